@@ -1,0 +1,98 @@
+"""Deep-learning primitives with oneDNN's programming model, on every engine."""
+
+from dnncore import cache
+from dnncore.attributes import Attributes, PostOp
+from dnncore.engine import Device, Engine, Peaks
+from dnncore.errors import (
+    BackendNotFound,
+    BuildError,
+    CacheWarning,
+    DescriptorError,
+    DnnError,
+    EngineUnavailable,
+    ExecutionError,
+    NoImplementation,
+    PluginError,
+    ReferenceWarning,
+)
+from dnncore.memory import Memory
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import (
+    Binary,
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvolutionForward,
+    EltwiseBackward,
+    EltwiseForward,
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+    InnerProductForward,
+    MatMul,
+    Operation,
+    PoolingBackward,
+    PoolingForward,
+    Reorder,
+    SoftmaxBackward,
+    SoftmaxForward,
+    Sum,
+)
+from dnncore.plugins import backends, devices, engine, register, unregister
+from dnncore.primitive import BoundPrimitive, Primitive
+from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.reorder import reorder
+from dnncore.sequence import Sequence
+from dnncore.stream import Event, Stream
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Attributes",
+    "BackendNotFound",
+    "Binary",
+    "BoundPrimitive",
+    "BuildError",
+    "CacheWarning",
+    "ConvolutionBackwardData",
+    "ConvolutionBackwardWeights",
+    "ConvolutionForward",
+    "DescriptorError",
+    "Device",
+    "DnnError",
+    "EltwiseBackward",
+    "EltwiseForward",
+    "Engine",
+    "EngineUnavailable",
+    "Event",
+    "ExecutionError",
+    "InnerProductBackwardData",
+    "InnerProductBackwardWeights",
+    "InnerProductForward",
+    "MatMul",
+    "Memory",
+    "MemoryDesc",
+    "NoImplementation",
+    "Operation",
+    "Peaks",
+    "PluginError",
+    "PoolingBackward",
+    "PoolingForward",
+    "PostOp",
+    "Primitive",
+    "PrimitiveDesc",
+    "ReferenceWarning",
+    "Reorder",
+    "Sequence",
+    "SoftmaxBackward",
+    "SoftmaxForward",
+    "Stream",
+    "Sum",
+    "__version__",
+    "backends",
+    "cache",
+    "devices",
+    "engine",
+    "primitive_descs",
+    "register",
+    "reorder",
+    "unregister",
+]

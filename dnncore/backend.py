@@ -1,0 +1,217 @@
+"""The plugin contract, whole: everything that a backend imports from dnncore is here.
+
+A backend is a module with one hook, found through the entry-point group `dnncore.backends`:
+
+    from dnncore.backend import API_VERSION, Backend, hookimpl
+
+    @hookimpl
+    def dnncore_backends():
+        return Backend("mine", API_VERSION,
+                       engines={"mine": "my_package.engine:MyEngine"},
+                       implementations={("mine", EltwiseForward): "my_package.eltwise:TABLE"})
+
+It may bring engines, implementations for any engine kind, or both. The strings name objects that
+are imported when first needed, so the module itself stays light. A TABLE is a sequence of
+`Implementation`s, best first by convention; ranking goes by their estimates.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+
+import pluggy
+
+from dnncore.attributes import Attributes, PostOp
+from dnncore.cache import DiskStore
+from dnncore.cache import count as cache_count
+from dnncore.datatypes import data_type, numpy_dtype
+from dnncore.engine import Buffer, Device, Engine, HostEngine, Peaks
+from dnncore.errors import (
+    BuildError,
+    DescriptorError,
+    DnnError,
+    EngineUnavailable,
+    ExecutionError,
+    PluginError,
+)
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import *  # noqa: F403 - operations are part of the contract
+from dnncore.ops import Operation
+from dnncore.ops import __all__ as _operations
+from dnncore.stream import COMPLETED, Event, HostStream, Stream
+
+if TYPE_CHECKING:
+    from dnncore.memory import Memory
+    from dnncore.primitive_desc import PrimitiveDesc
+
+API_VERSION = 1
+
+hookimpl = pluggy.HookimplMarker("dnncore")
+
+RefusalKind: TypeAlias = Literal[
+    "type", "shape", "format", "attribute", "device", "filter", "resources", "failed"
+]
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What the hook `dnncore_backends` returns (one, or a list of them).
+
+    role: "reference" for the backend that defines right answers; it is never chosen silently.
+    engines: engine kind -> "module:EngineClass".
+    implementations: (engine kind, operation class) -> "module:TABLE".
+    """
+
+    name: str
+    api_version: int
+    role: str | None = None
+    engines: Mapping[str, str] = field(default_factory=dict)
+    implementations: Mapping[tuple[str, type[Operation]], str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An implementation's no: the kind of the obstacle and the reason, with its numbers."""
+
+    kind: RefusalKind
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refusal and the name of the implementation that refused."""
+
+    impl_name: str
+    kind: RefusalKind
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.impl_name}: {self.kind}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """An implementation's yes: the operation with every `any` resolved, needs, claim and builder.
+
+    efficiency: a perfect implementation's seconds over this one's (may exceed 1); or `seconds`.
+    workspace: only where it differs from the public one, `op.workspace_desc(hint)`.
+    deterministic: the result is bit-equal from run to run.
+    exact: small-integer inputs give the exact result.
+    error_factor: multiple of the plain rounding bound that the algorithm needs.
+    build: makes the executable; may take long, may raise; called once per cached primitive.
+    """
+
+    op: Operation
+    build: Callable[[], Executable]
+    efficiency: float | None = None
+    seconds: float | None = None
+    scratchpad_bytes: int = 0
+    workspace: MemoryDesc | None = None
+    deterministic: bool = True
+    exact: bool = True
+    error_factor: float = 1.0
+
+
+class Implementation(ABC):
+    """One way to compute one operation; `name` is "backend:algorithm[:variant]"."""
+
+    name: str
+
+    @abstractmethod
+    def accept(
+        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+    ) -> Accepted | Refused:
+        """Say whether this problem can be computed. Pure and quick: nothing compiled or allocated.
+
+        hint: the forward primitive descriptor of a backward operation, if the user gave it.
+        """
+
+
+Run: TypeAlias = Callable[[Stream, Sequence[Event]], Event]
+"""A call with everything resolved: run(stream, wait_for) launches it and returns its event."""
+
+
+class Executable(ABC):
+    """A compiled primitive, free of arguments.
+
+    chain: optional static function; it turns consecutive runs of executables that share the very
+    same function into one run (see `Sequence`).
+    """
+
+    chain: ClassVar[Callable[[Sequence[Run]], Run] | None] = None
+
+    @abstractmethod
+    def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
+        """Fix the arguments: the operation's table in order (absent rows left out), then post-op
+        operands. The run owns what it needs, so that memories live as long as it does.
+        """
+
+    def execute(
+        self,
+        stream: Stream,
+        memories: Sequence[Memory],
+        scratchpad: Buffer | None,
+        wait_for: Sequence[Event],
+    ) -> Event:
+        """Run once; override where binding is dear."""
+        return self.bind(memories, scratchpad)(stream, wait_for)
+
+
+class HostFunction(Executable):
+    """An executable for host engines that calls `function(*memories)` in the stream's thread."""
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        self.function = function
+
+    def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
+        """Close over the memories."""
+        function = self.function
+
+        def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:  # noqa: ARG001
+            for event in wait_for:
+                event.wait()
+            function(*memories)
+            return COMPLETED
+
+        return run
+
+
+__all__ = [  # noqa: PLE0604 - the operations' names are strings
+    "API_VERSION",
+    "COMPLETED",
+    "Accepted",
+    "Attributes",
+    "Backend",
+    "Buffer",
+    "BuildError",
+    "DescriptorError",
+    "Device",
+    "DiskStore",
+    "DnnError",
+    "Engine",
+    "EngineUnavailable",
+    "Event",
+    "Executable",
+    "ExecutionError",
+    "HostEngine",
+    "HostFunction",
+    "HostStream",
+    "Implementation",
+    "MemoryDesc",
+    "Peaks",
+    "PluginError",
+    "PostOp",
+    "Refusal",
+    "RefusalKind",
+    "Refused",
+    "Run",
+    "Stream",
+    "cache_count",
+    "data_type",
+    "hookimpl",
+    "numpy_dtype",
+    *_operations,
+]

@@ -1,0 +1,202 @@
+"""Caches: ready primitives in memory, compiled code on disk, and the counters of both."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import threading
+import warnings
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import platformdirs
+
+from dnncore.errors import CacheWarning, DescriptorError
+
+__all__ = ["DiskStore", "MemoryCache", "count", "primitives", "stats"]
+
+T = TypeVar("T")
+DIGEST_BYTES = hashlib.sha256().digest_size
+
+_counts: Counter[str] = Counter()
+_counts_lock = threading.Lock()
+
+
+def count(event: str, n: int = 1) -> None:
+    """Count an event; backends count kernels as "compiled" or "from_disk"."""
+    with _counts_lock:
+        _counts[event] += n
+
+
+def stats() -> dict[str, int]:
+    """What has happened in this process.
+
+    built, from_memory: primitives built, and those served by the primitive cache;
+    compiled, from_disk: kernels compiled, and those loaded from the disk store.
+    """
+    names = ("built", "from_memory", "compiled", "from_disk")
+    return {name: _counts[name] for name in names}
+
+
+class MemoryCache(Generic[T]):
+    """A least-recently-used cache of values; of the threads that ask for one key, one builds."""
+
+    def __init__(self, capacity: int, events: tuple[str, str] | None = None) -> None:
+        self._capacity = capacity
+        self._events = events
+        self._futures: OrderedDict[Hashable, Future[T]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def capacity(self) -> int:
+        """How many values are kept; 0 switches the cache off. Assign to change it."""
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, value: int) -> None:
+        if value < 0:
+            raise DescriptorError(f"cache: capacity must be at least 0; got {value}")
+        with self._lock:
+            self._capacity = value
+            self._evict()
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def clear(self) -> None:
+        """Forget all values; those in use live on."""
+        with self._lock:
+            self._futures.clear()
+
+    def get(self, key: Hashable, build: Callable[[], T]) -> T:
+        """Return the value of `key`, built by the first thread that asks; its error is not kept."""
+        with self._lock:
+            future = self._futures.get(key)
+            if future is not None:
+                self._futures.move_to_end(key)
+            else:
+                mine: Future[T] = Future()
+                self._futures[key] = mine
+                self._evict()
+        if future is not None:
+            self._count(1)
+            return future.result()
+        self._count(0)
+        try:
+            value = build()
+        except BaseException as error:
+            with self._lock:
+                if self._futures.get(key) is mine:
+                    del self._futures[key]
+            mine.set_exception(error)
+            raise
+        mine.set_result(value)
+        return value
+
+    def _count(self, which: int) -> None:
+        if self._events:
+            count(self._events[which])
+
+    def _evict(self) -> None:
+        while len(self._futures) > self._capacity:
+            self._futures.popitem(last=False)
+
+
+def _capacity() -> int:
+    text = os.environ.get("DNNCORE_PRIMITIVE_CACHE_CAPACITY", "1024")
+    if not text.isdecimal():
+        raise DescriptorError(
+            f"DNNCORE_PRIMITIVE_CACHE_CAPACITY must be a whole number of primitives; got {text!r}"
+        )
+    return int(text)
+
+
+primitives: MemoryCache[object] = MemoryCache(_capacity(), events=("built", "from_memory"))
+"""The primitive cache: executables by operation, attributes, engine and implementation."""
+
+
+class DiskStore:
+    """Bytes on disk by key, for compiled code: checked when read, written by atomic rename.
+
+    Files lie under the user's cache folder (`DNNCORE_CACHE_DIR` overrides it) in a folder of mode
+    0700 that must belong to the user, since what is stored is later executed. Each file begins with
+    the sha256 of its key and content. Every failure to read is a miss, every failure to write a
+    `CacheWarning`; `DNNCORE_DISK_CACHE=0` switches all stores off.
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self._folder: Path | None = None
+        self._tried = False
+
+    @property
+    def folder(self) -> Path | None:
+        """Where the files are; None when the store is switched off or its folder unsafe."""
+        if not self._tried:
+            self._tried = True
+            if os.environ.get("DNNCORE_DISK_CACHE", "1") != "0":
+                self._folder = _private_folder(cache_root() / self.namespace)
+        return self._folder
+
+    def get(self, key: str) -> bytes | None:
+        """Return the bytes stored under `key`, or None."""
+        path = self._path(key)
+        if path is None:
+            return None
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        digest, content = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
+        return content if digest == _digest(key, content) else None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store `data` under `key`."""
+        path = self._path(key)
+        if path is None:
+            return
+        try:
+            handle, name = tempfile.mkstemp(dir=path.parent)
+            with os.fdopen(handle, "wb") as file:
+                file.write(_digest(key, data) + data)
+            Path(name).replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError, UnboundLocalError):
+                Path(name).unlink()
+            warnings.warn(f"cache: cannot write {path}: {error}", CacheWarning, stacklevel=2)
+
+    def _path(self, key: str) -> Path | None:
+        folder = self.folder
+        return folder / hashlib.sha256(key.encode()).hexdigest() if folder else None
+
+
+def cache_root() -> Path:
+    """The folder of all stores: `DNNCORE_CACHE_DIR`, else the user's cache folder."""
+    override = os.environ.get("DNNCORE_CACHE_DIR")
+    return Path(override) if override else platformdirs.user_cache_path("dnncore")
+
+
+def _digest(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + content).digest()
+
+
+def _private_folder(folder: Path) -> Path | None:
+    """Make the folder, or say why it cannot be trusted."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+        if hasattr(os, "getuid"):
+            if status.st_uid != os.getuid():
+                raise PermissionError(f"it belongs to user {status.st_uid}")
+            if status.st_mode & 0o077:
+                folder.chmod(0o700)
+    except OSError as error:
+        text = f"cache: {folder} is not used: {error}; set DNNCORE_CACHE_DIR to a folder of yours"
+        warnings.warn(text, CacheWarning, stacklevel=3)
+        return None
+    return folder

@@ -1,0 +1,111 @@
+"""The data types: one table of name, bits, numpy dtype and accumulation type.
+
+Everywhere else a data type is its plain name, such as `"f32"`. bf16, the 8-bit and the 4-bit types
+have no numpy dtype of their own, so `ml_dtypes` supplies it. In numpy a 4-bit element takes a whole
+byte; in a dnncore buffer two share one, the first in the low nibble.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from dnncore.errors import DescriptorError
+
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
+__all__ = ["DATA_TYPES", "DataType", "data_type", "from_numpy_dtype", "numpy_dtype"]
+
+
+@dataclass(frozen=True, slots=True)
+class DataType:
+    """One row of the table.
+
+    `bits` is what an element takes in a buffer. `dtype` is the numpy dtype of one unpacked element.
+    `accumulation` names the type in which sums of products of this type are kept by default.
+    """
+
+    name: str
+    bits: int
+    dtype: np.dtype[Any]
+    accumulation: str
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one unpacked element, as in numpy; 4-bit types count a whole byte here."""
+        return self.dtype.itemsize
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether two elements share a byte of a buffer."""
+        return self.bits < 8
+
+    @property
+    def is_float(self) -> bool:
+        """Whether values are floating point; `np.issubdtype` says no for the ml_dtypes."""
+        return self.accumulation in ("f32", "f64")
+
+    def nbytes(self, count: int) -> int:
+        """Return the bytes that `count` consecutive elements take in a buffer, rounded up."""
+        return (count * self.bits + 7) // 8
+
+
+_TABLE: tuple[tuple[str, int, DTypeLike, str], ...] = (
+    # name, bits, numpy dtype, accumulation
+    ("f64", 64, np.float64, "f64"),
+    ("f32", 32, np.float32, "f32"),
+    ("f16", 16, np.float16, "f32"),
+    ("bf16", 16, ml_dtypes.bfloat16, "f32"),
+    ("f8_e5m2", 8, ml_dtypes.float8_e5m2, "f32"),
+    ("f8_e4m3", 8, ml_dtypes.float8_e4m3fn, "f32"),  # the OCP type: no infinities
+    ("e8m0", 8, ml_dtypes.float8_e8m0fnu, "f32"),  # powers of two, for block scales
+    ("f4_e2m1", 4, ml_dtypes.float4_e2m1fn, "f32"),
+    ("s64", 64, np.int64, "s64"),
+    ("s32", 32, np.int32, "s32"),
+    ("s8", 8, np.int8, "s32"),
+    ("u8", 8, np.uint8, "s32"),
+    ("s4", 4, ml_dtypes.int4, "s32"),
+    ("u4", 4, ml_dtypes.uint4, "s32"),
+    ("boolean", 8, np.bool_, "s32"),
+)
+
+DATA_TYPES: dict[str, DataType] = {
+    name: DataType(name, bits, np.dtype(dtype), accumulation)
+    for name, bits, dtype, accumulation in _TABLE
+}
+
+_NAME_OF_DTYPE: dict[np.dtype[Any], str] = {row.dtype: row.name for row in DATA_TYPES.values()}
+
+
+def data_type(name: str) -> DataType:
+    """Return the row of the data type called `name`; `DescriptorError` if there is none."""
+    row = DATA_TYPES.get(name)
+    if row is None:
+        raise DescriptorError(
+            f"data type: no such type; got {name!r}; use one of {', '.join(DATA_TYPES)}"
+        )
+    return row
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Return the numpy dtype of one unpacked element of data type `name`."""
+    return data_type(name).dtype
+
+
+def from_numpy_dtype(dtype: DTypeLike) -> str:
+    """Return the name of the data type that a numpy dtype stands for.
+
+    Raises `DescriptorError` for what dnncore does not compute with, such as complex numbers or
+    elements in foreign byte order.
+    """
+    try:
+        return _NAME_OF_DTYPE[np.dtype(dtype)]
+    except (KeyError, TypeError):
+        known = ", ".join(str(row.dtype) for row in DATA_TYPES.values())
+        raise DescriptorError(
+            f"data type: no type is stored as numpy dtype {dtype!r}; convert it to one of {known}"
+        ) from None

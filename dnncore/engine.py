@@ -1,0 +1,233 @@
+"""Engines: where memory lives and work runs; the CPU's belongs to the core."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
+from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
+
+__all__ = ["Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks"]
+
+Buffer = Any
+"""A block of an engine's memory, opaque to the core; a 1-D uint8 array on host engines."""
+
+ALIGNMENT = 128  # bytes: two cache lines, and what OpenCL CPU devices ask of shared memory
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device that an engine kind can open; its place in the kind's list is its index."""
+
+    name: str
+    vendor: str = ""
+    version: str = ""
+    limits: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Peaks:
+    """What an engine can reach: the ruler for estimated seconds.
+
+    flops: multiply and add operations per second, by accumulation type.
+    bandwidth: bytes per second, read and written.
+    launch: seconds that one primitive costs beside its work.
+    """
+
+    flops: Mapping[str, float]
+    bandwidth: float
+    launch: float
+
+    def ideal_seconds(self, flops: float, nbytes: float, data_type: str = "f32") -> float:
+        """Seconds of a perfect implementation: the slower of arithmetic and traffic, + launch."""
+        rate = self.flops.get(data_type) or self.flops["f32"]
+        return max(flops / rate, nbytes / self.bandwidth) + self.launch
+
+
+class Engine:
+    """A computational device. A backend that brings one derives from this or from `HostEngine`.
+
+    kind: the engine kind, the part of its name before the colon.
+    is_host: whether a buffer is a 1-D uint8 array in this process.
+    native: the runtime's own objects, documented by the backend.
+    """
+
+    kind: ClassVar[str]
+    is_host: ClassVar[bool] = False
+    native: Any = None
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+
+    @classmethod
+    def devices(cls) -> Sequence[Device]:
+        """The devices of this kind; raises `EngineUnavailable` with the reason when none can be."""
+        raise NotImplementedError
+
+    @property
+    def name(self) -> str:
+        """The string that `dnncore.engine` takes: `kind:index`."""
+        return f"{self.kind}:{self.index}"
+
+    @property
+    def device(self) -> Device:
+        """The device that this engine runs on."""
+        return self.devices()[self.index]
+
+    @property
+    def peaks(self) -> Peaks:
+        """The device's rates, for ranking."""
+        raise NotImplementedError
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Allocate at least `nbytes` bytes, or none; raises `ExecutionError` when out of memory."""
+        raise NotImplementedError
+
+    def free(self, buffer: Buffer) -> None:
+        """Give a buffer back; called when no memory uses it any more."""
+
+    def copy_in(
+        self,
+        stream: Stream,
+        host: np.ndarray[Any, Any],
+        buffer: Buffer,
+        wait_for: Sequence[Event] = (),
+    ) -> Event:
+        """Copy a 1-D uint8 host array to the start of a buffer; `host` is free once it ended."""
+        raise NotImplementedError
+
+    def copy_out(
+        self,
+        stream: Stream,
+        buffer: Buffer,
+        host: np.ndarray[Any, Any],
+        wait_for: Sequence[Event] = (),
+    ) -> Event:
+        """Copy the start of a buffer to a 1-D uint8 host array."""
+        raise NotImplementedError
+
+    def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
+        """Open a new stream; `order="out"` and `profiling` where the engine offers them."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<engine {self.name}>"
+
+
+class HostEngine(Engine):
+    """A complete engine over host memory: aligned numpy arrays, work done in the calling thread.
+
+    Derive from it to bring up a device whose kernels work on host memory; give it a `kind`.
+    """
+
+    is_host: ClassVar[bool] = True
+
+    @classmethod
+    def devices(cls) -> Sequence[Device]:
+        """One device, this process."""
+        return (Device(name="host memory"),)
+
+    @property
+    def peaks(self) -> Peaks:
+        """Round figures of one CPU core; override with measured ones."""
+        return Peaks({"f32": 50e9, "f64": 25e9}, bandwidth=10e9, launch=5e-6)
+
+    def allocate(self, nbytes: int) -> Buffer:
+        """Allocate an uninitialised uint8 array, aligned to 128 bytes."""
+        try:
+            raw = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
+        except MemoryError as error:
+            raise ExecutionError(f"{self.name}: cannot allocate {nbytes} bytes: {error}") from error
+        start = -raw.ctypes.data % ALIGNMENT
+        return raw[start : start + max(nbytes, 1)]
+
+    def copy_in(
+        self,
+        stream: Stream,
+        host: np.ndarray[Any, Any],
+        buffer: Buffer,
+        wait_for: Sequence[Event] = (),
+    ) -> Event:
+        """Copy at once."""
+        return _copy(host, buffer[: host.size], wait_for)
+
+    def copy_out(
+        self,
+        stream: Stream,
+        buffer: Buffer,
+        host: np.ndarray[Any, Any],
+        wait_for: Sequence[Event] = (),
+    ) -> Event:
+        """Copy at once."""
+        return _copy(buffer[: host.size], host, wait_for)
+
+    def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
+        """Open an in-order stream that runs in the calling thread."""
+        if order != "in":
+            raise DescriptorError(
+                f"{self.name}: streams of this engine must have order 'in'; got {order!r}"
+            )
+        return HostStream(self, order, profiling=profiling)
+
+
+class CpuEngine(HostEngine):
+    """The CPU with the host's memory; backends give it implementations.
+
+    num_threads: how many threads every backend's implementations use; from `DNNCORE_NUM_THREADS`,
+    else the CPUs that this process may run on.
+    """
+
+    kind: ClassVar[str] = "cpu"
+
+    def __init__(self, index: int = 0) -> None:
+        if index:
+            raise EngineUnavailable(f"cpu:{index}: there is one CPU engine; use 'cpu'")
+        super().__init__(index)
+        self.num_threads = _num_threads()
+
+    @classmethod
+    def devices(cls) -> Sequence[Device]:
+        """One device, the processor."""
+        from dnncore.peaks import processor_name
+
+        return (Device(name=processor_name(), limits={"threads": _num_threads()}),)
+
+    @property
+    def name(self) -> str:
+        """`cpu`; there is only one."""
+        return self.kind
+
+    @property
+    def peaks(self) -> Peaks:
+        """The processor's rates, measured once per machine and stored."""
+        from dnncore.peaks import cpu_peaks
+
+        return cpu_peaks(self.num_threads)
+
+
+def _copy(
+    source: np.ndarray[Any, Any], target: np.ndarray[Any, Any], wait_for: Sequence[Event]
+) -> Event:
+    wait_all(wait_for)
+    np.copyto(target, source)
+    return COMPLETED
+
+
+def _num_threads() -> int:
+    text = os.environ.get("DNNCORE_NUM_THREADS", "")
+    if not text:
+        return (
+            len(os.sched_getaffinity(0))
+            if hasattr(os, "sched_getaffinity")
+            else os.cpu_count() or 1
+        )
+    if not text.isdecimal() or int(text) < 1:
+        raise DescriptorError(
+            f"DNNCORE_NUM_THREADS must be a positive whole number; got {text!r}; unset it"
+        )
+    return int(text)

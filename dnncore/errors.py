@@ -1,0 +1,66 @@
+"""The exceptions that dnncore raises; a message says what, the rule, what was got, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dnncore.backend import Refusal
+
+__all__ = [
+    "BackendNotFound",
+    "BuildError",
+    "CacheWarning",
+    "DescriptorError",
+    "DnnError",
+    "EngineUnavailable",
+    "ExecutionError",
+    "NoImplementation",
+    "PluginError",
+    "ReferenceWarning",
+]
+
+
+class DnnError(Exception):
+    """Base of every error that dnncore raises."""
+
+
+class DescriptorError(DnnError, ValueError):
+    """A descriptor, an attribute or an argument that breaks a rule of its operation."""
+
+
+class NoImplementation(DnnError, LookupError):
+    """No implementation accepts the problem; `refusals` tells why, one per candidate."""
+
+    def __init__(self, message: str, refusals: Sequence[Refusal] = ()) -> None:
+        super().__init__(message)
+        self.refusals = tuple(refusals)
+
+
+class BackendNotFound(DnnError, LookupError):
+    """No backend or engine kind of that name is registered."""
+
+
+class EngineUnavailable(DnnError, RuntimeError):
+    """The engine exists by name but cannot be opened here."""
+
+
+class PluginError(DnnError):
+    """A plugin breaks the contract of `dnncore.backend`."""
+
+
+class BuildError(DnnError, RuntimeError):
+    """An implementation accepted a problem but could not build it."""
+
+
+class ExecutionError(DnnError, RuntimeError):
+    """A primitive was built but failed, or was asked to run on unfit arguments."""
+
+
+class CacheWarning(UserWarning):
+    """A cache cannot be used; work goes on without it."""
+
+
+class ReferenceWarning(UserWarning):
+    """A slow reference implementation was chosen because nothing faster accepts the problem."""

@@ -1,0 +1,98 @@
+"""Host fallback: the CPU's implementations, serving another engine on copied memories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dnncore.attributes import Attributes
+from dnncore.backend import Accepted, Executable, Implementation, Refused, Run
+from dnncore.engine import Buffer, Engine
+from dnncore.memory import Memory
+from dnncore.stream import Event, Stream, wait_all
+
+if TYPE_CHECKING:
+    from dnncore.primitive_desc import PrimitiveDesc
+
+__all__ = ["PREFIX", "HostFallback"]
+
+PREFIX = "host:"
+
+
+class HostFallback(Implementation):
+    """A CPU implementation on an engine that lacks the operation; only where the user allows it."""
+
+    def __init__(self, implementation: Implementation, cpu: Engine, allowed: bool) -> None:
+        self.name = PREFIX + implementation.name
+        self._implementation = implementation
+        self._cpu = cpu
+        self._allowed = allowed
+
+    def accept(
+        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+    ) -> Accepted | Refused:
+        """Accept what the CPU accepts; the estimate holds both transfers."""
+        if not self._allowed:
+            return Refused("filter", "pass host_fallback=True or set DNNCORE_HOST_FALLBACK=1")
+        answer = self._implementation.accept(op, attr, self._cpu, hint)
+        if isinstance(answer, Refused):
+            return answer
+        resolved = answer.op
+        seconds = answer.seconds or self._cpu.peaks.ideal_seconds(
+            resolved.flops, resolved.bytes
+        ) / (answer.efficiency or 1e-3)
+        transfers = resolved.bytes / min(engine.peaks.bandwidth, self._cpu.peaks.bandwidth)
+        launches = engine.peaks.launch * len(resolved.tensors())
+        return replace(
+            answer,
+            seconds=seconds + transfers + launches,
+            efficiency=None,
+            scratchpad_bytes=0,
+            build=lambda: _HostExecutable(answer, attr, self._cpu, engine),
+        )
+
+
+class _HostExecutable(Executable):
+    """Copies the inputs to the host, runs there, copies the outputs back."""
+
+    def __init__(self, accepted: Accepted, attr: Attributes, cpu: Engine, engine: Engine) -> None:
+        self._inner = accepted.build()
+        self._scratchpad_bytes = accepted.scratchpad_bytes
+        self._cpu = cpu
+        self._engine = engine
+        op = accepted.op
+        self._outputs = {a.name for a in op.ARGUMENTS if a.direction == "out"}
+        self._names = [
+            a.name
+            for a in op.ARGUMENTS
+            if a.name == "workspace" or getattr(op, a.name, None) is not None
+        ] + [name for name, _ in attr.binary_srcs()]
+        self._keeps_dst = any(p.kind == "sum" for p in attr.post_ops)
+
+    def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
+        """Stage each memory on the host once; host engines share their buffers instead."""
+        cpu, engine = self._cpu, self._engine
+        shared = engine.is_host
+        staged = [Memory(m.desc, cpu, m.buffer if shared else None) for m in memories]
+        scratch = cpu.allocate(self._scratchpad_bytes) if self._scratchpad_bytes else None
+        inner = self._inner.bind(staged, scratch)
+        names = self._names[: len(memories)]
+        pairs = list(zip(names, memories, staged, strict=True))
+        back = [(m, s) for name, m, s in pairs if name in self._outputs]
+        into = [(m, s) for name, m, s in pairs if name not in self._outputs]
+        into += [(m, s) for m, s in back if self._keeps_dst or not m.desc.is_dense]
+        host_stream = cpu.stream()
+
+        def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+            wait_all(wait_for)
+            if shared:
+                return inner(host_stream, ())
+            for memory, host in into:
+                engine.copy_out(stream, memory.buffer, host.buffer[: host.nbytes]).wait()
+            event = inner(host_stream, ())
+            for memory, host in back:
+                event = engine.copy_in(stream, host.buffer[: host.nbytes], memory.buffer)
+            return event
+
+        return run

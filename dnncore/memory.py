@@ -1,0 +1,191 @@
+"""Memory: a descriptor, an engine and a buffer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+
+from dnncore.datatypes import from_numpy_dtype
+from dnncore.engine import Buffer, Engine
+from dnncore.errors import DescriptorError, ExecutionError
+from dnncore.memory_desc import MemoryDesc
+from dnncore.stream import Stream
+
+__all__ = ["Memory"]
+
+MapMode = Literal["r", "w", "rw"]
+Array = np.ndarray[Any, Any]
+
+
+class Memory:
+    """A tensor: `buffer` on `engine`, laid out as `desc` says.
+
+    Without a buffer one is allocated, uninitialised but for a blocked format's padding, and given
+    back when the memory goes. With one (of the engine's own kind, on host engines a 1-D uint8
+    array of at least desc.nbytes bytes) memory is shared. Raises `DescriptorError` for a descriptor
+    without a concrete layout or a buffer that does not fit, `ExecutionError` when out of memory.
+    """
+
+    __slots__ = ("__weakref__", "_address", "buffer", "desc", "engine")
+
+    def __init__(
+        self, desc: MemoryDesc, engine: Engine | None = None, buffer: Buffer | None = None
+    ) -> None:
+        self.engine = engine or _default_engine()
+        if desc.format_kind in ("any", "undef"):
+            raise DescriptorError(
+                f"memory: the descriptor must have a concrete layout; got {desc.format_kind!r};"
+                " query it from a primitive descriptor or give a format tag"
+            )
+        self.desc = desc
+        if buffer is None:
+            self.buffer = self.engine.allocate(desc.nbytes)
+            weakref.finalize(self, self.engine.free, self.buffer).atexit = False
+            if desc.has_padding:
+                self._zero()
+        else:
+            self.buffer = self._checked(buffer)
+        self._address: int | None = None
+
+    @classmethod
+    def from_numpy(
+        cls, array: Any, desc: MemoryDesc | None = None, engine: Engine | None = None
+    ) -> Memory:
+        """Make a memory with the values of `array` (logical dims, any strides).
+
+        On a host engine the array's own storage is shared when its type and strides are the
+        descriptor's and it is contiguous and writable; else the values are copied. Without `desc`
+        the array's type and row-major order are taken. A device's copy has ended on return.
+        """
+        array = np.asarray(array)
+        if desc is None:
+            desc = MemoryDesc(array.shape, from_numpy_dtype(array.dtype))
+        if array.shape != desc.dims:
+            raise DescriptorError(
+                f"memory: the array must have the descriptor's dims {desc.dims}; got {array.shape}"
+            )
+        if array.dtype != desc.dtype:
+            raise DescriptorError(
+                f"memory: the array must be of type {desc.data_type} ({desc.dtype});"
+                f" got {array.dtype}; convert it with astype"
+            )
+        engine = engine or _default_engine()
+        shared = _shared_bytes(array, desc) if engine.is_host else None
+        if shared is not None:
+            return cls(desc, engine, shared)
+        memory = cls(desc, engine)
+        with memory.map(mode="w") as buffer:
+            desc.pack(array, buffer)
+        return memory
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the layout, from the buffer's start."""
+        return self.desc.nbytes
+
+    @property
+    def address(self) -> int:
+        """The address of the buffer's first byte; host engines only."""
+        address = self._address
+        if address is None:
+            if not self.engine.is_host:
+                raise ExecutionError(f"memory: buffers of {self.engine.name} have no host address")
+            address = self._address = int(self.buffer.ctypes.data)
+        return address
+
+    @contextmanager
+    def map(self, stream: Stream | None = None, mode: MapMode = "rw") -> Iterator[Array]:
+        """Give the buffer as a 1-D uint8 host array for the time of a `with` block.
+
+        mode: "r" reads (changes are lost on a device), "w" writes all of it, "rw" both. The call
+        waits for `stream` (a fresh one by default) before and, when written, after the block.
+        """
+        if mode not in ("r", "w", "rw"):
+            raise DescriptorError(f"memory: map's mode must be 'r', 'w' or 'rw'; got {mode!r}")
+        stream = stream or self.engine.stream()
+        stream.wait()
+        if self.engine.is_host:
+            yield self.buffer[: self.desc.nbytes]
+            return
+        host = np.zeros(self.desc.nbytes, np.uint8)
+        if "r" in mode and host.size:
+            self.engine.copy_out(stream, self.buffer, host).wait()
+        yield host
+        if "w" in mode and host.size:
+            self.engine.copy_in(stream, host, self.buffer).wait()
+
+    def numpy(self, stream: Stream | None = None) -> Array:
+        """The values in logical order: a view on a plain host memory, else a copy.
+
+        Waits for `stream`, if given; pass the stream that wrote the memory.
+        """
+        with self.map(stream, "r") as buffer:
+            return self.desc.unpack(buffer)
+
+    def physical(self, stream: Stream | None = None) -> Array:
+        """The values as stored: the plain array of `desc.physical_shape`; a view on the host."""
+        with self.map(stream, "r") as buffer:
+            return self.desc.view(buffer)
+
+    def fill(self, value: float, stream: Stream | None = None) -> None:
+        """Set every element to `value`; padding stays zero."""
+        array = np.full(self.desc.dims, value, self.desc.dtype)
+        with self.map(stream, "rw" if self.desc.offset0 else "w") as buffer:
+            self.desc.pack(array, buffer)
+
+    def submemory(self, dims: tuple[int, ...], offsets: tuple[int, ...]) -> Memory:
+        """Share a part of this memory: `desc.submemory(dims, offsets)` on the same buffer."""
+        return Memory(self.desc.submemory(dims, offsets), self.engine, self.buffer)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Serve `numpy.asarray(memory)`."""
+        return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def _zero(self) -> None:
+        with self.map(mode="w") as buffer:
+            buffer[:] = 0
+
+    def _checked(self, buffer: Buffer) -> Buffer:
+        if not self.engine.is_host:
+            return buffer
+        fits = (
+            isinstance(buffer, np.ndarray)
+            and buffer.dtype == np.uint8
+            and buffer.ndim == 1
+            and buffer.flags.c_contiguous
+        )
+        if not fits or buffer.size < self.desc.nbytes:
+            got = (
+                f"{buffer.dtype}{buffer.shape}" if isinstance(buffer, np.ndarray) else type(buffer)
+            )
+            raise DescriptorError(
+                f"memory: a buffer on {self.engine.name} must be a contiguous 1-D uint8 array of at"
+                f" least {self.desc.nbytes} bytes; got {got}; use Memory.from_numpy for values"
+            )
+        return buffer
+
+    def __repr__(self) -> str:
+        return f"<memory {self.desc} on {self.engine.name}>"
+
+
+def _shared_bytes(array: Array, desc: MemoryDesc) -> Array | None:
+    """The array's storage as bytes, if it is laid out exactly as `desc` and may be written."""
+    if not (desc.is_plain and desc.offset0 == 0 and array.flags.writeable and array.size):
+        return None
+    strides = tuple(s * desc.itemsize for s in desc.strides)
+    same = all(d == 1 or a == b for d, a, b in zip(desc.dims, array.strides, strides, strict=True))
+    if not same or min(strides, default=0) < 0 or array.nbytes != desc.nbytes:
+        return None
+    order = np.argsort([-s for s in array.strides], kind="stable")
+    dense = array.transpose(order)
+    return dense.reshape(-1).view(np.uint8) if dense.flags.c_contiguous else None
+
+
+def _default_engine() -> Engine:
+    from dnncore.plugins import engine
+
+    return engine()

@@ -1,0 +1,679 @@
+"""Memory descriptors: what a tensor's elements are and where each one lies in a buffer.
+
+A layout is a stride per logical dim, counted in elements, plus a list of inner blocks. A dim of
+size n that is split into blocks of B elements takes ceil(n / B) blocks; its stride steps from block
+to block, and what it lacks to whole blocks is padding, which is zero after every primitive. The
+inner blocks lie packed, last one fastest, at the innermost place of memory:
+
+    offset(i) = offset0 + sum over d of (i_d // B_d) * stride_d + position inside the inner blocks
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from dnncore.datatypes import DATA_TYPES, data_type
+from dnncore.errors import DescriptorError
+from dnncore.format_tags import MAX_NDIMS, canonical_tag, parse_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    Dims = tuple[int, ...]
+    Blocks = tuple[tuple[int, int], ...]  # (dim, size), outermost first
+    Opaque = tuple[str, int]  # format, bytes
+    Array = NDArray[Any]
+    Buffer = NDArray[np.uint8]
+
+__all__ = ["MemoryDesc"]
+
+_OPAQUE = re.compile(r"[^:\s]+:[^:\s]+(:\S*)?")
+
+
+class MemoryDesc:
+    """The dims, data type and layout of a tensor; immutable and hashable.
+
+    `dims` are logical: their order is fixed by the operation that uses the tensor, whatever the
+    layout; up to 12, and a size may be 0. `data_type` is a name such as `"bf16"`. The layout is
+    given in one of these ways:
+
+    - a format tag (`"nchw"`, `"aBcd16b"`; see `dnncore.format_tags`);
+    - `strides`, in elements, one per dim: 0 repeats a dim, otherwise elements must not overlap;
+    - neither: row-major;
+    - `"any"`: an implementation chooses when a primitive descriptor is created;
+    - `"undef"`: there is none; with `dims=()` the tensor itself is absent, `MemoryDesc.zero()`;
+    - `"owner:name:params"` with `nbytes`: opaque, understood by its owner alone.
+
+    `offset0` is the place of the first element, in elements from the buffer's start. All mistakes
+    raise `DescriptorError`.
+
+    Attributes: `dims`; `data_type`; `format_kind`, one of "any", "undef", "blocked", "opaque";
+    `strides` from block to block, in elements; `inner_blocks`, (dim, size) each, outermost first;
+    `padded_dims`, the dims rounded up to whole blocks; `offset0`. Strides and inner blocks are
+    empty unless the kind is "blocked".
+    """
+
+    __slots__ = (
+        "_hash",
+        "_key",
+        "_opaque",
+        "data_type",
+        "dims",
+        "format_kind",
+        "inner_blocks",
+        "offset0",
+        "padded_dims",
+        "strides",
+    )
+
+    dims: Dims
+    data_type: str
+    format_kind: str
+    strides: Dims
+    inner_blocks: Blocks
+    padded_dims: Dims
+    offset0: int
+    _opaque: Opaque | None
+    _key: tuple[object, ...]
+    _hash: int
+
+    def __init__(
+        self,
+        dims: Iterable[SupportsIndex],
+        data_type: str = "f32",
+        format: str | None = None,  # noqa: A002 - the word of the field
+        *,
+        strides: Iterable[SupportsIndex] | None = None,
+        offset0: int = 0,
+        nbytes: int | None = None,
+    ) -> None:
+        sizes = _integers("dims", dims)
+        _check_dims(sizes, data_type, format)
+        kind, steps, blocks, opaque = _layout(sizes, format, strides, nbytes)
+        if nbytes is not None and opaque is None:
+            _refuse(f"nbytes is for opaque formats, others tell their size; got format {format!r}")
+        if offset0 != 0:
+            (offset0,) = _integers("offset0", (offset0,))
+            if offset0 < 0 or kind != "blocked":
+                _refuse(f"offset0 is at least 0, only of strides; got {offset0}, format {format!r}")
+        self._fill(sizes, data_type, kind, steps, blocks, offset0, opaque)
+
+    @classmethod
+    def zero(cls) -> MemoryDesc:
+        """Return the descriptor of an absent tensor: no dims, format "undef"."""
+        return cls((), "f32", "undef")
+
+    @classmethod
+    def _make(cls, *fields: Any) -> MemoryDesc:
+        """Build a descriptor of fields known to be valid, in the order of `_fill`."""
+        made = object.__new__(cls)
+        made._fill(*fields)
+        return made
+
+    def _fill(
+        self,
+        dims: Dims,
+        data_type: str,
+        format_kind: str,
+        strides: Dims,
+        inner_blocks: Blocks,
+        offset0: int,
+        opaque: Opaque | None,
+    ) -> None:
+        outer = _outer_counts(dims, inner_blocks)
+        padded = dims
+        if inner_blocks:
+            padded = tuple(map(operator.mul, outer, _block_sizes(len(dims), inner_blocks)))
+        used = _used_strides(outer, strides)
+        key = (dims, data_type, format_kind, used, inner_blocks, offset0, opaque)
+        put = object.__setattr__
+        put(self, "dims", dims)
+        put(self, "data_type", data_type)
+        put(self, "format_kind", format_kind)
+        put(self, "strides", strides)
+        put(self, "inner_blocks", inner_blocks)
+        put(self, "padded_dims", padded)
+        put(self, "offset0", offset0)
+        put(self, "_opaque", opaque)
+        put(self, "_key", key)
+        put(self, "_hash", hash(key))
+
+    # -- identity ----------------------------------------------------------------------------------
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, MemoryDesc):
+            return NotImplemented
+        return self._hash == other._hash and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"MemoryDesc is immutable; {name} cannot be set")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"MemoryDesc is immutable; {name} cannot be deleted")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MemoryDesc._make, (
+            self.dims,
+            self.data_type,
+            self.format_kind,
+            self.strides,
+            self.inner_blocks,
+            self.offset0,
+            self._opaque,
+        )
+
+    def __repr__(self) -> str:
+        if self.is_zero:
+            return "MemoryDesc.zero()"
+        layout = f"strides={self.strides}" if self.tag is None else repr(self.tag)
+        if self.tag is None and self.inner_blocks:
+            layout += f", inner_blocks={self.inner_blocks}"
+        offset = f", offset0={self.offset0}" if self.offset0 else ""
+        size = f", nbytes={self.nbytes}" if self._opaque else ""
+        return f"MemoryDesc({self.dims}, {self.data_type!r}, {layout}{offset}{size})"
+
+    # -- what follows from the layout --------------------------------------------------------------
+
+    @property
+    def ndims(self) -> int:
+        """The number of logical dims."""
+        return len(self.dims)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The numpy dtype of one unpacked element."""
+        return DATA_TYPES[self.data_type].dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one unpacked element; two 4-bit elements share a byte of a buffer."""
+        return DATA_TYPES[self.data_type].itemsize
+
+    @property
+    def nelems(self) -> int:
+        """The number of logical elements, padding not counted."""
+        return math.prod(self.dims) if self.dims else 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes from a buffer's start to the end of the last element, offset0 and padding included.
+
+        0 when there is no element, and for the formats "any" and "undef".
+        """
+        if self._opaque:
+            return self._opaque[1]
+        span = self._span
+        return DATA_TYPES[self.data_type].nbytes(self.offset0 + span) if span else 0
+
+    @property
+    def padded_offsets(self) -> Dims:
+        """Padding before each dim: always 0, since `submemory` refuses what would need another."""
+        return (0,) * len(self.dims)
+
+    @property
+    def is_zero(self) -> bool:
+        """Whether this stands for an absent tensor."""
+        return not self.dims
+
+    @property
+    def is_any(self) -> bool:
+        """Whether the layout is left to an implementation."""
+        return self.format_kind == "any"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the layout is strides alone, without inner blocks."""
+        return self.format_kind == "blocked" and not self.inner_blocks
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the elements, with padding, fill one range of memory without gap or repeat."""
+        if self.format_kind != "blocked":
+            return False
+        repeats = any(s == 0 and n > 1 for s, n in zip(self.strides, self._outer, strict=True))
+        return not repeats and self._span == math.prod(self.padded_dims)
+
+    @property
+    def has_padding(self) -> bool:
+        """Whether blocks reach past the end of a dim."""
+        return self.padded_dims != self.dims
+
+    @property
+    def tag(self) -> str | None:
+        """The format as text: a letter tag, "any", "undef" or the opaque format.
+
+        None when the layout is blocked but not dense. Dims of size 1 may lie anywhere, so equal
+        descriptors can differ in their tags; ask `matches` whether a layout is a certain one.
+        """
+        if self._opaque:
+            return self._opaque[0]
+        if self.format_kind != "blocked":
+            return self.format_kind
+        return canonical_tag(self._order, self.inner_blocks) if self.is_dense else None
+
+    @property
+    def physical_shape(self) -> Dims:
+        """The shape as a plain array of ndims + k dims: blocks per dim, then the k inner blocks."""
+        self._require_blocked("physical_shape")
+        return self._outer + tuple(size for _, size in self.inner_blocks)
+
+    @property
+    def physical_strides(self) -> Dims:
+        """The strides that belong to `physical_shape`, in elements."""
+        self._require_blocked("physical_strides")
+        return self.strides + _row_major(tuple(size for _, size in self.inner_blocks))
+
+    @property
+    def _outer(self) -> Dims:
+        """The number of blocks per dim."""
+        return _outer_counts(self.dims, self.inner_blocks)
+
+    @property
+    def _span(self) -> int:
+        """Elements from the first to the end of the last one; 0 when there is none."""
+        if self.format_kind != "blocked" or 0 in self.dims:
+            return 0
+        steps = sum((n - 1) * s for n, s in zip(self._outer, self.strides, strict=True))
+        return steps + math.prod(size for _, size in self.inner_blocks)
+
+    @property
+    def _order(self) -> Dims:
+        """The dims from outermost to innermost; repeated dims (stride 0) are outermost."""
+        outer, strides = self._outer, self.strides
+
+        def place(dim: int) -> tuple[bool, int, int]:
+            # A dim of one block may have the stride of the dim outside of it, and goes inside.
+            return strides[dim] != 0, -strides[dim], -outer[dim]
+
+        return tuple(sorted(range(len(outer)), key=place))
+
+    def matches(self, tag: str) -> bool:
+        """Tell whether the layout is the one that `tag` means for these dims, wherever it starts.
+
+        Raises `DescriptorError` for a tag that is none, or is one of another rank.
+        """
+        order, blocks = parse_tag(tag, len(self.dims))
+        strides = _dense_strides(self.dims, order, blocks)
+        fields = (self.dims, self.data_type, "blocked", strides, blocks, self.offset0, None)
+        return self == MemoryDesc._make(*fields)
+
+    def offset(self, index: Iterable[SupportsIndex]) -> int:
+        """Return the place of logical element `index`, in elements from the buffer's start.
+
+        `index` has one entry per dim, from 0 to below `padded_dims`: padding has a place as well.
+        """
+        self._require_blocked("offset")
+        position = list(_integers("index", index))
+        inside = len(position) == len(self.dims) and all(
+            0 <= i < n for i, n in zip(position, self.padded_dims, strict=True)
+        )
+        if not inside:
+            _refuse(f"an index lies inside padded dims {self.padded_dims}; got {tuple(position)}")
+        offset, step = self.offset0, 1
+        for dim, size in reversed(self.inner_blocks):
+            position[dim], within = divmod(position[dim], size)
+            offset += within * step
+            step *= size
+        return offset + sum(i * s for i, s in zip(position, self.strides, strict=True))
+
+    # -- descriptors made from this one ------------------------------------------------------------
+
+    def with_format(self, format: str | None, *, nbytes: int | None = None) -> MemoryDesc:  # noqa: A002
+        """Return the same dims and data type in another format, starting at 0."""
+        return MemoryDesc(self.dims, self.data_type, format, nbytes=nbytes)
+
+    def with_data_type(self, name: str) -> MemoryDesc:
+        """Return the same layout of another data type; an opaque layout has only its own."""
+        data_type(name)
+        if self._opaque and name != self.data_type:
+            _refuse(f"an opaque layout has one data type; got {name} for {self!r}; use with_format")
+        return self._replace(data_type=name)
+
+    def with_offset0(self, offset0: int) -> MemoryDesc:
+        """Return the same layout starting at element `offset0` of the buffer."""
+        self._require_blocked("with_offset0")
+        (start,) = _integers("offset0", (offset0,))
+        if start < 0:
+            _refuse(f"offset0 is at least 0; got {start}")
+        return self._replace(offset0=start)
+
+    def like(self, other: MemoryDesc) -> MemoryDesc:
+        """Return these dims and data type in the format of `other`: its order and inner blocks.
+
+        The result is dense, from offset 0, even where `other` has gaps or repeats. "any" and
+        "undef" are taken over. An opaque format is made for one shape and data type: it is taken
+        over where both agree, else the result is "any" and an implementation decides anew.
+        Raises `DescriptorError` when a layout of another rank would be needed.
+        """
+        if other.format_kind == "opaque":
+            same = self.dims == other.dims and self.data_type == other.data_type
+            return other if same else self.with_format("any")
+        if other.format_kind != "blocked":
+            return self.with_format(other.format_kind)
+        if other.ndims != self.ndims:
+            _refuse(f"like: ranks must be equal; got format of {other!r} for dims {self.dims}")
+        strides = _dense_strides(self.dims, other._order, other.inner_blocks)
+        fields = (self.dims, self.data_type, "blocked", strides, other.inner_blocks, 0, None)
+        return MemoryDesc._make(*fields)
+
+    def submemory(
+        self, dims: Sequence[SupportsIndex], offsets: Sequence[SupportsIndex]
+    ) -> MemoryDesc:
+        """Return the part of this tensor that has `dims` and starts at logical index `offsets`.
+
+        In a blocked dim the part must start with a block and end with one, or with the dim:
+        otherwise its padding would be its neighbour's data.
+        """
+        self._require_blocked("submemory")
+        lengths, starts = _integers("dims", dims), _integers("offsets", offsets)
+        if not len(lengths) == len(starts) == len(self.dims):
+            _refuse(f"submemory needs {self.ndims} dims and offsets; got {lengths} and {starts}")
+        sizes = _block_sizes(self.ndims, self.inner_blocks)
+        offset0 = self.offset0
+        for dim, (start, length, size) in enumerate(zip(starts, lengths, sizes, strict=True)):
+            end, whole = start + length, self.dims[dim]
+            if start < 0 or length < 0 or end > whole:
+                _refuse(f"submemory: dim {dim} has {whole} elements; got {start} to {end}")
+            if start % size or (end % size and end != whole):
+                _refuse(
+                    f"submemory: dim {dim} is cut between blocks of {size} only; got {start} to "
+                    f"{end} of {whole}; reorder to a plain format first"
+                )
+            offset0 += start // size * self.strides[dim]
+        return self._replace(dims=lengths, offset0=offset0)
+
+    def permute_axes(self, perm: Sequence[SupportsIndex]) -> MemoryDesc:
+        """Renumber the logical dims of the same memory: dim d becomes dim `perm[d]`."""
+        target = _integers("perm", perm)
+        if sorted(target) != list(range(self.ndims)):
+            _refuse(f"permute_axes: perm names each of {self.ndims} dims once; got {target}")
+        if self.format_kind == "opaque":
+            self._require_blocked("permute_axes")
+        source = sorted(range(self.ndims), key=target.__getitem__)
+        return self._replace(
+            dims=tuple(self.dims[d] for d in source),
+            strides=tuple(self.strides[d] for d in source) if self.strides else (),
+            inner_blocks=tuple((target[dim], size) for dim, size in self.inner_blocks),
+        )
+
+    def reshape(self, dims: Iterable[SupportsIndex]) -> MemoryDesc:
+        """See the same memory as other logical `dims` of as many elements; none is moved.
+
+        Dims of size 1 may come and go; adjacent dims may be joined or split where they have no
+        blocks and each steps just past the next. What would need a copy raises `DescriptorError`.
+        """
+        target = _integers("dims", dims)
+        if target == self.dims:
+            return self
+        _check_dims(target, self.data_type, None)
+        if math.prod(target) != self.nelems:
+            _refuse(f"reshape keeps the {self.nelems} elements of {self.dims}; got {target}")
+        if self.format_kind in ("any", "undef"):
+            return self._replace(dims=target)
+        self._require_blocked("reshape")
+        try:
+            strides, place_of = self._reshaped(target)
+        except ValueError:
+            _refuse(
+                f"reshape: only dims without blocks that follow each other in memory can be joined "
+                f"or split; got {target} from {self!r}; reorder to row-major first"
+            )
+        blocks = tuple((place_of[dim], size) for dim, size in self.inner_blocks)
+        return self._replace(dims=target, strides=strides, inner_blocks=blocks)
+
+    def _reshaped(self, target: Dims) -> tuple[Dims, dict[int, int]]:
+        """Find the strides of `target` on this memory and the places of the blocked dims in it.
+
+        A blocked dim is kept as it is; numpy knows what can be done to the plain dims between two
+        of them. Raises ValueError where that is impossible.
+        """
+        strides: Dims = ()
+        place_of: dict[int, int] = {}
+        start = 0
+        for dim in sorted({dim for dim, _ in self.inner_blocks}):
+            before = math.prod(self.dims[start:dim])
+            place = len(strides)
+            while math.prod(target[len(strides) : place]) != before or (
+                target[place : place + 1] != (self.dims[dim],)
+            ):
+                place += 1
+                if place >= len(target):
+                    raise ValueError
+            plain = _reshaped_strides(
+                self.dims[start:dim], self.strides[start:dim], target[len(strides) : place]
+            )
+            strides += (*plain, self.strides[dim])
+            place_of[dim], start = place, dim + 1
+        rest = target[len(strides) :]
+        return strides + _reshaped_strides(self.dims[start:], self.strides[start:], rest), place_of
+
+    def _replace(self, **changes: Any) -> MemoryDesc:
+        """Return a copy with some fields changed to values known to be valid."""
+        fields = {
+            "dims": self.dims,
+            "data_type": self.data_type,
+            "format_kind": self.format_kind,
+            "strides": self.strides,
+            "inner_blocks": self.inner_blocks,
+            "offset0": self.offset0,
+            "opaque": self._opaque,
+        }
+        return MemoryDesc._make(*(fields | changes).values())
+
+    # -- buffers -----------------------------------------------------------------------------------
+
+    def view(self, buffer: Buffer) -> Array:
+        """See the elements in `buffer` as an array of `physical_shape`; nothing is copied.
+
+        `buffer` is one-dimensional, of uint8, and has at least `nbytes`. Data types of 4 bits are
+        refused, since numpy cannot address half a byte.
+        """
+        if DATA_TYPES[self.data_type].is_packed:
+            _refuse(f"view: an element is whole bytes; got {self.data_type}; use unpack and pack")
+        self._check_buffer(buffer)
+        return self._strided(buffer)
+
+    def unpack(self, buffer: Buffer) -> Array:
+        """Return the logical array of shape `dims` that `buffer` holds in this layout.
+
+        A view of `buffer` when the layout is plain and elements are whole bytes, else a copy.
+        """
+        self._check_buffer(buffer)
+        if DATA_TYPES[self.data_type].is_packed:
+            buffer = _nibbles_to_bytes(buffer[: self.nbytes])
+        array = self._strided(buffer)
+        if not self.inner_blocks:
+            return array
+        grouped = np.array(array.transpose(self._grouping), order="C")
+        return grouped.reshape(self.padded_dims)[self._logical]
+
+    def pack(self, array: Array, buffer: Buffer) -> None:
+        """Write a logical array of shape `dims` into `buffer` in this layout, padding zeroed.
+
+        The array has this descriptor's numpy dtype. Bytes outside of the layout keep their value.
+        """
+        self._check_buffer(buffer)
+        if array.shape != self.dims or array.dtype != self.dtype:
+            _refuse(
+                f"pack: the array must have shape {self.dims} and dtype {self.dtype}; got "
+                f"{array.shape} and {array.dtype}; reshape it or convert it with astype"
+            )
+        if any(s == 0 and n > 1 for s, n in zip(self.strides, self.dims, strict=True)):
+            _refuse(f"pack: elements must not share a place; got {self!r}; use another format")
+        packed = DATA_TYPES[self.data_type].is_packed
+        part = buffer[: self.nbytes]
+        room = _nibbles_to_bytes(part) if packed else part
+        target = self._strided(room).transpose(self._grouping)
+        if self.has_padding:
+            padded = np.zeros(self.padded_dims, self.dtype)
+            padded[self._logical] = array
+            array = padded
+        target[...] = array.reshape(target.shape)
+        if packed:
+            part[...] = room[0::2] & 0xF | room[1::2] << 4
+
+    def _strided(self, buffer: Buffer) -> Array:
+        """See `buffer`, where each element has whole bytes, as an array of `physical_shape`."""
+        if 0 in self.dims:
+            return np.empty(self.physical_shape, self.dtype)
+        width = self.itemsize
+        strides = tuple(stride * width for stride in self.physical_strides)
+        offset = self.offset0 * width
+        return np.ndarray(self.physical_shape, self.dtype, buffer, offset, strides)
+
+    @property
+    def _grouping(self) -> Dims:
+        """The physical axes with each dim's inner blocks behind it, outermost first."""
+        dim_of_axis = [*range(self.ndims), *(dim for dim, _ in self.inner_blocks)]
+        return tuple(sorted(range(len(dim_of_axis)), key=dim_of_axis.__getitem__))
+
+    @property
+    def _logical(self) -> tuple[slice, ...]:
+        """The part of an array of `padded_dims` that is no padding."""
+        return tuple(slice(size) for size in self.dims)
+
+    def _check_buffer(self, buffer: Buffer) -> None:
+        self._require_blocked("a buffer")
+        if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous:
+            _refuse(f"a buffer is a contiguous 1-D uint8 array; got {buffer.ndim}-D {buffer.dtype}")
+        if buffer.size < self.nbytes:
+            _refuse(f"{self!r} needs a buffer of {self.nbytes} bytes; got {buffer.size}")
+
+    def _require_blocked(self, what: str) -> None:
+        if self.format_kind != "blocked":
+            _refuse(f"{what} needs a blocked layout; got {self!r}")
+
+
+def _reshaped_strides(dims: Dims, strides: Dims, target: Dims) -> Dims:
+    """Return the strides of `target` on plain `dims`; ValueError if elements had to be moved."""
+    elements = as_strided(np.empty(1, np.uint8), dims, strides)  # one byte each; never read
+    return elements.reshape(target, copy=False).strides
+
+
+def _layout(
+    dims: Dims,
+    format_name: str | None,
+    strides: Iterable[SupportsIndex] | None,
+    nbytes: int | None,
+) -> tuple[str, Dims, Blocks, Opaque | None]:
+    """Return format kind, strides, inner blocks and opaque format for a constructor's arguments."""
+    if format_name is None:
+        steps = _row_major(dims) if strides is None else _checked_strides(dims, strides)
+        return "blocked", steps, (), None
+    if not isinstance(format_name, str):
+        _refuse(f"a format is a string, or None for row-major; got {format_name!r}")
+    if strides is not None:
+        _refuse(f"a layout is given by a format or by strides; got both, format {format_name!r}")
+    if format_name in ("any", "undef"):
+        return format_name, (), (), None
+    if ":" in format_name:
+        return "opaque", (), (), _checked_opaque(format_name, nbytes)
+    order, blocks = parse_tag(format_name, len(dims))
+    return "blocked", _dense_strides(dims, order, blocks), blocks, None
+
+
+def _integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
+    try:
+        return tuple(map(operator.index, values))
+    except TypeError:
+        _refuse(f"{what} must be a sequence of integers; got {values!r}")
+
+
+def _check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> None:
+    data_type(data_type_name)
+    if not dims and format_name != "undef":
+        _refuse(
+            "a tensor has dims; got none; use (1,) for a scalar, MemoryDesc.zero() for no tensor"
+        )
+    if len(dims) > MAX_NDIMS:
+        _refuse(f"a tensor has at most {MAX_NDIMS} dims; got {len(dims)}: {dims}")
+    if dims and min(dims) < 0:
+        _refuse(f"a dim is at least 0; got {dims}")
+
+
+def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
+    if _OPAQUE.fullmatch(format_name) is None:
+        _refuse(f"an opaque format reads owner:name or owner:name:params; got {format_name!r}")
+    if nbytes is None or nbytes < 0:
+        _refuse(f"an opaque format needs its size, nbytes >= 0; got {nbytes} for {format_name!r}")
+    return format_name, operator.index(nbytes)
+
+
+def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex]) -> Dims:
+    """Return `strides` as a tuple, after checking that no two elements meet except by stride 0."""
+    steps = _integers("strides", strides)
+    if len(steps) != len(dims):
+        _refuse(f"there is one stride per dim; got strides {steps} for dims {dims}")
+    if steps and min(steps) < 0:
+        _refuse(f"a stride is at least 0; got {steps}; copy the array first")
+    span = 1
+    for step, size in sorted(zip(steps, dims, strict=True)) if 0 not in dims else ():
+        if step == 0 or size == 1:
+            continue
+        if step < span:
+            _refuse(
+                f"elements must not overlap; got strides {steps} for dims {dims}, where {step} is "
+                f"less than the {span} elements inside it; use 0 to repeat a dim"
+            )
+        span += step * (size - 1)
+    return steps
+
+
+def _block_sizes(ndims: int, inner_blocks: Blocks) -> list[int]:
+    """Return the elements of a whole block of each dim; 1 where a dim has no blocks."""
+    sizes = [1] * ndims
+    for dim, size in inner_blocks:
+        sizes[dim] *= size
+    return sizes
+
+
+def _outer_counts(dims: Dims, inner_blocks: Blocks) -> Dims:
+    """Count the blocks of each dim, the last one perhaps not full."""
+    if not inner_blocks:
+        return dims
+    sizes = _block_sizes(len(dims), inner_blocks)
+    return tuple([-(-n // size) for n, size in zip(dims, sizes, strict=True)])
+
+
+def _used_strides(outer: Dims, strides: Dims) -> Dims:
+    """Return `strides` with 0 where none is ever stepped: for one block, and without elements."""
+    if not strides or 0 in outer:
+        return ()
+    return tuple([s if n > 1 else 0 for s, n in zip(strides, outer, strict=True)])
+
+
+def _dense_strides(dims: Dims, order: Dims, inner_blocks: Blocks) -> Dims:
+    """Return the strides of dims that lie without gaps in `order`, outermost first."""
+    counts = _outer_counts(dims, inner_blocks)
+    strides = [0] * len(dims)
+    step = math.prod([size for _, size in inner_blocks])
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= counts[dim] or 1
+    return tuple(strides)
+
+
+def _row_major(dims: Dims) -> Dims:
+    return _dense_strides(dims, tuple(range(len(dims))), ())
+
+
+def _nibbles_to_bytes(buffer: Buffer) -> Buffer:
+    """Give each 4-bit element of `buffer` a byte of its own, the low nibble first."""
+    return np.stack([buffer & 0xF, buffer >> 4], axis=-1).reshape(-1)
+
+
+def _refuse(reason: str) -> NoReturn:
+    raise DescriptorError(f"memory descriptor: {reason}")

@@ -1,0 +1,41 @@
+"""The operations: one file each, with its fields, argument table, rules and cost."""
+
+from dnncore.ops.binary import Binary
+from dnncore.ops.convolution import (
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvolutionForward,
+)
+from dnncore.ops.eltwise import EltwiseBackward, EltwiseForward
+from dnncore.ops.inner_product import (
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+    InnerProductForward,
+)
+from dnncore.ops.matmul import MatMul
+from dnncore.ops.operation import Argument, Operation
+from dnncore.ops.pooling import PoolingBackward, PoolingForward
+from dnncore.ops.reorder import Reorder
+from dnncore.ops.softmax import SoftmaxBackward, SoftmaxForward
+from dnncore.ops.sum import Sum
+
+__all__ = [
+    "Argument",
+    "Binary",
+    "ConvolutionBackwardData",
+    "ConvolutionBackwardWeights",
+    "ConvolutionForward",
+    "EltwiseBackward",
+    "EltwiseForward",
+    "InnerProductBackwardData",
+    "InnerProductBackwardWeights",
+    "InnerProductForward",
+    "MatMul",
+    "Operation",
+    "PoolingBackward",
+    "PoolingForward",
+    "Reorder",
+    "SoftmaxBackward",
+    "SoftmaxForward",
+    "Sum",
+]

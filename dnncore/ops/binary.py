@@ -1,0 +1,38 @@
+"""Binary: dst = src0 op src1, each input broadcast to dst along dims of size 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm
+from dnncore.ops.operation import Argument, Operation, reads, writes
+
+__all__ = ["Binary"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Binary(Operation):
+    """dst = algorithm(src0, src1); dst's dims are the larger of each; dst may be src0's memory."""
+
+    KIND: ClassVar[str] = "binary"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src0", "src1") + writes("dst")
+    IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src0", "dst"),)
+
+    algorithm: str = field(kw_only=False)
+    src0: MemoryDesc
+    src1: MemoryDesc
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        check_algorithm(self.KIND, self.algorithm, BINARY_ALGORITHMS)
+        self._check_descs(concrete=("src0", "src1"))
+        self._check_types(dict.fromkeys(("src0", "src1", "dst"), ("f32",)))
+        a, b = self.src0.dims, self.src1.dims
+        if len(a) != len(b) or any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
+            self._fail(
+                f"src0 and src1 must have one rank and dims that are equal or 1; got {a}, {b}"
+            )
+        broadcast = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+        self._check_dims("dst", broadcast, "src0's and src1's dims, broadcast")

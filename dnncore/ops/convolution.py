@@ -1,0 +1,149 @@
+"""Convolution: dst = src * weights + bias, and its two gradients.
+
+Shapes, with G groups: src (N, G*IC, H, W), weights (OC, IC, KH, KW) or grouped (G, OC, IC, KH, KW),
+bias (G*OC), dst (N, G*OC, OH, OW). One and three spatial dims work the same way.
+
+    dst[n, g*OC+o, y, x] = bias[g*OC+o] + sum over i, r, s of
+        src[n, g*IC+i, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)] * weights[g, o, i, r, s]
+
+with zeros outside src: the cross-correlation that the field calls convolution.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.window import Windowed
+
+__all__ = [
+    "Convolution",
+    "ConvolutionBackwardData",
+    "ConvolutionBackwardWeights",
+    "ConvolutionForward",
+]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Convolution(Windowed, Operation):
+    """What the three directions share: each names its tensors by the roles they play forward."""
+
+    KIND: ClassVar[str] = "convolution"
+    SRC: ClassVar[str] = "src"
+    WEIGHTS: ClassVar[str] = "weights"
+    BIAS: ClassVar[str] = "bias"
+    DST: ClassVar[str] = "dst"
+
+    def __post_init__(self) -> None:
+        self._check_descs()
+        self._check_types(dict.fromkeys((self.SRC, self.WEIGHTS, self.DST), ("f32",)))
+        x, w, y = self.src_role, self.weights_role, self.dst_role
+        if not 3 <= x.ndims <= 5:
+            self._fail(f"{self.SRC} must have 3 to 5 dims (N, C, [[D,] H,] W); got {x.dims}")
+        if w.ndims not in (x.ndims, x.ndims + 1):
+            self._fail(
+                f"{self.WEIGHTS} must have {x.ndims} dims (OC, IC, kernel), or {x.ndims + 1} with"
+                f" the groups first; got {w.dims}"
+            )
+        if y.ndims != x.ndims:
+            self._fail(f"{self.DST} must have {x.ndims} dims as {self.SRC} has; got {y.dims}")
+        self._normalise_window(self.KIND, x.ndims - 2)
+        groups, oc, ic, *taps = self.grouped_weights
+        if groups * ic != x.dims[1]:
+            self._fail(
+                f"{self.SRC} has {x.dims[1]} channels but {self.WEIGHTS} expect {groups * ic}"
+                f" ({self.WEIGHTS} dim {w.ndims - x.ndims + 1} x groups {groups})"
+            )
+        if 0 in w.dims:
+            self._fail(f"{self.WEIGHTS} must not be empty; got {w.dims}")
+        if y.dims[:2] != (x.dims[0], groups * oc):
+            self._fail(
+                f"{self.DST} must begin with {(x.dims[0], groups * oc)}, {self.SRC}'s batch and"
+                f" {self.WEIGHTS}' output channels; got {y.dims[:2]}"
+            )
+        self._check_output(self.KIND, x.dims[2:], taps, y.dims[2:], self.DST)
+        if self.bias_role is not None:
+            self._check_types({self.BIAS: ("f32",)})
+            self._check_dims(self.BIAS, (groups * oc,), "one value per output channel")
+
+    @property
+    def src_role(self) -> MemoryDesc:
+        """The image: src, or diff_src where the gradient is taken with respect to it."""
+        return cast(MemoryDesc, getattr(self, self.SRC))
+
+    @property
+    def weights_role(self) -> MemoryDesc:
+        """The filter: weights or diff_weights."""
+        return cast(MemoryDesc, getattr(self, self.WEIGHTS))
+
+    @property
+    def dst_role(self) -> MemoryDesc:
+        """The output: dst, or diff_dst in the backward directions."""
+        return cast(MemoryDesc, getattr(self, self.DST))
+
+    @property
+    def bias_role(self) -> MemoryDesc | None:
+        """Bias or diff_bias, None where there is none."""
+        return getattr(self, self.BIAS, None)
+
+    @property
+    def grouped_weights(self) -> tuple[int, ...]:
+        """The filter's dims as (G, OC, IC, *kernel), G = 1 where it has no group dim."""
+        w = self.weights_role
+        return w.dims if w.ndims > self.src_role.ndims else (1, *w.dims)
+
+    @property
+    def flops(self) -> float:
+        """Two per multiply-add of the direct algorithm."""
+        return 2.0 * math.prod(self.dst_role.dims) * math.prod(self.grouped_weights[2:])
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConvolutionForward(Convolution):
+    """Convolution forward; every format may be `any`. Raises `DescriptorError`."""
+
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
+
+    prop_kind: PropKind = field(kw_only=False)
+    src: MemoryDesc
+    weights: MemoryDesc
+    bias: MemoryDesc | None = None
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check_prop_kind(self.prop_kind)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConvolutionBackwardData(Convolution):
+    """The gradient with respect to src, from that with respect to dst."""
+
+    SRC: ClassVar[str] = "diff_src"
+    DST: ClassVar[str] = "diff_dst"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("diff_dst", "weights") + writes("diff_src")
+
+    diff_src: MemoryDesc
+    weights: MemoryDesc
+    diff_dst: MemoryDesc
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ConvolutionBackwardWeights(Convolution):
+    """The gradients with respect to weights and, if `diff_bias` is given, bias."""
+
+    SRC: ClassVar[str] = "src"
+    WEIGHTS: ClassVar[str] = "diff_weights"
+    BIAS: ClassVar[str] = "diff_bias"
+    DST: ClassVar[str] = "diff_dst"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "diff_dst") + writes(
+        "diff_weights", "diff_bias"
+    )
+
+    src: MemoryDesc
+    diff_weights: MemoryDesc
+    diff_bias: MemoryDesc | None = None
+    diff_dst: MemoryDesc

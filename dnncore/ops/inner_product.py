@@ -1,0 +1,122 @@
+"""Inner product (a fully connected layer) and its two gradients.
+
+Shapes: src (N, IC) or (N, IC, H, W), weights (OC, IC) or (OC, IC, H, W), bias (OC), dst (N, OC).
+
+    dst[n, o] = bias[o] + sum over i, y, x of src[n, i, y, x] * weights[o, i, y, x]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, cast
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+
+__all__ = [
+    "InnerProduct",
+    "InnerProductBackwardData",
+    "InnerProductBackwardWeights",
+    "InnerProductForward",
+]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InnerProduct(Operation):
+    """What the three directions share: each names its tensors by the roles they play forward."""
+
+    KIND: ClassVar[str] = "inner_product"
+    SRC: ClassVar[str] = "src"
+    WEIGHTS: ClassVar[str] = "weights"
+    BIAS: ClassVar[str] = "bias"
+    DST: ClassVar[str] = "dst"
+
+    def __post_init__(self) -> None:
+        self._check_descs()
+        self._check_types(dict.fromkeys((self.SRC, self.WEIGHTS, self.DST), ("f32",)))
+        x, w = self.src_role, self.weights_role
+        if not 2 <= x.ndims <= 5:
+            self._fail(f"{self.SRC} must have 2 to 5 dims (N, IC, [[D,] H,] W); got {x.dims}")
+        if w.dims[1:] != x.dims[1:]:
+            self._fail(
+                f"{self.WEIGHTS} must be (OC, {', '.join(map(str, x.dims[1:]))}), with"
+                f" {self.SRC}'s dims after the batch; got {w.dims}"
+            )
+        oc = w.dims[0]
+        self._check_dims(self.DST, (x.dims[0], oc), "batch x output channels")
+        if self.bias_role is not None:
+            self._check_types({self.BIAS: ("f32",)})
+            self._check_dims(self.BIAS, (oc,), "one value per output channel")
+
+    @property
+    def src_role(self) -> MemoryDesc:
+        """Src or diff_src."""
+        return cast(MemoryDesc, getattr(self, self.SRC))
+
+    @property
+    def weights_role(self) -> MemoryDesc:
+        """Weights or diff_weights."""
+        return cast(MemoryDesc, getattr(self, self.WEIGHTS))
+
+    @property
+    def dst_role(self) -> MemoryDesc:
+        """Dst or diff_dst."""
+        return cast(MemoryDesc, getattr(self, self.DST))
+
+    @property
+    def bias_role(self) -> MemoryDesc | None:
+        """Bias or diff_bias, None where there is none."""
+        return getattr(self, self.BIAS, None)
+
+    @property
+    def flops(self) -> float:
+        """Two per multiply-add."""
+        return 2.0 * math.prod(self.weights_role.dims) * self.src_role.dims[0]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InnerProductForward(InnerProduct):
+    """Inner product forward; every format may be `any`. Raises `DescriptorError`."""
+
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
+
+    prop_kind: PropKind = field(kw_only=False)
+    src: MemoryDesc
+    weights: MemoryDesc
+    bias: MemoryDesc | None = None
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check_prop_kind(self.prop_kind)
+        super().__post_init__()
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InnerProductBackwardData(InnerProduct):
+    """The gradient with respect to src."""
+
+    SRC: ClassVar[str] = "diff_src"
+    DST: ClassVar[str] = "diff_dst"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("diff_dst", "weights") + writes("diff_src")
+
+    diff_src: MemoryDesc
+    weights: MemoryDesc
+    diff_dst: MemoryDesc
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class InnerProductBackwardWeights(InnerProduct):
+    """The gradients with respect to weights and, if `diff_bias` is given, bias."""
+
+    WEIGHTS: ClassVar[str] = "diff_weights"
+    BIAS: ClassVar[str] = "diff_bias"
+    DST: ClassVar[str] = "diff_dst"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "diff_dst") + writes(
+        "diff_weights", "diff_bias"
+    )
+
+    src: MemoryDesc
+    diff_weights: MemoryDesc
+    diff_bias: MemoryDesc | None = None
+    diff_dst: MemoryDesc

@@ -1,0 +1,73 @@
+"""Matrix multiplication, 2D or batched.
+
+    dst[..., m, n] = bias[..., m, n] + sum over k of src[..., m, k] * weights[..., k, n]
+
+Shapes: src (..., M, K), weights (..., K, N), bias broadcast to dst, dst (..., M, N), all of one
+rank; a leading (batch) dim may be 1 in src or weights, which are then used for every batch.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.operation import Argument, Operation, reads, writes
+
+__all__ = ["MatMul"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MatMul(Operation):
+    """Matrix multiplication; src and weights may be `any`. Raises `DescriptorError`."""
+
+    KIND: ClassVar[str] = "matmul"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
+
+    src: MemoryDesc
+    weights: MemoryDesc
+    bias: MemoryDesc | None = None
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check_descs()
+        self._check_types(dict.fromkeys(("src", "weights", "bias", "dst"), ("f32",)))
+        a, b, c = self.src, self.weights, self.dst
+        if a.ndims < 2 or not a.ndims == b.ndims == c.ndims:
+            self._fail(
+                "src (..., M, K), weights (..., K, N) and dst (..., M, N) must have one rank, at"
+                f" least 2; got {a.dims}, {b.dims} and {c.dims}"
+            )
+        if a.dims[-1] != b.dims[-2]:
+            self._fail(
+                f"src has K = {a.dims[-1]} columns but weights have {b.dims[-2]} rows"
+                " (src's last dim must equal weights' last but one)"
+            )
+        batch = tuple(map(_broadcast, a.dims[:-2], b.dims[:-2]))
+        if None in batch:
+            self._fail(
+                "each batch dim of src and weights must be equal or 1;"
+                f" got {a.dims[:-2]} and {b.dims[:-2]}"
+            )
+        expected = (*batch, a.dims[-2], b.dims[-1])
+        self._check_dims("dst", expected, "batch, src's rows, weights' columns")  # type: ignore[arg-type]
+        if self.bias is not None and (
+            self.bias.ndims != c.ndims
+            or any(d not in (1, e) for d, e in zip(self.bias.dims, c.dims, strict=True))
+        ):
+            self._fail(
+                f"bias must have dst's rank and each dim be 1 or dst's; got {self.bias.dims}"
+                f" for dst {c.dims}"
+            )
+
+    @property
+    def flops(self) -> float:
+        """Two per multiply-add."""
+        return 2.0 * math.prod(self.dst.dims) * self.src.dims[-1]
+
+
+def _broadcast(a: int, b: int) -> int | None:
+    if a == b or b == 1:
+        return a
+    return b if a == 1 else None

@@ -1,0 +1,161 @@
+"""What all operation descriptors share: fields, the table of arguments, hashing, replacement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
+
+from dnncore.errors import DescriptorError
+from dnncore.memory_desc import MemoryDesc
+
+__all__ = ["FORWARD", "Argument", "Operation", "PropKind", "reads", "writes"]
+
+Direction = Literal["in", "out"]
+PropKind = Literal["forward_training", "forward_inference"]
+FORWARD = get_args(PropKind)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One row of an operation's argument table; `name` is also the field that describes it."""
+
+    name: str
+    direction: Direction
+
+
+def reads(*names: str) -> tuple[Argument, ...]:
+    """Rows of arguments that the operation reads."""
+    return tuple(Argument(name, "in") for name in names)
+
+
+def writes(*names: str) -> tuple[Argument, ...]:
+    """Rows of arguments that the operation writes."""
+    return tuple(Argument(name, "out") for name in names)
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """Base of all operation descriptors: frozen, hashable, validated when created.
+
+    KIND is the operation's name in messages. ARGUMENTS is the table of its tensors, in the order
+    in which implementations are bound; a row whose field is None is absent. IN_PLACE lists the
+    pairs (input, output) that may be one and the same memory.
+    """
+
+    KIND: ClassVar[str]
+    ARGUMENTS: ClassVar[tuple[Argument, ...]]
+    IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = ()
+
+    # -- tensors ------------------------------------------------------------------------------
+
+    def tensors(self) -> list[tuple[Argument, MemoryDesc]]:
+        """The tensors present, with their descriptors, in the table's order (no workspace)."""
+        pairs = [(argument, getattr(self, argument.name, None)) for argument in self.ARGUMENTS]
+        return [(argument, desc) for argument, desc in pairs if desc is not None]
+
+    @property
+    def result(self) -> MemoryDesc:
+        """The descriptor of the first output, to which post-ops apply."""
+        return next(desc for argument, desc in self.tensors() if argument.direction == "out")
+
+    @property
+    def result_name(self) -> str:
+        """The name of the first output, to which post-ops apply."""
+        return next(a.name for a, _ in self.tensors() if a.direction == "out")
+
+    def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
+        """The workspace this operation writes (forward) or reads (backward), None if it has none.
+
+        `hint` is the forward primitive descriptor that a backward operation belongs to.
+        """
+        return None
+
+    def with_descs(self, **descs: MemoryDesc) -> Self:
+        """The same operation with some tensors' formats replaced; dims and types must not change.
+
+        Nothing is validated again, which keeps it quick: it is made for implementations that
+        resolve the format `any`.
+        """
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.__dict__.pop("_key", None)
+        new.__dict__.update(descs)
+        return new
+
+    def resolve_any(self, **formats: str | MemoryDesc) -> Self:
+        """Replace each named tensor whose format is `any` by the given tag, or another's format."""
+        descs: dict[str, MemoryDesc] = {}
+        for name, wanted in formats.items():
+            desc = getattr(self, name)
+            if desc is not None and desc.is_any:
+                by_tag = isinstance(wanted, str)
+                descs[name] = desc.with_format(wanted) if by_tag else desc.like(wanted)
+        return self.with_descs(**descs) if descs else self
+
+    # -- cost ---------------------------------------------------------------------------------
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations of the direct algorithm; one per output element by default."""
+        return float(math.prod(self.result.dims))
+
+    @property
+    def bytes(self) -> float:
+        """The least bytes that must move: every argument once."""
+        return float(sum(math.prod(desc.dims) * desc.itemsize for _, desc in self.tensors()))
+
+    # -- identity -----------------------------------------------------------------------------
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The operation's type and all its fields, as a hashable tuple."""
+        key: tuple[Any, ...] | None = self.__dict__.get("_key")
+        if key is None:
+            key = (type(self), *(getattr(self, f.name) for f in fields(self)))
+            key = (hash(key), *key)
+            self.__dict__["_key"] = key
+        return key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Operation) and (self is other or self.key == other.key)
+
+    def __hash__(self) -> int:
+        return int(self.key[0])
+
+    # -- validation, for the operations' own files ----------------------------------------------
+
+    def _fail(self, text: str) -> NoReturn:
+        raise DescriptorError(f"{self.KIND}: {text}")
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_descs(self, concrete: Iterable[str] = ()) -> None:
+        """Check that each tensor's field is a MemoryDesc and that those named have a layout."""
+        for argument, desc in self.tensors():
+            if not isinstance(desc, MemoryDesc):
+                self._fail(f"{argument.name} must be a MemoryDesc; got {type(desc).__name__}")
+            if desc.format_kind == "undef" or not desc.ndims:
+                self._fail(f"{argument.name} is an absent tensor; give it dims and a format")
+        for name in concrete:
+            desc = getattr(self, name)
+            if desc is not None and desc.is_any:
+                self._fail(f"{name} must have a concrete format; got 'any'; give it a format tag")
+
+    def _check_dims(self, name: str, expected: tuple[int, ...], why: str) -> None:
+        got = getattr(self, name).dims
+        if got != expected:
+            self._fail(f"{name} must be {expected} ({why}); got {got}")
+
+    def _check_types(self, allowed: Mapping[str, Iterable[str]]) -> None:
+        for name, types in allowed.items():
+            desc = getattr(self, name)
+            if desc is not None and desc.data_type not in types:
+                self._fail(f"{name} must be of type {' or '.join(types)}; got {desc.data_type}")
+
+    def _check_prop_kind(self, value: str) -> None:
+        if value not in FORWARD:
+            self._fail(f"prop_kind must be one of {', '.join(FORWARD)}; got {value!r}")

@@ -1,0 +1,124 @@
+"""Max pooling and its gradient.
+
+Shapes: src (N, C, H, W), dst (N, C, OH, OW), kernel (KH, KW); 1 to 3 spatial dims.
+
+    dst[n, c, y, x] = max over r, s of src[n, c, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)]
+
+over the cells inside src; the first maximum in row-major order of the window wins. A window with no
+cell inside src gives the lowest float and workspace 0.
+
+The workspace, written by forward_training and read by backward, has dst's dims and layout and holds
+the flat kernel index (r*KW + s) of the maximum: u8 when the kernel has at most 255 cells, else s32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import check_algorithm
+from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.ops.window import Windowed
+
+__all__ = ["Pooling", "PoolingBackward", "PoolingForward"]
+
+ALGORITHMS = ("max",)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Pooling(Windowed, Operation):
+    """What both directions share: each names its tensors by the roles they play forward."""
+
+    SRC: ClassVar[str] = "src"
+    DST: ClassVar[str] = "dst"
+
+    algorithm: str
+    kernel: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
+        self._check_descs()
+        self._check_types({self.SRC: ("f32",), self.DST: ("f32",)})
+        x, y = self.src_role, self.dst_role
+        if not 3 <= x.ndims <= 5:
+            self._fail(f"{self.SRC} must have 3 to 5 dims (N, C, [[D,] H,] W); got {x.dims}")
+        if y.dims[:2] != x.dims[:2] or y.ndims != x.ndims:
+            self._fail(f"{self.DST} must have {self.SRC}'s batch, channels and rank"
+                       f" {x.dims[:2]}, {x.ndims} dims; got {y.dims}")  # fmt: skip
+        self._normalise_window(self.KIND, x.ndims - 2)
+        kernel = self.kernel
+        if isinstance(kernel, int):
+            kernel = (kernel,) * (x.ndims - 2)
+        if len(kernel) != x.ndims - 2 or min(kernel) < 1:
+            self._fail(f"kernel must hold {x.ndims - 2} positive integers; got {self.kernel!r}")
+        self._set(kernel=tuple(kernel))
+        self._check_output(self.KIND, x.dims[2:], self.kernel, y.dims[2:], self.DST)
+
+    @property
+    def src_role(self) -> MemoryDesc:
+        """Src or diff_src."""
+        desc: MemoryDesc = getattr(self, self.SRC)
+        return desc
+
+    @property
+    def dst_role(self) -> MemoryDesc:
+        """Dst or diff_dst."""
+        desc: MemoryDesc = getattr(self, self.DST)
+        return desc
+
+    @property
+    def workspace_type(self) -> str:
+        """The data type of the workspace's kernel indices."""
+        return "u8" if math.prod(self.kernel) <= 255 else "s32"
+
+    @property
+    def flops(self) -> float:
+        """One comparison per window cell."""
+        return float(math.prod(self.dst_role.dims) * math.prod(self.kernel))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PoolingForward(Pooling):
+    """Pooling forward; src must be concrete, dst may be `any`. Raises `DescriptorError`."""
+
+    KIND: ClassVar[str] = "pooling"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst", "workspace")
+
+    prop_kind: PropKind = field(kw_only=False)
+    algorithm: str = field(kw_only=False)
+    src: MemoryDesc
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check_prop_kind(self.prop_kind)
+        super().__post_init__()
+        self._check_descs(concrete=("src",))
+
+    def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
+        """Kernel indices in dst's layout; only training keeps them."""
+        if self.prop_kind == "forward_inference":
+            return None
+        return self.dst.with_data_type(self.workspace_type)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PoolingBackward(Pooling):
+    """diff_src gets each diff_dst added at the place that the workspace names; the rest is zero."""
+
+    KIND: ClassVar[str] = "pooling backward"
+    SRC: ClassVar[str] = "diff_src"
+    DST: ClassVar[str] = "diff_dst"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("diff_dst", "workspace") + writes("diff_src")
+
+    algorithm: str = field(kw_only=False)
+    diff_src: MemoryDesc
+    diff_dst: MemoryDesc
+
+    def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
+        """The hint's workspace, else kernel indices in diff_dst's layout."""
+        if hint is not None:
+            desc: MemoryDesc | None = hint.workspace_desc
+            return desc
+        return self.diff_dst.with_data_type(self.workspace_type)

@@ -1,0 +1,32 @@
+"""Reorder: dst = src in another format, data type or place.
+
+Conversion goes through the reals: to an integer type it rounds half to even and saturates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.operation import Argument, Operation, reads, writes
+
+__all__ = ["Reorder"]
+
+DATA_TYPES = ("f32", "f64", "s32", "s8", "u8")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reorder(Operation):
+    """dst = src, element by element, both formats concrete. Raises `DescriptorError`."""
+
+    KIND: ClassVar[str] = "reorder"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+
+    src: MemoryDesc
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check_descs(concrete=("src", "dst"))
+        self._check_types({"src": DATA_TYPES, "dst": DATA_TYPES})
+        self._check_dims("dst", self.src.dims, "src's dims")

@@ -1,0 +1,70 @@
+"""Softmax and log-softmax along one axis, and their gradients.
+
+    accurate: dst = exp(src - max) / sum(exp(src - max))
+              diff_src = dst * (diff_dst - sum(diff_dst * dst))
+    log:      dst = src - max - log(sum(exp(src - max)))
+              diff_src = diff_dst - exp(dst) * sum(diff_dst)
+
+with max and sum along the axis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import check_algorithm
+from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+
+__all__ = ["SoftmaxBackward", "SoftmaxForward"]
+
+ALGORITHMS = ("accurate", "log")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SoftmaxForward(Operation):
+    """Softmax forward; dst has src's dims and may be the same memory. Raises `DescriptorError`."""
+
+    KIND: ClassVar[str] = "softmax"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+    IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src", "dst"),)
+
+    prop_kind: PropKind = field(kw_only=False)
+    algorithm: str = field(kw_only=False)
+    src: MemoryDesc
+    dst: MemoryDesc
+    axis: int
+
+    def __post_init__(self) -> None:
+        self._check_prop_kind(self.prop_kind)
+        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
+        self._check_descs(concrete=("src",))
+        self._check_types({"src": ("f32",), "dst": ("f32",)})
+        self._check_dims("dst", self.src.dims, "src's dims")
+        if not 0 <= self.axis < self.src.ndims:
+            self._fail(f"axis must be 0 to {self.src.ndims - 1}; got {self.axis}")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SoftmaxBackward(Operation):
+    """The gradient with respect to src, from dst and diff_dst; may overwrite diff_dst."""
+
+    KIND: ClassVar[str] = "softmax backward"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("dst", "diff_dst") + writes("diff_src")
+    IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("diff_dst", "diff_src"),)
+
+    algorithm: str = field(kw_only=False)
+    dst: MemoryDesc
+    diff_dst: MemoryDesc
+    diff_src: MemoryDesc
+    axis: int
+
+    def __post_init__(self) -> None:
+        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
+        self._check_descs(concrete=("dst",))
+        self._check_types(dict.fromkeys(("dst", "diff_dst", "diff_src"), ("f32",)))
+        self._check_dims("diff_dst", self.dst.dims, "dst's dims")
+        self._check_dims("diff_src", self.dst.dims, "dst's dims")
+        if not 0 <= self.axis < self.dst.ndims:
+            self._fail(f"axis must be 0 to {self.dst.ndims - 1}; got {self.axis}")

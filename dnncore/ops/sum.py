@@ -1,0 +1,60 @@
+"""Sum: dst = scales[0] * src0 + scales[1] * src1 + ..."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.operation import Argument, Operation
+
+__all__ = ["Sum"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Sum(Operation):
+    """The scaled sum of n >= 1 tensors of equal dims; dst may be src0's memory.
+
+    The arguments are `src0`, `src1`, ... and `dst`. Raises `DescriptorError`.
+    """
+
+    KIND: ClassVar[str] = "sum"
+    IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src0", "dst"),)
+
+    scales: tuple[float, ...] = field(kw_only=False)
+    srcs: tuple[MemoryDesc, ...]
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._set(scales=tuple(map(float, self.scales)), srcs=tuple(self.srcs))
+        if not self.srcs or len(self.scales) != len(self.srcs):
+            self._fail(
+                "there must be one scale per src and at least one src;"
+                f" got {len(self.scales)} scales and {len(self.srcs)} srcs"
+            )
+        if not all(map(math.isfinite, self.scales)):
+            self._fail(f"scales must be finite numbers; got {self.scales}")
+        names = [f"src{i}" for i in range(len(self.srcs))]
+        self._check_descs(concrete=names)
+        self._check_types(dict.fromkeys((*names, "dst"), ("f32",)))
+        for name in names:
+            self._check_dims(name, self.dst.dims, "dst's dims")
+
+    def __getattr__(self, name: str) -> Any:
+        """Give src{i} as a field of its own, so that it reads like every other tensor."""
+        index = name.removeprefix("src")
+        if index.isdecimal() and int(index) < len(self.srcs):
+            return self.srcs[int(index)]
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    @property
+    def ARGUMENTS(self) -> tuple[Argument, ...]:  # type: ignore[override]  # noqa: N802
+        """One row per src, then dst."""
+        rows = [Argument(f"src{i}", "in") for i in range(len(self.srcs))]
+        return (*rows, Argument("dst", "out"))
+
+    @property
+    def flops(self) -> float:
+        """One multiply-add per src and element."""
+        return 2.0 * len(self.srcs) * math.prod(self.dst.dims)

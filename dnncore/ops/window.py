@@ -1,0 +1,89 @@
+"""Sliding windows: the strides, dilations and paddings that convolution and pooling share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.errors import DescriptorError
+
+__all__ = ["Windowed", "effective_kernel", "window_output"]
+
+SPATIAL = "dhw"
+
+
+def effective_kernel(kernel: int, dilation: int) -> int:
+    """Cells that a window spans: 1 + (kernel - 1) * (dilation + 1); dilation 0 is dense."""
+    return 1 + (kernel - 1) * (dilation + 1)
+
+
+def window_output(size: int, kernel: int, stride: int, dilation: int, left: int, right: int) -> int:
+    """Windows along one dim: trunc((size - effective kernel + left + right) / stride) + 1."""
+    span = size - effective_kernel(kernel, dilation) + left + right
+    return int(span / stride) + 1  # oneDNN's C division: truncated, not floored
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Windowed:
+    """Fields of an operation with a sliding window, one entry per spatial dim, outer to inner.
+
+    strides >= 1; dilations >= 0, 0 is dense (default); padding_l >= 0 (default 0); padding_r
+    defaults to padding_l and may be negative as long as padding_r + stride > 0.
+    """
+
+    strides: tuple[int, ...] = ()
+    dilations: tuple[int, ...] = ()
+    padding_l: tuple[int, ...] = ()
+    padding_r: tuple[int, ...] = ()
+
+    def _normalise_window(self, kind: str, spatial: int) -> None:
+        strides = _entries(kind, "strides", self.strides, spatial, (1,) * spatial)
+        dilations = _entries(kind, "dilations", self.dilations, spatial, (0,) * spatial)
+        left = _entries(kind, "padding_l", self.padding_l, spatial, (0,) * spatial)
+        right = _entries(kind, "padding_r", self.padding_r, spatial, left)
+        for i in range(spatial):
+            _check(kind, "strides", i, strides[i], strides[i] >= 1, "at least 1")
+            _check(kind, "dilations", i, dilations[i], dilations[i] >= 0, "at least 0 (0 is dense)")
+            _check(kind, "padding_l", i, left[i], left[i] >= 0, "at least 0")
+            rule = f"above -stride, here -{strides[i]}"
+            _check(kind, "padding_r", i, right[i], right[i] + strides[i] > 0, rule)
+        values = {
+            "strides": strides, "dilations": dilations, "padding_l": left, "padding_r": right,
+        }  # fmt: skip
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    def _check_output(
+        self, kind: str, src: Sequence[int], kernel: Sequence[int], dst: Sequence[int], name: str
+    ) -> None:
+        """Check dst's spatial dims against those of src under this window."""
+        names = SPATIAL[-len(src) :]
+        for i, (size, k, got) in enumerate(zip(src, kernel, dst, strict=True)):
+            geometry = (self.strides[i], self.dilations[i], self.padding_l[i], self.padding_r[i])
+            expected = window_output(size, k, *geometry)
+            if got != expected:
+                raise DescriptorError(
+                    f"{kind}: {name} must be {expected} along {names[i]}, that is"
+                    f" (src {size} - kernel {effective_kernel(k, self.dilations[i])}"
+                    f" + padding {self.padding_l[i]} + {self.padding_r[i]})"
+                    f" / stride {self.strides[i]} + 1; got {got}"
+                )
+
+
+def _entries(
+    kind: str, name: str, value: Any, spatial: int, default: tuple[int, ...]
+) -> tuple[int, ...]:
+    entries = (int(value),) * spatial if isinstance(value, int) else tuple(value)
+    if not entries:
+        return default
+    if len(entries) != spatial or not all(isinstance(e, int) for e in entries):
+        raise DescriptorError(
+            f"{kind}: {name} must hold {spatial} integers, one per spatial dim; got {value!r}"
+        )
+    return entries
+
+
+def _check(kind: str, name: str, i: int, value: int, ok: bool, rule: str) -> None:
+    if not ok:
+        raise DescriptorError(f"{kind}: {name}[{i}] must be {rule}; got {value}")

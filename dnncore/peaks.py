@@ -1,0 +1,69 @@
+"""What this processor can reach, measured once per machine: the ruler for estimated seconds."""
+
+from __future__ import annotations
+
+import functools
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dnncore.cache import DiskStore
+from dnncore.engine import Peaks
+
+__all__ = ["cpu_peaks", "processor_name"]
+
+MATRIX = 512  # rows: 1 MB a matrix, in the second-level cache, where a matrix product peaks
+COPY_BYTES = 1 << 26  # beyond the last-level cache of most processors
+LAUNCH_SECONDS = 3e-6  # one fork and join of a thread pool, the cost of a parallel primitive
+
+
+@functools.cache
+def processor_name() -> str:
+    """The processor's model name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@functools.cache
+def cpu_peaks(threads: int) -> Peaks:
+    """Peaks of `threads` threads of this processor, from the disk store or measured now."""
+    store = DiskStore("peaks")
+    key = f"{processor_name()}:{threads}:{np.__version__}"
+    stored = store.get(key)
+    if stored is not None:
+        figures = json.loads(stored)
+    else:
+        figures = {"f32": _flops(np.float32), "f64": _flops(np.float64), "bytes": _bandwidth()}
+        store.put(key, json.dumps(figures).encode())
+    flops = {name: figures[name] for name in ("f32", "f64")}
+    return Peaks(flops, bandwidth=figures["bytes"], launch=LAUNCH_SECONDS)
+
+
+def _flops(dtype: type) -> float:
+    a: np.ndarray[Any, Any] = np.ones((MATRIX, MATRIX), dtype)
+    out = np.empty_like(a)
+    return 2.0 * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
+
+
+def _bandwidth() -> float:
+    source = np.ones(COPY_BYTES // 2, np.uint8)
+    target = np.ones_like(source)
+    return COPY_BYTES / _best(lambda: np.copyto(target, source))
+
+
+def _best(work: Callable[[], object], repeats: int = 4) -> float:
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)

@@ -1,0 +1,274 @@
+"""Primitives: ready to run, with arguments by name or bound once for loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from dnncore.backend import Executable, Run
+from dnncore.engine import Buffer, Engine
+from dnncore.errors import DescriptorError, DnnError, ExecutionError
+from dnncore.memory import Memory
+from dnncore.memory_desc import MemoryDesc
+from dnncore.stream import Event, Stream
+
+if TYPE_CHECKING:
+    from dnncore.primitive_desc import PrimitiveDesc
+
+__all__ = ["BoundPrimitive", "Primitive"]
+
+
+class Primitive:
+    """A primitive descriptor with its compiled executable. Threads may share it."""
+
+    def __init__(self, pd: PrimitiveDesc, executable: Executable) -> None:
+        self.pd = pd
+        self.executable = executable
+        engine, src_engine = pd.engine, pd.src_engine
+        self._slots = [
+            (argument.name, desc, src_engine if argument.name == "src" else engine)
+            for argument, desc in pd.arguments
+        ]
+        self._writes = [argument.direction == "out" for argument, _ in pd.arguments]
+        self._in_place = {frozenset(pair) for pair in pd.op.IN_PLACE}
+        self._scratchpad_bytes = pd.scratchpad_bytes
+        self._user_scratchpad = pd.scratchpad_desc
+        self._engines = (engine, src_engine)
+
+    @property
+    def impl_name(self) -> str:
+        """The implementation's name."""
+        return self.pd.impl_name
+
+    def execute(
+        self, stream: Stream, *, wait_for: Sequence[Event] = (), **arguments: Memory
+    ) -> Event:
+        """Launch on `stream` with a memory for every argument of `pd.arguments`, by name.
+
+        Returns the event of the launch. Raises `DescriptorError` for arguments that are missing,
+        unknown, of another descriptor or engine, or that overlap where the operation forbids it,
+        and `ExecutionError` when the launch fails.
+        """
+        memories = self._ordered(arguments)
+        self._check_stream(stream)
+        scratchpad = self._scratchpad(stream, arguments)
+        try:
+            return self.executable.execute(stream, memories, scratchpad, wait_for)
+        except DnnError:
+            raise
+        except Exception as error:
+            raise self.failed(error) from error
+
+    def bind(self, **arguments: Memory) -> BoundPrimitive:
+        """Check and resolve the arguments once; the result is called with a stream."""
+        memories = self._ordered(arguments)
+        return BoundPrimitive(self, memories, arguments.get("scratchpad"))
+
+    # -- checks ---------------------------------------------------------------------------------
+
+    def _ordered(self, arguments: dict[str, Memory]) -> list[Memory]:
+        """The memories in binding order, checked."""
+        memories = []
+        for name, desc, engine in self._slots:
+            memory = arguments.get(name)
+            if not isinstance(memory, Memory):
+                self._fail_memory(name, memory)
+            if memory.desc is not desc and memory.desc != desc:
+                self._fail_desc(name, memory.desc, desc)
+            if memory.engine is not engine:
+                self._fail_engine(name, memory.engine, engine)
+            memories.append(memory)
+        expected = len(memories) + (self._user_scratchpad is not None)
+        if len(arguments) != expected:
+            self._check_names(arguments)
+        self._check_overlap(memories)
+        return memories
+
+    def _check_names(self, arguments: dict[str, Memory]) -> None:
+        known = {name for name, _, _ in self._slots}
+        if self._user_scratchpad is not None:
+            known.add("scratchpad")
+        unknown = sorted(set(arguments) - known)
+        if unknown:
+            raise DescriptorError(
+                f"{self._kind}: unknown argument {', '.join(unknown)};"
+                f" it takes {', '.join(sorted(known))}"
+            )
+
+    def _check_overlap(self, memories: list[Memory]) -> None:
+        """Refuse an output that shares bytes with another argument, save the allowed pairs."""
+        for i, writes in enumerate(self._writes):
+            if not writes:
+                continue
+            for j, other in enumerate(memories):
+                if i == j or (self._writes[j] and j < i) or not _may_overlap(memories[i], other):
+                    continue
+                names = (self._slots[i][0], self._slots[j][0])
+                same = memories[i].desc == other.desc and _same_start(memories[i], other)
+                if same and frozenset(names) in self._in_place:
+                    continue
+                if _overlap(memories[i], other):
+                    self._fail_overlap(*names, same)
+
+    def _check_stream(self, stream: Stream) -> None:
+        engine = getattr(stream, "engine", None)
+        if engine not in self._engines:
+            raise DescriptorError(
+                f"{self._kind}: the stream must be one of {self.pd.engine.name}; got"
+                f" {stream!r}; open one with engine.stream()"
+            )
+
+    def _scratchpad(self, stream: Stream, arguments: dict[str, Any]) -> Buffer | None:
+        """The user's scratchpad, or the stream's."""
+        if self._user_scratchpad is None:
+            return stream.reserve(self._scratchpad_bytes) if self._scratchpad_bytes else None
+        return self._user_buffer(arguments.get("scratchpad"))
+
+    def _user_buffer(self, memory: Memory | None) -> Buffer:
+        desc = self._user_scratchpad
+        assert desc is not None
+        if memory is None:
+            self._fail_memory("scratchpad", memory)
+        if memory.desc.nbytes < desc.nbytes:
+            self._fail_desc("scratchpad", memory.desc, desc)
+        if memory.engine is not self.pd.engine:
+            self._fail_engine("scratchpad", memory.engine, self.pd.engine)
+        return memory.buffer
+
+    # -- errors ---------------------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> str:
+        return self.pd.op.KIND
+
+    def failed(self, error: Exception) -> ExecutionError:
+        """What a launch that ended in a foreign exception raises."""
+        return ExecutionError(
+            f"{self._kind}: {self.impl_name} failed: {type(error).__name__}: {error}"
+        )
+
+    def _fail_memory(self, name: str, got: object) -> NoReturn:
+        taken = ", ".join(name for name, _, _ in self._slots)
+        if got is None:
+            raise DescriptorError(f"{self._kind}: argument {name} is missing; it takes {taken}")
+        raise DescriptorError(
+            f"{self._kind}: {name} must be a Memory; got {type(got).__name__};"
+            " make one with Memory.from_numpy"
+        )
+
+    def _fail_desc(self, name: str, got: MemoryDesc, expected: MemoryDesc) -> None:
+        raise DescriptorError(
+            f"{self._kind}: {name} must be laid out as {expected}; got {got};"
+            f" reorder it to the primitive descriptor's {name}_desc"
+        )
+
+    def _fail_engine(self, name: str, got: Engine, expected: Engine) -> None:
+        raise DescriptorError(
+            f"{self._kind}: {name} must be a memory of {expected.name}; got one of {got.name};"
+            " move it with dnncore.reorder"
+        )
+
+    def _fail_overlap(self, written: str, other: str, same: bool) -> None:
+        allowed = ", ".join(f"{a} and {b}" for a, b in self.pd.op.IN_PLACE) or "none"
+        how = "is the memory of" if same else "overlaps"
+        raise DescriptorError(
+            f"{self._kind}: {written} {how} {other}; arguments must be apart, except in place"
+            f" pairs with one descriptor: {allowed}; use another memory"
+        )
+
+
+class BoundPrimitive:
+    """A primitive with its arguments fixed: `bound(stream, wait_for=())` launches it.
+
+    It keeps its memories alive. Several streams may use it, each from its own thread.
+    """
+
+    __slots__ = ("_attached", "_user_scratchpad", "memories", "primitive")
+
+    def __init__(
+        self, primitive: Primitive, memories: list[Memory], scratchpad: Memory | None
+    ) -> None:
+        self.primitive = primitive
+        self.memories = memories
+        self._user_scratchpad = scratchpad
+        self._attached: tuple[Stream | None, Buffer | None, Run] = (None, None, _unattached)
+
+    def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+        """Launch on `stream`; raises `ExecutionError` when that fails."""
+        attached = self._attached
+        if attached[0] is not stream or attached[1] is not stream.scratchpad:
+            attached = self._attach(stream)
+        try:
+            return attached[2](stream, wait_for)
+        except DnnError:
+            raise
+        except Exception as error:
+            raise self.primitive.failed(error) from error
+
+    def run_on(self, stream: Stream) -> Run:
+        """Resolve the run for `stream` with its present scratchpad."""
+        primitive = self.primitive
+        primitive._check_stream(stream)
+        scratchpad = primitive._scratchpad(stream, {"scratchpad": self._user_scratchpad})
+        try:
+            return primitive.executable.bind(self.memories, scratchpad)
+        except DnnError:
+            raise
+        except Exception as error:
+            raise primitive.failed(error) from error
+
+    def _attach(self, stream: Stream) -> tuple[Stream | None, Buffer | None, Run]:
+        run = self.run_on(stream)
+        self._attached = attached = (stream, stream.scratchpad, run)
+        return attached
+
+
+def _unattached(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+    raise AssertionError((stream, wait_for))
+
+
+def _span(memory: Memory) -> tuple[int, int]:
+    start = memory.address
+    return start, start + memory.desc.nbytes
+
+
+def _may_overlap(a: Memory, b: Memory) -> bool:
+    """Whether the buffers share bytes, wherever in them the tensors lie."""
+    if a.buffer is b.buffer:
+        return True
+    if not (a.engine.is_host and b.engine.is_host):
+        return False
+    (a0, a1), (b0, b1) = _span(a), _span(b)
+    return a0 < b1 and b0 < a1
+
+
+def _same_start(a: Memory, b: Memory) -> bool:
+    return a.buffer is b.buffer or (a.engine.is_host and a.address == b.address)
+
+
+def _overlap(a: Memory, b: Memory) -> bool:
+    """Whether two tensors share an element, exactly, by the layouts within their buffers."""
+    if a.engine.is_host and b.engine.is_host:
+        low = min(a.address, b.address)
+        starts = (a.address - low, b.address - low)
+    else:
+        starts = (0, 0)
+    return np.shares_memory(_ghost(a.desc, starts[0]), _ghost(b.desc, starts[1]))
+
+
+def _ghost(desc: MemoryDesc, start: int) -> np.ndarray[Any, Any]:
+    """Build an array of the tensor's shape and strides at `start`, that is never read."""
+    base = _GHOST_BYTES.ctypes.data
+    interface = {
+        "shape": desc.physical_shape,
+        "typestr": desc.dtype.str,
+        "strides": tuple(s * desc.itemsize for s in desc.physical_strides),
+        "data": (base + start + desc.offset0 * desc.itemsize, True),
+        "version": 3,
+    }
+    return np.asarray(type("Ghost", (), {"__array_interface__": interface})())
+
+
+_GHOST_BYTES = np.zeros(1, np.uint8)

@@ -1,0 +1,280 @@
+"""Primitive descriptors: how an operation is computed, chosen among all that accept it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from dnncore import host_fallback
+from dnncore.attributes import Attributes
+from dnncore.backend import Refusal
+from dnncore.cache import primitives
+from dnncore.engine import Engine
+from dnncore.errors import (
+    BuildError,
+    DescriptorError,
+    DnnError,
+    NoImplementation,
+    ReferenceWarning,
+)
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import Operation
+from dnncore.ops.operation import Argument
+from dnncore.plugins import describe
+from dnncore.plugins import engine as open_engine
+from dnncore.primitive import Primitive
+from dnncore.selection import Candidate, Problem, Selection, select
+
+__all__ = ["PrimitiveDesc", "primitive_descs"]
+
+DEFAULT_ATTRIBUTES = Attributes()
+_warned: set[type[Operation]] = set()
+
+
+class PrimitiveDesc:
+    """The best implementation that accepts an operation on an engine; nothing is compiled yet.
+
+    op: the operation descriptor; its formats may be `any`.
+    engine: an engine, by default `dnncore.engine()`.
+    hint: the forward primitive descriptor that a backward operation belongs to.
+    impl, skip_impl: comma-separated name patterns that the implementation must, must not match.
+    host_fallback: allow the CPU to serve an engine that lacks the operation.
+    src_engine: for a reorder, the engine of src where it differs.
+
+    Raises `NoImplementation`, whose `refusals` tell why each candidate refused.
+
+    Every argument's resolved descriptor is an attribute: `src_desc`, `weights_desc`, `dst_desc`,
+    `workspace_desc`, ...; None for one that the primitive does not take.
+    """
+
+    def __init__(
+        self,
+        op: Operation,
+        engine: Engine | None = None,
+        attr: Attributes | None = None,
+        *,
+        hint: PrimitiveDesc | None = None,
+        impl: str | None = None,
+        skip_impl: str | None = None,
+        host_fallback: bool | None = None,
+        src_engine: Engine | None = None,
+    ) -> None:
+        if not isinstance(op, Operation):
+            raise DescriptorError(
+                f"primitive descriptor: op must be an operation descriptor; got {type(op).__name__}"
+            )
+        attr = attr or DEFAULT_ATTRIBUTES
+        if attr.post_ops:
+            attr.check(op)
+        engine = engine or open_engine()
+        problem = Problem(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
+        selection = select(problem)
+        if not selection.candidates:
+            raise NoImplementation(_none_accepts(problem, selection), selection.refusals)
+        self._settle(problem, selection, 0)
+        if self._candidate.is_reference and "reference" not in (impl or ""):
+            _warn_reference(self)
+
+    def _settle(self, problem: Problem, selection: Selection, place: int) -> None:
+        self._problem = problem
+        self._selection = selection
+        self._place = place
+        self._candidate: Candidate = selection.candidates[place]
+        accepted = self._candidate.accepted
+        self.op = accepted.op
+        self.engine = problem.engine
+        self.attr = problem.attr
+        self.hint = problem.hint
+        self.impl_name = self._candidate.impl_name
+        workspace = accepted.workspace or accepted.op.workspace_desc(problem.hint)
+        self.workspace_desc: MemoryDesc | None = workspace
+        self._arguments = tuple(self._rows())
+        self.descs = {argument.name: desc for argument, desc in self._arguments}
+
+    def _rows(self) -> Iterator[tuple[Argument, MemoryDesc]]:
+        op = self.op
+        for argument in op.ARGUMENTS:
+            own = argument.name == "workspace"
+            desc = self.workspace_desc if own else getattr(op, argument.name, None)
+            if desc is not None:
+                yield argument, desc
+        for name, desc in self.attr.binary_srcs():
+            yield Argument(name, "in"), desc
+
+    @classmethod
+    def _at(cls, problem: Problem, selection: Selection, place: int) -> PrimitiveDesc:
+        pd = cls.__new__(cls)
+        pd._settle(problem, selection, place)
+        return pd
+
+    # -- what was chosen ------------------------------------------------------------------------
+
+    @property
+    def arguments(self) -> tuple[tuple[Argument, MemoryDesc], ...]:
+        """The primitive's arguments in binding order: the operation's, then post-op operands."""
+        return self._arguments
+
+    @property
+    def src_engine(self) -> Engine:
+        """Where a reorder reads from; the descriptor's own engine for everything else."""
+        return self._problem.src_engine or self.engine
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether the chosen implementation is the slow one that defines right answers."""
+        return self._candidate.is_reference
+
+    @property
+    def is_host_fallback(self) -> bool:
+        """Whether the CPU serves this primitive on copied memories."""
+        return self.impl_name.startswith(host_fallback.PREFIX)
+
+    @property
+    def seconds(self) -> float:
+        """The estimate that ranked this implementation."""
+        return self._candidate.seconds
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """Bytes of scratchpad that an execution needs."""
+        return self._candidate.accepted.scratchpad_bytes
+
+    @property
+    def scratchpad_desc(self) -> MemoryDesc | None:
+        """The argument `scratchpad`, which only the attribute scratchpad="user" asks for."""
+        if self.attr.scratchpad != "user" or not self.scratchpad_bytes:
+            return None
+        return MemoryDesc((self.scratchpad_bytes,), "u8")
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """Why the other implementations refused."""
+        return self._selection.refusals
+
+    def __getattr__(self, name: str) -> Any:
+        """Give the descriptor of an argument as `<argument>_desc`."""
+        if name.endswith("_desc") and "op" in self.__dict__:
+            argument = name.removesuffix("_desc")
+            desc = self.descs.get(argument)
+            if desc is not None or argument in {a.name for a in self.op.ARGUMENTS}:
+                return desc
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+
+    def needs_reorder(self, memory: Any, argument: str) -> bool:
+        """Whether `memory` must be reordered before it can be passed as `argument`."""
+        if argument not in self.descs:
+            raise DescriptorError(
+                f"{self.op.KIND}: unknown argument {argument!r}; it takes {', '.join(self.descs)}"
+            )
+        return memory.engine is not self.engine or memory.desc != self.descs[argument]
+
+    # -- iteration ------------------------------------------------------------------------------
+
+    def next(self) -> PrimitiveDesc | None:
+        """The next best implementation that accepts the same problem, None after the last."""
+        place = self._place + 1
+        if place >= len(self._selection.candidates):
+            return None
+        return PrimitiveDesc._at(self._problem, self._selection, place)
+
+    def explain(self) -> str:
+        """Every candidate: accepted or refused, why, its rank and where the rank came from."""
+        lines = [f"{self._problem.op.KIND} on {self.engine.name}"]
+        for place, candidate in enumerate(self._selection.candidates):
+            mark = "->" if place == self._place else "  "
+            lines.append(
+                f"{mark} {place + 1}. {candidate.impl_name}: accepted,"
+                f" {candidate.seconds * 1e6:.1f} us by {candidate.rank_source}"
+            )
+        lines += [f"   -  {refusal}" for refusal in self._selection.refusals]
+        return "\n".join(lines)
+
+    # -- building -------------------------------------------------------------------------------
+
+    def primitive(self) -> Primitive:
+        """Build the primitive, or take its executable from the primitive cache.
+
+        Raises `BuildError` when the implementation fails to build what it accepted.
+        """
+        executable = primitives.get(self.key, self._build)
+        return Primitive(self, executable)  # type: ignore[arg-type]
+
+    def _build(self) -> object:
+        try:
+            return self._candidate.accepted.build()
+        except DnnError:
+            raise
+        except Exception as error:
+            raise BuildError(
+                f"{self.op.KIND}: {self.impl_name} accepted the problem but failed to build it:"
+                f" {describe(error)}; skip it with skip_impl={self.impl_name!r}"
+            ) from error
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What makes two primitive descriptors interchangeable."""
+        problem = self._problem
+        return (
+            self.op,
+            self.engine,
+            problem.src_engine,
+            self.attr,
+            self.impl_name,
+            self.workspace_desc,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, PrimitiveDesc) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        return f"<{self.op.KIND} by {self.impl_name} on {self.engine.name}>"
+
+
+def primitive_descs(
+    op: Operation,
+    engine: Engine | None = None,
+    attr: Attributes | None = None,
+    **wishes: Any,
+) -> Iterator[PrimitiveDesc]:
+    """Iterate over all implementations that accept, best first; none if none does.
+
+    `wishes` are the keywords of `PrimitiveDesc`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReferenceWarning)
+            pd: PrimitiveDesc | None = PrimitiveDesc(op, engine, attr, **wishes)
+    except NoImplementation:
+        return
+    while pd is not None:
+        yield pd
+        pd = pd.next()
+
+
+def _none_accepts(problem: Problem, selection: Selection) -> str:
+    """What was asked for, each refusal, and the way out."""
+    reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
+    text = f"{problem.op.KIND}: no implementation on {problem.engine.name} accepts this problem"
+    if not reasons:
+        return f"{text}: no backend implements it there; `dnncore backends` lists the backends"
+    if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):
+        text += "; pass host_fallback=True to let the CPU serve it on copied memories"
+    return f"{text}:{reasons}"
+
+
+def _warn_reference(pd: PrimitiveDesc) -> None:
+    """Tell once per kind of operation that a slow implementation was chosen."""
+    kind = type(pd.op)
+    if kind in _warned:
+        return
+    _warned.add(kind)
+    warnings.warn(
+        f"{pd.op.KIND}: {pd.impl_name}, which is made for checking, not for speed, was chosen since"
+        f" nothing else accepts the problem:\n{pd.explain()}",
+        ReferenceWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,37 @@
+"""`dnncore.reorder`: a memory in another format, data type or place, in one call."""
+
+from __future__ import annotations
+
+from dnncore.engine import Engine
+from dnncore.memory import Memory
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import Reorder
+from dnncore.primitive_desc import PrimitiveDesc
+from dnncore.stream import Stream
+
+__all__ = ["reorder"]
+
+
+def reorder(
+    memory: Memory,
+    desc: MemoryDesc | None = None,
+    engine: Engine | None = None,
+    stream: Stream | None = None,
+) -> Memory:
+    """Return `memory` laid out as `desc` on `engine`: itself if it already is, else a new memory.
+
+    desc: by default the memory's own; engine: by default the memory's own.
+    stream: of either engine; without one the call waits for the copy.
+
+    Raises `DescriptorError` for other dims or an `any` format.
+    """
+    desc = desc or memory.desc
+    engine = engine or memory.engine
+    if desc == memory.desc and engine is memory.engine:
+        return memory
+    pd = PrimitiveDesc(Reorder(src=memory.desc, dst=desc), engine, src_engine=memory.engine)
+    moved = Memory(desc, engine)
+    event = pd.primitive().execute(stream or engine.stream(), src=memory, dst=moved)
+    if stream is None:
+        event.wait()
+    return moved

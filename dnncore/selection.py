@@ -1,0 +1,184 @@
+"""Selection: the only place that walks implementation lists. Accept, filter, rank, explain."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dnncore import host_fallback, transfer
+from dnncore.attributes import Attributes
+from dnncore.backend import Accepted, Backend, Implementation, Refusal, Refused
+from dnncore.cache import MemoryCache
+from dnncore.engine import Engine
+from dnncore.ops import Operation
+from dnncore.plugins import describe, engine, registry
+
+if TYPE_CHECKING:
+    from dnncore.primitive_desc import PrimitiveDesc
+
+__all__ = ["Candidate", "Problem", "Selection", "select"]
+
+REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is to be computed and under which wishes; the key under which a selection is cached.
+
+    src_engine: where a reorder reads from, if that is not `engine`.
+    impl, skip_impl: comma-separated name patterns, as `fnmatch` understands them.
+    """
+
+    op: Operation
+    engine: Engine
+    attr: Attributes
+    hint: PrimitiveDesc | None = None
+    src_engine: Engine | None = None
+    impl: str | None = None
+    skip_impl: str | None = None
+    host_fallback: bool | None = None
+
+    @property
+    def allows_host_fallback(self) -> bool:
+        """The user's word, else `DNNCORE_HOST_FALLBACK`."""
+        if self.host_fallback is None:
+            return os.environ.get("DNNCORE_HOST_FALLBACK", "0") not in ("", "0")
+        return self.host_fallback
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An implementation that accepts, with its place in the ranking.
+
+    seconds: estimated; rank_source says where the estimate came from.
+    """
+
+    impl_name: str
+    backend: str
+    is_reference: bool
+    accepted: Accepted
+    seconds: float
+    rank_source: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """All candidates of one problem, best first, and why the others refused."""
+
+    candidates: tuple[Candidate, ...]
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True)
+class _Filters:
+    """The name patterns and the order of backends that hold for one selection."""
+
+    wanted: tuple[str, ...]
+    skipped: tuple[str, ...]
+    preferred: tuple[str, ...]
+
+    def refusal(self, name: str) -> Refused | None:
+        if self.wanted and not _matches(name, self.wanted):
+            return Refused("filter", f"not matched by impl={','.join(self.wanted)}")
+        if _matches(name, self.skipped):
+            return Refused("filter", f"matched by skip_impl={','.join(self.skipped)}")
+        return None
+
+    def place(self, backend: str) -> int:
+        return self.preferred.index(backend) if backend in self.preferred else len(self.preferred)
+
+
+_selections: MemoryCache[Selection] = MemoryCache(4096)
+
+
+def select(problem: Problem) -> Selection:
+    """Ask every implementation, apply the user's filters, rank; cached while nothing changes."""
+    filters = _Filters(
+        _patterns(problem.impl, "DNNCORE_IMPL"),
+        _patterns(problem.skip_impl, "DNNCORE_SKIP_IMPL"),
+        _patterns(None, "DNNCORE_PREFER"),
+    )
+    registry.discover()
+    key = (problem, filters, problem.allows_host_fallback, registry.generation)
+    return _selections.get(key, lambda: _select(problem, filters))
+
+
+def _select(problem: Problem, filters: _Filters) -> Selection:
+    candidates: list[Candidate] = []
+    refusals: list[Refusal] = []
+    for backend, implementation in _implementations(problem):
+        name = implementation.name
+        answer = filters.refusal(name) or _ask(implementation, problem)
+        if isinstance(answer, Accepted):
+            answer = _unfit(answer, problem) or answer
+        if isinstance(answer, Accepted):
+            candidates.append(_candidate(backend, name, answer, problem))
+        else:
+            refusals.append(Refusal(name, answer.kind, answer.reason))
+
+    def rank(candidate: Candidate) -> tuple[bool, int, bool, float, str]:
+        last = candidate.impl_name.startswith(host_fallback.PREFIX)
+        place = filters.place(candidate.backend)
+        return last, place, candidate.is_reference, candidate.seconds, candidate.impl_name
+
+    return Selection(tuple(sorted(candidates, key=rank)), tuple(refusals))
+
+
+def _implementations(problem: Problem) -> Iterator[tuple[Backend, Implementation]]:
+    """Native implementations, then the CPU's as host fallbacks; for two engines, the crossings."""
+    if problem.src_engine is not None and problem.src_engine is not problem.engine:
+        for side in (problem.engine, problem.src_engine):
+            for backend, implementation in registry.implementations(side.kind, type(problem.op)):
+                yield backend, transfer.Crossing(implementation, problem.src_engine, side)
+        return
+    yield from registry.implementations(problem.engine.kind, type(problem.op))
+    cpu = engine("cpu")
+    if problem.engine.kind != cpu.kind:
+        for backend, implementation in registry.implementations(cpu.kind, type(problem.op)):
+            allowed = problem.allows_host_fallback
+            yield backend, host_fallback.HostFallback(implementation, cpu, allowed)
+
+
+def _ask(implementation: Implementation, problem: Problem) -> Accepted | Refused:
+    try:
+        answer = implementation.accept(problem.op, problem.attr, problem.engine, problem.hint)
+    except Exception as error:  # a broken implementation must not hide the others
+        return Refused("failed", f"accept raised {describe(error)}")
+    if not isinstance(answer, Accepted | Refused):
+        return Refused(
+            "failed", f"accept returned {type(answer).__name__}, not Accepted or Refused"
+        )
+    return answer
+
+
+def _unfit(accepted: Accepted, problem: Problem) -> Refused | None:
+    """What rules out an implementation that said yes."""
+    if problem.attr.deterministic and not accepted.deterministic:
+        return Refused("attribute", "deterministic=True, but its result depends on timing")
+    for argument, desc in accepted.op.tensors():
+        if desc.is_any:
+            return Refused("failed", f"accept left the format of {argument.name} unresolved")
+    return None
+
+
+def _candidate(backend: Backend, name: str, accepted: Accepted, problem: Problem) -> Candidate:
+    seconds, source = accepted.seconds, "its own estimate"
+    if seconds is None:
+        op = accepted.op
+        efficiency = accepted.efficiency or 1e-3
+        seconds = problem.engine.peaks.ideal_seconds(op.flops, op.bytes) / efficiency
+        source = f"efficiency {efficiency:.3g} of {problem.engine.name}'s peaks"
+    is_reference = backend.role == REFERENCE
+    return Candidate(name, backend.name, is_reference, accepted, seconds, source)
+
+
+def _matches(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _patterns(given: str | None, variable: str) -> tuple[str, ...]:
+    text = os.environ.get(variable, "") if given is None else given
+    return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -1,0 +1,71 @@
+"""Sequences: bound calls replayed as one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from collections.abc import Sequence as Calls
+from typing import Any
+
+from dnncore.backend import Run
+from dnncore.errors import DescriptorError, DnnError, ExecutionError
+from dnncore.plugins import describe
+from dnncore.primitive import BoundPrimitive
+from dnncore.stream import COMPLETED, Event, Stream
+
+__all__ = ["Sequence"]
+
+
+class Sequence:
+    """Bound calls run one after the other: `sequence(stream)` returns the last one's event.
+
+    Neighbours whose executables can be chained become one launch: a native loop on the CPU, one
+    enqueue loop on OpenCL.
+    """
+
+    def __init__(self, calls: Iterable[BoundPrimitive | Sequence]) -> None:
+        self.calls: list[BoundPrimitive] = []
+        for call in calls:
+            if isinstance(call, Sequence):
+                self.calls += call.calls
+            elif isinstance(call, BoundPrimitive):
+                self.calls.append(call)
+            else:
+                raise DescriptorError(
+                    f"sequence: each call must be a bound primitive or a sequence; got"
+                    f" {type(call).__name__}; make one with primitive.bind(...)"
+                )
+        self._attached: tuple[Stream | None, Any, list[Run]] = (None, None, [])
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __call__(self, stream: Stream, wait_for: Calls[Event] = ()) -> Event:
+        """Launch all calls on `stream`; raises `ExecutionError` when one fails."""
+        attached = self._attached
+        if attached[0] is not stream or attached[1] is not stream.scratchpad:
+            attached = self._attach(stream)
+        event = COMPLETED
+        try:
+            for run in attached[2]:
+                event = run(stream, wait_for)
+                wait_for = () if stream.order == "in" else (event,)
+        except DnnError:
+            raise
+        except Exception as error:
+            raise ExecutionError(f"sequence: {describe(error)}") from error
+        return event
+
+    def _attach(self, stream: Stream) -> tuple[Stream | None, Any, list[Run]]:
+        needed = max((c.primitive.pd.scratchpad_bytes for c in self.calls), default=0)
+        stream.reserve(needed)
+        runs: list[Run] = []
+        for chain, group in itertools.groupby(self.calls, key=_chain):
+            bound = [call.run_on(stream) for call in group]
+            runs += [chain(bound)] if chain and len(bound) > 1 else bound
+        self._attached = attached = (stream, stream.scratchpad, runs)
+        return attached
+
+
+def _chain(call: BoundPrimitive) -> Any:
+    return type(call.primitive.executable).chain

@@ -1,0 +1,119 @@
+"""Streams, where work is queued, and events, the points in it that others can wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from dnncore.engine import Engine
+
+__all__ = ["COMPLETED", "Event", "HostStream", "Order", "Stream"]
+
+Order = Literal["in", "out"]
+
+
+class Event:
+    """One command of a stream.
+
+    `start` and `end` are seconds on the stream's own clock and exist on profiling streams only.
+    The base class is a command that has already completed, which is all that a stream needs that
+    runs its work in the calling thread.
+    """
+
+    __slots__ = ()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the command has ended, `timeout` seconds at most.
+
+        Raises `ExecutionError` if the command failed and `TimeoutError` if it has not ended.
+        """
+
+    @property
+    def done(self) -> bool:
+        """Whether the command has ended, well or not."""
+        return True
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the command failed with, or None."""
+        return None
+
+    @property
+    def start(self) -> float | None:
+        """When the command began, in seconds; None without profiling."""
+        return None
+
+    @property
+    def end(self) -> float | None:
+        """When the command ended, in seconds; None without profiling."""
+        return None
+
+
+COMPLETED = Event()
+"""The event of work that was done when its call returned."""
+
+
+class TimedEvent(Event):
+    """A completed command of a profiling stream."""
+
+    __slots__ = ("_end", "_start")
+
+    def __init__(self, start: float, end: float) -> None:
+        self._start = start
+        self._end = end
+
+    @property
+    def start(self) -> float | None:
+        """When the command began, in seconds of `time.perf_counter`."""
+        return self._start
+
+    @property
+    def end(self) -> float | None:
+        """When the command ended, in seconds of `time.perf_counter`."""
+        return self._end
+
+
+class Stream:
+    """An ordered queue of commands on one engine; used by one thread at a time.
+
+    A stream owns the scratchpad of the primitives that run on it: one buffer that grows to the
+    largest request and never shrinks. `native` is the runtime's own queue object, if any.
+    """
+
+    def __init__(
+        self, engine: Engine, order: Order = "in", *, profiling: bool = False, native: Any = None
+    ) -> None:
+        self.engine = engine
+        self.order = order
+        self.profiling = profiling
+        self.native = native
+        self.scratchpad: Any = None
+        self._scratchpad_bytes = 0
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        """Block until all commands have ended; raises `ExecutionError` if one failed."""
+
+    def reserve(self, nbytes: int) -> Any:
+        """Make `scratchpad` at least `nbytes` large and return it (None while nothing needs it)."""
+        if nbytes > self._scratchpad_bytes:
+            with self._lock:
+                if nbytes > self._scratchpad_bytes:
+                    self.scratchpad = self.engine.allocate(nbytes)
+                    self._scratchpad_bytes = nbytes
+        return self.scratchpad
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {self.engine.name}, order={self.order!r}>"
+
+
+class HostStream(Stream):
+    """An in-order stream whose commands run in the calling thread and are done on return."""
+
+
+def wait_all(events: Iterable[Event]) -> None:
+    """Block until every event has ended."""
+    for event in events:
+        event.wait()

@@ -1,0 +1,134 @@
+"""Crossing engines: a reorder whose source lies on another engine than its destination.
+
+Bytes travel through the engines' copy commands and are converted on the side that has an
+implementation, the destination's first; two devices stage through host memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dnncore.attributes import Attributes
+from dnncore.backend import Accepted, Executable, Implementation, Refused, Run
+from dnncore.engine import Buffer, Engine
+from dnncore.memory import Memory
+from dnncore.ops import Reorder
+from dnncore.stream import Event, Stream
+
+if TYPE_CHECKING:
+    from dnncore.primitive_desc import PrimitiveDesc
+
+__all__ = ["PREFIX", "Crossing"]
+
+PREFIX = "transfer:"
+
+
+class Crossing(Implementation):
+    """A reorder implementation of the engine `side`, with the transfer around it."""
+
+    def __init__(self, implementation: Implementation, src_engine: Engine, side: Engine) -> None:
+        self.name = f"{PREFIX}{side.kind}:{implementation.name}"
+        self._implementation = implementation
+        self._src_engine = src_engine
+        self._side = side
+
+    def accept(
+        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+    ) -> Accepted | Refused:
+        """Accept what the converting side accepts; the transfer is charged at the slower rate."""
+        answer = self._implementation.accept(op, attr, self._side, hint)
+        if isinstance(answer, Refused):
+            return answer
+        src_engine, side = self._src_engine, self._side
+        convert = side.peaks.ideal_seconds(op.flops, op.bytes) / (answer.efficiency or 1e-3)
+        travelling = op.src if side is engine else op.dst
+        rate = min(src_engine.peaks.bandwidth, engine.peaks.bandwidth)
+        seconds = (answer.seconds or convert) + travelling.nbytes / rate
+        return replace(
+            answer,
+            seconds=seconds,
+            efficiency=None,
+            scratchpad_bytes=0,
+            build=lambda: _CrossingExecutable(op, answer, src_engine, engine, side),
+        )
+
+
+class _CrossingExecutable(Executable):
+    """Copy and convert; equal descriptors are copied only."""
+
+    def __init__(
+        self, op: Reorder, accepted: Accepted, src_engine: Engine, engine: Engine, side: Engine
+    ) -> None:
+        self._op = op
+        self._src_engine = src_engine
+        self._engine = engine
+        self._side = side
+        self._scratchpad_bytes = accepted.scratchpad_bytes
+        copies = op.src == op.dst and op.src.is_dense
+        self._inner = None if copies else accepted.build()
+
+    def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
+        """Allocate the staging memory once."""
+        src, dst = memories
+        if self._inner is None:
+            return _copy(src, dst)
+        side = self._side
+        scratch = side.allocate(self._scratchpad_bytes) if self._scratchpad_bytes else None
+        if side is dst.engine:
+            staged = Memory(self._op.src, side)
+            first, last = _copy(src, staged), _on(side, self._inner.bind((staged, dst), scratch))
+        else:
+            staged = Memory(self._op.dst, side)
+            first, last = _on(side, self._inner.bind((src, staged), scratch)), _copy(staged, dst)
+
+        def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+            return last(stream, (first(stream, wait_for),))
+
+        return run
+
+
+def _on(engine: Engine, run: Run) -> Run:
+    """Run on the caller's stream if it is the engine's, else on a stream of its own."""
+    own = engine.stream()
+
+    def run_there(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+        return run(stream if stream.engine is engine else own, wait_for)
+
+    return run_there
+
+
+def _copy(src: Memory, dst: Memory) -> Run:
+    """Copy src's bytes to dst's buffer, through host memory where neither side is the host."""
+    nbytes = src.desc.nbytes
+    if src.engine.is_host:
+        host = src.buffer[:nbytes]
+
+        def write(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+            return dst.engine.copy_in(stream, host, dst.buffer, wait_for)
+
+        return _on(dst.engine, write)
+    if dst.engine.is_host:
+        target = dst.buffer[:nbytes]
+
+        def read(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+            return src.engine.copy_out(stream, src.buffer, target, wait_for)
+
+        return _on(src.engine, read)
+    staging = Memory(src.desc, host_engine())
+    first, last = _copy(src, staging), _copy(staging, dst)
+
+    def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+        event = first(stream, wait_for)
+        event.wait()  # the second copy may not read the staging bytes before they are there
+        return last(stream, ())
+
+    return run
+
+
+def host_engine() -> Engine:
+    """The engine of host memory."""
+    from dnncore.plugins import engine
+
+    return engine("cpu")
