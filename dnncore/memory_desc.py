@@ -296,7 +296,7 @@ class MemoryDesc:
 
         def place(dim: int) -> tuple[bool, int, int]:
             # A dim of one block may have the stride of the dim outside of it, and goes inside.
-            return strides[dim] != 0, -strides[dim], -outer[dim]
+            return strides[dim] != 0, -strides[dim], -outer[dim] if strides[dim] else dim
 
         return tuple(sorted(range(len(outer)), key=place))
 

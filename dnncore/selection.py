@@ -111,13 +111,11 @@ def _select(problem: Problem, filters: _Filters) -> Selection:
     refusals: list[Refusal] = []
     for backend, implementation in _implementations(problem):
         name = implementation.name
-        answer = filters.refusal(name) or _ask(implementation, problem)
-        if isinstance(answer, Accepted):
-            answer = _unfit(answer, problem) or answer
-        if isinstance(answer, Accepted):
-            candidates.append(_candidate(backend, name, answer, problem))
-        else:
+        answer = filters.refusal(name) or _consider(backend, implementation, problem)
+        if isinstance(answer, Refused):
             refusals.append(Refusal(name, answer.kind, answer.reason))
+        else:
+            candidates.append(answer)
 
     def rank(candidate: Candidate) -> tuple[bool, int, bool, float, str]:
         last = candidate.impl_name.startswith(host_fallback.PREFIX)
@@ -142,16 +140,20 @@ def _implementations(problem: Problem) -> Iterator[tuple[Backend, Implementation
             yield backend, host_fallback.HostFallback(implementation, cpu, allowed)
 
 
-def _ask(implementation: Implementation, problem: Problem) -> Accepted | Refused:
+def _consider(
+    backend: Backend, implementation: Implementation, problem: Problem
+) -> Candidate | Refused:
+    """Ask one implementation; a broken one must not hide the others."""
     try:
         answer = implementation.accept(problem.op, problem.attr, problem.engine, problem.hint)
-    except Exception as error:  # a broken implementation must not hide the others
+        if isinstance(answer, Refused):
+            return answer
+        if not isinstance(answer, Accepted):
+            got = type(answer).__name__
+            return Refused("failed", f"accept returned {got}, not Accepted or Refused")
+        return _unfit(answer, problem) or _candidate(backend, implementation.name, answer, problem)
+    except Exception as error:
         return Refused("failed", f"accept raised {describe(error)}")
-    if not isinstance(answer, Accepted | Refused):
-        return Refused(
-            "failed", f"accept returned {type(answer).__name__}, not Accepted or Refused"
-        )
-    return answer
 
 
 def _unfit(accepted: Accepted, problem: Problem) -> Refused | None:

@@ -249,7 +249,7 @@ class TestIdentity:
         assert a == b
         assert hash(a) == hash(b)
         assert MemoryDesc((2, 16, 1, 1), "f32", "nchw") == MemoryDesc((2, 16, 1, 1), "f32", "nhwc")
-        assert MemoryDesc((0, 3), "f32", "ab") == MemoryDesc((0, 3), "f32", "ba")
+        assert MemoryDesc((0, 3, 2), "f32", "abc") == MemoryDesc((0, 3, 2), "f32", "acb")
 
     @pytest.mark.parametrize(
         "desc",
@@ -340,7 +340,7 @@ class TestMistakes:
 
     @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), min_size=1, max_size=4))
     def test_any_numpy_slice_with_positive_steps_is_accepted(self, pairs):
-        whole = np.empty([n * step for n, step in pairs], np.uint8)
+        whole = np.empty([(n - 1) * step + 1 for n, step in pairs], np.uint8)
         part = whole[tuple(slice(None, None, step) for _, step in pairs)].T
         desc = MemoryDesc(part.shape, "u8", strides=part.strides)
         assert desc.nbytes <= whole.size
@@ -366,6 +366,8 @@ class TestDerived:
             assert dst.like(src) == MemoryDesc((8, 96, 55, 55), "f32", tag)
         gaps = MemoryDesc((2, 3), strides=(1, 5))
         assert MemoryDesc((4, 6), "s8").like(gaps) == MemoryDesc((4, 6), "s8", "ba")
+        repeated = MemoryDesc((2, 3, 4), strides=(0, 1, 0))
+        assert MemoryDesc((4, 5, 6)).like(repeated) == MemoryDesc((4, 5, 6), "f32", "acb")
 
     def test_like_passes_open_formats_on(self):
         desc = MemoryDesc((2, 3), "bf16", "ba")
@@ -410,6 +412,8 @@ class TestDerived:
     @pytest.mark.parametrize(
         ("dims", "offsets", "reason"),
         [
+            ((2, 4), (0, 4), "between blocks of 8 only; got 4 to 8 of 20"),
+            ((2, 16), (0, 4), "between blocks of 8 only; got 4 to 20 of 20"),
             ((2, 8), (0, 4), "between blocks of 8 only; got 4 to 12 of 20"),
             ((2, 4), (0, 0), "between blocks of 8 only; got 0 to 4 of 20"),
             ((2, 8), (0, 16), "dim 1 has 20 elements; got 16 to 24"),

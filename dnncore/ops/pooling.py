@@ -34,11 +34,10 @@ class Pooling(Windowed, Operation):
     SRC: ClassVar[str] = "src"
     DST: ClassVar[str] = "dst"
 
-    algorithm: str
     kernel: tuple[int, ...]
 
-    def __post_init__(self) -> None:
-        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
+    def _check(self, algorithm: str) -> None:
+        check_algorithm(self.KIND, algorithm, ALGORITHMS)
         self._check_descs()
         self._check_types({self.SRC: ("f32",), self.DST: ("f32",)})
         x, y = self.src_role, self.dst_role
@@ -93,7 +92,7 @@ class PoolingForward(Pooling):
 
     def __post_init__(self) -> None:
         self._check_prop_kind(self.prop_kind)
-        super().__post_init__()
+        self._check(self.algorithm)
         self._check_descs(concrete=("src",))
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
@@ -115,6 +114,9 @@ class PoolingBackward(Pooling):
     algorithm: str = field(kw_only=False)
     diff_src: MemoryDesc
     diff_dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check(self.algorithm)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
         """The hint's workspace, else kernel indices in diff_dst's layout."""

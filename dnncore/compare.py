@@ -1,0 +1,261 @@
+"""Is it right? Fills, the comparison of two arrays, and the check against the reference.
+
+All checking builds on this file. What the right answer is, the backend of role "reference" tells;
+how far off an implementation may be, `dnncore.error_bounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from ml_dtypes import finfo
+
+from dnncore.attributes import Attributes, PostOp
+from dnncore.datatypes import data_type, from_numpy_dtype
+from dnncore.error_bounds import majorant, roundings
+from dnncore.errors import BackendNotFound, DescriptorError
+from dnncore.memory import Memory
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import Operation
+from dnncore.plugins import engine, registry
+from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+
+if TYPE_CHECKING:
+    from dnncore.stream import Stream
+
+__all__ = [
+    "Comparison",
+    "Expected",
+    "against_reference",
+    "compare",
+    "expected_outputs",
+    "fill_integers",
+    "fill_normal",
+]
+
+Array = np.ndarray[Any, Any]
+Seed = int | Sequence[int]
+
+
+# -- fills ----------------------------------------------------------------------------------------
+
+
+def fill_integers(
+    desc: MemoryDesc, seed: Seed, low: int = -4, high: int = 4, density: float = 1.0
+) -> Array:
+    """Draw whole numbers from low to high and zero a share of 1 - density of them.
+
+    A million products of such numbers add up exactly in float32, in any order. Unsigned types start
+    at 0. Returns an array of desc's dims and dtype.
+    """
+    rng = np.random.default_rng(seed)
+    low = max(low, 0) if desc.data_type.startswith("u") else low
+    values = rng.integers(low, high, desc.dims, endpoint=True)
+    return (values * (rng.random(desc.dims) < density)).astype(desc.dtype)
+
+
+def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
+    """Draw from the normal distribution; returns an array of desc's dims and dtype."""
+    return (scale * np.random.default_rng(seed).standard_normal(desc.dims)).astype(desc.dtype)
+
+
+# -- comparing ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far one array is from what is expected; its text is one line that tells all.
+
+    ok: every element is within its bound, and NaN and inf stand where they are expected.
+    error: norm-wise, ||got - expected|| / ||expected||, over the finite elements.
+    max_error: the largest absolute difference.
+    index: the worst element, furthest above its bound or least below; None if there is none.
+    got, expected, bound: of that element.
+    misplaced: how many elements are NaN or inf in one array and not the same in the other; if there
+        are any, `index` is the first of them.
+    """
+
+    ok: bool
+    error: float
+    max_error: float
+    index: tuple[int, ...] | None
+    got: float
+    expected: float
+    bound: float
+    misplaced: int = 0
+
+    def __str__(self) -> str:
+        if self.index is None:
+            return "ok: no elements"
+        text = (
+            f"{'ok' if self.ok else 'WRONG'}: norm-wise error {self.error:.2g},"
+            f" largest {self.max_error:.2g}; worst at {list(self.index)}: got {self.got:.9g},"
+            f" expected {self.expected:.9g}, bound {self.bound:.2g}"
+        )
+        places = f"; NaN or inf differ in {self.misplaced} place(s)" if self.misplaced else ""
+        return text + places
+
+
+def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparison:
+    """Compare two arrays of one shape; `bound` is the difference allowed, for all or per element.
+
+    NaN equals NaN here, and inf equals inf of its sign.
+    """
+    if got.shape != expected.shape:
+        raise DescriptorError(
+            f"compare: the arrays must have one shape; got {got.shape} and {expected.shape}"
+        )
+    if got.size == 0:
+        return Comparison(True, 0.0, 0.0, None, 0.0, 0.0, 0.0)
+    g, e = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(g) & np.isfinite(e)
+    misplaced = ~finite & (g != e) & ~(np.isnan(g) & np.isnan(e))
+    difference = np.abs(np.subtract(g, e, out=np.zeros_like(g), where=finite))
+    limits = np.broadcast_to(np.asarray(bound, np.float64), g.shape)
+    excess = np.where(misplaced, np.inf, np.where(finite, difference - limits, -np.inf))
+    index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), g.shape))
+    return Comparison(
+        ok=bool(excess[index] <= 0),
+        error=_ratio(float(np.linalg.norm(difference)), float(np.linalg.norm(e[finite]))),
+        max_error=float(difference.max()),
+        index=index,
+        got=float(g[index]),
+        expected=float(e[index]),
+        bound=float(limits[index]),
+        misplaced=int(misplaced.sum()),
+    )
+
+
+def _ratio(difference: float, norm: float) -> float:
+    if difference == 0.0:
+        return 0.0
+    return difference / norm if norm else math.inf
+
+
+@dataclass(frozen=True)
+class Expected:
+    """An output as the reference computes it; `noise` is what rounding inside may add to errors."""
+
+    values: Array
+    noise: Array | float = 0.0
+
+    def bound(self, error_factor: float = 1.0) -> Array | float:
+        """The absolute error allowed, per element, to an implementation of this error factor."""
+        if isinstance(self.noise, float):
+            return self.noise
+        eps, tiny = _precision(self.values.dtype)
+        stored = eps * np.abs(self.values.astype(np.float64)) + tiny
+        return np.nan_to_num(stored + error_factor * self.noise, nan=np.inf, posinf=np.inf)
+
+    def check(self, got: Array, *, exact: bool = False, error_factor: float = 1.0) -> Comparison:
+        """Compare an implementation's output; with `exact` nothing may differ."""
+        return compare(got, self.values, 0.0 if exact else self.bound(error_factor))
+
+
+def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The distance from 1 to the next number, and the smallest normal number."""
+    limits = finfo(dtype)  # type: ignore[no-untyped-call]
+    return float(limits.eps), float(limits.tiny)
+
+
+# -- the reference --------------------------------------------------------------------------------
+
+
+def expected_outputs(
+    op: Operation, attr: Attributes, inputs: Mapping[str, Array]
+) -> dict[str, Expected]:
+    """Compute what `op` must give, by output name, with the backend whose role is "reference".
+
+    inputs: arrays of logical dims by argument name, among them post-op operands and, where a sum
+        in the chain reads them, the result's old values under the result's name.
+
+    The formats of `op` do not matter. Raises `BackendNotFound` where no reference is installed.
+    """
+    op, attr = _plain(op), Attributes(_plain(attr.post_ops))
+    values = _evaluate(op, attr, inputs)
+    noise: dict[str, Array] = {}
+    count = roundings(op, attr)
+    if count:
+        larger, larger_attr, sizes = majorant(op, attr, inputs)
+        magnitudes = _evaluate(larger, larger_attr, sizes)
+        magnitudes[op.result_name] = magnitudes.pop(larger.result_name)
+        noise = {
+            name: count * _precision(array.dtype)[0] / 2 * array.astype(np.float64)
+            for name, array in magnitudes.items()
+            if data_type(from_numpy_dtype(array.dtype)).is_float
+        }
+    return {name: Expected(array, noise.get(name, 0.0)) for name, array in values.items()}
+
+
+def against_reference(
+    pd: PrimitiveDesc,
+    arguments: Mapping[str, Memory],
+    stream: Stream,
+    *,
+    exact: bool = False,
+) -> dict[str, Comparison]:
+    """Execute `pd` on these memories, and the reference on copies; compare each output.
+
+    pd: of any engine. arguments: as `Primitive.execute` takes them. exact: demand equal bits, as an
+    implementation may claim for whole numbers.
+
+    Returns one comparison per output name.
+    """
+    inputs = {
+        argument.name: np.array(arguments[argument.name].numpy(stream))
+        for argument, _ in pd.arguments
+        if argument.direction == "in" or argument.name == _old_value(pd.op, pd.attr)
+    }
+    pd.primitive().bind(**arguments)(stream).wait()
+    expected = expected_outputs(pd.op, pd.attr, inputs)
+    factor = pd._candidate.accepted.error_factor
+    return {
+        name: right.check(arguments[name].numpy(stream), exact=exact, error_factor=factor)
+        for name, right in expected.items()
+    }
+
+
+def _old_value(op: Operation, attr: Attributes) -> str | None:
+    """The output whose old value a post-op reads."""
+    return op.result_name if any(p.kind == "sum" for p in attr.post_ops) else None
+
+
+def _evaluate(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """Run the reference on the CPU engine; all formats are row-major."""
+    cpu = engine("cpu")
+    pd = _reference(op, attr)
+    memories = {
+        argument.name: Memory.from_numpy(np.array(inputs[argument.name], desc.dtype), desc, cpu)
+        if argument.name in inputs or argument.direction == "in"
+        else Memory(desc, cpu)
+        for argument, desc in pd.arguments
+    }
+    pd.primitive().bind(**memories)(cpu.stream()).wait()
+    return {a.name: memories[a.name].numpy() for a, _ in pd.arguments if a.direction == "out"}
+
+
+def _reference(op: Operation, attr: Attributes) -> PrimitiveDesc:
+    backend = registry.with_role("reference")
+    names = f"{backend.name}:*" if backend else ""
+    pd = next(primitive_descs(op, engine("cpu"), attr, impl=names, skip_impl=""), None)
+    if pd is None or not pd.is_reference:
+        raise BackendNotFound(
+            f"{op.KIND}: a check needs a backend of role 'reference' that implements it on the CPU;"
+            " none is there; `dnncore backends` shows why"
+        )
+    return pd
+
+
+def _plain(value: Any) -> Any:
+    """The same operation or post-ops with every tensor row-major."""
+    if isinstance(value, MemoryDesc):
+        return value.with_format(None)
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, Operation | PostOp):
+        return replace(value, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)})
+    return value

@@ -1,0 +1,480 @@
+"""Train a convolutional network on handwritten digits, on one engine after the other.
+
+The 1,797 digits of scikit-learn (8x8 pixels) pass through two convolution-relu-pooling blocks of 32
+and 64 channels, an inner product and a log-softmax; the weights follow stochastic gradient descent
+with momentum. All tensor work is done by dnncore primitives, replayed as `dnncore.Sequence`s; the
+host only writes the gradient of the cross-entropy and sums the printed loss.
+
+    python examples/train_digits.py                       # the CPU and every OpenCL device
+    python examples/train_digits.py --engine opencl:0
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import dnncore as dnn
+
+BATCH = 64
+MOMENTUM = 0.9
+LEARNING_RATES = (0.05, 0.02, 0.005)  # for equal thirds of the training
+
+
+@dataclass
+class Digits:
+    """Images (n, 1, 8, 8) between 0 and 1 with their labels; every fifth sample is held out."""
+
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+
+    @classmethod
+    def load(cls) -> Digits:
+        from sklearn.datasets import load_digits
+
+        data = load_digits()
+        images = (data.images / 16).astype(np.float32)[:, None]
+        held_out = np.arange(len(images)) % 5 == 0
+        return cls(
+            images[~held_out], data.target[~held_out], images[held_out], data.target[held_out]
+        )
+
+
+@dataclass
+class Step:
+    """One primitive of the network: its name, its descriptor, and what it is bound to."""
+
+    name: str
+    pd: dnn.PrimitiveDesc
+    arguments: dict[str, dnn.Memory]
+    call: dnn.BoundPrimitive
+
+
+@dataclass
+class Parameter:
+    """Weights or a bias in the user's plain format, with the velocity of the momentum method."""
+
+    value: dnn.Memory
+    velocity: dnn.Memory
+    gradient: dnn.Memory | None = None
+
+
+@dataclass
+class Network:
+    """The network's forward and backward passes for one batch size on one engine."""
+
+    engine: dnn.Engine
+    host_fallback: bool = False
+    batch: int = BATCH
+    seed: int = 0
+    parameters: list[Parameter] = field(default_factory=list)
+    forward_steps: list[Step] = field(default_factory=list)
+    backward_steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.stream = self.engine.stream()
+        self.random = np.random.default_rng(self.seed)
+        self.steps = self.forward_steps
+        self.src = self._memory((self.batch, 1, 8, 8))
+        backward = []
+        dst = self._convolution("conv1", self.src, 32, backward, needs_diff_src=False)
+        dst = self._pooling("pool1", self._relu("relu1", dst, backward), backward)
+        dst = self._convolution("conv2", dst, 64, backward)
+        dst = self._pooling("pool2", self._relu("relu2", dst, backward), backward)
+        dst = self._inner_product("ip", dst, 10, backward)
+        self.log_probabilities = self._log_softmax("softmax", dst, backward)
+        self.diff_log_probabilities = dnn.Memory(self.log_probabilities.desc, self.engine)
+        self.steps = self.backward_steps
+        diff = self.diff_log_probabilities
+        for layer in reversed(backward):
+            diff = layer(diff)
+        self.forward = dnn.Sequence(step.call for step in self.forward_steps)
+        self.backward = dnn.Sequence(step.call for step in self.backward_steps)
+        self.updates = {rate: self._updates(rate) for rate in LEARNING_RATES}
+
+    # -- layers: each adds its forward primitive, and to `backward` what makes its gradient -------
+
+    def _convolution(self, name, src, channels, backward, needs_diff_src=True):
+        n, c, h, w = src.desc.dims
+        weights, bias = self._parameters((channels, c, 3, 3), fan_in=9 * c)
+        plain = weights.value.desc
+        geometry = {"strides": (1, 1), "padding_l": (1, 1)}
+        pd = self._choose(
+            dnn.ConvolutionForward(
+                "forward_training", src=_any(src.desc), weights=_any(plain), bias=bias.value.desc,
+                dst=_any(src.desc, (n, channels, h, w)), **geometry,
+            )
+        )  # fmt: skip
+        src = self._placed(f"{name} src", src, pd.src_desc)
+        placed = self._placed(f"{name} weights", weights.value, pd.weights_desc)
+        dst = self._add(name, pd, src=src, weights=placed, bias=bias.value)
+
+        def gradient(diff_dst):
+            by_weights = self._choose(
+                dnn.ConvolutionBackwardWeights(
+                    src=_any(src.desc), diff_weights=_any(plain), diff_bias=bias.value.desc,
+                    diff_dst=_any(diff_dst.desc), **geometry,
+                ),
+                hint=pd,
+            )  # fmt: skip
+            self._add_weights_gradient(name, by_weights, src, diff_dst, weights, bias)
+            if not needs_diff_src:
+                return None
+            by_data = self._choose(
+                dnn.ConvolutionBackwardData(
+                    diff_src=_any(src.desc), weights=_any(plain), diff_dst=_any(diff_dst.desc),
+                    **geometry,
+                ),
+                hint=pd,
+            )  # fmt: skip
+            return self._add_data_gradient(name, by_data, weights, diff_dst)
+
+        backward.append(gradient)
+        return dst
+
+    def _inner_product(self, name, src, channels, backward):
+        dims = (channels, *src.desc.dims[1:])
+        weights, bias = self._parameters(dims, fan_in=int(np.prod(dims[1:])))
+        plain = weights.value.desc
+        dst_desc = _any(src.desc, (self.batch, channels))
+        pd = self._choose(
+            dnn.InnerProductForward(
+                "forward_training", src=_any(src.desc), weights=_any(plain),
+                bias=bias.value.desc, dst=dst_desc,
+            )
+        )  # fmt: skip
+        src = self._placed(f"{name} src", src, pd.src_desc)
+        placed = self._placed(f"{name} weights", weights.value, pd.weights_desc)
+        dst = self._add(name, pd, src=src, weights=placed, bias=bias.value)
+
+        def gradient(diff_dst):
+            by_weights = self._choose(
+                dnn.InnerProductBackwardWeights(
+                    src=_any(src.desc), diff_weights=_any(plain), diff_bias=bias.value.desc,
+                    diff_dst=_any(diff_dst.desc),
+                ),
+                hint=pd,
+            )  # fmt: skip
+            self._add_weights_gradient(name, by_weights, src, diff_dst, weights, bias)
+            by_data = self._choose(
+                dnn.InnerProductBackwardData(
+                    diff_src=_any(src.desc), weights=_any(plain), diff_dst=_any(diff_dst.desc)
+                ),
+                hint=pd,
+            )
+            return self._add_data_gradient(name, by_data, weights, diff_dst)
+
+        backward.append(gradient)
+        return dst
+
+    def _relu(self, name, src, backward):
+        desc = src.desc
+        pd = self._choose(dnn.EltwiseForward("forward_training", "relu", src=desc, dst=desc))
+        dst = self._add(name, pd, src=src, dst=src)  # in place; the sign of dst tells src's
+
+        def gradient(diff_dst):
+            diff_dst = self._placed(f"{name} diff_dst", diff_dst, desc)
+            op = dnn.EltwiseBackward("relu", src=desc, diff_dst=desc, diff_src=desc)
+            pd_backward = self._choose(op, hint=pd)
+            return self._add(
+                f"{name} backward", pd_backward, src=dst, diff_dst=diff_dst, diff_src=diff_dst
+            )
+
+        backward.append(gradient)
+        return dst
+
+    def _pooling(self, name, src, backward):
+        n, c, h, w = src.desc.dims
+        window = {"kernel": (2, 2), "strides": (2, 2)}
+        dst_desc = _any(src.desc, (n, c, h // 2, w // 2))
+        pd = self._choose(
+            dnn.PoolingForward("forward_training", "max", src=src.desc, dst=dst_desc, **window)
+        )
+        workspace = dnn.Memory(pd.workspace_desc, self.engine)
+        dst = self._add(name, pd, src=src, workspace=workspace)
+
+        def gradient(diff_dst):
+            op = dnn.PoolingBackward("max", diff_src=src.desc, diff_dst=dst.desc, **window)
+            pd_backward = self._choose(op, hint=pd)
+            diff_dst = self._placed(f"{name} diff_dst", diff_dst, pd_backward.diff_dst_desc)
+            return self._add(
+                f"{name} backward", pd_backward, diff_dst=diff_dst, workspace=workspace
+            )
+
+        backward.append(gradient)
+        return dst
+
+    def _log_softmax(self, name, src, backward):
+        desc = src.desc
+        pd = self._choose(
+            dnn.SoftmaxForward("forward_training", "log", src=desc, dst=_any(desc), axis=1)
+        )
+        dst = self._add(name, pd, src=src)
+
+        def gradient(diff_dst):
+            op = dnn.SoftmaxBackward(
+                "log", dst=dst.desc, diff_dst=dst.desc, diff_src=_any(desc), axis=1
+            )
+            return self._add(f"{name} backward", self._choose(op, hint=pd), dst=dst,
+                             diff_dst=diff_dst)  # fmt: skip
+
+        backward.append(gradient)
+        return dst
+
+    # -- building blocks ------------------------------------------------------------------------
+
+    def _choose(self, op, hint=None):
+        return dnn.PrimitiveDesc(op, self.engine, hint=hint, host_fallback=self.host_fallback)
+
+    def _memory(self, dims):
+        return dnn.Memory(dnn.MemoryDesc(dims), self.engine)
+
+    def _parameters(self, dims, fan_in):
+        """He-initialised weights and a zero bias, plain, so that formats stay the primitives' own."""
+        scale = np.sqrt(2 / fan_in)
+        values = scale * self.random.standard_normal(dims), np.zeros(dims[0])
+        found = []
+        for value in values:
+            memory = dnn.Memory.from_numpy(value.astype(np.float32), engine=self.engine)
+            velocity = self._memory(value.shape)
+            velocity.fill(0)
+            found.append(Parameter(memory, velocity))
+        self.parameters += found
+        return found
+
+    def _add(self, name, pd, **arguments):
+        """Bind `pd`, making the outputs that are not given; return its first output."""
+        for argument, desc in pd.arguments:
+            if argument.name not in arguments:
+                arguments[argument.name] = dnn.Memory(desc, self.engine)
+        call = pd.primitive().bind(**arguments)
+        self.steps.append(Step(name, pd, arguments, call))
+        return arguments[pd.op.result_name]
+
+    def _placed(self, name, memory, desc):
+        """The memory itself, or a copy in `desc`'s format that a reorder refreshes every step."""
+        if memory.desc == desc:
+            return memory
+        op = dnn.Reorder(src=memory.desc, dst=desc)
+        return self._add(f"{name} reorder", self._choose(op), src=memory)
+
+    def _add_weights_gradient(self, name, pd, src, diff_dst, weights, bias):
+        src = self._placed(f"{name} src", src, pd.src_desc)
+        diff_dst = self._placed(f"{name} diff_dst", diff_dst, pd.diff_dst_desc)
+        bias.gradient = dnn.Memory(bias.value.desc, self.engine)
+        diff_weights = self._add(
+            f"{name} backward weights", pd, src=src, diff_dst=diff_dst, diff_bias=bias.gradient
+        )
+        weights.gradient = self._placed(
+            f"{name} diff_weights", diff_weights, weights.value.desc
+        )
+
+    def _add_data_gradient(self, name, pd, weights, diff_dst):
+        placed = self._placed(f"{name} weights", weights.value, pd.weights_desc)
+        diff_dst = self._placed(f"{name} diff_dst", diff_dst, pd.diff_dst_desc)
+        return self._add(f"{name} backward data", pd, weights=placed, diff_dst=diff_dst)
+
+    def _updates(self, rate):
+        """velocity = MOMENTUM * velocity + gradient; value = value - rate * velocity."""
+        calls = []
+        for p in self.parameters:
+            desc = p.value.desc
+            velocity = dnn.Sum((MOMENTUM, 1), srcs=(desc, desc), dst=desc)
+            value = dnn.Sum((1, -rate), srcs=(desc, desc), dst=desc)
+            calls.append(
+                self._choose(velocity).primitive().bind(
+                    src0=p.velocity, src1=p.gradient, dst=p.velocity
+                )
+            )
+            calls.append(
+                self._choose(value).primitive().bind(src0=p.value, src1=p.velocity, dst=p.value)
+            )
+        return dnn.Sequence(calls)
+
+    # -- running --------------------------------------------------------------------------------
+
+    def predict(self, images):
+        """Log-probabilities (batch, 10) of a full batch of images."""
+        _write(self.src, images, self.stream)
+        self.forward(self.stream)
+        return np.array(self.log_probabilities.numpy(self.stream))
+
+    def train(self, images, labels, rate):
+        """One step of gradient descent; returns the mean cross-entropy before it."""
+        log_probabilities = self.predict(images)
+        rows = np.arange(self.batch)
+        diff = np.zeros_like(log_probabilities)
+        diff[rows, labels] = -1 / self.batch
+        _write(self.diff_log_probabilities, diff, self.stream)
+        self.backward(self.stream)
+        self.updates[rate](self.stream)
+        return -float(log_probabilities[rows, labels].mean(dtype=np.float64))
+
+    def accuracy(self, images, labels):
+        """The share of images that are recognised."""
+        right = 0
+        for start in range(0, len(images), self.batch):
+            rows = np.arange(start, start + self.batch) % len(images)
+            guesses = self.predict(images[rows]).argmax(axis=1)
+            valid = min(self.batch, len(images) - start)
+            right += int((guesses[:valid] == labels[rows[:valid]]).sum())
+        return right / len(images)
+
+    def errors(self):
+        """Each primitive's largest norm-wise error against the reference fed the same inputs."""
+        for step in [*self.forward_steps, *self.backward_steps]:
+            found = dnn.against_reference(step.pd, step.arguments, self.stream)
+            yield step, max(found.values(), key=lambda comparison: comparison.norm_error)
+
+
+def _any(desc, dims=None):
+    return dnn.MemoryDesc(dims or desc.dims, desc.data_type, "any")
+
+
+def _write(memory, array, stream):
+    with memory.map(stream, "w") as buffer:
+        memory.desc.pack(array, buffer)
+
+
+@dataclass
+class Result:
+    """What one engine's training gave."""
+
+    engine: dnn.Engine
+    epoch_seconds: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    accuracies: list[float] = field(default_factory=list)
+    first_loss: float = 0.0
+    checks: list = field(default_factory=list)
+
+
+def train(engine, digits, epochs, host_fallback, console):
+    """Train on one engine, with a progress bar per epoch, then check every primitive."""
+    network = Network(engine, host_fallback)
+    result = Result(engine)
+    order = np.random.default_rng(1)
+    batches = len(digits.train_images) // network.batch
+    for epoch in range(epochs):
+        rate = LEARNING_RATES[epoch * len(LEARNING_RATES) // epochs]
+        samples = order.permutation(len(digits.train_images))
+        start, losses = time.perf_counter(), []
+        with _progress(console) as progress:
+            bar = progress.add_task(f"{engine.name} epoch {epoch + 1:2}", total=batches, result="")
+            for i in range(batches):
+                rows = samples[i * network.batch : (i + 1) * network.batch]
+                losses.append(network.train(digits.train_images[rows], digits.train_labels[rows], rate))
+                progress.advance(bar)
+            result.epoch_seconds.append(time.perf_counter() - start)
+            result.losses.append(float(np.mean(losses)))
+            result.accuracies.append(network.accuracy(digits.test_images, digits.test_labels))
+            text = f"loss {result.losses[-1]:.4f}  accuracy {100 * result.accuracies[-1]:.2f} %"
+            progress.update(bar, result=text)
+        if epoch == 0:
+            result.first_loss = losses[0]
+    result.checks = list(network.errors())
+    return result
+
+
+def _progress(console):
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[result]}"),
+    )
+    return Progress(*columns, console=console)
+
+
+def summary(results):
+    """Engines against each other."""
+    table = Table(title="Training the digits", title_justify="left")
+    for column in ("engine", "device", "s / epoch", "first loss", "accuracy", "largest error"):
+        table.add_column(column, justify="left" if column in ("engine", "device") else "right")
+    for r in results:
+        worst = max(comparison.norm_error for _, comparison in r.checks)
+        table.add_row(
+            r.engine.name, r.engine.device.name, f"{np.median(r.epoch_seconds):.3f}",
+            f"{r.first_loss:.6f}", f"{100 * r.accuracies[-1]:.2f} %", f"{worst:.1e}",
+        )  # fmt: skip
+    return table
+
+
+def implementations(results):
+    """Each primitive's implementation and its error against the reference, per engine."""
+    table = Table(title="Primitives (norm-wise error, worst index)", title_justify="left")
+    table.add_column("primitive")
+    for r in results:
+        table.add_column(r.engine.name)
+    names = list(dict.fromkeys(step.name for r in results for step, _ in r.checks))
+    for name in names:
+        cells = []
+        for r in results:
+            found = [(s, c) for s, c in r.checks if s.name == name]
+            cells.append("\n".join(_cell(step, comparison) for step, comparison in found))
+        table.add_row(name, *cells)
+    return table
+
+
+def _cell(step, comparison):
+    index = ",".join(map(str, comparison.worst_index)) if comparison.worst_index else "-"
+    return f"{step.pd.impl_name}  {comparison.norm_error:.1e} at [{index}]".replace("[", r"\[")
+
+
+def plot(results, path):
+    """Loss and accuracy of all engines over the epochs, in one picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    styles = ("-", "--", ":", "-.")
+    for i, r in enumerate(results):
+        epochs = range(1, len(r.losses) + 1)
+        line = {"label": r.engine.name, "linestyle": styles[i % 4], "linewidth": 2.5 - 0.5 * (i % 4)}
+        left.semilogy(epochs, r.losses, **line)
+        right.plot(epochs, [100 * a for a in r.accuracies], **line)
+    left.set(title="training loss", xlabel="epoch", ylabel="cross-entropy per image")
+    right.set(title="held-out accuracy", xlabel="epoch", ylabel="images recognised, %")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=120)
+
+
+def default_engines():
+    """The CPU and every OpenCL device that can be opened."""
+    kinds = ("cpu", "opencl")
+    return [d.name for d in dnn.devices() if d.status == "ok" and d.name.split(":")[0] in kinds]
+
+
+@click.command()
+@click.option("--engine", "engines", multiple=True, help="Engine to train on; may be repeated.")
+@click.option("--epochs", default=15, show_default=True)
+@click.option("--host-fallback", is_flag=True, help="Let the CPU serve what an engine lacks.")
+@click.option("--plot", "picture", type=Path, default="digits.png", show_default=True)
+def main(engines, epochs, host_fallback, picture):
+    """Train the digits on each engine and compare."""
+    console = Console()
+    digits = Digits.load()
+    results = []
+    for name in engines or default_engines():
+        engine = dnn.engine(name)
+        console.rule(f"{name}: {engine.device.name}")
+        results.append(train(engine, digits, epochs, host_fallback, console))
+    console.print(summary(results), implementations(results), sep="\n")
+    plot(results, picture)
+    console.print(f"curves: {picture}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""An engine that lacks an operation may be served by the CPU, announced and only if allowed."""
+
+import numpy as np
+import pytest
+from toy import Relu, ToyEngine, registered, relu_op
+
+import dnncore as dnn
+
+
+class RemoteEngine(ToyEngine):
+    """A toy engine whose memory is not the host's, as far as the core can tell."""
+
+    kind = "remote"
+    is_host = False
+
+
+@pytest.fixture(params=["toy", "remote"])
+def engine(request):
+    engines = {request.param: f"{__name__}:RemoteEngine" if request.param == "remote" else "toy:ToyEngine"}
+    with registered(Relu("toybackend:relu", 9.0), kind=request.param, engines=engines):
+        yield dnn.engine(request.param)
+
+
+def log_softmax():
+    desc = dnn.MemoryDesc((3, 7))
+    return dnn.SoftmaxForward("forward_inference", "log", src=desc, dst=desc, axis=1)
+
+
+def test_without_leave_the_error_names_the_way_out(engine):
+    with pytest.raises(dnn.NoImplementation, match="host_fallback=True") as caught:
+        dnn.PrimitiveDesc(log_softmax(), engine)
+    assert any(r.impl_name.startswith("host:cpu_numba:") for r in caught.value.refusals)
+
+
+@pytest.mark.parametrize("how", ["argument", "environment"])
+def test_with_leave_the_cpu_serves(engine, how, monkeypatch):
+    wishes = {"host_fallback": True} if how == "argument" else {}
+    if how == "environment":
+        monkeypatch.setenv("DNNCORE_HOST_FALLBACK", "1")
+    pd = dnn.PrimitiveDesc(log_softmax(), engine, **wishes)
+    assert pd.impl_name.startswith("host:cpu_numba:")
+    assert pd.is_host_fallback
+    x = np.random.default_rng(0).standard_normal((3, 7)).astype(np.float32)
+    src, dst = dnn.Memory.from_numpy(x, engine=engine), dnn.Memory(pd.dst_desc, engine)
+    bound = pd.primitive().bind(src=src, dst=dst)
+    for _ in range(2):
+        bound(engine.stream()).wait()
+        expected = x - np.log(np.exp(x).sum(axis=1, keepdims=True))
+        np.testing.assert_allclose(dst.numpy(), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_native_implementations_come_first(engine):
+    found = [pd.impl_name for pd in dnn.primitive_descs(relu_op(), engine, host_fallback=True)]
+    assert found[0] == "toybackend:relu"
+    assert all(name.startswith("host:") for name in found[1:])
+    assert len(found) > 1
+
+
+def test_in_place_and_sum_post_ops_read_the_old_values(engine):
+    desc = dnn.MemoryDesc((2, 3))
+    op = dnn.EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
+    attr = dnn.Attributes(post_ops=[dnn.PostOp.sum(2.0)])
+    pd = dnn.PrimitiveDesc(op, engine, attr, host_fallback=True)
+    src = dnn.Memory.from_numpy(np.full((2, 3), 5, np.float32), engine=engine)
+    dst = dnn.Memory.from_numpy(np.full((2, 3), 10, np.float32), engine=engine)
+    pd.primitive().execute(engine.stream(), src=src, dst=dst)
+    assert (dst.numpy() == 25).all()
+
+
+def test_results_written_to_a_part_leave_the_rest(engine):
+    whole = dnn.Memory.from_numpy(np.full((4, 4), 9, np.float32), engine=engine)
+    part = whole.submemory((4, 2), (0, 1))
+    src = dnn.Memory.from_numpy(np.full((4, 2), -1, np.float32), engine=engine)
+    op = dnn.EltwiseForward("forward_inference", "tanh", src=src.desc, dst=part.desc)
+    pd = dnn.PrimitiveDesc(op, engine, host_fallback=True)
+    pd.primitive().execute(engine.stream(), src=src, dst=part)
+    expected = np.full((4, 4), 9, np.float32)
+    expected[:, 1:3] = np.tanh(np.float32(-1))
+    np.testing.assert_allclose(whole.numpy(), expected, rtol=1e-6)

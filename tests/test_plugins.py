@@ -1,0 +1,174 @@
+"""The loader: what plugins may bring, and what happens when one is broken."""
+
+import sys
+import textwrap
+
+import pytest
+from toy import Relu, ToyEngine, plugin, registered, relu_op
+
+import dnncore as dnn
+from dnncore.backend import API_VERSION, Backend
+
+
+def test_hook_dnncore_backends_registers_and_unregisters():
+    with registered(Relu("toybackend:a", 9.0)):
+        assert "toybackend" in {b.name for b in dnn.backends()}
+        assert dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu")).impl_name == "toybackend:a"
+    assert "toybackend" not in {b.name for b in dnn.backends()}
+
+
+def test_a_plugin_may_return_several_backends():
+    both = plugin(lambda: [Backend("one", API_VERSION), Backend("two", API_VERSION)])
+    assert [b.name for b in dnn.register(both)] == ["one", "two"]
+    dnn.unregister(both)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda: 7, "must return Backend objects; got int"),
+        (lambda: Backend("x", 99), "api_version must be 1, this dnncore's; got 99"),
+        (lambda: Backend("reference", API_VERSION), "'reference' is provided by dnncore and by"),
+        (lambda: Backend("x", API_VERSION, engines={"cpu": "m:E"}), "engine kind 'cpu' must be new"),
+        (lambda: 1 / 0, "cannot be registered: ZeroDivisionError"),
+    ],
+    ids=["not-a-backend", "version", "name-taken", "kind-taken", "hook-raises"],
+)
+def test_a_plugin_that_breaks_the_contract_leaves_nothing_behind(returned, message):
+    before = {b.name for b in dnn.backends()}
+    with pytest.raises(dnn.PluginError, match=message):
+        dnn.register(plugin(returned))
+    assert {b.name for b in dnn.backends()} == before
+
+
+def test_a_new_engine_kind_opens_by_name():
+    with registered(Relu("toybackend:a"), kind="toy", engines={"toy": "toy:ToyEngine"}):
+        engine = dnn.engine("toy")
+        assert isinstance(engine, ToyEngine)
+        assert (engine.name, dnn.engine("toy:0")) == ("toy:0", engine)
+        assert "toy:0" in {d.name for d in dnn.devices()}
+        with pytest.raises(dnn.EngineUnavailable, match=r"'toy:3'.*below 1"):
+            dnn.engine("toy:3")
+    with pytest.raises(dnn.BackendNotFound, match="unknown engine 'toy'; available: cpu"):
+        dnn.engine("toy")
+
+
+def test_an_engine_that_cannot_be_loaded_is_unavailable_with_the_reason():
+    with registered(Relu("toybackend:a"), kind="toy", engines={"toy": "no_such_module:E"}):
+        with pytest.raises(dnn.EngineUnavailable, match="No module named 'no_such_module'"):
+            dnn.engine("toy")
+        status = {b.name: b for b in dnn.backends()}["toybackend"]
+        assert (status.status, "no_such_module" in status.reason) == ("unavailable", True)
+        rows = {d.name: d for d in dnn.devices()}
+        assert rows["toy"].status == "unavailable"
+
+
+def test_an_implementation_that_raises_in_accept_is_a_refusal():
+    def explode(op):
+        raise ValueError("boom")
+
+    with registered(Relu("toybackend:bad", accept=explode)):
+        pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+        refusal = next(r for r in pd.refusals if r.impl_name == "toybackend:bad")
+    assert (refusal.kind, refusal.reason) == ("failed", "accept raised ValueError: boom")
+
+
+@pytest.mark.parametrize("answer", [None, True, "yes"])
+def test_an_answer_that_is_neither_yes_nor_no_is_a_refusal(answer):
+    with registered(Relu("toybackend:bad", accept=lambda op: answer)):
+        pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+    assert any("not Accepted or Refused" in r.reason for r in pd.refusals)
+
+
+def test_a_build_that_raises_is_a_build_error_and_may_be_tried_again():
+    toy = Relu("toybackend:bad", 9.0, build=RuntimeError("no registers left"))
+    with registered(toy):
+        pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+        with pytest.raises(dnn.BuildError, match=r"toybackend:bad.*no registers left.*skip_impl"):
+            pd.primitive()
+        toy.failing_build = None
+        pd.primitive()
+
+
+def distribution(folder, name, body, module="broken_plugin"):
+    """Lay out an installed distribution with a dnncore.backends entry point."""
+    info = folder / f"{name}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[dnncore.backends]\n{name} = {module}\n")
+    (folder / f"{module}.py").write_text(textwrap.dedent(body))
+
+
+@pytest.fixture
+def fresh_registry(monkeypatch):
+    """A registry that discovers anew, so that distributions laid out by a test are found."""
+    from dnncore import plugins
+
+    def discover():
+        found = plugins.Registry()
+        found.discover()
+        return found
+
+    yield discover
+    sys.modules.pop("broken_plugin", None)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ("raise RuntimeError('half installed')", "failed", "RuntimeError: half installed"),
+        ("import nothing_like_this", "unavailable", "No module named 'nothing_like_this'"),
+        (
+            """
+            from dnncore.backend import hookimpl
+            @hookimpl
+            def dnncore_backend(): pass
+            """,
+            "failed",
+            "dnncore_backend",
+        ),
+        (
+            """
+            from dnncore.backend import hookimpl
+            @hookimpl
+            def dnncore_backends(): raise KeyError('gone')
+            """,
+            "failed",
+            "KeyError: 'gone'",
+        ),
+    ],
+    ids=["import-raises", "import-missing", "misspelt-hook", "hook-raises"],
+)
+def test_a_broken_distribution_does_not_stop_the_others(
+    tmp_path, monkeypatch, fresh_registry, body, status, reason
+):
+    distribution(tmp_path, "broken", body)
+    monkeypatch.syspath_prepend(tmp_path)
+    rows = {row.name: row for row in fresh_registry().probe()}
+    assert (rows["broken"].status, rows["broken"].version) == (status, "1.0")
+    assert reason in rows["broken"].reason
+    assert rows["reference"].status == "ok"
+
+
+def test_blocked_backends_are_told_and_not_loaded(monkeypatch, fresh_registry):
+    monkeypatch.setenv("DNNCORE_DISABLE_BACKENDS", "opencl, cpu_numba")
+    rows = {row.name: row for row in fresh_registry().probe()}
+    assert rows["opencl"].status == rows["cpu_numba"].status == "blocked"
+    monkeypatch.setenv("DNNCORE_BACKENDS", "reference")
+    monkeypatch.delenv("DNNCORE_DISABLE_BACKENDS")
+    registry = fresh_registry()
+    assert list(registry.loaded) == ["reference"]
+    assert "DNNCORE_BACKENDS=reference" in {r.name: r for r in registry.probe()}["opencl"].reason
+
+
+def test_engines_are_the_same_object_each_time_and_default_to_the_environment(monkeypatch):
+    assert dnn.engine() is dnn.engine("cpu") is dnn.engine("cpu:0")
+    monkeypatch.setenv("DNNCORE_ENGINE", "nonsense")
+    with pytest.raises(dnn.BackendNotFound, match="unknown engine 'nonsense'"):
+        dnn.engine()
+
+
+@pytest.mark.parametrize("name", ["cpu:x", "cpu:", "cpu:-1"])
+def test_malformed_engine_names_are_refused(name):
+    with pytest.raises(dnn.BackendNotFound, match="write kind or kind:index"):
+        dnn.engine(name)

@@ -1,0 +1,201 @@
+"""Primitives and bound calls: arguments, scratchpads, in-place rules, events."""
+
+import threading
+
+import numpy as np
+import pytest
+from toy import Relu, registered, relu_op
+
+import dnncore as dnn
+from dnncore.backend import COMPLETED, Accepted, Executable, Implementation
+
+CPU = dnn.engine("cpu")
+
+
+class Scratch(Implementation):
+    """Copies src to dst by way of a scratchpad of src's size."""
+
+    name = "toybackend:scratch"
+
+    def accept(self, op, attr, engine, hint):
+        op = op.resolve_any(dst=op.src)
+        return Accepted(op, ScratchExecutable, efficiency=9.0, scratchpad_bytes=op.src.nbytes)
+
+
+class ScratchExecutable(Executable):
+    seen = []
+
+    def bind(self, memories, scratchpad):
+        src, dst = memories
+
+        def run(stream, wait_for=()):
+            self.seen.append(scratchpad)
+            scratchpad[: src.nbytes] = src.buffer[: src.nbytes]
+            dst.buffer[: src.nbytes] = scratchpad[: src.nbytes]
+            return COMPLETED
+
+        return run
+
+
+def memories(op, values=(-1, 2)):
+    src = dnn.Memory(op.src, CPU)
+    src.fill(values[0])
+    return {"src": src, "dst": dnn.Memory(op.dst, CPU)}
+
+
+@pytest.fixture
+def relu():
+    with registered(Relu("toybackend:relu", 9.0)):
+        yield dnn.PrimitiveDesc(relu_op(format="ab"), CPU).primitive()
+
+
+def test_execute_returns_an_event_and_writes(relu):
+    args = memories(relu.pd.op, (3,))
+    event = relu.execute(CPU.stream(), **args)
+    event.wait()
+    assert event.done
+    assert event.error is None
+    assert (args["dst"].numpy() == 3).all()
+
+
+def test_bound_calls_follow_their_memories(relu):
+    args = memories(relu.pd.op)
+    run, stream = relu.bind(**args), CPU.stream()
+    for value in (1, 5):
+        args["src"].fill(value)
+        run(stream, wait_for=[COMPLETED])
+        assert (args["dst"].numpy() == value).all()
+
+
+def test_bound_calls_keep_their_memories_alive(relu):
+    args = memories(relu.pd.op, (4,))
+    dst = args["dst"].numpy()
+    run = relu.bind(**args)
+    del args
+    run(CPU.stream())
+    assert (dst == 4).all()
+
+
+def test_in_place_where_the_table_allows(relu):
+    memory = memories(relu.pd.op, (-2,))["src"]
+    relu.execute(CPU.stream(), src=memory, dst=memory)
+    assert (memory.numpy() == 0).all()
+
+
+def test_library_scratchpad_belongs_to_the_stream_and_grows():
+    with registered(Scratch()):
+        small = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU).primitive()
+        large = dnn.PrimitiveDesc(relu_op((400,), "a"), CPU).primitive()
+    stream = CPU.stream()
+    bound = small.bind(**memories(small.pd.op))
+    bound(stream)
+    first = stream.scratchpad
+    large.execute(stream, **memories(large.pd.op))
+    assert stream.scratchpad.size >= 1600 > first.size
+    bound(stream)
+    assert ScratchExecutable.seen[-1] is stream.scratchpad
+    bound(CPU.stream())
+    assert ScratchExecutable.seen[-1] is not stream.scratchpad
+
+
+def test_user_scratchpad_is_an_argument():
+    attr = dnn.Attributes(scratchpad="user")
+    with registered(Scratch()):
+        primitive = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU, attr).primitive()
+    desc = primitive.pd.scratchpad_desc
+    assert (desc.dims, desc.data_type) == ((16,), "u8")
+    args = memories(primitive.pd.op)
+    with pytest.raises(dnn.DescriptorError, match="argument scratchpad is missing"):
+        primitive.execute(CPU.stream(), **args)
+    mine = dnn.Memory(desc, CPU)
+    primitive.execute(CPU.stream(), scratchpad=mine, **args)
+    assert ScratchExecutable.seen[-1] is mine.buffer
+    bound = primitive.bind(scratchpad=mine, **args)
+    bound(CPU.stream())
+    assert ScratchExecutable.seen[-1] is mine.buffer
+
+
+def test_two_threads_share_a_primitive_and_one_builds_it():
+    toy = Relu("toybackend:shared", 9.0)
+    with registered(toy):
+        pd = dnn.PrimitiveDesc(relu_op((64, 64), "ab"), CPU)
+        results = []
+
+        def work(value):
+            primitive = pd.primitive()
+            args = memories(pd.op, (value,))
+            stream = CPU.stream()
+            for _ in range(50):
+                primitive.execute(stream, **args)
+            results.append((args["dst"].numpy() == value).all())
+
+        threads = [threading.Thread(target=work, args=(v,)) for v in range(1, 5)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert results == [True] * 4
+    assert toy.built == 1
+
+
+def test_overlapping_but_unequal_tensors_are_refused(relu):
+    buffer = np.zeros(200, np.uint8)
+    op = relu.pd.op
+    src = dnn.Memory(op.src, CPU, buffer[:80])
+    dst = dnn.Memory(op.dst, CPU, buffer[40:120])
+    with pytest.raises(dnn.DescriptorError, match="dst overlaps src.*src and dst"):
+        relu.execute(CPU.stream(), src=src, dst=dst)
+    relu.execute(CPU.stream(), src=src, dst=dnn.Memory(op.dst, CPU, buffer[80:160]))
+
+
+def test_interleaved_parts_of_one_buffer_are_apart():
+    parent = dnn.Memory.from_numpy(np.ones((4, 6), np.float32), engine=CPU)
+    left, right = parent.submemory((4, 3), (0, 0)), parent.submemory((4, 3), (0, 3))
+    left.fill(-1)
+    op = dnn.EltwiseForward("forward_inference", "relu", src=right.desc, dst=left.desc)
+    primitive = dnn.PrimitiveDesc(op, CPU, impl="*,reference:*").primitive()
+    primitive.execute(CPU.stream(), src=right, dst=left)
+    assert (parent.numpy() == 1).all()
+    middle = parent.submemory((4, 3), (0, 2))
+    op = dnn.EltwiseForward("forward_inference", "relu", src=right.desc, dst=middle.desc)
+    primitive = dnn.PrimitiveDesc(op, CPU, impl="*,reference:*").primitive()
+    with pytest.raises(dnn.DescriptorError, match="dst overlaps src"):
+        primitive.execute(CPU.stream(), src=right, dst=middle)
+
+
+def test_a_failing_launch_is_an_execution_error():
+    class Failing(Relu):
+        def build(self):
+            from dnncore.backend import HostFunction
+
+            def fail(src, dst):
+                raise OSError("device lost")
+
+            return HostFunction(fail)
+
+    with registered(Failing("toybackend:failing", 9.0)):
+        primitive = dnn.PrimitiveDesc(relu_op(format="ab"), CPU).primitive()
+    args = memories(primitive.pd.op)
+    with pytest.raises(dnn.ExecutionError, match="toybackend:failing failed: OSError: device lost"):
+        primitive.execute(CPU.stream(), **args)
+    run = primitive.bind(**args)
+    with pytest.raises(dnn.ExecutionError, match="device lost"):
+        run(CPU.stream())
+    with pytest.raises(dnn.ExecutionError, match="device lost"):
+        dnn.Sequence([run])(CPU.stream())
+
+
+def test_needs_reorder_and_like():
+    blocked = dnn.MemoryDesc((2, 16, 3, 3), "f32", "nChw16c")
+    plain = dnn.Memory(dnn.MemoryDesc((2, 16, 3, 3)), CPU)
+    op = dnn.EltwiseForward("forward_inference", "relu", src=blocked, dst=plain.desc.like(blocked))
+    pd = dnn.PrimitiveDesc(op, CPU, impl="*,reference:*")
+    assert pd.needs_reorder(plain, "src")
+    assert not pd.needs_reorder(dnn.Memory(blocked, CPU), "dst")
+    with pytest.raises(dnn.DescriptorError, match="unknown argument 'weights'; it takes src, dst"):
+        pd.needs_reorder(plain, "weights")
+
+
+def test_wishes_that_engines_do_not_grant_are_refused():
+    with pytest.raises(dnn.DescriptorError, match="must have order 'in'; got 'out'"):
+        CPU.stream(order="out")

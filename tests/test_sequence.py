@@ -1,0 +1,56 @@
+"""Sequences replay bound calls in order, on whatever implements them."""
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+
+CPU = dnn.engine("cpu")
+
+
+def chain_of_sums(steps):
+    """x = x + 1, `steps` times, each a primitive of its own."""
+    desc = dnn.MemoryDesc((33,))
+    x = dnn.Memory.from_numpy(np.zeros(33, np.float32), engine=CPU)
+    one = dnn.Memory.from_numpy(np.ones(33, np.float32), engine=CPU)
+    add = dnn.PrimitiveDesc(dnn.Sum((1, 1), srcs=(desc, desc), dst=desc), CPU).primitive()
+    return x, [add.bind(src0=x, src1=one, dst=x) for _ in range(steps)]
+
+
+def test_calls_run_in_order_every_time():
+    x, calls = chain_of_sums(7)
+    net, stream = dnn.Sequence(calls), CPU.stream()
+    assert len(net) == 7
+    for times in (1, 2):
+        net(stream).wait()
+        assert (x.numpy() == 7 * times).all()
+
+
+def test_sequences_nest_and_run_on_any_stream():
+    x, calls = chain_of_sums(4)
+    net = dnn.Sequence([dnn.Sequence(calls[:2]), *calls[2:]])
+    net(CPU.stream())
+    net(CPU.stream())
+    assert (x.numpy() == 8).all()
+
+
+def test_mixed_implementations_keep_their_order():
+    desc = dnn.MemoryDesc((8,))
+    x = dnn.Memory.from_numpy(np.full(8, 3, np.float32), engine=CPU)
+    double = dnn.Sum((2,), srcs=(desc,), dst=desc)
+    square = dnn.Binary("mul", src0=desc, src1=desc, dst=desc)
+    fast = dnn.PrimitiveDesc(double, CPU).primitive().bind(src0=x, dst=x)
+    other = dnn.Memory.from_numpy(np.full(8, 3, np.float32), engine=CPU)
+    slow = dnn.PrimitiveDesc(square, CPU, impl="reference:*").primitive()
+    slow = slow.bind(src0=x, src1=other, dst=x)
+    dnn.Sequence([fast, slow, fast, slow])(CPU.stream())
+    assert (x.numpy() == 3 * 2 * 3 * 2 * 3).all()
+
+
+def test_an_empty_sequence_is_done():
+    assert dnn.Sequence([])(CPU.stream()).done
+
+
+def test_only_bound_calls_are_taken():
+    with pytest.raises(dnn.DescriptorError, match=r"got function.*primitive\.bind"):
+        dnn.Sequence([lambda stream: None])

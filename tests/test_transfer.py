@@ -1,0 +1,58 @@
+"""Reorders across engines: every pair, every direction, converted on the way."""
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+
+NAMES = [d.name for d in dnn.devices() if d.status == "ok"]
+PAIRS = [(a, b) for a in NAMES for b in NAMES]
+
+
+@pytest.mark.parametrize(("src", "dst"), PAIRS, ids=lambda name: name.replace(":", ""))
+@pytest.mark.parametrize(
+    ("format", "data_type"), [("abcd", "f32"), ("aBcd8b", "f32"), ("acdb", "s32")]
+)
+def test_values_arrive(src, dst, format, data_type):
+    values = np.arange(2 * 11 * 3 * 2, dtype=np.float32).reshape(2, 11, 3, 2) - 50
+    start = dnn.Memory.from_numpy(values, engine=dnn.engine(src))
+    wanted = dnn.MemoryDesc(values.shape, data_type, format)
+    there = dnn.reorder(start, wanted, engine=dnn.engine(dst))
+    assert (there.desc, there.engine) == (wanted, dnn.engine(dst))
+    np.testing.assert_array_equal(there.numpy(), values)
+    back = dnn.reorder(there, start.desc, engine=start.engine)
+    np.testing.assert_array_equal(back.numpy(), values)
+
+
+def test_what_is_in_place_already_is_returned():
+    memory = dnn.Memory(dnn.MemoryDesc((3, 4)), dnn.engine("cpu"))
+    assert dnn.reorder(memory, memory.desc) is memory
+    assert dnn.reorder(memory) is memory
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "cpu"], ids=lambda n: n.replace(":", ""))
+@pytest.mark.parametrize("side", ["src", "dst"])
+def test_either_engine_s_stream_carries_the_transfer(name, side):
+    device, cpu = dnn.engine(name), dnn.engine("cpu")
+    x = np.random.default_rng(0).standard_normal((5, 6)).astype(np.float32)
+    up, down = device.stream(), cpu.stream()
+    stream = {"src": down, "dst": up}[side]
+    moved = dnn.reorder(dnn.Memory.from_numpy(x, engine=cpu), None, device, stream)
+    stream.wait()
+    up.wait()
+    stream = {"src": up, "dst": down}[side]
+    back = dnn.reorder(moved, dnn.MemoryDesc((5, 6), "f32", "ba"), cpu, stream)
+    stream.wait()
+    np.testing.assert_array_equal(back.numpy(), x)
+
+
+def test_bound_transfers_can_be_replayed():
+    cpu, device = dnn.engine("cpu"), dnn.engine(NAMES[-1])
+    desc = dnn.MemoryDesc((4, 4))
+    pd = dnn.PrimitiveDesc(dnn.Reorder(src=desc, dst=desc), device, src_engine=cpu)
+    src, dst = dnn.Memory(desc, cpu), dnn.Memory(desc, device)
+    run, stream = pd.primitive().bind(src=src, dst=dst), device.stream()
+    for value in (1, 2):
+        src.fill(value)
+        run(stream)
+        assert (dst.numpy(stream) == value).all()
