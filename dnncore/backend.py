@@ -41,7 +41,7 @@ from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
 from dnncore.ops import __all__ as _operations
-from dnncore.stream import COMPLETED, Event, HostStream, Stream
+from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, TimedEvent
 
 if TYPE_CHECKING:
     from dnncore.memory import Memory
@@ -201,6 +201,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "HostStream",
     "Implementation",
     "MemoryDesc",
+    "Order",
     "Peaks",
     "PluginError",
     "PostOp",
@@ -209,6 +210,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Refused",
     "Run",
     "Stream",
+    "TimedEvent",
     "cache_count",
     "data_type",
     "hookimpl",

@@ -5,16 +5,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import threading
 import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Generic, TypeVar
-
-import platformdirs
 
 from dnncore.errors import CacheWarning, DescriptorError
 
@@ -43,13 +39,28 @@ def stats() -> dict[str, int]:
     return {name: _counts[name] for name in names}
 
 
+class _Entry(Generic[T]):
+    """A value that one thread builds while others wait for it."""
+
+    def __init__(self) -> None:
+        self.ready = threading.Event()
+        self.value: T | None = None
+        self.error: BaseException | None = None
+
+    def result(self) -> T:
+        self.ready.wait()
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+
 class MemoryCache(Generic[T]):
     """A least-recently-used cache of values; of the threads that ask for one key, one builds."""
 
     def __init__(self, capacity: int, events: tuple[str, str] | None = None) -> None:
         self._capacity = capacity
         self._events = events
-        self._futures: OrderedDict[Hashable, Future[T]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, _Entry[T]] = OrderedDict()
         self._lock = threading.Lock()
 
     @property
@@ -66,45 +77,46 @@ class MemoryCache(Generic[T]):
             self._evict()
 
     def __len__(self) -> int:
-        return len(self._futures)
+        return len(self._entries)
 
     def clear(self) -> None:
         """Forget all values; those in use live on."""
         with self._lock:
-            self._futures.clear()
+            self._entries.clear()
 
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
         """Return the value of `key`, built by the first thread that asks; its error is not kept."""
         with self._lock:
-            future = self._futures.get(key)
-            if future is not None:
-                self._futures.move_to_end(key)
-            else:
-                mine: Future[T] = Future()
-                self._futures[key] = mine
+            entry = self._entries.get(key)
+            mine = entry is None
+            if entry is None:
+                entry = self._entries[key] = _Entry()
                 self._evict()
-        if future is not None:
-            self._count(1)
-            return future.result()
-        self._count(0)
+            else:
+                self._entries.move_to_end(key)
+        self._count(0 if mine else 1)
+        if mine:
+            self._build(key, entry, build)
+        return entry.result()
+
+    def _build(self, key: Hashable, entry: _Entry[T], build: Callable[[], T]) -> None:
         try:
-            value = build()
+            entry.value = build()
         except BaseException as error:
+            entry.error = error
             with self._lock:
-                if self._futures.get(key) is mine:
-                    del self._futures[key]
-            mine.set_exception(error)
-            raise
-        mine.set_result(value)
-        return value
+                if self._entries.get(key) is entry:
+                    del self._entries[key]
+        finally:
+            entry.ready.set()
 
     def _count(self, which: int) -> None:
         if self._events:
             count(self._events[which])
 
     def _evict(self) -> None:
-        while len(self._futures) > self._capacity:
-            self._futures.popitem(last=False)
+        while len(self._entries) > self._capacity:
+            self._entries.popitem(last=False)
 
 
 def _capacity() -> int:
@@ -160,14 +172,13 @@ class DiskStore:
         path = self._path(key)
         if path is None:
             return
+        new = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
         try:
-            handle, name = tempfile.mkstemp(dir=path.parent)
-            with os.fdopen(handle, "wb") as file:
-                file.write(_digest(key, data) + data)
-            Path(name).replace(path)
+            new.write_bytes(_digest(key, data) + data)
+            new.replace(path)
         except OSError as error:
-            with contextlib.suppress(OSError, UnboundLocalError):
-                Path(name).unlink()
+            with contextlib.suppress(OSError):
+                new.unlink()
             warnings.warn(f"cache: cannot write {path}: {error}", CacheWarning, stacklevel=2)
 
     def _path(self, key: str) -> Path | None:
@@ -178,7 +189,11 @@ class DiskStore:
 def cache_root() -> Path:
     """The folder of all stores: `DNNCORE_CACHE_DIR`, else the user's cache folder."""
     override = os.environ.get("DNNCORE_CACHE_DIR")
-    return Path(override) if override else platformdirs.user_cache_path("dnncore")
+    if override:
+        return Path(override)
+    import platformdirs
+
+    return platformdirs.user_cache_path("dnncore")
 
 
 def _digest(key: str, content: bytes) -> bytes:

@@ -19,7 +19,7 @@ from dnncore.plugins import describe, engine, registry
 if TYPE_CHECKING:
     from dnncore.primitive_desc import PrimitiveDesc
 
-__all__ = ["Candidate", "Problem", "Selection", "select"]
+__all__ = ["Candidate", "Problem", "Selection", "forget", "select"]
 
 REFERENCE = "reference"
 
@@ -104,6 +104,11 @@ def select(problem: Problem) -> Selection:
     registry.discover()
     key = (problem, filters, problem.allows_host_fallback, registry.generation)
     return _selections.get(key, lambda: _select(problem, filters))
+
+
+def forget() -> None:
+    """Forget all selections, so that the next ones ask every implementation again."""
+    _selections.clear()
 
 
 def _select(problem: Problem, filters: _Filters) -> Selection:

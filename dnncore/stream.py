@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from dnncore.engine import Engine
 
-__all__ = ["COMPLETED", "Event", "HostStream", "Order", "Stream"]
+__all__ = ["COMPLETED", "Event", "HostStream", "Order", "Stream", "TimedEvent", "wait_all"]
 
 Order = Literal["in", "out"]
 

@@ -39,6 +39,7 @@ class Digits:
 
     @classmethod
     def load(cls) -> Digits:
+        """Load and split the data set."""
         from sklearn.datasets import load_digits
 
         data = load_digits()
@@ -239,7 +240,7 @@ class Network:
         return dnn.Memory(dnn.MemoryDesc(dims), self.engine)
 
     def _parameters(self, dims, fan_in):
-        """He-initialised weights and a zero bias, plain, so that formats stay the primitives' own."""
+        """He-initialised weights and a zero bias, both in plain formats."""
         scale = np.sqrt(2 / fan_in)
         values = scale * self.random.standard_normal(dims), np.zeros(dims[0])
         found = []
@@ -274,9 +275,7 @@ class Network:
         diff_weights = self._add(
             f"{name} backward weights", pd, src=src, diff_dst=diff_dst, diff_bias=bias.gradient
         )
-        weights.gradient = self._placed(
-            f"{name} diff_weights", diff_weights, weights.value.desc
-        )
+        weights.gradient = self._placed(f"{name} diff_weights", diff_weights, weights.value.desc)
 
     def _add_data_gradient(self, name, pd, weights, diff_dst):
         placed = self._placed(f"{name} weights", weights.value, pd.weights_desc)
@@ -291,9 +290,9 @@ class Network:
             velocity = dnn.Sum((MOMENTUM, 1), srcs=(desc, desc), dst=desc)
             value = dnn.Sum((1, -rate), srcs=(desc, desc), dst=desc)
             calls.append(
-                self._choose(velocity).primitive().bind(
-                    src0=p.velocity, src1=p.gradient, dst=p.velocity
-                )
+                self._choose(velocity)
+                .primitive()
+                .bind(src0=p.velocity, src1=p.gradient, dst=p.velocity)
             )
             calls.append(
                 self._choose(value).primitive().bind(src0=p.value, src1=p.velocity, dst=p.value)
@@ -371,7 +370,8 @@ def train(engine, digits, epochs, host_fallback, console):
             bar = progress.add_task(f"{engine.name} epoch {epoch + 1:2}", total=batches, result="")
             for i in range(batches):
                 rows = samples[i * network.batch : (i + 1) * network.batch]
-                losses.append(network.train(digits.train_images[rows], digits.train_labels[rows], rate))
+                images, labels = digits.train_images[rows], digits.train_labels[rows]
+                losses.append(network.train(images, labels, rate))
                 progress.advance(bar)
             result.epoch_seconds.append(time.perf_counter() - start)
             result.losses.append(float(np.mean(losses)))
@@ -431,16 +431,17 @@ def _cell(step, comparison):
 
 def plot(results, path):
     """Loss and accuracy of all engines over the epochs, in one picture."""
-    import matplotlib
+    import matplotlib as mpl
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     styles = ("-", "--", ":", "-.")
     for i, r in enumerate(results):
         epochs = range(1, len(r.losses) + 1)
-        line = {"label": r.engine.name, "linestyle": styles[i % 4], "linewidth": 2.5 - 0.5 * (i % 4)}
+        width = 2.5 - 0.5 * (i % 4)  # so that curves that coincide can all be seen
+        line = {"label": r.engine.name, "linestyle": styles[i % 4], "linewidth": width}
         left.semilogy(epochs, r.losses, **line)
         right.plot(epochs, [100 * a for a in r.accuracies], **line)
     left.set(title="training loss", xlabel="epoch", ylabel="cross-entropy per image")

@@ -16,9 +16,10 @@ class RemoteEngine(ToyEngine):
 
 @pytest.fixture(params=["toy", "remote"])
 def engine(request):
-    engines = {request.param: f"{__name__}:RemoteEngine" if request.param == "remote" else "toy:ToyEngine"}
-    with registered(Relu("toybackend:relu", 9.0), kind=request.param, engines=engines):
-        yield dnn.engine(request.param)
+    kind = request.param
+    engines = {kind: {"toy": "toy:ToyEngine", "remote": f"{__name__}:RemoteEngine"}[kind]}
+    with registered(Relu("toybackend:relu", 9.0), kind=kind, engines=engines):
+        yield dnn.engine(kind)
 
 
 def log_softmax():

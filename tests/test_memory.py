@@ -113,7 +113,10 @@ def test_a_dropped_memory_gives_its_buffer_back():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: dnn.Memory(dnn.MemoryDesc((2,), "f32", "any"), CPU), "must have a concrete layout"),
+        (
+            lambda: dnn.Memory(dnn.MemoryDesc((2,), "f32", "any"), CPU),
+            "must have a concrete layout",
+        ),
         (
             lambda: dnn.Memory(dnn.MemoryDesc((9,)), CPU, np.zeros(8, np.uint8)),
             r"at least 36 bytes; got uint8\(8,\)",
@@ -123,7 +126,9 @@ def test_a_dropped_memory_gives_its_buffer_back():
             "1-D uint8 array.*got float32",
         ),
         (
-            lambda: dnn.Memory.from_numpy(np.zeros((2, 3), np.float32), dnn.MemoryDesc((3, 2)), CPU),
+            lambda: dnn.Memory.from_numpy(
+                np.zeros((2, 3), np.float32), dnn.MemoryDesc((3, 2)), CPU
+            ),
             r"dims \(3, 2\); got \(2, 3\)",
         ),
         (

@@ -29,7 +29,10 @@ def test_a_plugin_may_return_several_backends():
         (lambda: 7, "must return Backend objects; got int"),
         (lambda: Backend("x", 99), "api_version must be 1, this dnncore's; got 99"),
         (lambda: Backend("reference", API_VERSION), "'reference' is provided by dnncore and by"),
-        (lambda: Backend("x", API_VERSION, engines={"cpu": "m:E"}), "engine kind 'cpu' must be new"),
+        (
+            lambda: Backend("x", API_VERSION, engines={"cpu": "m:E"}),
+            "engine kind 'cpu' must be new",
+        ),
         (lambda: 1 / 0, "cannot be registered: ZeroDivisionError"),
     ],
     ids=["not-a-backend", "version", "name-taken", "kind-taken", "hook-raises"],

@@ -1,6 +1,7 @@
 """Primitives and bound calls: arguments, scratchpads, in-place rules, events."""
 
 import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ class Scratch(Implementation):
 
 
 class ScratchExecutable(Executable):
-    seen = []
+    seen: ClassVar[list] = []
 
     def bind(self, memories, scratchpad):
         src, dst = memories
@@ -105,7 +106,7 @@ def test_user_scratchpad_is_an_argument():
     desc = primitive.pd.scratchpad_desc
     assert (desc.dims, desc.data_type) == ((16,), "u8")
     args = memories(primitive.pd.op)
-    with pytest.raises(dnn.DescriptorError, match="argument scratchpad is missing"):
+    with pytest.raises(dnn.DescriptorError, match=r"argument scratchpad is missing"):
         primitive.execute(CPU.stream(), **args)
     mine = dnn.Memory(desc, CPU)
     primitive.execute(CPU.stream(), scratchpad=mine, **args)
@@ -143,7 +144,7 @@ def test_overlapping_but_unequal_tensors_are_refused(relu):
     op = relu.pd.op
     src = dnn.Memory(op.src, CPU, buffer[:80])
     dst = dnn.Memory(op.dst, CPU, buffer[40:120])
-    with pytest.raises(dnn.DescriptorError, match="dst overlaps src.*src and dst"):
+    with pytest.raises(dnn.DescriptorError, match=r"dst overlaps src.*src and dst"):
         relu.execute(CPU.stream(), src=src, dst=dst)
     relu.execute(CPU.stream(), src=src, dst=dnn.Memory(op.dst, CPU, buffer[80:160]))
 

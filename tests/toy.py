@@ -67,7 +67,7 @@ class ToyEngine(HostEngine):
 def plugin(backends):
     """A module-like plugin whose hook returns `backends()`."""
     module = types.ModuleType(f"toy_plugin_{next(_numbers)}")
-    module.dnncore_backends = hookimpl(lambda: backends(), specname="dnncore_backends")
+    module.dnncore_backends = hookimpl(backends, specname="dnncore_backends")
     return module
 
 

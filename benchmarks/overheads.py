@@ -1,0 +1,261 @@
+"""What dnncore costs beside the kernels: imports, descriptors, calls, starts, allocations.
+
+    python benchmarks/overheads.py [--engine cpu --engine opencl:0]
+
+Every time is a median of at least 9 samples taken in turn, next to the limit that it must keep.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+import dnncore as dnn
+
+SAMPLES = 9
+EXECUTIONS = 1000
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+IMPORTS = """
+import time
+start = time.perf_counter()
+import numpy
+middle = time.perf_counter()
+import dnncore
+print(time.perf_counter() - middle, middle - start)
+"""
+
+FIRST_RESULT = """
+import json, sys, time
+sys.path.insert(0, {examples!r})
+import numpy as np
+import dnncore as dnn
+from train_digits import Network
+network = Network(dnn.engine({engine!r}))
+images = np.random.default_rng(0).random((network.batch, 1, 8, 8), np.float32)
+network.train(images, np.arange(network.batch) % 10, min(network.updates))
+network.stream.wait()
+print(json.dumps(dict(dnn.cache.stats(), seconds=time.time() - {start!r})))
+"""
+
+
+def median(work: Callable[[], object], loops: int) -> float:
+    """The median over SAMPLES of the mean seconds of `loops` calls."""
+    samples = []
+    for _ in range(SAMPLES):
+        start = time.perf_counter()
+        for _ in range(loops):
+            work()
+        samples.append((time.perf_counter() - start) / loops)
+    return statistics.median(samples)
+
+
+def above(work: Callable[[], object], base: Callable[[], object], loops: int) -> float:
+    """The median over SAMPLES of how much longer `work` takes than `base`, measured in turn."""
+    samples = []
+    for _ in range(SAMPLES):
+        both = []
+        for call in (work, base):
+            start = time.perf_counter()
+            for _ in range(loops):
+                call()
+            both.append((time.perf_counter() - start) / loops)
+        samples.append(both[0] - both[1])
+    return statistics.median(samples)
+
+
+def import_seconds() -> float:
+    """Seconds that `import dnncore` adds to `import numpy`."""
+    return statistics.median(float(_python(IMPORTS).split()[0]) for _ in range(SAMPLES))
+
+
+def first_result(engine: str, cache: str, samples: int) -> list[dict]:
+    """Start processes that take one training step of the digits' network."""
+    results = []
+    for _ in range(samples):
+        code = FIRST_RESULT.format(examples=str(EXAMPLES), engine=engine, start=time.time())
+        results.append(json.loads(_python(code, DNNCORE_CACHE_DIR=cache)))
+    return results
+
+
+def _python(code: str, **environment: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    ).stdout
+
+
+class Small:
+    """A primitive of a few elements on one engine, whose kernel takes next to no time."""
+
+    def __init__(self, name: str) -> None:
+        self.engine = dnn.engine(name)
+        self.stream = self.engine.stream()
+        desc = dnn.MemoryDesc((16,))
+        self.op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+        self.primitive = dnn.PrimitiveDesc(self.op, self.engine).primitive()
+        self.src, self.dst = (dnn.Memory(desc, self.engine) for _ in range(2))
+        self.src.fill(1)
+        self.bound = self.primitive.bind(src=self.src, dst=self.dst)
+        self.bound(self.stream)
+        self.stream.wait()
+
+    def launch(self) -> Callable[[], object]:
+        """The bare call beneath a bound call: the CPU's native driver or OpenCL's enqueue."""
+        run = self.bound.run_on(self.stream)
+        return run.bare(self.stream)
+
+    def execute(self) -> None:
+        """One checked call by name."""
+        self.primitive.execute(self.stream, src=self.src, dst=self.dst)
+
+
+def call_rows(name: str) -> list[tuple[str, float, float, str]]:
+    """Overheads of calls on one engine: (what, value, limit, unit)."""
+    small = Small(name)
+    limit = 1.5 if name == "cpu" else 3.0
+    loops = 2000 if name == "cpu" else 200
+    base, stream = small.launch(), small.stream
+
+    def drained(call: Callable[[], object]) -> Callable[[], object]:
+        """A call that leaves the device's queue empty now and then, so that it never blocks."""
+        count = 0
+
+        def work() -> None:
+            nonlocal count
+            call()
+            count += 1
+            if count % 100 == 0:
+                stream.wait()
+
+        return work if name != "cpu" else call
+
+    bound, execute, bare = (
+        drained(call) for call in (lambda: small.bound(stream), small.execute, base)
+    )
+    rows = [(f"{name}: bound call above its launch", above(bound, bare, loops) * 1e6, limit, "us")]
+    if name == "cpu":
+        seconds = above(execute, bare, loops)
+        rows.append((f"{name}: execute above its launch", seconds * 1e6, 3, "us"))
+    return rows
+
+
+def descriptor_rows() -> list[tuple[str, float, float, str]]:
+    """What creating descriptors and primitives costs when nothing is new."""
+    from dnncore import selection
+
+    src = dnn.MemoryDesc((8, 64, 28, 28), "f32", "any")
+    op = dnn.ConvolutionForward(
+        "forward_training", src=src, weights=dnn.MemoryDesc((64, 64, 3, 3), "f32", "any"),
+        bias=dnn.MemoryDesc((64,)), dst=src, padding_l=(1, 1),
+    )  # fmt: skip
+    engine = dnn.engine("cpu")
+
+    def warm() -> None:
+        selection.forget()
+        dnn.PrimitiveDesc(op, engine)
+
+    pd = dnn.PrimitiveDesc(op, engine)
+    pd.primitive()
+    return [
+        ("primitive descriptor, all candidates asked", median(warm, 50) * 1e6, 150, "us"),
+        ("primitive descriptor, selection remembered",
+         median(lambda: dnn.PrimitiveDesc(op, engine), 500) * 1e6, 150, "us"),
+        ("cached primitive", median(pd.primitive, 500) * 1e6, 15, "us"),
+    ]  # fmt: skip
+
+
+def start_rows(name: str) -> list[tuple[str, float, float, str]]:
+    """Seconds from a process's start to the digits' first result, with and without a cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        (cold,) = first_result(name, cache, 1)
+        warm = first_result(name, cache, SAMPLES)
+    seconds = statistics.median(result["seconds"] for result in warm)
+    compiled = max(result["compiled"] for result in warm)
+    limit = 1.2 if name == "cpu" else 0.8
+    return [
+        (f"{name}: first result, empty cache", cold["seconds"], 20, "s"),
+        (f"{name}: first result, second process", seconds, limit, "s"),
+        (f"{name}: kernels compiled by it", compiled, 0, ""),
+    ]
+
+
+def allocation_rows(name: str) -> list[tuple[str, float, float, str]]:
+    """What 1,000 executions of a training step allocate after warm-up."""
+    sys.path.insert(0, str(EXAMPLES))
+    from train_digits import Network
+
+    network = Network(dnn.engine(name))
+    stream, rate = network.stream, min(network.updates)
+
+    def step() -> None:
+        network.forward(stream)
+        network.backward(stream)
+        network.updates[rate](stream)
+        stream.wait()
+
+    for _ in range(5):
+        step()
+    buffers = _buffers(network.engine)
+    natives = _native_allocations()
+    tracemalloc.start()
+    step()
+    before = tracemalloc.take_snapshot()
+    for _ in range(EXECUTIONS):
+        step()
+    after = tracemalloc.take_snapshot()
+    tracemalloc.stop()
+    grown = sum(s.size_diff for s in after.compare_to(before, "filename")
+                if "tracemalloc" not in str(s.traceback))  # fmt: skip
+    tensor = network.src.nbytes  # the smallest tensor of a step
+    return [
+        (f"{name}: tensors' worth of Python memory", max(0, grown) // tensor, 0, ""),
+        (f"{name}: device buffers or native arrays",
+         _buffers(network.engine) - buffers + _native_allocations() - natives, 0, ""),
+    ]  # fmt: skip
+
+
+def _buffers(engine: dnn.Engine) -> int:
+    info = getattr(engine, "memory_info", None)
+    return info().buffers if info else 0
+
+
+def _native_allocations() -> int:
+    from numba.core.runtime import rtsys
+
+    return rtsys.get_allocation_stats().alloc
+
+
+@click.command()
+@click.option("--engine", "engines", multiple=True, default=("cpu", "opencl:0"), show_default=True)
+def main(engines: tuple[str, ...]) -> None:
+    """Measure, and print each figure beside its limit."""
+    table = Table(title="Overheads (medians)", title_justify="left")
+    for column in ("what", "measured", "at most", ""):
+        table.add_column(column, justify="left" if column == "what" else "right")
+    rows = [("import dnncore above import numpy", import_seconds(), 0.08, "s"), *descriptor_rows()]
+    for name in engines:
+        rows += call_rows(name) + start_rows(name) + allocation_rows(name)
+    for what, value, limit, unit in rows:
+        mark = "ok" if value <= limit else "over"
+        table.add_row(what, f"{value:.3g} {unit}", f"{limit:g} {unit}", mark)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
