@@ -16,19 +16,26 @@ import re
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from dnncore.datatypes import DATA_TYPES, data_type
 from dnncore.errors import DescriptorError
 from dnncore.format_tags import MAX_NDIMS, canonical_tag, parse_tag
+from dnncore.strides import (
+    block_sizes,
+    dense_strides,
+    outer_counts,
+    reshaped_strides,
+    row_major,
+    used_strides,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    Dims = tuple[int, ...]
-    Blocks = tuple[tuple[int, int], ...]  # (dim, size), outermost first
+    from dnncore.strides import Blocks, Dims
+
     Opaque = tuple[str, int]  # format, bytes
     Array = NDArray[Any]
     Buffer = NDArray[np.uint8]
@@ -128,11 +135,11 @@ class MemoryDesc:
         offset0: int,
         opaque: Opaque | None,
     ) -> None:
-        outer = _outer_counts(dims, inner_blocks)
+        outer = outer_counts(dims, inner_blocks)
         padded = dims
         if inner_blocks:
-            padded = tuple(map(operator.mul, outer, _block_sizes(len(dims), inner_blocks)))
-        used = _used_strides(outer, strides)
+            padded = tuple(map(operator.mul, outer, block_sizes(len(dims), inner_blocks)))
+        used = used_strides(outer, strides)
         key = (dims, data_type, format_kind, used, inner_blocks, offset0, opaque)
         put = object.__setattr__
         put(self, "dims", dims)
@@ -274,12 +281,12 @@ class MemoryDesc:
     def physical_strides(self) -> Dims:
         """The strides that belong to `physical_shape`, in elements."""
         self._require_blocked("physical_strides")
-        return self.strides + _row_major(tuple(size for _, size in self.inner_blocks))
+        return self.strides + row_major(tuple(size for _, size in self.inner_blocks))
 
     @property
     def _outer(self) -> Dims:
         """The number of blocks per dim."""
-        return _outer_counts(self.dims, self.inner_blocks)
+        return outer_counts(self.dims, self.inner_blocks)
 
     @property
     def _span(self) -> int:
@@ -306,7 +313,7 @@ class MemoryDesc:
         Raises `DescriptorError` for a tag that is none, or is one of another rank.
         """
         order, blocks = parse_tag(tag, len(self.dims))
-        strides = _dense_strides(self.dims, order, blocks)
+        strides = dense_strides(self.dims, order, blocks)
         fields = (self.dims, self.data_type, "blocked", strides, blocks, self.offset0, None)
         return self == MemoryDesc._make(*fields)
 
@@ -365,7 +372,7 @@ class MemoryDesc:
             return self.with_format(other.format_kind)
         if other.ndims != self.ndims:
             _refuse(f"like: ranks must be equal; got format of {other!r} for dims {self.dims}")
-        strides = _dense_strides(self.dims, other._order, other.inner_blocks)
+        strides = dense_strides(self.dims, other._order, other.inner_blocks)
         fields = (self.dims, self.data_type, "blocked", strides, other.inner_blocks, 0, None)
         return MemoryDesc._make(*fields)
 
@@ -381,7 +388,7 @@ class MemoryDesc:
         lengths, starts = _integers("dims", dims), _integers("offsets", offsets)
         if not len(lengths) == len(starts) == len(self.dims):
             _refuse(f"submemory needs {self.ndims} dims and offsets; got {lengths} and {starts}")
-        sizes = _block_sizes(self.ndims, self.inner_blocks)
+        sizes = block_sizes(self.ndims, self.inner_blocks)
         offset0 = self.offset0
         for dim, (start, length, size) in enumerate(zip(starts, lengths, sizes, strict=True)):
             end, whole = start + length, self.dims[dim]
@@ -452,13 +459,13 @@ class MemoryDesc:
                 place += 1
                 if place >= len(target):
                     raise ValueError
-            plain = _reshaped_strides(
+            plain = reshaped_strides(
                 self.dims[start:dim], self.strides[start:dim], target[len(strides) : place]
             )
             strides += (*plain, self.strides[dim])
             place_of[dim], start = place, dim + 1
         rest = target[len(strides) :]
-        return strides + _reshaped_strides(self.dims[start:], self.strides[start:], rest), place_of
+        return strides + reshaped_strides(self.dims[start:], self.strides[start:], rest), place_of
 
     def _replace(self, **changes: Any) -> MemoryDesc:
         """Return a copy with some fields changed to values known to be valid."""
@@ -557,12 +564,6 @@ class MemoryDesc:
             _refuse(f"{what} needs a blocked layout; got {self!r}")
 
 
-def _reshaped_strides(dims: Dims, strides: Dims, target: Dims) -> Dims:
-    """Return the strides of `target` on plain `dims`; ValueError if elements had to be moved."""
-    elements = as_strided(np.empty(1, np.uint8), dims, strides)  # one byte each; never read
-    return elements.reshape(target, copy=False).strides
-
-
 def _layout(
     dims: Dims,
     format_name: str | None,
@@ -571,7 +572,7 @@ def _layout(
 ) -> tuple[str, Dims, Blocks, Opaque | None]:
     """Return format kind, strides, inner blocks and opaque format for a constructor's arguments."""
     if format_name is None:
-        steps = _row_major(dims) if strides is None else _checked_strides(dims, strides)
+        steps = row_major(dims) if strides is None else _checked_strides(dims, strides)
         return "blocked", steps, (), None
     if not isinstance(format_name, str):
         _refuse(f"a format is a string, or None for row-major; got {format_name!r}")
@@ -582,7 +583,7 @@ def _layout(
     if ":" in format_name:
         return "opaque", (), (), _checked_opaque(format_name, nbytes)
     order, blocks = parse_tag(format_name, len(dims))
-    return "blocked", _dense_strides(dims, order, blocks), blocks, None
+    return "blocked", dense_strides(dims, order, blocks), blocks, None
 
 
 def _integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
@@ -630,44 +631,6 @@ def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex]) -> Dims:
             )
         span += step * (size - 1)
     return steps
-
-
-def _block_sizes(ndims: int, inner_blocks: Blocks) -> list[int]:
-    """Return the elements of a whole block of each dim; 1 where a dim has no blocks."""
-    sizes = [1] * ndims
-    for dim, size in inner_blocks:
-        sizes[dim] *= size
-    return sizes
-
-
-def _outer_counts(dims: Dims, inner_blocks: Blocks) -> Dims:
-    """Count the blocks of each dim, the last one perhaps not full."""
-    if not inner_blocks:
-        return dims
-    sizes = _block_sizes(len(dims), inner_blocks)
-    return tuple([-(-n // size) for n, size in zip(dims, sizes, strict=True)])
-
-
-def _used_strides(outer: Dims, strides: Dims) -> Dims:
-    """Return `strides` with 0 where none is ever stepped: for one block, and without elements."""
-    if not strides or 0 in outer:
-        return ()
-    return tuple([s if n > 1 else 0 for s, n in zip(strides, outer, strict=True)])
-
-
-def _dense_strides(dims: Dims, order: Dims, inner_blocks: Blocks) -> Dims:
-    """Return the strides of dims that lie without gaps in `order`, outermost first."""
-    counts = _outer_counts(dims, inner_blocks)
-    strides = [0] * len(dims)
-    step = math.prod([size for _, size in inner_blocks])
-    for dim in reversed(order):
-        strides[dim] = step
-        step *= counts[dim] or 1
-    return tuple(strides)
-
-
-def _row_major(dims: Dims) -> Dims:
-    return _dense_strides(dims, tuple(range(len(dims))), ())
 
 
 def _nibbles_to_bytes(buffer: Buffer) -> Buffer:
