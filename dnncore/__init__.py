@@ -2,6 +2,7 @@
 
 from dnncore import cache
 from dnncore.attributes import Attributes, PostOp
+from dnncore.compare import Comparison, against_reference, compare
 from dnncore.engine import Device, Engine, Peaks
 from dnncore.errors import (
     BackendNotFound,
@@ -52,6 +53,7 @@ __all__ = [
     "BoundPrimitive",
     "BuildError",
     "CacheWarning",
+    "Comparison",
     "ConvolutionBackwardData",
     "ConvolutionBackwardWeights",
     "ConvolutionForward",
@@ -87,8 +89,10 @@ __all__ = [
     "Stream",
     "Sum",
     "__version__",
+    "against_reference",
     "backends",
     "cache",
+    "compare",
     "devices",
     "engine",
     "primitive_descs",

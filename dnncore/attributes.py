@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dnncore.errors import DescriptorError
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm, check_eltwise
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm, check_eltwise, check_finite
 
 if TYPE_CHECKING:
-    from dnncore.memory_desc import MemoryDesc
     from dnncore.ops.operation import Operation
 
 __all__ = ["Attributes", "PostOp"]
@@ -38,12 +38,13 @@ class PostOp:
     @classmethod
     def eltwise(cls, algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> PostOp:
         """x = algorithm(x), with the algorithms and parameters of `EltwiseForward`."""
-        check_eltwise("post-op", algorithm, alpha, beta)
+        check_eltwise("post-op eltwise", algorithm, alpha, beta)
         return cls("eltwise", algorithm, float(alpha), float(beta))
 
     @classmethod
     def sum(cls, scale: float = 1.0) -> PostOp:
         """x = x + scale * dst; with scale 0 the step is dropped and dst is not read."""
+        check_finite("post-op sum", scale=scale)
         return cls("sum", scale=float(scale))
 
     @classmethod
@@ -53,11 +54,23 @@ class PostOp:
         The operand is passed at execution as `post_op_{i}_src`, i the position in the chain.
         """
         check_algorithm("post-op binary", algorithm, BINARY_ALGORITHMS)
+        if not isinstance(src, MemoryDesc):
+            raise DescriptorError(
+                f"post-op binary: src must be a MemoryDesc; got {type(src).__name__};"
+                " the memory itself is passed at execution"
+            )
         return cls("binary", algorithm, src=src)
 
 
-def _is_kept(post_op: PostOp) -> bool:
-    return post_op.kind != "sum" or post_op.scale != 0.0
+def _checked_chain(post_ops: object) -> tuple[PostOp, ...]:
+    """The chain without the sums that add nothing."""
+    chain = tuple(post_ops) if isinstance(post_ops, Iterable) else (None,)
+    if not all(isinstance(post_op, PostOp) for post_op in chain):
+        raise DescriptorError(
+            f"attributes: post_ops must be a sequence of PostOp; got {post_ops!r};"
+            " make them with PostOp.eltwise, PostOp.sum and PostOp.binary"
+        )
+    return tuple(post_op for post_op in chain if post_op.kind != "sum" or post_op.scale != 0.0)
 
 
 @dataclass(frozen=True)
@@ -78,8 +91,7 @@ class Attributes:
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        chain: Iterable[PostOp] = self.post_ops
-        object.__setattr__(self, "post_ops", tuple(p for p in chain if _is_kept(p)))
+        object.__setattr__(self, "post_ops", _checked_chain(self.post_ops))
         _check_choice("scratchpad", self.scratchpad, get_args(ScratchpadMode))
         _check_choice("fpmath", self.fpmath, get_args(FpMath))
         key = (self.post_ops, self.scratchpad, self.deterministic, self.fpmath)

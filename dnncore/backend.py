@@ -37,6 +37,7 @@ from dnncore.errors import (
     ExecutionError,
     PluginError,
 )
+from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
@@ -44,7 +45,6 @@ from dnncore.ops import __all__ as _operations
 from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, TimedEvent
 
 if TYPE_CHECKING:
-    from dnncore.memory import Memory
     from dnncore.primitive_desc import PrimitiveDesc
 
 API_VERSION = 1
@@ -200,6 +200,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "HostFunction",
     "HostStream",
     "Implementation",
+    "Memory",
     "MemoryDesc",
     "Order",
     "Peaks",

@@ -212,9 +212,8 @@ def against_reference(
     }
     pd.primitive().bind(**arguments)(stream).wait()
     expected = expected_outputs(pd.op, pd.attr, inputs)
-    factor = pd._candidate.accepted.error_factor
     return {
-        name: right.check(arguments[name].numpy(stream), exact=exact, error_factor=factor)
+        name: right.check(arguments[name].numpy(stream), exact=exact, error_factor=pd.error_factor)
         for name, right in expected.items()
     }
 

@@ -80,7 +80,8 @@ def majorant(op: Any, attr: Attributes, inputs: Inputs) -> tuple[Any, Attributes
     """
     sizes = {name: np.abs(array) for name, array in inputs.items()}
     if type(op) in _MAGNITUDES:
-        sizes["src"] = _MAGNITUDES[type(op)](op, inputs).astype(op.result.dtype)
+        with np.errstate(all="ignore"):
+            sizes["src"] = _MAGNITUDES[type(op)](op, inputs).astype(op.result.dtype)
         sizes["dst"] = sizes.get(op.result_name, sizes["src"])
         desc = op.result
         op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
@@ -100,14 +101,15 @@ def _majorant_step(step: PostOp) -> PostOp:
 
 
 def _softmax(op: Any, inputs: Inputs) -> Array:
-    """Of dst; rounding src - max, as large as `spread`, is an absolute error of the exponent."""
+    """Of dst; the rounding of src - max, by its size times u, is an absolute error."""
     src = inputs["src"].astype(np.float64)
-    largest = src.max(op.axis, keepdims=True, initial=-np.inf)
-    spread = 1.0 + np.abs(src) + np.abs(largest)
-    exponentials = np.exp(src - largest)
-    total = exponentials.sum(op.axis, keepdims=True)
-    log = op.algorithm == "log"
-    magnitude: Array = spread + np.abs(np.log(total)) if log else exponentials / total * spread
+    shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
+    total = np.exp(shifted).sum(op.axis, keepdims=True)
+    if op.algorithm == "log":
+        magnitude: Array = 1.0 + np.abs(shifted) + np.abs(np.log(total))
+    else:
+        shifted = np.maximum(shifted, -1e3)  # where exp is 0, before 0 * inf becomes NaN
+        magnitude = np.exp(shifted) / total * (1.0 + np.abs(shifted))
     return magnitude
 
 

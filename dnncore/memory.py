@@ -35,7 +35,12 @@ class Memory:
     def __init__(
         self, desc: MemoryDesc, engine: Engine | None = None, buffer: Buffer | None = None
     ) -> None:
-        self.engine = engine or _default_engine()
+        self.engine = _checked_engine(engine)
+        if not isinstance(desc, MemoryDesc):
+            raise DescriptorError(
+                f"memory: desc must be a MemoryDesc; got {type(desc).__name__};"
+                " use Memory.from_numpy for values"
+            )
         if desc.format_kind in ("any", "undef"):
             raise DescriptorError(
                 f"memory: the descriptor must have a concrete layout; got {desc.format_kind!r};"
@@ -73,7 +78,7 @@ class Memory:
                 f"memory: the array must be of type {desc.data_type} ({desc.dtype});"
                 f" got {array.dtype}; convert it with astype"
             )
-        engine = engine or _default_engine()
+        engine = _checked_engine(engine)
         shared = _shared_bytes(array, desc) if engine.is_host else None
         if shared is not None:
             return cls(desc, engine, shared)
@@ -133,7 +138,12 @@ class Memory:
 
     def fill(self, value: float, stream: Stream | None = None) -> None:
         """Set every element to `value`; padding stays zero."""
-        array = np.full(self.desc.dims, value, self.desc.dtype)
+        try:
+            array = np.full(self.desc.dims, value, self.desc.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DescriptorError(
+                f"memory: fill needs a value that {self.desc.data_type} can hold; got {value!r}"
+            ) from error
         with self.map(stream, "rw" if self.desc.offset0 else "w") as buffer:
             self.desc.pack(array, buffer)
 
@@ -157,14 +167,16 @@ class Memory:
             and buffer.dtype == np.uint8
             and buffer.ndim == 1
             and buffer.flags.c_contiguous
+            and buffer.flags.writeable
         )
         if not fits or buffer.size < self.desc.nbytes:
             got = (
                 f"{buffer.dtype}{buffer.shape}" if isinstance(buffer, np.ndarray) else type(buffer)
             )
             raise DescriptorError(
-                f"memory: a buffer on {self.engine.name} must be a contiguous 1-D uint8 array of at"
-                f" least {self.desc.nbytes} bytes; got {got}; use Memory.from_numpy for values"
+                f"memory: a buffer on {self.engine.name} must be a contiguous 1-D uint8 array of"
+                f" at least {self.desc.nbytes} bytes, and writable; got {got};"
+                " use Memory.from_numpy for values"
             )
         return buffer
 
@@ -185,7 +197,15 @@ def _shared_bytes(array: Array, desc: MemoryDesc) -> Array | None:
     return dense.reshape(-1).view(np.uint8) if dense.flags.c_contiguous else None
 
 
-def _default_engine() -> Engine:
-    from dnncore.plugins import engine
+def _checked_engine(engine: Engine | None) -> Engine:
+    """The engine, by default `dnncore.engine()`."""
+    if engine is None:
+        from dnncore.plugins import engine as open_engine
 
-    return engine()
+        return open_engine()
+    if not isinstance(engine, Engine):
+        raise DescriptorError(
+            f"memory: engine must be an Engine; got {type(engine).__name__};"
+            " open it with dnncore.engine(name)"
+        )
+    return engine

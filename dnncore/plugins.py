@@ -120,6 +120,11 @@ class Registry:
             try:
                 self._manager.register(plugin, name=f"{origin.name}@{id(plugin)}")
                 self._manager.check_pending()
+                if not self._manager.get_hookcallers(plugin):
+                    raise PluginError(
+                        f"plugin {origin.name!r} must implement the hook dnncore_backends; it has"
+                        " none; mark a function of that name with dnncore.backend.hookimpl"
+                    )
                 others = [p for p in self._manager.get_plugins() if p is not plugin]
                 hook = self._manager.subset_hook_caller("dnncore_backends", others)
                 found = [
@@ -146,6 +151,7 @@ class Registry:
             gone = [name for name, loaded in self.loaded.items() if loaded.plugin is plugin]
             for name in gone:
                 kinds = self.loaded.pop(name).backend.engines
+                self.failures.pop(name, None)
                 self._engines = {k: e for k, e in self._engines.items() if k[0] not in kinds}
             self._changed()
 
@@ -260,6 +266,10 @@ class Registry:
 
     def engine(self, name: str) -> Engine:
         """Open the engine `kind` or `kind:index`, the same object each time."""
+        if not isinstance(name, str):
+            raise BackendNotFound(
+                f"an engine's name must be a string, kind or kind:index; got {name!r}"
+            )
         kind, colon, text = name.partition(":")
         if colon and not text.isdecimal():
             raise BackendNotFound(f"engine {name!r}: write kind or kind:index, as in 'opencl:1'")

@@ -60,14 +60,19 @@ class PrimitiveDesc:
         host_fallback: bool | None = None,
         src_engine: Engine | None = None,
     ) -> None:
-        if not isinstance(op, Operation):
-            raise DescriptorError(
-                f"primitive descriptor: op must be an operation descriptor; got {type(op).__name__}"
-            )
-        attr = attr or DEFAULT_ATTRIBUTES
+        attr = DEFAULT_ATTRIBUTES if attr is None else attr
+        engine = open_engine() if engine is None else engine
+        _check_types(
+            (op, Operation, "op", "an operation descriptor"),
+            (engine, Engine, "engine", "an Engine"),
+            (attr, Attributes, "attr", "Attributes"),
+            (hint, PrimitiveDesc | None, "hint", "a PrimitiveDesc"),
+            (src_engine, Engine | None, "src_engine", "an Engine"),
+            (impl, str | None, "impl", "a name pattern"),
+            (skip_impl, str | None, "skip_impl", "a name pattern"),
+        )
         if attr.post_ops:
             attr.check(op)
-        engine = engine or open_engine()
         problem = Problem(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
         selection = select(problem)
         if not selection.candidates:
@@ -134,6 +139,21 @@ class PrimitiveDesc:
     def seconds(self) -> float:
         """The estimate that ranked this implementation."""
         return self._candidate.seconds
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the result is bit-equal from run to run."""
+        return self._candidate.accepted.deterministic
+
+    @property
+    def exact(self) -> bool:
+        """Whether small whole numbers give the exact result."""
+        return self._candidate.accepted.exact
+
+    @property
+    def error_factor(self) -> float:
+        """The multiple of the plain rounding bound that the implementation claims to keep."""
+        return self._candidate.accepted.error_factor
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -253,6 +273,15 @@ def primitive_descs(
     while pd is not None:
         yield pd
         pd = pd.next()
+
+
+def _check_types(*rows: tuple[object, Any, str, str]) -> None:
+    for value, wanted, name, text in rows:
+        if not isinstance(value, wanted):
+            way = "; open it with dnncore.engine(name)" if "engine" in name else ""
+            raise DescriptorError(
+                f"primitive descriptor: {name} must be {text}; got {type(value).__name__}{way}"
+            )
 
 
 def _none_accepts(problem: Problem, selection: Selection) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dnncore.engine import Engine
+from dnncore.errors import DescriptorError
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Reorder
@@ -25,6 +26,11 @@ def reorder(
 
     Raises `DescriptorError` for other dims or an `any` format.
     """
+    if not isinstance(memory, Memory):
+        raise DescriptorError(
+            f"reorder: memory must be a Memory; got {type(memory).__name__};"
+            " make one with Memory.from_numpy"
+        )
     desc = desc or memory.desc
     engine = engine or memory.engine
     if desc == memory.desc and engine is memory.engine:

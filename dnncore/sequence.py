@@ -25,6 +25,8 @@ class Sequence:
 
     def __init__(self, calls: Iterable[BoundPrimitive | Sequence]) -> None:
         self.calls: list[BoundPrimitive] = []
+        if not isinstance(calls, Iterable):
+            raise DescriptorError(f"sequence: calls must be a sequence; got {type(calls).__name__}")
         for call in calls:
             if isinstance(call, Sequence):
                 self.calls += call.calls

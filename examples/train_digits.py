@@ -332,7 +332,7 @@ class Network:
         """Each primitive's largest norm-wise error against the reference fed the same inputs."""
         for step in [*self.forward_steps, *self.backward_steps]:
             found = dnn.against_reference(step.pd, step.arguments, self.stream)
-            yield step, max(found.values(), key=lambda comparison: comparison.norm_error)
+            yield step, max(found.values(), key=lambda comparison: comparison.error)
 
 
 def _any(desc, dims=None):
@@ -400,7 +400,7 @@ def summary(results):
     for column in ("engine", "device", "s / epoch", "first loss", "accuracy", "largest error"):
         table.add_column(column, justify="left" if column in ("engine", "device") else "right")
     for r in results:
-        worst = max(comparison.norm_error for _, comparison in r.checks)
+        worst = max(comparison.error for _, comparison in r.checks)
         table.add_row(
             r.engine.name, r.engine.device.name, f"{np.median(r.epoch_seconds):.3f}",
             f"{r.first_loss:.6f}", f"{100 * r.accuracies[-1]:.2f} %", f"{worst:.1e}",
@@ -425,8 +425,8 @@ def implementations(results):
 
 
 def _cell(step, comparison):
-    index = ",".join(map(str, comparison.worst_index)) if comparison.worst_index else "-"
-    return f"{step.pd.impl_name}  {comparison.norm_error:.1e} at [{index}]".replace("[", r"\[")
+    index = ",".join(map(str, comparison.index)) if comparison.index else "-"
+    return f"{step.pd.impl_name}  {comparison.error:.1e} at [{index}]".replace("[", r"\[")
 
 
 def plot(results, path):

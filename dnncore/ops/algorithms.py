@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
+from numbers import Real
 
 from dnncore.errors import DescriptorError
 
-__all__ = ["BINARY_ALGORITHMS", "ELTWISE_ALGORITHMS", "check_algorithm", "check_eltwise"]
+__all__ = [
+    "BINARY_ALGORITHMS",
+    "ELTWISE_ALGORITHMS",
+    "check_algorithm",
+    "check_eltwise",
+    "check_finite",
+]
 
 ELTWISE_ALGORITHMS = {
     "relu": "s if s > 0 else alpha * s",
@@ -21,17 +29,22 @@ BINARY_ALGORITHMS = {
 }
 
 
-def check_algorithm(what: str, algorithm: str, known: Collection[str]) -> None:
+def check_algorithm(what: str, algorithm: object, known: Collection[str]) -> None:
     """Raise `DescriptorError` unless `algorithm` is one of `known`."""
-    if algorithm not in known:
+    if not isinstance(algorithm, str) or algorithm not in known:
         raise DescriptorError(
             f"{what}: unknown algorithm {algorithm!r}; choose one of {', '.join(known)}"
         )
 
 
-def check_eltwise(what: str, algorithm: str, alpha: float, beta: float) -> None:
+def check_eltwise(what: str, algorithm: object, alpha: object, beta: object) -> None:
     """Raise `DescriptorError` unless the algorithm exists and its parameters are finite numbers."""
-    check_algorithm(f"{what} eltwise", algorithm, ELTWISE_ALGORITHMS)
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if not -float("inf") < value < float("inf"):
-            raise DescriptorError(f"{what} eltwise: {name} must be a finite number; got {value!r}")
+    check_algorithm(what, algorithm, ELTWISE_ALGORITHMS)
+    check_finite(what, alpha=alpha, beta=beta)
+
+
+def check_finite(what: str, **values: object) -> None:
+    """Raise `DescriptorError` unless each value, told by its name, is a finite number."""
+    for name, value in values.items():
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise DescriptorError(f"{what}: {name} must be a finite number; got {value!r}")

@@ -26,7 +26,7 @@ __all__ = [
 class InnerProduct(Operation):
     """What the three directions share: each names its tensors by the roles they play forward."""
 
-    KIND: ClassVar[str] = "inner_product"
+    KIND: ClassVar[str] = "inner product"
     SRC: ClassVar[str] = "src"
     WEIGHTS: ClassVar[str] = "weights"
     BIAS: ClassVar[str] = "bias"

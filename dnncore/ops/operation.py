@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
 from dnncore.errors import DescriptorError
@@ -135,7 +135,10 @@ class Operation:
 
     def _check_descs(self, concrete: Iterable[str] = ()) -> None:
         """Check that each tensor's field is a MemoryDesc and that those named have a layout."""
-        for argument, desc in self.tensors():
+        for argument in self.ARGUMENTS:
+            desc = getattr(self, argument.name, None)
+            if desc is None and not self._is_required(argument.name):
+                continue
             if not isinstance(desc, MemoryDesc):
                 self._fail(f"{argument.name} must be a MemoryDesc; got {type(desc).__name__}")
             if desc.format_kind == "undef" or not desc.ndims:
@@ -144,6 +147,10 @@ class Operation:
             desc = getattr(self, name)
             if desc is not None and desc.is_any:
                 self._fail(f"{name} must have a concrete format; got 'any'; give it a format tag")
+
+    def _is_required(self, name: str) -> bool:
+        field = self.__dataclass_fields__.get(name)
+        return field is not None and field.default is MISSING
 
     def _check_dims(self, name: str, expected: tuple[int, ...], why: str) -> None:
         got = getattr(self, name).dims
@@ -155,6 +162,10 @@ class Operation:
             desc = getattr(self, name)
             if desc is not None and desc.data_type not in types:
                 self._fail(f"{name} must be of type {' or '.join(types)}; got {desc.data_type}")
+
+    def _check_axis(self, axis: Any, ndims: int) -> None:
+        if not isinstance(axis, int) or not 0 <= axis < ndims:
+            self._fail(f"axis must be an integer from 0 to {ndims - 1}; got {axis!r}")
 
     def _check_prop_kind(self, value: str) -> None:
         if value not in FORWARD:

@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
-from dnncore.ops.window import Windowed
+from dnncore.ops.window import Windowed, entries
 
 __all__ = ["Pooling", "PoolingBackward", "PoolingForward"]
 
@@ -47,12 +47,10 @@ class Pooling(Windowed, Operation):
             self._fail(f"{self.DST} must have {self.SRC}'s batch, channels and rank"
                        f" {x.dims[:2]}, {x.ndims} dims; got {y.dims}")  # fmt: skip
         self._normalise_window(self.KIND, x.ndims - 2)
-        kernel = self.kernel
-        if isinstance(kernel, int):
-            kernel = (kernel,) * (x.ndims - 2)
-        if len(kernel) != x.ndims - 2 or min(kernel) < 1:
+        kernel = entries(self.KIND, "kernel", self.kernel, x.ndims - 2)
+        if min(kernel) < 1:
             self._fail(f"kernel must hold {x.ndims - 2} positive integers; got {self.kernel!r}")
-        self._set(kernel=tuple(kernel))
+        self._set(kernel=kernel)
         self._check_output(self.KIND, x.dims[2:], self.kernel, y.dims[2:], self.DST)
 
     @property

@@ -42,8 +42,7 @@ class SoftmaxForward(Operation):
         self._check_descs(concrete=("src",))
         self._check_types({"src": ("f32",), "dst": ("f32",)})
         self._check_dims("dst", self.src.dims, "src's dims")
-        if not 0 <= self.axis < self.src.ndims:
-            self._fail(f"axis must be 0 to {self.src.ndims - 1}; got {self.axis}")
+        self._check_axis(self.axis, self.src.ndims)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,5 +65,4 @@ class SoftmaxBackward(Operation):
         self._check_types(dict.fromkeys(("dst", "diff_dst", "diff_src"), ("f32",)))
         self._check_dims("diff_dst", self.dst.dims, "dst's dims")
         self._check_dims("diff_src", self.dst.dims, "dst's dims")
-        if not 0 <= self.axis < self.dst.ndims:
-            self._fail(f"axis must be 0 to {self.dst.ndims - 1}; got {self.axis}")
+        self._check_axis(self.axis, self.dst.ndims)

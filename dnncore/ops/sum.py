@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import check_finite
 from dnncore.ops.operation import Argument, Operation
 
 __all__ = ["Sum"]
@@ -27,19 +28,26 @@ class Sum(Operation):
     dst: MemoryDesc
 
     def __post_init__(self) -> None:
-        self._set(scales=tuple(map(float, self.scales)), srcs=tuple(self.srcs))
+        self._set(scales=tuple(self.scales), srcs=tuple(self.srcs))
         if not self.srcs or len(self.scales) != len(self.srcs):
             self._fail(
                 "there must be one scale per src and at least one src;"
                 f" got {len(self.scales)} scales and {len(self.srcs)} srcs"
             )
-        if not all(map(math.isfinite, self.scales)):
-            self._fail(f"scales must be finite numbers; got {self.scales}")
         names = [f"src{i}" for i in range(len(self.srcs))]
+        scales = {f"scale of {name}": s for name, s in zip(names, self.scales, strict=True)}
+        check_finite(self.KIND, **scales)
+        self._set(scales=tuple(map(float, self.scales)))
+        self._check_srcs()
         self._check_descs(concrete=names)
         self._check_types(dict.fromkeys((*names, "dst"), ("f32",)))
         for name in names:
             self._check_dims(name, self.dst.dims, "dst's dims")
+
+    def _check_srcs(self) -> None:
+        for i, desc in enumerate(self.srcs):
+            if not isinstance(desc, MemoryDesc):
+                self._fail(f"src{i} must be a MemoryDesc; got {type(desc).__name__}")
 
     def __getattr__(self, name: str) -> Any:
         """Give src{i} as a field of its own, so that it reads like every other tensor."""

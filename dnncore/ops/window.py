@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dnncore.errors import DescriptorError
 
-__all__ = ["Windowed", "effective_kernel", "window_output"]
+__all__ = ["Windowed", "effective_kernel", "entries", "window_output"]
 
 SPATIAL = "dhw"
 
@@ -38,10 +39,10 @@ class Windowed:
     padding_r: tuple[int, ...] = ()
 
     def _normalise_window(self, kind: str, spatial: int) -> None:
-        strides = _entries(kind, "strides", self.strides, spatial, (1,) * spatial)
-        dilations = _entries(kind, "dilations", self.dilations, spatial, (0,) * spatial)
-        left = _entries(kind, "padding_l", self.padding_l, spatial, (0,) * spatial)
-        right = _entries(kind, "padding_r", self.padding_r, spatial, left)
+        strides = entries(kind, "strides", self.strides, spatial, (1,) * spatial)
+        dilations = entries(kind, "dilations", self.dilations, spatial, (0,) * spatial)
+        left = entries(kind, "padding_l", self.padding_l, spatial, (0,) * spatial)
+        right = entries(kind, "padding_r", self.padding_r, spatial, left)
         for i in range(spatial):
             _check(kind, "strides", i, strides[i], strides[i] >= 1, "at least 1")
             _check(kind, "dilations", i, dilations[i], dilations[i] >= 0, "at least 0 (0 is dense)")
@@ -71,17 +72,23 @@ class Windowed:
                 )
 
 
-def _entries(
-    kind: str, name: str, value: Any, spatial: int, default: tuple[int, ...]
+def entries(
+    kind: str, name: str, value: Any, spatial: int, default: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
-    entries = (int(value),) * spatial if isinstance(value, int) else tuple(value)
-    if not entries:
-        return default
-    if len(entries) != spatial or not all(isinstance(e, int) for e in entries):
+    """Read one integer per spatial dim from `value`, which may be one integer for all."""
+    try:
+        found = (operator.index(value),) * spatial
+    except TypeError:
+        try:
+            found = tuple(map(operator.index, value)) or default
+        except TypeError:
+            found = ()
+    if len(found) != spatial:
         raise DescriptorError(
-            f"{kind}: {name} must hold {spatial} integers, one per spatial dim; got {value!r}"
+            f"{kind}: {name} must hold {spatial} integers, one per spatial dim, or be one integer"
+            f" for all; got {value!r}"
         )
-    return entries
+    return found
 
 
 def _check(kind: str, name: str, i: int, value: int, ok: bool, rule: str) -> None:

@@ -1,0 +1,66 @@
+"""A whole backend for dnncore: a new engine, "toy", that computes eltwise itself.
+
+After `pip install .`, `dnncore backends` lists it and `dnncore.engine("toy")` opens it. Whatever it
+does not compute yet, the CPU serves where the user allows it: `python train_digits.py --engine toy
+--host-fallback`. Copy these two files, rename "toy", and replace one operation after the other.
+"""
+
+from functools import partial
+
+from numpy import tanh, where
+
+from dnncore import backend
+
+
+@backend.hookimpl
+def dnncore_backends():
+    """Say what there is; the strings are imported when they are first needed."""
+    tables = {("toy", operation): "dnncore_toy:TABLE" for operation in COMPUTE}
+    return backend.Backend("toy", backend.API_VERSION, None, {"toy": "dnncore_toy:Toy"}, tables)
+
+
+class Toy(backend.HostEngine):
+    """Host memory comes with HostEngine; a device brings its own allocate, copy_in, copy_out."""
+
+    kind = "toy"
+
+
+FORMULAS = {  # algorithm: f(s, alpha, beta) and its slope
+    "relu": (lambda s, a, _: where(s > 0, s, a * s), lambda s, a, _: where(s > 0, 1, a)),
+    "tanh": (lambda s, *_: tanh(s), lambda s, *_: 1 - tanh(s) ** 2),
+    "logistic": (lambda s, *_: tanh(s / 2) / 2 + 0.5, lambda s, *_: 0.25 - tanh(s / 2) ** 2 / 4),
+    "linear": (lambda s, a, b: a * s + b, lambda _, a, __: a),
+}
+
+
+def forward(op, src, dst):
+    """Compute dst; memories come in the order of the operation's argument table."""
+    function, _ = FORMULAS[op.algorithm]
+    dst.desc.pack(function(src.numpy(), op.alpha, op.beta), dst.buffer)
+
+
+def backward(op, src, diff_dst, diff_src):
+    """Compute diff_src."""
+    _, slope = FORMULAS[op.algorithm]
+    values = diff_dst.numpy() * slope(src.numpy(), op.alpha, op.beta)
+    diff_src.desc.pack(values.astype("f4"), diff_src.buffer)
+
+
+COMPUTE = {backend.EltwiseForward: forward, backend.EltwiseBackward: backward}
+
+
+class Numpy(backend.Implementation):
+    """One way to compute an operation; of all that accept a problem, the quickest is chosen."""
+
+    name = "toy:numpy"
+
+    def accept(self, op, attr, engine, hint):
+        """Promise to compute `op` or tell why not; cheap, since every implementation is asked."""
+        if op.algorithm not in FORMULAS or attr.post_ops:
+            return backend.Refused("attribute", f"only {', '.join(FORMULAS)}, without post-ops")
+        op = op.resolve_any(**{argument.name: op.src for argument, _ in op.tensors()})
+        build = partial(backend.HostFunction, partial(COMPUTE[type(op)], op))
+        return backend.Accepted(op, build, efficiency=0.1)
+
+
+TABLE = [Numpy()]

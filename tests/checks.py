@@ -1,0 +1,235 @@
+"""Run every implementation of a problem on guarded memories and compare it with what is right."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+from dnncore.compare import Expected, expected_outputs, fill_integers, fill_normal
+
+Array = np.ndarray[Any, Any]
+Fill = Callable[[dnn.MemoryDesc, int], Array]
+Outputs = Mapping[str, Array]
+Oracle = Callable[[Any, dnn.Attributes, Outputs], Outputs]
+
+GUARD = 64  # bytes behind every tensor that nothing may touch
+GARBAGE = 0xFF  # four such bytes are NaN in float32, so that reading them shows
+NO_ATTRIBUTES = dnn.Attributes()
+
+
+@dataclass(frozen=True)
+class Target:
+    """An engine and the implementations that are to be tested on it."""
+
+    name: str
+    engine_name: str
+    impl: str = ""
+    skip_impl: str = ""
+    role: str = ""
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def engine(self) -> dnn.Engine:
+        return dnn.engine(self.engine_name)
+
+    def primitive_descs(
+        self,
+        op: dnn.Operation,
+        attr: dnn.Attributes = NO_ATTRIBUTES,
+        *,
+        may_refuse: bool = False,
+        **wishes: Any,
+    ) -> list[dnn.PrimitiveDesc]:
+        """All implementations that accept; fails where none does, or skips if `may_refuse`."""
+        wishes = {"impl": self.impl, "skip_impl": self.skip_impl, **wishes}
+        found = list(dnn.primitive_descs(op, self.engine, attr, **wishes))
+        if not found:
+            end = pytest.skip if may_refuse else pytest.fail
+            end(f"{op.KIND} is refused: {self._refusals(op, attr, wishes)}")
+        return found
+
+    def _refusals(self, op: dnn.Operation, attr: dnn.Attributes, wishes: dict[str, Any]) -> str:
+        try:
+            dnn.PrimitiveDesc(op, self.engine, attr, **wishes)
+        except dnn.NoImplementation as error:
+            reasons = [str(r) for r in error.refusals if r.kind != "filter"]
+        return "; ".join(reasons) or "there is no implementation"
+
+
+# -- inputs ---------------------------------------------------------------------------------------
+
+
+def reads(op: dnn.Operation, attr: dnn.Attributes) -> dict[str, dnn.MemoryDesc]:
+    """What an execution reads, as argument name -> descriptor; old values of dst among it."""
+    descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
+    descs.update(attr.binary_srcs())
+    if any(p.kind == "sum" for p in attr.post_ops):
+        descs[op.result_name] = op.result
+    return descs
+
+
+def fill_inputs(op: dnn.Operation, attr: dnn.Attributes, fill: Fill) -> dict[str, Array]:
+    """An array per tensor that is read; each name has a seed of its own."""
+    return {name: fill(desc, zlib.crc32(name.encode())) for name, desc in reads(op, attr).items()}
+
+
+def is_integral(op: Any, attr: dnn.Attributes) -> bool:
+    """Whether whole numbers go to whole numbers, so that every order of summation is exact."""
+    steps = [p for p in attr.post_ops if p.kind == "eltwise"]
+    steps += [op] if isinstance(op, dnn.EltwiseForward | dnn.EltwiseBackward) else []
+    numbers = [p.scale for p in attr.post_ops] + [s.alpha for s in steps] + [s.beta for s in steps]
+    return (
+        not isinstance(op, dnn.SoftmaxForward | dnn.SoftmaxBackward)
+        and all(s.algorithm in ("relu", "linear") for s in steps)
+        and all(number.is_integer() for number in (*numbers, *getattr(op, "scales", ())))
+    )
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+class Guarded:
+    """A memory in a buffer of known bytes, so that every byte written can be accounted for."""
+
+    def __init__(self, engine: dnn.Engine, desc: dnn.MemoryDesc, array: Array | None) -> None:
+        self.engine = engine
+        self.desc = desc
+        self.before = np.full(desc.nbytes + GUARD, GARBAGE, np.uint8)
+        if array is not None:
+            desc.pack(np.asarray(array, desc.dtype), self.before)
+        buffer = engine.allocate(self.before.size)
+        buffer = buffer[: self.before.size] if engine.is_host else buffer
+        engine.copy_in(engine.stream(), self.before, buffer).wait()
+        self.memory = dnn.Memory(desc, engine, buffer)
+
+    def after(self) -> Array:
+        """All bytes as they are now."""
+        host = np.empty_like(self.before)
+        self.engine.copy_out(self.engine.stream(), self.memory.buffer, host).wait()
+        return host
+
+    def verify_untouched(self, what: str) -> None:
+        """Demand that nothing was written."""
+        assert np.array_equal(self.after(), self.before), f"{what} was written to"
+
+    def result(self, what: str) -> Array:
+        """The values written; demands zero padding, and that gaps and guard bytes were left."""
+        after = self.after()
+        values = np.array(self.desc.unpack(after))
+        allowed = self.before.copy()
+        self.desc.pack(values, allowed)
+        wrong = np.flatnonzero(after != allowed)
+        assert not wrong.size, (
+            f"{what}: padding is not zero, or bytes outside of the tensor were written:"
+            f" {wrong.size} bytes, the first at {wrong[0]} of {self.desc.nbytes}"
+        )
+        return values
+
+
+def run(
+    pd: dnn.PrimitiveDesc, inputs: Outputs, in_place: tuple[str, str] | None = None
+) -> dict[str, Array]:
+    """Execute `pd` once; returns its outputs. `in_place` names an input and the output over it."""
+    engine = pd.engine
+    boxes = {a.name: Guarded(engine, desc, inputs.get(a.name)) for a, desc in pd.arguments}
+    if in_place:
+        boxes[in_place[1]] = boxes[in_place[0]]
+    stream = engine.stream()
+    memories = {name: box.memory for name, box in boxes.items()}
+    pd.primitive().execute(stream, **memories).wait()
+    stream.wait()
+    outputs = [a.name for a, _ in pd.arguments if a.direction == "out"]
+    for name, box in boxes.items():
+        if name not in outputs and name != (in_place or ("",))[0]:
+            box.verify_untouched(f"{pd.impl_name}: {name}")
+    return {name: boxes[name].result(f"{pd.impl_name}: {name}") for name in outputs}
+
+
+# -- checking -------------------------------------------------------------------------------------
+
+
+def check(
+    target: Target,
+    op: dnn.Operation,
+    attr: dnn.Attributes = NO_ATTRIBUTES,
+    *,
+    inputs: Outputs | None = None,
+    in_place: tuple[str, str] | None = None,
+    oracle: Oracle | None = None,
+    **wishes: Any,
+) -> None:
+    """Compare every implementation that accepts with the reference, or with `oracle` if given.
+
+    Without `inputs` there are two rounds: whole numbers, on which results must be equal bit for bit
+    where the implementation claims to be exact, and random numbers within the error bound.
+    `wishes` are those of `Target.primitive_descs`.
+    """
+    pds = target.primitive_descs(op, attr, **wishes)
+    if inputs is not None:
+        _check_round(pds, Round(op, attr, inputs, oracle), in_place)
+        return
+    for fill in (fill_integers, fill_normal):
+        exact = fill is fill_integers and is_integral(op, attr)
+        _check_round(pds, _filled(op, attr, fill, in_place, oracle), in_place, exact=exact)
+
+
+class Round:
+    """Inputs of a problem and what must come out: by the reference, or by `oracle` if given."""
+
+    def __init__(
+        self, op: dnn.Operation, attr: dnn.Attributes, inputs: Outputs, oracle: Oracle | None
+    ) -> None:
+        self.inputs = inputs
+        self.expected = expected_outputs(op, attr, inputs)
+        for name, values in oracle(op, attr, inputs).items() if oracle else ():
+            self.expected[name] = Expected(values, self.expected[name].noise)
+
+
+@lru_cache(maxsize=4096)
+def _filled(
+    op: dnn.Operation,
+    attr: dnn.Attributes,
+    fill: Fill,
+    in_place: tuple[str, str] | None,
+    oracle: Oracle | None,
+) -> Round:
+    """A round of generated inputs, computed once for all targets."""
+    inputs = fill_inputs(op, attr, fill)
+    if in_place and in_place[1] in inputs:
+        inputs[in_place[1]] = inputs[in_place[0]]
+    return Round(op, attr, inputs, oracle)
+
+
+def _check_round(
+    pds: list[dnn.PrimitiveDesc],
+    given: Round,
+    in_place: tuple[str, str] | None,
+    *,
+    exact: bool = False,
+) -> None:
+    for pd in pds:
+        agree(pd, run(pd, given.inputs, in_place), given.expected, exact=exact)
+
+
+def agree(
+    pd: dnn.PrimitiveDesc, got: Outputs, expected: Mapping[str, Expected], *, exact: bool = False
+) -> None:
+    """Fail with the worst element where an implementation's outputs are not the expected ones."""
+    for name, right in expected.items():
+        result = right.check(got[name], exact=exact and pd.exact, error_factor=pd.error_factor)
+        assert result.ok, f"{pd.impl_name}: {name}: {result}"
+
+
+def reference_outputs(op: dnn.Operation, inputs: Outputs, **attributes: Any) -> dict[str, Array]:
+    """What the reference computes, for tests of the reference itself."""
+    expected = expected_outputs(op, dnn.Attributes(**attributes), inputs)
+    return {name: right.values for name, right in expected.items()}

@@ -1,0 +1,54 @@
+"""What all tests share: the targets, that is every engine of this machine and the reference."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from opencl_runtimes import reveal_opencl_runtimes
+
+reveal_opencl_runtimes()
+
+from checks import Target  # noqa: E402
+
+import dnncore as dnn  # noqa: E402 - the runtimes must be in place before anything looks for them
+
+
+def _targets() -> list[Target]:
+    """The reference, the CPU's other implementations, and every other device that works."""
+    cpu = [
+        Target("reference", "cpu", impl="reference:*", role="reference"),
+        Target("cpu", "cpu", skip_impl="reference:*"),
+    ]
+    others = [d for d in dnn.devices() if d.status == "ok" and d.name != "cpu"]
+    # A runtime that is registered twice shows its devices twice.
+    distinct = {(d.device.name, d.device.version): d for d in reversed(others)}
+    return cpu + [Target(_label(d.name, d.device), d.name) for d in reversed(distinct.values())]
+
+
+def _label(name: str, device: dnn.Device) -> str:
+    """A readable test id: opencl0-pocl, opencl1-intel, opencl2-nvidia."""
+    text = f"{device.vendor} {device.version}".lower()
+    known = [word for word in ("pocl", "intel", "nvidia", "amd") if word in text]
+    maker = known[0] if known else re.sub(r"\W+", "", device.vendor.lower()) or "device"
+    return f"{name.replace(':', '')}-{maker}"
+
+
+TARGETS = _targets()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker of comparisons with other libraries."""
+    config.addinivalue_line("markers", "peer: compares with torch; skipped where it is missing")
+
+
+@pytest.fixture(params=TARGETS, ids=str)
+def target(request: pytest.FixtureRequest) -> Target:
+    """Each engine with the implementations to be tested on it."""
+    return request.param
+
+
+@pytest.fixture
+def cpu() -> dnn.Engine:
+    """The CPU engine."""
+    return dnn.engine("cpu")

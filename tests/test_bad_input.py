@@ -1,0 +1,380 @@
+"""Bad input ends in the library's own errors: what, the rule, what was got, what to do."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from toy import relu_op
+
+import dnncore as dnn
+
+CPU = dnn.engine("cpu")
+REFERENCE = "reference:*"
+
+
+def desc(*dims, type="f32", format=None):
+    return dnn.MemoryDesc(dims, type, format)
+
+
+SRC, WEIGHTS, BIAS, DST = desc(2, 3, 8, 8), desc(4, 3, 3, 3), desc(4), desc(2, 4, 6, 6)
+NOT_AN_INTEGER = (1.5, (1.0, 1.0), "ab", None)
+
+
+def convolution(prop_kind="forward_training", **changes):
+    fields = {"src": SRC, "weights": WEIGHTS, "bias": BIAS, "dst": DST, **changes}
+    return dnn.ConvolutionForward(prop_kind, **fields)
+
+
+def pooling(algorithm="max", **changes):
+    fields = {"src": SRC, "dst": desc(2, 3, 4, 4), "kernel": 2, "strides": 2, **changes}
+    return dnn.PoolingForward("forward_training", algorithm, **fields)
+
+
+def softmax(axis):
+    return dnn.SoftmaxForward("forward_training", "log", src=BIAS, dst=BIAS, axis=axis)
+
+
+def eltwise(algorithm="relu", src=SRC, dst=SRC, **changes):
+    return dnn.EltwiseForward("forward_training", algorithm, src=src, dst=dst, **changes)
+
+
+def inner_product(weights, dst):
+    return dnn.InnerProductForward("forward_training", src=SRC, weights=weights, dst=dst)
+
+
+def matmul(*dims, bias=None):
+    src, weights, dst = (d and desc(*d) for d in dims)
+    return dnn.MatMul(src=src, weights=weights, bias=bias, dst=dst)
+
+
+def add(src0, src1, algorithm="add"):
+    return dnn.Binary(algorithm, src0=src0, src1=src1, dst=desc(2, 3))
+
+
+def weighted_sum(scales, *srcs):
+    return dnn.Sum(scales, srcs=srcs, dst=desc(2, 3))
+
+
+def reorder(dst, src=None):
+    return dnn.Reorder(src=src or desc(2, 3), dst=dst)
+
+
+# what is made: the message it ends in
+SHAPES = {
+    "convolution: src has 3 channels but weights expect 64 (weights dim 1 x groups 1)":
+        lambda: convolution(weights=desc(4, 64, 3, 3)),
+    "convolution: src has 3 channels but weights expect 6 (weights dim 2 x groups 2)":
+        lambda: convolution(weights=desc(2, 2, 3, 3, 3)),
+    "convolution: dst must be 6 along h, that is (src 8 - kernel 3 + padding 0 + 0) / stride 1 + 1;"
+    " got 7":
+        lambda: convolution(dst=desc(2, 4, 7, 6)),
+    "convolution: dst must begin with (2, 4), src's batch and weights' output channels; got (1, 4)":
+        lambda: convolution(dst=desc(1, 4, 6, 6)),
+    "convolution: bias must be (4,) (one value per output channel); got (5,)":
+        lambda: convolution(bias=desc(5)),
+    "convolution: src must have 3 to 5 dims (N, C, [[D,] H,] W); got (2, 3)":
+        lambda: convolution(src=desc(2, 3)),
+    "convolution: weights must not be empty; got (0, 3, 3, 3)":
+        lambda: convolution(weights=desc(0, 3, 3, 3), bias=None, dst=desc(2, 0, 6, 6)),
+    "convolution: strides must hold 2 integers, one per spatial dim, or be one":
+        lambda: convolution(strides=(1, 1, 1)),
+    "convolution: strides[0] must be at least 1; got 0": lambda: convolution(strides=(0, 1)),
+    "convolution: dilations[1] must be at least 0 (0 is dense); got -1":
+        lambda: convolution(dilations=(0, -1)),
+    "convolution: padding_l[0] must be at least 0; got -2": lambda: convolution(padding_l=(-2, 0)),
+    "pooling: dst must have src's batch, channels and rank":
+        lambda: pooling(dst=desc(2, 4, 4, 4)),
+    "pooling: kernel must hold 2 positive integers; got (0, 2)": lambda: pooling(kernel=(0, 2)),
+    "pooling: kernel must hold 2 integers, one per spatial dim": lambda: pooling(kernel=()),
+    "weights must be (OC, 3, 8, 8), with src's dims after the batch; got (10, 3, 8, 7)":
+        lambda: inner_product(desc(10, 3, 8, 7), desc(2, 10)),
+    "dst must be (2, 10) (batch x output channels); got (2, 11)":
+        lambda: inner_product(desc(10, 3, 8, 8), desc(2, 11)),
+    "matmul: src has K = 3 columns but weights have 4 rows": lambda: matmul((2, 3), (4, 5), (2, 5)),
+    "matmul: each batch dim of src and weights must be equal or 1; got (2,) and (3,)":
+        lambda: matmul((2, 2, 3), (3, 3, 5), (2, 2, 5)),
+    "must have one rank, at least 2; got (2, 3), (1, 3, 5) and (2, 5)":
+        lambda: matmul((2, 3), (1, 3, 5), (2, 5)),
+    "matmul: bias must have dst's rank and each dim be 1 or dst's; got (5,) for dst (2, 5)":
+        lambda: matmul((2, 3), (3, 5), (2, 5), bias=desc(5)),
+    "softmax: axis must be an integer from 0 to 0; got 1": lambda: softmax(1),
+    "softmax: axis must be an integer from 0 to 0; got -1": lambda: softmax(-1),
+    "binary: src0 and src1 must have one rank and dims that are equal or 1; got (2, 3), (3, 3)":
+        lambda: add(desc(2, 3), desc(3, 3)),
+    "sum: there must be one scale per src and at least one src; got 2 scales and 1 srcs":
+        lambda: weighted_sum((1, 2), desc(2, 3)),
+    "sum: src1 must be (2, 3) (dst's dims); got (3, 2)":
+        lambda: weighted_sum((1, 2), desc(2, 3), desc(3, 2)),
+    "reorder: dst must be (2, 3) (src's dims); got (3, 2)": lambda: reorder(desc(3, 2)),
+    "eltwise: dst must be (4,) (src's dims); got (5,)": lambda: eltwise(src=BIAS, dst=desc(5)),
+    "a dim is at least 0; got (-1, 2)": lambda: desc(-1, 2),
+    "a tensor has at most 12 dims; got 13": lambda: desc(*(1,) * 13),
+}  # fmt: skip
+
+TYPES = {
+    "convolution: src must be of type f32; got f64":
+        lambda: convolution(src=desc(2, 3, 8, 8, type="f64")),
+    "reorder: dst must be of type f32 or f64 or s32 or s8 or u8; got bf16":
+        lambda: reorder(desc(2, 3, type="bf16")),
+    "data type: no such type; got 'f31'; use one of f64, f32": lambda: desc(1, type="f31"),
+    "memory: the array must be of type f32 (float32); got float64; convert it with astype":
+        lambda: dnn.Memory.from_numpy(np.ones(4), BIAS),
+    "no type is stored as numpy dtype": lambda: dnn.Memory.from_numpy(np.array(["text"])),
+}  # fmt: skip
+
+FORMATS = {
+    "format tag 'nchw': 2 dims need 2 letters, as in ab; got 4": lambda: desc(2, 3, format="nchw"),
+    "eltwise: src must have a concrete format; got 'any'; give it a format tag":
+        lambda: eltwise(src=desc(4, format="any"), dst=BIAS),
+    "reorder: dst must have a concrete format; got 'any'; give it a format tag":
+        lambda: reorder(desc(2, 3, format="any")),
+    "convolution: src is an absent tensor; give it dims and a format":
+        lambda: convolution(src=dnn.MemoryDesc.zero()),
+    "memory: the descriptor must have a concrete layout; got 'any'; query it from a primitive":
+        lambda: dnn.Memory(desc(4, format="any")),
+}  # fmt: skip
+
+VALUES = {
+    "convolution: prop_kind must be one of forward_training, forward_inference; got 'forward'":
+        lambda: convolution("forward"),
+    "eltwise: unknown algorithm 'rleu'; choose one of relu, tanh": lambda: eltwise("rleu"),
+    "eltwise: unknown algorithm ['relu']; choose one of relu, tanh": lambda: eltwise(["relu"]),
+    "eltwise: alpha must be a finite number; got nan": lambda: eltwise(alpha=float("nan")),
+    "eltwise: alpha must be a finite number; got 'x'": lambda: eltwise(alpha="x"),
+    "binary: unknown algorithm 'pow'; choose one of add, mul": lambda: add(BIAS, BIAS, "pow"),
+    "pooling: unknown algorithm 'min'; choose one of max": lambda: pooling(algorithm="min"),
+    "sum: scale of src0 must be a finite number; got inf":
+        lambda: weighted_sum((float("inf"),), desc(2, 3)),
+    "attributes: scratchpad must be one of library, user; got 'mine'":
+        lambda: dnn.Attributes(scratchpad="mine"),
+    "attributes: fpmath must be one of strict, bf16, f16, tf32, any; got 'fast'":
+        lambda: dnn.Attributes(fpmath="fast"),
+    "post-op eltwise: unknown algorithm 'rleu'": lambda: dnn.PostOp.eltwise("rleu"),
+    "scale must be a finite number; got nan": lambda: dnn.PostOp.sum(float("nan")),
+}  # fmt: skip
+
+WRONG_THINGS = {
+    "convolution: src must be a MemoryDesc; got ndarray": lambda: convolution(src=np.ones(3)),
+    "convolution: src must be a MemoryDesc; got NoneType": lambda: convolution(src=None),
+    "convolution: weights must be a MemoryDesc; got NoneType": lambda: convolution(weights=None),
+    "weights must be a MemoryDesc; got NoneType": lambda: inner_product(None, desc(2, 10)),
+    "matmul: dst must be a MemoryDesc; got NoneType": lambda: matmul((2, 3), (3, 5), None),
+    "binary: src1 must be a MemoryDesc; got NoneType": lambda: add(BIAS, None),
+    "sum: src1 must be a MemoryDesc; got NoneType":
+        lambda: weighted_sum((1, 2), desc(2, 3), None),
+    "reorder: dst must be a MemoryDesc; got NoneType": lambda: reorder(None),
+    "post-op binary: src must be a MemoryDesc; got ndarray":
+        lambda: dnn.PostOp.binary("add", np.ones(3)),
+    "post_ops must be a sequence of PostOp; got [1]": lambda: dnn.Attributes(post_ops=[1]),
+    "op must be an operation descriptor; got str": lambda: dnn.PrimitiveDesc("convolution", CPU),
+    "engine must be an Engine; got str": lambda: dnn.PrimitiveDesc(relu_op(), "cpu"),
+    "attr must be Attributes; got dict": lambda: dnn.PrimitiveDesc(relu_op(), CPU, {}),
+    "hint must be a PrimitiveDesc; got int": lambda: dnn.PrimitiveDesc(relu_op(), CPU, hint=5),
+    "memory: desc must be a MemoryDesc; got tuple": lambda: dnn.Memory((2, 3)),
+    "memory: engine must be an Engine; got str": lambda: dnn.Memory(BIAS, "cpu"),
+    "memory: a buffer on cpu must be a contiguous 1-D uint8 array of at least 16 bytes":
+        lambda: dnn.Memory(BIAS, CPU, np.ones(4)),
+    "writable": lambda: dnn.Memory(BIAS, CPU, np.frombuffer(bytes(16), np.uint8)),
+    "memory: the array must have the descriptor's dims (4,); got (5,)":
+        lambda: dnn.Memory.from_numpy(np.ones(5, np.float32), BIAS),
+    "reorder: memory must be a Memory; got ndarray": lambda: dnn.reorder(np.ones(3), BIAS),
+    "each call must be a bound primitive or a sequence; got int": lambda: dnn.Sequence([1]),
+}  # fmt: skip
+
+ALL = [
+    pytest.param(make, message, id=f"{name}-{message[:60]}")
+    for name, table in (
+        ("shape", SHAPES),
+        ("type", TYPES),
+        ("format", FORMATS),
+        ("value", VALUES),
+        ("thing", WRONG_THINGS),
+    )
+    for message, make in table.items()
+]
+
+
+@pytest.mark.parametrize(("make", "message"), ALL)
+def test_a_descriptor_that_breaks_a_rule_is_refused(make, message):
+    with pytest.raises(dnn.DescriptorError, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize("value", NOT_AN_INTEGER)
+@pytest.mark.parametrize("name", ["strides", "dilations", "padding_l", "padding_r"])
+def test_windows_are_made_of_integers(name, value):
+    with pytest.raises(dnn.DescriptorError, match=f"{name} must hold 2 integers, one per spatial"):
+        convolution(**{name: value})
+
+
+@pytest.mark.parametrize("value", NOT_AN_INTEGER)
+def test_kernels_and_axes_are_integers(value):
+    with pytest.raises(dnn.DescriptorError, match="kernel must hold 2 integers, one per"):
+        pooling(kernel=value)
+    with pytest.raises(dnn.DescriptorError, match="axis must be an integer from 0 to 0; got"):
+        softmax(value)
+
+
+def test_numpy_integers_are_integers():
+    two = np.array([2, 2])
+    assert pooling(kernel=two, strides=two) == pooling(kernel=(2, 2), strides=(2, 2))
+
+
+# -- execution ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def pool():
+    """Return a pooling primitive: two outputs, none of which may be in place."""
+    return dnn.PrimitiveDesc(pooling(), CPU, impl=REFERENCE).primitive()
+
+
+@pytest.fixture
+def arguments(pool):
+    return {argument.name: dnn.Memory(d, CPU) for argument, d in pool.pd.arguments}
+
+
+def refused(primitive, arguments, message):
+    """Both ways of running a primitive refuse the arguments."""
+    with pytest.raises(dnn.DescriptorError, match=re.escape(message)):
+        primitive.execute(CPU.stream(), **arguments)
+    with pytest.raises(dnn.DescriptorError, match=re.escape(message)):
+        primitive.bind(**arguments)
+
+
+@pytest.mark.parametrize("name", ["src", "dst", "workspace"])
+def test_a_missing_argument_is_named(pool, arguments, name):
+    del arguments[name]
+    refused(pool, arguments, f"pooling: argument {name} is missing; it takes src, dst, workspace")
+
+
+def test_an_unknown_argument_is_named(pool, arguments):
+    arguments["weights"] = arguments["src"]
+    refused(pool, arguments, "pooling: unknown argument weights; it takes dst, src, workspace")
+
+
+@pytest.mark.parametrize("thing", [np.ones(3), SRC, "src"])
+def test_an_argument_must_be_a_memory(pool, arguments, thing):
+    arguments["src"] = thing
+    refused(pool, arguments, f"pooling: src must be a Memory; got {type(thing).__name__}")
+
+
+@pytest.mark.parametrize(
+    "other", [desc(2, 3, 8, 9), desc(2, 3, 8, 8, format="nhwc"), desc(2, 3, 8, 8, type="s32")]
+)
+def test_a_memory_of_another_descriptor_is_refused(pool, arguments, other):
+    arguments["src"] = dnn.Memory(other, CPU)
+    refused(pool, arguments, f"pooling: src must be laid out as {SRC}; got {other}; reorder it")
+
+
+def test_a_memory_or_stream_of_another_engine_is_refused(pool, arguments):
+    class Other(dnn.backend.HostEngine):
+        kind = "other"
+
+    other = Other()
+    with pytest.raises(dnn.DescriptorError, match=r"the stream must be one of cpu; got .*other:0"):
+        pool.execute(other.stream(), **arguments)
+    with pytest.raises(dnn.DescriptorError, match=r"the stream must be one of cpu; got .*other:0"):
+        pool.bind(**arguments)(other.stream())
+    with pytest.raises(dnn.DescriptorError, match="the stream must be one of cpu; got None"):
+        pool.execute(None, **arguments)
+    arguments["src"] = dnn.Memory(SRC, other)
+    refused(pool, arguments, "pooling: src must be a memory of cpu; got one of other:0; move it")
+
+
+def test_in_place_where_the_table_forbids_it_is_refused():
+    square = desc(4, 4)
+    op = dnn.MatMul(src=square, weights=square, dst=square)
+    primitive = dnn.PrimitiveDesc(op, CPU, impl=REFERENCE).primitive()
+    src, weights = dnn.Memory(square, CPU), dnn.Memory(square, CPU)
+    message = "matmul: dst is the memory of src; arguments must be apart"
+    refused(primitive, {"src": src, "weights": weights, "dst": src}, message)
+
+
+def test_only_the_pair_of_the_table_may_be_in_place():
+    same = desc(2, 3)
+    primitive = dnn.PrimitiveDesc(add(same, same), CPU, impl=REFERENCE).primitive()
+    one, other = dnn.Memory(same, CPU), dnn.Memory(same, CPU)
+    one.fill(1)
+    other.fill(2)
+    primitive.execute(CPU.stream(), src0=one, src1=other, dst=one)
+    assert (one.numpy() == 3).all()
+    refused(primitive, {"src0": one, "src1": other, "dst": other}, "dst is the memory of src1")
+
+
+def test_partial_overlap_is_refused(pool, arguments):
+    block = np.zeros(SRC.nbytes + 64, np.uint8)
+    arguments["src"] = dnn.Memory(SRC, CPU, block[: SRC.nbytes])
+    arguments["dst"] = dnn.Memory(pool.pd.dst_desc, CPU, block[64:])
+    refused(pool, arguments, "pooling: dst overlaps src; arguments must be apart")
+
+
+def test_two_outputs_may_not_share_a_memory(pool, arguments):
+    dst = arguments["dst"]
+    arguments["workspace"] = dnn.Memory(pool.pd.workspace_desc, CPU, dst.buffer)
+    refused(pool, arguments, "overlaps")
+
+
+def test_a_post_op_operand_must_fit_and_be_passed():
+    attr = dnn.Attributes([dnn.PostOp.binary("add", desc(2, 5, 1, 1))])
+    with pytest.raises(dnn.DescriptorError, match=r"post_op_0_src must have dst's rank.*\(2, 5,"):
+        dnn.PrimitiveDesc(convolution(), CPU, attr)
+    attr = dnn.Attributes([dnn.PostOp.binary("add", desc(1, 4, 1, 1))])
+    primitive = dnn.PrimitiveDesc(convolution(), CPU, attr, impl=REFERENCE).primitive()
+    arguments = {argument.name: dnn.Memory(d, CPU) for argument, d in primitive.pd.arguments}
+    del arguments["post_op_0_src"]
+    refused(primitive, arguments, "convolution: argument post_op_0_src is missing")
+
+
+# -- engines and backends -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["opncl", "cuda:1", ":0", "CPU"])
+def test_an_unknown_engine_lists_what_there_is(name):
+    kind = name.partition(":")[0]
+    with pytest.raises(dnn.BackendNotFound, match=f"unknown engine '{kind}'; available: cpu"):
+        dnn.engine(name)
+
+
+def test_an_engine_is_named_by_a_string():
+    with pytest.raises(dnn.BackendNotFound, match="kind or kind:index"):
+        dnn.engine(1)
+
+
+def test_an_unknown_backend_refuses_with_the_names_that_there_are():
+    with pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(relu_op(), CPU, impl="nosuch:*")
+    assert {refusal.kind for refusal in caught.value.refusals} == {"filter"}
+    assert "reference:eltwise: filter: not matched by impl=nosuch:*" in str(caught.value)
+
+
+def test_without_a_driver_opencl_says_so_and_all_else_works(tmp_path):
+    pytest.importorskip("pyopencl")
+    program = """
+import dnncore as dnn
+try:
+    dnn.engine("opencl")
+except dnn.EngineUnavailable as error:
+    print(error)
+print([d.name for d in dnn.devices() if d.status == "ok"])
+print(*[f"{b.name}={b.status}" for b in dnn.backends()])
+"""
+    environment = {**os.environ, "OCL_ICD_VENDORS": str(tmp_path / "none")}
+    done = subprocess.run(
+        (sys.executable, "-c", program), env=environment, capture_output=True, text=True, check=True
+    )
+    reason, devices, backends = done.stdout.splitlines()
+    assert "no OpenCL platform" in reason
+    assert "pip install" in reason
+    assert devices == "['cpu']"
+    assert "opencl=unavailable" in backends
+    assert "reference=ok" in backends
+
+
+@pytest.mark.parametrize("thing", [5, np])
+def test_a_plugin_without_backends_is_refused(thing):
+    with pytest.raises(dnn.PluginError, match="dnncore_backends"):
+        dnn.register(thing)

@@ -1,0 +1,79 @@
+"""The command `dnncore`: tables, JSON, exit codes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from toy import Relu, registered
+
+import dnncore as dnn
+from dnncore.cli import main
+
+
+def invoke(*arguments, code=0):
+    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "300"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def rows(command):
+    return {row["name"]: row for row in json.loads(invoke(command, "--json"))}
+
+
+def test_backends_as_json_tell_name_status_reason_version():
+    found = rows("backends")
+    assert {"cpu_numba", "opencl", "reference"} <= set(found)
+    reference = found["reference"]
+    assert (reference["status"], reference["reason"]) == ("ok", "")
+    assert (reference["version"], reference["distribution"]) == (dnn.__version__, "dnncore")
+
+
+def test_devices_as_json_can_all_be_opened_by_name():
+    found = rows("devices")
+    assert found["cpu"]["status"] == "ok"
+    assert found["cpu"]["limits"]["threads"] >= 1
+    for name, row in found.items():
+        assert {"name", "status", "reason", "version", "device", "vendor", "limits"} <= set(row)
+        if row["status"] == "ok":
+            engine = dnn.engine(name)
+            assert (engine.name, engine.device.name) == (name, row["device"])
+
+
+@pytest.mark.parametrize("command", ["backends", "devices"])
+def test_tables_hold_every_row_and_no_empty_column(command):
+    table = invoke(command)
+    for name, row in rows(command).items():
+        line = next(line for line in table.splitlines() if line.startswith(name))
+        assert row["status"] in line
+    header = table.splitlines()[0]
+    assert ("reason" in header) == any(row["reason"] for row in rows(command).values())
+
+
+def test_a_broken_backend_and_its_devices_are_told_with_the_reason():
+    broken = registered(Relu("toybackend:a"), kind="toy", engines={"toy": "no_such_module:Engine"})
+    with broken:
+        for row in (rows("backends")["toybackend"], rows("devices")["toy"]):
+            assert row["status"] == "unavailable"
+            assert "No module named 'no_such_module'" in row["reason"]
+        assert "no_such_module" in invoke("backends")
+
+
+def test_a_bad_setting_is_a_reason_not_a_traceback(monkeypatch):
+    monkeypatch.setenv("DNNCORE_NUM_THREADS", "many")
+    cpu = rows("devices")["cpu"]
+    assert cpu["status"] == "failed"
+    assert "must be a positive whole number; got 'many'" in cpu["reason"]
+
+
+def test_help_and_usage_errors():
+    assert "backends" in invoke("--help")
+    assert dnn.__version__ in invoke("--version")
+    assert "No such command" in invoke("nonsense", code=2)
+
+
+def test_the_module_runs_as_the_command_does():
+    command = (sys.executable, "-m", "dnncore", "backends", "--json")
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert {row["name"] for row in json.loads(done.stdout)} == set(rows("backends"))

@@ -1,0 +1,220 @@
+"""Fills, comparisons, error bounds, and the check of a primitive against the reference."""
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+from dnncore.compare import (
+    against_reference,
+    compare,
+    expected_outputs,
+    fill_integers,
+    fill_normal,
+)
+
+
+def desc(*dims, data_type="f32", tag=None):
+    return dnn.MemoryDesc(dims, data_type, tag)
+
+
+# -- fills ----------------------------------------------------------------------------------------
+
+
+def test_integer_fill_is_seeded_whole_and_within_its_range():
+    a, b = fill_integers(desc(50, 40), 7), fill_integers(desc(50, 40), 7)
+    assert np.array_equal(a, b)
+    assert a.dtype == np.float32
+    assert set(np.unique(a)) == set(range(-4, 5))
+    assert not np.array_equal(a, fill_integers(desc(50, 40), 8))
+
+
+def test_integer_fill_of_an_unsigned_type_starts_at_zero():
+    values = fill_integers(desc(100, data_type="u8"), 0)
+    assert values.dtype == np.uint8
+    assert values.max() <= 4
+
+
+def test_integer_fill_has_the_density_asked_for():
+    values = fill_integers(desc(100, 100), 0, low=1, high=1, density=0.25)
+    assert 0.2 < values.mean() < 0.3
+
+
+def test_normal_fill_is_seeded_and_scaled():
+    values = fill_normal(desc(100, 100), [1, 2], scale=3.0)
+    assert np.array_equal(values, fill_normal(desc(100, 100), [1, 2], scale=3.0))
+    assert 2.8 < values.std() < 3.2
+
+
+# -- comparing ------------------------------------------------------------------------------------
+
+
+def test_equal_arrays_compare_well():
+    values = np.array([[1.0, np.nan], [np.inf, -2.0]], np.float32)
+    result = compare(values, values.copy())
+    assert result.ok
+    assert (result.error, result.max_error, result.misplaced) == (0.0, 0.0, 0)
+    assert str(result).startswith("ok: norm-wise error 0")
+
+
+def test_the_worst_element_is_the_one_furthest_above_its_bound():
+    expected = np.array([[100.0, 1.0], [1.0, 3.0]])
+    got = np.array([[100.5, 1.0], [1.25, 3.0]])
+    result = compare(got, expected, bound=np.array([[1.0, 0.1], [0.1, 0.1]]))
+    assert not result.ok
+    assert result.index == (1, 0)
+    assert (result.got, result.expected, result.bound) == (1.25, 1.0, 0.1)
+    assert result.max_error == 0.5
+    assert result.error == pytest.approx(np.hypot(0.5, 0.25) / np.linalg.norm(expected))
+    assert str(result) == (
+        "WRONG: norm-wise error 0.0056, largest 0.5; worst at [1, 0]: got 1.25, expected 1,"
+        " bound 0.1"
+    )
+
+
+def test_one_bound_serves_all_elements():
+    assert compare(np.array([1.0, 2.1]), np.array([1.0, 2.0]), bound=0.2).ok
+    assert not compare(np.array([1.0, 2.1]), np.array([1.0, 2.0])).ok
+
+
+@pytest.mark.parametrize(
+    ("got", "expected"),
+    [(np.nan, 1.0), (1.0, np.nan), (np.inf, 1.0), (np.inf, -np.inf), (np.nan, np.inf)],
+)
+def test_a_misplaced_nan_or_inf_is_wrong_whatever_the_bound(got, expected):
+    result = compare(np.array([0.0, got]), np.array([0.0, expected]), bound=np.inf)
+    assert not result.ok
+    assert (result.misplaced, result.index) == (1, (1,))
+    assert "NaN or inf differ in 1 place(s)" in str(result)
+
+
+def test_an_error_where_nothing_is_expected_is_infinite():
+    assert compare(np.array([1.0]), np.array([0.0])).error == np.inf
+
+
+def test_empty_arrays_are_equal():
+    result = compare(np.zeros((0, 3)), np.zeros((0, 3)))
+    assert result.ok
+    assert str(result) == "ok: no elements"
+
+
+def test_arrays_of_different_shapes_are_refused():
+    with pytest.raises(dnn.DescriptorError, match=r"one shape; got \(2,\) and \(3,\)"):
+        compare(np.zeros(2), np.zeros(3))
+
+
+# -- bounds ---------------------------------------------------------------------------------------
+
+
+def product(k):
+    return dnn.MatMul(src=desc(4, k), weights=desc(k, 4), dst=desc(4, 4))
+
+
+@pytest.mark.parametrize("k", [1, 10, 300, 4608])
+def test_the_bound_of_a_product_holds_float32_sums_but_not_a_lost_term(k):
+    op = product(k)
+    inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+    right = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
+    sequential = np.zeros((4, 4), np.float32)
+    for i in range(k):
+        sequential += inputs["src"][:, i : i + 1] * inputs["weights"][i : i + 1]
+    assert right.check(sequential).ok
+    lost = right.values - inputs["src"][:, :1] @ inputs["weights"][:1]
+    assert not right.check(lost).ok
+
+
+def test_an_error_factor_widens_the_bound():
+    op = product(16)
+    inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+    right = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
+    off = right.values + 3 * right.noise
+    assert not right.check(off).ok
+    assert right.check(off, error_factor=4.0).ok
+
+
+def test_a_bound_follows_the_post_op_chain():
+    op = product(64)
+    inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+    attr = dnn.Attributes([dnn.PostOp.eltwise("linear", alpha=-100.0)])
+    plain = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
+    scaled = expected_outputs(op, attr, inputs)["dst"]
+    assert np.all(scaled.noise > 99 * plain.noise)
+
+
+def test_what_only_moves_values_has_no_tolerance():
+    op = dnn.Reorder(src=desc(3, 4, tag="ab"), dst=desc(3, 4, tag="ba"))
+    right = expected_outputs(op, dnn.Attributes(), {"src": fill_normal(op.src, 0)})["dst"]
+    assert right.bound() == 0.0
+
+
+def test_infinite_inputs_leave_a_usable_bound():
+    op = product(3)
+    src = np.ones((4, 3), np.float32)
+    src[1, 1] = np.inf
+    inputs = {"src": src, "weights": np.ones((3, 4), np.float32)}
+    right = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
+    assert right.check(right.values).ok
+
+
+# -- the reference --------------------------------------------------------------------------------
+
+
+def memories(pd, **arrays):
+    return {
+        argument.name: dnn.Memory.from_numpy(arrays[argument.name].astype(d.dtype), d, pd.engine)
+        if argument.name in arrays
+        else dnn.Memory(d, pd.engine)
+        for argument, d in pd.arguments
+    }
+
+
+def test_a_primitive_agrees_with_the_reference_on_every_engine(target):
+    src = desc(2, 5, 4, 4, tag="nhwc")
+    op = dnn.EltwiseForward("forward_training", "tanh", src=src, dst=src)
+    stream = target.engine.stream()
+    for pd in target.primitive_descs(op):
+        arguments = memories(pd, src=fill_normal(src, 3))
+        (result,) = against_reference(pd, arguments, stream).values()
+        assert result.ok, f"{pd.impl_name}: {result}"
+        assert np.allclose(arguments["dst"].numpy(stream), np.tanh(fill_normal(src, 3)), atol=1e-6)
+
+
+def test_the_old_value_of_dst_reaches_the_reference(cpu):
+    src = desc(6)
+    op = dnn.EltwiseForward("forward_training", "relu", src=src, dst=src)
+    attr = dnn.Attributes([dnn.PostOp.sum(2.0)])
+    pd = dnn.PrimitiveDesc(op, cpu, attr, impl="reference:*")
+    arguments = memories(pd, src=fill_integers(src, 1), dst=fill_integers(src, 2))
+    assert against_reference(pd, arguments, cpu.stream(), exact=True)["dst"].ok
+    expected = np.maximum(fill_integers(src, 1), 0) + 2 * fill_integers(src, 2)
+    assert np.array_equal(arguments["dst"].numpy(), expected)
+
+
+def test_a_workspace_of_another_layout_is_understood(target):
+    src, dst = desc(2, 3, 6, 6, tag="nhwc"), desc(2, 3, 3, 3, tag="nhwc")
+    forward = dnn.PoolingForward(
+        "forward_training", "max", src=src, dst=dst, kernel=(2, 2), strides=(2, 2)
+    )
+    backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, kernel=(2, 2), strides=(2, 2))
+    stream = target.engine.stream()
+    for pd in target.primitive_descs(forward):
+        arguments = memories(pd, src=fill_normal(src, 5))
+        results = against_reference(pd, arguments, stream)
+        assert set(results) == {"dst", "workspace"}
+        assert all(r.ok for r in results.values()), results
+        workspace = arguments["workspace"].numpy(stream)
+        for pd_back in target.primitive_descs(backward, hint=pd):
+            arguments_back = memories(pd_back, diff_dst=fill_normal(dst, 6), workspace=workspace)
+            (result,) = against_reference(pd_back, arguments_back, stream).values()
+            assert result.ok, f"{pd_back.impl_name}: {result}"
+
+
+def test_a_wrong_result_is_found(cpu):
+    src = desc(4)
+    op = dnn.EltwiseForward("forward_training", "relu", src=src, dst=src)
+    pd = dnn.PrimitiveDesc(op, cpu, impl="reference:*")
+    arguments = memories(pd, src=np.array([1.0, 2.0, -3.0, 4.0]))
+    right = expected_outputs(op, dnn.Attributes(), {"src": arguments["src"].numpy()})["dst"]
+    wrong = right.values.copy()
+    wrong[2] = 1e-5
+    assert right.check(wrong).index == (2,)
+    assert not right.check(wrong).ok

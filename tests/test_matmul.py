@@ -1,0 +1,130 @@
+"""Matmul: shapes, layouts, batches and broadcasts, bias."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checks import Target, check, reference_outputs
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from oracles import torch_outputs
+
+import dnncore as dnn
+from dnncore.compare import fill_integers
+
+
+def matmul(src, weights, tags=(None, None, None), *, bias=None):
+    """The operation for these dims; `bias` holds the dims of one."""
+    batch = tuple(b if a == 1 else a for a, b in zip(src[:-2], weights[:-2], strict=True))
+    return dnn.MatMul(
+        src=dnn.MemoryDesc(src, "f32", tags[0]),
+        weights=dnn.MemoryDesc(weights, "f32", tags[1]),
+        bias=dnn.MemoryDesc(bias) if bias else None,
+        dst=dnn.MemoryDesc((*batch, src[-2], weights[-1]), "f32", tags[2]),
+    )
+
+
+PROBLEMS = {
+    "1x1x1": matmul((1, 1), (1, 1)),
+    "5x7x3": matmul((5, 7), (7, 3)),
+    "17x33x19": matmul((17, 33), (33, 19)),
+    "64x64x64": matmul((64, 64), (64, 64)),
+    "row": matmul((1, 100), (100, 37)),
+    "column": matmul((37, 100), (100, 1)),
+    "outer": matmul((20, 1), (1, 30)),
+    "inner": matmul((1, 500), (500, 1)),
+    "tall": matmul((130, 8), (8, 9)),
+    "long": matmul((6, 1000), (1000, 10)),
+    "bias_row": matmul((5, 7), (7, 3), bias=(1, 3)),
+    "bias_column": matmul((5, 7), (7, 3), bias=(5, 1)),
+    "bias_full": matmul((5, 7), (7, 3), bias=(5, 3)),
+    "bias_one": matmul((5, 7), (7, 3), bias=(1, 1)),
+    "batch": matmul((3, 5, 7), (3, 7, 4)),
+    "batch_bias": matmul((3, 5, 7), (3, 7, 4), bias=(3, 1, 4)),
+    "one_weights": matmul((3, 5, 7), (1, 7, 4), bias=(1, 1, 4)),
+    "one_src": matmul((1, 5, 7), (3, 7, 4)),
+    "two_batch_dims": matmul((2, 3, 5, 7), (2, 3, 7, 4)),
+    "crossed_batch_dims": matmul((2, 1, 5, 7), (1, 3, 7, 4)),
+    "no_rows": matmul((0, 7), (7, 3)),
+    "no_columns": matmul((5, 7), (7, 0)),
+    "no_batch": matmul((0, 5, 7), (0, 7, 3)),
+    "no_terms": matmul((5, 0), (0, 3), bias=(1, 3)),
+}
+all_problems = pytest.mark.parametrize("op", PROBLEMS.values(), ids=PROBLEMS)
+
+
+@all_problems
+def test_agrees_with_the_reference(target: Target, op):
+    check(target, op)
+
+
+@pytest.mark.peer
+@all_problems
+def test_agrees_with_torch(target: Target, op):
+    check(target, op, oracle=torch_outputs)
+
+
+@pytest.mark.parametrize("dst", ["ab", "ba"])
+@pytest.mark.parametrize("weights", ["ab", "ba"])
+@pytest.mark.parametrize("src", ["ab", "ba"])
+def test_transposed(target: Target, src, weights, dst):
+    check(target, matmul((13, 21), (21, 18), (src, weights, dst), bias=(1, 18)))
+
+
+def test_any(target: Target):
+    check(target, matmul((13, 21), (21, 18), ("any", "any", "any")))
+    check(target, matmul((13, 21), (21, 18), ("ab", "any", "ab")))
+
+
+@pytest.mark.parametrize("tags", [("abc", "acb", "abc"), ("acb", "abc", "abc"), ("bac",) * 3])
+def test_transposed_batches(target: Target, tags):
+    check(target, matmul((3, 5, 7), (3, 7, 4), tags), may_refuse=True)
+
+
+def test_blocked(target: Target):
+    check(target, matmul((13, 21), (21, 18), ("ab", "BA16b8a", "ab")), may_refuse=True)
+
+
+def test_rows_further_apart_than_they_are_long(target: Target):
+    """Parts of larger matrices: leading dimensions, and an offset."""
+    op = matmul((5, 7), (7, 3))
+    part = {
+        argument.name: dnn.MemoryDesc([d + 4 for d in desc.dims]).submemory(desc.dims, (1, 3))
+        for argument, desc in op.tensors()
+    }
+    check(target, op.with_descs(**part), may_refuse=True)
+
+
+sizes = st.integers(1, 40)
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(m=sizes, k=sizes, n=sizes, batch=st.integers(1, 3), shared=st.booleans())
+def test_any_shape(target: Target, m, k, n, batch, shared):
+    check(target, matmul((batch, m, k), (1 if shared else batch, k, n)))
+
+
+# -- the reference itself -------------------------------------------------------------------------
+
+
+def test_golden():
+    inputs = {
+        "src": np.array([[1.0, 2.0], [3.0, 4.0]]),
+        "weights": np.array([[1.0, 0.0, -1.0], [10.0, 1.0, 0.0]]),
+        "bias": np.array([[100.0, 200.0, 300.0]]),
+    }
+    got = reference_outputs(matmul((2, 2), (2, 3), bias=(1, 3)), inputs)["dst"]
+    assert got.tolist() == [[121.0, 202.0, 299.0], [143.0, 204.0, 297.0]]
+
+
+def test_the_transpose_of_a_product_is_the_product_of_transposes():
+    a, b = (fill_integers(dnn.MemoryDesc(dims), i) for i, dims in enumerate([(5, 7), (7, 3)]))
+    forward = reference_outputs(matmul((5, 7), (7, 3)), {"src": a, "weights": b})["dst"]
+    inputs = {"src": b.T.copy(), "weights": a.T.copy()}
+    transposed = reference_outputs(matmul((3, 7), (7, 5)), inputs)["dst"]
+    assert np.array_equal(forward, transposed.T)

@@ -1,0 +1,364 @@
+"""The OpenCL engine beneath the operations: devices, streams, events, stored programs, memory."""
+
+import gc
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+from dnncore.backend import Event, ExecutionError
+
+DEVICES = [d.name for d in dnn.devices() if d.status == "ok" and d.name.startswith("opencl")]
+
+pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
+
+
+@pytest.fixture(params=DEVICES)
+def engine(request):
+    return dnn.engine(request.param)
+
+
+def matmul(engine, size=8, attr=None):
+    desc = dnn.MemoryDesc((size, size))
+    return dnn.PrimitiveDesc(dnn.MatMul(src=desc, weights=desc, dst=desc), engine, attr).primitive()
+
+
+def square(engine, value, size=8):
+    return dnn.Memory.from_numpy(np.full((size, size), value, np.float32), engine=engine)
+
+
+def run_python(code, **environment):
+    """Run code in a process of its own; returns it completed."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+class Gate(Event):
+    """An event of another runtime that ends when it is told to."""
+
+    __slots__ = ("_error", "_opened")
+
+    def __init__(self):
+        self._opened = threading.Event()
+        self._error = None
+
+    def open(self, error=None):
+        self._error = error
+        self._opened.set()
+
+    def wait(self, timeout=None):
+        if not self._opened.wait(timeout):
+            raise TimeoutError
+        if self._error:
+            raise self._error
+
+    @property
+    def done(self):
+        return self._opened.is_set()
+
+    @property
+    def error(self):
+        return self._error
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def test_devices_tell_their_limits(engine):
+    limits = engine.device.limits
+    assert engine.device.name
+    assert limits["type"] in ("cpu", "gpu", "accelerator")
+    assert limits["compute_units"] >= 1
+    assert limits["alignment"] >= 4
+    assert engine.native.device in engine.native.context.devices
+
+
+def test_an_index_without_a_device_tells_how_many_there_are():
+    with pytest.raises(dnn.EngineUnavailable, match=f"there are {len(DEVICES)} devices"):
+        dnn.engine("opencl:99")
+
+
+NO_PYOPENCL = 'sys.modules["pyopencl"] = None'
+NO_PLATFORM = """
+import pyopencl
+def none():
+    raise pyopencl.LogicError("clGetPlatformIDs failed: PLATFORM_NOT_FOUND_KHR")
+pyopencl.get_platforms = none
+"""
+
+
+@pytest.mark.parametrize(
+    ("breakage", "reason"),
+    [(NO_PYOPENCL, "pyopencl cannot be imported"), (NO_PLATFORM, "there is no OpenCL platform")],
+)
+def test_unavailable_engines_tell_the_reason_and_the_remedy(breakage, reason):
+    code = (
+        "import sys, dnncore as dnn\n"
+        + breakage
+        + textwrap.dedent("""
+        try:
+            dnn.engine("opencl")
+        except dnn.EngineUnavailable as error:
+            print(error)
+    """)
+    )
+    done = run_python(code)
+    assert reason in done.stdout, done.stderr
+    assert 'pip install "dnncore[opencl]"' in done.stdout
+
+
+def test_native_objects_can_be_wrapped(engine):
+    cl = pytest.importorskip("pyopencl")
+    context = cl.Context([engine.native.device])
+    mine = type(engine).from_native(context)
+    queue = cl.CommandQueue(context)
+    stream = mine.stream(native=queue)
+    assert mine.native.context is context
+    assert stream.native is queue
+    assert square(mine, 2.0).numpy(stream)[0, 0] == 2.0
+
+
+def test_peaks_are_measured_once(engine):
+    peaks = engine.peaks
+    assert peaks.flops["f32"] > 1e8
+    assert peaks.bandwidth > 1e8
+    assert 0 < peaks.launch < 1e-2
+    assert engine.peaks is peaks
+
+
+# -- memory ---------------------------------------------------------------------------------------
+
+
+def test_living_buffers_are_counted(engine):
+    gc.collect()
+    before = engine.memory_info()
+    memory = dnn.Memory(dnn.MemoryDesc((1000,)), engine)
+    after = engine.memory_info()
+    assert (after.allocated - before.allocated, after.buffers - before.buffers) == (4000, 1)
+    del memory
+    gc.collect()
+    assert engine.memory_info() == before
+
+
+def test_nothing_is_allocated_per_execution(engine):
+    stream = engine.stream()
+    primitive = matmul(engine)
+    arguments = {"src": square(engine, 1), "weights": square(engine, 2), "dst": square(engine, 0)}
+    bound = primitive.bind(**arguments)
+    bound(stream)
+    before = engine.memory_info()
+    for _ in range(20):
+        bound(stream)
+        primitive.execute(stream, **arguments)
+    assert engine.memory_info() == before
+    stream.wait()
+
+
+def test_empty_memories_work(engine):
+    memory = dnn.Memory.from_numpy(np.zeros((0, 3), np.float32), engine=engine)
+    assert memory.numpy().shape == (0, 3)
+
+
+def test_too_large_a_buffer_is_refused_with_the_limit(engine):
+    limit = engine.device.limits["max_allocation"]
+    with pytest.raises(ExecutionError, match=str(limit)):
+        engine.allocate(limit + 1)
+
+
+def test_a_bound_call_keeps_its_memories(engine):
+    stream = engine.stream()
+    dst = square(engine, 0)
+    src = square(engine, 3)
+    alive = weakref.ref(src)
+    bound = matmul(engine).bind(src=src, weights=square(engine, 1), dst=dst)
+    del src
+    gc.collect()
+    garbage = [square(engine, 99) for _ in range(8)]
+    bound(stream)
+    assert alive() is not None
+    assert np.all(dst.numpy(stream) == 24)
+    del bound, garbage
+    gc.collect()
+    assert alive() is None
+
+
+# -- streams and events ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ["in", "out"])
+def test_dependent_commands_run_in_order(engine, order):
+    stream = engine.stream(order)
+    primitive = matmul(engine)
+    one, memories = square(engine, 0.125), [square(engine, 1), square(engine, 0), square(engine, 0)]
+    event, wait_for = None, ()
+    for i in range(6):
+        src, dst = memories[i % 3], memories[(i + 1) % 3]
+        event = primitive.execute(stream, src=src, weights=one, dst=dst, wait_for=wait_for)
+        wait_for = (event,)
+    event.wait()
+    assert event.done
+    assert event.error is None
+    assert np.all(memories[0].numpy(stream) == 1)
+
+
+def test_a_sequence_is_one_run_of_all_kernels(engine):
+    stream = engine.stream()
+    primitive = matmul(engine)
+    a, b, c, half = (square(engine, v) for v in (1, 0, 0, 0.125))
+    calls = [primitive.bind(src=a, weights=half, dst=b), primitive.bind(src=b, weights=half, dst=c)]
+    dnn.Sequence(calls)(stream).wait()
+    assert np.all(c.numpy(stream) == 1)
+
+
+def test_profiling_gives_times(engine):
+    stream = engine.stream(profiling=True)
+    event = matmul(engine).execute(
+        stream, src=square(engine, 1), weights=square(engine, 1), dst=square(engine, 0)
+    )
+    event.wait()
+    assert 0 < event.start <= event.end
+    plain = engine.stream()
+    assert dnn.Memory.from_numpy(np.ones(4, np.float32), engine=engine).numpy(plain)[0] == 1
+
+
+def test_a_foreign_event_is_waited_for_without_blocking_the_caller(engine):
+    stream, gate = engine.stream(), Gate()
+    dst = square(engine, 0)
+    start = time.perf_counter()
+    event = matmul(engine).execute(
+        stream, src=square(engine, 1), weights=square(engine, 1), dst=dst, wait_for=[gate]
+    )
+    assert time.perf_counter() - start < 5
+    with pytest.raises(TimeoutError):
+        event.wait(timeout=0.05)
+    assert not event.done
+    gate.open()
+    event.wait(timeout=60)
+    assert np.all(dst.numpy(stream) == 8)
+
+
+def test_an_event_of_another_engine_is_waited_for(engine):
+    others = [dnn.engine(name) for name in DEVICES if dnn.engine(name) is not engine]
+    other = others[0] if others else type(engine)(engine.index)
+    first, second = other.stream(), engine.stream()
+    a, b = square(other, 0), square(engine, 0)
+    one = matmul(other).execute(first, src=square(other, 1), weights=square(other, 1), dst=a)
+    two = matmul(engine).execute(
+        second, src=square(engine, 1), weights=square(engine, 1), dst=b, wait_for=[one]
+    )
+    two.wait(timeout=60)
+    assert one.done
+    assert np.all(a.numpy(first) == b.numpy(second))
+
+
+def test_errors_have_names_reach_dependents_and_leave_the_stream_usable(engine):
+    stream, gate = engine.stream(), Gate()
+    reason = ValueError("the other runtime failed")
+    memories = {"src": square(engine, 1), "weights": square(engine, 1), "dst": square(engine, 0)}
+    primitive = matmul(engine)
+    event = primitive.execute(stream, **memories, wait_for=[gate])
+    other = engine.stream()
+    dependent = primitive.execute(other, **memories, wait_for=[event])
+    gate.open(reason)
+    with pytest.raises(ExecutionError, match="EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST") as info:
+        event.wait()
+    assert info.value.__cause__ is reason
+    assert event.error is not None
+    with pytest.raises(ExecutionError):
+        dependent.wait()
+    with pytest.raises(ExecutionError):
+        stream.wait()
+    stream.wait()
+    primitive.execute(stream, **memories).wait()
+    assert np.all(memories["dst"].numpy(stream) == 8)
+
+
+def test_bound_calls_on_two_threads_and_streams(engine):
+    primitive = matmul(engine, 32)
+    failures = []
+
+    def work(value):
+        stream = engine.stream()
+        dst = square(engine, 0, 32)
+        one = square(engine, 1, 32)
+        bound = primitive.bind(src=square(engine, value, 32), weights=one, dst=dst)
+        for _ in range(50):
+            bound(stream)
+            primitive.execute(stream, src=square(engine, value, 32), weights=one, dst=dst)
+        if not np.all(dst.numpy(stream) == 32 * value):
+            failures.append(value)
+
+    threads = [threading.Thread(target=work, args=(value,)) for value in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+# -- programs -------------------------------------------------------------------------------------
+
+COUNT = """
+    import numpy as np
+    import dnncore as dnn
+
+    engine = dnn.engine({name!r})
+    desc = dnn.MemoryDesc((16, 16))
+    op = dnn.MatMul(src=desc, weights=desc, dst=desc)
+    primitive = dnn.PrimitiveDesc(op, engine).primitive()
+    memories = [dnn.Memory.from_numpy(np.ones((16, 16), np.float32), engine=engine) for _ in "abc"]
+    stream = engine.stream()
+    primitive.execute(stream, **dict(zip(("src", "weights", "dst"), memories)))
+    assert np.all(memories[2].numpy(stream) == 16)
+    stats = dnn.cache.stats()
+    print(stats["compiled"], stats["from_disk"])
+"""
+
+
+def test_a_second_process_compiles_nothing_and_a_damaged_store_is_a_miss(engine, tmp_path):
+    places = {"DNNCORE_CACHE_DIR": str(tmp_path), "POCL_CACHE_DIR": str(tmp_path / "pocl")}
+    code = COUNT.format(name=engine.name)
+
+    def counts():
+        done = run_python(code, **places)
+        assert done.returncode == 0, done.stderr
+        return tuple(map(int, done.stdout.split()))
+
+    compiled, from_disk = counts()
+    assert compiled > 0
+    assert from_disk == 0
+    assert counts() == (0, 1)  # the other one measured the device's peaks, which are stored too
+    for path in (tmp_path / "opencl").iterdir():
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0xFF
+        path.write_bytes(data)
+    assert counts() == (1, 0)
+
+
+def test_a_build_failure_tells_the_kernel_the_options_the_log_and_the_source(engine):
+    from dnncore_opencl.program import Launch, LaunchProgram, Source
+
+    source = Source("row_sums", {"SIDE": 1}, ("this is no OpenCL",))
+    with pytest.raises(dnn.BuildError) as info:
+        LaunchProgram(engine, [Launch(source, "row_sums", (), (1,), (1,))])
+    text = str(info.value)
+    for part in ("row_sums", "-cl-mad-enable", ".cl", "error"):
+        assert part in text
+
+
+def test_strangers_can_build_programs(engine):
+    program = engine.program("__kernel void twice(__global float *x) { x[0] *= 2; }")
+    assert program is engine.program("__kernel void twice(__global float *x) { x[0] *= 2; }")

@@ -1,0 +1,105 @@
+"""What is installed, what importing it costs, and what the wheel holds."""
+
+import configparser
+import importlib.metadata
+import subprocess
+import sys
+import types
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import dnncore as dnn
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "dnncore": ROOT,
+    "dnncore_reference": ROOT / "backends" / "reference",
+    "dnncore_cpu_numba": ROOT / "backends" / "cpu_numba",
+    "dnncore_opencl": ROOT / "backends" / "opencl",
+}
+BACKENDS = {
+    "reference": "dnncore_reference",
+    "cpu_numba": "dnncore_cpu_numba",
+    "opencl": "dnncore_opencl",
+}
+
+
+def run_python(*arguments):
+    done = subprocess.run(
+        (sys.executable, *arguments), cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_public_names_are_sorted_and_complete():
+    assert dnn.__all__ == sorted(dnn.__all__)
+    public = {
+        name
+        for name, value in vars(dnn).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert public <= set(dnn.__all__)
+    assert all(hasattr(dnn, name) for name in dnn.__all__)
+
+
+def test_every_operation_is_public():
+    import dnncore.ops
+
+    assert set(dnncore.ops.__all__) - {"Argument"} <= set(dnn.__all__)
+
+
+def test_importing_the_core_loads_nothing_heavy():
+    heavy = {"click", "llvmlite", "numba", "pyopencl", "rich", *BACKENDS.values()}
+    loaded = run_python("-c", "import dnncore, sys; print(*sys.modules)").split()
+    assert not heavy & set(loaded)
+
+
+def test_discovering_the_backends_loads_nothing_heavy():
+    code = "import sys; from dnncore.plugins import registry; registry.discover();"
+    loaded = set(run_python("-c", f"{code} print(*sys.modules)").split())
+    assert set(BACKENDS.values()) <= loaded
+    assert not {"llvmlite", "numba", "pyopencl"} & loaded
+
+
+def test_the_version_is_told_once():
+    assert importlib.metadata.version("dnncore") == dnn.__version__
+
+
+def test_backends_are_found_as_a_strangers_are():
+    entries = importlib.metadata.entry_points(group="dnncore.backends")
+    assert {e.name: e.value for e in entries if e.dist.name == "dnncore"} == BACKENDS
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the wheel once."""
+    folder = tmp_path_factory.mktemp("wheel")
+    run_python("-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT)
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        yield archive
+
+
+def test_the_wheel_holds_every_source_file_and_nothing_else(wheel):
+    sources = {
+        str(path.relative_to(folder))
+        for name, folder in PACKAGES.items()
+        for path in (folder / name).rglob("*")
+        if path.suffix in (".py", ".cl") or path.name == "py.typed"
+    }
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == sources
+    assert "dnncore/py.typed" in held
+    assert any(name.startswith("dnncore_opencl/kernels/") for name in held)
+
+
+def test_the_wheel_declares_backends_command_and_licence(wheel):
+    (path,) = (name for name in wheel.namelist() if name.endswith("/entry_points.txt"))
+    entries = configparser.ConfigParser()
+    entries.read_string(wheel.read(path).decode())
+    assert dict(entries["dnncore.backends"]) == BACKENDS
+    assert dict(entries["console_scripts"]) == {"dnncore": "dnncore.cli:main"}
+    assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())

@@ -1,0 +1,195 @@
+"""Max pooling and its gradient: windows, formats, the workspace, ties and empty windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from checks import Target, agree, check, reference_outputs, run
+from oracles import torch_outputs
+
+import dnncore as dnn
+from dnncore.compare import expected_outputs, fill_integers, fill_normal
+from dnncore.ops.window import window_output
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+class Problem:
+    """One pooling: src's dims, the kernel, a window; formats are those of src and dst."""
+
+    def __init__(self, src, kernel, tag=None, dst_tag=None, **window):
+        left = window.get("padding_l", (0,) * len(kernel))
+        geometry = zip(
+            src[2:],
+            kernel,
+            window.get("strides", (1,) * len(kernel)),
+            window.get("dilations", (0,) * len(kernel)),
+            left,
+            window.get("padding_r", left),
+            strict=True,
+        )
+        self.window = {"kernel": kernel, **window}
+        self.src = dnn.MemoryDesc(src, "f32", tag)
+        dst = (*src[:2], *(window_output(*dim) for dim in geometry))
+        self.dst = dnn.MemoryDesc(dst, "f32", dst_tag or tag)
+
+    def forward(self, prop_kind="forward_training"):
+        return dnn.PoolingForward(prop_kind, "max", src=self.src, dst=self.dst, **self.window)
+
+    def backward(self):
+        return dnn.PoolingBackward("max", diff_src=self.src, diff_dst=self.dst, **self.window)
+
+    def backward_inputs(self, fill):
+        """Gradients, and the workspace of a forward run on values with many ties."""
+        src = fill_integers(self.src, 1, low=0, high=3)
+        workspace = reference_outputs(self.forward(), {"src": src})["workspace"]
+        return {"diff_dst": fill(self.dst, 2), "workspace": workspace}
+
+
+HALVES = {"strides": (2, 2)}
+PROBLEMS = {
+    "2x2_stride2": Problem((2, 16, 8, 6), (2, 2), **HALVES),
+    "2x2_stride2_nhwc": Problem((2, 5, 8, 6), (2, 2), "nhwc", **HALVES),
+    "2x2_stride2_blocked": Problem((2, 16, 8, 6), (2, 2), "nChw8c", **HALVES),
+    "2x2_stride2_blocked_padded": Problem((2, 13, 8, 6), (2, 2), "nChw8c", **HALVES),
+    "3x3_stride2_padded": Problem((2, 7, 9, 11), (3, 3), strides=(2, 2), padding_l=(1, 1)),
+    "3x3_overlapping": Problem((1, 3, 6, 7), (3, 3), padding_l=(1, 1)),
+    "2x3": Problem((1, 4, 6, 7), (2, 3), strides=(1, 2)),
+    "asymmetric_padding": Problem((1, 4, 5, 6), (3, 3), padding_l=(0, 2), padding_r=(2, 1)),
+    "negative_right_padding": Problem((1, 2, 9, 9), (3, 3), strides=(2, 2), padding_r=(-1, -1)),
+    "dilated": Problem((1, 4, 9, 9), (3, 2), dilations=(1, 2), padding_l=(2, 0)),
+    "windows_in_padding": Problem((1, 3, 3, 4), (2, 2), padding_l=(3, 2)),
+    "windows_around_the_image": Problem((1, 2, 2, 2), (2, 2), dilations=(3, 3), padding_l=(2, 2)),
+    "global": Problem((3, 10, 5, 5), (5, 5)),
+    "more_than_255_cells": Problem((1, 2, 17, 17), (16, 16)),
+    "1x1": Problem((1, 4, 5, 5), (1, 1), strides=(2, 2)),
+    "batch0": Problem((0, 4, 6, 6), (2, 2), **HALVES),
+    "1d": Problem((2, 3, 9), (3,), strides=(2,)),
+    "3d": Problem((1, 3, 4, 5, 6), (2, 2, 2), strides=(2, 1, 2), padding_l=(0, 1, 0)),
+}
+all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+
+
+def may_refuse(problem):
+    return {"may_refuse": problem.src.ndims != 4}
+
+
+@all_problems
+@pytest.mark.parametrize("prop_kind", ["forward_training", "forward_inference"])
+def test_forward(target: Target, problem, prop_kind):
+    check(target, problem.forward(prop_kind), **may_refuse(problem))
+
+
+@all_problems
+@pytest.mark.parametrize("fill", [fill_integers, fill_normal])
+def test_backward(target: Target, problem, fill):
+    check(
+        target,
+        problem.backward(),
+        inputs=problem.backward_inputs(fill),
+        **may_refuse(problem),
+    )
+
+
+@pytest.mark.peer
+@all_problems
+def test_forward_agrees_with_torch(target: Target, problem):
+    op = problem.forward("forward_inference")
+    check(target, op, oracle=torch_outputs, **may_refuse(problem))
+
+
+@pytest.mark.peer
+@all_problems
+def test_backward_agrees_with_torch(target: Target, problem):
+    """Forward and backward of the same target, so that their workspaces must fit."""
+    src, diff_dst = fill_normal(problem.src, 1), fill_normal(problem.dst, 2)
+    right = torch_outputs(problem.backward(), dnn.Attributes(), {"src": src, "diff_dst": diff_dst})
+    for forward in target.primitive_descs(problem.forward(), **may_refuse(problem)):
+        workspace = run(forward, {"src": src})["workspace"]
+        for pd in target.primitive_descs(problem.backward(), hint=forward):
+            got = run(pd, {"diff_dst": diff_dst, "workspace": workspace})["diff_src"]
+            assert np.allclose(got, right["diff_src"], rtol=1e-6, atol=1e-6), pd.impl_name
+
+
+@pytest.mark.parametrize("name", ["2x2_stride2", "2x2_stride2_nhwc", "2x2_stride2_blocked_padded"])
+def test_any_takes_the_format_of_src(target: Target, name):
+    problem = PROBLEMS[name]
+    op = replace(problem.forward(), dst=problem.dst.with_format("any"))
+    assert target.primitive_descs(op)[0].dst_desc == problem.dst
+    check(target, op)
+
+
+def test_from_one_format_to_another(target: Target):
+    problem = Problem((2, 13, 8, 6), (2, 2), "nhwc", "nChw8c", **HALVES)
+    check(target, problem.forward(), may_refuse=True)
+    check(
+        target, problem.backward(), inputs=problem.backward_inputs(fill_integers), may_refuse=True
+    )
+
+
+def test_the_first_maximum_wins(target: Target):
+    problem = Problem((1, 1, 2, 4), (2, 2), strides=(2, 2))
+    src = np.array([[[[1, 5, 7, 7], [5, 5, 7, 7]]]], np.float32)
+    for pd in target.primitive_descs(problem.forward()):
+        got = run(pd, {"src": src})
+        assert got["dst"].tolist() == [[[[5, 7]]]], pd.impl_name
+        assert got["workspace"].tolist() == [[[[1, 0]]]], pd.impl_name
+
+
+def test_a_window_without_cells_gives_the_lowest_float_and_place_0(target: Target):
+    problem = Problem((1, 1, 1, 1), (1, 1), padding_l=(1, 1))
+    for pd in target.primitive_descs(problem.forward()):
+        got = run(pd, {"src": np.full((1, 1, 1, 1), -7, np.float32)})
+        assert got["dst"].ravel().tolist() == [LOWEST] * 4 + [-7] + [LOWEST] * 4, pd.impl_name
+        assert not got["workspace"].any(), pd.impl_name
+
+
+def test_inf_and_nan_are_values(target: Target):
+    """NaN is larger than all; -inf is a maximum where there is nothing else."""
+    problem = Problem((1, 1, 1, 8), (1, 2), strides=(1, 2))
+    nan, inf = np.nan, np.inf
+    src = np.array([nan, 1, 1, nan, -inf, -inf, inf, 2], np.float32).reshape(1, 1, 1, 8)
+    check(target, problem.forward(), inputs={"src": src})
+
+
+@pytest.mark.parametrize("name", ["3x3_stride2_padded", "2x2_stride2_nhwc", "global"])
+def test_any_forward_feeds_any_backward(target: Target, name):
+    """The reference's workspace is understood by all, and all of theirs by the reference."""
+    problem = PROBLEMS[name]
+    src, diff_dst = fill_normal(problem.src, 1), fill_normal(problem.dst, 2)
+    own = expected_outputs(problem.forward(), dnn.Attributes(), {"src": src})
+    inputs = {"diff_dst": diff_dst, "workspace": own["workspace"].values}
+    right = expected_outputs(problem.backward(), dnn.Attributes(), inputs)
+    for forward in target.primitive_descs(problem.forward()):
+        got = run(forward, {"src": src})
+        agree(forward, got, own, exact=True)
+        for backward in target.primitive_descs(problem.backward(), hint=forward):
+            agree(backward, run(backward, {**inputs, "workspace": got["workspace"]}), right)
+
+
+# -- the reference itself -------------------------------------------------------------------------
+
+
+def test_golden():
+    problem = Problem((1, 1, 3, 3), (2, 2))
+    src = np.array([[[[1, 2, 3], [6, 5, 4], [7, 7, -1]]]])
+    got = reference_outputs(problem.forward(), {"src": src})
+    assert got["dst"].tolist() == [[[[6, 5], [7, 7]]]]
+    assert got["workspace"].tolist() == [[[[2, 2], [2, 2]]]]
+    inputs = {"diff_dst": np.array([[[[1.0, 10.0], [100.0, 1000.0]]]]), **got}
+    diff_src = reference_outputs(problem.backward(), inputs)["diff_src"]
+    assert diff_src.tolist() == [[[[0, 0, 0], [1, 10, 0], [100, 1000, 0]]]]
+
+
+@all_problems
+def test_the_gradient_is_adjoint(problem):
+    """Along the winners that the workspace names, <pool(x), y> = <x, pool'(y)>."""
+    src = fill_integers(problem.src, 3).astype(np.float64)
+    got = reference_outputs(problem.forward(), {"src": src})
+    diff_dst = fill_integers(problem.dst, 4).astype(np.float64)
+    inputs = {"diff_dst": diff_dst, "workspace": got["workspace"]}
+    diff_src = reference_outputs(problem.backward(), inputs)["diff_src"]
+    dst = np.where(got["dst"] == LOWEST, 0.0, got["dst"])
+    assert np.vdot(dst, diff_dst) == np.vdot(src, diff_src)
