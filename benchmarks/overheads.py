@@ -7,6 +7,7 @@ Every time is a median of at least 9 samples taken in turn, next to the limit th
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import statistics
@@ -118,7 +119,11 @@ class Small:
     def launch(self) -> Callable[[], object]:
         """The bare call beneath a bound call: the CPU's native driver or OpenCL's enqueue."""
         run = self.bound.run_on(self.stream)
-        return run.bare(self.stream)
+        if self.engine.is_host:
+            return functools.partial(run.launch, run.address, run.rows)
+        (ready,) = run.ready
+        launch = ready.kernel, ready.global_size, ready.local_size
+        return functools.partial(ready.enqueue, self.stream.native, *launch)
 
     def execute(self) -> None:
         """One checked call by name."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import click
 import numpy as np
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -78,6 +79,7 @@ class Network:
     batch: int = BATCH
     seed: int = 0
     parameters: list[Parameter] = field(default_factory=list)
+    copies: dict[tuple, dnn.Memory] = field(default_factory=dict)
     forward_steps: list[Step] = field(default_factory=list)
     backward_steps: list[Step] = field(default_factory=list)
 
@@ -265,8 +267,11 @@ class Network:
         """The memory itself, or a copy in `desc`'s format that a reorder refreshes every step."""
         if memory.desc == desc:
             return memory
-        op = dnn.Reorder(src=memory.desc, dst=desc)
-        return self._add(f"{name} reorder", self._choose(op), src=memory)
+        if (memory, desc) not in self.copies:
+            op = dnn.Reorder(src=memory.desc, dst=desc)
+            copy = self._add(f"{name} reorder", self._choose(op), src=memory)
+            self.copies[memory, desc] = copy
+        return self.copies[memory, desc]
 
     def _add_weights_gradient(self, name, pd, src, diff_dst, weights, bias):
         src = self._placed(f"{name} src", src, pd.src_desc)
@@ -396,7 +401,7 @@ def _progress(console):
 
 def summary(results):
     """Engines against each other."""
-    table = Table(title="Training the digits", title_justify="left")
+    table = Table(title="Training the digits", title_justify="left", box=SIMPLE)
     for column in ("engine", "device", "s / epoch", "first loss", "accuracy", "largest error"):
         table.add_column(column, justify="left" if column in ("engine", "device") else "right")
     for r in results:
@@ -408,25 +413,17 @@ def summary(results):
     return table
 
 
-def implementations(results):
-    """Each primitive's implementation and its error against the reference, per engine."""
-    table = Table(title="Primitives (norm-wise error, worst index)", title_justify="left")
-    table.add_column("primitive")
-    for r in results:
-        table.add_column(r.engine.name)
-    names = list(dict.fromkeys(step.name for r in results for step, _ in r.checks))
-    for name in names:
-        cells = []
-        for r in results:
-            found = [(s, c) for s, c in r.checks if s.name == name]
-            cells.append("\n".join(_cell(step, comparison) for step, comparison in found))
-        table.add_row(name, *cells)
+def primitives(result):
+    """Each primitive of one engine: its implementation and its error against the reference."""
+    title = f"{result.engine.name}: norm-wise error against the reference fed the same inputs"
+    table = Table(title=title, title_justify="left", box=SIMPLE)
+    for column in ("primitive", "implementation", "error", "worst at"):
+        table.add_column(column, justify="right" if column == "error" else "left", no_wrap=True)
+    for step, comparison in result.checks:
+        index = ",".join(map(str, comparison.index)) if comparison.error else ""
+        mark = "" if comparison.ok else " WRONG"
+        table.add_row(step.name, step.pd.impl_name, f"{comparison.error:.1e}{mark}", index)
     return table
-
-
-def _cell(step, comparison):
-    index = ",".join(map(str, comparison.index)) if comparison.index else "-"
-    return f"{step.pd.impl_name}  {comparison.error:.1e} at [{index}]".replace("[", r"\[")
 
 
 def plot(results, path):
@@ -472,7 +469,7 @@ def main(engines, epochs, host_fallback, picture):
         engine = dnn.engine(name)
         console.rule(f"{name}: {engine.device.name}")
         results.append(train(engine, digits, epochs, host_fallback, console))
-    console.print(summary(results), implementations(results), sep="\n")
+    console.print(*map(primitives, results), summary(results), sep="\n")
     plot(results, picture)
     console.print(f"curves: {picture}")
 

@@ -119,7 +119,7 @@ def test_a_dropped_memory_gives_its_buffer_back():
         ),
         (
             lambda: dnn.Memory(dnn.MemoryDesc((9,)), CPU, np.zeros(8, np.uint8)),
-            r"at least 36 bytes; got uint8\(8,\)",
+            r"at least 36 bytes, and writable; got uint8\(8,\)",
         ),
         (
             lambda: dnn.Memory(dnn.MemoryDesc((2,)), CPU, np.zeros(2, np.float32)),

@@ -87,7 +87,7 @@ def test_devices_tell_their_limits(engine):
 
 
 def test_an_index_without_a_device_tells_how_many_there_are():
-    with pytest.raises(dnn.EngineUnavailable, match=f"there are {len(DEVICES)} devices"):
+    with pytest.raises(dnn.EngineUnavailable, match=f"{len(DEVICES)} device"):
         dnn.engine("opencl:99")
 
 

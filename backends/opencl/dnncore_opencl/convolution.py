@@ -1,0 +1,261 @@
+"""Convolution in its three directions as products whose b is an image seen through a window.
+
+forward           dst[g, oc, (n, y, x)] = sum over (ic, r, s) of
+                      weights[g, oc, (ic, r, s)] * src[g, (ic, r, s), (n, y, x)]
+backward data     the same from diff_dst to diff_src with the weights' channels swapped, one
+                  product for each set of pixels that the same kernel taps reach
+backward weights  diff_weights[g, oc, (ic, r, s)] = sum over (n, y, x) of
+                      diff_dst[g, oc, (n, y, x)] * src[g, (n, y, x), (ic, r, s)]
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.backend import (
+    Attributes,
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvolutionForward,
+    MemoryDesc,
+)
+from dnncore_opencl.gemm import (
+    FAMILIES,
+    Gemm,
+    GemmImplementation,
+    Matrix,
+    Strides,
+    Window,
+    broadcast_strides,
+    chain,
+    matrix,
+)
+from dnncore_opencl.program import Launch
+from dnncore_opencl.row_sums import row_sums
+
+
+class Forward(GemmImplementation):
+    """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
+
+    def gemms(self, op: ConvolutionForward, attr: Attributes) -> Sequence[Gemm]:
+        """One product."""
+        groups, oc, ic, *taps = op.grouped_weights
+        w = _weights_strides(op, op.weights.strides)
+        image = _Patches.of(op)
+        last = len(op.tensors()) - 1
+
+        def result(strides: Sequence[int]) -> Strides:
+            return _image_strides(strides, oc)
+
+        def bias(strides: Sequence[int]) -> Strides:
+            return Strides(batch=(oc * strides[0],), m=strides[0])
+
+        patches = Strides(batch=(ic * image.channel,), n=image.pixels, k=image.taps)
+        gemm = Gemm(
+            batch=(groups,),
+            m=oc,
+            n=(op.dst.dims[0], *op.dst.dims[2:]),
+            k=(ic, *taps),
+            a=matrix(1, op.weights, Strides(batch=w[:1], m=w[1], k=w[2:])),
+            b=matrix(0, op.src, patches, image.offset),
+            c=matrix(last, op.dst, result(op.dst.strides)),
+            window=image.window(),
+            **chain(op, attr, result, bias),
+        )
+        return (gemm,)
+
+
+class BackwardData(GemmImplementation):
+    """m: input channels; n: (image, some pixels of diff_src); k: (output channel, their taps).
+
+    With strides S, the pixels whose coordinates have equal remainders modulo S are reached by the
+    same taps, and within them a step of one pixel is a step of one in diff_dst.
+    """
+
+    def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Sequence[Gemm]:
+        """One product for each combination of remainders; each writes its pixels of diff_src."""
+        spatial = [_phases(op, dim) for dim in range(len(op.strides))]
+        return [self._gemm(op, attr, phases) for phases in itertools.product(*spatial)]
+
+    def _gemm(
+        self, op: ConvolutionBackwardData, attr: Attributes, phases: Sequence[_Phase]
+    ) -> Gemm:
+        groups, oc, ic, *_ = op.grouped_weights
+        w = _weights_strides(op, op.weights.strides)
+        x, y = op.diff_src.strides, op.diff_dst.strides
+        pixel = sum(p.pixel * s for p, s in zip(phases, x[2:], strict=True))
+        tap = sum(p.tap * s for p, s in zip(phases, w[3:], strict=True))
+        start = sum(p.at * s for p, s in zip(phases, y[2:], strict=True))
+
+        def result(strides: Sequence[int]) -> Strides:
+            steps = (p.stride * s for p, s in zip(phases, strides[2:], strict=True))
+            return Strides(batch=(ic * strides[1],), m=strides[1], n=(strides[0], *steps))
+
+        def moved(operand: Matrix, desc: MemoryDesc) -> Matrix:
+            strides = broadcast_strides(desc)
+            by = sum(p.pixel * s for p, s in zip(phases, strides[2:], strict=True))
+            return Matrix(operand.index, operand.offset + by, operand.strides)
+
+        steps = chain(op, attr, result)
+        descs = [desc for _, desc in attr.binary_srcs()]
+        operands = tuple(map(moved, steps["operands"], descs))
+        tap_strides = (p.tap_step * s for p, s in zip(phases, w[3:], strict=True))
+        back = (-p.shrink * s for p, s in zip(phases, y[2:], strict=True))
+        return Gemm(
+            batch=(groups,),
+            m=ic,
+            n=(op.diff_src.dims[0], *(p.pixels for p in phases)),
+            k=(oc, *(p.taps for p in phases)),
+            a=matrix(1, op.weights, Strides(batch=w[:1], m=w[2], k=(w[1], *tap_strides)), tap),
+            b=matrix(
+                0,
+                op.diff_dst,
+                Strides(batch=(oc * y[1],), n=(y[0], *y[2:]), k=(y[1], *back)),
+                start,
+            ),
+            c=matrix(2, op.diff_src, result(x), pixel),
+            window=Window(
+                at=tuple(p.at for p in phases),
+                n=(1,) * len(phases),
+                k=tuple(-p.shrink for p in phases),
+                size=op.diff_dst.dims[2:],
+            ),
+            post_ops=steps["post_ops"],
+            operands=operands,
+        )
+
+
+class BackwardWeights(GemmImplementation):
+    """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
+
+    def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
+        """One product; the gradient of the bias is a launch of its own."""
+        groups, oc, ic, *taps = op.grouped_weights
+        image = _Patches.of(op)
+        y = op.diff_dst.strides
+
+        def result(strides: Sequence[int]) -> Strides:
+            w = _weights_strides(op, strides)
+            return Strides(batch=w[:1], m=w[1], n=w[2:])
+
+        patches = Strides(batch=(ic * image.channel,), n=image.taps, k=image.pixels)
+        gemm = Gemm(
+            batch=(groups,),
+            m=oc,
+            n=(ic, *taps),
+            k=(op.diff_dst.dims[0], *op.diff_dst.dims[2:]),
+            a=matrix(1, op.diff_dst, Strides(batch=(oc * y[1],), m=y[1], k=(y[0], *y[2:]))),
+            b=matrix(0, op.src, patches, image.offset),
+            c=matrix(2, op.diff_weights, result(op.diff_weights.strides)),
+            window=image.window(swapped=True),
+            **chain(op, attr, result),
+        )
+        return (gemm,)
+
+    def more_launches(self, op: ConvolutionBackwardWeights, engine: Any) -> Sequence[Launch]:
+        """diff_bias[oc] = the sum of diff_dst's channel."""
+        if op.diff_bias is None:
+            return ()
+        dims, strides = op.diff_dst.dims, op.diff_dst.strides
+        y = matrix(1, op.diff_dst, Strides(m=strides[1], k=(strides[0], *strides[2:])))
+        bias = matrix(3, op.diff_bias, Strides(m=op.diff_bias.strides[0]))
+        return (row_sums(engine, dims[1], (dims[0], *dims[2:]), y, bias),)
+
+
+@dataclass(frozen=True)
+class _Patches:
+    """An image as the matrix of its patches: strides per output pixel and per kernel tap."""
+
+    offset: int
+    channel: int
+    pixels: tuple[int, ...]
+    taps: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    padding: tuple[int, ...]
+    size: tuple[int, ...]
+
+    @classmethod
+    def of(cls, op: Any) -> _Patches:
+        src = op.src
+        image, channel, *spatial = src.strides
+        steps = tuple(d + 1 for d in op.dilations)
+        return cls(
+            -sum(p * s for p, s in zip(op.padding_l, spatial, strict=True)),
+            channel,
+            (image, *(n * s for n, s in zip(op.strides, spatial, strict=True))),
+            (channel, *(n * s for n, s in zip(steps, spatial, strict=True))),
+            op.strides,
+            steps,
+            op.padding_l,
+            src.dims[2:],
+        )
+
+    def window(self, *, swapped: bool = False) -> Window:
+        """The window when pixels are n and taps k, or the other way round."""
+        n, k = (self.dilations, self.strides) if swapped else (self.strides, self.dilations)
+        return Window(tuple(-p for p in self.padding), n, k, self.size)
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """Along one dim, the pixels `pixel + stride * j` of diff_src and what reaches them.
+
+    Taps `tap + tap_step * t` reach pixel j from diff_dst's coordinate `at + j - shrink * t`.
+    """
+
+    pixel: int
+    stride: int
+    pixels: int
+    tap: int
+    tap_step: int
+    taps: int
+    at: int
+    shrink: int
+
+
+def _phases(op: ConvolutionBackwardData, dim: int) -> list[_Phase]:
+    """Solve pixel + padding - tap * dilation = stride * output for each remainder of the pixel."""
+    size, kernel = op.diff_src.dims[2 + dim], op.grouped_weights[3 + dim]
+    stride, dilation, padding = op.strides[dim], op.dilations[dim] + 1, op.padding_l[dim]
+    common = math.gcd(stride, dilation)
+    phases = []
+    for pixel in range(min(stride, size)):
+        reach = pixel + padding
+        fits = (t for t in range(stride // common) if (reach - t * dilation) % stride == 0)
+        tap = next(fits, kernel)  # no tap at all reaches these pixels: k is empty
+        tap_step = stride // common
+        phases.append(
+            _Phase(
+                pixel=pixel,
+                stride=stride,
+                pixels=len(range(pixel, size, stride)),
+                tap=min(tap, kernel - 1),
+                tap_step=tap_step,
+                taps=len(range(tap, kernel, tap_step)),
+                at=(reach - tap * dilation) // stride,
+                shrink=dilation // common,
+            )
+        )
+    return phases
+
+
+def _weights_strides(op: Any, strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides as (group, oc, ic, *taps), the group's 0 where there is none."""
+    grouped = op.weights_role.ndims > op.src_role.ndims
+    return tuple(strides) if grouped else (0, *strides)
+
+
+def _image_strides(strides: Sequence[int], channels: int) -> Strides:
+    """Strides of (n, c, *spatial) where a group has `channels` channels."""
+    image, channel, *spatial = strides
+    return Strides(batch=(channels * channel,), m=channel, n=(image, *spatial))
+
+
+FORWARD = tuple(Forward(family) for family in FAMILIES)
+BACKWARD_DATA = tuple(BackwardData(family) for family in FAMILIES)
+BACKWARD_WEIGHTS = tuple(BackwardWeights(family) for family in FAMILIES)

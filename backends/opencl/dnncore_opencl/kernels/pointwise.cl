@@ -1,0 +1,27 @@
+// One pass over tensors that share a logical shape: an element of the result depends on those of
+// the operands at its place. A work-item takes COUNT of the ITEMS, which are boxes of the two
+// innermost loops. DECODE splits `rest` into the outer loops' variables and the box's bounds, and
+// sets each tensor's offset; WIDE_STEP computes LANES elements from `t` on, STEP one.
+
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+__kernel void pointwise(BUFFERS PARAMETERS)
+{
+    const INDEX first = (INDEX)get_global_id(0) * COUNT;
+    const INDEX last = min(first + COUNT, ITEMS);
+    for (INDEX item = first; item < last; ++item) {
+        INDEX rest = item;
+        DECODE
+        for (INDEX r = r_begin; r < r_end; ++r) {
+            INDEX t = t_begin;
+            for (; t + LANES <= t_end; t += LANES) {
+                WIDE_STEP
+            }
+            for (; t < t_end; ++t) {
+                STEP
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+"""The index arithmetic of memory descriptors, in OpenCL C.
+
+A layout turns each logical index into mixed-radix digits and gives every digit a stride: a plain
+dim has one digit, a dim with inner blocks one per block and one for the rest. A kernel goes over a
+tensor, or over several that share logical dims, either by logical index (`access`) or by the nest
+of loops into which the digits of all of them fall (`Nest`).
+
+The text that is made here depends on a problem's class only: rank, blocks, strides of 0 and 1. All
+other sizes and strides are scalar arguments, which `Parameters` collects, so that problems of one
+class share one compiled kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dnncore.backend import MemoryDesc
+
+LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
+
+__all__ = ["Digit", "Loop", "Nest", "Parameters", "access", "decode", "digits", "offset_text"]
+
+
+class Digit(NamedTuple):
+    """One digit of a logical index: how many values it takes and the elements it steps over."""
+
+    size: int
+    stride: int
+
+
+Digits = tuple[Digit, ...]  # of one logical index, fastest first
+
+
+def digits(desc: MemoryDesc, dim: int) -> Digits:
+    """Return the digits of dim `dim`; the last one counts whole blocks (or plain elements)."""
+    inner, stride = [], 1
+    for place, size in reversed(desc.inner_blocks):
+        if place == dim:
+            inner.append(Digit(size, stride))
+        stride *= size
+    blocks = desc.padded_dims[dim] // math.prod(digit.size for digit in inner)
+    return (*inner, Digit(blocks, desc.strides[dim]))
+
+
+class Parameters:
+    """The scalar arguments of a kernel, each with its value for the problem at hand."""
+
+    def __init__(self, largest_offset: int = 0) -> None:
+        self.index_type = np.int32 if largest_offset < LARGE else np.int64
+        self.values: list[Any] = []
+        self._declarations: list[str] = []
+
+    def index(self, value: int) -> str:
+        """Return the text that stands for an offset or stride; 0 and 1 are literal."""
+        return str(value) if value in (0, 1) else self.size(value)
+
+    def size(self, value: int) -> str:
+        """Return the text that stands for an extent, whatever its value."""
+        return self._add("INDEX", self.index_type(value))
+
+    def real(self, value: float) -> str:
+        """Return the text that stands for a number."""
+        return self._add("float", np.float32(value))
+
+    def _add(self, type_name: str, value: Any) -> str:
+        name = f"p{len(self.values)}"
+        self._declarations.append(f", const {type_name} {name}")
+        self.values.append(value)
+        return name
+
+    @property
+    def defines(self) -> dict[str, str]:
+        """INDEX, the type of offsets, and PARAMETERS, to be written behind a kernel's buffers."""
+        index = "int" if self.index_type is np.int32 else "long"
+        return {"INDEX": index, "PARAMETERS": "".join(self._declarations)}
+
+
+def offset_text(chain: Digits, index: str, parameters: Parameters) -> str:
+    """Return what index `index` adds to an offset, with a leading plus; empty if nothing."""
+    text, below = "", 1
+    for digit in chain:
+        value = f"{index} / {below}" if below > 1 else index
+        if digit is not chain[-1]:
+            value = f"{value} % {digit.size}"
+        below *= digit.size
+        if digit.stride and digit.size > 1:
+            value = value if value == index else f"({value})"
+            last = digit is chain[-1]
+            stride = parameters.index(digit.stride) if last else str(digit.stride)
+            text += f" + {value}" if stride == "1" else f" + {value} * {stride}"
+    return text
+
+
+def access(
+    name: str,
+    desc: MemoryDesc,
+    coordinates: Sequence[str],
+    used: Sequence[str],
+    parameters: Parameters,
+) -> dict[str, str]:
+    """Define NAME_AT(coordinates), the offset of an element by its logical index.
+
+    used: the coordinate of each of the tensor's dims; it does not depend on others.
+    """
+    text = parameters.index(desc.offset0)
+    for dim, coordinate in enumerate(used):
+        text += offset_text(digits(desc, dim), f"({coordinate})", parameters)
+    return {f"{name}_AT({', '.join(coordinates)})": f"({text})"}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """One loop of a nest.
+
+    Its variable, times `weight`, is part of the logical index of dim `dim`. `chains` hold, per
+    operand, the digits that it steps through: one with a stride, unless blocks do not nest.
+    """
+
+    dim: int
+    weight: int
+    size: int
+    chains: tuple[Digits, ...]
+
+    @property
+    def strides(self) -> tuple[int | None, ...]:
+        """The stride per operand; None where it is not constant."""
+        return tuple(
+            sum(digit.stride for digit in chain) if len(chain) < 2 else None
+            for chain in self.chains
+        )
+
+    def in_vectors(self, lanes: int) -> Loop:
+        """Return the loop that takes `lanes` steps at once."""
+        chains = tuple(
+            tuple(Digit(digit.size // lanes, digit.stride * lanes) for digit in chain)
+            for chain in self.chains
+        )
+        return Loop(self.dim, self.weight * lanes, self.size // lanes, chains)
+
+    def around(self, inner: Loop) -> Loop | None:
+        """Return this loop and `inner`, the next one inside, as one; None if that cannot be."""
+        outer_strides, inner_strides = self.strides, inner.strides
+        for outer, step in zip(outer_strides, inner_strides, strict=True):
+            if outer is None or step is None or outer != step * inner.size:
+                return None
+        size = self.size * inner.size
+        chains = tuple((Digit(size, step),) for step in inner_strides if step is not None)
+        return Loop(inner.dim, inner.weight, size, chains)
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops, outermost first, that go through tensors of one logical shape in one's order.
+
+    They reach each element of that one, the leader, once, padding included: `shape` and `padded`
+    are its dims without and with it. `skips` are the dims along which the loops also go further, to
+    the end of another tensor's block; `masks` those along which there is padding to be told apart.
+    """
+
+    shape: tuple[int, ...]
+    padded: tuple[int, ...]
+    loops: tuple[Loop, ...]
+    skips: tuple[int, ...]
+    masks: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        descs: Sequence[MemoryDesc],
+        leader: int = 0,
+        dims: Iterable[int] | None = None,
+        *,
+        mask_padding: bool = True,
+        merge: bool = True,
+    ) -> Nest:
+        """Make the nest of `descs`; tensors' dims of size 1 are broadcast to the leader's.
+
+        leader: the place of the tensor whose elements, padding included, are gone through, in its
+        order. dims: the logical dims to go through, all by default. mask_padding: whether the
+        leader's padding is to be told from its elements. merge: whether loops that need no index of
+        their own are joined.
+        """
+        lead = descs[leader]
+        loops, skips, masks = [], [], []
+        for dim in range(lead.ndims) if dims is None else dims:
+            split = _split(descs, lead, dim)
+            loops += split
+            if math.prod(loop.size for loop in split) > lead.padded_dims[dim]:
+                skips.append(dim)
+            if mask_padding and lead.padded_dims[dim] > lead.dims[dim]:
+                masks.append(dim)
+        loops = [loop for loop in loops if loop.size > 1]
+        loops.sort(key=lambda loop: -max((d.stride for d in loop.chains[leader]), default=0))
+        if merge:
+            loops = _merged(loops, {*skips, *masks})
+        return cls(lead.dims, lead.padded_dims, tuple(loops), tuple(skips), tuple(masks))
+
+    @property
+    def size(self) -> int:
+        """Iterations of all loops, of a tensor that has elements."""
+        return math.prod(loop.size for loop in self.loops)
+
+    @property
+    def guarded(self) -> set[int]:
+        """The dims whose logical index a kernel has to watch."""
+        return {*self.skips, *self.masks}
+
+    def index_text(self, dim: int, variables: Sequence[str]) -> str:
+        """Return the logical index of `dim` in terms of the loops' variables."""
+        terms = [
+            name if loop.weight == 1 else f"{name} * {loop.weight}"
+            for loop, name in zip(self.loops, variables, strict=True)
+            if loop.dim == dim
+        ]
+        return " + ".join(terms) or "0"
+
+    def conditions(self, variables: Sequence[str], parameters: Parameters) -> tuple[str, str]:
+        """Return two conditions: that the leader has such an element, and that it is no padding."""
+
+        def below(dims: Iterable[int], limits: Sequence[int]) -> str:
+            return " && ".join(
+                f"{self.index_text(dim, variables)} < {parameters.size(limits[dim])}"
+                for dim in dims
+            )
+
+        return below(self.skips, self.padded) or "1", below(self.masks, self.shape) or "1"
+
+
+def _split(descs: Sequence[MemoryDesc], lead: MemoryDesc, dim: int) -> list[Loop]:
+    """Cut a dim where any tensor cuts it into blocks, so that each loop has constant strides.
+
+    Where the cuts of two tensors do not nest (blocks of 16 and of 24), the dim stays in one piece.
+    """
+    chains = [() if desc.dims[dim] == 1 < lead.dims[dim] else digits(desc, dim) for desc in descs]
+    cuts = {1}
+    for chain in chains:
+        below = 1
+        for digit in chain[:-1]:
+            below *= digit.size
+            cuts.add(below)
+    ends = sorted(cuts)
+    padded = lead.padded_dims[dim]
+    if any(high % low for low, high in zip(ends, ends[1:], strict=False)):
+        return [Loop(dim, 1, padded, tuple(chains))]
+    bounds = [*ends, ends[-1] * -(-padded // ends[-1])]
+    return [
+        Loop(dim, low, high // low, tuple(_part(chain, low, high // low) for chain in chains))
+        for low, high in reversed(list(zip(bounds, bounds[1:], strict=False)))
+    ]
+
+
+def _part(chain: Digits, low: int, size: int) -> Digits:
+    """Return the digit that `chain` makes of the part of an index that counts in steps of `low`."""
+    below = 1
+    for digit in chain:
+        if low < below * digit.size or digit is chain[-1]:
+            return (Digit(size, digit.stride * (low // below)),)
+        below *= digit.size
+    return ()
+
+
+def _merged(loops: list[Loop], guarded: set[int]) -> list[Loop]:
+    """Join each loop with the next one where all strides agree and no index is needed."""
+    merged: list[Loop] = []
+    for loop in loops:
+        free = merged and not guarded & {merged[-1].dim, loop.dim}
+        joined = merged[-1].around(loop) if free else None
+        if joined is None:
+            merged.append(loop)
+        else:
+            merged[-1] = joined
+    return merged
+
+
+def decode(number: str, names: Sequence[str], sizes: Sequence[int], parameters: Parameters) -> str:
+    """Return statements that split `number` into variables, the last one fastest."""
+    if not names:
+        return ""
+    text = ""
+    for name, size in zip(reversed(names[1:]), reversed(sizes[1:]), strict=True):
+        if size == 1:
+            text += f"const INDEX {name} = 0; "
+        else:
+            count = parameters.size(size)
+            text += f"const INDEX {name} = {number} % {count}; {number} /= {count}; "
+    return text + f"const INDEX {names[0]} = {number}; "

@@ -1,0 +1,87 @@
+"""Matrix multiplication: a batch of strided products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dnncore.backend import Attributes, MatMul, MemoryDesc, Refused
+from dnncore_opencl.gemm import (
+    FAMILIES,
+    Gemm,
+    GemmImplementation,
+    Strides,
+    broadcast_strides,
+    chain,
+    matrix,
+)
+
+MAX_BATCH_DIGITS = 3  # of the kernels
+
+
+class MatMulImplementation(GemmImplementation):
+    """src (..., M, K) is a, weights (..., K, N) are b; batch dims that merge in memory are one."""
+
+    def refuse(self, op: MatMul, attr: Attributes) -> Refused | None:
+        """The kernels count a batch in three digits."""
+        digits = len(_batch_dims(op, attr))
+        if digits <= MAX_BATCH_DIGITS:
+            return None
+        return Refused("shape", f"{MAX_BATCH_DIGITS} separate batch dims at most; got {digits}")
+
+    def gemms(self, op: MatMul, attr: Attributes) -> Sequence[Gemm]:
+        """One product."""
+        groups = _batch_dims(op, attr)
+        rows, depth, columns = *op.src.dims[-2:], op.weights.dims[-1]
+        last = len(op.ARGUMENTS) - (op.bias is None) - 1
+
+        def batch(strides: Sequence[int]) -> tuple[int, ...]:
+            return tuple(strides[group[-1]] for group in groups)
+
+        def result(strides: Sequence[int]) -> Strides:
+            return Strides(batch=batch(strides), m=strides[-2], n=(strides[-1],))
+
+        src, weights = broadcast_strides(op.src), broadcast_strides(op.weights)
+        gemm = Gemm(
+            batch=tuple(_size(op, group) for group in groups),
+            m=rows,
+            n=(columns,),
+            k=(depth,),
+            a=matrix(0, op.src, Strides(batch=batch(src), m=src[-2], k=(src[-1],))),
+            b=matrix(
+                1, op.weights, Strides(batch=batch(weights), k=(weights[-2],), n=(weights[-1],))
+            ),
+            c=matrix(last, op.dst, result(op.dst.strides)),
+            **chain(op, attr, result, result),
+        )
+        return (gemm,)
+
+
+def _batch_dims(op: MatMul, attr: Attributes) -> list[list[int]]:
+    """Group the batch dims of more than one element into runs that all operands step as one."""
+    operands = [op.src, op.weights, op.dst, *(desc for _, desc in attr.binary_srcs())]
+    if op.bias is not None:
+        operands.append(op.bias)
+    groups: list[list[int]] = []
+    for dim, size in enumerate(op.dst.dims[:-2]):
+        if size == 1:
+            continue
+        if groups and all(_merges(desc, groups[-1][-1], dim, size) for desc in operands):
+            groups[-1].append(dim)
+        else:
+            groups.append([dim])
+    return groups
+
+
+def _merges(desc: MemoryDesc, outer: int, inner: int, size: int) -> bool:
+    strides = broadcast_strides(desc)
+    return strides[outer] == strides[inner] * size
+
+
+def _size(op: MatMul, group: Sequence[int]) -> int:
+    size = 1
+    for dim in group:
+        size *= op.dst.dims[dim]
+    return size
+
+
+TABLE = tuple(MatMulImplementation(family) for family in FAMILIES)

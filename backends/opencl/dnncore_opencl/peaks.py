@@ -1,0 +1,121 @@
+"""What a device can reach, measured once per device and driver: the ruler for estimated seconds."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dnncore.backend import DiskStore, Peaks
+from dnncore_opencl.devices import pyopencl
+
+if TYPE_CHECKING:
+    from dnncore_opencl.engine import OpenCLEngine
+
+COPY_BYTES = {"cpu": 1 << 25, "gpu": 1 << 27}  # beyond the last-level caches
+CHAINS = 12  # independent multiply-adds: latency x issue rate of common cores
+ROUNDS = {"cpu": 1 << 14, "gpu": 1 << 12}
+SECONDS = 0.03  # for each figure
+
+SOURCE = """
+__kernel void multiply_add(__global WIDE *out, const int rounds) {
+    WIDE x[CHAINS];
+    const WIDE a = 0.999f + 1e-6f * get_global_id(0), b = 1e-7f * get_global_id(0);
+    for (int c = 0; c < CHAINS; c++) x[c] = b * c;
+    for (int r = 0; r < rounds; r++)
+        for (int c = 0; c < CHAINS; c++) x[c] = x[c] * a + b;
+    WIDE sum = x[0];
+    for (int c = 1; c < CHAINS; c++) sum += x[c];
+    if (rounds > 0) out[get_global_id(0)] = sum;
+}
+
+__kernel void nothing(const int extent) {}
+"""
+
+
+def measure(engine: OpenCLEngine) -> Peaks:
+    """Return the device's peaks, from the disk store or measured now (about 0.2 s)."""
+    store = DiskStore("peaks")
+    device = engine.native.device
+    key = "\0".join(("opencl", device.name, device.driver_version, engine.native.platform.version))
+    stored = store.get(key)
+    if stored is not None:
+        figures = json.loads(stored)
+    else:
+        figures = {"f32": _flops(engine), "bytes": _bandwidth(engine), "launch": _launch(engine)}
+        store.put(key, json.dumps(figures).encode())
+    return Peaks({"f32": figures["f32"]}, bandwidth=figures["bytes"], launch=figures["launch"])
+
+
+def _flops(engine: OpenCLEngine) -> float:
+    cl = pyopencl()
+    is_cpu = engine.is_cpu
+    units = engine.device.limits["compute_units"]
+    width, local, groups = (16, 1, 4 * units) if is_cpu else (1, 256, 16 * units)
+    rounds = ROUNDS["cpu" if is_cpu else "gpu"]
+    kernel = _kernel(engine, "multiply_add")
+    out = cl.Buffer(engine.native.context, cl.mem_flags.READ_WRITE, 4 * width * local * groups)
+    kernel.set_args(out, np.int32(rounds))
+    queue = _queue(engine)
+
+    def work() -> None:
+        cl.enqueue_nd_range_kernel(queue, kernel, (local * groups,), (local,))
+        queue.finish()
+
+    return 2.0 * CHAINS * width * rounds * local * groups / _best(work)
+
+
+def _bandwidth(engine: OpenCLEngine) -> float:
+    cl = pyopencl()
+    nbytes = COPY_BYTES["cpu" if engine.is_cpu else "gpu"]
+    make = cl.Buffer
+    source, target = (
+        make(engine.native.context, cl.mem_flags.READ_WRITE, nbytes) for _ in range(2)
+    )
+    queue = _queue(engine)
+
+    def work() -> None:
+        cl.enqueue_copy(queue, target, source, byte_count=nbytes)
+        queue.finish()
+
+    return 2.0 * nbytes / _best(work)
+
+
+def _launch(engine: OpenCLEngine, launches: int = 100) -> float:
+    cl = pyopencl()
+    kernel = _kernel(engine, "nothing")
+    kernel.set_args(np.int32(0))
+    queue = _queue(engine)
+
+    def work() -> None:
+        for _ in range(launches):
+            cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+        queue.finish()
+
+    return _best(work) / launches
+
+
+def _kernel(engine: OpenCLEngine, name: str) -> Any:
+    wide = "float16" if engine.is_cpu else "float"
+    source = f"#define WIDE {wide}\n#define CHAINS {CHAINS}\n{SOURCE}"
+    return pyopencl().Kernel(engine.program(source), name)
+
+
+def _queue(engine: OpenCLEngine) -> Any:
+    native = engine.native
+    return pyopencl().CommandQueue(native.context, native.device)
+
+
+def _best(work: Callable[[], None]) -> float:
+    """The least seconds of a run, over a warm-up and then at least three runs."""
+    work()
+    best, spent, runs = float("inf"), 0.0, 0
+    while spent < SECONDS or runs < 3:
+        start = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - start
+        best, spent, runs = min(best, seconds), spent + seconds, runs + 1
+    return best

@@ -1,0 +1,65 @@
+"""A repair of the PoCL that comes from PyPI, without which it compiles nothing on new processors.
+
+Its LLVM is of 2022. A processor that this LLVM does not know is called "generic", a name that its
+own clang then refuses: every build fails with "unknown target CPU 'generic'". No environment
+variable changes the name, so it is replaced where the driver keeps it, in its device record. The
+record is only touched in the very release whose layout is known, and only where a "generic" is
+found.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+RELEASE = "PoCL 3.0-rc2"
+NAME_OFFSET = 640  # bytes to `char *llvm_cpu` in the 64-bit device record of this release
+TARGET = "x86_64-unknown-linux-gnu-generic"
+GENERIC = b"generic\0"
+# Best first, each with what it must have, in the words of /proc/cpuinfo. They are those for which
+# the release's built-in functions were compiled: code for any other would not inline vload16.
+PROCESSORS = (
+    (b"skylake-avx512", {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}),
+    (b"haswell", {"avx2", "fma", "f16c", "bmi2", "movbe"}),
+    (b"x86-64", {"sse2"}),
+)
+
+
+def name_the_processor(device: Any) -> None:
+    """Give the pyopencl device a processor name that its compiler knows, where it lacks one."""
+    if RELEASE not in device.platform.version or not device.version.endswith(TARGET):
+        return
+    place = ctypes.c_uint64.from_address(device.int_ptr + NAME_OFFSET)
+    if _peek(place.value, len(GENERIC)) == GENERIC:
+        place.value = ctypes.addressof(_processor())
+
+
+@functools.cache
+def _processor() -> ctypes.Array[ctypes.c_char]:
+    """The name, in memory that is never freed."""
+    flags = _processor_flags()
+    name = next(name for name, needs in PROCESSORS if needs <= flags or name == b"x86-64")
+    return ctypes.create_string_buffer(name)
+
+
+def _processor_flags() -> set[str]:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.partition(":")[2].split())
+    return set()
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("size", ctypes.c_size_t))
+
+
+def _peek(address: int, size: int) -> bytes | None:
+    """Read this process's memory; None where there is none, instead of a crash."""
+    target = ctypes.create_string_buffer(size)
+    here, there = _Range(ctypes.addressof(target), size), _Range(address, size)
+    read = ctypes.CDLL(None).process_vm_readv
+    got = read(os.getpid(), ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
+    return target.raw if got == size else None

@@ -1,0 +1,244 @@
+"""One pass over tensors: each element of the result is an expression of those at its place.
+
+Eltwise, binary, sum and reorder are this pass with other expressions. Whatever the layouts are, a
+`Nest` turns them into loops; equal dense layouts become one flat loop of whole vectors.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Executable,
+    Implementation,
+    MemoryDesc,
+    Refused,
+)
+from dnncore_opencl.algorithms import BINARY, eltwise, keeps_zero
+from dnncore_opencl.grid import Boxes, Grid
+from dnncore_opencl.layout import Loop, Nest, Parameters
+from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
+from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
+
+__all__ = ["Pass", "Pointwise"]
+
+
+class Pointwise(Implementation):
+    """An operation that is one pass; a subclass says which formats `any` becomes and what x is.
+
+    Efficiency was measured on tensors beyond all caches.
+    """
+
+    name = "opencl:pointwise"
+    like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
+
+    @abstractmethod
+    def compute(self, op: Any, work: Pass) -> None:
+        """Give the pass its expressions."""
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks."""
+        op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
+        refused = refuse_layouts(op) or self.refuse(op, attr, engine)
+        if refused:
+            return refused
+        descs = [desc for _, desc in op.tensors()]
+        operands = [src for _, src in attr.binary_srcs()]
+        work = self.work(engine, [*descs, *operands], len(descs) - 1)
+        if isinstance(work, Refused):
+            return work
+
+        def build() -> Executable:
+            self.compute(op, work)
+            work.post_ops(attr)
+            return work.executable()
+
+        return Accepted(op, build, efficiency=self.efficiency(descs))
+
+    def work(self, engine: Any, descs: Sequence[MemoryDesc], result: int) -> Pass | Refused:
+        """Return the kind of pass that this is, without expressions yet."""
+        return Pass(engine, descs, result)
+
+    def efficiency(self, descs: Sequence[MemoryDesc]) -> float:
+        """The share of the bandwidth: nearly all of it where tensors lie in one dense order."""
+        first = descs[0]
+        same = all(d.is_dense and d.strides == first.strides for d in descs)
+        return 0.8 if same else 0.15
+
+    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+        """Say what the operation's own obstacles are."""
+        return None
+
+
+def refuse_layouts(op: Any) -> Refused | None:
+    """Refuse formats without strides, and results in which elements share a place."""
+    for argument, desc in op.tensors():
+        if desc.format_kind != "blocked":
+            return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")
+        steps = zip(desc.strides, desc.dims, strict=True)
+        if argument.direction == "out" and any(s == 0 and n > 1 for s, n in steps):
+            return Refused("format", f"{argument.name} repeats elements: strides {desc.strides}")
+    return None
+
+
+class Pass:
+    """The code and the launch of one pass.
+
+    descs: the tensors in bind order. result: the place of the written one among them. Statements
+    compute `x` from `v0`, `v1`, ..., the tensors' elements; the result's is its old value.
+    """
+
+    template = "pointwise"
+
+    def __init__(self, engine: Any, descs: Sequence[MemoryDesc], result: int) -> None:
+        self.engine = engine
+        self.descs = tuple(descs)
+        self.result = result
+        self.expressions: list[str] = []
+        self.keeps_zero = True
+        self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
+
+    def then(self, *expressions: str, keeps_zero: bool = True) -> None:
+        """Set x to each expression in turn; they may use the former x.
+
+        keeps_zero: whether zeros give zero.
+        """
+        self.expressions += expressions
+        self.keeps_zero = self.keeps_zero and keeps_zero
+
+    def post_ops(self, attr: Attributes) -> None:
+        """Add the chain; the operands of its binary steps are the last of the tensors."""
+        number = self.parameters.real
+        operand = len(self.descs) - len(attr.binary_srcs())
+        for step in attr.post_ops:
+            if step.kind == "eltwise":
+                chain = eltwise(step.algorithm, step.alpha, step.beta, "x", number)
+                self.then(*chain, keeps_zero=keeps_zero(step.algorithm, step.beta))
+            elif step.kind == "sum":
+                self.then(f"x + {number(step.scale)} * v{self.result}")
+            else:
+                self.then(BINARY[step.algorithm].format("x", f"v{operand}"))
+                operand += 1
+
+    def executable(self) -> Executable:
+        """Build the kernel; where there is no element there is nothing to launch."""
+        launches = [self._launch()] if self.descs[self.result].nelems else []
+        return LaunchProgram(self.engine, launches)
+
+    # -- the plan -----------------------------------------------------------------------------
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The loops, in the result's order."""
+        result = self.descs[self.result]
+        alike = all((d.dims, d.padded_dims) == (result.dims, result.padded_dims) for d in self.descs)
+        return Nest.of(self.descs, self.result, mask_padding=not (alike and self.keeps_zero))
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """The work-items' shares."""
+        return Boxes.of(self.engine, self.nest, self.lanes)
+
+    @cached_property
+    def lanes(self) -> int:
+        """Elements that are computed at once; of a vector either all are padding or none."""
+        if not self.nest.loops:
+            return 1
+        inner = self.nest.loops[-1]
+        if any(stride not in (0, 1) for stride in inner.strides):
+            return 1
+        limits = (self.nest.shape[inner.dim], self.nest.padded[inner.dim], inner.size)
+        guarded = inner.dim in self.nest.guarded
+        lanes = most_lanes(self.engine, limits if guarded else (), self._vector_steps(inner))
+        return min(lanes, 1 << inner.size.bit_length() - 1)
+
+    def _vector_steps(self, inner: Loop) -> list[int]:
+        """What the offsets of vectors are sums of; 1 for a step that is not constant."""
+        outer = self.nest.loops[:-1]
+        steps = []
+        for place, desc in enumerate(self.descs):
+            if inner.strides[place] == 1:
+                strides = (loop.strides[place] for loop in outer)
+                steps += [desc.offset0, *(1 if s is None else s for s in strides)]
+        return steps
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The launch."""
+        return Grid.of(self.engine, self.boxes.items)
+
+    def _launch(self) -> Launch:
+        defines = self.defines() | self.grid.defines(self.parameters)
+        source = Source(self.template, defines | self.parameters.defines)
+        arguments = [*map(Arg, range(len(self.descs))), *self.parameters.values]
+        return Launch(source, self.template, arguments, self.grid.size, self.grid.group)
+
+    # -- the text -----------------------------------------------------------------------------
+
+    def defines(self) -> dict[str, str]:
+        """What the template needs, beside the launch's and the parameters' defines."""
+        return {
+            "BUFFERS": ", ".join(map(self._buffer, range(len(self.descs)))),
+            "DECODE": self._decode(),
+            "STEP": self.step(1),
+            "WIDE_STEP": self.step(self.lanes),
+            "LANES": str(self.lanes),
+        }
+
+    def _buffer(self, place: int) -> str:
+        const = "" if place == self.result else "const "
+        return f"__global {const}{TYPES[self.descs[place].data_type]} *b{place}"
+
+    def _decode(self) -> str:
+        text = self.boxes.decode(self.parameters)
+        for place, desc in enumerate(self.descs):
+            offset = self.parameters.index(desc.offset0)
+            offset += self.boxes.outer_offset(place, self.parameters)
+            text += f"const INDEX o{place} = {offset}; "
+        return text
+
+    @cached_property
+    def pointers(self) -> list[str]:
+        """Where each tensor's element of `r` and `t` is."""
+        inner = (self.boxes.inner_offset(i, self.parameters) for i in range(len(self.descs)))
+        return [f"b{place} + o{place}{offset}" for place, offset in enumerate(inner)]
+
+    @cached_property
+    def conditions(self) -> tuple[str, str]:
+        """Whether there is such an element, and whether it is none of padding."""
+        return self.nest.conditions(self.boxes.variables, self.parameters)
+
+    def step(self, lanes: int) -> str:
+        """Statements for `lanes` elements from `t` on; padding is not read, for it may not exist."""
+        exists, inside = self.conditions
+        masked = inside != "1"
+        text = f"if (!({exists})) continue; " if exists != "1" else ""
+        text += f"const int inside = {inside}; " if masked else ""
+        for place, desc in enumerate(self.descs):
+            if any(re.search(rf"\bv{place}\b", e) for e in self.expressions):
+                kind = vector(TYPES[desc.data_type], lanes)
+                value = self.load(place, lanes)
+                value = f"inside ? {value} : ({kind})(0)" if masked else value
+                text += f"const {kind} v{place} = {value}; "
+        kind = vector(TYPES[self.descs[self.result].data_type], lanes)
+        first, *rest = self.expressions
+        text += f"{kind} x = {first}; " + "".join(f"x = {e}; " for e in rest)
+        text += f"x = inside ? x : ({kind})(0); " if masked and not self.keeps_zero else ""
+        return text.replace("LANES", "" if lanes == 1 else str(lanes)) + self._store(lanes)
+
+    def load(self, place: int, lanes: int) -> str:
+        """Return the expression that reads a tensor's elements."""
+        kind = TYPES[self.descs[place].data_type]
+        loops = self.nest.loops
+        repeated = not loops or loops[-1].strides[place] == 0
+        return load(self.engine, kind, 1 if repeated else lanes, self.pointers[place])
+
+    def _store(self, lanes: int) -> str:
+        kind = TYPES[self.descs[self.result].data_type]
+        return store(self.engine, kind, lanes, self.pointers[self.result], "x") + ";"

@@ -1,0 +1,232 @@
+"""Launches: rendered kernel sources, their arguments, and the executables that queue them.
+
+Kernels follow two rules. All extents are integer arguments, and a kernel whose integers are all 0
+touches no memory and divides by nothing: so it can be launched once when it is built, which makes
+drivers that generate code at the first launch (PoCL) do so then. And what varies between problems
+of one class is an argument; a define makes another program.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from dnncore.backend import BuildError, Event, Executable, ExecutionError
+from dnncore_opencl.devices import pyopencl
+from dnncore_opencl.stream import OpenCLEvent, status_name
+
+if TYPE_CHECKING:
+    from dnncore.backend import Run
+    from dnncore.memory import Memory
+    from dnncore_opencl.engine import OpenCLEngine
+
+SMALL_GRID = 0xFFFF  # PoCL generates code of its own for grids whose sides are all within this
+
+
+@dataclass(frozen=True)
+class Arg:
+    """The buffer of the memory that is bound at this place."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The scratchpad's buffer."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel text: defines, then snippets of code, then `kernels/<template>.cl`."""
+
+    template: str
+    defines: Mapping[str, str | int | float] = field(default_factory=dict)
+    snippets: Sequence[str] = ()
+
+    @property
+    def text(self) -> str:
+        """The text that the compiler gets."""
+        defines = (f"#define {name} {value}" for name, value in self.defines.items())
+        return "\n".join((*defines, *self.snippets, template(self.template)))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: `args` are `Arg`s, `Scratch`es and numpy scalars, in the kernel's order.
+
+    Sizes are in work-items; the global ones must be multiples of the local ones.
+    """
+
+    source: Source
+    kernel: str
+    args: Sequence[Arg | Scratch | np.generic]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+
+
+class LaunchProgram(Executable):
+    """Kernels launched one after the other; with none, a command that does nothing."""
+
+    def __init__(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> None:
+        self._prepared = [_Prepared(engine, launch) for launch in launches]
+        self._idle: list[list[_Ready]] = []  # kernels for `execute`; append and pop are atomic
+
+    def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
+        """Give the call kernel objects of its own, since these hold their arguments."""
+        ready = [prepared.ready() for prepared in self._prepared]
+        for one in ready:
+            one.set_buffers(memories, scratchpad)
+        return BoundCall(ready, [list(memories), scratchpad])
+
+    def execute(
+        self,
+        stream: Any,
+        memories: Sequence[Memory],
+        scratchpad: Any,
+        wait_for: Sequence[Event],
+    ) -> Event:
+        """Launch with kernel objects from a pool; OpenCL copies arguments when it queues."""
+        try:
+            ready = self._idle.pop()
+        except IndexError:
+            ready = [prepared.ready() for prepared in self._prepared]
+        for one in ready:
+            one.set_buffers(memories, scratchpad)
+        event = BoundCall(ready, None)(stream, wait_for)
+        self._idle.append(ready)
+        return event
+
+    @staticmethod
+    def _chain(runs: Sequence[Run]) -> Run:
+        calls: Any = runs
+        return BoundCall([one for call in calls for one in call.ready], [c.owned for c in calls])
+
+    chain: ClassVar[Callable[[Sequence[Run]], Run] | None] = _chain
+
+
+class BoundCall:
+    """Kernels with their arguments set: called with a stream, it queues them.
+
+    owned: what must live as long as the call; a kernel object keeps no buffer alive.
+    """
+
+    __slots__ = ("owned", "ready")
+
+    def __init__(self, ready: list[_Ready], owned: Any) -> None:
+        self.ready = ready
+        self.owned = owned
+
+    def __call__(self, stream: Any, wait_for: Sequence[Event] = ()) -> Event:
+        """Queue all kernels; returns the last one's event."""
+        try:
+            if wait_for or stream.order != "in" or not self.ready:
+                return self._queue_behind(stream, wait_for)
+            queue = stream.native
+            for one in self.ready:
+                native = one.enqueue(queue, one.kernel, one.global_size, one.local_size)
+        except pyopencl().Error as error:
+            raise ExecutionError(
+                f"{stream.engine.name}: cannot launch: {status_name(error.code)}: {error}"
+            ) from error
+        return OpenCLEvent(stream, native)
+
+    def _queue_behind(self, stream: Any, wait_for: Sequence[Event]) -> Event:
+        """Queue all kernels behind other events, and on an out-of-order queue behind each other."""
+        event: Event | None = None
+        for one in self.ready:
+            event = stream.submit(functools.partial(_enqueue, one, stream.native), wait_for)
+            wait_for = () if stream.order == "in" else (event,)
+        return event or stream.marker(wait_for)
+
+
+def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
+    return one.enqueue(queue, one.kernel, one.global_size, one.local_size, wait_for=events)
+
+
+class _Prepared:
+    """A launch with its built program: makes kernel objects whose scalars are set."""
+
+    def __init__(self, engine: OpenCLEngine, launch: Launch) -> None:
+        self._launch = launch
+        self._check(launch)
+        self._builder = engine._builder
+        small = max(launch.global_size) <= SMALL_GRID
+        use = f"{launch.kernel} {launch.local_size} {small}"
+        first_use = functools.partial(_generate_code, engine, launch)
+        late = engine.is_cpu
+        try:
+            self._program = engine._builder.program(
+                launch.source.text, (), first_use if late else None, use if late else ""
+            )
+        except BuildError as error:
+            raise BuildError(
+                f"kernel {launch.kernel} of {launch.source.template}.cl: {error}"
+            ) from error
+
+    def ready(self) -> _Ready:
+        return _Ready(_kernel(self._program, self._launch), self._launch)
+
+    @staticmethod
+    def _check(launch: Launch) -> None:
+        sizes = zip(launch.global_size, launch.local_size, strict=True)
+        assert all(g and g % n == 0 for g, n in sizes), launch
+
+
+class _Ready:
+    """A kernel object with its scalars set, and where its buffers go."""
+
+    __slots__ = ("_buffers", "enqueue", "global_size", "kernel", "local_size")
+
+    def __init__(self, kernel: Any, launch: Launch) -> None:
+        self.kernel = kernel
+        self.global_size = launch.global_size
+        self.local_size = launch.local_size
+        self.enqueue = pyopencl().enqueue_nd_range_kernel
+        self._buffers = [
+            (place, arg.index if isinstance(arg, Arg) else None)
+            for place, arg in enumerate(launch.args)
+            if isinstance(arg, Arg | Scratch)
+        ]
+
+    def set_buffers(self, memories: Sequence[Memory], scratchpad: Any) -> None:
+        set_arg = self.kernel.set_arg
+        for place, index in self._buffers:
+            set_arg(place, scratchpad if index is None else memories[index].buffer)
+
+
+def padded(size: int, local: int) -> int:
+    """Round a number of work-items up to whole work-groups."""
+    return math.ceil(size / local) * local
+
+
+@functools.cache
+def template(name: str) -> str:
+    """Return the text of `kernels/<name>.cl`."""
+    folder = importlib.resources.files("dnncore_opencl") / "kernels"
+    return (folder / f"{name}.cl").read_text()
+
+
+def _kernel(program: Any, launch: Launch) -> Any:
+    kernel = pyopencl().Kernel(program, launch.kernel)
+    for place, arg in enumerate(launch.args):
+        if isinstance(arg, np.generic):
+            kernel.set_arg(place, arg)
+    return kernel
+
+
+def _generate_code(engine: OpenCLEngine, launch: Launch, program: Any) -> None:
+    """Launch with all extents 0, which does nothing but makes the driver generate code."""
+    cl = pyopencl()
+    kernel = cl.Kernel(program, launch.kernel)
+    for place, arg in enumerate(launch.args):
+        is_buffer = isinstance(arg, Arg | Scratch)
+        kernel.set_arg(place, None if is_buffer else np.zeros((), arg.dtype)[()])
+    queue = cl.CommandQueue(engine.native.context, engine.native.device)
+    cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
+    queue.finish()

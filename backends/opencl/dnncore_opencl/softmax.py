@@ -1,0 +1,183 @@
+"""Softmax and log-softmax along any axis, and their gradients, in two families.
+
+`opencl:simd` gives each row to one work-item, or several rows where these lie side by side;
+`opencl:tiled` gives each row to a work-group.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_opencl.grid import Grid
+from dnncore_opencl.layout import Digits, Nest, Parameters, decode, digits, offset_text
+from dnncore_opencl.pointwise import refuse_layouts
+from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
+from dnncore_opencl.vectors import load, most_lanes, store, vector
+
+LARGEST_GROUP = 256
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A problem as rows along an axis.
+
+    nest: the loops over rows. chains: the digits of each tensor along the axis. lanes: elements of
+    a row that are taken at once; side_by_side: rows that are.
+    """
+
+    nest: Nest
+    chains: tuple[Digits, ...]
+    lanes: int
+    side_by_side: int
+
+    @classmethod
+    def of(cls, engine: Any, descs: list[MemoryDesc], axis: int, *, shared: bool) -> Rows:
+        """Look for vectors along the axis, then, if rows are not shared by workers, across it."""
+        others = [dim for dim in range(descs[-1].ndims) if dim != axis]
+        nest = Nest.of(descs, len(descs) - 1, others)
+        chains = tuple(digits(desc, axis) for desc in descs)
+        offsets = [desc.offset0 for desc in descs]
+        steps = [s or 0 for loop in nest.loops for s in loop.strides]
+        if all(chain[0].stride == 1 for chain in chains):
+            blocks = [chain[0].size for chain in chains if len(chain) > 1]
+            jumps = [digit.stride for chain in chains for digit in chain[1:]]
+            lanes = most_lanes(engine, blocks, [*offsets, *steps, *jumps])
+            return cls(nest, chains, min(lanes, 1 << descs[0].dims[axis].bit_length() - 1), 1)
+        inner = nest.loops[-1] if nest.loops else None
+        if shared or inner is None or any(stride != 1 for stride in inner.strides):
+            return cls(nest, chains, 1, 1)
+        limits = [nest.shape[inner.dim], nest.padded[inner.dim]]
+        guarded = inner.dim in nest.guarded
+        jumps = [digit.stride for chain in chains for digit in chain]
+        outer = [s or 0 for loop in nest.loops[:-1] for s in loop.strides]
+        counts = [inner.size, *(limits if guarded else ())]
+        lanes = most_lanes(engine, counts, [*offsets, *outer, *jumps])
+        loops = (*nest.loops[:-1], inner.in_vectors(lanes))
+        return cls(replace(nest, loops=loops), chains, 1, lanes)
+
+
+class Softmax(Implementation):
+    """What both families share."""
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks, without post-ops."""
+        if attr.post_ops:
+            return Refused("attribute", f"no post-ops; got {len(attr.post_ops)}")
+        first = next(desc for _, desc in op.tensors())
+        op = op.resolve_any(**{argument.name: first for argument, _ in op.tensors()})
+        refused = refuse_layouts(op)
+        if refused:
+            return refused
+        tensors = {argument.name: desc for argument, desc in op.tensors()}
+        claim = self.efficiency(op, engine, digits(op.result, op.axis)[0].stride == 1)
+        return Accepted(op, lambda: self._build(op, engine, tensors), efficiency=claim)
+
+    @abstractmethod
+    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+        """Claim a share of the bandwidth; `along`: whether a row's elements are neighbours."""
+
+    @abstractmethod
+    def workers(self, rows: Rows, length: int) -> int:
+        """How many work-items share a row."""
+
+    def _build(self, op: Any, engine: Any, tensors: Mapping[str, MemoryDesc]) -> Executable:
+        if not op.result.nelems:
+            return LaunchProgram(engine, [])
+        descs = list(tensors.values())
+        rows = Rows.of(engine, descs, op.axis, shared=isinstance(self, Tiled))
+        parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
+        workers = self.workers(rows, op.result.dims[op.axis])
+        items = rows.nest.size
+        grid = Grid.of(engine, items) if workers == 1 else Grid.of_groups(items, workers)
+        defines = {
+            **({"LOG": ""} if op.algorithm == "log" else {}),
+            **({"FORWARD": ""} if "src" in tensors else {}),
+            "WORKERS": str(workers),
+            "LENGTH": parameters.size(op.result.dims[op.axis]),
+            "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
+            **_tensors(rows, tensors, op.result_name, parameters),
+            **_vectors(engine, rows),
+            **grid.defines(parameters),
+            **parameters.defines,
+        }
+        arguments = [*map(Arg, range(len(descs))), *parameters.values]
+        source = Source("softmax", defines)
+        return LaunchProgram(engine, [Launch(source, "softmax", arguments, grid.size, grid.group)])
+
+
+class Simd(Softmax):
+    """One work-item for a row or several: no local memory, no barrier."""
+
+    name = "opencl:simd"
+
+    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+        """On a GPU, good for short rows and for rows that are neighbours."""
+        if engine.is_cpu:
+            return 0.5
+        return 0.6 if not along or op.result.dims[op.axis] <= 32 else 0.1
+
+    def workers(self, rows: Rows, length: int) -> int:
+        """One."""
+        return 1
+
+
+class Tiled(Softmax):
+    """One work-group for a row, combining its shares in local memory."""
+
+    name = "opencl:tiled"
+
+    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+        """On a GPU, good for long rows of neighbours."""
+        return 0.05 if engine.is_cpu else 0.7 if along else 0.2
+
+    def workers(self, rows: Rows, length: int) -> int:
+        """A power of two, no more than there are vectors where that can be."""
+        vectors = max(2, -(-length // rows.lanes))
+        return min(LARGEST_GROUP, 1 << (vectors - 1).bit_length())
+
+
+def _tensors(
+    rows: Rows, tensors: Mapping[str, MemoryDesc], result: str, parameters: Parameters
+) -> dict[str, str]:
+    """BUFFERS, DECODE, EXISTS, INSIDE, and NAME_AT(j), the offset of a row's element j."""
+    loops = rows.nest.loops
+    names = [f"l{i}" for i in range(len(loops))]
+    text = decode("rest", names, [loop.size for loop in loops], parameters)
+    defines, buffers = {}, []
+    for place, (name, desc) in enumerate(tensors.items()):
+        offset = parameters.index(desc.offset0)
+        for loop, variable in zip(loops, names, strict=True):
+            offset += offset_text(loop.chains[place], variable, parameters)
+        text += f"const INDEX {name}_row = {offset}; "
+        along = offset_text(rows.chains[place], "(j)", parameters)
+        defines[f"{name.upper()}_AT(j)"] = f"({name}_row{along})"
+        buffers.append(f"__global {'' if name == result else 'const '}float *{name}")
+    exists, inside = rows.nest.conditions(names, parameters)
+    return defines | {
+        "BUFFERS": ", ".join(buffers),
+        "DECODE": text,
+        "EXISTS": exists,
+        "INSIDE": inside,
+    }
+
+
+def _vectors(engine: Any, rows: Rows) -> dict[str, str]:
+    """The types of a vector and of a single element, and how they are read and written."""
+    wide = rows.lanes * rows.side_by_side
+    return {
+        "LANES": str(rows.lanes),
+        "WIDE": vector("float", wide),
+        "ROW": vector("float", rows.side_by_side),
+        "LOAD_WIDE(pointer)": load(engine, "float", wide, "pointer"),
+        "LOAD(pointer)": load(engine, "float", rows.side_by_side, "pointer"),
+        "STORE_WIDE(pointer, value)": store(engine, "float", wide, "pointer", "value"),
+        "STORE(pointer, value)": store(engine, "float", rows.side_by_side, "pointer", "value"),
+    }
+
+
+FORWARD = (Simd(), Tiled())
+BACKWARD = (Simd(), Tiled())

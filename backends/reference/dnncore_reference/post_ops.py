@@ -1,0 +1,34 @@
+"""The chain of post-ops, evaluated in float64 on a primitive's unrounded result."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dnncore_reference.algorithms import BINARY, ELTWISE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from dnncore.backend import PostOp
+
+Array = np.ndarray[Any, Any]
+
+
+def apply(
+    chain: Iterable[PostOp], x: Array, old: Callable[[], Array], operands: Iterable[Array]
+) -> Array:
+    """Return x after every step of the chain.
+
+    `old` gives what dst held before; `operands` are those of the binary steps, in order.
+    """
+    operands = iter(operands)
+    for step in chain:
+        if step.kind == "eltwise":
+            x = ELTWISE[step.algorithm](x, step.alpha, step.beta)
+        elif step.kind == "sum":
+            x = x + step.scale * old()
+        else:
+            x = BINARY[step.algorithm](x, next(operands))
+    return x

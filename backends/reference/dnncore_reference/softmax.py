@@ -1,0 +1,39 @@
+"""Softmax and log-softmax along one axis, and their gradients; max and sum are along the axis.
+
+accurate: dst = exp(src - max) / sum(exp(src - max))
+          diff_src = dst * (diff_dst - sum(diff_dst * dst))
+log:      dst = src - max - log(sum(exp(src - max)))
+          diff_src = diff_dst - exp(dst) * sum(diff_dst)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dnncore_reference.definition import Definition
+
+Array = np.ndarray[Any, Any]
+
+
+def forward(op: Any, src: Array) -> dict[str, Array]:
+    """Normalise the exponentials, or give their logarithms."""
+    shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
+    total = np.exp(shifted).sum(op.axis, keepdims=True)
+    if op.algorithm == "log":
+        return {"dst": shifted - np.log(total)}
+    return {"dst": np.exp(shifted) / total}
+
+
+def backward(op: Any, dst: Array, diff_dst: Array) -> dict[str, Array]:
+    """Pull the gradient back through the normalisation."""
+    if op.algorithm == "log":
+        total = diff_dst.sum(op.axis, keepdims=True)
+        return {"diff_src": diff_dst - np.exp(dst) * total}
+    total = (diff_dst * dst).sum(op.axis, keepdims=True)
+    return {"diff_src": dst * (diff_dst - total)}
+
+
+FORWARD = (Definition("softmax", forward, like={"dst": "src"}),)
+BACKWARD = (Definition("softmax", backward, like={"diff_dst": "dst", "diff_src": "dst"}),)
