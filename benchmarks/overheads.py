@@ -25,6 +25,7 @@ from rich.table import Table
 
 import dnncore as dnn
 
+os.environ.setdefault("NUMBA_NRT_STATS", "1")  # read when numba is first imported
 SAMPLES = 9
 EXECUTIONS = 1000
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -118,7 +119,7 @@ class Small:
 
     def launch(self) -> Callable[[], object]:
         """The bare call beneath a bound call: the CPU's native driver or OpenCL's enqueue."""
-        run = self.bound.run_on(self.stream)
+        self.run = run = self.bound.run_on(self.stream)  # owns what the bare call works on
         if self.engine.is_host:
             return functools.partial(run.launch, run.address, run.rows)
         (ready,) = run.ready
@@ -241,8 +242,10 @@ def _buffers(engine: dnn.Engine) -> int:
 
 
 def _native_allocations() -> int:
+    from numba.core.registry import cpu_target
     from numba.core.runtime import rtsys
 
+    rtsys.initialize(cpu_target.target_context)
     return rtsys.get_allocation_stats().alloc
 
 

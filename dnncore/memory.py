@@ -28,9 +28,10 @@ class Memory:
     back when the memory goes. With one (of the engine's own kind, on host engines a 1-D uint8
     array of at least desc.nbytes bytes) memory is shared. Raises `DescriptorError` for a descriptor
     without a concrete layout or a buffer that does not fit, `ExecutionError` when out of memory.
+    `nbytes` are the bytes of the layout, from the buffer's start.
     """
 
-    __slots__ = ("__weakref__", "_address", "buffer", "desc", "engine")
+    __slots__ = ("__weakref__", "_span", "buffer", "desc", "engine", "nbytes")
 
     def __init__(
         self, desc: MemoryDesc, engine: Engine | None = None, buffer: Buffer | None = None
@@ -47,6 +48,7 @@ class Memory:
                 " query it from a primitive descriptor or give a format tag"
             )
         self.desc = desc
+        self.nbytes = desc.nbytes
         if buffer is None:
             self.buffer = self.engine.allocate(desc.nbytes)
             weakref.finalize(self, self.engine.free, self.buffer).atexit = False
@@ -54,7 +56,7 @@ class Memory:
                 self._zero()
         else:
             self.buffer = self._checked(buffer)
-        self._address: int | None = None
+        self._span: tuple[int, int] | None = None
 
     @classmethod
     def from_numpy(
@@ -88,19 +90,20 @@ class Memory:
         return memory
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the layout, from the buffer's start."""
-        return self.desc.nbytes
-
-    @property
     def address(self) -> int:
         """The address of the buffer's first byte; host engines only."""
-        address = self._address
-        if address is None:
+        return self.span[0]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The addresses of the buffer's first byte and of the layout's end; host engines only."""
+        span = self._span
+        if span is None:
             if not self.engine.is_host:
                 raise ExecutionError(f"memory: buffers of {self.engine.name} have no host address")
-            address = self._address = int(self.buffer.ctypes.data)
-        return address
+            start = int(self.buffer.ctypes.data)
+            span = self._span = (start, start + self.nbytes)
+        return span
 
     @contextmanager
     def map(self, stream: Stream | None = None, mode: MapMode = "rw") -> Iterator[Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -31,8 +31,7 @@ class Primitive:
             (argument.name, desc, src_engine if argument.name == "src" else engine)
             for argument, desc in pd.arguments
         ]
-        self._writes = [argument.direction == "out" for argument, _ in pd.arguments]
-        self._in_place = {frozenset(pair) for pair in pd.op.IN_PLACE}
+        self._pairs = list(_written_pairs(pd))
         self._scratchpad_bytes = pd.scratchpad_bytes
         self._user_scratchpad = pd.scratchpad_desc
         self._engines = (engine, src_engine)
@@ -99,18 +98,13 @@ class Primitive:
 
     def _check_overlap(self, memories: list[Memory]) -> None:
         """Refuse an output that shares bytes with another argument, save the allowed pairs."""
-        for i, writes in enumerate(self._writes):
-            if not writes:
+        for i, j, may_be_one in self._pairs:
+            written, other = memories[i], memories[j]
+            if written.buffer is not other.buffer and _are_apart(written, other):
                 continue
-            for j, other in enumerate(memories):
-                if i == j or (self._writes[j] and j < i) or not _may_overlap(memories[i], other):
-                    continue
-                names = (self._slots[i][0], self._slots[j][0])
-                same = memories[i].desc == other.desc and _same_start(memories[i], other)
-                if same and frozenset(names) in self._in_place:
-                    continue
-                if _overlap(memories[i], other):
-                    self._fail_overlap(*names, same)
+            same = written.desc == other.desc and _same_start(written, other)
+            if not (same and may_be_one) and _overlap(written, other):
+                self._fail_overlap(self._slots[i][0], self._slots[j][0], same)
 
     def _check_stream(self, stream: Stream) -> None:
         engine = getattr(stream, "engine", None)
@@ -229,19 +223,23 @@ def _unattached(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
     raise AssertionError((stream, wait_for))
 
 
-def _span(memory: Memory) -> tuple[int, int]:
-    start = memory.address
-    return start, start + memory.desc.nbytes
+def _written_pairs(pd: PrimitiveDesc) -> Iterator[tuple[int, int, bool]]:
+    """Places of each output and each other argument, and whether they may be one memory."""
+    arguments = [argument for argument, _ in pd.arguments]
+    in_place = {frozenset(pair) for pair in pd.op.IN_PLACE}
+    for i, written in enumerate(arguments):
+        for j, other in enumerate(arguments):
+            seen = other.direction == "out" and j < i
+            if written.direction == "out" and i != j and not seen:
+                yield i, j, frozenset((written.name, other.name)) in in_place
 
 
-def _may_overlap(a: Memory, b: Memory) -> bool:
-    """Whether the buffers share bytes, wherever in them the tensors lie."""
-    if a.buffer is b.buffer:
-        return True
+def _are_apart(a: Memory, b: Memory) -> bool:
+    """Whether different buffers share no byte: views of one host array may."""
     if not (a.engine.is_host and b.engine.is_host):
-        return False
-    (a0, a1), (b0, b1) = _span(a), _span(b)
-    return a0 < b1 and b0 < a1
+        return True
+    (a_start, a_end), (b_start, b_end) = a.span, b.span
+    return a_end <= b_start or b_end <= a_start
 
 
 def _same_start(a: Memory, b: Memory) -> bool:
