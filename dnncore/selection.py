@@ -114,7 +114,7 @@ def forget() -> None:
 def _select(problem: Problem, filters: _Filters) -> Selection:
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
-    for backend, implementation in _implementations(problem):
+    for backend, implementation in _implementations(problem, candidates):
         name = implementation.name
         answer = filters.refusal(name) or _consider(backend, implementation, problem)
         if isinstance(answer, Refused):
@@ -130,8 +130,14 @@ def _select(problem: Problem, filters: _Filters) -> Selection:
     return Selection(tuple(sorted(candidates, key=rank)), tuple(refusals))
 
 
-def _implementations(problem: Problem) -> Iterator[tuple[Backend, Implementation]]:
-    """Native implementations, then the CPU's as host fallbacks; for two engines, the crossings."""
+def _implementations(
+    problem: Problem, accepting: list[Candidate]
+) -> Iterator[tuple[Backend, Implementation]]:
+    """Native implementations, then the CPU's as host fallbacks; for two engines, the crossings.
+
+    accepting: those that have accepted so far. Where there are any, a host fallback that is not
+    allowed is not worth the import of the CPU's backends.
+    """
     if problem.src_engine is not None and problem.src_engine is not problem.engine:
         for side in (problem.engine, problem.src_engine):
             for backend, implementation in registry.implementations(side.kind, type(problem.op)):
@@ -139,9 +145,9 @@ def _implementations(problem: Problem) -> Iterator[tuple[Backend, Implementation
         return
     yield from registry.implementations(problem.engine.kind, type(problem.op))
     cpu = engine("cpu")
-    if problem.engine.kind != cpu.kind:
+    allowed = problem.allows_host_fallback
+    if problem.engine.kind != cpu.kind and (allowed or not accepting):
         for backend, implementation in registry.implementations(cpu.kind, type(problem.op)):
-            allowed = problem.allows_host_fallback
             yield backend, host_fallback.HostFallback(implementation, cpu, allowed)
 
 

@@ -19,7 +19,8 @@ Fill = Callable[[dnn.MemoryDesc, int], Array]
 Outputs = Mapping[str, Array]
 Oracle = Callable[[Any, dnn.Attributes, Outputs], Outputs]
 
-GUARD = 64  # bytes behind every tensor that nothing may touch
+GUARD = 4096  # bytes behind every tensor, on hosts also before it, that nothing may touch
+HOST_GUARD = GUARD + 16  # hosts' tensors begin off the allocation's alignment, as numpy's may
 GARBAGE = 0xFF  # four such bytes are NaN in float32, so that reading them shows
 NO_ATTRIBUTES = dnn.Attributes()
 
@@ -103,18 +104,19 @@ class Guarded:
     def __init__(self, engine: dnn.Engine, desc: dnn.MemoryDesc, array: Array | None) -> None:
         self.engine = engine
         self.desc = desc
-        self.before = np.full(desc.nbytes + GUARD, GARBAGE, np.uint8)
+        self.start = HOST_GUARD if engine.is_host else 0
+        self.before = np.full(self.start + desc.nbytes + GUARD, GARBAGE, np.uint8)
         if array is not None:
-            desc.pack(np.asarray(array, desc.dtype), self.before)
-        buffer = engine.allocate(self.before.size)
-        buffer = buffer[: self.before.size] if engine.is_host else buffer
-        engine.copy_in(engine.stream(), self.before, buffer).wait()
+            desc.pack(np.asarray(array, desc.dtype), self.before[self.start :])
+        self.buffer = engine.allocate(self.before.size)
+        engine.copy_in(engine.stream(), self.before, self.buffer).wait()
+        buffer = self.buffer[self.start :] if engine.is_host else self.buffer
         self.memory = dnn.Memory(desc, engine, buffer)
 
     def after(self) -> Array:
         """All bytes as they are now."""
         host = np.empty_like(self.before)
-        self.engine.copy_out(self.engine.stream(), self.memory.buffer, host).wait()
+        self.engine.copy_out(self.engine.stream(), self.buffer, host).wait()
         return host
 
     def verify_untouched(self, what: str) -> None:
@@ -124,13 +126,13 @@ class Guarded:
     def result(self, what: str) -> Array:
         """The values written; demands zero padding, and that gaps and guard bytes were left."""
         after = self.after()
-        values = np.array(self.desc.unpack(after))
+        values = np.array(self.desc.unpack(after[self.start :]))
         allowed = self.before.copy()
-        self.desc.pack(values, allowed)
-        wrong = np.flatnonzero(after != allowed)
+        self.desc.pack(values, allowed[self.start :])
+        wrong = np.flatnonzero(after != allowed) - self.start
         assert not wrong.size, (
             f"{what}: padding is not zero, or bytes outside of the tensor were written:"
-            f" {wrong.size} bytes, the first at {wrong[0]} of {self.desc.nbytes}"
+            f" {wrong.size} bytes, from {wrong[0]} to {wrong[-1]} where it has {self.desc.nbytes}"
         )
         return values
 
@@ -141,17 +143,20 @@ def run(
     """Execute `pd` once; returns its outputs. `in_place` names an input and the output over it."""
     engine = pd.engine
     boxes = {a.name: Guarded(engine, desc, inputs.get(a.name)) for a, desc in pd.arguments}
+    if pd.scratchpad_desc is not None:
+        boxes["scratchpad"] = Guarded(engine, pd.scratchpad_desc, None)
     if in_place:
         boxes[in_place[1]] = boxes[in_place[0]]
     stream = engine.stream()
     memories = {name: box.memory for name, box in boxes.items()}
     pd.primitive().execute(stream, **memories).wait()
     stream.wait()
-    outputs = [a.name for a, _ in pd.arguments if a.direction == "out"]
-    for name, box in boxes.items():
-        if name not in outputs and name != (in_place or ("",))[0]:
-            box.verify_untouched(f"{pd.impl_name}: {name}")
-    return {name: boxes[name].result(f"{pd.impl_name}: {name}") for name in outputs}
+    inputs_left = [a.name for a, _ in pd.arguments if a.direction == "in"]
+    for name in inputs_left:
+        if not in_place or name != in_place[0]:
+            boxes[name].verify_untouched(f"{pd.impl_name}: {name}")
+    written = {name: box for name, box in boxes.items() if name not in inputs_left}
+    return {name: box.result(f"{pd.impl_name}: {name}") for name, box in written.items()}
 
 
 # -- checking -------------------------------------------------------------------------------------

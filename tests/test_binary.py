@@ -58,11 +58,10 @@ FORMATS = {
 }
 
 
-@all_algorithms
-@pytest.mark.parametrize("name", ["equal", "per_channel", "per_tensor"])
+@pytest.mark.parametrize("name", ["equal", "per_channel"])
 @pytest.mark.parametrize("tags", FORMATS.values(), ids=FORMATS)
-def test_in_other_formats(target: Target, name, algorithm, tags):
-    check(target, binary(algorithm, *SHAPES[name], tags), may_refuse=True)
+def test_in_other_formats(target: Target, name, tags):
+    check(target, binary("add", *SHAPES[name], tags), may_refuse=True)
 
 
 @all_algorithms

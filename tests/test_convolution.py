@@ -155,6 +155,12 @@ def test_a_deterministic_result_is_equal_bit_for_bit(target: Target, name, direc
 
 
 @all_directions
+@pytest.mark.parametrize("name", ["5x5_stride2", "odd_channels", "groups"])
+def test_with_the_users_scratchpad(target: Target, name, direction):
+    check(target, PROBLEMS[name].op(direction), dnn.Attributes(scratchpad="user"))
+
+
+@all_directions
 def test_on_parts_of_larger_tensors(target: Target, direction):
     problem = PROBLEMS["3x3"]
     op = problem.op(direction)

@@ -52,6 +52,12 @@ def test_agrees_with_the_reference(target: Target, problem, direction, formats):
 
 
 @all_directions
+def test_with_the_users_scratchpad(target: Target, direction):
+    op = inner_product(direction, *PROBLEMS["image"])
+    check(target, op, dnn.Attributes(scratchpad="user"))
+
+
+@all_directions
 def test_without_bias(target: Target, direction):
     check(target, inner_product(direction, (4, 10), 7, bias=False))
 

@@ -77,9 +77,15 @@ def may_refuse(problem):
 
 
 @all_problems
-@pytest.mark.parametrize("prop_kind", ["forward_training", "forward_inference"])
-def test_forward(target: Target, problem, prop_kind):
-    check(target, problem.forward(prop_kind), **may_refuse(problem))
+def test_forward(target: Target, problem):
+    check(target, problem.forward(), **may_refuse(problem))
+
+
+@pytest.mark.parametrize("name", ["3x3_stride2_padded", "2x2_stride2_nhwc", "windows_in_padding"])
+def test_inference_has_no_workspace(target: Target, name):
+    op = PROBLEMS[name].forward("forward_inference")
+    assert all(pd.workspace_desc is None for pd in target.primitive_descs(op))
+    check(target, op)
 
 
 @all_problems
@@ -96,8 +102,7 @@ def test_backward(target: Target, problem, fill):
 @pytest.mark.peer
 @all_problems
 def test_forward_agrees_with_torch(target: Target, problem):
-    op = problem.forward("forward_inference")
-    check(target, op, oracle=torch_outputs, **may_refuse(problem))
+    check(target, problem.forward(), oracle=torch_outputs, **may_refuse(problem))
 
 
 @pytest.mark.peer

@@ -47,12 +47,8 @@ def whole(op):
 eltwise, add, total = dnn.PostOp.eltwise, dnn.PostOp.binary, dnn.PostOp.sum
 
 CHAINS = {
-    "relu": lambda op: [eltwise("relu")],
-    "leaky_relu": lambda op: [eltwise("relu", 2.0)],
     "tanh_logistic": lambda op: [eltwise("tanh"), eltwise("logistic")],
-    "linear": lambda op: [eltwise("linear", 3.0, -1.0)],
     "sum_relu": lambda op: [total(), eltwise("relu")],
-    "relu_sum": lambda op: [eltwise("relu"), total(0.5)],
     "channels": lambda op: [add("mul", channels(op)), add("add", channels(op))],
     "broadcasts": lambda op: [
         add("add", over(op)),

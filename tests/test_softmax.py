@@ -13,23 +13,20 @@ from dnncore.compare import fill_normal
 CASES = {
     "10_classes": ((64, 10), None, 1),
     "columns": ((64, 10), None, 0),
-    "column_major": ((13, 70), "ba", 1),
-    "1d": ((37,), None, 0),
     "one_class": ((5, 1), None, 1),
     "long": ((3, 2000), None, 1),
     "channels": ((2, 7, 3, 5), None, 1),
-    "channels_nhwc": ((2, 7, 3, 5), "nhwc", 1),
     "rows_nhwc": ((2, 7, 3, 5), "nhwc", 2),
-    "batch": ((2, 7, 3, 5), None, 0),
-    "last": ((2, 3, 4, 9), None, 3),
-    "channels_blocked": ((2, 16, 3, 5), "nChw8c", 1),
     "channels_blocked_padded": ((2, 7, 3, 5), "nChw8c", 1),
     "rows_blocked_padded": ((2, 7, 3, 5), "nChw8c", 2),
     "5d": ((2, 3, 2, 3, 2), None, 2),
     "batch0": ((0, 10), None, 1),
     "no_classes": ((4, 0), None, 1),
 }
-all_cases = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+# Every case with one algorithm, some with the other: devices compile each pair.
+PAIRS = [(name, "log") for name in CASES]
+PAIRS += [(name, "accurate") for name in ("10_classes", "channels", "rows_blocked_padded")]
+all_pairs = pytest.mark.parametrize(("name", "algorithm"), PAIRS, ids=map("-".join, PAIRS))
 both = pytest.mark.parametrize("algorithm", ["accurate", "log"])
 
 
@@ -51,29 +48,28 @@ def backward_inputs(case, algorithm):
     return {"dst": dst, "diff_dst": fill_normal(dnn.MemoryDesc(case[0]), 2)}
 
 
-@all_cases
-@both
-def test_forward(target: Target, case, algorithm):
-    check(target, forward(case, algorithm))
+@all_pairs
+def test_forward(target: Target, name, algorithm):
+    check(target, forward(CASES[name], algorithm))
 
 
-@all_cases
-@both
-def test_backward(target: Target, case, algorithm):
+@all_pairs
+def test_backward(target: Target, name, algorithm):
+    case = CASES[name]
     check(target, backward(case, algorithm), inputs=backward_inputs(case, algorithm))
 
 
 @pytest.mark.peer
-@all_cases
-@both
-def test_agrees_with_torch(target: Target, case, algorithm):
+@all_pairs
+def test_agrees_with_torch(target: Target, name, algorithm):
+    case = CASES[name]
     check(target, forward(case, algorithm), oracle=torch_outputs)
     inputs = backward_inputs(case, algorithm)
     check(target, backward(case, algorithm), inputs=inputs, oracle=torch_outputs)
 
 
 @both
-@pytest.mark.parametrize("name", ["10_classes", "channels", "channels_blocked_padded"])
+@pytest.mark.parametrize("name", ["10_classes", "channels"])
 def test_in_place(target: Target, name, algorithm):
     case = CASES[name]
     check(target, forward(case, algorithm), in_place=("src", "dst"))
@@ -98,14 +94,14 @@ def test_large_numbers_do_not_overflow(target: Target, algorithm):
 
 @both
 def test_minus_infinity_has_no_share(target: Target, algorithm):
-    src = np.array([[0.0, -np.inf, 0.0], [-np.inf, 5.0, -np.inf]], np.float32)
-    check(target, forward(((2, 3), None, 1), algorithm), inputs={"src": src})
+    src = np.array([[0.0, -np.inf, 0.0], [-np.inf, 5.0, -np.inf], [1.0, 2.0, 3.0]], np.float32)
+    check(target, forward(((3, 3), None, 1), algorithm), inputs={"src": src})
 
 
 @both
 def test_nan_spoils_its_own_row_only(target: Target, algorithm):
-    src = np.array([[0.0, np.nan, 0.0], [1.0, 5.0, 2.0]], np.float32)
-    check(target, forward(((2, 3), None, 1), algorithm), inputs={"src": src})
+    src = np.array([[0.0, np.nan, 0.0], [1.0, 5.0, 2.0], [1.0, 2.0, 3.0]], np.float32)
+    check(target, forward(((3, 3), None, 1), algorithm), inputs={"src": src})
 
 
 # -- the reference itself -------------------------------------------------------------------------
@@ -125,7 +121,7 @@ def test_golden():
     assert np.allclose(got, [[7.0, -2.0, -5.0]], rtol=1e-6)
 
 
-@all_cases
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_shares_add_up_to_one_and_gradients_to_zero(case):
     dims, _, axis = case
     inputs = backward_inputs(case, "accurate")

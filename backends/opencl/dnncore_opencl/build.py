@@ -1,9 +1,10 @@
-"""Programs: built from source once, then loaded from the disk store, checked before any driver
-sees them.
+"""Programs: built from source once, then loaded from the disk store, which checks them before any
+driver sees them.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import tempfile
 import threading
@@ -11,14 +12,19 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dnncore.backend import BuildError, DiskStore, cache_count
-from dnncore_opencl.devices import pyopencl
+from dnncore_opencl.devices import device_type, pyopencl
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import Native
+    from dnncore_opencl.program import Launch
 
 OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 """Never -cl-fast-relaxed-math or -cl-finite-math-only: NaN and infinity must come through."""
+
+SMALL_GRID = 0xFFFF  # PoCL's code for grids whose sides are all within this is of its own
 
 _building = threading.Lock()  # warning filters belong to the process, and so do some compilers
 
@@ -39,8 +45,22 @@ class Builder:
             device.version,
             device.driver_version,
             native.platform.version,
+            str(device.native_vector_width_float),  # processors of one name may differ
             pyopencl.version.VERSION_TEXT,
         )
+
+    def launchable(self, launch: Launch) -> Any:
+        """Return the built program of a launch.
+
+        On CPUs it is launched once, doing nothing, before it is stored: PoCL generates code at the
+        first launch, for each local size and for small and large grids.
+        """
+        source = launch.source.text
+        if device_type(self._native.device) != "cpu":
+            return self.program(source)
+        small = max(launch.global_size) <= SMALL_GRID
+        use = f"{launch.kernel} {launch.local_size} {small}"
+        return self.program(source, (), functools.partial(self._launch_empty, launch), use)
 
     def program(
         self,
@@ -51,8 +71,8 @@ class Builder:
     ) -> Any:
         """Return the built program of `source`.
 
-        first_use: makes the driver generate all code (PoCL does so at the first launch) before the
-        program is stored; `use` tells programs apart that have the same source but another use.
+        first_use: is called with it before it is stored; `use` tells programs apart that have one
+        source but are used in several ways.
         """
         key = (source, *options, use)
         with self._lock:
@@ -72,14 +92,13 @@ class Builder:
         stored_as = "\0".join((*key, *options, *self._identity))
         binary = self._store.get(stored_as)
         program = self._load(binary, options) if binary is not None else None
-        if program is not None:
-            cache_count("from_disk")
-        else:
+        from_disk = program is not None
+        cache_count("from_disk" if from_disk else "compiled")
+        if not from_disk:
             program = self._compile(source, options)
-            cache_count("compiled")
         if first_use:
             first_use(program)
-        if binary is None:
+        if not from_disk:
             self._put(stored_as, program)
         return program
 
@@ -103,6 +122,16 @@ class Builder:
                 f"opencl: {native.device.name} cannot build a program with the options"
                 f" {' '.join(options)}; its source is in {place}; the compiler says:\n{error}"
             ) from error
+
+    def _launch_empty(self, launch: Launch, program: Any) -> None:
+        """Launch with all extents 0."""
+        cl = pyopencl()
+        kernel = cl.Kernel(program, launch.kernel)
+        for place, arg in enumerate(launch.args):
+            kernel.set_arg(place, np.zeros((), arg.dtype)[()] if hasattr(arg, "dtype") else None)
+        queue = cl.CommandQueue(self._native.context, self._native.device)
+        cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
+        queue.finish()
 
     def _put(self, key: str, program: Any) -> None:
         (binary,) = program.get_info(pyopencl().program_info.BINARIES)

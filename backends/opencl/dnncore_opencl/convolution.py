@@ -23,10 +23,9 @@ from dnncore.backend import (
     ConvolutionForward,
     MemoryDesc,
 )
+from dnncore_opencl.families import FAMILIES
 from dnncore_opencl.gemm import (
-    FAMILIES,
     Gemm,
-    GemmImplementation,
     Matrix,
     Strides,
     Window,
@@ -34,6 +33,7 @@ from dnncore_opencl.gemm import (
     chain,
     matrix,
 )
+from dnncore_opencl.gemm_implementation import GemmImplementation
 from dnncore_opencl.program import Launch
 from dnncore_opencl.row_sums import row_sums
 

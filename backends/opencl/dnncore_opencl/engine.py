@@ -26,7 +26,8 @@ from dnncore_opencl.devices import cl_devices, describe, device_type, pyopencl
 from dnncore_opencl.stream import OpenCLStream, status_name
 
 if TYPE_CHECKING:
-    from dnncore.stream import Order
+    from dnncore.backend import Order
+    from dnncore_opencl.program import Launch
 
 SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
 
@@ -126,6 +127,10 @@ class OpenCLEngine(Engine):
         Raises `BuildError` with the compiler's log.
         """
         return self._builder.program(source, options)
+
+    def launchable(self, launch: Launch) -> Any:
+        """Return the pyopencl program of a launch, with all of its code generated."""
+        return self._builder.launchable(launch)
 
     # -- memory ---------------------------------------------------------------------------------
 

@@ -58,10 +58,10 @@ class Boxes:
     run: int
 
     @classmethod
-    def of(cls, engine: Any, nest: Nest, lanes: int = 1) -> Boxes:
-        """Choose boxes; on a GPU, one vector of `lanes`."""
+    def of(cls, engine: Any, nest: Nest, rows: int = 1, run: int = 1) -> Boxes:
+        """Choose boxes; `rows` and `run` are those of a GPU."""
         if not engine.is_cpu:
-            return cls(nest, 1, lanes)
+            return cls(nest, rows, run)
         length = nest.loops[-1].size if nest.loops else 1
         return cls(nest, max(1, CPU_ITEM // length), CPU_ITEM)
 

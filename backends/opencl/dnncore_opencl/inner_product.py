@@ -16,7 +16,9 @@ from dnncore.backend import (
     InnerProductBackwardWeights,
     InnerProductForward,
 )
-from dnncore_opencl.gemm import FAMILIES, Gemm, GemmImplementation, Strides, chain, matrix
+from dnncore_opencl.families import FAMILIES
+from dnncore_opencl.gemm import Gemm, Strides, chain, matrix
+from dnncore_opencl.gemm_implementation import GemmImplementation
 from dnncore_opencl.program import Launch
 from dnncore_opencl.row_sums import row_sums
 

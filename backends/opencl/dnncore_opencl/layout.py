@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -245,12 +246,12 @@ def _split(descs: Sequence[MemoryDesc], lead: MemoryDesc, dim: int) -> list[Loop
             cuts.add(below)
     ends = sorted(cuts)
     padded = lead.padded_dims[dim]
-    if any(high % low for low, high in zip(ends, ends[1:], strict=False)):
+    if any(high % low for low, high in pairwise(ends)):
         return [Loop(dim, 1, padded, tuple(chains))]
     bounds = [*ends, ends[-1] * -(-padded // ends[-1])]
     return [
         Loop(dim, low, high // low, tuple(_part(chain, low, high // low) for chain in chains))
-        for low, high in reversed(list(zip(bounds, bounds[1:], strict=False)))
+        for low, high in reversed(list(pairwise(bounds)))
     ]
 
 

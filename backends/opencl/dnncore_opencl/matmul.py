@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dnncore.backend import Attributes, MatMul, MemoryDesc, Refused
+from dnncore_opencl.families import FAMILIES
 from dnncore_opencl.gemm import (
-    FAMILIES,
     Gemm,
-    GemmImplementation,
     Strides,
     broadcast_strides,
     chain,
     matrix,
 )
+from dnncore_opencl.gemm_implementation import GemmImplementation
 
 MAX_BATCH_DIGITS = 3  # of the kernels
 
@@ -21,7 +21,7 @@ MAX_BATCH_DIGITS = 3  # of the kernels
 class MatMulImplementation(GemmImplementation):
     """src (..., M, K) is a, weights (..., K, N) are b; batch dims that merge in memory are one."""
 
-    def refuse(self, op: MatMul, attr: Attributes) -> Refused | None:
+    def refusal(self, op: MatMul, attr: Attributes) -> Refused | None:
         """The kernels count a batch in three digits."""
         digits = len(_batch_dims(op, attr))
         if digits <= MAX_BATCH_DIGITS:

@@ -22,13 +22,14 @@ SECONDS = 0.03  # for each figure
 
 SOURCE = """
 __kernel void multiply_add(__global WIDE *out, const int rounds) {
-    WIDE x[CHAINS];
     const WIDE a = 0.999f + 1e-6f * get_global_id(0), b = 1e-7f * get_global_id(0);
-    for (int c = 0; c < CHAINS; c++) x[c] = b * c;
-    for (int r = 0; r < rounds; r++)
-        for (int c = 0; c < CHAINS; c++) x[c] = x[c] * a + b;
-    WIDE sum = x[0];
-    for (int c = 1; c < CHAINS; c++) sum += x[c];
+#define START(i) WIDE x##i = b * i;
+#define STEP(i) x##i = x##i * a + b;
+#define ADD(i) sum += x##i;
+    EACH(START)
+    for (int r = 0; r < rounds; r++) { EACH(STEP) }
+    WIDE sum = 0;
+    EACH(ADD)
     if (rounds > 0) out[get_global_id(0)] = sum;
 }
 
@@ -100,7 +101,8 @@ def _launch(engine: OpenCLEngine, launches: int = 100) -> float:
 
 def _kernel(engine: OpenCLEngine, name: str) -> Any:
     wide = "float16" if engine.is_cpu else "float"
-    source = f"#define WIDE {wide}\n#define CHAINS {CHAINS}\n{SOURCE}"
+    each = " ".join(f"DO({i})" for i in range(CHAINS))
+    source = f"#define WIDE {wide}\n#define EACH(DO) {each}\n{SOURCE}"
     return pyopencl().Kernel(engine.program(source), name)
 
 

@@ -1,10 +1,10 @@
-"""A repair of the PoCL that comes from PyPI, without which it compiles nothing on new processors.
+"""What PoCL gets wrong, and what is done about it.
 
-Its LLVM is of 2022. A processor that this LLVM does not know is called "generic", a name that its
-own clang then refuses: every build fails with "unknown target CPU 'generic'". No environment
-variable changes the name, so it is replaced where the driver keeps it, in its device record. The
-record is only touched in the very release whose layout is known, and only where a "generic" is
-found.
+The release that comes from PyPI compiles nothing on processors that are newer than it. Its LLVM is
+of 2022; a processor that this LLVM does not know is called "generic", a name that its own clang
+then refuses: every build fails with "unknown target CPU 'generic'". No environment variable changes
+the name, so it is replaced where the driver keeps it, in its device record. The record is only
+touched in the very release whose layout is known, and only where a "generic" is found.
 """
 
 from __future__ import annotations
@@ -26,6 +26,14 @@ PROCESSORS = (
     (b"haswell", {"avx2", "fma", "f16c", "bmi2", "movbe"}),
     (b"x86-64", {"sse2"}),
 )
+
+
+MISCOMPILING = "PoCL 5."  # with barriers in loops, all but one work-item of a group went missing
+
+
+def miscompiles_barriers(device: Any) -> bool:
+    """Whether kernels with work-group barriers in loops give wrong results on the device."""
+    return MISCOMPILING in device.platform.version
 
 
 def name_the_processor(device: Any) -> None:

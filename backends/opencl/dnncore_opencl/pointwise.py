@@ -29,64 +29,6 @@ from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
 __all__ = ["Pass", "Pointwise"]
 
 
-class Pointwise(Implementation):
-    """An operation that is one pass; a subclass says which formats `any` becomes and what x is.
-
-    Efficiency was measured on tensors beyond all caches.
-    """
-
-    name = "opencl:pointwise"
-    like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
-
-    @abstractmethod
-    def compute(self, op: Any, work: Pass) -> None:
-        """Give the pass its expressions."""
-
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout of strides and blocks."""
-        op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
-        refused = refuse_layouts(op) or self.refuse(op, attr, engine)
-        if refused:
-            return refused
-        descs = [desc for _, desc in op.tensors()]
-        operands = [src for _, src in attr.binary_srcs()]
-        work = self.work(engine, [*descs, *operands], len(descs) - 1)
-        if isinstance(work, Refused):
-            return work
-
-        def build() -> Executable:
-            self.compute(op, work)
-            work.post_ops(attr)
-            return work.executable()
-
-        return Accepted(op, build, efficiency=self.efficiency(descs))
-
-    def work(self, engine: Any, descs: Sequence[MemoryDesc], result: int) -> Pass | Refused:
-        """Return the kind of pass that this is, without expressions yet."""
-        return Pass(engine, descs, result)
-
-    def efficiency(self, descs: Sequence[MemoryDesc]) -> float:
-        """The share of the bandwidth: nearly all of it where tensors lie in one dense order."""
-        first = descs[0]
-        same = all(d.is_dense and d.strides == first.strides for d in descs)
-        return 0.8 if same else 0.15
-
-    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
-        """Say what the operation's own obstacles are."""
-        return None
-
-
-def refuse_layouts(op: Any) -> Refused | None:
-    """Refuse formats without strides, and results in which elements share a place."""
-    for argument, desc in op.tensors():
-        if desc.format_kind != "blocked":
-            return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")
-        steps = zip(desc.strides, desc.dims, strict=True)
-        if argument.direction == "out" and any(s == 0 and n > 1 for s, n in steps):
-            return Refused("format", f"{argument.name} repeats elements: strides {desc.strides}")
-    return None
-
-
 class Pass:
     """The code and the launch of one pass.
 
@@ -135,15 +77,21 @@ class Pass:
 
     @cached_property
     def nest(self) -> Nest:
-        """The loops, in the result's order."""
+        """The loops of all expressions; not to be asked for before these are known."""
+        return self.loops()
+
+    def loops(self) -> Nest:
+        """Return the loops, in the result's order."""
         result = self.descs[self.result]
-        alike = all((d.dims, d.padded_dims) == (result.dims, result.padded_dims) for d in self.descs)
+        alike = all(
+            (d.dims, d.padded_dims) == (result.dims, result.padded_dims) for d in self.descs
+        )
         return Nest.of(self.descs, self.result, mask_padding=not (alike and self.keeps_zero))
 
     @cached_property
     def boxes(self) -> Boxes:
         """The work-items' shares."""
-        return Boxes.of(self.engine, self.nest, self.lanes)
+        return Boxes.of(self.engine, self.nest, run=self.lanes)
 
     @cached_property
     def lanes(self) -> int:
@@ -215,7 +163,7 @@ class Pass:
         return self.nest.conditions(self.boxes.variables, self.parameters)
 
     def step(self, lanes: int) -> str:
-        """Statements for `lanes` elements from `t` on; padding is not read, for it may not exist."""
+        """Return statements for `lanes` elements from `t` on; they do not read padding."""
         exists, inside = self.conditions
         masked = inside != "1"
         text = f"if (!({exists})) continue; " if exists != "1" else ""
@@ -242,3 +190,58 @@ class Pass:
     def _store(self, lanes: int) -> str:
         kind = TYPES[self.descs[self.result].data_type]
         return store(self.engine, kind, lanes, self.pointers[self.result], "x") + ";"
+
+
+class Pointwise(Implementation):
+    """An operation that is one pass; a subclass says which formats `any` becomes and what x is.
+
+    Efficiency was measured on tensors beyond all caches.
+    """
+
+    name = "opencl:pointwise"
+    like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
+    pass_type: ClassVar[type[Pass]] = Pass
+
+    @abstractmethod
+    def compute(self, op: Any, work: Pass) -> None:
+        """Give the pass its expressions."""
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks."""
+        op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
+        refused = refuse_layouts(op) or self.refuse(op, attr, engine)
+        if refused:
+            return refused
+        descs = [desc for _, desc in op.tensors()]
+
+        def build() -> Executable:
+            operands = [src for _, src in attr.binary_srcs()]
+            work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
+            self.compute(op, work)
+            work.post_ops(attr)
+            return work.executable()
+
+        return Accepted(op, build, efficiency=self.efficiency(engine, descs))
+
+    def efficiency(self, engine: Any, descs: Sequence[MemoryDesc]) -> float:
+        """The share of the bandwidth: nearly all of it where tensors lie in one dense order."""
+        result = descs[-1]
+        whole = [desc for desc in descs if desc.dims == result.dims]
+        if all(desc.is_dense and desc.strides == result.strides for desc in whole):
+            return 0.65 if engine.is_cpu else 0.95
+        return 0.15 if engine.is_cpu else 0.25
+
+    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+        """Say what the operation's own obstacles are."""
+        return None
+
+
+def refuse_layouts(op: Any) -> Refused | None:
+    """Refuse formats without strides, and results in which elements share a place."""
+    for argument, desc in op.tensors():
+        if desc.format_kind != "blocked":
+            return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")
+        steps = zip(desc.strides, desc.dims, strict=True)
+        if argument.direction == "out" and any(s == 0 and n > 1 for s, n in steps):
+            return Refused("format", f"{argument.name} repeats elements: strides {desc.strides}")
+    return None

@@ -20,6 +20,7 @@ from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
 from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
 
+GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
 
@@ -54,7 +55,8 @@ class Pooling(Implementation):
         if not op.result.nelems:
             return LaunchProgram(engine, [])
         lanes = _lanes(engine, list(tensors.values()))
-        boxes = Boxes.of(engine, _in_vectors(Nest.of([op.result], merge=False), lanes))
+        nest = _in_vectors(Nest.of([op.result], merge=False), lanes)
+        boxes = Boxes.of(engine, nest, rows=GPU_ROWS)
         largest = max(desc.nbytes // desc.itemsize for desc in tensors.values())
         parameters = Parameters(largest)
         grid = Grid.of(engine, boxes.items)
@@ -133,7 +135,7 @@ def _coordinates(
 
 
 def _window(op: Any, parameters: Parameters) -> dict[str, str]:
-    """The window along D, H and W; a dim that is absent has size 1. Kernels are code, images not."""
+    """The window along D, H and W; a dim that is absent has size 1."""
     absent = 3 - len(op.kernel)
     defines = {}
     for i, letter in enumerate("DHW", -absent):
@@ -170,11 +172,12 @@ def _vectors(engine: Any, lanes: int, workspace: MemoryDesc | None) -> dict[str,
     if workspace is None:
         return defines
     kind, at = TYPES[workspace.data_type], "workspace + WORKSPACE_AT(n, c, d, h, w)"
+    read = load(engine, kind, lanes, "pointer")
     places = store(engine, kind, lanes, at, f"convert_{vector(kind, lanes)}(value)")
     return defines | {
         "PLACE": kind,
-        "WORKSPACE": f", __global {kind} *workspace",
-        "LOAD_PLACES(pointer)": f"convert_{vector('int', lanes)}({load(engine, kind, lanes, 'pointer')})",
+        "WORKSPACE": f", __global {kind} *restrict workspace",
+        "LOAD_PLACES(pointer)": f"convert_{vector('int', lanes)}({read})",
         "STORE_PLACES(n, c, d, h, w, value)": places,
     }
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,11 +22,8 @@ from dnncore_opencl.devices import pyopencl
 from dnncore_opencl.stream import OpenCLEvent, status_name
 
 if TYPE_CHECKING:
-    from dnncore.backend import Run
-    from dnncore.memory import Memory
+    from dnncore.backend import Memory, Run
     from dnncore_opencl.engine import OpenCLEngine
-
-SMALL_GRID = 0xFFFF  # PoCL generates code of its own for grids whose sides are all within this
 
 
 @dataclass(frozen=True)
@@ -103,11 +100,9 @@ class LaunchProgram(Executable):
         return event
 
     @staticmethod
-    def _chain(runs: Sequence[Run]) -> Run:
-        calls: Any = runs
-        return BoundCall([one for call in calls for one in call.ready], [c.owned for c in calls])
-
-    chain: ClassVar[Callable[[Sequence[Run]], Run] | None] = _chain
+    def chain(runs: Sequence[Any]) -> Run:
+        """Make one call of several, with one loop over all kernels."""
+        return BoundCall([one for run in runs for one in run.ready], [run.owned for run in runs])
 
 
 class BoundCall:
@@ -150,32 +145,20 @@ def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
 
 
 class _Prepared:
-    """A launch with its built program: makes kernel objects whose scalars are set."""
+    """A launch with its built program."""
 
     def __init__(self, engine: OpenCLEngine, launch: Launch) -> None:
-        self._launch = launch
-        self._check(launch)
-        self._builder = engine._builder
-        small = max(launch.global_size) <= SMALL_GRID
-        use = f"{launch.kernel} {launch.local_size} {small}"
-        first_use = functools.partial(_generate_code, engine, launch)
-        late = engine.is_cpu
-        try:
-            self._program = engine._builder.program(
-                launch.source.text, (), first_use if late else None, use if late else ""
-            )
-        except BuildError as error:
-            raise BuildError(
-                f"kernel {launch.kernel} of {launch.source.template}.cl: {error}"
-            ) from error
-
-    def ready(self) -> _Ready:
-        return _Ready(_kernel(self._program, self._launch), self._launch)
-
-    @staticmethod
-    def _check(launch: Launch) -> None:
         sizes = zip(launch.global_size, launch.local_size, strict=True)
         assert all(g and g % n == 0 for g, n in sizes), launch
+        self._launch = launch
+        try:
+            self._program = engine.launchable(launch)
+        except BuildError as error:
+            where = f"kernel {launch.kernel} of {launch.source.template}.cl"
+            raise BuildError(f"{where}: {error}") from error
+
+    def ready(self) -> _Ready:
+        return _Ready(self._program, self._launch)
 
 
 class _Ready:
@@ -183,16 +166,18 @@ class _Ready:
 
     __slots__ = ("_buffers", "enqueue", "global_size", "kernel", "local_size")
 
-    def __init__(self, kernel: Any, launch: Launch) -> None:
-        self.kernel = kernel
+    def __init__(self, program: Any, launch: Launch) -> None:
+        cl = pyopencl()
+        self.kernel = cl.Kernel(program, launch.kernel)
         self.global_size = launch.global_size
         self.local_size = launch.local_size
-        self.enqueue = pyopencl().enqueue_nd_range_kernel
-        self._buffers = [
-            (place, arg.index if isinstance(arg, Arg) else None)
-            for place, arg in enumerate(launch.args)
-            if isinstance(arg, Arg | Scratch)
-        ]
+        self.enqueue = cl.enqueue_nd_range_kernel
+        self._buffers: list[tuple[int, int | None]] = []
+        for place, arg in enumerate(launch.args):
+            if isinstance(arg, Arg | Scratch):
+                self._buffers.append((place, arg.index if isinstance(arg, Arg) else None))
+            else:
+                self.kernel.set_arg(place, arg)
 
     def set_buffers(self, memories: Sequence[Memory], scratchpad: Any) -> None:
         set_arg = self.kernel.set_arg
@@ -210,23 +195,3 @@ def template(name: str) -> str:
     """Return the text of `kernels/<name>.cl`."""
     folder = importlib.resources.files("dnncore_opencl") / "kernels"
     return (folder / f"{name}.cl").read_text()
-
-
-def _kernel(program: Any, launch: Launch) -> Any:
-    kernel = pyopencl().Kernel(program, launch.kernel)
-    for place, arg in enumerate(launch.args):
-        if isinstance(arg, np.generic):
-            kernel.set_arg(place, arg)
-    return kernel
-
-
-def _generate_code(engine: OpenCLEngine, launch: Launch, program: Any) -> None:
-    """Launch with all extents 0, which does nothing but makes the driver generate code."""
-    cl = pyopencl()
-    kernel = cl.Kernel(program, launch.kernel)
-    for place, arg in enumerate(launch.args):
-        is_buffer = isinstance(arg, Arg | Scratch)
-        kernel.set_arg(place, None if is_buffer else np.zeros((), arg.dtype)[()])
-    queue = cl.CommandQueue(engine.native.context, engine.native.device)
-    cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
-    queue.finish()

@@ -15,10 +15,12 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_opencl.grid import Grid
 from dnncore_opencl.layout import Digits, Nest, Parameters, decode, digits, offset_text
 from dnncore_opencl.pointwise import refuse_layouts
-from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
+from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source, template
 from dnncore_opencl.vectors import load, most_lanes, store, vector
 
+SMALLEST_GROUP = 32  # work-items that a GPU runs as one
 LARGEST_GROUP = 256
+MOST_HELD = 8  # vectors of a work-item in registers, 32 floats
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,8 @@ class Softmax(Implementation):
         """Claim a share of the bandwidth; `along`: whether a row's elements are neighbours."""
 
     @abstractmethod
-    def workers(self, rows: Rows, length: int) -> int:
-        """How many work-items share a row."""
+    def share(self, vectors: int) -> tuple[int, int]:
+        """How many work-items share a row of so many vectors, and how many each can hold."""
 
     def _build(self, op: Any, engine: Any, tensors: Mapping[str, MemoryDesc]) -> Executable:
         if not op.result.nelems:
@@ -90,13 +92,13 @@ class Softmax(Implementation):
         descs = list(tensors.values())
         rows = Rows.of(engine, descs, op.axis, shared=isinstance(self, Tiled))
         parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
-        workers = self.workers(rows, op.result.dims[op.axis])
+        workers, held = self.share(-(-op.result.dims[op.axis] // rows.lanes))
         items = rows.nest.size
         grid = Grid.of(engine, items) if workers == 1 else Grid.of_groups(items, workers)
         defines = {
             **({"LOG": ""} if op.algorithm == "log" else {}),
-            **({"FORWARD": ""} if "src" in tensors else {}),
             "WORKERS": str(workers),
+            "HELD": str(held),
             "LENGTH": parameters.size(op.result.dims[op.axis]),
             "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
             **_tensors(rows, tensors, op.result_name, parameters),
@@ -105,8 +107,9 @@ class Softmax(Implementation):
             **parameters.defines,
         }
         arguments = [*map(Arg, range(len(descs))), *parameters.values]
-        source = Source("softmax", defines)
-        return LaunchProgram(engine, [Launch(source, "softmax", arguments, grid.size, grid.group)])
+        kernel = "softmax_forward" if "src" in tensors else "softmax_backward"
+        source = Source(kernel, defines, (template("rows"),))
+        return LaunchProgram(engine, [Launch(source, kernel, arguments, grid.size, grid.group)])
 
 
 class Simd(Softmax):
@@ -120,9 +123,9 @@ class Simd(Softmax):
             return 0.5
         return 0.6 if not along or op.result.dims[op.axis] <= 32 else 0.1
 
-    def workers(self, rows: Rows, length: int) -> int:
-        """One."""
-        return 1
+    def share(self, vectors: int) -> tuple[int, int]:
+        """One, which reads its row again from the cache."""
+        return 1, 0
 
 
 class Tiled(Softmax):
@@ -134,10 +137,12 @@ class Tiled(Softmax):
         """On a GPU, good for long rows of neighbours."""
         return 0.05 if engine.is_cpu else 0.7 if along else 0.2
 
-    def workers(self, rows: Rows, length: int) -> int:
-        """A power of two, no more than there are vectors where that can be."""
-        vectors = max(2, -(-length // rows.lanes))
-        return min(LARGEST_GROUP, 1 << (vectors - 1).bit_length())
+    def share(self, vectors: int) -> tuple[int, int]:
+        """As few as can hold the row, in a power of two."""
+        workers = 1 << (-(-vectors // MOST_HELD) - 1).bit_length()
+        workers = min(max(workers, SMALLEST_GROUP), LARGEST_GROUP)
+        held = -(-vectors // workers)
+        return workers, held if held <= MOST_HELD else 0
 
 
 def _tensors(

@@ -11,7 +11,7 @@ from dnncore.backend import DescriptorError, Event, ExecutionError, Stream
 from dnncore_opencl.devices import pyopencl
 
 if TYPE_CHECKING:
-    from dnncore.stream import Order
+    from dnncore.backend import Order
     from dnncore_opencl.engine import OpenCLEngine
 
 FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, what dependents end with

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from dnncore.backend import Attributes, Refused
 from dnncore_opencl.pointwise import Pass, Pointwise
 
-MOST_SRCS = 64  # a device need only take 1024 bytes of arguments: 12 a src, and strides
+MOST_SRCS = 32  # a device need only take 1024 bytes of arguments; a src takes 12, and strides
 
 
 class Sum(Pointwise):

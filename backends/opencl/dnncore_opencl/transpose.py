@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
-from dnncore.backend import MemoryDesc
 from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Nest
 from dnncore_opencl.pointwise import Pass
@@ -22,13 +19,11 @@ class TransposedPass(Pass):
 
     template = "transpose"
 
-    @cached_property
-    def nest(self) -> Nest:
-        """The loops, those along which the tensors are contiguous last."""
-        nest = super().nest
+    def loops(self) -> Nest:
+        """Return the loops, those along which the tensors are contiguous last."""
+        nest = super().loops()
         along = self._along(nest)
-        if along is None:
-            return nest
+        assert along is not None, "asked for although not fit"
         *outer, inner = nest.loops
         reads = outer.pop(along)
         return replace(nest, loops=(*outer, reads, inner))
@@ -36,7 +31,7 @@ class TransposedPass(Pass):
     @property
     def is_fit(self) -> bool:
         """Whether the operand is contiguous along another loop than the result."""
-        return self.descs[0].nelems > 0 and self._along(super().nest) is not None
+        return self.descs[0].nelems > 0 and self._along(super().loops()) is not None
 
     def _along(self, nest: Nest) -> int | None:
         """The place of the loop along which the operand is contiguous, unless the result is too."""

@@ -4,14 +4,13 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1)))
 void gemm_reduce(__global const float *partial, __global float *c, const int parts,
                  const int4 batch, const int m, const int4 n, const int4 k, const int4 c_batch,
                  const int c_m, const int4 c_n POST_PARAMS) {
-    const int column = get_global_id(0), row = get_global_id(1);
-    const int columns = COUNT(n);
-    if (column >= columns || row >= m) return;
-    const int size = batch.x * batch.y * batch.z * m * columns;
-    const int from = (get_global_id(2) * m + row) * columns + column;
+    const int columns = COUNT(n), size = batch.x * batch.y * batch.z * m * columns;
+    const int place = get_global_id(0);
+    if (place >= size) return;
     float x = 0;
-    for (int i = 0; i < parts; i++) x += partial[i * size + from];
-    const int4 z = batch_digits(get_global_id(2), batch), d = digits(column, n);
+    for (int i = 0; i < parts; i++) x += partial[i * size + place];
+    const int row = place / columns % m;
+    const int4 z = batch_digits(place / columns / m, batch), d = digits(place % columns, n);
     const int at = c_batch.w + DOT3(c_batch, z) + row * c_m + DOT4(c_n, d);
 #ifdef POST_READS_DST
     const float old = c[at];

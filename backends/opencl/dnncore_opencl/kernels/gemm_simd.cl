@@ -24,16 +24,18 @@ static inline int is_run(const int *at) {
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
 void gemm_simd(GEMM_PARAMS) {
     const int n_size = COUNT(n), k_size = COUNT(k);
-    const int first_n = get_global_id(0) * COLUMNS, first_m = get_global_id(1) * rows;
-    if (first_n >= n_size || first_m >= m) return;
+    if (n_size == 0 || m == 0) return;
+    const int blocks = (n_size + COLUMNS - 1) / COLUMNS;
+    const int first_n = get_group_id(0) % blocks * COLUMNS, first_m = get_group_id(1) * rows;
     const int last_m = min(first_m + rows, m) - 1;
-    const int4 z = batch_digits(get_global_id(2), batch);
+    const int4 z = batch_digits(get_group_id(0) / blocks, batch);
     const int a_at = a_batch.w + DOT3(a_batch, z), b_at = b_batch.w + DOT3(b_batch, z);
 
     // Where each column is; those past the end repeat the last one and are not stored.
     int n_at[COLUMNS];
 #ifdef WINDOW
     int n_y[COLUMNS], n_z[COLUMNS], n_w[COLUMNS];
+#define PLACE(j) (int4)(0, n_y[j], n_z[j], n_w[j])
 #endif
     int4 at_n[COLUMNS];
     at_n[0] = digits(first_n, n);
@@ -48,10 +50,20 @@ void gemm_simd(GEMM_PARAMS) {
 #endif
     }
     const int runs[2] = {is_run(n_at), is_run(n_at + VECTOR)};
+#ifdef WINDOW
+    int4 lowest[2], highest[2];
+    for (int v = 0; v < 2; v++) {
+        lowest[v] = highest[v] = PLACE(v * VECTOR);
+        for (int j = v * VECTOR; j < (v + 1) * VECTOR; j++) {
+            lowest[v] = min(lowest[v], PLACE(j));
+            highest[v] = max(highest[v], PLACE(j));
+        }
+    }
+#endif
 
-    float sums[MAX_ROWS * COLUMNS], panel[DEPTH * COLUMNS];
+    floats sums[MAX_ROWS * 2], panel[DEPTH * 2];  // two vectors a row
     int k_at[DEPTH];
-    for (int i = 0; i < rows * COLUMNS; i++) sums[i] = 0;
+    for (int i = 0; i < rows * 2; i++) sums[i] = 0;
 
     const int first_k = z.w * part, end_k = min(k_size, first_k + part);
     int4 d = first_k < end_k ? digits(first_k, k) : (int4)(0);
@@ -63,28 +75,33 @@ void gemm_simd(GEMM_PARAMS) {
 #ifdef WINDOW
             const int4 shift = w_k * d;
 #endif
-            for (int v = 0; v < COLUMNS; v += VECTOR) {
-                float *target = panel + i * COLUMNS + v;
-                const int start = n_at[v] + at;
-                if (runs[v / VECTOR] && start >= 0 && start <= b_end - VECTOR) {
-                    floats x = LOAD(0, b + start);
+            for (int v = 0; v < 2; v++) {
+                float *target = (float *)(panel + 2 * i + v);
+                const int *from = n_at + v * VECTOR;
+                const int start = from[0] + at;
+                const int is_vector = runs[v] && start >= 0 && start <= b_end - VECTOR;
 #ifdef WINDOW
-                    const ints inside = (AS_UINTS(LOAD(0, n_y + v) + shift.y) < (uints)(w_size.y))
-                        & (AS_UINTS(LOAD(0, n_z + v) + shift.z) < (uints)(w_size.z))
-                        & (AS_UINTS(LOAD(0, n_w + v) + shift.w) < (uints)(w_size.w));
-                    x = inside ? x : (floats)(0);
-#endif
-                    STORE(x, 0, target);
-                } else {
-                    for (int j = 0; j < VECTOR; j++) {
-#ifdef WINDOW
-                        const int4 place = (int4)(0, n_y[v + j], n_z[v + j], n_w[v + j]) + shift;
-                        target[j] = is_inside(place, w_size) ? b[n_at[v + j] + at] : 0.0f;
-#else
-                        target[j] = b[n_at[v + j] + at];
-#endif
+                if (!is_inside(lowest[v] + shift, w_size) || !is_inside(highest[v] + shift, w_size)) {
+                    const ints y = LOAD(v, n_y) + shift.y, z = LOAD(v, n_z) + shift.z,
+                               w = LOAD(v, n_w) + shift.w;
+                    const ints inside = (AS_UINTS(y) < (uints)(w_size.y))
+                        & (AS_UINTS(z) < (uints)(w_size.z)) & (AS_UINTS(w) < (uints)(w_size.w));
+                    if (is_vector) {
+                        const floats x = LOAD(0, b + start);
+                        panel[2 * i + v] = inside ? x : (floats)(0);
+                    } else {
+                        int here[VECTOR];
+                        STORE(inside, 0, here);
+                        for (int j = 0; j < VECTOR; j++)
+                            target[j] = here[j] ? b[from[j] + at] : 0.0f;
                     }
+                    continue;
                 }
+#endif
+                if (is_vector)
+                    panel[2 * i + v] = LOAD(0, b + start);
+                else
+                    for (int j = 0; j < VECTOR; j++) target[j] = b[from[j] + at];
             }
         }
         for (int i = 0; i < rows; i += TILE_ROWS) {
@@ -98,14 +115,11 @@ void gemm_simd(GEMM_PARAMS) {
         y##r += s * right;                                                                         \
     }
 #define ADD(r)                                                                                     \
-    {                                                                                              \
-        float *sum = sums + (i + r) * COLUMNS;                                                     \
-        STORE(LOAD(0, sum) + x##r, 0, sum);                                                        \
-        STORE(LOAD(1, sum) + y##r, 1, sum);                                                        \
-    }
+    sums[2 * (i + r)] += x##r;                                                                     \
+    sums[2 * (i + r) + 1] += y##r;
             EACH_ROW(DECLARE)
             for (int j = 0; j < depth; j++) {
-                const floats left = LOAD(2 * j, panel), right = LOAD(2 * j + 1, panel);
+                const floats left = panel[2 * j], right = panel[2 * j + 1];
                 const int at = k_at[j];
                 EACH_ROW(STEP)
             }
@@ -120,7 +134,7 @@ void gemm_simd(GEMM_PARAMS) {
     const int c_runs[2] = {is_run(c_at), is_run(c_at + VECTOR)};
     const int columns = min(COLUMNS, n_size - first_n);
     for (int row = first_m; row <= last_m; row++) {
-        float *sum = sums + (row - first_m) * COLUMNS;
+        float *sum = (float *)(sums + 2 * (row - first_m));
         __global float *target = c + row * c_m;
         for (int j = 0; j < columns; j++) {
 #ifdef POST_READS_DST
@@ -133,7 +147,7 @@ void gemm_simd(GEMM_PARAMS) {
         }
         for (int v = 0; v < columns; v += VECTOR) {
             if (c_runs[v / VECTOR]) {
-                STORE(LOAD(0, sum + v), 0, target + c_at[v]);
+                STORE(sums[2 * (row - first_m) + v / VECTOR], 0, target + c_at[v]);
             } else {
                 for (int j = v; j < min(columns, v + VECTOR); j++) target[c_at[j]] = sum[j];
             }

@@ -30,8 +30,9 @@ void gemm_tiled(GEMM_PARAMS) {
     const int n_size = COUNT(n), k_size = COUNT(k);
     if (n_size == 0 || m == 0) return;
     const int item = get_local_id(0);
-    const int first_n = get_group_id(0) * EDGE_N, first_m = get_group_id(1) * EDGE_M;
-    const int4 z = batch_digits(get_group_id(2), batch);
+    const int blocks = (n_size + EDGE_N - 1) / EDGE_N;
+    const int first_n = get_group_id(0) % blocks * EDGE_N, first_m = get_group_id(1) * EDGE_M;
+    const int4 z = batch_digits(get_group_id(0) / blocks, batch);
     const int a_at = a_batch.w + DOT3(a_batch, z), b_at = b_batch.w + DOT3(b_batch, z);
 
     for (int j = item; j < EDGE_N; j += ITEMS) {

@@ -9,8 +9,8 @@ static inline INDEX window_at(INDEX start, INDEX stride, INDEX count)
 }
 
 __kernel void pooling_backward(
-    __global const float *diff_dst, __global const PLACE *workspace, __global float *diff_src
-    PARAMETERS)
+    __global const float *restrict diff_dst, __global const PLACE *restrict workspace,
+    __global float *restrict diff_src PARAMETERS)
 {
     const INDEX first = (INDEX)get_global_id(0) * COUNT;
     const INDEX last = min(first + COUNT, ITEMS);

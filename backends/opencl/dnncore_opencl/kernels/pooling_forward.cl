@@ -6,7 +6,8 @@
 // A window along one dim, say H: tap r of output y looks at y * STRIDE_H - LEFT_H + r * STEP_H, and
 // SEES_H tells whether the image has such a cell.
 
-__kernel void pooling_forward(__global const float *src, __global float *dst WORKSPACE PARAMETERS)
+__kernel void pooling_forward(
+    __global const float *restrict src, __global float *restrict dst WORKSPACE PARAMETERS)
 {
     const INDEX first = (INDEX)get_global_id(0) * COUNT;
     const INDEX last = min(first + COUNT, ITEMS);

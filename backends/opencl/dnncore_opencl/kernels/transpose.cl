@@ -8,6 +8,11 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
+#if SIDE > 1
+#define UNROLLED _Pragma("unroll 4") // so that loads do not wait for each other
+#else
+#define UNROLLED
+#endif
 #define AT(r, t) ((t) - t_begin) * PITCH + (r) - r_begin
 
 __kernel void transpose(BUFFERS PARAMETERS)
@@ -20,10 +25,12 @@ __kernel void transpose(BUFFERS PARAMETERS)
     for (INDEX item = first; item < last; ++item) {
         INDEX rest = item;
         DECODE
+        UNROLLED
         for (INDEX t = t_begin + y; t < t_end; t += DEPTH)
             for (INDEX r = r_begin + x; r < r_end; r += SIDE)
                 tile[AT(r, t)] = LOAD;
         BARRIER;
+        UNROLLED
         for (INDEX r = r_begin + y; r < r_end; r += DEPTH)
             for (INDEX t = t_begin + x; t < t_end; t += SIDE) {
                 STEP

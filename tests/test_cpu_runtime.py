@@ -1,0 +1,362 @@
+"""The runtime of the CPU backend: tasks, programs, the driver, threads and the store of code."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+from dnncore.cache import DiskStore
+
+numba = pytest.importorskip("numba")
+
+from dnncore_cpu_numba import driver, native  # noqa: E402
+from dnncore_cpu_numba.pointers import (  # noqa: E402
+    load_f32,
+    load_i64,
+    store_f32,
+    store_i64,
+)
+from dnncore_cpu_numba.program import F32, Arg, Program, Scratch, Step, Table  # noqa: E402
+from dnncore_cpu_numba.task import task  # noqa: E402
+
+CPU = dnn.engine("cpu")
+
+
+@task
+def scale(params, begin, end):
+    """dst[i] = factor * src[i]"""
+    dst, src, factor = load_i64(params, 0), load_i64(params, 1), load_f32(params + 16, 0)
+    for i in range(begin, end):
+        store_f32(dst, i, factor * load_f32(src, i))
+
+
+@task
+def look_up(params, begin, end):
+    """dst[i] = table[i] + offset"""
+    dst, table, offset = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
+    for i in range(begin, end):
+        store_i64(dst, i, load_i64(table, i) + offset)
+
+
+@task
+def count_parts(params, begin, end):
+    """dst[begin] = the items of the part that begins there"""
+    store_i64(load_i64(params, 0), begin, end - begin)
+
+
+@task
+def cannot_compile(params, begin, end):
+    """Asks a number for what only text has."""
+    store_i64(params, begin, end.upper())
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path, monkeypatch):
+    """These tasks are no part of the backend, whose sources are the key of the real store."""
+    monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(native, "_store", DiskStore("cpu_numba"))
+
+
+def memory(values):
+    return dnn.Memory.from_numpy(np.ascontiguousarray(values), engine=CPU)
+
+
+def execute(steps, *memories, scratchpad=None, num_threads=2):
+    return Program(steps, num_threads).bind(memories, scratchpad)(CPU.stream())
+
+
+# -- programs --------------------------------------------------------------------------------------
+
+
+def test_parameters_of_every_kind_arrive():
+    src, dst = memory(np.arange(9, dtype=np.float32)), memory(np.zeros(9, np.float32))
+    assert execute([Step(scale, [Arg(1), Arg(0), F32(0.5)], 9)], src, dst).done
+    assert (dst.numpy() == src.numpy() / 2).all()
+    execute([Step(scale, [Arg(1, 8), Arg(0, 4), F32(-1.0)], 7)], src, dst)
+    assert (dst.numpy()[2:] == -src.numpy()[1:8]).all()
+    integers = memory(np.zeros(3, np.int64))
+    table = Table(np.array([10, 20, 30]))
+    execute([Step(look_up, [Arg(0), table, -1], 3)], integers)
+    assert integers.numpy().tolist() == [9, 19, 29]
+    assert isinstance(scale.address, int)
+    execute([Step(scale.address, [Arg(1), Arg(0), F32(3.0)], 9)], src, dst)
+    assert (dst.numpy() == 3 * src.numpy()).all()
+
+
+def test_steps_follow_each_other_through_the_scratchpad():
+    n = 1000
+    src, dst = memory(np.arange(n, dtype=np.float32)), memory(np.zeros(n, np.float32))
+    steps = [
+        Step(scale, [Scratch(64), Arg(0), F32(2.0)], n),
+        Step(scale, [Arg(1), Arg(0), F32(9.0)], 0),  # has no items and vanishes
+        Step(scale, [Arg(1), Scratch(64), F32(2.0)], n),
+    ]
+    program = Program(steps, 2)
+    assert program.rows == 2
+    program.bind([src, dst], np.zeros(4 * n + 64, np.uint8))(CPU.stream())
+    assert (dst.numpy() == 4 * src.numpy()).all()
+    assert Program([], 2).bind([], None)(CPU.stream()).done
+
+
+@pytest.mark.parametrize(
+    ("items", "threads", "options", "parts"),
+    [
+        (10, 1, {}, [10]),
+        (10, 2, {}, [5, 5]),
+        (1, 2, {}, [1]),
+        (10, 2, {"grain": 6}, [10]),
+        (10, 2, {"grain": 5}, [5, 5]),
+        (10, 2, {"max_parts": 1}, [10]),
+        (10, 2, {"max_parts": 4}, [2, 3, 2, 3]),
+        (3, 2, {"max_parts": 99}, [1, 1, 1]),
+    ],
+)
+def test_items_are_cut_into_parts(items, threads, options, parts):
+    dst = memory(np.zeros(items, np.int64))
+    execute([Step(count_parts, [Arg(0)], items, **options)], dst, num_threads=threads)
+    assert [n for n in dst.numpy().tolist() if n] == parts
+
+
+def test_a_chain_is_one_program():
+    n = 5000
+    x, y = memory(np.ones(n, np.float32)), memory(np.zeros(n, np.float32))
+    program = Program([Step(scale, [Arg(1), Arg(0), F32(2.0)], n)], 2)
+    there, back = program.bind([x, y], None), program.bind([y, x], None)
+    chain = Program.chain([there, back, Program.chain([there, back])])
+    assert chain.rows == 4
+    chain(CPU.stream())
+    assert (x.numpy() == 16).all()
+    desc = dnn.MemoryDesc((n,))
+    op = dnn.Sum((2.0,), srcs=(desc,), dst=desc)
+    double = dnn.PrimitiveDesc(op, CPU, impl="cpu_numba:*").primitive()
+    net = dnn.Sequence([double.bind(src0=x, dst=y), double.bind(src0=y, dst=x)])
+    net(CPU.stream())
+    assert (x.numpy() == 64).all()
+    assert len(net._attached[2]) == 1
+
+
+def test_events_are_waited_for_and_timed():
+    waited = []
+
+    class Other(dnn.Event):
+        def wait(self, timeout=None):
+            waited.append(timeout)
+
+    x = memory(np.ones(64, np.float32))
+    run = Program([Step(scale, [Arg(0), Arg(0), F32(2.0)], 64)], 2).bind([x], None)
+    event = run(CPU.stream(), [Other(), Other()])
+    assert len(waited) == 2
+    assert event.start is None
+    timed = run(CPU.stream(profiling=True))
+    assert timed.start < timed.end
+
+
+def test_a_bound_call_keeps_its_memories_and_tables():
+    integers = memory(np.zeros(500, np.int64))
+    table = np.arange(500)
+    run = Program([Step(look_up, [Arg(0), Table(table), 0], 500)], 2).bind([integers], None)
+    address = integers.address
+    del table, integers
+    junk = [np.full(500, -1) for _ in range(50)]
+    run(CPU.stream())
+    kept = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int64 * 500).from_address(address))
+    assert (kept == np.arange(500)).all()
+    assert len(junk) == 50
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+def test_python_threads_may_share_a_bound_call():
+    desc = dnn.MemoryDesc((100_000,))
+    src = memory(np.full(desc.dims, 2, np.float32))
+    op = dnn.EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=3.0)
+    primitive = dnn.PrimitiveDesc(op, CPU, impl="cpu_numba:*").primitive()
+    results = [dnn.Memory(desc, CPU) for _ in range(3)]
+    calls = [primitive.bind(src=src, dst=dst) for dst in (*results, results[0])]
+
+    def work(call):
+        stream = CPU.stream()
+        for _ in range(200):
+            call(stream)
+
+    threads = [threading.Thread(target=work, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((dst.numpy() == 6).all() for dst in results)
+
+
+def test_the_users_number_of_threads_is_left_alone():
+    before = numba.get_num_threads()
+    try:
+        for mine in range(1, driver.max_threads() + 1):
+            numba.set_num_threads(mine)
+            x = memory(np.ones(100_000, np.float32))
+            execute([Step(scale, [Arg(0), Arg(0), F32(2.0)], 100_000)], x)
+            assert numba.get_num_threads() == mine
+            assert (x.numpy() == 2).all()
+    finally:
+        numba.set_num_threads(before)
+
+
+def test_nothing_is_allocated_by_a_run():
+    desc = dnn.MemoryDesc((64, 33, 7), "f32", "aBc16b")
+    src, dst = (dnn.Memory(desc, CPU) for _ in range(2))
+    src.fill(0.5)
+    relu = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    softmax = dnn.SoftmaxForward("forward_inference", "log", src=desc, dst=desc, axis=1)
+    calls = [
+        dnn.PrimitiveDesc(op, CPU, impl="cpu_numba:*").primitive().bind(src=src, dst=dst)
+        for op in (relu, softmax)
+    ]
+    calls.append(dnn.Sequence(calls))
+    stream = CPU.stream()
+    for call in calls:
+        call(stream)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for _ in range(1000):
+            for call in calls:
+                call(stream)
+        after, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert after - before < 1000
+    assert peak - before < 4000  # what a call's own frames and numbers take
+
+
+# -- the store -------------------------------------------------------------------------------------
+
+
+USE_EVERYTHING = """
+    import threading
+    import numpy as np
+    import dnncore as dnn
+    cpu = dnn.engine("cpu")
+    desc = dnn.MemoryDesc((4, 20, 30, 30), "f32", "nChw16c")
+    plain = dnn.MemoryDesc((4, 20, 30, 30), "f32", "nchw")
+    array = np.random.default_rng(0).standard_normal(desc.dims, np.float32)
+    stream = cpu.stream()
+    x = dnn.reorder(dnn.Memory.from_numpy(array), desc)
+    def softmax():
+        y = dnn.Memory(desc, cpu)
+        for op in (dnn.EltwiseForward("forward_training", "relu", src=desc, dst=desc),
+                   dnn.SoftmaxForward("forward_training", "accurate", src=desc, dst=desc, axis=1)):
+            pd = dnn.PrimitiveDesc(op, cpu, impl="cpu_numba:*")
+            pd.primitive().execute(stream, src=x, dst=y)
+        e = np.exp(array - array.max(1, keepdims=True))
+        assert np.allclose(dnn.reorder(y, plain).numpy(), e / e.sum(1, keepdims=True), atol=1e-6)
+    threads = [threading.Thread(target=softmax) for _ in range(2)]
+    for t in threads: t.start()
+    for t in threads: t.join()
+    softmax()
+"""
+STATISTICS = """
+    counts = dnn.cache.stats()
+    print(counts["compiled"], counts["from_disk"])
+"""
+
+
+def run_python(code, folder, **environment):
+    """Run code in a process of its own; returns the words that it printed."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        env={**os.environ, "DNNCORE_CACHE_DIR": str(folder), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_importing_compiles_nothing(tmp_path):
+    code = """
+        import importlib, pkgutil
+        import dnncore as dnn
+        import dnncore_cpu_numba
+        for module in pkgutil.iter_modules(dnncore_cpu_numba.__path__):
+            importlib.import_module(f"dnncore_cpu_numba.{module.name}")
+    """
+    assert run_python(code + textwrap.indent(STATISTICS, "    "), tmp_path) == ["0", "0"]
+
+
+def test_a_second_process_compiles_nothing_and_damage_is_a_miss(tmp_path):
+    compiled, loaded = map(int, run_python(USE_EVERYTHING + STATISTICS, tmp_path))
+    assert compiled > 0
+    assert loaded == 0
+    assert run_python(USE_EVERYTHING + STATISTICS, tmp_path) == ["0", str(compiled)]
+    files = sorted((tmp_path / "cpu_numba").iterdir())
+    assert len(files) == compiled
+    symbols = [b"NRT_", b"Py_", b"PyErr"]  # numba's allocator and Python's interface
+    assert not any(symbol in file.read_bytes() for file in files for symbol in symbols)
+    content = bytearray(files[0].read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    files[0].write_bytes(content)
+    files[1].write_bytes(files[1].read_bytes()[:-100])
+    files[2].write_bytes(b"")
+    expected = ["3", str(compiled - 3)]
+    assert run_python(USE_EVERYTHING + STATISTICS, tmp_path) == expected
+    assert run_python(USE_EVERYTHING + STATISTICS, tmp_path) == ["0", str(compiled)]
+
+
+@pytest.mark.parametrize("layer", ["tbb", "omp", "workqueue"])
+def test_every_threading_layer_serves_two_threads(tmp_path, layer):
+    code = f"""
+        from dnncore_cpu_numba.driver import threading_layer
+        try:
+            assert threading_layer() == {layer!r}
+            print("found")
+        except ValueError:
+            print("missing")
+    """
+    where = {"NUMBA_THREADING_LAYER": layer}
+    if run_python(code, tmp_path, **where) == ["missing"]:
+        pytest.skip(f"numba cannot load its layer {layer} here")
+    run_python(USE_EVERYTHING, tmp_path, **where)
+
+
+def test_a_forked_child_works(tmp_path):
+    if driver.threading_layer() != "tbb" or not hasattr(os, "fork"):
+        pytest.skip("only tbb's threads survive a fork")
+    code = """
+        import os
+        import numpy as np
+        import dnncore as dnn
+        cpu = dnn.engine("cpu")
+        desc = dnn.MemoryDesc((100_000,))
+        x = dnn.Memory.from_numpy(np.ones(desc.dims, np.float32))
+        op = dnn.Sum((2.0,), srcs=(desc,), dst=desc)
+        double = dnn.PrimitiveDesc(op, cpu, impl="cpu_numba:*").primitive().bind(src0=x, dst=x)
+        double(cpu.stream())
+        child = os.fork()
+        double(cpu.stream())
+        if not child:
+            os._exit(int(x.numpy()[-1]))
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), int(x.numpy()[-1]))
+    """
+    assert run_python(code, tmp_path)[-2:] == ["4", "4"]
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_numbas_errors_are_wrapped():
+    with pytest.raises(dnn.BuildError, match=r"numba cannot compile task .*cannot_compile") as info:
+        Program([Step(cannot_compile, [0], 1)], 1)
+    assert isinstance(info.value.__cause__, numba.core.errors.NumbaError)
+
+
+def test_llvms_errors_are_wrapped():
+    with pytest.raises(dnn.BuildError, match="LLVM refuses dnncore_nonsense"):
+        native.function("nonsense", lambda symbol: f"define {symbol}")
