@@ -151,11 +151,11 @@ def run(
     memories = {name: box.memory for name, box in boxes.items()}
     pd.primitive().execute(stream, **memories).wait()
     stream.wait()
-    inputs_left = [a.name for a, _ in pd.arguments if a.direction == "in"]
-    for name in inputs_left:
+    read = [a.name for a, _ in pd.arguments if a.direction == "in"]
+    for name in read:
         if not in_place or name != in_place[0]:
             boxes[name].verify_untouched(f"{pd.impl_name}: {name}")
-    written = {name: box for name, box in boxes.items() if name not in inputs_left}
+    written = {name: box for name, box in boxes.items() if name not in read}
     return {name: box.result(f"{pd.impl_name}: {name}") for name, box in written.items()}
 
 

@@ -1,0 +1,56 @@
+"""The CPU backend: numba and LLVM generate threaded, vectorised kernels for this processor."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from dnncore.backend import (
+    API_VERSION,
+    Backend,
+    Binary,
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvolutionForward,
+    EltwiseBackward,
+    EltwiseForward,
+    EngineUnavailable,
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+    InnerProductForward,
+    MatMul,
+    PoolingBackward,
+    PoolingForward,
+    Reorder,
+    SoftmaxBackward,
+    SoftmaxForward,
+    Sum,
+    hookimpl,
+)
+
+TABLES = {
+    Binary: "binary:TABLE",
+    ConvolutionForward: "convolution:FORWARD",
+    ConvolutionBackwardData: "convolution:BACKWARD_DATA",
+    ConvolutionBackwardWeights: "convolution:BACKWARD_WEIGHTS",
+    EltwiseForward: "eltwise:FORWARD",
+    EltwiseBackward: "eltwise:BACKWARD",
+    InnerProductForward: "inner_product:FORWARD",
+    InnerProductBackwardData: "inner_product:BACKWARD_DATA",
+    InnerProductBackwardWeights: "inner_product:BACKWARD_WEIGHTS",
+    MatMul: "matmul:TABLE",
+    PoolingForward: "pooling:FORWARD",
+    PoolingBackward: "pooling:BACKWARD",
+    Reorder: "reorder:TABLE",
+    SoftmaxForward: "softmax:FORWARD",
+    SoftmaxBackward: "softmax:BACKWARD",
+    Sum: "sum:TABLE",
+}
+
+
+@hookimpl
+def dnncore_backends() -> Backend:
+    """Offer implementations for the core's engine "cpu"."""
+    if importlib.util.find_spec("numba") is None:
+        raise EngineUnavailable("cpu_numba needs numba: pip install numba")
+    tables = {("cpu", op): f"{__name__}.{table}" for op, table in TABLES.items()}
+    return Backend("cpu_numba", API_VERSION, implementations=tables)

@@ -1,0 +1,224 @@
+"""Direct convolution by batch-reduce GEMM, forward and backward by data: taps are the batch.
+
+A tile is some pixels of one row of dst times some vectors of output channels; the batch runs over
+taps and runs of input channels, so that each tile is finished in registers. Backward by data is the
+same loop over diff_dst, once per phase of the strides. Where windows leave the image, or its layout
+does not serve, it is first copied, with a border of zeros, into the scratchpad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
+from dnncore_cpu_numba.geometry import Geometry, Phase, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
+from dnncore_cpu_numba.isa import Isa
+from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
+from dnncore_cpu_numba.program import Step
+from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
+
+__all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward"]
+
+
+class Brgemm(Implementation):
+    """What the three directions share: the instruction set, and the formats that they want."""
+
+    weights_tag: str  # of an ungrouped filter
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self.name = f"cpu_numba:brgemm:{isa.name}"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Resolve formats and plan."""
+        if missing := self.isa.missing:
+            return Refused("device", f"the processor lacks {', '.join(missing)}")
+        geometry = Geometry.of(op)
+        op = self._resolved(op, geometry)
+        plan = Plan(op, attr, engine.num_threads)
+        self.plan(plan, op, attr, geometry)
+        return plan.accepted(op, engine, self.utilisation(geometry))
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry) -> None:
+        """Append the steps."""
+        raise NotImplementedError
+
+    def utilisation(self, g: Geometry) -> float:
+        """The part of the peak that the tiles of this problem reach."""
+        raise NotImplementedError
+
+    def _resolved(self, op: Any, geometry: Geometry) -> Any:
+        """The operation with activations in blocks where channels fill them, else channels last."""
+        spatial, lanes = spatial_tag(op.src_role.ndims), self.isa.lanes
+
+        def activations(channels: int) -> str:
+            return f"nC{spatial}{lanes}c" if channels % lanes == 0 else f"n{spatial}c"
+
+        formats = {op.SRC: activations(geometry.ic), op.DST: activations(geometry.oc)}
+        formats[op.WEIGHTS] = self.weights_format(op)
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        return op.resolve_any(**formats)
+
+    def weights_format(self, op: Any) -> str:
+        """The tag of the filter that the tiles read or write."""
+        grouped = "g" if op.weights_role.ndims > op.src_role.ndims else ""
+        spatial = spatial_tag(op.src_role.ndims)
+        return grouped + self.weights_tag.format(spatial=spatial, lanes=self.isa.lanes)
+
+    def read_image(
+        self, plan: Plan, tensor: Tensor, per_group: int, left: Sequence[int], size: Sequence[int]
+    ) -> Image:
+        """An image of `size` pixels whose first one lies `left` of the tensor's."""
+        tensor = tensor.seen_as(as_5d(tensor.desc))
+        image = Image.of(tensor)
+        serves = image is not None and (image.is_channels_last or per_group % image.run == 0)
+        inside = not any(left) and all(map(int.__le__, size, tensor.desc.dims[2:]))
+        if serves and inside:
+            return image
+        blocked = serves and not image.is_channels_last
+        tag = f"aBcde{image.run}b" if blocked else "acdeb"
+        wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
+        return Image.of(plan.read(tensor, wanted, (0, 0, *left)))
+
+    def _read_weights(self, plan: Plan, op: Any) -> tuple[Tensor, list[int]]:
+        """The filter in this direction's format, and its strides, in bytes, as 6-D."""
+        desc, tag = op.weights, self.weights_format(op)
+        wanted = None if desc.matches(tag) else desc.with_format(tag)
+        weights = plan.read(plan.argument("weights", desc), wanted)
+        return weights, [4 * s for s in weights_as_6d(weights.desc, op.src_role.ndims).strides]
+
+    def _epilogue(
+        self, plan: Plan, attr: Attributes, per_group: int, bias: Tensor | None = None
+    ) -> tuple[Epilogue, list[Matrix]]:
+        """Bias and post-ops; operands whose layout does not serve are read as channels last."""
+        images = []
+        for operand in plan.operands(attr):
+            tensor = operand.seen_as(as_5d(operand.desc))
+            image = Image.of(tensor)
+            if image is None or image.vector_step(self.isa.lanes, per_group) is None:
+                image = Image.of(plan.read(tensor, tensor.desc.with_format("acdeb")))
+            images.append(image)
+        chain = from_post_ops(attr, [image.dims[1] == 1 for image in images])
+        matrices = [image.matrix(self.isa.lanes, per_group) for image in images]
+        if bias is None:
+            return chain, matrices
+        bias = plan.read(bias, None if bias.desc.matches("a") else bias.desc.with_format("a"))
+        first = Matrix(bias.address, (0, 4 * per_group), block=4 * self.isa.lanes)
+        return (Operand("add"), *chain), [first, *matrices]
+
+    def _write_image(
+        self, plan: Plan, tensor: Tensor, per_group: int, attr: Attributes
+    ) -> tuple[Matrix, str]:
+        """The output, and how the edge of its channels is treated."""
+        tensor = tensor.seen_as(as_5d(tensor.desc))
+        image = Image.of(tensor)
+        if image is None or image.vector_step(self.isa.lanes, per_group) is None:
+            tensor = plan.write(tensor, tensor.desc.with_format("acdeb"), old=has_sum(attr))
+            image = Image.of(tensor)
+        edge = "zeroed" if tensor.desc.has_padding else "masked"
+        return image.matrix(self.isa.lanes, per_group), edge
+
+
+class BrgemmForward(Brgemm):
+    """Forward; weights become `Ohwi16o` (with the lanes of the instruction set)."""
+
+    weights_tag = "O{spatial}i{lanes}o"
+
+    def utilisation(self, g: Geometry) -> float:
+        """That of tiles of pixels by output channels."""
+        return utilisation(self.isa, g.dst[2], g.oc)
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry) -> None:
+        """Append the steps."""
+        src = self.read_image(plan, plan.argument("src", op.src), g.ic, g.padding, g.span)
+        weights, steps = self._read_weights(plan, op)
+        bias = None if op.bias is None else plan.argument("bias", op.bias)
+        epilogue, operands = self._epilogue(plan, attr, g.oc, bias)
+        dst, edge = self._write_image(plan, plan.argument("dst", op.dst), g.oc, attr)
+        *outer, row = scaled(src.spatial, g.stride)
+        a = Matrix(src.address, (src.batch, src.channel(g.ic), *outer), row)
+        b = Matrix(weights.address, (0, steps[0]), block=steps[1])
+
+        def loop() -> Step:
+            return TileLoop(
+                isa=self.isa, outer=(g.batch, g.groups, *g.dst[:2]), rows=g.dst[2], columns=g.oc,
+                a=a, b=b, c=dst, edge=edge, epilogue=epilogue, operands=operands,
+                chunks=[self._taps(g, src, steps)],
+            ).step(plan.num_threads)  # fmt: skip
+
+        plan.add(loop)
+
+    def _taps(self, g: Geometry, src: Image, steps: Sequence[int]) -> Chunk:
+        """All taps and runs of channels; taps of one row are joined where they are contiguous."""
+        distances = scaled(src.spatial, g.dilation)
+        taps = [(dot(distances, tap), dot(steps[3:], tap)) for tap in g.taps]
+        if joins_taps(g, src):
+            return Chunk(taps[:: g.kernel[2]], g.kernel[2] * g.ic)
+        return _over_runs(taps, src, g.ic, steps[2])
+
+
+class BrgemmBackwardData(Brgemm):
+    """Backward by data; weights become `Ihwo16i` (with the lanes of the instruction set)."""
+
+    weights_tag = "I{spatial}o{lanes}i"
+
+    def utilisation(self, g: Geometry) -> float:
+        """That of tiles of pixels of one phase by input channels."""
+        return utilisation(self.isa, -(-g.src[2] // g.stride[2]), g.ic)
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry) -> None:
+        """Append the steps."""
+        phases = g.phases()
+        left, size = g.reach(phases)
+        diff_dst = self.read_image(plan, plan.argument("diff_dst", op.diff_dst), g.oc, left, size)
+        weights, steps = self._read_weights(plan, op)
+        epilogue, operands = self._epilogue(plan, attr, g.ic)
+        diff_src = plan.argument("diff_src", op.diff_src)
+        diff_src, edge = self._write_image(plan, diff_src, g.ic, attr)
+        b = Matrix(weights.address, (0, steps[0]), block=steps[2])
+
+        def loop(phase: Phase) -> Step:
+            taps = [
+                (dot(diff_dst.spatial, map(int.__add__, left, shift)), dot(steps[3:], tap))
+                for tap, shift in phase.taps
+            ]
+            return TileLoop(
+                isa=self.isa, outer=(g.batch, g.groups, *phase.count[:2]), rows=phase.count[2],
+                columns=g.ic, a=diff_dst.matrix(self.isa.lanes, g.oc), b=b,
+                c=_in_phase(diff_src, phase, g.stride), edge=edge, epilogue=epilogue,
+                operands=[_in_phase(operand, phase, g.stride) for operand in operands],
+                chunks=[_over_runs(taps, diff_dst, g.oc, steps[1])],
+            ).step(plan.num_threads)  # fmt: skip
+
+        for phase in phases:
+            plan.add(lambda phase=phase: loop(phase))
+
+
+def joins_taps(g: Geometry, src: Image) -> bool:
+    """Whether the taps of one row, and their channels, are one contiguous run of src."""
+    dense = src.is_channels_last and src.spatial[2] == 4 * g.ic
+    return dense and g.groups == 1 and g.dilation[2] == 1
+
+
+def _over_runs(taps: Sequence[tuple[int, int]], image: Image, channels: int, step: int) -> Chunk:
+    """A batch over taps and runs of channels; step: bytes from channel to channel in B."""
+    run = min(image.run, channels)
+    batch = [
+        (a + image.channel(first), b + first * step)
+        for a, b in taps
+        for first in range(0, channels, run)
+    ]
+    return Chunk(batch, run)
+
+
+def _in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:
+    """The pixels of one phase of an image."""
+    batch, group, *spatial = *matrix.outer, matrix.row
+    *outer, row = scaled(spatial, stride)
+    address = moved(matrix.address, dot(spatial, phase.position))
+    return replace(matrix, address=address, outer=(batch, group, *outer), row=row)

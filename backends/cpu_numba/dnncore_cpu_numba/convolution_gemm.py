@@ -1,0 +1,258 @@
+"""Convolution as a matrix product with a column matrix, on plain formats.
+
+The column matrix has a row per input channel and tap, and a column per pixel of dst: what that tap
+reads for that pixel. Forward, it is packed in panels and multiplied by the filter as it lies;
+backward by data, a product is such a matrix and is added up into diff_src; backward by weights it is
+multiplied by diff_dst. Some images are treated at a time, so that their columns stay in cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.col2im import col2im_step
+from dnncore_cpu_numba.geometry import Geometry
+from dnncore_cpu_numba.image import as_5d, spatial_tag
+from dnncore_cpu_numba.isa import ISAS, Isa
+from dnncore_cpu_numba.packing import Axis, copy_step, places
+from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
+from dnncore_cpu_numba.product import Product, blocked_columns, transposed
+from dnncore_cpu_numba.program import Step, Table
+from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop
+
+__all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
+
+COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
+
+
+class _Gemm(Implementation):
+    """What the directions share: plain formats, and the best instruction set there is."""
+
+    name = "cpu_numba:gemm"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Resolve formats and plan."""
+        if attr.post_ops and not isinstance(self, GemmForward):
+            count = len(attr.post_ops)
+            return Refused("attribute", f"{count} post-ops; none are applied to a gradient")
+        spatial = spatial_tag(op.src_role.ndims)
+        grouped = "g" if op.weights_role.ndims > op.src_role.ndims else ""
+        formats = dict.fromkeys((op.SRC, op.DST), "nc" + spatial)
+        formats[op.WEIGHTS] = f"{grouped}oi{spatial}"
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        op = op.resolve_any(**formats)
+        plan = Plan(op, attr, engine.num_threads)
+        self._plan(plan, op, attr, Geometry.of(op), next(isa for isa in ISAS if not isa.missing))
+        return plan.accepted(op, engine, 0.8)
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
+        raise NotImplementedError
+
+
+class GemmForward(_Gemm):
+    """dst[n, g] = weights[g] * columns[n, g]."""
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
+        image = _read_image(plan, plan.argument("src", op.src), g)
+        weights = _read_weights(plan, plan.argument("weights", op.weights), g)
+        bias = None
+        if op.bias is not None:
+            bias = plan.read(
+                plan.argument("bias", op.bias),
+                None if op.bias.matches("a") else op.bias.with_format("a"),
+            ).seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
+        operands = [_read_operand(plan, operand, g) for operand in plan.operands(attr)]
+        dst = plan.argument("dst", op.dst).seen_as(as_5d(op.dst))
+        wanted = None if _has_rows(dst.desc) else dst.desc.with_format("abcde")
+        dst = _as_matrices(plan.write(dst, wanted, old=has_sum(attr)), g.groups)
+        for first, count in _stretches(g):
+            with plan.temporary():
+                desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
+                columns = plan.scratch(blocked_columns(desc, isa.lanes))
+                _add_columns(plan, image, columns, g, first)
+                Product(
+                    isa=isa, a=weights, b=columns, c=_images(dst, first, count), bias=bias,
+                    attr=attr, operands=[_images(o, first, count) for o in operands],
+                ).append_to(plan)  # fmt: skip
+
+
+class GemmBackwardData(_Gemm):
+    """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
+        diff_dst = _read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
+        weights = _read_weights(plan, plan.argument("weights", op.weights), g)
+        weights = weights.seen_as(transposed(weights.desc))
+        diff_src = plan.argument("diff_src", op.diff_src).seen_as(as_5d(op.diff_src))
+        plain = diff_src.desc.is_plain
+        diff_src = plan.write(diff_src, None if plain else diff_src.desc.with_format("abcde"))
+        strides = diff_src.desc.strides
+        for first, count in _stretches(g):
+            with plan.temporary():
+                desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
+                columns = plan.scratch(desc)
+                part = _images(diff_dst, first, count)
+                Product(isa=isa, a=weights, b=part, c=columns).append_to(plan)
+                target = moved(diff_src.address, 4 * first * strides[0])
+                plan.add(
+                    lambda columns=columns, target=target, count=count: col2im_step(
+                        columns.address, target, strides, g, count
+                    ),
+                    columns.desc.nbytes + 4 * count * math.prod(op.diff_src.dims[1:]),
+                )
+
+
+class GemmBackwardWeights(_Gemm):
+    """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
+        image = _read_image(plan, plan.argument("src", op.src), g)
+        diff_dst = _read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
+        diff_dst = diff_dst.seen_as(transposed(diff_dst.desc))
+        diff_weights = plan.argument("diff_weights", op.diff_weights)
+        letters = "abcdef"[: op.diff_weights.ndims]
+        oc = op.diff_weights.ndims - op.src.ndims
+        tag = letters.replace(letters[oc], "") + letters[oc]
+        wanted = None if op.diff_weights.matches(tag) else op.diff_weights.with_format(tag)
+        diff_weights = plan.write(diff_weights, wanted)
+        diff_bias = None
+        if op.diff_bias is not None:
+            wanted = None if op.diff_bias.matches("a") else op.diff_bias.with_format("a")
+            diff_bias = plan.write(plan.argument("diff_bias", op.diff_bias), wanted)
+        depth, pixels = g.ic * len(g.taps), math.prod(g.dst)
+        for first, count in _stretches(g) or [(0, 0)]:
+            with plan.temporary():
+                columns = plan.scratch(MemoryDesc((count, g.groups, depth, pixels)))
+                _add_columns(plan, image, columns, g, first)
+                part = _images(diff_dst, first, count)
+                panels = plan.read(part, blocked_columns(part.desc, isa.lanes))
+                a = Matrix(columns.address, (4 * depth * pixels,), row=4 * pixels)
+                step = 4 * g.groups * depth * pixels
+                _add_reduction(plan, g, isa, a, step, panels, diff_weights, depth, first > 0)
+                if diff_bias is not None:
+                    ones = Matrix(Table(np.ones(max(1, pixels), np.float32)))
+                    _add_reduction(plan, g, isa, ones, 0, panels, diff_bias, 1, first > 0)
+
+
+def _add_reduction(
+    plan: Plan, g: Geometry, isa: Isa, a: Matrix, a_step: int, panels: Tensor, output: Tensor,
+    rows: int, continues: bool,
+) -> None:  # fmt: skip
+    """Append output[g] = sum over images and pixels of A * panels; rows x output channels.
+
+    a_step: bytes from image to image in A. continues: output holds the sum over earlier images.
+    """
+    batch, group, _, block = (4 * stride for stride in panels.desc.strides)
+    images, _, pixels, _ = panels.desc.dims
+    c = Matrix(output.address, (4 * rows * g.oc,), row=4 * g.oc, block=4 * isa.lanes)
+
+    def loop() -> Step:
+        return TileLoop(
+            isa=isa, outer=(g.groups,), rows=rows, columns=g.oc, a=a,
+            b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
+            chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
+        ).step(plan.num_threads)  # fmt: skip
+
+    plan.add(loop)
+
+
+def _stretches(g: Geometry) -> list[tuple[int, int]]:
+    """(first, count) of the images whose columns are made at a time."""
+    image_bytes = 4 * g.groups * g.ic * len(g.taps) * math.prod(g.dst)
+    count = max(1, min(g.batch, COLUMN_BYTES // max(1, image_bytes)))
+    return [(first, min(count, g.batch - first)) for first in range(0, g.batch, count)]
+
+
+def _read_image(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+    """The image in a plain layout, with the border that windows read."""
+    tensor = tensor.seen_as(as_5d(tensor.desc))
+    inside = not any(g.padding) and all(map(int.__le__, g.span, tensor.desc.dims[2:]))
+    if inside and tensor.desc.is_plain:
+        return tensor
+    wanted = MemoryDesc((*tensor.desc.dims[:2], *g.span))
+    return plan.read(tensor, wanted, (0, 0, *g.padding))
+
+
+def _read_weights(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+    """The filter as (1, G, OC, IC * taps), row-major."""
+    tag = "abcdef"[: tensor.desc.ndims]
+    tensor = plan.read(tensor, None if tensor.desc.matches(tag) else tensor.desc.with_format(tag))
+    return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic * len(g.taps))))
+
+
+def _read_matrices(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+    """An activation as (N, G, channels, pixels)."""
+    tensor = tensor.seen_as(as_5d(tensor.desc))
+    if not _has_rows(tensor.desc):
+        tensor = plan.read(tensor, tensor.desc.with_format("abcde"))
+    return _as_matrices(tensor, g.groups)
+
+
+def _read_operand(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+    """A post-op's operand as (N, G, channels, pixels), any of which may be 1."""
+    tensor = tensor.seen_as(as_5d(tensor.desc))
+    *channels, pixels = tensor.desc.dims[:2], tensor.desc.dims[2:]
+    if pixels not in ((1, 1, 1), g.dst) or not _has_rows(tensor.desc):
+        full = (1, 1, 1) if pixels == (1, 1, 1) else g.dst
+        tensor = plan.read(tensor, MemoryDesc((*tensor.desc.dims[:2], *full)), expand=True)
+    return _as_matrices(tensor, g.groups)
+
+
+def _has_rows(desc: MemoryDesc) -> bool:
+    """Whether the pixels of each channel lie dense and in order."""
+    dense = MemoryDesc(desc.dims).strides
+    return desc.is_plain and all(
+        size == 1 or given == wanted
+        for size, given, wanted in zip(desc.dims[2:], desc.strides[2:], dense[2:], strict=True)
+    )
+
+
+def _as_matrices(tensor: Tensor, groups: int) -> Tensor:
+    """An activation that has rows as (N, G, channels, pixels)."""
+    n, c, *spatial = tensor.desc.dims
+    batch, channel = tensor.desc.strides[:2]
+    if c == 1:
+        groups, channel = 1, 0
+    per_group = c // groups
+    desc = MemoryDesc(
+        (n, groups, per_group, math.prod(spatial)),
+        strides=(batch if n > 1 else 0, per_group * channel, channel, 1),
+    )
+    return tensor.seen_as(desc)
+
+
+def _images(tensor: Tensor, first: int, count: int) -> Tensor:
+    """Some images of a tensor; all of one that is broadcast along them."""
+    batch, *rest = tensor.desc.dims
+    if batch == 1:
+        return tensor
+    strides = tensor.desc.strides
+    desc = MemoryDesc((count, *rest), strides=strides)
+    return Tensor(moved(tensor.address, 4 * first * strides[0]), desc)
+
+
+def _add_columns(plan: Plan, image: Tensor, columns: Tensor, g: Geometry, first: int) -> None:
+    """Append the copy that makes the column matrices (n, G, IC * taps, pixels) of some images."""
+
+    def step() -> Step:
+        strides = image.desc.strides
+        source = moved(image.address, 4 * first * strides[0])
+        n, group, row, pixel = (places(columns.desc, dim) for dim in range(4))
+        channel, taps = np.arange(g.groups * g.ic), len(g.taps)
+        dilated = np.multiply(strides[2:], g.dilation)
+        windows = np.array(list(itertools.product(*map(range, g.dst))), np.int64).reshape(-1, 3)
+        axes = [
+            Axis(np.arange(len(n)) * strides[0], n),
+            Axis(channel * strides[1], group[channel // g.ic] + row[channel % g.ic * taps]),
+            Axis(np.array(g.taps) @ dilated, row[:taps]),
+            Axis(windows @ np.multiply(strides[2:], g.stride), pixel),
+        ]
+        return copy_step(source, columns.address, axes)
+
+    plan.add(step, 3 * columns.desc.nbytes)  # short stretches: slower than other copies

@@ -1,0 +1,24 @@
+"""Eltwise forward and backward."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnncore_cpu_numba.elementwise import ElementWise
+from dnncore_cpu_numba.post_ops import Stage, binary, eltwise, slope
+
+__all__ = ["BACKWARD", "FORWARD"]
+
+DIFF_DST = 2  # its number in the chain: diff_src, src, diff_dst
+
+
+def _forward(op: Any) -> list[Stage]:
+    return [eltwise(op.algorithm, op.alpha, op.beta)]
+
+
+def _backward(op: Any) -> list[Stage]:
+    return [slope(op.algorithm, op.alpha), binary("mul", DIFF_DST)]
+
+
+FORWARD = (ElementWise(_forward),)
+BACKWARD = (ElementWise(_backward),)

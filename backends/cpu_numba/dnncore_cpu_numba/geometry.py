@@ -1,0 +1,114 @@
+"""The numbers of a convolution, with three spatial dims and a group dim always present."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.backend import MemoryDesc
+
+__all__ = ["Geometry", "Phase", "dot", "scaled", "weights_as_6d"]
+
+Triple = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The pixels position + stride * j of diff_src, j < count, which gather through the same taps.
+
+    taps: (tap, shift); through that tap, pixel j gathers from pixel shift + j of diff_dst.
+    """
+
+    position: Triple
+    count: Triple
+    taps: list[tuple[Triple, Triple]]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes in forward roles: `ic` and `oc` are per group, `dilation` is 1 where dense."""
+
+    batch: int
+    groups: int
+    ic: int
+    oc: int
+    src: Triple
+    dst: Triple
+    kernel: Triple
+    stride: Triple
+    dilation: Triple
+    padding: Triple
+
+    @classmethod
+    def of(cls, op: Any) -> Geometry:
+        """Read them from any direction's operation."""
+
+        def three(values: Iterable[int], fill: int = 1) -> Triple:
+            values = tuple(values)
+            return (*[fill] * (3 - len(values)), *values)
+
+        groups, oc, ic, *kernel = op.grouped_weights
+        return cls(
+            op.src_role.dims[0], groups, ic, oc, three(op.src_role.dims[2:]),
+            three(op.dst_role.dims[2:]), three(kernel), three(op.strides),
+            three(d + 1 for d in op.dilations), three(op.padding_l, 0),
+        )  # fmt: skip
+
+    @property
+    def taps(self) -> list[Triple]:
+        """The positions (z, r, s) in the kernel, in order."""
+        return list(itertools.product(*map(range, self.kernel)))
+
+    @property
+    def span(self) -> Triple:
+        """The cells of the padded src that windows touch, from its first one on."""
+        windows = zip(self.dst, self.stride, self.kernel, self.dilation, strict=True)
+        return tuple((o - 1) * s + (k - 1) * d + 1 for o, s, k, d in windows)
+
+    def phases(self) -> list[Phase]:
+        """The pixels of diff_src by their position modulo the strides."""
+        positions = itertools.product(*map(range, map(min, self.stride, self.src)))
+        return [self._phase(position) for position in positions]
+
+    def _phase(self, position: Triple) -> Phase:
+        gathered = []
+        for tap in self.taps:
+            places = [
+                divmod(at + padding - t * dilation, stride)
+                for at, padding, t, dilation, stride in zip(
+                    position, self.padding, tap, self.dilation, self.stride, strict=True
+                )
+            ]
+            if not any(remainder for _, remainder in places):
+                gathered.append((tap, tuple(shift for shift, _ in places)))
+        pixels = zip(self.src, position, self.stride, strict=True)
+        return Phase(position, tuple(-(-(n - at) // s) for n, at, s in pixels), gathered)
+
+    @staticmethod
+    def reach(phases: Iterable[Phase]) -> tuple[Triple, Triple]:
+        """How far phases reach: pixels before diff_dst's first one, and all from there on."""
+        shifts = [(shift, phase.count) for phase in phases for _, shift in phase.taps]
+        left, right = (0, 0, 0), (1, 1, 1)
+        for shift, count in shifts:
+            left = tuple(max(a, -s) for a, s in zip(left, shift, strict=True))
+            right = tuple(max(a, s + n) for a, s, n in zip(right, shift, count, strict=True))
+        return left, tuple(map(int.__add__, left, right))
+
+
+def weights_as_6d(desc: MemoryDesc, ndims: int) -> MemoryDesc:
+    """A filter's descriptor as (G, OC, IC, D, H, W); ndims: of the activations."""
+    groups = desc.ndims - ndims
+    channels, kernel = desc.dims[: 2 + groups], desc.dims[2 + groups :]
+    return desc.reshape(((1,) * (1 - groups)) + channels + (1,) * (3 - len(kernel)) + kernel)
+
+
+def scaled(values: Iterable[int], factors: Iterable[int]) -> tuple[int, ...]:
+    """The products, one by one."""
+    return tuple(map(int.__mul__, values, factors))
+
+
+def dot(x: Iterable[int], y: Iterable[int]) -> int:
+    """The sum of products."""
+    return sum(map(int.__mul__, x, y))

@@ -1,0 +1,173 @@
+"""Inner product: the implementations of its three directions, best first.
+
+Each direction is a matrix product. A tensor (N, IC, [[D,] H,] W) is a matrix whose columns run through
+a sample in the order of memory, whatever that is, as long as it is dense; the filter is used in the
+same order. The order is written as a tag without the first dim: "bcd", "cdb" or "Bcd16b".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.isa import ISAS, Isa
+from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
+from dnncore_cpu_numba.product import Product, transposed
+from dnncore_cpu_numba.program import Table
+
+__all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]
+
+
+class _BrgemmInnerProduct(Implementation):
+    """What the directions share: formats, and the views of tensors as matrices."""
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self.name = f"cpu_numba:brgemm:{isa.name}"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Resolve formats and plan."""
+        if missing := self.isa.missing:
+            return Refused("device", f"the processor lacks {', '.join(missing)}")
+        op = op.resolve_any(**{op.SRC: "abcde"[: op.src_role.ndims], op.DST: "ab"})
+        order = _order(op.src_role)
+        formats = {op.WEIGHTS: self._weights_tag(order)}
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        op = op.resolve_any(**formats)
+        plan = Plan(op, attr, engine.num_threads)
+        self._plan(plan, op, attr, order)
+        return plan.accepted(op, engine, 0.8)
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
+        raise NotImplementedError
+
+    def _weights_tag(self, order: str) -> str:
+        """Vectors of output channels: panels of a product that has them as columns."""
+        return f"A{order}{self.isa.lanes}a"
+
+    def _vectors_of_channels(self, tensor: Tensor) -> Tensor:
+        """A filter in `_weights_tag` as a matrix (OC, IC * spatial)."""
+        dims = _matrix_dims(tensor.desc)
+        return tensor.seen_as(MemoryDesc(dims, "f32", f"Ab{self.isa.lanes}a"))
+
+    def _operands(self, plan: Plan, op: Any, attr: Attributes, order: str) -> list[Tensor]:
+        """Operands for a result with spatial dims; what is broadcast in part is first repeated."""
+        operands = []
+        for operand in plan.operands(attr):
+            rows, *rest = operand.desc.dims
+            if math.prod(rest) == 1 and operand.desc.is_plain:
+                operands.append(operand.seen_as(operand.desc.reshape((rows, 1))))
+                continue
+            full = MemoryDesc((rows, *op.result.dims[1:]), "f32", "a" + order)
+            serves = operand.desc.dims == full.dims and _has_rows(operand.desc, order)
+            operands.append(_rows(plan.read(operand, None if serves else full, expand=True)))
+        return operands
+
+
+class BrgemmForward(_BrgemmInnerProduct):
+    """dst = src * transposed weights."""
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
+        weights = plan.argument("weights", op.weights)
+        if op.weights.ndims > 2 or op.weights.inner_blocks:
+            tag = self._weights_tag(order)
+            wanted = None if op.weights.matches(tag) else op.weights.with_format(tag)
+            weights = self._vectors_of_channels(plan.read(weights, wanted))
+        bias = None
+        if op.bias is not None:
+            bias = plan.argument("bias", op.bias.reshape((1, *op.bias.dims)))
+        Product(
+            isa=self.isa, a=_read_rows(plan, plan.argument("src", op.src), order),
+            b=weights.seen_as(transposed(weights.desc)), c=plan.argument("dst", op.dst), bias=bias,
+            attr=attr, operands=plan.operands(attr),
+        ).append_to(plan)  # fmt: skip
+
+
+class BrgemmBackwardData(_BrgemmInnerProduct):
+    """diff_src = diff_dst * weights."""
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
+        weights = plan.argument("weights", op.weights)
+        if op.weights.matches(self._weights_tag(order)):
+            weights = self._vectors_of_channels(weights)
+        else:
+            weights = _read_rows(plan, weights, order)
+        Product(
+            isa=self.isa, a=plan.argument("diff_dst", op.diff_dst), b=weights,
+            c=_write_rows(plan, plan.argument("diff_src", op.diff_src), order, attr),
+            attr=attr, operands=self._operands(plan, op, attr, order),
+        ).append_to(plan)  # fmt: skip
+
+
+class BrgemmBackwardWeights(_BrgemmInnerProduct):
+    """diff_weights = transposed diff_dst * src; diff_bias = ones * diff_dst."""
+
+    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
+        weights = plan.argument("diff_weights", op.diff_weights)
+        if op.diff_weights.matches(self._weights_tag(order)):
+            weights = self._vectors_of_channels(weights)
+        else:
+            weights = _write_rows(plan, weights, order, attr)
+        diff_dst = plan.argument("diff_dst", op.diff_dst)
+        Product(
+            isa=self.isa, a=diff_dst.seen_as(transposed(op.diff_dst)),
+            b=_read_rows(plan, plan.argument("src", op.src), order), c=weights,
+            attr=attr, operands=self._operands(plan, op, attr, order),
+        ).append_to(plan)  # fmt: skip
+        if op.diff_bias is not None:
+            batch = op.diff_dst.dims[0]
+            ones = Tensor(Table(np.ones(batch, np.float32)), MemoryDesc((1, batch)))
+            diff_bias = op.diff_bias.reshape((1, *op.diff_bias.dims))
+            bias = plan.argument("diff_bias", diff_bias)
+            Product(isa=self.isa, a=ones, b=diff_dst, c=bias).append_to(plan)
+
+
+def _order(desc: MemoryDesc) -> str:
+    """The order of a sample's elements in memory; row-major where they are not dense."""
+    plain = "bcde"[: desc.ndims - 1]
+    if desc.tag is None or "a" not in desc.tag:
+        return plain
+    order = desc.tag.replace("a", "", 1)
+    return order if _has_rows(desc, order) else plain
+
+
+def _has_rows(desc: MemoryDesc, order: str) -> bool:
+    """Whether the elements of each index of dim 0 lie dense, in this order."""
+    dense = desc.with_format("a" + order)
+    return desc.inner_blocks == dense.inner_blocks and not dense.has_padding and all(
+        size == 1 or given == wanted
+        for size, given, wanted in zip(
+            desc.dims[1:], desc.strides[1:], dense.strides[1:], strict=True
+        )
+    )  # fmt: skip
+
+
+def _read_rows(plan: Plan, tensor: Tensor, order: str) -> Tensor:
+    """A tensor as a matrix; copied if its elements lie in another order."""
+    wanted = None if _has_rows(tensor.desc, order) else tensor.desc.with_format("a" + order)
+    return _rows(plan.read(tensor, wanted))
+
+
+def _write_rows(plan: Plan, tensor: Tensor, order: str, attr: Attributes) -> Tensor:
+    wanted = None if _has_rows(tensor.desc, order) else tensor.desc.with_format("a" + order)
+    return _rows(plan.write(tensor, wanted, old=has_sum(attr)))
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """A tensor of dense rows as a matrix."""
+    rows, columns = _matrix_dims(tensor.desc)
+    step = tensor.desc.strides[0] if rows > 1 else columns
+    return tensor.seen_as(MemoryDesc((rows, columns), "f32", strides=(step, 1)))
+
+
+def _matrix_dims(desc: MemoryDesc) -> tuple[int, int]:
+    return desc.dims[0], math.prod(desc.dims[1:])
+
+
+FORWARD = tuple(BrgemmForward(isa) for isa in ISAS)
+BACKWARD_DATA = tuple(BrgemmBackwardData(isa) for isa in ISAS)
+BACKWARD_WEIGHTS = tuple(BrgemmBackwardWeights(isa) for isa in ISAS)

@@ -1,0 +1,162 @@
+"""Plans: the steps of a program, with tensors copied where their layout does not serve.
+
+Every matrix implementation works on a few layouts only; a tensor in any other one is copied to or
+from the scratchpad by steps of the same program, so that no format need be refused. Making a plan is
+quick: steps are made, and kernels compiled, when the plan is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, MemoryDesc, Operation
+from dnncore_cpu_numba.packing import reformat_step
+from dnncore_cpu_numba.program import Arg, Program, Scratch, Step, Table
+
+__all__ = ["Plan", "Tensor", "has_sum", "moved"]
+
+ALIGNMENT = 128  # bytes
+COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
+LAUNCH = 3e-6  # seconds from step to step, measured
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An argument or a part of the scratchpad: the address of its first element, and its layout.
+
+    desc: its offset0 is part of the address already.
+    """
+
+    address: Arg | Scratch | Table
+    desc: MemoryDesc
+
+    def seen_as(self, desc: MemoryDesc) -> Tensor:
+        """The same elements under other dims."""
+        return Tensor(self.address, desc)
+
+
+class Plan:
+    """Collects the scratchpad and the steps of one program."""
+
+    def __init__(self, op: Operation, attr: Attributes, num_threads: int) -> None:
+        names = [argument.name for argument, _ in op.tensors()]
+        names += [name for name, _ in attr.binary_srcs()]
+        self._places = {name: place for place, name in enumerate(names)}
+        self._parts: list[Callable[[], Step]] = []
+        self._pending: list[tuple[Tensor, Tensor]] = []  # room to write, the output it is for
+        self._copied = 0  # bytes read and written
+        self._top = 0  # where the next part of the scratchpad begins
+        self.num_threads = num_threads
+        self.nbytes = 0  # of the scratchpad
+
+    def argument(self, name: str, desc: MemoryDesc) -> Tensor:
+        """An argument of the operation, or a post-op's operand."""
+        return Tensor(Arg(self._places[name], desc.offset0 * desc.itemsize), desc)
+
+    def operands(self, attr: Attributes) -> list[Tensor]:
+        """The post-ops' operands, in order."""
+        return [self.argument(name, desc) for name, desc in attr.binary_srcs()]
+
+    def scratch(self, desc: MemoryDesc) -> Tensor:
+        """Reserve a part of the scratchpad."""
+        start = self._top
+        self._top += -(-desc.nbytes // ALIGNMENT) * ALIGNMENT
+        self.nbytes = max(self.nbytes, self._top)
+        return Tensor(Scratch(start), desc)
+
+    @contextmanager
+    def temporary(self) -> Iterator[None]:
+        """Give back what is reserved inside the block: later steps may use it again."""
+        top = self._top
+        yield
+        self._top = top
+
+    def read(
+        self,
+        tensor: Tensor,
+        wanted: MemoryDesc | None = None,
+        starts: Sequence[int] | None = None,
+        *,
+        expand: bool = False,
+    ) -> Tensor:
+        """An input, or its copy in the wanted layout; see `reformat_step`."""
+        if wanted is None:
+            return tensor
+        copy = self.scratch(wanted)
+        self._copy(tensor, copy, starts, expand=expand)
+        return copy
+
+    def write(
+        self, tensor: Tensor, wanted: MemoryDesc | None = None, *, old: bool = False
+    ) -> Tensor:
+        """An output, or room in the wanted layout, which is copied to it by `written`, or in the end.
+
+        old: the output's values before are needed.
+        """
+        if wanted is None:
+            return tensor
+        copy = self.scratch(wanted)
+        if old:
+            self._copy(tensor, copy)
+        self._pending.append((copy, tensor))
+        return copy
+
+    def written(self, tensor: Tensor) -> None:
+        """Append the copy to an output now, if the tensor is room for one."""
+        for pair in [pair for pair in self._pending if pair[0] is tensor]:
+            self._pending.remove(pair)
+            self._copy(*pair)
+
+    def _copy(
+        self,
+        source: Tensor,
+        target: Tensor,
+        starts: Sequence[int] | None = None,
+        *,
+        expand: bool = False,
+    ) -> None:
+        a, b = source.desc, target.desc
+        self.add(
+            lambda: reformat_step(source.address, a, target.address, b, starts, expand=expand),
+            a.nbytes + b.nbytes,
+        )
+
+    def add(self, part: Callable[[], Step], copied: int = 0) -> None:
+        """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
+        self._parts.append(part)
+        self._copied += copied
+
+    def accepted(self, op: Operation, engine: Any, utilisation: float) -> Accepted:
+        """Finish the plan and offer it.
+
+        op: with every format resolved. utilisation: the part of the peak that the tiles reach when
+        their data are in cache.
+        """
+        for copy, _ in list(self._pending):
+            self.written(copy)
+        return Accepted(
+            op,
+            lambda: Program([part() for part in self._parts], self.num_threads),
+            seconds=self._seconds(op, engine, utilisation),
+            scratchpad_bytes=self.nbytes,
+        )
+
+    def _seconds(self, op: Operation, engine: Any, utilisation: float) -> float:
+        """What the program should take: arithmetic at a part of the peak, then the copies."""
+        peaks = engine.peaks
+        arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
+        launches = len(self._parts) - 1
+        return arithmetic + self._copied / (peaks.bandwidth * COPY_EFFICIENCY) + launches * LAUNCH
+
+
+def moved(address: Any, nbytes: int) -> Any:
+    """An address further on."""
+    return replace(address, byte_offset=address.byte_offset + nbytes)
+
+
+def has_sum(attr: Attributes) -> bool:
+    """Whether post-ops read what the output held before."""
+    return any(post_op.kind == "sum" for post_op in attr.post_ops)

@@ -1,0 +1,164 @@
+"""Raw memory in tasks: loads, stores and calls through 64-bit integer addresses.
+
+Each is one LLVM instruction, with an index in elements: no bounds, no wrap-around, so that loops
+over them are vectorised. Integers are widened to 64 bits on load and cut on store.
+"""
+
+# ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+__all__ = [
+    "bits_to_f32",
+    "call",
+    "f32_to_bits",
+    "load_f32",
+    "load_f64",
+    "load_i32",
+    "load_i64",
+    "load_s8",
+    "load_u8",
+    "prefetch",
+    "stack",
+    "store_f32",
+    "store_f64",
+    "store_i8",
+    "store_i32",
+    "store_i64",
+    "stream_f32",
+]
+
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+
+
+def _pointer(builder, address, index, element):
+    base = builder.inttoptr(address, element.as_pointer())
+    return builder.gep(base, [index])
+
+
+def _loader(numba_type, element, widen=None):
+    """An intrinsic (address, index) -> the element there."""
+
+    @intrinsic
+    def load(typingctx, address, index):
+        def codegen(context, builder, signature, args):
+            pointer = _pointer(builder, *args, element)
+            value = builder.load(pointer)
+            value.align = element.get_abi_size(context.target_data)
+            return widen(builder, value) if widen else value
+
+        return numba_type(types.int64, types.int64), codegen
+
+    return load
+
+
+def _storer(numba_type, element, *, narrow=False, nontemporal=False):
+    """An intrinsic (address, index, value) that stores the element there."""
+
+    @intrinsic
+    def store(typingctx, address, index, value):
+        def codegen(context, builder, signature, args):
+            address, index, value = args
+            if narrow:
+                value = builder.trunc(value, element)
+            made = builder.store(value, _pointer(builder, address, index, element))
+            made.align = element.get_abi_size(context.target_data)
+            if nontemporal:
+                made.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+
+        return types.void(types.int64, types.int64, numba_type), codegen
+
+    return store
+
+
+def _widen_signed(builder, value):
+    return builder.sext(value, _I64)
+
+
+def _widen_unsigned(builder, value):
+    return builder.zext(value, _I64)
+
+
+load_f32 = _loader(types.float32, ir.FloatType())
+load_f64 = _loader(types.float64, ir.DoubleType())
+load_i64 = _loader(types.int64, _I64)
+load_i32 = _loader(types.int64, _I32, _widen_signed)
+load_s8 = _loader(types.int64, ir.IntType(8), _widen_signed)
+load_u8 = _loader(types.int64, ir.IntType(8), _widen_unsigned)
+
+store_f32 = _storer(types.float32, ir.FloatType())
+store_f64 = _storer(types.float64, ir.DoubleType())
+store_i64 = _storer(types.int64, _I64)
+store_i32 = _storer(types.int64, _I32, narrow=True)
+store_i8 = _storer(types.int64, ir.IntType(8), narrow=True)
+stream_f32 = _storer(types.float32, ir.FloatType(), nontemporal=True)
+
+
+@intrinsic
+def f32_to_bits(typingctx, value):
+    """The bit pattern of a float32 as an int32."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], _I32)
+
+    return types.int32(types.float32), codegen
+
+
+@intrinsic
+def bits_to_f32(typingctx, bits):
+    """The float32 of an int32 bit pattern."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), codegen
+
+
+@intrinsic
+def prefetch(typingctx, address):
+    """Ask for the cache line at `address` to be read soon; any address is allowed."""
+
+    def codegen(context, builder, signature, args):
+        pointer = builder.inttoptr(args[0], cgutils.voidptr_t)
+        arguments = [cgutils.voidptr_t, _I32, _I32, _I32]
+        kind = ir.FunctionType(ir.VoidType(), arguments)
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
+def call(typingctx, function, arguments):
+    """Call the native function at an address with a tuple of 64-bit integers."""
+    count = len(arguments)
+
+    def codegen(context, builder, signature, args):
+        kind = ir.FunctionType(ir.VoidType(), [_I64] * count)
+        function = builder.inttoptr(args[0], kind.as_pointer())
+        builder.call(function, cgutils.unpack_tuple(builder, args[1], count))
+
+    return types.void(types.int64, types.UniTuple(types.int64, count)), codegen
+
+
+@intrinsic
+def stack(typingctx, count):
+    """The address of `count` int64, a literal number, that live until the task returns."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    size = count.literal_value
+
+    def codegen(context, builder, signature, args):
+        kind = ir.ArrayType(_I64, size)
+        with builder.goto_entry_block():
+            place = builder.alloca(kind)
+        place.align = 64
+        return builder.ptrtoint(place, _I64)
+
+    return types.int64(count), codegen

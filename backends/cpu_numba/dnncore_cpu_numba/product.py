@@ -1,0 +1,189 @@
+"""Products of matrices in any layout: what matmul and inner product are made of.
+
+    C[..., m, n] = sum over k of A[..., m, k] * B[..., k, n], then bias and post-ops
+
+A, B, C and the operands are tensors of one rank, reshaped and permuted as an operation needs, with
+up to `MOST_BATCH_DIMS` dims in front, of which all but C's may be 1. Of the product and the transposed
+one, that is computed which copies less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
+from dnncore_cpu_numba.isa import Isa
+from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
+from dnncore_cpu_numba.tiles import OUTER, Chunk, Matrix, TileLoop
+
+__all__ = ["MOST_BATCH_DIMS", "Product", "blocked_columns", "transposed"]
+
+MOST_BATCH_DIMS = OUTER
+DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
+IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
+FEW_ROWS = 16  # nor is one that is read for so few rows
+COPY_COST = 64  # multiply-adds in the time of copying one element, measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A matrix product; `append_to(plan)` appends its steps.
+
+    operands: those of the post-ops, in order. bias is added before.
+    """
+
+    isa: Isa
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    bias: Tensor | None = None
+    attr: Attributes = Attributes()
+    operands: Sequence[Tensor] = ()
+
+    def append_to(self, plan: Plan) -> None:
+        """Append copies and the tile loop."""
+        swapped = self._swapped()
+        product = swapped if swapped._cost() < self._cost() else self
+        product._append_to(plan)
+
+    def _cost(self) -> float:
+        """Multiply-adds, those of empty lanes included, and what copies cost in this unit."""
+        rows, columns = self.c.desc.dims[-2:]
+        lanes = self.isa.lanes
+        multiply_adds = self.c.desc.nelems * self.a.desc.dims[-1]
+        if columns:
+            multiply_adds *= -(-columns // lanes) * lanes / columns
+        copied = 0
+        if not (_is_contiguous(self.a.desc, -1) or _is_contiguous(self.a.desc, -2)):
+            copied += self.a.desc.nelems
+        if not (self._is_in_place(rows) or self._is_panelled(self.b.desc)):
+            copied += self.b.desc.nelems
+        if self._column_step(self.c.desc) is None:
+            copied += self.c.desc.nelems
+        return multiply_adds + COPY_COST * copied
+
+    def _swapped(self) -> Product:
+        """The transposed product."""
+        return dataclasses.replace(
+            self, a=_transposed(self.b), b=_transposed(self.a), c=_transposed(self.c),
+            bias=self.bias and _transposed(self.bias),
+            operands=[_transposed(operand) for operand in self.operands],
+        )  # fmt: skip
+
+    def _append_to(self, plan: Plan) -> None:
+        *batch, rows, columns = self.c.desc.dims
+        depth = self.a.desc.dims[-1]
+        a, a_k = self._read_a(plan)
+        b, b_k = self._read_b(plan, rows)
+        operands = [operand for operand in (self.bias, *self.operands) if operand is not None]
+        matrices = [self._read_operand(plan, operand) for operand in operands]
+        epilogue = self._epilogue([operand.desc.dims[-1] == 1 for operand in operands])
+        wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
+        target = plan.write(self.c, wanted, old=has_sum(self.attr))
+        c = self._with_columns(target)
+        edge = "zeroed" if target.desc.has_padding else "masked"
+        b_step = b_k or 4 * self.isa.lanes
+        chunks = 1 if has_sum(self.attr) or rows <= FEW_ROWS else -(-depth // DEPTH)
+        length = max(1, -(-depth // chunks))
+
+        def loop():
+            return TileLoop(
+                isa=self.isa, outer=tuple(batch), rows=rows, columns=columns, a=a, b=b, c=c,
+                a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
+                chunks=[
+                    Chunk([(a_k * k, b_step * k)], min(length, depth - k))
+                    for k in range(0, max(1, depth), length)
+                ],
+            ).step(plan.num_threads)  # fmt: skip
+
+        plan.add(loop)
+        plan.written(target)
+
+    def _epilogue(self, splats: Sequence[bool]) -> Epilogue:
+        if self.bias is None:
+            return from_post_ops(self.attr, splats)
+        return (Operand("add", splats[0]), *from_post_ops(self.attr, splats[1:]))
+
+    def _read_a(self, plan: Plan) -> tuple[Matrix, int]:
+        """A, and the bytes from k to k in it."""
+        tensor = self.a
+        along_k, along_rows = (_is_contiguous(tensor.desc, dim) for dim in (-1, -2))
+        if not (along_k or along_rows):
+            tensor = plan.read(tensor, _row_major(tensor.desc))
+        *batch, row, k = _steps(tensor.desc)
+        if along_k or not along_rows:
+            return Matrix(tensor.address, tuple(batch), row=row), 4
+        return Matrix(tensor.address, tuple(batch), row=4), k
+
+    def _read_b(self, plan: Plan, rows: int) -> tuple[Matrix, int]:
+        """B, and the bytes from k to k in it, 0 for panels."""
+        tensor, lanes = self.b, self.isa.lanes
+        if self._is_in_place(rows):
+            *batch, k, _ = _steps(tensor.desc)
+            return Matrix(tensor.address, tuple(batch), block=4 * lanes), k or 4 * lanes
+        if not self._is_panelled(tensor.desc):
+            tensor = plan.read(tensor, blocked_columns(tensor.desc, lanes))
+        *batch, _, block = _steps(tensor.desc)
+        return Matrix(tensor.address, tuple(batch), block=block), 0
+
+    def _is_in_place(self, rows: int) -> bool:
+        """Whether B is a plain matrix that is not worth packing."""
+        small = self.b.desc.nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
+        return small and _is_contiguous(self.b.desc, -1)
+
+    def _is_panelled(self, desc: MemoryDesc) -> bool:
+        lanes = self.isa.lanes
+        dense = desc.dims[-2] == 1 or desc.strides[-2:-1] == (lanes,)
+        return desc.inner_blocks == ((desc.ndims - 1, lanes),) and dense
+
+    def _read_operand(self, plan: Plan, tensor: Tensor) -> Matrix:
+        if self._column_step(tensor.desc) is None:
+            tensor = plan.read(tensor, _row_major(tensor.desc))
+        return self._with_columns(tensor)
+
+    def _with_columns(self, tensor: Tensor) -> Matrix:
+        *batch, row, _ = _steps(tensor.desc)
+        block = 0 if tensor.desc.dims[-1] == 1 else self._column_step(tensor.desc)
+        return Matrix(tensor.address, tuple(batch), row, block)
+
+    def _column_step(self, desc: MemoryDesc) -> int | None:
+        """Bytes from vector to vector of columns, None if they cannot be loaded as such."""
+        lanes = self.isa.lanes
+        if desc.inner_blocks == ((desc.ndims - 1, lanes),):
+            return 4 * desc.strides[-1]
+        return 4 * lanes if _is_contiguous(desc, -1) else None
+
+
+def blocked_columns(desc: MemoryDesc, lanes: int) -> MemoryDesc:
+    """The same dims as panels: vectors of columns, row after row, then the next columns."""
+    letters = "abcdefghijkl"[: desc.ndims]
+    row, column = letters[-2:]
+    return desc.with_format(f"{letters[:-2]}{column.upper()}{row}{lanes}{column}")
+
+
+def transposed(desc: MemoryDesc) -> MemoryDesc:
+    """The same memory with its last two dims exchanged."""
+    *batch, m, n = range(desc.ndims)
+    return desc.permute_axes((*batch, n, m))
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    return tensor.seen_as(transposed(tensor.desc))
+
+
+def _row_major(desc: MemoryDesc) -> MemoryDesc:
+    return desc.with_format("abcdefghijkl"[: desc.ndims])
+
+
+def _is_contiguous(desc: MemoryDesc, dim: int) -> bool:
+    return desc.is_plain and (desc.dims[dim] == 1 or desc.strides[dim] == 1)
+
+
+def _steps(desc: MemoryDesc) -> list[int]:
+    """Strides in bytes; 0 along dims of size 1."""
+    return [
+        0 if size == 1 else 4 * stride for size, stride in zip(desc.dims, desc.strides, strict=True)
+    ]

@@ -1,0 +1,175 @@
+"""Programs: the executables of this backend, lists of tasks over one block of int64.
+
+Binding copies the program's template and writes the arguments' addresses into it. The block begins
+with the driver's table of rows, then come the steps' parameters. Nothing in it refers to its own
+place, so that a chain of bound programs is a new table over the old blocks.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import COMPLETED, Event, Executable, Stream
+from dnncore.stream import TimedEvent
+from dnncore_cpu_numba.driver import ROW, launcher, max_threads
+from dnncore_cpu_numba.task import Task
+
+__all__ = ["F32", "Arg", "Program", "Scratch", "Step", "Table"]
+
+
+@dataclass(frozen=True)
+class Arg:
+    """The address of the index-th memory, in binding order, plus an offset in bytes."""
+
+    index: int
+    byte_offset: int = 0
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """An address inside the scratchpad."""
+
+    byte_offset: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The address of a constant array, which the program keeps alive and nobody may change."""
+
+    array: np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class F32:
+    """A float32 constant: its bits in the slot's low half."""
+
+    value: float
+
+
+Param = int | Arg | Scratch | Table | F32
+
+
+@dataclass(frozen=True)
+class Step:
+    """One task over `items` work items, after all steps before it have ended.
+
+    task: a `Task`, or the address of a native function of the same kind.
+    params: what the task finds in its block, one slot each.
+    max_parts: the most pieces that the items are cut into; by default the number of threads.
+    grain: the least items of a piece.
+    """
+
+    task: Task | int
+    params: Sequence[Param]
+    items: int
+    max_parts: int | None = None
+    grain: int = 1
+
+    def row(self, distance: int, threads: int) -> tuple[int, ...]:
+        """What the driver's table holds for the step; see `dnncore_cpu_numba.driver`."""
+        task = self.task.address if isinstance(self.task, Task) else self.task
+        most = threads if self.max_parts is None else self.max_parts
+        parts = max(1, min(most, self.items // self.grain))
+        return task, distance, self.items, parts, min(parts, threads)
+
+
+class Program(Executable):
+    """Steps run in order by the driver. Threads may share a program and each bound call of it.
+
+    steps: those without items are dropped. num_threads: of the engine.
+    """
+
+    def __init__(self, steps: Sequence[Step], num_threads: int) -> None:
+        steps = [step for step in steps if step.items > 0]
+        self.rows = len(steps)
+        self._launch = launcher()
+        self._tables: list[np.ndarray[Any, Any]] = []
+        self._arguments: list[tuple[int, int, int]] = []  # slot, memory's index, offset
+        self._scratch: list[tuple[int, int]] = []  # slot, offset
+        self._template = self._block(steps, min(num_threads, max_threads()))
+
+    def _block(self, steps: Sequence[Step], threads: int) -> array[int]:
+        block = array("q", bytes(8 * ROW * len(steps)))
+        for i, step in enumerate(steps):
+            distance = 8 * (len(block) - ROW * i)
+            block[ROW * i : ROW * (i + 1)] = array("q", step.row(distance, threads))
+            for param in step.params:
+                block.append(self._value(param, len(block)))
+        return block
+
+    def _value(self, param: Param, slot: int) -> int:
+        """What the template holds for a parameter; addresses that binding knows are noted."""
+        match param:
+            case Arg(index, offset):
+                self._arguments.append((slot, index, offset))
+                return 0
+            case Scratch(offset):
+                self._scratch.append((slot, offset))
+                return 0
+            case Table(values):
+                self._tables.append(values)
+                return int(values.ctypes.data)
+            case F32(value):
+                return int.from_bytes(struct.pack("<f", value), "little")
+            case _:
+                return int(param)
+
+    def bind(self, memories: Sequence[Any], scratchpad: Any) -> BoundProgram:
+        """Fix the arguments."""
+        block = self._template[:]
+        for slot, index, offset in self._arguments:
+            block[slot] = memories[index].address + offset
+        if self._scratch and scratchpad is not None:  # None: it would be empty
+            address = scratchpad.ctypes.data
+            for slot, offset in self._scratch:
+                block[slot] = address + offset
+        return BoundProgram(self._launch, block, self.rows, (self, memories, scratchpad))
+
+    @staticmethod
+    def chain(runs: Sequence[BoundProgram]) -> BoundProgram:
+        """Merge bound programs into one: their tables one after the other."""
+        table = array("q")
+        for run in runs:
+            table.extend(run.block[: ROW * run.rows])
+        address = table.buffer_info()[0]
+        place = 0
+        for run in runs:
+            moved = run.address - (address + 8 * place)
+            for slot in range(place + 1, place + ROW * run.rows, ROW):
+                table[slot] += moved
+            place += ROW * run.rows
+        return BoundProgram(runs[0].launch, table, place // ROW, tuple(runs))
+
+
+class BoundProgram:
+    """A program with its arguments: `run(stream, wait_for)` executes it in the calling thread."""
+
+    __slots__ = ("_keeps_alive", "address", "block", "launch", "rows")
+
+    def __init__(self, launch: Any, block: array[int], rows: int, keeps_alive: object) -> None:
+        self.launch = launch
+        self.block = block
+        self.address = block.buffer_info()[0]
+        self.rows = rows
+        self._keeps_alive = keeps_alive
+
+    def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+        """Run to the end; returns an event that has completed."""
+        for event in wait_for:
+            event.wait()
+        if stream.profiling:
+            return self._timed()
+        self.launch(self.address, self.rows)
+        return COMPLETED
+
+    def _timed(self) -> Event:
+        start = time.perf_counter()
+        self.launch(self.address, self.rows)
+        return TimedEvent(start, time.perf_counter())

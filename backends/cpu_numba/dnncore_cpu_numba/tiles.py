@@ -1,0 +1,340 @@
+"""The tile loop: one task that runs every matrix problem of this backend through the microkernel.
+
+A problem is C[i][row][column] = sum over k of A[i][row][k] * B[i][k][column] for each index i of up
+to five outer dims. Columns are the lanes of vectors; several vectors make a *panel*, some rows a
+*row block*. A work item is one outer index and row block; a thread runs its items like this:
+
+    for each stretch of items small enough that their part of A stays in cache:
+        for each panel:                                 B's panel stays in cache
+            for each chunk of the reduction:            C is accumulated from the second on
+                for each item of the stretch:
+                    for each tile of rows:              the microkernel
+
+Where B is the larger matrix, panels are outermost instead and threads split them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dnncore_cpu_numba.epilogue import Epilogue
+from dnncore_cpu_numba.isa import ISAS, Isa
+from dnncore_cpu_numba.microkernel import Microkernel
+from dnncore_cpu_numba.pointers import call, load_i64, stack, store_i64
+from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.task import device, task
+
+__all__ = ["MOST_OPERANDS", "OUTER", "Chunk", "Matrix", "TileLoop", "utilisation"]
+
+OUTER = 5  # outer dims
+MOST_OPERANDS = 16  # that the post-ops read: what a thread has room for
+CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Where A, B, C or an operand of the post-ops lies: an address and its strides in bytes.
+
+    block: from one vector of columns to the next; A has none, as B has no rows.
+    """
+
+    address: Param
+    outer: tuple[int, ...] = ()
+    row: int = 0
+    block: int = 0
+
+    def strides(self) -> list[int]:
+        """Outer strides, filled up with zeros, row and block."""
+        return [*self.outer, *[0] * (OUTER - len(self.outer)), self.row, self.block]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of the reduction: (offset in A, offset in B) in bytes per element, and their k."""
+
+    batch: Sequence[tuple[int, int]]
+    k: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileLoop:
+    """A matrix problem; `step()` makes it one step of a program.
+
+    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
+    b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
+    epilogue, operands: post-ops, and the matrix of each `Operand` in them.
+    chunks: with an epilogue that reads C there can be only one.
+    most_vectors: of a panel, if not the instruction set's.
+    continues: C holds the sum of another loop's chunks.
+    """
+
+    isa: Isa
+    outer: tuple[int, ...]
+    rows: int
+    columns: int
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    chunks: Sequence[Chunk]
+    a_k: int = 4
+    b_k: int = 0
+    edge: Literal["masked", "zeroed"] = "masked"
+    epilogue: Epilogue = ()
+    operands: Sequence[Matrix] = ()
+    most_vectors: int = 0
+    continues: bool = False
+
+    def step(self, threads: int) -> Step:
+        """Compile the microkernels that are needed and lay out the parameters."""
+        if 0 in (*self.outer, self.rows, self.columns):
+            return Step(tile_loop, (), items=0)
+        loop = self._collapsed()
+        return loop._step(_Tiling.of(loop, threads))
+
+    @property
+    def along(self) -> Literal["k", "rows"]:
+        """The direction in which A is contiguous."""
+        return "k" if self.a_k == 4 else "rows"
+
+    def _most_rows_in_cache(self) -> int:
+        """Rows of A at multiples of 4 KiB share the 8 lines of one set of a first-level cache."""
+        return 8 * 4096 // math.gcd(4096, self.a.row) if self.a_k == 4 and self.a.row else 8 * 4096
+
+    def _collapsed(self) -> TileLoop:
+        """The same problem with outer dims joined to the rows where all strides allow it."""
+        matrices = [self.a, self.b, self.c, *self.operands]
+        for dim in reversed(range(len(self.outer))):
+            extent = self.outer[dim]
+            if extent == 1 or all(m.strides()[dim] == self.rows * m.row for m in matrices):
+                a, b, c, *operands = (_without(m, dim) for m in matrices)
+                joined = dataclasses.replace(
+                    self, rows=self.rows * extent, outer=_drop(self.outer, dim),
+                    a=a, b=b, c=c, operands=operands,
+                )  # fmt: skip
+                return joined._collapsed()
+        return self
+
+    def _step(self, tiling: _Tiling) -> Step:
+        kernels, batch_table, chunk_table = self._kernels(tiling), [], []
+        for chunk in self.chunks:
+            chunk_table.append((16 * len(batch_table), len(chunk.batch), chunk.k))
+            batch_table.extend(chunk.batch)
+        extents = [*self.outer, *[1] * (OUTER - len(self.outer))]
+        params: list[Param] = [
+            Table(kernels), Table(_table(batch_table)), Table(_table(chunk_table)),
+            len(self.chunks), *extents[1:], tiling.row_blocks, tiling.rest, tiling.stretch,
+            tiling.panels, tiling.panels_per_group, tiling.vectors, tiling.last_lanes, self.rows,
+            tiling.row_block, tiling.most_rows, self.a.row if self.a_k == 4 else self.a_k, self.b_k,
+            self.continues, len(self.operands),
+        ]  # fmt: skip
+        assert len(params) == MATRICES
+        for matrix in (self.a, self.b, self.c, *self.operands):
+            params += [matrix.address, *matrix.strides()]
+        return Step(tile_loop, params, tiling.items)
+
+    def _kernels(self, tiling: _Tiling) -> np.ndarray[Any, Any]:
+        """Addresses by [last chunk][last panel][rows]; 0 where a combination does not occur."""
+        table = np.zeros((2, 2, tiling.most_rows + 1), np.int64)
+        kinds = {int(p == tiling.panels - 1) for p in range(tiling.panels)}
+        stages = {int(c == len(self.chunks) - 1) for c in range(len(self.chunks))}
+        for stage in stages:
+            for kind in kinds:
+                vectors = tiling.last_vectors if kind else tiling.vectors
+                partial = kind and tiling.last_lanes < self.isa.lanes
+                for rows in tiling.tile_rows(self.rows):
+                    table[stage, kind, rows] = Microkernel(
+                        self.isa, rows, vectors, self.along, self.b_k in (0, 4 * self.isa.lanes),
+                        self.edge if partial else "full", self.epilogue if stage else (),
+                    ).address  # fmt: skip
+        return table
+
+
+def utilisation(isa: Isa, rows: int, columns: int) -> float:
+    """The part of the processor's peak that tiles reach whose data are in cache; measured.
+
+    Lost are empty lanes, latency where accumulators are few, and the part of each vector register
+    that a lesser instruction set leaves unused.
+    """
+    best = next(other for other in ISAS if not other.missing)
+    vectors = max(1, -(-columns // isa.lanes))
+    accumulators = min(vectors, isa.most_vectors) * max(1, min(rows, isa.rows[isa.most_vectors]))
+    filled = columns / (vectors * isa.lanes)
+    return 0.8 * max(filled, 1e-3) * min(1.0, accumulators / 8) * isa.lanes / best.lanes
+
+
+@dataclass(frozen=True)
+class _Tiling:
+    """How a problem is cut: into panels, row blocks, and stretches of items."""
+
+    vectors: int
+    panels: int
+    last_vectors: int
+    last_lanes: int
+    most_rows: int
+    row_block: int
+    row_blocks: int
+    rest: int
+    stretch: int
+    panels_per_group: int
+
+    @classmethod
+    def of(cls, loop: TileLoop, threads: int) -> _Tiling:
+        lanes = loop.isa.lanes
+        blocks = max(1, -(-loop.columns // lanes))
+        panels = -(-blocks // (loop.most_vectors or loop.isa.most_vectors))
+        vectors = -(-blocks // panels)
+        panels = -(-blocks // vectors)
+        most_rows = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
+        outer = math.prod(loop.outer)
+        row_block = _row_block(loop.rows, most_rows, outer, threads)
+        row_blocks = -(-loop.rows // row_block)
+        rest = outer * row_blocks
+        depth = 4 * max(len(chunk.batch) * chunk.k for chunk in loop.chunks)
+        panel_bytes, item_bytes = vectors * lanes * depth, row_block * depth
+        by_panels = panels > 1 and (rest < threads or panels * panel_bytes > rest * item_bytes)
+        stretch = rest
+        if panel_bytes <= CACHE_BYTES:
+            stretch = max(1, CACHE_BYTES // max(1, item_bytes))
+        return cls(
+            vectors, panels, blocks - (panels - 1) * vectors,
+            loop.columns - (blocks - 1) * lanes, most_rows, row_block, row_blocks, rest, stretch,
+            1 if by_panels else panels,
+        )  # fmt: skip
+
+    @property
+    def items(self) -> int:
+        """Work items: those of each group of panels, group after group."""
+        return self.rest * -(-self.panels // self.panels_per_group)
+
+    def tile_rows(self, rows: int) -> set[int]:
+        """The sizes of tiles that occur: row blocks are cut as evenly as can be."""
+        sizes = set()
+        for block in {min(self.row_block, rows), rows - (self.row_blocks - 1) * self.row_block}:
+            tiles = -(-block // self.most_rows)
+            sizes |= {block // tiles, -(-block // tiles)}
+        return sizes
+
+
+def _row_block(rows: int, most: int, outer: int, threads: int) -> int:
+    """Rows of one item: about eight tiles, fewer where the threads would lack work."""
+    tiles = -(-rows // most)
+    wanted = min(8, max(1, tiles * outer // (4 * threads)))
+    blocks = -(-tiles // wanted)
+    return -(-rows // blocks)
+
+
+def _without(matrix: Matrix, dim: int) -> Matrix:
+    return dataclasses.replace(matrix, outer=_drop(matrix.outer, dim))
+
+
+def _drop(values: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return values[:dim] + values[dim + 1 :]
+
+
+def _table(rows: Sequence[Sequence[int]]) -> np.ndarray[Any, Any]:
+    return np.array(rows or [(0,)], np.int64)
+
+
+# The slots of the task's parameters.
+(
+    KERNELS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, EXTENT_1, EXTENT_2, EXTENT_3, EXTENT_4, ROW_BLOCKS, REST,
+    STRETCH, PANELS, PANELS_PER_GROUP, VECTORS, LAST_LANES, ROWS, ROW_BLOCK, MOST_ROWS, A_STEP,
+    B_STEP, CONTINUES, OPERANDS, MATRICES,
+) = range(23)  # fmt: skip
+ROOM = 3 * MOST_OPERANDS
+STRIDES, ROW, BLOCK, SLOTS = 1, 1 + OUTER, 2 + OUTER, 3 + OUTER  # inside each matrix
+A, B, C, FIRST_OPERAND = (8 * (MATRICES + i * SLOTS) for i in range(4))  # in bytes
+
+
+@task
+def tile_loop(params, begin, end):
+    """Run the items [begin, end) of a `TileLoop`."""
+    rest = load_i64(params, REST)
+    stretch = load_i64(params, STRETCH)
+    per_group = load_i64(params, PANELS_PER_GROUP)
+    room = stack(ROOM)
+    item = begin
+    while item < end:
+        group = item // rest
+        until = min(end - group * rest, rest)
+        panel_end = min((group + 1) * per_group, load_i64(params, PANELS))
+        for first in range(item - group * rest, until, stretch):
+            last = min(first + stretch, until)
+            for panel in range(group * per_group, panel_end):
+                for chunk in range(load_i64(params, CHUNKS)):
+                    for index in range(first, last):
+                        _row_block_of(params, room, index, panel, chunk)
+        item = group * rest + until
+
+
+@device
+def _row_block_of(params, room, index, panel, chunk):
+    """Run one item in one panel and chunk, tile by tile."""
+    row_block = index % load_i64(params, ROW_BLOCKS)
+    index //= load_i64(params, ROW_BLOCKS)
+    i4 = index % load_i64(params, EXTENT_4)
+    index //= load_i64(params, EXTENT_4)
+    i3 = index % load_i64(params, EXTENT_3)
+    index //= load_i64(params, EXTENT_3)
+    i2 = index % load_i64(params, EXTENT_2)
+    index //= load_i64(params, EXTENT_2)
+    i1 = index % load_i64(params, EXTENT_1)
+    i0 = index // load_i64(params, EXTENT_1)
+    row = row_block * load_i64(params, ROW_BLOCK)
+    rows = min(load_i64(params, ROW_BLOCK), load_i64(params, ROWS) - row)
+    vector = panel * load_i64(params, VECTORS)
+    a = _place(params + A, i0, i1, i2, i3, i4, row, vector)
+    b = _place(params + B, i0, i1, i2, i3, i4, row, vector)
+    c = _place(params + C, i0, i1, i2, i3, i4, row, vector)
+    operands = load_i64(params, OPERANDS)
+    for i in range(operands):
+        matrix = params + FIRST_OPERAND + i * 8 * SLOTS
+        store_i64(room, 3 * i, _place(matrix, i0, i1, i2, i3, i4, row, vector))
+        store_i64(room, 3 * i + 1, load_i64(matrix, ROW))
+        store_i64(room, 3 * i + 2, load_i64(matrix, BLOCK))
+
+    most = load_i64(params, MOST_ROWS)
+    is_last_chunk = chunk == load_i64(params, CHUNKS) - 1
+    is_last_panel = panel == load_i64(params, PANELS) - 1
+    kernels = load_i64(params, KERNELS) + 8 * (most + 1) * (2 * is_last_chunk + is_last_panel)
+    lanes = load_i64(params, LAST_LANES)
+    accumulate = load_i64(params, CONTINUES) | min(chunk, 1)
+    entry = load_i64(params, CHUNK_TABLE) + 24 * chunk
+    batch_table = load_i64(params, BATCH_TABLE) + load_i64(entry, 0)
+    tiles = -(-rows // most)
+    longer = rows % tiles
+    for tile in range(tiles):
+        size = rows // tiles + (tile < longer)
+        call(
+            load_i64(kernels, size),
+            (
+                a, b, c, batch_table, load_i64(entry, 1), load_i64(entry, 2),
+                load_i64(params, A_STEP), load_i64(params, B_STEP), load_i64(params + B, BLOCK),
+                load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate, lanes, room,
+            ),
+        )  # fmt: skip
+        a += size * load_i64(params + A, ROW)
+        c += size * load_i64(params + C, ROW)
+        for i in range(operands):
+            store_i64(room, 3 * i, load_i64(room, 3 * i) + size * load_i64(room, 3 * i + 1))
+
+
+@device
+def _place(matrix, i0, i1, i2, i3, i4, row, vector):
+    """The address of a tile in a matrix, whose slots begin at `matrix`."""
+    return (
+        load_i64(matrix, 0)
+        + i0 * load_i64(matrix, STRIDES)
+        + i1 * load_i64(matrix, STRIDES + 1)
+        + i2 * load_i64(matrix, STRIDES + 2)
+        + i3 * load_i64(matrix, STRIDES + 3)
+        + i4 * load_i64(matrix, STRIDES + 4)
+        + row * load_i64(matrix, ROW)
+        + vector * load_i64(matrix, BLOCK)
+    )

@@ -1,0 +1,130 @@
+"""The words in which microkernels are written: loops, addresses and vectors of LLVM IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+
+__all__ = [
+    "F32", "I64", "POINTER", "address", "at", "bits", "constant", "intrinsic", "loop", "multiple",
+    "repeat", "select", "vector_of",
+]  # fmt: skip
+
+I1, I8, I32, I64 = (ir.IntType(width) for width in (1, 8, 32, 64))
+F32 = ir.FloatType()
+POINTER = ir.PointerType()
+Value = Any
+Builder = ir.IRBuilder
+
+
+def loop(
+    builder: Builder,
+    count: Value,
+    values: Sequence[Value],
+    body: Callable[[Value, Sequence[Value]], Sequence[Value]],
+) -> list[Value]:
+    """Emit `for index in range(count): values = body(index, values)`; returns the last values."""
+    before = builder.block
+    turn, done = builder.append_basic_block("turn"), builder.append_basic_block("done")
+    builder.cbranch(builder.icmp_signed(">", count, I64(0)), turn, done)
+    builder.position_at_end(turn)
+    entering = [I64(0), *values]
+    inside = [builder.phi(value.type) for value in entering]
+    after = [builder.add(inside[0], I64(1)), *body(inside[0], inside[1:])]
+    last = builder.block
+    builder.cbranch(builder.icmp_signed("<", after[0], count), turn, done)
+    builder.position_at_end(done)
+    results = [builder.phi(value.type) for value in values]
+    _join(inside, (before, entering), (last, after))
+    _join(results, (before, values), (last, after[1:]))
+    return results
+
+
+def _join(phis: Sequence[Value], *ways: tuple[ir.Block, Sequence[Value]]) -> None:
+    for block, values in ways:
+        for phi, value in zip(phis, values, strict=True):
+            phi.add_incoming(value, block)
+
+
+def address(builder: Builder, integer: Value) -> Value:
+    """An int64 as a pointer."""
+    return builder.inttoptr(integer, POINTER)
+
+
+def at(builder: Builder, pointer: Value, nbytes: Value | int) -> Value:
+    """pointer + nbytes."""
+    if isinstance(nbytes, int):
+        nbytes = I64(nbytes)
+    return builder.gep(pointer, [nbytes], source_etype=I8)
+
+
+def multiple(builder: Builder, pointer: Value, stride: Value, count: int) -> Value:
+    """pointer + count * stride; {0, 1, 2} strides from each third one, as address modes can hold."""
+    if count >= 3:
+        pointer = at(builder, pointer, builder.mul(stride, I64(count // 3 * 3)))
+    match count % 3:
+        case 0:
+            return pointer
+        case 1:
+            return at(builder, pointer, stride)
+        case _:
+            return at(builder, pointer, builder.shl(stride, I64(1)))
+
+
+def vector_of(lanes: int) -> ir.VectorType:
+    """A vector of float32."""
+    return ir.VectorType(F32, lanes)
+
+
+def constant(vector: ir.VectorType, value: float) -> Value:
+    """A vector with one value in all lanes."""
+    return ir.Constant(vector, [value] * vector.count)
+
+
+def repeat(builder: Builder, scalar: Value, vector: ir.VectorType) -> Value:
+    """A vector of copies of a scalar."""
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, scalar, I32(0))
+    order = ir.Constant(ir.VectorType(I32, vector.count), None)
+    return builder.shuffle_vector(first, undefined, order)
+
+
+def first_lanes(builder: Builder, count: Value, lanes: int) -> Value:
+    """A mask of the first `count` (int64) lanes."""
+    integers = ir.VectorType(I32, lanes)
+    numbers = ir.Constant(integers, list(range(lanes)))
+    limit = repeat(builder, builder.trunc(count, I32), integers)
+    return builder.icmp_signed("<", numbers, limit)
+
+
+def intrinsic(builder: Builder, name: str, result: Any, args: Sequence[Value]) -> Value:
+    """Call an LLVM intrinsic, declared on first use."""
+    function = builder.module.globals.get(name)
+    if function is None:
+        kind = ir.FunctionType(result, [value.type for value in args])
+        function = ir.Function(builder.module, kind, name)
+    return builder.call(function, args)
+
+
+def multiply_add(builder: Builder, x: Value, y: Value, z: Value) -> Value:
+    """x * y + z, fused where the processor can: llvm.fma calls a slow library where it cannot."""
+    return intrinsic(builder, f"llvm.fmuladd.v{x.type.count}f32", x.type, [x, y, z])
+
+
+def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | None) -> Value:
+    """Load a vector, or the lanes of a mask with zero elsewhere."""
+    if mask is None:
+        return builder.load(pointer, typ=vector, align=4)
+    name = f"llvm.masked.load.v{vector.count}f32.p0"
+    return intrinsic(builder, name, vector, [pointer, I32(4), mask, vector(None)])
+
+
+def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
+    """Store a vector, or the lanes of a mask."""
+    if mask is None:
+        builder.store(value, pointer, align=4)
+        return
+    name = f"llvm.masked.store.v{value.type.count}f32.p0"
+    intrinsic(builder, name, ir.VoidType(), [value, pointer, I32(4), mask])
