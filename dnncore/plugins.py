@@ -13,6 +13,7 @@ import pluggy
 
 from dnncore import hookspecs
 from dnncore.backend import API_VERSION, Backend, Implementation
+from dnncore.cache import primitives
 from dnncore.engine import CpuEngine, Device, Engine
 from dnncore.errors import BackendNotFound, DnnError, EngineUnavailable, PluginError
 from dnncore.ops import Operation
@@ -190,6 +191,7 @@ class Registry:
     def _changed(self) -> None:
         self.generation += 1
         self._tables.clear()
+        primitives.clear()  # a new backend may use an old one's names
 
     # -- looking up ---------------------------------------------------------------------------
 

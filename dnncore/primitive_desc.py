@@ -73,6 +73,8 @@ class PrimitiveDesc:
         )
         if attr.post_ops:
             attr.check(op)
+        if hint is not None:
+            op.check_hint(hint)
         problem = Problem(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
         selection = select(problem)
         if not selection.candidates:

@@ -175,3 +175,11 @@ def test_engines_are_the_same_object_each_time_and_default_to_the_environment(mo
 def test_malformed_engine_names_are_refused(name):
     with pytest.raises(dnn.BackendNotFound, match="write kind or kind:index"):
         dnn.engine(name)
+
+
+def test_a_backend_registered_anew_is_built_anew():
+    first, second = Relu("toybackend:a", 9.0), Relu("toybackend:a", 9.0)
+    for toy in (first, second):
+        with registered(toy):
+            dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu")).primitive()
+    assert (first.built, second.built) == (1, 1)

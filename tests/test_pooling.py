@@ -198,3 +198,13 @@ def test_the_gradient_is_adjoint(problem):
     diff_src = reference_outputs(problem.backward(), inputs)["diff_src"]
     dst = np.where(got["dst"] == LOWEST, 0.0, got["dst"])
     assert np.vdot(dst, diff_dst) == np.vdot(src, diff_src)
+
+
+def test_the_hint_must_keep_a_workspace():
+    src, dst = dnn.MemoryDesc((1, 2, 4, 4)), dnn.MemoryDesc((1, 2, 2, 2))
+    window = {"kernel": 2, "strides": 2}
+    forward = dnn.PoolingForward("forward_inference", "max", src=src, dst=dst, **window)
+    hint = dnn.PrimitiveDesc(forward, dnn.engine("cpu"))
+    backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
+    with pytest.raises(dnn.DescriptorError, match="hint must be a pooling of prop_kind forward_t"):
+        dnn.PrimitiveDesc(backward, dnn.engine("cpu"), hint=hint)

@@ -72,6 +72,9 @@ class Operation:
         """
         return None
 
+    def check_hint(self, hint: Any) -> None:
+        """Raise `DescriptorError` where a forward primitive descriptor cannot be the hint."""
+
     def with_descs(self, **descs: MemoryDesc) -> Self:
         """The same operation with some tensors' formats replaced; dims and types must not change.
 

@@ -116,6 +116,14 @@ class PoolingBackward(Pooling):
     def __post_init__(self) -> None:
         self._check(self.algorithm)
 
+    def check_hint(self, hint: Any) -> None:
+        """The hint must be a pooling that keeps a workspace."""
+        if hint.workspace_desc is None:
+            self._fail(
+                "hint must be a pooling of prop_kind forward_training, which keeps the workspace"
+                f" that the gradient reads; got {hint!r}"
+            )
+
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
         """The hint's workspace, else kernel indices in diff_dst's layout."""
         if hint is not None:

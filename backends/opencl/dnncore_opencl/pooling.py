@@ -49,7 +49,8 @@ class Pooling(Implementation):
             for argument in op.ARGUMENTS
         }
         present = {name: desc for name, desc in tensors.items() if desc is not None}
-        return Accepted(op, lambda: self._build(op, engine, present), efficiency=0.4)
+        claim = _efficiency(engine, op.result)
+        return Accepted(op, lambda: self._build(op, engine, present), efficiency=claim)
 
     def _build(self, op: Any, engine: Any, tensors: Mapping[str, MemoryDesc]) -> Executable:
         if not op.result.nelems:
@@ -86,6 +87,14 @@ class Backward(Pooling):
 
     kernel = "pooling_backward"
     like = ("diff_src", "diff_dst")
+
+
+def _efficiency(engine: Any, result: MemoryDesc) -> float:
+    """The share of the bandwidth, with and without vectors of channels."""
+    in_vectors = digits(result, CHANNELS)[0].stride == 1
+    if engine.is_cpu:
+        return 0.2 if in_vectors else 0.03
+    return 0.8 if in_vectors else 0.5
 
 
 def _refuse_workspace(op: Any, workspace: MemoryDesc | None) -> Refused | None:

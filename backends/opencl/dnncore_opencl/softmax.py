@@ -118,10 +118,11 @@ class Simd(Softmax):
     name = "opencl:simd"
 
     def efficiency(self, op: Any, engine: Any, along: bool) -> float:
-        """On a GPU, good for short rows and for rows that are neighbours."""
+        """On a GPU, for short rows and for rows that are neighbours."""
         if engine.is_cpu:
-            return 0.5
-        return 0.6 if not along or op.result.dims[op.axis] <= 32 else 0.1
+            return 0.35 if along else 0.08
+        short = op.result.dims[op.axis] <= SMALLEST_GROUP
+        return (0.2 if short else 0.1) if along else 0.3
 
     def share(self, vectors: int) -> tuple[int, int]:
         """One, which reads its row again from the cache."""
@@ -134,8 +135,11 @@ class Tiled(Softmax):
     name = "opencl:tiled"
 
     def efficiency(self, op: Any, engine: Any, along: bool) -> float:
-        """On a GPU, good for long rows of neighbours."""
-        return 0.05 if engine.is_cpu else 0.7 if along else 0.2
+        """On a GPU, for long rows of neighbours."""
+        if engine.is_cpu or not along:
+            return 0.05
+        length = op.result.dims[op.axis]
+        return 0.9 if length >= 512 else 0.4 if length > SMALLEST_GROUP else 0.03
 
     def share(self, vectors: int) -> tuple[int, int]:
         """As few as can hold the row, in a power of two."""

@@ -6,6 +6,13 @@
 // A window along one dim, say H: tap r of output y looks at y * STRIDE_H - LEFT_H + r * STEP_H, and
 // SEES_H tells whether the image has such a cell.
 
+// Compilers unroll small windows to good effect, and large ones for minutes.
+#if TAPS_D * TAPS_H * TAPS_W > 64
+#define OVER_TAPS _Pragma("unroll 1") for
+#else
+#define OVER_TAPS for
+#endif
+
 __kernel void pooling_forward(
     __global const float *restrict src, __global float *restrict dst WORKSPACE PARAMETERS)
 {
@@ -20,14 +27,14 @@ __kernel void pooling_forward(
             const int inside = INSIDE;
             FLOATS best = -FLT_MAX;
             INTS place = -1;
-            for (int i = 0; i < TAPS_D; ++i) {
+            OVER_TAPS (int i = 0; i < TAPS_D; ++i) {
                 const INDEX at_d = d * STRIDE_D - LEFT_D + i * STEP_D;
                 if (!inside) continue;
                 if (!SEES_D(at_d)) continue;
-                for (int j = 0; j < TAPS_H; ++j) {
+                OVER_TAPS (int j = 0; j < TAPS_H; ++j) {
                     const INDEX at_h = h * STRIDE_H - LEFT_H + j * STEP_H;
                     if (!SEES_H(at_h)) continue;
-                    for (int k = 0; k < TAPS_W; ++k) {
+                    OVER_TAPS (int k = 0; k < TAPS_W; ++k) {
                         const INDEX at_w = w * STRIDE_W - LEFT_W + k * STEP_W;
                         if (!SEES_W(at_w)) continue;
                         const FLOATS cell = LOAD_FLOATS(src + SRC_AT(n, c, at_d, at_h, at_w));

@@ -1,0 +1,240 @@
+"""The CPU backend's microkernels against numpy, on each instruction set that this machine has."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from dnncore_cpu_numba.epilogue import Eltwise, Operand, Sum
+from dnncore_cpu_numba.isa import BEST, ISAS
+from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
+
+HERE = [isa for isa in ISAS if not isa.missing]
+GUARD = np.float32(7.5)
+
+
+def call(kernel, **arguments):
+    """Call a kernel with arrays (their addresses are passed) and numbers; those left out are 0."""
+    values = [arguments.get(name, 0) for name in ARGUMENTS]
+    values = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(values))(kernel.address)(*values)
+
+
+class Problem:
+    """Random operands of a tile in the layouts that a kernel expects, and the right answer.
+
+    C is a plain matrix with a guard column behind the tile; lanes: valid ones of the last vector.
+    """
+
+    def __init__(self, kernel, *, k=7, batch=2, lanes=None, seed=0):
+        rng = np.random.default_rng(seed)
+        width = kernel.isa.lanes
+        self.kernel, self.lanes = kernel, lanes or width
+        self.columns = (kernel.vectors - 1) * width + self.lanes
+        self.a = rng.standard_normal((batch, kernel.rows, k), dtype=np.float32)
+        self.b = rng.standard_normal((batch, k, kernel.vectors * width), dtype=np.float32)
+        if not kernel.panel:
+            self.b = self.b[..., : self.columns]
+        padded = kernel.vectors * width if kernel.edge == "zeroed" else self.columns
+        self.c = np.full((kernel.rows, padded + 1), GUARD)
+        self.c[:, : self.columns] = rng.standard_normal((kernel.rows, self.columns))
+        self.before = self.c[:, : self.columns].copy()
+
+    @property
+    def product(self):
+        b = self.b[..., : self.columns].astype(np.float64)
+        return np.einsum("imx,ixn->mn", self.a.astype(np.float64), b)
+
+    def run(self, *, accumulate=False, operands=None):
+        """The tile of C after a call; checks that nothing around it was touched."""
+        kernel, width = self.kernel, self.kernel.isa.lanes
+        batch, rows, k = self.a.shape
+        a = self.a if kernel.along == "k" else self.a.transpose(0, 2, 1)
+        a = np.ascontiguousarray(a)
+        b = self.b
+        if kernel.panel:
+            b = b.reshape(batch, k, kernel.vectors, width).transpose(0, 2, 1, 3)
+        b = np.ascontiguousarray(b)
+        places = np.arange(batch)[:, None]
+        table = np.concatenate([places * 4 * rows * k, places * b.strides[0]], axis=1)
+        call(
+            kernel,
+            a=a,
+            b=b,
+            c=self.c,
+            batch_table=np.ascontiguousarray(table, np.int64),
+            batch=batch,
+            k=k,
+            a_stride=4 * (k if kernel.along == "k" else rows),
+            b_row=4 * (width if kernel.panel else self.columns),
+            b_block=4 * width * (k if kernel.panel else 1),
+            c_row=self.c.strides[0],
+            c_block=4 * width,
+            accumulate=int(accumulate),
+            lanes=self.lanes,
+            operands=np.array(operands or [(0, 0, 0)], np.int64),
+        )
+        assert (self.c[:, -1] == GUARD).all()
+        assert (self.c[:, self.columns : -1] == 0).all()  # zeroed padding, where there is any
+        return self.c[:, : self.columns]
+
+
+def assert_close(got, expected, factor=1.0):
+    scale = max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(got, expected, rtol=0, atol=factor * 2e-6 * scale)
+
+
+@pytest.fixture(params=HERE, ids=lambda isa: isa.name)
+def isa(request):
+    return request.param
+
+
+@pytest.mark.parametrize("along", ["k", "rows"])
+@pytest.mark.parametrize("panel", [True, False], ids=["panel", "matrix"])
+def test_every_tile_width(isa, along, panel):
+    for vectors, most in isa.rows.items():
+        for rows in {1, 2, most}:
+            problem = Problem(Microkernel(isa, rows, vectors, along, panel))
+            assert_close(problem.run(), problem.product)
+
+
+@pytest.mark.parametrize("rows", range(1, 7))
+def test_every_remainder_of_rows(isa, rows):
+    problem = Problem(Microkernel(isa, rows, isa.most_vectors), k=16)
+    assert_close(problem.run(), problem.product)
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 4, 5, 8, 33])
+@pytest.mark.parametrize("batch", [0, 1, 3])
+def test_every_depth(isa, k, batch):
+    problem = Problem(Microkernel(isa, 4, 2), k=k, batch=batch)
+    assert_close(problem.run(), problem.product)
+
+
+def test_accumulates(isa):
+    problem = Problem(Microkernel(isa, 3, 2))
+    assert_close(problem.run(accumulate=True), problem.product + problem.before)
+
+
+@pytest.mark.parametrize("edge", ["masked", "zeroed"])
+@pytest.mark.parametrize("panel", [True, False], ids=["panel", "matrix"])
+def test_edge_lanes(isa, edge, panel):
+    for lanes in range(1, isa.lanes + 1):
+        kernel = Microkernel(isa, 3, 2, panel=panel, edge=edge, epilogue=(Sum(0.5),))
+        problem = Problem(kernel, lanes=lanes)
+        assert_close(problem.run(), problem.product + 0.5 * problem.before)
+
+
+def test_padding_is_zero_after_a_function_that_has_no_zero(isa):
+    kernel = Microkernel(isa, 2, 1, edge="zeroed", epilogue=(Eltwise("logistic"),))
+    problem = Problem(kernel, lanes=1)
+    assert_close(problem.run(), 1 / (1 + np.exp(-problem.product)))
+
+
+@pytest.mark.parametrize("splat", [False, True], ids=["vector", "splat"])
+@pytest.mark.parametrize("algorithm", ["add", "mul"])
+def test_operands_of_any_strides(isa, algorithm, splat):
+    kernel = Microkernel(isa, 3, 2, edge="masked", epilogue=(Operand(algorithm, splat),))
+    problem = Problem(kernel, lanes=max(1, isa.lanes - 1))
+    operand = np.random.default_rng(1).standard_normal((3, problem.columns), dtype=np.float32)
+    function = {"add": np.add, "mul": np.multiply}[algorithm]
+    for per_row in (True, False):
+        values = operand if per_row else operand[:1]
+        row = operand.strides[0] if per_row else 0
+        block = 0 if splat else 4 * isa.lanes
+        got = problem.run(operands=[(operand.ctypes.data, row, block)])
+        assert_close(got, function(problem.product, values[:, :1] if splat else values))
+
+
+def test_a_long_chain(isa):
+    chain = (
+        Operand("add"),
+        Eltwise("relu", alpha=0.25),
+        Sum(0.5),
+        Operand("mul", splat=True),
+        Eltwise("tanh"),
+        Eltwise("linear", alpha=2.0, beta=1.0),
+    )
+    problem = Problem(Microkernel(isa, 4, 2, epilogue=chain))
+    bias = np.random.default_rng(2).standard_normal(problem.columns, dtype=np.float32)
+    scale = np.random.default_rng(3).standard_normal((4, 1), dtype=np.float32)
+    x = problem.product + bias
+    x = np.where(x > 0, x, 0.25 * x) + 0.5 * problem.before
+    expected = 2 * np.tanh(x * scale) + 1
+    got = problem.run(operands=[(bias.ctypes.data, 0, 4 * isa.lanes), (scale.ctypes.data, 4, 0)])
+    assert_close(got, expected, factor=4)
+
+
+FUNCTIONS = {
+    "tanh": np.tanh,
+    "logistic": lambda x: 1 / (1 + np.exp(-x)),
+    "relu": lambda x: np.where(x <= 0, 0.0, x),
+    "linear": lambda x: 0.5 * x + 0.25,
+}
+
+
+def apply(isa, algorithm, values):
+    """A function's values, applied to a tile that is nothing but C."""
+    kernel = Microkernel(isa, 1, 1, epilogue=(Eltwise(algorithm, 0.5, 0.25),))
+    if algorithm == "relu":
+        kernel = Microkernel(isa, 1, 1, epilogue=(Eltwise(algorithm),))
+    padded = np.zeros(-(-len(values) // isa.lanes) * isa.lanes, np.float32)
+    padded[: len(values)] = values
+    for first in range(0, len(padded), isa.lanes):
+        call(kernel, c=padded[first : first + isa.lanes], accumulate=1, lanes=isa.lanes)
+    return padded[: len(values)]
+
+
+@pytest.mark.parametrize("algorithm", FUNCTIONS)
+def test_functions_are_accurate(isa, algorithm):
+    x = np.concatenate([np.linspace(-87, 87, 3001), np.linspace(-1, 1, 1001)]).astype(np.float32)
+    expected = FUNCTIONS[algorithm](x.astype(np.float64))
+    error = np.abs(apply(isa, algorithm, x) - expected)
+    unit = np.spacing(np.maximum(np.abs(expected), 1e-37).astype(np.float32))
+    assert (error / unit).max() <= 3
+
+
+@pytest.mark.parametrize("algorithm", FUNCTIONS)
+def test_functions_keep_nan_and_infinities(isa, algorithm):
+    x = np.array([np.nan, np.inf, -np.inf], np.float32)
+    with np.errstate(over="ignore"):
+        expected = FUNCTIONS[algorithm](x.astype(np.float64))
+    np.testing.assert_array_equal(apply(isa, algorithm, x), expected.astype(np.float32))
+
+
+def test_names_tell_classes_apart():
+    kernels = [
+        Microkernel(BEST, 4, 2),
+        Microkernel(BEST, 4, 1),
+        Microkernel(BEST, 4, 2, "rows"),
+        Microkernel(BEST, 4, 2, panel=False),
+        Microkernel(BEST, 4, 2, edge="masked"),
+        Microkernel(BEST, 4, 2, epilogue=(Sum(1.0),)),
+        Microkernel(BEST, 4, 2, epilogue=(Sum(2.0),)),
+    ]
+    names = [kernel.name for kernel in kernels]
+    assert len(set(names)) == len(names)
+    assert all(name.isidentifier() for name in names)
+
+
+SECOND_BUILD = """
+import dnncore.cache
+from dnncore_cpu_numba.isa import BEST
+from dnncore_cpu_numba.microkernel import Microkernel
+assert Microkernel(BEST, 3, 1).address
+stats = dnncore.cache.stats()
+print(stats["compiled"], stats["from_disk"])
+"""
+
+
+def test_a_second_process_loads_it_from_disk(tmp_path, monkeypatch):
+    monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path))
+    command = [sys.executable, "-c", SECOND_BUILD]
+    counts = [subprocess.check_output(command, text=True).split() for _ in range(2)]
+    assert counts == [["1", "0"], ["0", "1"]]
