@@ -1,4 +1,4 @@
-"""The way back from a column matrix to an image: every pixel sums what its windows computed for it."""
+"""From a column matrix back to an image: each pixel sums what its windows computed for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["col2im_step"]
 def col2im_step(
     columns: Param, image: Param, strides: Sequence[int], geometry: Geometry, images: int
 ) -> Step:
-    """Add up columns (n, channel, tap, pixel), row-major, into (n, channel, D, H, W) of any strides.
+    """Add up columns (n, channel, tap, pixel), row-major, into an image (n, channel, D, H, W).
 
     strides: of the image, in elements. The order of additions is fixed.
     """

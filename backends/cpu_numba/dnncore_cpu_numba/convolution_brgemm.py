@@ -12,47 +12,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.geometry import Geometry, Phase, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
-from dnncore_cpu_numba.isa import Isa
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
+from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
 from dnncore_cpu_numba.program import Step
 from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
 __all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward"]
 
 
-class Brgemm(Implementation):
-    """What the three directions share: the instruction set, and the formats that they want."""
+class Brgemm(Planned):
+    """What the three directions share: the formats that they want."""
 
     weights_tag: str  # of an ungrouped filter
 
-    def __init__(self, isa: Isa) -> None:
-        self.isa = isa
-        self.name = f"cpu_numba:brgemm:{isa.name}"
-
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
-        """Resolve formats and plan."""
-        if missing := self.isa.missing:
-            return Refused("device", f"the processor lacks {', '.join(missing)}")
+    def resolved(self, op: Any) -> Any:
+        """Activations become blocked where channels fill the blocks, else channels last."""
         geometry = Geometry.of(op)
-        op = self._resolved(op, geometry)
-        plan = Plan(op, attr, engine.num_threads)
-        self.plan(plan, op, attr, geometry)
-        return plan.accepted(op, engine, self.utilisation(geometry))
-
-    def plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry) -> None:
-        """Append the steps."""
-        raise NotImplementedError
-
-    def utilisation(self, g: Geometry) -> float:
-        """The part of the peak that the tiles of this problem reach."""
-        raise NotImplementedError
-
-    def _resolved(self, op: Any, geometry: Geometry) -> Any:
-        """The operation with activations in blocks where channels fill them, else channels last."""
         spatial, lanes = spatial_tag(op.src_role.ndims), self.isa.lanes
 
         def activations(channels: int) -> str:
@@ -129,12 +107,14 @@ class BrgemmForward(Brgemm):
 
     weights_tag = "O{spatial}i{lanes}o"
 
-    def utilisation(self, g: Geometry) -> float:
+    def utilisation(self, op: Any) -> float:
         """That of tiles of pixels by output channels."""
+        g = Geometry.of(op)
         return utilisation(self.isa, g.dst[2], g.oc)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
+        g = Geometry.of(op)
         src = self.read_image(plan, plan.argument("src", op.src), g.ic, g.padding, g.span)
         weights, steps = self._read_weights(plan, op)
         bias = None if op.bias is None else plan.argument("bias", op.bias)
@@ -167,12 +147,14 @@ class BrgemmBackwardData(Brgemm):
 
     weights_tag = "I{spatial}o{lanes}i"
 
-    def utilisation(self, g: Geometry) -> float:
+    def utilisation(self, op: Any) -> float:
         """That of tiles of pixels of one phase by input channels."""
+        g = Geometry.of(op)
         return utilisation(self.isa, -(-g.src[2] // g.stride[2]), g.ic)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
+        g = Geometry.of(op)
         phases = g.phases()
         left, size = g.reach(phases)
         diff_dst = self.read_image(plan, plan.argument("diff_dst", op.diff_dst), g.oc, left, size)
@@ -180,6 +162,7 @@ class BrgemmBackwardData(Brgemm):
         epilogue, operands = self._epilogue(plan, attr, g.ic)
         diff_src = plan.argument("diff_src", op.diff_src)
         diff_src, edge = self._write_image(plan, diff_src, g.ic, attr)
+        a = replace(diff_dst.matrix(self.isa.lanes, g.oc), block=0)
         b = Matrix(weights.address, (0, steps[0]), block=steps[2])
 
         def loop(phase: Phase) -> Step:
@@ -189,8 +172,8 @@ class BrgemmBackwardData(Brgemm):
             ]
             return TileLoop(
                 isa=self.isa, outer=(g.batch, g.groups, *phase.count[:2]), rows=phase.count[2],
-                columns=g.ic, a=diff_dst.matrix(self.isa.lanes, g.oc), b=b,
-                c=_in_phase(diff_src, phase, g.stride), edge=edge, epilogue=epilogue,
+                columns=g.ic, a=a, b=b, c=_in_phase(diff_src, phase, g.stride),
+                edge=edge, epilogue=epilogue,
                 operands=[_in_phase(operand, phase, g.stride) for operand in operands],
                 chunks=[_over_runs(taps, diff_dst, g.oc, steps[1])],
             ).step(plan.num_threads)  # fmt: skip

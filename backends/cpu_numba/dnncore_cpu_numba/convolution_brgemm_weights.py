@@ -33,12 +33,14 @@ class BrgemmBackwardWeights(Brgemm):
 
     weights_tag = "O{spatial}i{lanes}o"
 
-    def utilisation(self, g: Geometry) -> float:
+    def utilisation(self, op: Any) -> float:
         """That of tiles of input by output channels."""
+        g = Geometry.of(op)
         return 0.9 * utilisation(self.isa, g.kernel[2] * g.ic, g.oc)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
+        g = Geometry.of(op)
         src = self.read_image(plan, plan.argument("src", op.src), g.ic, g.padding, g.span)
         diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
         splats, operands = self._read_operands(plan, op, attr)
@@ -54,12 +56,13 @@ class BrgemmBackwardWeights(Brgemm):
         a = Matrix(
             src.address, (src.channel(g.ic), *scaled(src.spatial, g.dilation), src.block), row=4
         )
-        pixels = self._rows_of_pixels(g, src, diff_dst)
-        length = max(1, len(pixels) if has_sum(attr) else REDUCTION // max(1, g.dst[2]))
+        count = g.batch * g.dst[0] * g.dst[1]
+        length = max(1, count if has_sum(attr) else REDUCTION // max(1, g.dst[2]))
         group = diff_dst.channel(diff_dst.dims[1] // g.groups)
         b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
 
         def loop() -> Step:
+            pixels = self._rows_of_pixels(g, src, diff_dst)
             return TileLoop(
                 isa=self.isa, outer=extents, rows=run, columns=g.oc, a=a, b=b,
                 c=replace(c, outer=(*c.outer, run * c.row)), a_k=src.spatial[2] * g.stride[2],
@@ -67,15 +70,17 @@ class BrgemmBackwardWeights(Brgemm):
                 operands=[replace(o, outer=(*o.outer, run * o.row)) for o in operands],
                 chunks=[
                     Chunk(pixels[first : first + length], g.dst[2])
-                    for first in range(0, max(1, len(pixels)), length)
+                    for first in range(0, max(1, count), length)
                 ],
             ).step(plan.num_threads)  # fmt: skip
 
         plan.add(loop)
         if op.diff_bias is not None:
-            self._plan_bias(plan, op, g, b, Chunk([(0, offset) for _, offset in pixels], g.dst[2]))
+            self._plan_bias(plan, op, g, src, diff_dst, b)
 
-    def _plan_bias(self, plan: Plan, op: Any, g: Geometry, b: Matrix, pixels: Chunk) -> None:
+    def _plan_bias(
+        self, plan: Plan, op: Any, g: Geometry, src: Image, diff_dst: Image, b: Matrix
+    ) -> None:
         """The sum over all pixels: a product with ones."""
         desc = op.diff_bias
         wanted = None if desc.matches("a") else desc.with_format("a")
@@ -84,9 +89,10 @@ class BrgemmBackwardWeights(Brgemm):
         c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
 
         def loop() -> Step:
+            pixels = [(0, offset) for _, offset in self._rows_of_pixels(g, src, diff_dst)]
             return TileLoop(
                 isa=self.isa, outer=(g.groups,), rows=1, columns=g.oc, a=Matrix(ones), b=b, c=c,
-                chunks=[pixels], most_vectors=1,
+                chunks=[Chunk(pixels, g.dst[2])], most_vectors=1,
             ).step(plan.num_threads)  # fmt: skip
 
         plan.add(loop)
@@ -132,9 +138,9 @@ class BrgemmBackwardWeights(Brgemm):
             splat = desc.dims[desc.ndims - op.src.ndims] == 1
             tag = None if splat else self.weights_format(op)
             serves = desc.is_plain if splat else desc.matches(tag)
-            operand = plan.read(operand, None if serves else desc.with_format(tag))
+            tensor = plan.read(operand, None if serves else desc.with_format(tag))
             splats.append(splat)
-            matrices.append(self._matrix(operand, op))
+            matrices.append(self._matrix(tensor, op))
         return splats, matrices
 
     @staticmethod

@@ -2,8 +2,8 @@
 
 The column matrix has a row per input channel and tap, and a column per pixel of dst: what that tap
 reads for that pixel. Forward, it is packed in panels and multiplied by the filter as it lies;
-backward by data, a product is such a matrix and is added up into diff_src; backward by weights it is
-multiplied by diff_dst. Some images are treated at a time, so that their columns stay in cache.
+backward by data, a product is such a matrix and is added up into diff_src; backward by weights, it
+is multiplied by diff_dst. Some images are treated at a time, so that their columns stay in cache.
 """
 
 from __future__ import annotations
@@ -14,51 +14,59 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import Attributes, MemoryDesc, Refused
 from dnncore_cpu_numba.col2im import col2im_step
 from dnncore_cpu_numba.geometry import Geometry
 from dnncore_cpu_numba.image import as_5d, spatial_tag
-from dnncore_cpu_numba.isa import ISAS, Isa
+from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.packing import Axis, copy_step, places
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
+from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
 from dnncore_cpu_numba.product import Product, blocked_columns, transposed
 from dnncore_cpu_numba.program import Step, Table
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop
+from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
 __all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
 
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
-class _Gemm(Implementation):
+class _Gemm(Planned):
     """What the directions share: plain formats, and the best instruction set there is."""
 
-    name = "cpu_numba:gemm"
+    def __init__(self) -> None:
+        super().__init__(BEST)
+        self.name = "cpu_numba:gemm"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
-        """Resolve formats and plan."""
-        if attr.post_ops and not isinstance(self, GemmForward):
-            count = len(attr.post_ops)
-            return Refused("attribute", f"{count} post-ops; none are applied to a gradient")
+    def resolved(self, op: Any) -> Any:
+        """All formats become plain, in the order of dims."""
         spatial = spatial_tag(op.src_role.ndims)
         grouped = "g" if op.weights_role.ndims > op.src_role.ndims else ""
         formats = dict.fromkeys((op.SRC, op.DST), "nc" + spatial)
         formats[op.WEIGHTS] = f"{grouped}oi{spatial}"
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
-        op = op.resolve_any(**formats)
-        plan = Plan(op, attr, engine.num_threads)
-        self._plan(plan, op, attr, Geometry.of(op), next(isa for isa in ISAS if not isa.missing))
-        return plan.accepted(op, engine, 0.8)
+        return op.resolve_any(**formats)
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
-        raise NotImplementedError
+    def utilisation(self, op: Any) -> float:
+        """That of tiles of output channels by pixels."""
+        g = Geometry.of(op)
+        return utilisation(self.isa, g.oc, math.prod(g.dst))
+
+
+class _GemmBackward(_Gemm):
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Post-ops: a gradient is complete only after all tiles."""
+        if attr.post_ops:
+            return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
+        return super().refused(op, attr)
 
 
 class GemmForward(_Gemm):
     """dst[n, g] = weights[g] * columns[n, g]."""
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g, isa = Geometry.of(op), self.isa
         image = _read_image(plan, plan.argument("src", op.src), g)
         weights = _read_weights(plan, plan.argument("weights", op.weights), g)
         bias = None
@@ -82,10 +90,12 @@ class GemmForward(_Gemm):
                 ).append_to(plan)  # fmt: skip
 
 
-class GemmBackwardData(_Gemm):
+class GemmBackwardData(_GemmBackward):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g, isa = Geometry.of(op), self.isa
         diff_dst = _read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
         weights = _read_weights(plan, plan.argument("weights", op.weights), g)
         weights = weights.seen_as(transposed(weights.desc))
@@ -108,10 +118,12 @@ class GemmBackwardData(_Gemm):
                 )
 
 
-class GemmBackwardWeights(_Gemm):
+class GemmBackwardWeights(_GemmBackward):
     """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, g: Geometry, isa: Isa) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g, isa = Geometry.of(op), self.isa
         image = _read_image(plan, plan.argument("src", op.src), g)
         diff_dst = _read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
         diff_dst = diff_dst.seen_as(transposed(diff_dst.desc))
@@ -197,7 +209,7 @@ def _read_matrices(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
 def _read_operand(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
     """A post-op's operand as (N, G, channels, pixels), any of which may be 1."""
     tensor = tensor.seen_as(as_5d(tensor.desc))
-    *channels, pixels = tensor.desc.dims[:2], tensor.desc.dims[2:]
+    pixels = tensor.desc.dims[2:]
     if pixels not in ((1, 1, 1), g.dst) or not _has_rows(tensor.desc):
         full = (1, 1, 1) if pixels == (1, 1, 1) else g.dst
         tensor = plan.read(tensor, MemoryDesc((*tensor.desc.dims[:2], *full)), expand=True)

@@ -1,7 +1,7 @@
 """The task behind all copies between layouts; `dnncore_cpu_numba.packing` plans them.
 
-Up to `AXES` axes, each with tables of places; the inner two have a form that moves vectors. Units of
-the inner axis are copied in one of these modes:
+There are up to `AXES` axes, each with tables of places; along the inner two, vectors are moved. The
+inner axis is copied in units, in one of these modes:
 
 ALONG       the unit is evenly spaced on both sides
 ACROSS      it is contiguous in the target, and the middle axis is contiguous in the source: blocks

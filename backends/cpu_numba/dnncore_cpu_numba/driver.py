@@ -1,166 +1,158 @@
-"""The driver: the one native loop that runs programs, step after step, over numba's threads.
+"""The driver: the one native loop that runs programs, step after step, over a pool of threads.
 
 A program is a table of rows of `ROW` int64: the address of a task, the distance in bytes from the
-row to the task's block of parameters, the number of work items, the number of parts that the items
-are cut into, and the threads that share them. A step of one part runs in the calling thread,
-without a launch. The driver calls numba's threading layer directly: a parallel numba function would
-do the same after a second of compilation, or a third of a second of loading, per process.
+row to the task's block of parameters, the number of work items, and the number of parts that the
+items are cut into. A step of one part runs in the calling thread. The parts of others are claimed
+by the caller and by whichever of the pool's threads are awake, so that the caller never waits for a
+thread to wake up, only for parts that are being computed.
+
+The pool's state is a block of int64 in shared memory. The *ticket* holds a number of the step that
+is being run (its epoch), its parts, and the next one to claim, in one word: to claim a part is one
+atomic addition, which tells at once whether there was one left and of which step.
 """
 
 # ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import functools
-import importlib.metadata
-import sys
-import threading
-from collections.abc import Callable
+import platform
 
-import llvmlite.binding as llvm
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dnncore.backend import BuildError
-from dnncore_cpu_numba.native import symbol_of
-from dnncore_cpu_numba.pointers import call, load_i64
-from dnncore_cpu_numba.task import task
+from dnncore_cpu_numba.pointers import call, load_i64, store_i64
+from dnncore_cpu_numba.task import device, task
 
-__all__ = ["ROW", "launcher", "max_threads", "threading_layer"]
+__all__ = ["MAX_PARTS", "ROW", "STATE", "run_rows", "wait_for_work"]
 
-ROW = 5  # int64 of one row
+ROW = 4  # int64 of one row
+MAX_PARTS = 1 << 14  # of a step; a ticket has 16 bits for the claims, which may be more
+STATE = 24  # int64 of a pool's state: three cache lines
+_BUSY, _TICKET, _STEP, _DONE = 0, 8, 9, 16  # slots; those written by many have a line of their own
 _I64 = ir.IntType(64)
 
 
-@functools.cache
-def threading_layer() -> str:
-    """Start numba's threads and name their layer: "tbb", "omp" or "workqueue".
-
-    tbb is asked for first: its launches are the quickest, several Python threads may launch, and
-    forked children work. Its library, a package of its own, is on no loader's path, so it is loaded
-    here by its file.
-    """
-    for path in _tbb_libraries():
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
-            break
-    numba.get_num_threads()  # starts the threads
-    if not llvm.address_of_symbol("numba_parallel_for"):
-        raise BuildError(
-            f"cpu_numba: numba {numba.__version__} has another threading interface than the one"
-            " this backend knows; install a version that dnncore was tested with"
-        )
-    return str(numba.threading_layer())
-
-
-def max_threads() -> int:
-    """The most threads that numba can use in this process."""
-    return int(numba.config.NUMBA_NUM_THREADS)
-
-
-@functools.cache
-def launcher() -> Callable[[int, int], None]:
-    """The function (address of a table, number of rows) that runs a program; releases the GIL."""
-    layer = threading_layer()
-    llvm.add_symbol(symbol_of(_run_part.name), _run_part.address)  # the driver refers to it
-    kind = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
-    run = kind(_run_rows.address)
-    return _one_at_a_time(run) if layer == "workqueue" else run
-
-
-def _tbb_libraries() -> list[str]:
-    """Where the library of the package tbb may lie."""
-    name = {"win32": "tbb12.dll", "darwin": "libtbb.12.dylib"}.get(sys.platform, "libtbb.so.12")
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        files = importlib.metadata.files("tbb") or []
-        return [str(file.locate()) for file in files if file.name == name]
-    return []
-
-
-def _one_at_a_time(run: Callable[[int, int], None]) -> Callable[[int, int], None]:
-    """Lock launches: numba's workqueue aborts the process when two threads launch at once."""
-    lock = threading.Lock()
-
-    def run_locked(table: int, rows: int) -> None:
-        with lock:
-            run(table, rows)
-
-    return run_locked
-
-
-@task(arity=4)
-def _run_part(arguments, counts, steps, row):
-    """Run some parts of one row; called by the threading layer as a numpy ufunc's inner loop."""
-    function = load_i64(row, 0)
-    params = row + load_i64(row, 1)
-    items = load_i64(row, 2)
-    parts = load_i64(row, 3)
-    first = load_i64(arguments, 0)
-    for part in range(first, first + load_i64(counts, 0)):
-        call(function, (params, items * part // parts, items * (part + 1) // parts))
+@task
+def run_rows(table, rows, state):
+    """Run a program. While another caller has the pool, parts run one after the other here."""
+    for i in range(rows):
+        row = table + 8 * ROW * i
+        parts = load_i64(row, 3)
+        if parts == 1:
+            call(load_i64(row, 0), (row + load_i64(row, 1), 0, load_i64(row, 2)))
+        elif _compare_and_swap(state, _BUSY, 0, 1):
+            _share(state, row, parts)
+            _atomic_store(state, _BUSY, 0)
+        else:
+            for part in range(parts):
+                _run_part(row, part, parts)
 
 
 @task(arity=2)
-def _run_rows(table, rows):
-    """Run a program; what the caller set by `numba.set_num_threads` is left as it was."""
-    threads = _get_num_threads()
-    for i in range(rows):
-        row = table + 8 * ROW * i
-        if load_i64(row, 3) == 1:
-            call(load_i64(row, 0), (row + load_i64(row, 1), 0, load_i64(row, 2)))
-        else:
-            _launch(row, load_i64(row, 3), load_i64(row, 4))
-    _set_num_threads(threads)
+def wait_for_work(state, patience):
+    """Help with every step that is published; return after `patience` looks without one."""
+    epoch, looks = -1, 0
+    while looks < patience:
+        if _atomic_load(state, _TICKET) >> 32 != epoch:
+            epoch = _help(state)
+            looks = 0
+        _pause()
+        looks += 1
+
+
+@device
+def _share(state, row, parts):
+    """Publish a step, take part in it, and wait until all of it is done."""
+    store_i64(state, _STEP, row)
+    _atomic_store(state, _DONE, 0)
+    epoch = ((_atomic_load(state, _TICKET) >> 32) + 1) & 0x3FFFFFFF
+    _atomic_store(state, _TICKET, epoch << 32 | parts << 16)
+    _help(state)
+    while _atomic_load(state, _DONE) < parts:
+        _pause()
+
+
+@device
+def _help(state):
+    """Compute parts while there are any; returns the epoch of the step that had none left."""
+    while True:
+        ticket = _atomic_load(state, _TICKET)
+        if ticket & 0xFFFF < ticket >> 16 & 0xFFFF:
+            ticket = _atomic_add(state, _TICKET, 1)
+        part, parts = ticket & 0xFFFF, ticket >> 16 & 0xFFFF
+        if part >= parts:
+            return ticket >> 32
+        # The claimed step cannot end, and so its row stays where it is, before this part is done.
+        _run_part(load_i64(state, _STEP), part, parts)
+        _atomic_add(state, _DONE, 1)
+
+
+@device
+def _run_part(row, part, parts):
+    items = load_i64(row, 2)
+    bounds = items * part // parts, items * (part + 1) // parts
+    call(load_i64(row, 0), (row + load_i64(row, 1), bounds[0], bounds[1]))
+
+
+# -- atomic operations -----------------------------------------------------------------------------
+
+
+def _slot(builder, address, index):
+    return builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index])
 
 
 @intrinsic
-def _launch(typingctx, row, parts, threads):
-    """numba_parallel_for(function, arguments, counts, steps, data, inner dims, arguments, threads).
-
-    The layer cuts the range [0, parts) and hands each piece to the function as a ufunc's arguments:
-    arguments[0] = 0 + 1 * first part, counts[0] = number of parts.
-    """
-
+def _atomic_load(typingctx, address, index):
     def codegen(context, builder, signature, args):
-        pointer = cgutils.voidptr_t
-        kind = ir.FunctionType(ir.VoidType(), [pointer] * 5 + [_I64] * 3)
-        launch = cgutils.get_or_insert_function(builder.module, kind, "numba_parallel_for")
-        part_kind = ir.FunctionType(ir.VoidType(), [_I64] * 4)
-        part = cgutils.get_or_insert_function(builder.module, part_kind, symbol_of(_run_part.name))
+        return builder.load_atomic(_slot(builder, *args), "acquire", 8)
 
-        def slot(value):
-            return builder.bitcast(cgutils.alloca_once_value(builder, value), pointer)
+    return types.int64(types.int64, types.int64), codegen
 
-        row, parts, threads = args
-        arrays = [slot(_I64(0)), slot(parts), slot(_I64(1))]
-        data = builder.inttoptr(row, pointer)
-        builder.call(
-            launch, [builder.bitcast(part, pointer), *arrays, data, _I64(0), _I64(1), threads]
-        )
+
+@intrinsic
+def _atomic_store(typingctx, address, index, value):
+    def codegen(context, builder, signature, args):
+        address, index, value = args
+        builder.store_atomic(value, _slot(builder, address, index), "release", 8)
 
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
-def _get_num_threads(typingctx):
-    def codegen(context, builder, signature, args):
-        kind = ir.FunctionType(_I64, [])
-        return builder.call(
-            cgutils.get_or_insert_function(builder.module, kind, "get_num_threads"), []
-        )
+def _atomic_add(typingctx, address, index, value):
+    """Returns the sum's old value."""
 
-    return types.int64(), codegen
+    def codegen(context, builder, signature, args):
+        address, index, value = args
+        return builder.atomic_rmw("add", _slot(builder, address, index), value, "acq_rel")
+
+    return types.int64(types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
-def _set_num_threads(typingctx, count):
-    def codegen(context, builder, signature, args):
-        kind = ir.FunctionType(ir.VoidType(), [_I64])
-        builder.call(cgutils.get_or_insert_function(builder.module, kind, "set_num_threads"), args)
+def _compare_and_swap(typingctx, address, index, old, new):
+    """Replace `old` by `new`; returns whether `old` was there."""
 
-    return types.void(types.int64), codegen
+    def codegen(context, builder, signature, args):
+        address, index, old, new = args
+        slot = _slot(builder, address, index)
+        swapped = builder.cmpxchg(slot, old, new, "acq_rel", "acquire")
+        return builder.extract_value(swapped, 1)
+
+    return types.boolean(*[types.int64] * 4), codegen
+
+
+@intrinsic
+def _pause(typingctx):
+    """Tell the processor that this is a waiting loop, where there is an instruction for it."""
+
+    def codegen(context, builder, signature, args):
+        if platform.machine() in ("x86_64", "AMD64"):
+            kind = ir.FunctionType(ir.VoidType(), [])
+            builder.call(
+                cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), []
+            )
+
+    return types.void(), codegen

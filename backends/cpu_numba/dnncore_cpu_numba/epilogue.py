@@ -1,7 +1,7 @@
 """The end of a microkernel: what is done to each vector of results before it is stored.
 
-An epilogue is a tuple of stages: bias is one more operand that is added. Every post-op chain becomes
-one; whether an operand can be read from inside a tile is decided where the tile is planned.
+An epilogue is a tuple of stages; bias is one more operand that is added. Every post-op chain is
+one: operands that a tile cannot read as they lie are copied first, see `dnncore_cpu_numba.plan`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _tanh(builder: Builder, x: Value, _alpha: float, _beta: float) -> Value:
 
 
 def _exp(builder: Builder, x: Value) -> Value:
-    """exp(x) = 2**n * p(x - n * log 2), at most 2 ulp (measured); inf above 88.3, 1e-38 below -87.3."""
+    """2**n * p(x - n * log 2), at most 2 ulp (measured); inf above 88.3, 1e-38 below -87.3."""
 
     def constant(value: float) -> Value:
         return vir.constant(x.type, value)

@@ -14,7 +14,7 @@ __all__ = ["Image", "as_5d", "spatial_tag"]
 
 @dataclass(frozen=True)
 class Image:
-    """An address and strides in bytes; 0 along dims of size 1, so that broadcast operands are images.
+    """An address and strides in bytes; 0 along dims of size 1: a broadcast operand is an image too.
 
     run: how many channels are contiguous: a block's size, or all; block: from run to run.
     """

@@ -1,8 +1,8 @@
 """Inner product: the implementations of its three directions, best first.
 
-Each direction is a matrix product. A tensor (N, IC, [[D,] H,] W) is a matrix whose columns run through
-a sample in the order of memory, whatever that is, as long as it is dense; the filter is used in the
-same order. The order is written as a tag without the first dim: "bcd", "cdb" or "Bcd16b".
+Each direction is a matrix product. A tensor (N, IC, [[D,] H,] W) is a matrix whose columns run
+through a sample in the order of memory, whatever that is, as long as it is dense; the filter is
+used in the same order, which is written as a tag without the first dim: "bcd", "cdb" or "Bcd16b".
 """
 
 from __future__ import annotations
@@ -12,38 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.isa import ISAS, Isa
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_cpu_numba.isa import ISAS
+from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum
 from dnncore_cpu_numba.product import Product, transposed
 from dnncore_cpu_numba.program import Table
+from dnncore_cpu_numba.tiles import utilisation
 
 __all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]
 
 
-class _BrgemmInnerProduct(Implementation):
+class _BrgemmInnerProduct(Planned):
     """What the directions share: formats, and the views of tensors as matrices."""
 
-    def __init__(self, isa: Isa) -> None:
-        self.isa = isa
-        self.name = f"cpu_numba:brgemm:{isa.name}"
-
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
-        """Resolve formats and plan."""
-        if missing := self.isa.missing:
-            return Refused("device", f"the processor lacks {', '.join(missing)}")
+    def resolved(self, op: Any) -> Any:
+        """Activations become row-major, the filter vectors of output channels."""
         op = op.resolve_any(**{op.SRC: "abcde"[: op.src_role.ndims], op.DST: "ab"})
-        order = _order(op.src_role)
-        formats = {op.WEIGHTS: self._weights_tag(order)}
+        formats = {op.WEIGHTS: self._weights_tag(_order(op.src_role))}
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
-        op = op.resolve_any(**formats)
-        plan = Plan(op, attr, engine.num_threads)
-        self._plan(plan, op, attr, order)
-        return plan.accepted(op, engine, 0.8)
+        return op.resolve_any(**formats)
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
-        raise NotImplementedError
+    def utilisation(self, op: Any) -> float:
+        """That of tiles of rows by columns, the better of the two ways."""
+        rows, columns = _matrix_dims(op.result)
+        return max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
 
     def _weights_tag(self, order: str) -> str:
         """Vectors of output channels: panels of a product that has them as columns."""
@@ -71,7 +64,9 @@ class _BrgemmInnerProduct(Implementation):
 class BrgemmForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        order = _order(op.src_role)
         weights = plan.argument("weights", op.weights)
         if op.weights.ndims > 2 or op.weights.inner_blocks:
             tag = self._weights_tag(order)
@@ -90,7 +85,9 @@ class BrgemmForward(_BrgemmInnerProduct):
 class BrgemmBackwardData(_BrgemmInnerProduct):
     """diff_src = diff_dst * weights."""
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        order = _order(op.src_role)
         weights = plan.argument("weights", op.weights)
         if op.weights.matches(self._weights_tag(order)):
             weights = self._vectors_of_channels(weights)
@@ -106,7 +103,9 @@ class BrgemmBackwardData(_BrgemmInnerProduct):
 class BrgemmBackwardWeights(_BrgemmInnerProduct):
     """diff_weights = transposed diff_dst * src; diff_bias = ones * diff_dst."""
 
-    def _plan(self, plan: Plan, op: Any, attr: Attributes, order: str) -> None:
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        order = _order(op.src_role)
         weights = plan.argument("diff_weights", op.diff_weights)
         if op.diff_weights.matches(self._weights_tag(order)):
             weights = self._vectors_of_channels(weights)

@@ -1,4 +1,4 @@
-"""The instruction sets that microkernels are emitted for, best first, and their register tiles."""
+"""The instruction sets that microkernels are emitted for, and their register tiles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dnncore_cpu_numba.native import cpu_features
 
-__all__ = ["AVX2", "AVX512_CORE", "GENERIC", "ISAS", "Isa"]
+__all__ = ["AVX2", "AVX512_CORE", "BEST", "GENERIC", "ISAS", "Isa"]
 
 
 @dataclass(frozen=True)
@@ -54,3 +54,4 @@ AVX2 = Isa(
 )
 GENERIC = Isa("generic", lanes=4, rows={1: 10, 2: 6})
 ISAS = (AVX512_CORE, AVX2, GENERIC)
+BEST = next(isa for isa in ISAS if not isa.missing)

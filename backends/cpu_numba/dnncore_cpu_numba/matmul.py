@@ -4,40 +4,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, Refused
-from dnncore_cpu_numba.isa import ISAS, Isa
-from dnncore_cpu_numba.plan import Plan
+from dnncore.backend import Attributes, Refused
+from dnncore_cpu_numba.isa import ISAS
+from dnncore_cpu_numba.plan import Plan, Planned
 from dnncore_cpu_numba.product import MOST_BATCH_DIMS, Product, blocked_columns
+from dnncore_cpu_numba.tiles import utilisation
 
 __all__ = ["TABLE"]
 
 
-class BrgemmMatMul(Implementation):
+class BrgemmMatMul(Planned):
     """One product; weights that may be `any` become panels."""
 
-    def __init__(self, isa: Isa) -> None:
-        self.isa = isa
-        self.name = f"cpu_numba:brgemm:{isa.name}"
-
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
-        """Resolve formats and plan."""
-        if missing := self.isa.missing:
-            return Refused("device", f"the processor lacks {', '.join(missing)}")
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """More batch dims than the tile loop has."""
         batch_dims = op.dst.ndims - 2
         if batch_dims > MOST_BATCH_DIMS:
             return Refused(
                 "shape", f"{batch_dims} batch dims; at most {MOST_BATCH_DIMS} are served"
             )
+        return super().refused(op, attr)
+
+    def resolved(self, op: Any) -> Any:
+        """Weights become panels, all else row-major."""
         plain = "abcdefghijkl"[: op.dst.ndims]
         panels = blocked_columns(op.weights, self.isa.lanes)
-        op = op.resolve_any(src=plain, weights=panels, bias=plain, dst=plain)
-        plan = Plan(op, attr, engine.num_threads)
+        op = op.resolve_any(src=plain, weights=panels, dst=plain)
+        return op if op.bias is None else op.resolve_any(bias=plain)
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
         Product(
             isa=self.isa, a=plan.argument("src", op.src), b=plan.argument("weights", op.weights),
             c=plan.argument("dst", op.dst), bias=op.bias and plan.argument("bias", op.bias),
             attr=attr, operands=plan.operands(attr),
         ).append_to(plan)  # fmt: skip
-        return plan.accepted(op, engine, 0.8)
+
+    def utilisation(self, op: Any) -> float:
+        """That of tiles of rows by columns."""
+        return utilisation(self.isa, *op.dst.dims[-2:])
 
 
 TABLE = tuple(BrgemmMatMul(isa) for isa in ISAS)

@@ -1,11 +1,11 @@
 """The batch-reduce GEMM microkernel, from which all of this backend's matrix work is built.
 
-    acc[m][j] = sum over i < batch, x < k of A_i[m][x] * B_i[x][j]         m < rows, j < vectors * VL
+    acc[m][j] = sum over i < batch, x < k of A_i[m][x] * B_i[x][j]       m < rows, j < vectors * VL
 
 `acc` is one tile of registers. It starts from zero or, with `accumulate`, from C; at the end the
 epilogue is applied to it and it is stored to C. The class of a problem (instruction set, tile,
-direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are arguments, so that
-few kernels serve all shapes. All strides are in bytes:
+direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are
+arguments, so that few kernels serve all shapes. All strides are in bytes:
 
     A_i[m][x]               a + a_offset[i] + m * a_stride + x * 4      where A runs along k
                             a + a_offset[i] + m * 4 + x * a_stride      where A runs along rows

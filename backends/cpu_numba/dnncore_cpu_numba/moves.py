@@ -1,5 +1,7 @@
 """Moves of blocks of float32 in vector registers, for tasks."""
 
+# ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
+
 from __future__ import annotations
 
 from llvmlite import ir

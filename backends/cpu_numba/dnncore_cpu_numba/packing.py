@@ -1,7 +1,7 @@
 """Copies between layouts: halo images, packed weights, column matrices and the way back.
 
-Every layout of dnncore is separable: the place of an element is a sum of one term per dim. A copy is
-therefore a list of axes with one table of places per side, whatever the two layouts are; an axis
+Every layout of dnncore is separable: the place of an element is a sum of one term per dim. A copy
+is therefore a list of axes with one table of places per side, whatever the two layouts are; an axis
 may as well enumerate something that is no dim of a tensor, such as a window's taps or pixels. Where
 an axis leaves the source (a border of zeros, the padding of a blocked format), zeros are written.
 """
@@ -47,9 +47,8 @@ class Axis:
     @property
     def stretch(self) -> int:
         """So many indices, from each multiple of it on, are evenly spaced on both sides."""
-        return math.gcd(_stretch(self.source, self.start), _stretch(self.target)) or len(
-            self.target
-        )
+        both = math.gcd(_stretch(self.source, self.start), _stretch(self.target))
+        return both or len(self.target)
 
     @property
     def target_stretch(self) -> int:
@@ -124,9 +123,8 @@ def reformat_step(
 ) -> Step:
     """Copy a tensor into another layout; the target's index i is the source's i - start.
 
-    source, target: the addresses of the first elements, wherever offset0 says that they are.
-
-    The target's dims may be larger, for a border of zeros, or smaller, which cuts the source off.
+    source, target: the addresses of the first elements, offset0 included. The target's dims may be
+    larger, for a border of zeros, or smaller, which cuts the source off.
     expand: the source is repeated along dims in which it has size 1.
     """
     axes = []
@@ -145,8 +143,8 @@ def copy_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
     axes = [*[LONE] * (AXES - len(axes)), *axes]
     middle, inner = axes[-2:]
     mode, unit = _mode(middle, inner)
-    params: list[Param] = [source, target, mode, unit, *inner.steps, middle.stretch]
-    params.append(middle.steps[1])
+    params: list[Param] = [source, target, mode, unit, *inner.steps]
+    params += [middle.stretch, middle.steps[1]]
     for axis in axes:
         ends = axis.start, axis.start + len(axis.source)
         tables = [Table(np.ascontiguousarray(side)) for side in (axis.source, axis.target)]

@@ -1,8 +1,8 @@
 """Plans: the steps of a program, with tensors copied where their layout does not serve.
 
 Every matrix implementation works on a few layouts only; a tensor in any other one is copied to or
-from the scratchpad by steps of the same program, so that no format need be refused. Making a plan is
-quick: steps are made, and kernels compiled, when the plan is built.
+from the scratchpad by steps of the same program, so that no format need be refused. Making a plan
+is quick: steps are made, and kernels compiled, when the plan is built.
 """
 
 from __future__ import annotations
@@ -12,11 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, MemoryDesc, Operation
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Operation,
+    Refused,
+)
+from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.packing import reformat_step
 from dnncore_cpu_numba.program import Arg, Program, Scratch, Step, Table
+from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 
-__all__ = ["Plan", "Tensor", "has_sum", "moved"]
+__all__ = ["Plan", "Planned", "Tensor", "has_sum", "moved"]
 
 ALIGNMENT = 128  # bytes
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
@@ -92,7 +101,7 @@ class Plan:
     def write(
         self, tensor: Tensor, wanted: MemoryDesc | None = None, *, old: bool = False
     ) -> Tensor:
-        """An output, or room in the wanted layout, which is copied to it by `written`, or in the end.
+        """An output, or room in the wanted layout that `written`, or the plan's end, copies to it.
 
         old: the output's values before are needed.
         """
@@ -150,6 +159,44 @@ class Plan:
         arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
         launches = len(self._parts) - 1
         return arithmetic + self._copied / (peaks.bandwidth * COPY_EFFICIENCY) + launches * LAUNCH
+
+
+class Planned(Implementation):
+    """An implementation that makes a plan for one instruction set."""
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self.name = f"cpu_numba:brgemm:{isa.name}"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Resolve formats and plan."""
+        if refused := self.refused(op, attr):
+            return refused
+        op = self.resolved(op)
+        plan = Plan(op, attr, engine.num_threads)
+        self.plan(plan, op, attr)
+        return plan.accepted(op, engine, self.utilisation(op))
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """What cannot be served."""
+        if missing := self.isa.missing:
+            return Refused("device", f"the processor lacks {', '.join(missing)}")
+        operands = len(attr.binary_srcs())
+        if operands >= MOST_OPERANDS:
+            return Refused("attribute", f"{operands} operands; fewer than {MOST_OPERANDS} are read")
+        return None
+
+    def resolved(self, op: Any) -> Any:
+        """The operation with every format that was `any` replaced."""
+        raise NotImplementedError
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        raise NotImplementedError
+
+    def utilisation(self, op: Any) -> float:
+        """The part of the peak that the tiles of this problem reach, their data in cache."""
+        raise NotImplementedError
 
 
 def moved(address: Any, nbytes: int) -> Any:

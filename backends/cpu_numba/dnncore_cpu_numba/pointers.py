@@ -23,14 +23,12 @@ __all__ = [
     "load_i64",
     "load_s8",
     "load_u8",
-    "prefetch",
     "stack",
     "store_f32",
     "store_f64",
     "store_i8",
     "store_i32",
     "store_i64",
-    "stream_f32",
 ]
 
 _I32 = ir.IntType(32)
@@ -58,7 +56,7 @@ def _loader(numba_type, element, widen=None):
     return load
 
 
-def _storer(numba_type, element, *, narrow=False, nontemporal=False):
+def _storer(numba_type, element, *, narrow=False):
     """An intrinsic (address, index, value) that stores the element there."""
 
     @intrinsic
@@ -69,8 +67,6 @@ def _storer(numba_type, element, *, narrow=False, nontemporal=False):
                 value = builder.trunc(value, element)
             made = builder.store(value, _pointer(builder, address, index, element))
             made.align = element.get_abi_size(context.target_data)
-            if nontemporal:
-                made.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
 
         return types.void(types.int64, types.int64, numba_type), codegen
 
@@ -97,7 +93,6 @@ store_f64 = _storer(types.float64, ir.DoubleType())
 store_i64 = _storer(types.int64, _I64)
 store_i32 = _storer(types.int64, _I32, narrow=True)
 store_i8 = _storer(types.int64, ir.IntType(8), narrow=True)
-stream_f32 = _storer(types.float32, ir.FloatType(), nontemporal=True)
 
 
 @intrinsic
@@ -118,20 +113,6 @@ def bits_to_f32(typingctx, bits):
         return builder.bitcast(args[0], ir.FloatType())
 
     return types.float32(types.int32), codegen
-
-
-@intrinsic
-def prefetch(typingctx, address):
-    """Ask for the cache line at `address` to be read soon; any address is allowed."""
-
-    def codegen(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], cgutils.voidptr_t)
-        arguments = [cgutils.voidptr_t, _I32, _I32, _I32]
-        kind = ir.FunctionType(ir.VoidType(), arguments)
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
-
-    return types.void(types.int64), codegen
 
 
 @intrinsic

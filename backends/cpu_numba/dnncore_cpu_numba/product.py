@@ -3,8 +3,8 @@
     C[..., m, n] = sum over k of A[..., m, k] * B[..., k, n], then bias and post-ops
 
 A, B, C and the operands are tensors of one rank, reshaped and permuted as an operation needs, with
-up to `MOST_BATCH_DIMS` dims in front, of which all but C's may be 1. Of the product and the transposed
-one, that is computed which copies less.
+up to `MOST_BATCH_DIMS` dims in front, of which all but C's may be 1. Of the product and the
+transposed one, that is computed which copies less.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
-from dnncore_cpu_numba.tiles import OUTER, Chunk, Matrix, TileLoop
+from dnncore_cpu_numba.tile_loop import OUTER
+from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop
 
 __all__ = ["MOST_BATCH_DIMS", "Product", "blocked_columns", "transposed"]
 
@@ -26,6 +27,8 @@ DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-l
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
 COPY_COST = 64  # multiply-adds in the time of copying one element, measured
+
+NO_POST_OPS = Attributes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +43,7 @@ class Product:
     b: Tensor
     c: Tensor
     bias: Tensor | None = None
-    attr: Attributes = Attributes()
+    attr: Attributes = NO_POST_OPS
     operands: Sequence[Tensor] = ()
 
     def append_to(self, plan: Plan) -> None:

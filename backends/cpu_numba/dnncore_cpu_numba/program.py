@@ -18,7 +18,8 @@ import numpy as np
 
 from dnncore.backend import COMPLETED, Event, Executable, Stream
 from dnncore.stream import TimedEvent
-from dnncore_cpu_numba.driver import ROW, launcher, max_threads
+from dnncore_cpu_numba.driver import MAX_PARTS, ROW
+from dnncore_cpu_numba.pool import pool
 from dnncore_cpu_numba.task import Task
 
 __all__ = ["F32", "Arg", "Program", "Scratch", "Step", "Table"]
@@ -76,8 +77,7 @@ class Step:
         """What the driver's table holds for the step; see `dnncore_cpu_numba.driver`."""
         task = self.task.address if isinstance(self.task, Task) else self.task
         most = threads if self.max_parts is None else self.max_parts
-        parts = max(1, min(most, self.items // self.grain))
-        return task, distance, self.items, parts, min(parts, threads)
+        return task, distance, self.items, max(1, min(most, self.items // self.grain, MAX_PARTS))
 
 
 class Program(Executable):
@@ -89,11 +89,13 @@ class Program(Executable):
     def __init__(self, steps: Sequence[Step], num_threads: int) -> None:
         steps = [step for step in steps if step.items > 0]
         self.rows = len(steps)
-        self._launch = launcher()
         self._tables: list[np.ndarray[Any, Any]] = []
         self._arguments: list[tuple[int, int, int]] = []  # slot, memory's index, offset
         self._scratch: list[tuple[int, int]] = []  # slot, offset
-        self._template = self._block(steps, min(num_threads, max_threads()))
+        self._template = self._block(steps, num_threads)
+        most_parts = max(self._template[3 : ROW * self.rows : ROW], default=1)
+        self._helpers = min(most_parts, num_threads) - 1
+        pool().need(self._helpers)
 
     def _block(self, steps: Sequence[Step], threads: int) -> array[int]:
         block = array("q", bytes(8 * ROW * len(steps)))
@@ -130,7 +132,7 @@ class Program(Executable):
             address = scratchpad.ctypes.data
             for slot, offset in self._scratch:
                 block[slot] = address + offset
-        return BoundProgram(self._launch, block, self.rows, (self, memories, scratchpad))
+        return BoundProgram(block, self.rows, self._helpers, (self, memories, scratchpad))
 
     @staticmethod
     def chain(runs: Sequence[BoundProgram]) -> BoundProgram:
@@ -145,31 +147,39 @@ class Program(Executable):
             for slot in range(place + 1, place + ROW * run.rows, ROW):
                 table[slot] += moved
             place += ROW * run.rows
-        return BoundProgram(runs[0].launch, table, place // ROW, tuple(runs))
+        return BoundProgram(table, place // ROW, max(r.helpers for r in runs), tuple(runs))
 
 
 class BoundProgram:
-    """A program with its arguments: `run(stream, wait_for)` executes it in the calling thread."""
+    """A program with its arguments: `run(stream, wait_for)` executes it in the calling thread.
 
-    __slots__ = ("_keeps_alive", "address", "block", "launch", "rows")
+    helpers: how many threads of the pool it can use.
+    """
 
-    def __init__(self, launch: Any, block: array[int], rows: int, keeps_alive: object) -> None:
-        self.launch = launch
+    __slots__ = ("_keeps_alive", "_pool", "_run", "_state", "address", "block", "helpers", "rows")
+
+    def __init__(self, block: array[int], rows: int, helpers: int, keeps_alive: object) -> None:
         self.block = block
         self.address = block.buffer_info()[0]
         self.rows = rows
+        self.helpers = helpers
         self._keeps_alive = keeps_alive
+        self._pool = pool()
+        self._run = self._pool.run
+        self._state = self._pool.state
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         """Run to the end; returns an event that has completed."""
         for event in wait_for:
             event.wait()
+        if self.helpers and self._pool.asleep:
+            self._pool.wake(self.helpers)
         if stream.profiling:
             return self._timed()
-        self.launch(self.address, self.rows)
+        self._run(self.address, self.rows, self._state)
         return COMPLETED
 
     def _timed(self) -> Event:
         start = time.perf_counter()
-        self.launch(self.address, self.rows)
+        self._run(self.address, self.rows, self._state)
         return TimedEvent(start, time.perf_counter())

@@ -8,11 +8,23 @@ from typing import Any
 from llvmlite import ir
 
 __all__ = [
-    "F32", "I64", "POINTER", "address", "at", "bits", "constant", "intrinsic", "loop", "multiple",
-    "repeat", "select", "vector_of",
-]  # fmt: skip
+    "F32",
+    "I64",
+    "address",
+    "at",
+    "constant",
+    "first_lanes",
+    "intrinsic",
+    "load",
+    "loop",
+    "multiple",
+    "multiply_add",
+    "repeat",
+    "store",
+    "vector_of",
+]
 
-I1, I8, I32, I64 = (ir.IntType(width) for width in (1, 8, 32, 64))
+I8, I32, I64 = (ir.IntType(width) for width in (8, 32, 64))
 F32 = ir.FloatType()
 POINTER = ir.PointerType()
 Value = Any
@@ -61,7 +73,7 @@ def at(builder: Builder, pointer: Value, nbytes: Value | int) -> Value:
 
 
 def multiple(builder: Builder, pointer: Value, stride: Value, count: int) -> Value:
-    """pointer + count * stride; {0, 1, 2} strides from each third one, as address modes can hold."""
+    """pointer + count * stride; 0, 1 or 2 strides from each third one, as addressing holds."""
     if count >= 3:
         pointer = at(builder, pointer, builder.mul(stride, I64(count // 3 * 3)))
     match count % 3:

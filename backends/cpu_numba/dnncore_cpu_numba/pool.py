@@ -1,0 +1,88 @@
+"""The pool: the threads that help a caller with the parallel steps of its programs.
+
+They are Python threads that spend their lives in native code, without the interpreter's lock: looking
+for work for as long as steps keep coming, asleep on a lock of their own after a while without. A
+helper that is awake makes a launch cost a tenth of a microsecond, where numba's layers over OpenMP
+and TBB take one; nothing has to be installed for it, several callers may launch at once, and a
+forked child starts helpers of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import threading
+from array import array
+from collections.abc import Callable
+
+from dnncore_cpu_numba.driver import STATE, run_rows, wait_for_work
+
+__all__ = ["Pool", "pool"]
+
+_CACHE_LINE = 64  # bytes
+_PATIENCE = 20_000  # looks before a helper goes to sleep: a quarter of a millisecond or more
+
+
+class Pool:
+    """Helpers for all programs of the process; started when they are first needed.
+
+    run: the native function (address of a table, number of rows, `state`) that runs a program.
+    asleep: what wakes each helper that sleeps, or starts it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._helpers = 0
+        self._memory = array("q", bytes(8 * STATE + _CACHE_LINE))
+        start = self._memory.buffer_info()[0]
+        self.state = start + -start % _CACHE_LINE
+        self.run = _native(run_rows.address, 3)
+        self._wait_for_work = _native(wait_for_work.address, 2)
+        self.asleep: list[Callable[[], object]] = []
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._start_afresh)
+
+    def need(self, helpers: int) -> None:
+        """Provide so many helpers."""
+        with self._lock:
+            while self._helpers < helpers:
+                self._helpers += 1
+                self.asleep.append(self._new_helper())
+
+    def wake(self, helpers: int) -> None:
+        """Wake up to so many helpers; this does not wait until they look for work."""
+        for _ in range(helpers):
+            try:
+                wake = self.asleep.pop()
+            except IndexError:  # all are awake
+                return
+            wake()
+
+    def _new_helper(self) -> Callable[[], None]:
+        return threading.Thread(target=self._help, name="dnncore", daemon=True).start
+
+    def _help(self) -> None:
+        alarm = threading.Lock()
+        alarm.acquire()
+        while True:
+            self._wait_for_work(self.state, _PATIENCE)
+            self.asleep.append(alarm.release)
+            alarm.acquire()
+
+    def _start_afresh(self) -> None:
+        """In a forked child: no helper lives there, and a launch may have been cut off."""
+        self._lock = threading.Lock()
+        self._memory[:] = array("q", bytes(8 * len(self._memory)))
+        self.asleep[:] = [self._new_helper() for _ in range(self._helpers)]
+
+
+@functools.cache
+def pool() -> Pool:
+    """The process's one pool."""
+    return Pool()
+
+
+def _native(address: int, arguments: int) -> Callable[..., None]:
+    """A function of int64 at an address; it runs without the interpreter's lock."""
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(address)

@@ -1,0 +1,120 @@
+"""The task behind all matrix work: it runs tiles through the microkernel.
+
+`dnncore_cpu_numba.tiles` plans it. A work item is one outer index and row block of a problem:
+
+    for each stretch of items small enough that their part of A stays in cache:
+        for each panel:                                 B's panel stays in cache
+            for each chunk of the reduction:            C is accumulated from the second on
+                for each item of the stretch:
+                    for each tile of rows:              the microkernel
+
+Where B is the larger matrix, panels are outermost instead and threads split them.
+"""
+
+from __future__ import annotations
+
+from dnncore_cpu_numba.pointers import call, load_i64, stack, store_i64
+from dnncore_cpu_numba.task import device, task
+
+__all__ = ["MATRICES", "MOST_OPERANDS", "OUTER", "tile_loop"]
+
+OUTER = 5  # outer dims
+MOST_OPERANDS = 16  # that the post-ops read: what a thread has room for
+
+# The slots of the task's parameters.
+(
+    KERNELS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, EXTENT_1, EXTENT_2, EXTENT_3, EXTENT_4, ROW_BLOCKS,
+    REST, STRETCH, PANELS, PANELS_PER_GROUP, VECTORS, LAST_LANES, ROWS, ROW_BLOCK, MOST_ROWS,
+    A_STEP, B_STEP, CONTINUES, OPERANDS, MATRICES,
+) = range(23)  # fmt: skip
+ROOM = 3 * MOST_OPERANDS
+STRIDES, ROW, BLOCK, SLOTS = 1, 1 + OUTER, 2 + OUTER, 3 + OUTER  # inside each matrix
+A, B, C, FIRST_OPERAND = (8 * (MATRICES + i * SLOTS) for i in range(4))  # in bytes
+
+
+@task
+def tile_loop(params, begin, end):
+    """Run the items [begin, end) of a `TileLoop`."""
+    rest = load_i64(params, REST)
+    stretch = load_i64(params, STRETCH)
+    per_group = load_i64(params, PANELS_PER_GROUP)
+    room = stack(ROOM)
+    item = begin
+    while item < end:
+        group = item // rest
+        until = min(end - group * rest, rest)
+        panel_end = min((group + 1) * per_group, load_i64(params, PANELS))
+        for first in range(item - group * rest, until, stretch):
+            last = min(first + stretch, until)
+            for panel in range(group * per_group, panel_end):
+                for chunk in range(load_i64(params, CHUNKS)):
+                    for index in range(first, last):
+                        _row_block_of(params, room, index, panel, chunk)
+        item = group * rest + until
+
+
+@device
+def _row_block_of(params, room, index, panel, chunk):
+    """Run one item in one panel and chunk, tile by tile."""
+    row_block = index % load_i64(params, ROW_BLOCKS)
+    index //= load_i64(params, ROW_BLOCKS)
+    i4 = index % load_i64(params, EXTENT_4)
+    index //= load_i64(params, EXTENT_4)
+    i3 = index % load_i64(params, EXTENT_3)
+    index //= load_i64(params, EXTENT_3)
+    i2 = index % load_i64(params, EXTENT_2)
+    index //= load_i64(params, EXTENT_2)
+    i1 = index % load_i64(params, EXTENT_1)
+    i0 = index // load_i64(params, EXTENT_1)
+    row = row_block * load_i64(params, ROW_BLOCK)
+    rows = min(load_i64(params, ROW_BLOCK), load_i64(params, ROWS) - row)
+    vector = panel * load_i64(params, VECTORS)
+    a = _place(params + A, i0, i1, i2, i3, i4, row, vector)
+    b = _place(params + B, i0, i1, i2, i3, i4, row, vector)
+    c = _place(params + C, i0, i1, i2, i3, i4, row, vector)
+    operands = load_i64(params, OPERANDS)
+    for i in range(operands):
+        matrix = params + FIRST_OPERAND + i * 8 * SLOTS
+        store_i64(room, 3 * i, _place(matrix, i0, i1, i2, i3, i4, row, vector))
+        store_i64(room, 3 * i + 1, load_i64(matrix, ROW))
+        store_i64(room, 3 * i + 2, load_i64(matrix, BLOCK))
+
+    most = load_i64(params, MOST_ROWS)
+    is_last_chunk = chunk == load_i64(params, CHUNKS) - 1
+    is_last_panel = panel == load_i64(params, PANELS) - 1
+    kernels = load_i64(params, KERNELS) + 8 * (most + 1) * (2 * is_last_chunk + is_last_panel)
+    lanes = load_i64(params, LAST_LANES)
+    accumulate = load_i64(params, CONTINUES) | min(chunk, 1)
+    entry = load_i64(params, CHUNK_TABLE) + 24 * chunk
+    batch_table = load_i64(params, BATCH_TABLE) + load_i64(entry, 0)
+    tiles = -(-rows // most)
+    longer = rows % tiles
+    for tile in range(tiles):
+        size = rows // tiles + (tile < longer)
+        call(
+            load_i64(kernels, size),
+            (
+                a, b, c, batch_table, load_i64(entry, 1), load_i64(entry, 2),
+                load_i64(params, A_STEP), load_i64(params, B_STEP), load_i64(params + B, BLOCK),
+                load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate, lanes, room,
+            ),
+        )  # fmt: skip
+        a += size * load_i64(params + A, ROW)
+        c += size * load_i64(params + C, ROW)
+        for i in range(operands):
+            store_i64(room, 3 * i, load_i64(room, 3 * i) + size * load_i64(room, 3 * i + 1))
+
+
+@device
+def _place(matrix, i0, i1, i2, i3, i4, row, vector):
+    """The address of a tile in a matrix, whose slots begin at `matrix`."""
+    return (
+        load_i64(matrix, 0)
+        + i0 * load_i64(matrix, STRIDES)
+        + i1 * load_i64(matrix, STRIDES + 1)
+        + i2 * load_i64(matrix, STRIDES + 2)
+        + i3 * load_i64(matrix, STRIDES + 3)
+        + i4 * load_i64(matrix, STRIDES + 4)
+        + row * load_i64(matrix, ROW)
+        + vector * load_i64(matrix, BLOCK)
+    )
