@@ -102,6 +102,9 @@ def _python(code: str, **environment: str) -> str:
     ).stdout
 
 
+Row = tuple[str, float, float | None, str]  # what, value, limit, unit
+
+
 class Small:
     """A primitive of a few elements on one engine, whose kernel takes next to no time."""
 
@@ -121,7 +124,7 @@ class Small:
         """The bare call beneath a bound call: the CPU's native driver or OpenCL's enqueue."""
         self.run = run = self.bound.run_on(self.stream)  # owns what the bare call works on
         if self.engine.is_host:
-            return functools.partial(run.launch, run.address, run.rows)
+            return functools.partial(run.native, run.address)
         (ready,) = run.ready
         launch = ready.kernel, ready.global_size, ready.local_size
         return functools.partial(ready.enqueue, self.stream.native, *launch)
@@ -131,7 +134,7 @@ class Small:
         self.primitive.execute(self.stream, src=self.src, dst=self.dst)
 
 
-def call_rows(name: str) -> list[tuple[str, float, float, str]]:
+def call_rows(name: str) -> list[Row]:
     """Overheads of calls on one engine: (what, value, limit, unit)."""
     small = Small(name)
     limit = 1.5 if name == "cpu" else 3.0
@@ -161,7 +164,7 @@ def call_rows(name: str) -> list[tuple[str, float, float, str]]:
     return rows
 
 
-def descriptor_rows() -> list[tuple[str, float, float, str]]:
+def descriptor_rows() -> list[Row]:
     """What creating descriptors and primitives costs when nothing is new."""
     from dnncore import selection
 
@@ -172,21 +175,21 @@ def descriptor_rows() -> list[tuple[str, float, float, str]]:
     )  # fmt: skip
     engine = dnn.engine("cpu")
 
-    def warm() -> None:
+    def first() -> None:
         selection.forget()
         dnn.PrimitiveDesc(op, engine)
 
     pd = dnn.PrimitiveDesc(op, engine)
     pd.primitive()
     return [
-        ("primitive descriptor, all candidates asked", median(warm, 50) * 1e6, 150, "us"),
-        ("primitive descriptor, selection remembered",
+        ("first primitive descriptor of a problem", median(first, 50) * 1e6, None, "us"),
+        ("warm primitive descriptor",
          median(lambda: dnn.PrimitiveDesc(op, engine), 500) * 1e6, 150, "us"),
         ("cached primitive", median(pd.primitive, 500) * 1e6, 15, "us"),
     ]  # fmt: skip
 
 
-def start_rows(name: str) -> list[tuple[str, float, float, str]]:
+def start_rows(name: str) -> list[Row]:
     """Seconds from a process's start to the digits' first result, with and without a cache."""
     with tempfile.TemporaryDirectory() as cache:
         (cold,) = first_result(name, cache, 1)
@@ -201,7 +204,7 @@ def start_rows(name: str) -> list[tuple[str, float, float, str]]:
     ]
 
 
-def allocation_rows(name: str) -> list[tuple[str, float, float, str]]:
+def allocation_rows(name: str) -> list[Row]:
     """What 1,000 executions of a training step allocate after warm-up."""
     sys.path.insert(0, str(EXAMPLES))
     from train_digits import Network
@@ -260,8 +263,11 @@ def main(engines: tuple[str, ...]) -> None:
     for name in engines:
         rows += call_rows(name) + start_rows(name) + allocation_rows(name)
     for what, value, limit, unit in rows:
-        mark = "ok" if value <= limit else "over"
-        table.add_row(what, f"{value:.3g} {unit}", f"{limit:g} {unit}", mark)
+        if limit is None:
+            table.add_row(what, f"{value:.3g} {unit}", "", "")
+        else:
+            mark = "ok" if value <= limit else "over"
+            table.add_row(what, f"{value:.3g} {unit}", f"{limit:g} {unit}", mark)
     Console().print(table)
 
 

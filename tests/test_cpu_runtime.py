@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import tracemalloc
 
 import numpy as np
@@ -15,13 +16,14 @@ from dnncore.cache import DiskStore
 
 numba = pytest.importorskip("numba")
 
-from dnncore_cpu_numba import driver, native  # noqa: E402
+from dnncore_cpu_numba import native  # noqa: E402
 from dnncore_cpu_numba.pointers import (  # noqa: E402
     load_f32,
     load_i64,
     store_f32,
     store_i64,
 )
+from dnncore_cpu_numba.pool import pool  # noqa: E402
 from dnncore_cpu_numba.program import F32, Arg, Program, Scratch, Step, Table  # noqa: E402
 from dnncore_cpu_numba.task import task  # noqa: E402
 
@@ -48,6 +50,14 @@ def look_up(params, begin, end):
 def count_parts(params, begin, end):
     """dst[begin] = the items of the part that begins there"""
     store_i64(load_i64(params, 0), begin, end - begin)
+
+
+@task
+def add_one(params, begin, end):
+    """dst[i] += 1"""
+    dst = load_i64(params, 0)
+    for i in range(begin, end):
+        store_i64(dst, i, load_i64(dst, i) + 1)
 
 
 @task
@@ -194,17 +204,37 @@ def test_python_threads_may_share_a_bound_call():
     assert all((dst.numpy() == 6).all() for dst in results)
 
 
-def test_the_users_number_of_threads_is_left_alone():
-    before = numba.get_num_threads()
-    try:
-        for mine in range(1, driver.max_threads() + 1):
-            numba.set_num_threads(mine)
-            x = memory(np.ones(100_000, np.float32))
-            execute([Step(scale, [Arg(0), Arg(0), F32(2.0)], 100_000)], x)
-            assert numba.get_num_threads() == mine
-            assert (x.numpy() == 2).all()
-    finally:
-        numba.set_num_threads(before)
+@pytest.mark.parametrize("parts", [2, 3, 7, 64])
+def test_every_part_runs_once_whoever_claims_it(parts):
+    """Four callers compete for the pool; each counts how often each of its items was computed."""
+    rounds, items = 3000, 64
+    counters = [memory(np.zeros(items, np.int64)) for _ in range(4)]
+    program = Program([Step(add_one, [Arg(0)], items, max_parts=parts)], 4)
+    net = [Program.chain([program.bind([c], None)] * 3) for c in counters]
+
+    def work(call):
+        for _ in range(rounds):
+            call(CPU.stream())
+
+    threads = [threading.Thread(target=work, args=(call,)) for call in net]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for counter in counters:
+        assert (counter.numpy() == 3 * rounds).all()
+
+
+def test_helpers_fall_asleep_and_wake():
+    x = memory(np.zeros(1 << 16, np.int64))
+    run = Program([Step(add_one, [Arg(0)], 1 << 16)], 3).bind([x], None)
+    for _ in range(3):
+        run(CPU.stream())
+        end = time.monotonic() + 30
+        while len(pool().asleep) < 2:
+            assert time.monotonic() < end, "the helpers do not fall asleep"
+            time.sleep(0.001)
+    assert (x.numpy() == 3).all()
 
 
 def test_nothing_is_allocated_by_a_run():
@@ -280,6 +310,20 @@ def run_python(code, folder, **environment):
     return done.stdout.split()
 
 
+def test_without_numba_the_backend_is_unavailable(tmp_path):
+    code = """
+        import importlib.util
+        find_spec = importlib.util.find_spec
+        importlib.util.find_spec = lambda n, *rest: None if n == "numba" else find_spec(n, *rest)
+        import dnncore as dnn
+        status = {b.name: b for b in dnn.backends()}["cpu_numba"]
+        print(status.status, status.reason)
+    """
+    words = run_python(code, tmp_path)
+    assert words[0] == "unavailable"
+    assert " ".join(words[1:]).endswith("pip install numba")
+
+
 def test_importing_compiles_nothing(tmp_path):
     code = """
         import importlib, pkgutil
@@ -310,25 +354,9 @@ def test_a_second_process_compiles_nothing_and_damage_is_a_miss(tmp_path):
     assert run_python(USE_EVERYTHING + STATISTICS, tmp_path) == ["0", str(compiled)]
 
 
-@pytest.mark.parametrize("layer", ["tbb", "omp", "workqueue"])
-def test_every_threading_layer_serves_two_threads(tmp_path, layer):
-    code = f"""
-        from dnncore_cpu_numba.driver import threading_layer
-        try:
-            assert threading_layer() == {layer!r}
-            print("found")
-        except ValueError:
-            print("missing")
-    """
-    where = {"NUMBA_THREADING_LAYER": layer}
-    if run_python(code, tmp_path, **where) == ["missing"]:
-        pytest.skip(f"numba cannot load its layer {layer} here")
-    run_python(USE_EVERYTHING, tmp_path, **where)
-
-
 def test_a_forked_child_works(tmp_path):
-    if driver.threading_layer() != "tbb" or not hasattr(os, "fork"):
-        pytest.skip("only tbb's threads survive a fork")
+    if not hasattr(os, "fork"):
+        pytest.skip("this system has no fork")
     code = """
         import os
         import numpy as np

@@ -14,6 +14,7 @@ from dnncore_cpu_numba.nest import MAX_LOOPS, Nest, advance, nests, padding, see
 from dnncore_cpu_numba.pointers import load_i64, stack, store_i8, store_i64
 from dnncore_cpu_numba.post_ops import TENSOR, TILE_LENGTH, Stage, apply_stages, copy_tile
 from dnncore_cpu_numba.program import Arg, Param, Step, Table
+from dnncore_cpu_numba.streaming import STREAM_BYTES
 from dnncore_cpu_numba.task import Task, task
 
 __all__ = ["MAX_TENSORS", "chain_steps", "zero_padding"]
@@ -44,6 +45,7 @@ def chain_steps(
             strides = [pair for t in zip(columns.strides, rows.strides, strict=True) for pair in t]
             params = [Table(outer.table(itemsizes)), rows.extent, columns.extent]
             params += [chain, len(stages), copy_tile.address, Table(np.array(strides, np.int64))]
+            params.append(int(descs[0].nbytes >= STREAM_BYTES))
             params += [Arg(a, 4 * o) for a, o in zip(arguments, part.offsets, strict=True)]
             steps.append(_step(_tiles, params, outer, rows.extent * columns.extent))
     return steps + zero_padding(arguments[0], descs[0])
@@ -81,14 +83,14 @@ def _tiles(params, begin, end):
     """Run a chain on the tiles of a nest."""
     table, rows, columns = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
     chain, count, copy = load_i64(params, 3), load_i64(params, 4), load_i64(params, 5)
-    strides = load_i64(params, 6)
+    strides, streamed = load_i64(params, 6), load_i64(params, 7) != 0
     position, tensors = stack(MAX_LOOPS), stack(_ROOM)
     for t in range(load_i64(table, 1)):
         store_i64(tensors, TENSOR * t + 1, load_i64(strides, 2 * t))
         store_i64(tensors, TENSOR * t + 2, load_i64(strides, 2 * t + 1))
-    seek(table, begin, position, params + 8 * 7, tensors, TENSOR)
+    seek(table, begin, position, params + 8 * 8, tensors, TENSOR)
     for _ in range(begin, end):
-        apply_stages(chain, count, copy, tensors, rows, columns)
+        apply_stages(chain, count, copy, tensors, rows, columns, streamed)
         advance(table, position, tensors, TENSOR)
 
 

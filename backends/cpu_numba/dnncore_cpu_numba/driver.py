@@ -1,10 +1,11 @@
 """The driver: the one native loop that runs programs, step after step, over a pool of threads.
 
-A program is a table of rows of `ROW` int64: the address of a task, the distance in bytes from the
-row to the task's block of parameters, the number of work items, and the number of parts that the
-items are cut into. A step of one part runs in the calling thread. The parts of others are claimed
-by the caller and by whichever of the pool's threads are awake, so that the caller never waits for a
-thread to wake up, only for parts that are being computed.
+A program begins with `HEADER` int64, the number of its rows and the address of the pool's state. A
+row is `ROW` int64: the address of a task, the distance in bytes from the row to the task's block of
+parameters, the number of work items, and the number of parts that the items are cut into. A step of
+one part runs in the calling thread. The parts of others are claimed by the caller and by whichever
+of the pool's threads are awake, so that the caller never waits for a thread to wake up, only for
+parts that are being computed.
 
 The pool's state is a block of int64 in shared memory. The *ticket* holds a number of the step that
 is being run (its epoch), its parts, and the next one to claim, in one word: to claim a part is one
@@ -25,8 +26,9 @@ from numba.extending import intrinsic
 from dnncore_cpu_numba.pointers import call, load_i64, store_i64
 from dnncore_cpu_numba.task import device, task
 
-__all__ = ["MAX_PARTS", "ROW", "STATE", "run_rows", "wait_for_work"]
+__all__ = ["HEADER", "MAX_PARTS", "ROW", "STATE", "run_program", "wait_for_work"]
 
+HEADER = 2  # int64 before the rows
 ROW = 4  # int64 of one row
 MAX_PARTS = 1 << 14  # of a step; a ticket has 16 bits for the claims, which may be more
 STATE = 24  # int64 of a pool's state: three cache lines
@@ -34,11 +36,12 @@ _BUSY, _TICKET, _STEP, _DONE = 0, 8, 9, 16  # slots; those written by many have 
 _I64 = ir.IntType(64)
 
 
-@task
-def run_rows(table, rows, state):
+@task(arity=1)
+def run_program(program):
     """Run a program. While another caller has the pool, parts run one after the other here."""
-    for i in range(rows):
-        row = table + 8 * ROW * i
+    state = load_i64(program, 1)
+    for i in range(load_i64(program, 0)):
+        row = program + 8 * (HEADER + ROW * i)
         parts = load_i64(row, 3)
         if parts == 1:
             call(load_i64(row, 0), (row + load_i64(row, 1), 0, load_i64(row, 2)))

@@ -1,10 +1,10 @@
 """The pool: the threads that help a caller with the parallel steps of its programs.
 
-They are Python threads that spend their lives in native code, without the interpreter's lock: looking
-for work for as long as steps keep coming, asleep on a lock of their own after a while without. A
-helper that is awake makes a launch cost a tenth of a microsecond, where numba's layers over OpenMP
-and TBB take one; nothing has to be installed for it, several callers may launch at once, and a
-forked child starts helpers of its own.
+They are Python threads that spend their lives in native code, without the interpreter's lock. They
+look for work for as long as steps keep coming, and after a while without sleep on a lock of their
+own. A launch costs 0.1 us where numba's OpenMP and TBB layers cost 0.7 and 1.0 (50 steps in one
+program, 2 cores); nothing has to be installed, several callers may launch at once, and a forked
+child starts helpers of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import threading
 from array import array
 from collections.abc import Callable
 
-from dnncore_cpu_numba.driver import STATE, run_rows, wait_for_work
+from dnncore_cpu_numba.driver import STATE, run_program, wait_for_work
 
 __all__ = ["Pool", "pool"]
 
@@ -27,7 +27,7 @@ _PATIENCE = 20_000  # looks before a helper goes to sleep: a quarter of a millis
 class Pool:
     """Helpers for all programs of the process; started when they are first needed.
 
-    run: the native function (address of a table, number of rows, `state`) that runs a program.
+    run: the native function that runs the program at an address.
     asleep: what wakes each helper that sleeps, or starts it.
     """
 
@@ -37,8 +37,11 @@ class Pool:
         self._memory = array("q", bytes(8 * STATE + _CACHE_LINE))
         start = self._memory.buffer_info()[0]
         self.state = start + -start % _CACHE_LINE
-        self.run = _native(run_rows.address, 3)
-        self._wait_for_work = _native(wait_for_work.address, 2)
+        # void * takes an int as it is, a third quicker than an int64
+        self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run_program.address)
+        self._wait_for_work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
+            wait_for_work.address
+        )
         self.asleep: list[Callable[[], object]] = []
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._start_afresh)
@@ -81,8 +84,3 @@ class Pool:
 def pool() -> Pool:
     """The process's one pool."""
     return Pool()
-
-
-def _native(address: int, arguments: int) -> Callable[..., None]:
-    """A function of int64 at an address; it runs without the interpreter's lock."""
-    return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * arguments)(address)

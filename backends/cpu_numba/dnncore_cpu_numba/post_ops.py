@@ -33,6 +33,7 @@ from dnncore_cpu_numba.pointers import (
     store_i32,
     store_i64,
 )
+from dnncore_cpu_numba.streaming import LINE, stream
 from dnncore_cpu_numba.task import Task, device, task
 
 __all__ = [
@@ -101,15 +102,21 @@ def _bits(value: float) -> int:
 
 
 @device
-def apply_stages(chain, count, copy, tensors, rows, columns):
-    """Run `count` stages over one tile; see the head of this file. copy: address of `copy_tile`."""
+def apply_stages(chain, count, copy, tensors, rows, columns, streamed):
+    """Run `count` stages over one tile; see the head of this file.
+
+    copy: address of `copy_tile`. streamed: write dst past the caches where it allows it.
+    """
     length = rows * columns
     tile, aside = stack(_BUFFER), stack(_BUFFER)
-    if count == 0:
+    contiguous = _is_contiguous(tensors, rows, columns)
+    streamed = streamed and contiguous and length % (LINE // 4) == 0
+    streamed = streamed and load_i64(tensors, 0) % LINE == 0
+    if count == 0 and not streamed:
         call(copy, (tensors + 8 * TENSOR, tensors, rows, columns))
         return
     x = _gathered(copy, tensors + 8 * TENSOR, tile, rows, columns)
-    dst = load_i64(tensors, 0) if _is_contiguous(tensors, rows, columns) else tile
+    dst = load_i64(tensors, 0) if contiguous and not streamed else tile
     for i in range(count):
         stage = chain + 8 * STAGE * i
         y = dst if i == count - 1 else tile
@@ -118,7 +125,9 @@ def apply_stages(chain, count, copy, tensors, rows, columns):
             operand = _gathered(copy, tensors + 8 * TENSOR * number, aside, rows, columns)
         call(load_i64(stage, 0), (stage, x, operand, y, length))
         x = y
-    if dst == tile:
+    if streamed:
+        stream(x, load_i64(tensors, 0), length)
+    elif dst == tile:
         source = stack(TENSOR)
         _describe(source, tile, columns)
         call(copy, (source, tensors, rows, columns))

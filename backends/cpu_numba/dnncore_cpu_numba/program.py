@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import COMPLETED, Event, Executable, Stream
-from dnncore.stream import TimedEvent
-from dnncore_cpu_numba.driver import MAX_PARTS, ROW
+from dnncore.backend import COMPLETED, Event, Executable, Stream, TimedEvent
+from dnncore_cpu_numba.driver import HEADER, MAX_PARTS, ROW
 from dnncore_cpu_numba.pool import pool
 from dnncore_cpu_numba.task import Task
 
@@ -93,15 +92,16 @@ class Program(Executable):
         self._arguments: list[tuple[int, int, int]] = []  # slot, memory's index, offset
         self._scratch: list[tuple[int, int]] = []  # slot, offset
         self._template = self._block(steps, num_threads)
-        most_parts = max(self._template[3 : ROW * self.rows : ROW], default=1)
+        most_parts = max(self._template[HEADER + 3 : HEADER + ROW * self.rows : ROW], default=1)
         self._helpers = min(most_parts, num_threads) - 1
         pool().need(self._helpers)
 
     def _block(self, steps: Sequence[Step], threads: int) -> array[int]:
-        block = array("q", bytes(8 * ROW * len(steps)))
-        for i, step in enumerate(steps):
-            distance = 8 * (len(block) - ROW * i)
-            block[ROW * i : ROW * (i + 1)] = array("q", step.row(distance, threads))
+        block = array("q", (len(steps), pool().state, *[0] * (ROW * len(steps))))
+        for place in range(HEADER, len(block), ROW):
+            step = steps[(place - HEADER) // ROW]
+            row = step.row(8 * (len(block) - place), threads)
+            block[place : place + ROW] = array("q", row)
             for param in step.params:
                 block.append(self._value(param, len(block)))
         return block
@@ -137,26 +137,27 @@ class Program(Executable):
     @staticmethod
     def chain(runs: Sequence[BoundProgram]) -> BoundProgram:
         """Merge bound programs into one: their tables one after the other."""
-        table = array("q")
+        rows = sum(run.rows for run in runs)
+        table = array("q", (rows, pool().state))
         for run in runs:
-            table.extend(run.block[: ROW * run.rows])
-        address = table.buffer_info()[0]
-        place = 0
+            table.extend(run.block[HEADER : HEADER + ROW * run.rows])
+        place = HEADER
         for run in runs:
-            moved = run.address - (address + 8 * place)
-            for slot in range(place + 1, place + ROW * run.rows, ROW):
-                table[slot] += moved
+            # the parameters stay where they are
+            moved = run.address + 8 * HEADER - (table.buffer_info()[0] + 8 * place)
+            for row in range(place, place + ROW * run.rows, ROW):
+                table[row + 1] += moved
             place += ROW * run.rows
-        return BoundProgram(table, place // ROW, max(r.helpers for r in runs), tuple(runs))
+        return BoundProgram(table, rows, max(run.helpers for run in runs), tuple(runs))
 
 
 class BoundProgram:
     """A program with its arguments: `run(stream, wait_for)` executes it in the calling thread.
 
-    helpers: how many threads of the pool it can use.
+    native(address): the launch itself. helpers: how many threads of the pool it can use.
     """
 
-    __slots__ = ("_keeps_alive", "_pool", "_run", "_state", "address", "block", "helpers", "rows")
+    __slots__ = ("_keeps_alive", "_pool", "address", "block", "helpers", "native", "rows")
 
     def __init__(self, block: array[int], rows: int, helpers: int, keeps_alive: object) -> None:
         self.block = block
@@ -165,8 +166,7 @@ class BoundProgram:
         self.helpers = helpers
         self._keeps_alive = keeps_alive
         self._pool = pool()
-        self._run = self._pool.run
-        self._state = self._pool.state
+        self.native = self._pool.run
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         """Run to the end; returns an event that has completed."""
@@ -176,10 +176,10 @@ class BoundProgram:
             self._pool.wake(self.helpers)
         if stream.profiling:
             return self._timed()
-        self._run(self.address, self.rows, self._state)
+        self.native(self.address)
         return COMPLETED
 
     def _timed(self) -> Event:
         start = time.perf_counter()
-        self._run(self.address, self.rows, self._state)
+        self.native(self.address)
         return TimedEvent(start, time.perf_counter())
