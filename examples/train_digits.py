@@ -401,7 +401,9 @@ def _progress(console):
 
 def summary(results):
     """Engines against each other."""
-    table = Table(title="Training the digits", title_justify="left", box=SIMPLE)
+    table = Table(
+        title="Training the digits", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0)
+    )
     for column in ("engine", "device", "s / epoch", "first loss", "accuracy", "largest error"):
         table.add_column(column, justify="left" if column in ("engine", "device") else "right")
     for r in results:
@@ -416,7 +418,7 @@ def summary(results):
 def primitives(result):
     """Each primitive of one engine: its implementation and its error against the reference."""
     title = f"{result.engine.name}: norm-wise error against the reference fed the same inputs"
-    table = Table(title=title, title_justify="left", box=SIMPLE)
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     for column in ("primitive", "implementation", "error", "worst at"):
         table.add_column(column, justify="right" if column == "error" else "left", no_wrap=True)
     for step, comparison in result.checks:
