@@ -54,11 +54,13 @@ class Engine:
 
     kind: the engine kind, the part of its name before the colon.
     is_host: whether a buffer is a 1-D uint8 array in this process.
+    buffer_kind: what a buffer is, in words, for messages.
     native: the runtime's own objects, documented by the backend.
     """
 
     kind: ClassVar[str]
     is_host: ClassVar[bool] = False
+    buffer_kind: ClassVar[str] = "a buffer of the engine's own kind"
     native: Any = None
 
     def __init__(self, index: int = 0) -> None:
@@ -90,6 +92,10 @@ class Engine:
 
     def free(self, buffer: Buffer) -> None:
         """Give a buffer back; called when no memory uses it any more."""
+
+    def owns(self, buffer: object, nbytes: int) -> bool:
+        """Whether `buffer`, made by the user, is one of this engine and holds `nbytes`."""
+        return True
 
     def copy_in(
         self,
@@ -126,6 +132,7 @@ class HostEngine(Engine):
     """
 
     is_host: ClassVar[bool] = True
+    buffer_kind: ClassVar[str] = "a contiguous, writable 1-D uint8 array"
 
     @classmethod
     def devices(cls) -> Sequence[Device]:
@@ -145,6 +152,17 @@ class HostEngine(Engine):
             raise ExecutionError(f"{self.name}: cannot allocate {nbytes} bytes: {error}") from error
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + max(nbytes, 1)]
+
+    def owns(self, buffer: object, nbytes: int) -> bool:
+        """Whether `buffer` is such an array."""
+        return (
+            isinstance(buffer, np.ndarray)
+            and buffer.dtype == np.uint8
+            and buffer.ndim == 1
+            and buffer.size >= nbytes
+            and buffer.flags.c_contiguous
+            and buffer.flags.writeable
+        )
 
     def copy_in(
         self,

@@ -93,6 +93,8 @@ class _HostExecutable(Executable):
             event = inner(host_stream, ())
             for memory, host in back:
                 event = engine.copy_in(stream, host.buffer[: host.nbytes], memory.buffer)
+                if stream.order != "in":
+                    event.wait()
             return event
 
         return run

@@ -71,6 +71,8 @@ class Memory:
         array = np.asarray(array)
         if desc is None:
             desc = MemoryDesc(array.shape, from_numpy_dtype(array.dtype))
+        if not isinstance(desc, MemoryDesc):
+            raise DescriptorError(f"memory: desc must be a MemoryDesc; got {type(desc).__name__}")
         if array.shape != desc.dims:
             raise DescriptorError(
                 f"memory: the array must have the descriptor's dims {desc.dims}; got {array.shape}"
@@ -114,13 +116,19 @@ class Memory:
         """
         if mode not in ("r", "w", "rw"):
             raise DescriptorError(f"memory: map's mode must be 'r', 'w' or 'rw'; got {mode!r}")
-        stream = stream or self.engine.stream()
+        stream = self.engine.stream() if stream is None else stream
+        if getattr(stream, "engine", None) is not self.engine:
+            raise DescriptorError(
+                f"memory: the stream must be one of {self.engine.name}; got {stream!r};"
+                " open one with engine.stream()"
+            )
         stream.wait()
         if self.engine.is_host:
             yield self.buffer[: self.desc.nbytes]
             return
         host = np.zeros(self.desc.nbytes, np.uint8)
-        if "r" in mode and host.size:
+        has_neighbours = self.desc.offset0 or not self.desc.is_dense  # their bytes must survive
+        if ("r" in mode or has_neighbours) and host.size:
             self.engine.copy_out(stream, self.buffer, host).wait()
         yield host
         if "w" in mode and host.size:
@@ -147,7 +155,7 @@ class Memory:
             raise DescriptorError(
                 f"memory: fill needs a value that {self.desc.data_type} can hold; got {value!r}"
             ) from error
-        with self.map(stream, "rw" if self.desc.offset0 else "w") as buffer:
+        with self.map(stream, "w") as buffer:
             self.desc.pack(array, buffer)
 
     def submemory(self, dims: tuple[int, ...], offsets: tuple[int, ...]) -> Memory:
@@ -163,23 +171,13 @@ class Memory:
             buffer[:] = 0
 
     def _checked(self, buffer: Buffer) -> Buffer:
-        if not self.engine.is_host:
-            return buffer
-        fits = (
-            isinstance(buffer, np.ndarray)
-            and buffer.dtype == np.uint8
-            and buffer.ndim == 1
-            and buffer.flags.c_contiguous
-            and buffer.flags.writeable
-        )
-        if not fits or buffer.size < self.desc.nbytes:
+        if not self.engine.owns(buffer, self.nbytes):
             got = (
-                f"{buffer.dtype}{buffer.shape}" if isinstance(buffer, np.ndarray) else type(buffer)
+                f"{buffer.dtype}{buffer.shape}" if isinstance(buffer, np.ndarray) else repr(buffer)
             )
             raise DescriptorError(
-                f"memory: a buffer on {self.engine.name} must be a contiguous 1-D uint8 array of"
-                f" at least {self.desc.nbytes} bytes, and writable; got {got};"
-                " use Memory.from_numpy for values"
+                f"memory: a buffer on {self.engine.name} must be {self.engine.buffer_kind} of at"
+                f" least {self.nbytes} bytes; got {got}; use Memory.from_numpy for values"
             )
         return buffer
 

@@ -112,7 +112,7 @@ class Registry:
             return
         try:
             self.add(entry.load(), origin)
-        except Exception as error:  # one broken plugin must not stop another
+        except (Exception, SystemExit) as error:  # one broken plugin must not stop another
             self._fail(origin, error)
 
     def add(self, plugin: object, origin: BackendStatus) -> list[Backend]:
@@ -133,7 +133,7 @@ class Registry:
                     for result in hook()
                     for backend in _as_sequence(result)
                 ]
-            except Exception:
+            except BaseException:
                 if self._manager.is_registered(plugin):
                     self._manager.unregister(plugin)
                 raise
@@ -183,7 +183,7 @@ class Registry:
                 )
         return backend
 
-    def _fail(self, origin: BackendStatus, error: Exception) -> None:
+    def _fail(self, origin: BackendStatus, error: BaseException) -> None:
         missing = isinstance(error, ImportError | EngineUnavailable)
         status: Status = "unavailable" if missing else "failed"
         self.failures[origin.name] = replace(origin, status=status, reason=describe(error))
@@ -254,7 +254,7 @@ class Registry:
                     ) from error
                 return found
         raise BackendNotFound(
-            f"unknown engine {kind!r}; available: {', '.join(self.kinds())}{self._excuses()}"
+            f"unknown engine {kind!r}; available: {', '.join(self.kinds())}{self.excuses()}"
         )
 
     def kinds(self) -> list[str]:
@@ -262,7 +262,8 @@ class Registry:
         self.discover()
         return [CpuEngine.kind, *(kind for b in self._backends() for kind in b.engines)]
 
-    def _excuses(self) -> str:
+    def excuses(self) -> str:
+        """Name the backends that are not there, with the reasons, for the end of a message."""
         excuses = [f"{s.name} ({s.status}: {s.reason})" for s in self.failures.values()]
         return f"; not available: {', '.join(excuses)}" if excuses else ""
 
@@ -339,7 +340,9 @@ def engine(name: str | None = None) -> Engine:
     Raises `BackendNotFound` for an unknown kind (the text lists what there is) and
     `EngineUnavailable` when the device cannot be opened. There is no silent substitute.
     """
-    return registry.engine(name or os.environ.get("DNNCORE_ENGINE") or CpuEngine.kind)
+    if name is None:
+        name = os.environ.get("DNNCORE_ENGINE") or CpuEngine.kind
+    return registry.engine(name)
 
 
 def backends() -> list[BackendStatus]:
@@ -363,7 +366,7 @@ def register(plugin: object) -> list[Backend]:
         return registry.add(plugin, BackendStatus(name, "ok"))
     except PluginError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PluginError(f"plugin {name!r} cannot be registered: {describe(error)}") from error
 
 

@@ -12,7 +12,7 @@ from dnncore.engine import Buffer, Engine
 from dnncore.errors import DescriptorError, DnnError, ExecutionError
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
-from dnncore.stream import Event, Stream
+from dnncore.stream import Event, Stream, checked_events
 
 if TYPE_CHECKING:
     from dnncore.primitive_desc import PrimitiveDesc
@@ -52,6 +52,9 @@ class Primitive:
         """
         memories = self._ordered(arguments)
         self._check_stream(stream)
+        wait_for = checked_events(wait_for)
+        if self._user_scratchpad is not None:
+            self._check_scratchpad(arguments.get("scratchpad"), memories)
         scratchpad = self._scratchpad(stream, arguments)
         try:
             return self.executable.execute(stream, memories, scratchpad, wait_for)
@@ -63,7 +66,10 @@ class Primitive:
     def bind(self, **arguments: Memory) -> BoundPrimitive:
         """Check and resolve the arguments once; the result is called with a stream."""
         memories = self._ordered(arguments)
-        return BoundPrimitive(self, memories, arguments.get("scratchpad"))
+        scratchpad = arguments.get("scratchpad")
+        if self._user_scratchpad is not None:
+            self._check_scratchpad(scratchpad, memories)
+        return BoundPrimitive(self, memories, scratchpad)
 
     # -- checks ---------------------------------------------------------------------------------
 
@@ -118,18 +124,20 @@ class Primitive:
         """The user's scratchpad, or the stream's."""
         if self._user_scratchpad is None:
             return stream.reserve(self._scratchpad_bytes) if self._scratchpad_bytes else None
-        return self._user_buffer(arguments.get("scratchpad"))
+        return arguments["scratchpad"].buffer
 
-    def _user_buffer(self, memory: Memory | None) -> Buffer:
+    def _check_scratchpad(self, memory: object, memories: list[Memory]) -> None:
         desc = self._user_scratchpad
         assert desc is not None
-        if memory is None:
+        if not isinstance(memory, Memory):
             self._fail_memory("scratchpad", memory)
-        if memory.desc.nbytes < desc.nbytes:
+        if memory.nbytes < desc.nbytes:
             self._fail_desc("scratchpad", memory.desc, desc)
         if memory.engine is not self.pd.engine:
             self._fail_engine("scratchpad", memory.engine, self.pd.engine)
-        return memory.buffer
+        for (name, _, _), other in zip(self._slots, memories, strict=True):
+            if memory.buffer is other.buffer or not _are_apart(memory, other):
+                self._fail_overlap("scratchpad", name, same=False)
 
     # -- errors ---------------------------------------------------------------------------------
 
@@ -187,19 +195,27 @@ class BoundPrimitive:
         self.primitive = primitive
         self.memories = memories
         self._user_scratchpad = scratchpad
-        self._attached: tuple[Stream | None, Buffer | None, Run] = (None, None, _unattached)
+        self._attached: tuple[object, Buffer | None, Run] = (_unattached, None, _unattached)
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         """Launch on `stream`; raises `ExecutionError` when that fails."""
         attached = self._attached
         if attached[0] is not stream or attached[1] is not stream.scratchpad:
             attached = self._attach(stream)
+        if wait_for or wait_for is None:
+            wait_for = checked_events(wait_for)
         try:
             return attached[2](stream, wait_for)
         except DnnError:
             raise
         except Exception as error:
             raise self.primitive.failed(error) from error
+
+    def reserve(self, stream: Stream) -> None:
+        """Check the stream and make its scratchpad large enough."""
+        self.primitive._check_stream(stream)
+        if self._user_scratchpad is None:
+            stream.reserve(self.primitive.pd.scratchpad_bytes)
 
     def run_on(self, stream: Stream) -> Run:
         """Resolve the run for `stream` with its present scratchpad."""
@@ -213,7 +229,7 @@ class BoundPrimitive:
         except Exception as error:
             raise primitive.failed(error) from error
 
-    def _attach(self, stream: Stream) -> tuple[Stream | None, Buffer | None, Run]:
+    def _attach(self, stream: Stream) -> tuple[object, Buffer | None, Run]:
         run = self.run_on(stream)
         self._attached = attached = (stream, stream.scratchpad, run)
         return attached

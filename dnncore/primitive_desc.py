@@ -19,12 +19,12 @@ from dnncore.errors import (
     ReferenceWarning,
 )
 from dnncore.memory_desc import MemoryDesc
-from dnncore.ops import Operation
+from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import Argument
-from dnncore.plugins import describe
+from dnncore.plugins import describe, registry
 from dnncore.plugins import engine as open_engine
 from dnncore.primitive import Primitive
-from dnncore.selection import Candidate, Problem, Selection, select
+from dnncore.selection import Candidate, Problem, Selection, is_wanted, select
 
 __all__ = ["PrimitiveDesc", "primitive_descs"]
 
@@ -70,7 +70,13 @@ class PrimitiveDesc:
             (src_engine, Engine | None, "src_engine", "an Engine"),
             (impl, str | None, "impl", "a name pattern"),
             (skip_impl, str | None, "skip_impl", "a name pattern"),
+            (host_fallback, bool | None, "host_fallback", "True or False"),
         )
+        if src_engine is not None and not isinstance(op, Reorder):
+            raise DescriptorError(
+                f"primitive descriptor: src_engine is for reorders only; got {op.KIND};"
+                " move its memories with dnncore.reorder"
+            )
         if attr.post_ops:
             attr.check(op)
         if hint is not None:
@@ -80,7 +86,7 @@ class PrimitiveDesc:
         if not selection.candidates:
             raise NoImplementation(_none_accepts(problem, selection), selection.refusals)
         self._settle(problem, selection, 0)
-        if self._candidate.is_reference and "reference" not in (impl or ""):
+        if self._candidate.is_reference and not is_wanted(problem, self.impl_name):
             _warn_reference(self)
 
     def _settle(self, problem: Problem, selection: Selection, place: int) -> None:
@@ -291,7 +297,7 @@ def _none_accepts(problem: Problem, selection: Selection) -> str:
     reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
     text = f"{problem.op.KIND}: no implementation on {problem.engine.name} accepts this problem"
     if not reasons:
-        return f"{text}: no backend implements it there; `dnncore backends` lists the backends"
+        return f"{text}: no backend implements it there{registry.excuses()}"
     if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):
         text += "; pass host_fallback=True to let the CPU serve it on copied memories"
     return f"{text}:{reasons}"

@@ -19,7 +19,7 @@ from dnncore.plugins import describe, engine, registry
 if TYPE_CHECKING:
     from dnncore.primitive_desc import PrimitiveDesc
 
-__all__ = ["Candidate", "Problem", "Selection", "forget", "select"]
+__all__ = ["Candidate", "Problem", "Selection", "forget", "is_wanted", "select"]
 
 REFERENCE = "reference"
 
@@ -104,6 +104,11 @@ def select(problem: Problem) -> Selection:
     registry.discover()
     key = (problem, filters, problem.allows_host_fallback, registry.generation)
     return _selections.get(key, lambda: _select(problem, filters))
+
+
+def is_wanted(problem: Problem, name: str) -> bool:
+    """Whether the user asked for implementations like this one by name."""
+    return _matches(name, _patterns(problem.impl, "DNNCORE_IMPL"))
 
 
 def forget() -> None:

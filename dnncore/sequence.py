@@ -11,7 +11,7 @@ from dnncore.backend import Run
 from dnncore.errors import DescriptorError, DnnError, ExecutionError
 from dnncore.plugins import describe
 from dnncore.primitive import BoundPrimitive
-from dnncore.stream import COMPLETED, Event, Stream
+from dnncore.stream import COMPLETED, Event, Stream, checked_events, wait_all
 
 __all__ = ["Sequence"]
 
@@ -37,7 +37,7 @@ class Sequence:
                     f"sequence: each call must be a bound primitive or a sequence; got"
                     f" {type(call).__name__}; make one with primitive.bind(...)"
                 )
-        self._attached: tuple[Stream | None, Any, list[Run]] = (None, None, [])
+        self._attached: tuple[object, Any, list[Run]] = (self, None, [])
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -47,6 +47,9 @@ class Sequence:
         attached = self._attached
         if attached[0] is not stream or attached[1] is not stream.scratchpad:
             attached = self._attach(stream)
+        wait_for = checked_events(wait_for)
+        if not attached[2]:
+            wait_all(wait_for)
         event = COMPLETED
         try:
             for run in attached[2]:
@@ -59,8 +62,8 @@ class Sequence:
         return event
 
     def _attach(self, stream: Stream) -> tuple[Stream | None, Any, list[Run]]:
-        needed = max((c.primitive.pd.scratchpad_bytes for c in self.calls), default=0)
-        stream.reserve(needed)
+        for call in self.calls:
+            call.reserve(stream)
         runs: list[Run] = []
         for chain, group in itertools.groupby(self.calls, key=_chain):
             bound = [call.run_on(stream) for call in group]

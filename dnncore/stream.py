@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
+
+from dnncore.errors import DescriptorError
 
 if TYPE_CHECKING:
     from dnncore.engine import Engine
 
-__all__ = ["COMPLETED", "Event", "HostStream", "Order", "Stream", "TimedEvent", "wait_all"]
+__all__ = [
+    "COMPLETED",
+    "Event",
+    "HostStream",
+    "Order",
+    "Stream",
+    "TimedEvent",
+    "checked_events",
+    "wait_all",
+]
 
 Order = Literal["in", "out"]
 
@@ -117,3 +128,12 @@ def wait_all(events: Iterable[Event]) -> None:
     """Block until every event has ended."""
     for event in events:
         event.wait()
+
+
+def checked_events(events: object) -> Sequence[Event]:
+    """The events to wait for; None is none. Raises `DescriptorError` for anything else."""
+    if events is None:
+        return ()
+    if not isinstance(events, Sequence) or not all(isinstance(e, Event) for e in events):
+        raise DescriptorError(f"wait_for must be a sequence of events; got {events!r}")
+    return events

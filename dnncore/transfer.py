@@ -1,7 +1,7 @@
 """Crossing engines: a reorder whose source lies on another engine than its destination.
 
 Bytes travel through the engines' copy commands and are converted on the side that has an
-implementation, the destination's first; two devices stage through host memory.
+implementation, where both have one the quicker; two devices stage through host memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Crossing(Implementation):
     """A reorder implementation of the engine `side`, with the transfer around it."""
 
     def __init__(self, implementation: Implementation, src_engine: Engine, side: Engine) -> None:
-        self.name = f"{PREFIX}{side.kind}:{implementation.name}"
+        self.name = f"{PREFIX}{side.name}:{implementation.name}"
         self._implementation = implementation
         self._src_engine = src_engine
         self._side = side
@@ -38,6 +38,8 @@ class Crossing(Implementation):
         self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
         """Accept what the converting side accepts; the transfer is charged at the slower rate."""
+        if self._side is not engine and not op.dst.is_dense:
+            return Refused("format", f"would copy over the gaps of dst, {op.dst}")
         answer = self._implementation.accept(op, attr, self._side, hint)
         if isinstance(answer, Refused):
             return answer
@@ -90,11 +92,18 @@ class _CrossingExecutable(Executable):
 
 
 def _on(engine: Engine, run: Run) -> Run:
-    """Run on the caller's stream if it is the engine's, else on a stream of its own."""
+    """Run on the caller's stream if it is the engine's, else to the end on a stream of its own.
+
+    Nothing else would keep what comes next on the caller's stream behind it.
+    """
     own = engine.stream()
 
     def run_there(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-        return run(stream if stream.engine is engine else own, wait_for)
+        if stream.engine is engine:
+            return run(stream, wait_for)
+        event = run(own, wait_for)
+        event.wait()
+        return event
 
     return run_there
 

@@ -175,7 +175,7 @@ WRONG_THINGS = {
     "hint must be a PrimitiveDesc; got int": lambda: dnn.PrimitiveDesc(relu_op(), CPU, hint=5),
     "memory: desc must be a MemoryDesc; got tuple": lambda: dnn.Memory((2, 3)),
     "memory: engine must be an Engine; got str": lambda: dnn.Memory(BIAS, "cpu"),
-    "memory: a buffer on cpu must be a contiguous 1-D uint8 array of at least 16 bytes":
+    "memory: a buffer on cpu must be a contiguous, writable 1-D uint8 array":
         lambda: dnn.Memory(BIAS, CPU, np.ones(4)),
     "writable": lambda: dnn.Memory(BIAS, CPU, np.frombuffer(bytes(16), np.uint8)),
     "memory: the array must have the descriptor's dims (4,); got (5,)":

@@ -200,3 +200,41 @@ def test_needs_reorder_and_like():
 def test_wishes_that_engines_do_not_grant_are_refused():
     with pytest.raises(dnn.DescriptorError, match="must have order 'in'; got 'out'"):
         CPU.stream(order="out")
+
+
+def test_a_user_s_scratchpad_is_checked_when_bound():
+    attr = dnn.Attributes(scratchpad="user")
+    with registered(Scratch()):
+        primitive = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU, attr).primitive()
+    args = memories(primitive.pd.op)
+    small = dnn.Memory(dnn.MemoryDesc((8,), "u8"), CPU)
+    for scratchpad, message in [
+        (None, "argument scratchpad is missing"),
+        ("x", "scratchpad must be a Memory; got str"),
+        (small, "scratchpad must be laid out as"),
+        (args["src"], "scratchpad overlaps src"),
+    ]:
+        with pytest.raises(dnn.DescriptorError, match=message):
+            primitive.bind(scratchpad=scratchpad, **args)
+    stream = CPU.stream()
+    mine = dnn.Memory(primitive.pd.scratchpad_desc, CPU)
+    dnn.Sequence([primitive.bind(scratchpad=mine, **args)])(stream)
+    assert stream.scratchpad is None
+
+
+@pytest.mark.parametrize("stream", [None, 5, "cpu"])
+def test_a_call_needs_a_stream(relu, stream):
+    bound = relu.bind(**memories(relu.pd.op))
+    for call in (bound, dnn.Sequence([bound])):
+        with pytest.raises(dnn.DescriptorError, match="the stream must be one of cpu"):
+            call(stream)
+
+
+@pytest.mark.parametrize("events", [COMPLETED, ["x"], 3])
+def test_a_call_waits_for_events_only(relu, events):
+    args = memories(relu.pd.op)
+    bound = relu.bind(**args)
+    for call in (bound, dnn.Sequence([bound]), lambda s, e: relu.execute(s, wait_for=e, **args)):
+        with pytest.raises(dnn.DescriptorError, match="wait_for must be a sequence of events"):
+            call(CPU.stream(), events)
+    bound(CPU.stream(), None)

@@ -56,3 +56,42 @@ def test_bound_transfers_can_be_replayed():
         src.fill(value)
         run(stream)
         assert (dst.numpy(stream) == value).all()
+
+
+@pytest.mark.parametrize(("src", "dst"), PAIRS, ids=lambda name: name.replace(":", ""))
+def test_a_part_of_a_larger_tensor_is_written_alone(src, dst):
+    whole = dnn.Memory.from_numpy(np.full((4, 4), 7, np.float32), engine=dnn.engine(dst))
+    part = whole.submemory((2, 2), (1, 1))
+    ones = dnn.Memory.from_numpy(np.ones((2, 2), np.float32), engine=dnn.engine(src))
+    op = dnn.Reorder(src=ones.desc, dst=part.desc)
+    expected = np.full((4, 4), 7)
+    expected[1:3, 1:3] = 1
+    stream = whole.engine.stream()
+    for pd in dnn.primitive_descs(op, whole.engine, src_engine=ones.engine):
+        pd.primitive().execute(stream, src=ones, dst=part).wait()
+        np.testing.assert_array_equal(whole.numpy(stream), expected)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "cpu"], ids=lambda n: n.replace(":", ""))
+def test_what_follows_a_transfer_in_a_sequence_sees_it(name):
+    cpu, device = dnn.engine("cpu"), dnn.engine(name)
+    desc = dnn.MemoryDesc((4_000_000,))
+    far = dnn.Memory(desc, device)
+    far.fill(1)
+    near, result = dnn.Memory(desc, cpu), dnn.Memory(desc, cpu)
+    near.fill(0)
+    fetch = dnn.PrimitiveDesc(dnn.Reorder(src=desc, dst=desc), cpu, src_engine=device)
+    relu = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    calls = [
+        fetch.primitive().bind(src=far, dst=near),
+        dnn.PrimitiveDesc(relu, cpu).primitive().bind(src=near, dst=result),
+    ]
+    dnn.Sequence(calls)(cpu.stream())
+    assert (result.numpy() == 1).all()
+
+
+def test_only_reorders_cross_engines():
+    desc = dnn.MemoryDesc((4,))
+    op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    with pytest.raises(dnn.DescriptorError, match="src_engine is for reorders only; got eltwise"):
+        dnn.PrimitiveDesc(op, dnn.engine(NAMES[-1]), src_engine=dnn.engine("cpu"))

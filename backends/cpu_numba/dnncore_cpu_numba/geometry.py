@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -97,6 +98,7 @@ class Geometry:
         return left, tuple(map(int.__add__, left, right))
 
 
+@functools.lru_cache(1024)  # every instruction set asks for the same
 def weights_as_6d(desc: MemoryDesc, ndims: int) -> MemoryDesc:
     """A filter's descriptor as (G, OC, IC, D, H, W); ndims: of the activations."""
     groups = desc.ndims - ndims

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 from dnncore.backend import MemoryDesc
@@ -70,6 +71,7 @@ class Image:
         return Matrix(self.address, (self.batch, group, *outer), row, step)
 
 
+@functools.lru_cache(1024)  # every instruction set asks for the same
 def as_5d(desc: MemoryDesc) -> MemoryDesc:
     """An activation's descriptor with the spatial dims that it lacks, of size 1, put in front."""
     n, c, *spatial = desc.dims

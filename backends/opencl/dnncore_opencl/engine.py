@@ -56,6 +56,7 @@ class OpenCLEngine(Engine):
     """
 
     kind: ClassVar[str] = "opencl"
+    buffer_kind: ClassVar[str] = "a pyopencl.Buffer of its context"
 
     def __init__(self, index: int = 0) -> None:
         devices = cl_devices()
@@ -153,6 +154,14 @@ class OpenCLEngine(Engine):
         self._count(size, 1)
         weakref.finalize(buffer, self._count, -size, -1).atexit = False
         return buffer
+
+    def owns(self, buffer: object, nbytes: int) -> bool:
+        """Whether `buffer` is a pyopencl buffer of this engine's context that holds `nbytes`."""
+        return (
+            isinstance(buffer, pyopencl().Buffer)
+            and buffer.context == self.native.context
+            and buffer.size >= nbytes
+        )
 
     def memory_info(self) -> MemoryInfo:
         """Count the buffers that this engine allocated and that are still alive."""
