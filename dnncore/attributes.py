@@ -8,14 +8,20 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm, check_eltwise, check_finite
+from dnncore.ops.algorithms import (
+    BINARY_ALGORITHMS,
+    check_algorithm,
+    check_condition,
+    check_eltwise,
+    check_finite,
+)
 
 if TYPE_CHECKING:
     from dnncore.ops.operation import Operation
 
 __all__ = ["Attributes", "PostOp"]
 
-PostOpKind = Literal["eltwise", "sum", "binary"]
+PostOpKind = Literal["eltwise", "sum", "binary", "prelu"]
 FpMath = Literal["strict", "bf16", "f16", "tf32", "any"]
 ScratchpadMode = Literal["library", "user"]
 
@@ -25,7 +31,10 @@ class PostOp:
     """One step applied, in float32, to each element `x` of a primitive's result before its store.
 
     Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * the value that
-    dst held before) and `PostOp.binary` (x = x op src1, src1 broadcast to dst).
+    dst held before), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x or weights * x).
+
+    Steps of the last two kinds read operands: tensors of dst's rank, each dim 1 or dst's. At
+    execution they are passed as `post_op_{i}_src` and the like, with i the position in the chain.
     """
 
     kind: PostOpKind
@@ -34,12 +43,14 @@ class PostOp:
     beta: float = 0.0
     scale: float = 1.0
     src: MemoryDesc | None = None
+    src2: MemoryDesc | None = None
+    weights: MemoryDesc | None = None
 
     @classmethod
     def eltwise(cls, algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> PostOp:
         """x = algorithm(x), with the algorithms and parameters of `EltwiseForward`."""
-        check_eltwise("post-op eltwise", algorithm, alpha, beta)
-        return cls("eltwise", algorithm, float(alpha), float(beta))
+        function = check_eltwise("post-op eltwise", algorithm, alpha, beta)
+        return cls("eltwise", function, float(alpha), float(beta))
 
     @classmethod
     def sum(cls, scale: float = 1.0) -> PostOp:
@@ -48,18 +59,42 @@ class PostOp:
         return cls("sum", scale=float(scale))
 
     @classmethod
-    def binary(cls, algorithm: str, src: MemoryDesc) -> PostOp:
-        """x = algorithm(x, src); each dim of `src` is 1 or equal to dst's.
+    def binary(cls, algorithm: str, src: MemoryDesc, src2: MemoryDesc | None = None) -> PostOp:
+        """x = algorithm(x, src), with the algorithms of `Binary`.
 
-        The operand is passed at execution as `post_op_{i}_src`, i the position in the chain.
+        The operands are the arguments `post_op_{i}_src` and, for `select` alone, the condition
+        `post_op_{i}_src2` of type s8: x stays where it is not 0, and becomes src elsewhere.
         """
         check_algorithm("post-op binary", algorithm, BINARY_ALGORITHMS)
-        if not isinstance(src, MemoryDesc):
-            raise DescriptorError(
-                f"post-op binary: src must be a MemoryDesc; got {type(src).__name__};"
-                " the memory itself is passed at execution"
-            )
-        return cls("binary", algorithm, src=src)
+        check_condition("post-op binary", algorithm, src2)
+        for name, desc in (("src", src), ("src2", src2)):
+            if desc is not None or name == "src":
+                _check_operand(f"post-op binary: {name}", desc)
+        return cls("binary", algorithm, src=src, src2=src2)
+
+    @classmethod
+    def prelu(cls, weights: MemoryDesc) -> PostOp:
+        """x = x where x > 0, else weights * x; the operand is the argument `post_op_{i}_weights`.
+
+        The shape of `weights` says what shares a slope: all 1 is one slope for everything, 1 but
+        for dim 1 is one per channel.
+        """
+        _check_operand("post-op prelu: weights", weights)
+        return cls("prelu", weights=weights)
+
+    @property
+    def operands(self) -> tuple[tuple[str, MemoryDesc], ...]:
+        """The tensors that this step reads, by their names in it."""
+        named = (("src", self.src), ("src2", self.src2), ("weights", self.weights))
+        return tuple((name, desc) for name, desc in named if desc is not None)
+
+
+def _check_operand(what: str, desc: object) -> None:
+    if not isinstance(desc, MemoryDesc):
+        raise DescriptorError(
+            f"{what} must be a MemoryDesc; got {type(desc).__name__};"
+            " the memory itself is passed at execution"
+        )
 
 
 def _checked_chain(post_ops: object) -> tuple[PostOp, ...]:
@@ -68,7 +103,7 @@ def _checked_chain(post_ops: object) -> tuple[PostOp, ...]:
     if not all(isinstance(post_op, PostOp) for post_op in chain):
         raise DescriptorError(
             f"attributes: post_ops must be a sequence of PostOp; got {post_ops!r};"
-            " make them with PostOp.eltwise, PostOp.sum and PostOp.binary"
+            " make them with PostOp.eltwise, PostOp.sum, PostOp.binary and PostOp.prelu"
         )
     return tuple(post_op for post_op in chain if post_op.kind != "sum" or post_op.scale != 0.0)
 
@@ -100,27 +135,36 @@ class Attributes:
     def __hash__(self) -> int:
         return self._hash
 
-    def binary_srcs(self) -> list[tuple[str, MemoryDesc]]:
-        """The extra arguments of the chain: (argument name, descriptor) per binary step."""
+    def operands(self) -> list[tuple[str, MemoryDesc]]:
+        """The extra arguments of the chain, in order: (argument name, descriptor)."""
         return [
-            (f"post_op_{i}_src", p.src) for i, p in enumerate(self.post_ops) if p.src is not None
+            (f"post_op_{i}_{name}", desc)
+            for i, post_op in enumerate(self.post_ops)
+            for name, desc in post_op.operands
         ]
+
+    @property
+    def reads_dst(self) -> bool:
+        """Whether the chain adds the value that dst held before."""
+        return any(post_op.kind == "sum" for post_op in self.post_ops)
 
     def check(self, op: Operation) -> None:
         """Raise `DescriptorError` where the chain cannot apply to the result of `op`."""
         dims = op.result.dims
-        for name, src in self.binary_srcs():
-            fits = len(src.dims) == len(dims) and all(
-                s in (1, d) for s, d in zip(src.dims, dims, strict=True)
-            )
-            if not fits:
+        for name, desc in self.operands():
+            if not desc.broadcasts_to(dims):
                 raise DescriptorError(
                     f"{op.KIND}: {name} must have dst's rank and each of its dims be 1 or dst's;"
-                    f" got {src.dims} for dst {dims}; reshape the operand's descriptor"
+                    f" got {desc.dims} for dst {dims}; reshape the operand's descriptor"
                 )
-            if src.format_kind != "blocked":
+            if desc.format_kind != "blocked":
                 raise DescriptorError(
-                    f"{op.KIND}: {name} must have a concrete format; got {src.format_kind!r}"
+                    f"{op.KIND}: {name} must have a concrete format; got {desc.format_kind!r}"
+                )
+            wanted = "s8" if name.endswith("_src2") else "f32"
+            if desc.data_type != wanted:
+                raise DescriptorError(
+                    f"{op.KIND}: {name} must be of type {wanted}; got {desc.data_type}"
                 )
 
 

@@ -16,7 +16,7 @@ from ml_dtypes import finfo
 
 from dnncore.attributes import Attributes, PostOp
 from dnncore.datatypes import data_type, from_numpy_dtype
-from dnncore.error_bounds import majorant, roundings
+from dnncore.error_bounds import noise
 from dnncore.errors import BackendNotFound, DescriptorError
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
@@ -177,18 +177,15 @@ def expected_outputs(
     """
     op, attr = _plain(op), Attributes(_plain(attr.post_ops))
     values = _evaluate(op, attr, inputs)
-    noise: dict[str, Array] = {}
-    count = roundings(op, attr)
-    if count:
-        larger, larger_attr, sizes = majorant(op, attr, inputs)
-        magnitudes = _evaluate(larger, larger_attr, sizes)
-        magnitudes[op.result_name] = magnitudes.pop(larger.result_name)
-        noise = {
-            name: count * _precision(array.dtype)[0] / 2 * array.astype(np.float64)
-            for name, array in magnitudes.items()
-            if data_type(from_numpy_dtype(array.dtype)).is_float
-        }
-    return {name: Expected(array, noise.get(name, 0.0)) for name, array in values.items()}
+    errors = noise(op, attr, inputs, _evaluate)
+    return {
+        name: Expected(array, errors[name] if name in errors and _is_float(array) else 0.0)
+        for name, array in values.items()
+    }
+
+
+def _is_float(array: Array) -> bool:
+    return data_type(from_numpy_dtype(array.dtype)).is_float
 
 
 def against_reference(
@@ -221,7 +218,7 @@ def against_reference(
 
 def _old_value(op: Operation, attr: Attributes) -> str | None:
     """The output whose old value a post-op reads."""
-    return op.result_name if any(p.kind == "sum" for p in attr.post_ops) else None
+    return op.result_name if attr.reads_dst else None
 
 
 def _evaluate(op: Operation, attr: Attributes, inputs: Mapping[str, Array]) -> dict[str, Array]:

@@ -2,13 +2,18 @@
 
 A result y of K accumulated products, computed with unit roundoff u, is right if
 
-    |y - ref| <= eps * |ref| + (growth(K) + steps) * u * magnitude + tiny
+    |y - ref| <= eps * |ref| + growth(K) * u * magnitude + tiny
     growth(K) = min(K, 8 * sqrt(K))
 
 where magnitude is the same result computed from absolute values, so that cancellation is not held
-against y, and steps are the roundings of element-wise parts. eps is twice u, since the reference is
-rounded as well. The square root is for long sums, where rounding errors cancel (Higham and Mary
-2019, "A new approach to probabilistic rounding error analysis").
+against y. eps is twice u, since the reference is rounded as well. The square root is for long sums,
+where rounding errors cancel (Higham and Mary 2019, "A new approach to probabilistic rounding error
+analysis").
+
+An elementary function may cost the roundings that OpenCL allows it, an ulp being two roundings; the
+tables of this file tell of what size. Along a chain of post-ops an error goes wherever the next
+step takes x - error and x + error. This module gives the part that `noise` names, all but the first
+and the last term.
 """
 
 from __future__ import annotations
@@ -21,111 +26,329 @@ from typing import Any
 import numpy as np
 
 from dnncore.attributes import Attributes, PostOp
+from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import (
+    Binary,
+    ConvolutionBackwardWeights,
     EltwiseBackward,
     EltwiseForward,
+    InnerProductBackwardWeights,
+    LRNBackward,
+    LRNForward,
     Operation,
     PoolingForward,
+    Reduction,
     Reorder,
     SoftmaxBackward,
     SoftmaxForward,
     Sum,
 )
 
-__all__ = ["majorant", "roundings"]
+__all__ = ["noise"]
 
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
+Evaluate = Callable[[Operation, Attributes, Inputs], dict[str, Array]]
+Size = Callable[[Array, Array, float, float], Array]
 
-# Per eltwise algorithm: (a, b, r) with |f(x)| <= a * |x| + b and |f'(x)| <= a for all x, and r the
-# roundings that f may cost: OpenCL allows tanh 5 ulp and exp 3, an ulp being two roundings.
-_ELTWISE: dict[str, Callable[[float, float], tuple[float, float, int]]] = {
-    "relu": lambda alpha, _beta: (max(1.0, abs(alpha)), 0.0, 1),
-    "tanh": lambda _alpha, _beta: (1.0, 0.0, 16),
-    "logistic": lambda _alpha, _beta: (0.25, 0.5, 16),
-    "linear": lambda alpha, beta: (abs(alpha), abs(beta), 2),
-}
+_U = float(np.finfo(np.float32).eps) / 2
+_PLAIN = Attributes()
 
 
-def roundings(op: Operation, attr: Attributes) -> float:
-    """growth(K) + steps of the bound; 0 where only the result is rounded, when it is stored."""
-    terms, steps = _terms_and_steps(op)
-    steps += sum(_steps(post_op) for post_op in attr.post_ops)
-    return min(terms, 8.0 * math.sqrt(terms)) + steps
+def noise(op: Operation, attr: Attributes, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """The error allowed to each float output before it is stored; outputs without any are left out.
 
-
-def _terms_and_steps(op: Any) -> tuple[float, int]:
-    if isinstance(op, PoolingForward | Reorder):
-        return 0.0, 0
-    if isinstance(op, SoftmaxForward | SoftmaxBackward):
-        return float(op.result.dims[op.axis]), 16
-    if isinstance(op, EltwiseForward | EltwiseBackward):
-        return 0.0, 2 + _bounds(op)[2]
-    return 1.0 + op.flops / (2.0 * max(1, op.result.nelems)), 0
-
-
-def _steps(post_op: PostOp) -> int:
-    return _bounds(post_op)[2] if post_op.kind == "eltwise" else 2
-
-
-def _bounds(step: Any) -> tuple[float, float, int]:
-    return _ELTWISE[step.algorithm](step.alpha, step.beta)
-
-
-def majorant(op: Any, attr: Attributes, inputs: Inputs) -> tuple[Any, Attributes, Inputs]:
-    """The problem whose result is the magnitude of this one's.
-
-    Inputs and coefficients become absolute values, and each element-wise function the straight line
-    above it that is nowhere less steep, so that earlier errors grow along it at least as much.
+    evaluate: computes the outputs of an operation as the reference does.
     """
-    sizes = {name: np.abs(array) for name, array in inputs.items()}
-    if type(op) in _MAGNITUDES:
-        with np.errstate(all="ignore"):
-            sizes["src"] = _MAGNITUDES[type(op)](op, inputs).astype(op.result.dtype)
-        sizes["dst"] = sizes.get(op.result_name, sizes["src"])
-        desc = op.result
-        op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
-    elif isinstance(op, EltwiseForward | EltwiseBackward):
-        alpha, beta, _ = _bounds(op)
-        op = replace(op, algorithm="linear", alpha=alpha, beta=beta)
-    elif isinstance(op, Sum):
-        op = replace(op, scales=tuple(map(abs, op.scales)))
-    return op, Attributes(tuple(map(_majorant_step, attr.post_ops))), sizes
+    with np.errstate(all="ignore"):
+        errors = _operation(op, inputs, evaluate)
+        name = op.result_name
+        if attr.post_ops:
+            x = evaluate(op, _PLAIN, inputs)[name]
+            error = errors.get(name, np.zeros(x.shape))
+            for i, step in enumerate(attr.post_ops):
+                operands = {
+                    f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands
+                }
+                x, error = _through(step, x, error, operands, inputs.get(name), evaluate)
+            errors[name] = error
+    return errors
 
 
-def _majorant_step(step: PostOp) -> PostOp:
-    if step.kind == "eltwise":
-        alpha, beta, _ = _bounds(step)
-        return PostOp.eltwise("linear", alpha, beta)
-    return replace(step, scale=abs(step.scale))
+# -- operations -----------------------------------------------------------------------------------
 
 
-def _softmax(op: Any, inputs: Inputs) -> Array:
-    """Of dst; the rounding of src - max, by its size times u, is an absolute error."""
+def _operation(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    rule = _RULES.get(type(op))
+    return rule(op, inputs, evaluate) if rule else _accumulated(op, inputs, evaluate)
+
+
+def _growth(terms: float) -> float:
+    return min(terms, 8.0 * math.sqrt(terms))
+
+
+def _accumulated(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Sums of products, from absolute values."""
+    terms = 1.0 + op.flops / (2.0 * max(1, op.result.nelems))
+    sizes = evaluate(op, _PLAIN, {name: np.abs(array) for name, array in inputs.items()})
+    return {name: _growth(terms) * _U * size.astype(np.float64) for name, size in sizes.items()}
+
+
+def _weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Gradients of weights, and of bias, which sums up whole channels of diff_dst."""
+    errors = _accumulated(op, inputs, evaluate)
+    if "diff_bias" in errors:
+        terms = op.dst_role.nelems / max(1, op.diff_bias.nelems)
+        sizes = np.abs(inputs["diff_dst"].astype(np.float64))
+        axes = tuple(axis for axis in range(sizes.ndim) if axis != 1)
+        errors["diff_bias"] = _growth(terms) * _U * sizes.sum(axis=axes)
+    return errors
+
+
+def _exact(_op: Any, _inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+    """What only moves values, or rounds them once when they are stored."""
+    return {}
+
+
+def _sum(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    return _accumulated(replace(op, scales=tuple(map(abs, op.scales))), inputs, evaluate)
+
+
+def _binary(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    roundings = _BINARY.get(op.algorithm, 0)
+    if not roundings:
+        return {}
+    return {"dst": roundings * _U * np.abs(evaluate(op, _PLAIN, inputs)["dst"].astype(np.float64))}
+
+
+def _eltwise(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    src = inputs["src"].astype(np.float64)
+    dst = evaluate(op, _PLAIN, inputs)["dst"].astype(np.float64)
+    roundings, size = _ELTWISE[op.function]
+    return {"dst": roundings * _U * size(src, dst, op.alpha, op.beta)}
+
+
+def _eltwise_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    kept = inputs["dst" if op.uses_dst else "src"]
+    ones = {"diff_dst": np.ones(kept.shape), **{k: v for k, v in inputs.items() if v is kept}}
+    slope = evaluate(op, _PLAIN, ones)["diff_src"].astype(np.float64)
+    roundings, size = (_SLOPES_OF_DST if op.uses_dst else _SLOPES)[op.function]
+    errors = roundings * _U * size(kept.astype(np.float64), slope, op.alpha, op.beta)
+    return {"diff_src": errors * np.abs(inputs["diff_dst"].astype(np.float64))}
+
+
+def _pooling(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    return {} if op.is_max else _accumulated(op, inputs, evaluate)
+
+
+def _reduction(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    if op.algorithm in ("max", "min"):
+        return {}
+    terms = op.flops / max(1, op.dst.nelems)
+    sizes = evaluate(op, _PLAIN, {"src": np.abs(inputs["src"])})["dst"].astype(np.float64)
+    if op.algorithm == "mul":
+        roundings = terms
+    elif op.is_norm:  # two powers around the sum
+        roundings = _growth(terms) + 2 * _POWER
+    else:
+        roundings = _growth(terms)
+    return {"dst": roundings * _U * sizes}
+
+
+def _softmax(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+    """The rounding of src - max, by its size times u, is an absolute error of the exponent."""
     src = inputs["src"].astype(np.float64)
     shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
     total = np.exp(shifted).sum(op.axis, keepdims=True)
     if op.algorithm == "log":
-        magnitude: Array = 1.0 + np.abs(shifted) + np.abs(np.log(total))
+        size: Array = 1.0 + np.abs(shifted) + np.abs(np.log(total))
     else:
         shifted = np.maximum(shifted, -1e3)  # where exp is 0, before 0 * inf becomes NaN
-        magnitude = np.exp(shifted) / total * (1.0 + np.abs(shifted))
-    return magnitude
+        size = np.exp(shifted) / total * (1.0 + np.abs(shifted))
+    return {"dst": (_growth(op.src.dims[op.axis]) + 16) * _U * size}
 
 
-def _softmax_backward(op: Any, inputs: Inputs) -> Array:
-    """Of diff_src; an exponent dst has an absolute error of its own size times u."""
+def _softmax_backward(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+    """An exponent dst has an absolute error of its own size times u."""
     dst, diff = (inputs[name].astype(np.float64) for name in ("dst", "diff_dst"))
     diff, size = np.abs(diff), np.abs(dst)
     if op.algorithm == "log":
-        magnitude: Array = diff + np.exp(dst) * (1.0 + size) * diff.sum(op.axis, keepdims=True)
+        size = diff + np.exp(dst) * (1.0 + size) * diff.sum(op.axis, keepdims=True)
     else:
-        magnitude = size * (diff + (diff * size).sum(op.axis, keepdims=True))
-    return magnitude
+        size = size * (diff + (diff * size).sum(op.axis, keepdims=True))
+    return {"diff_src": (_growth(op.dst.dims[op.axis]) + 16) * _U * size}
 
 
-# For operations that absolute values of the inputs alone do not bound.
-_MAGNITUDES: dict[type[Operation], Callable[[Any, Inputs], Array]] = {
-    SoftmaxForward: _softmax,
+def _lrn(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """The base is a sum; its relative error grows by beta in the power."""
+    training = replace(op, prop_kind="forward_training")
+    values = evaluate(training, _PLAIN, inputs)
+    positive = replace(training, alpha=abs(op.alpha), k=abs(op.k))
+    sums = evaluate(positive, _PLAIN, inputs)["workspace"].astype(np.float64)
+    terms = 3.0 + op.flops / (2.0 * max(1, op.dst.nelems))
+    base_error = _growth(terms) * _U * sums
+    base, dst = (values[name].astype(np.float64) for name in ("workspace", "dst"))
+    relative = abs(op.beta) * base_error / np.abs(base) + _power(base, op.beta)
+    errors = {"dst": relative * np.abs(dst), "workspace": base_error}
+    return errors if op.prop_kind == "forward_training" else {"dst": errors["dst"]}
+
+
+def _lrn_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """From absolute values: the reference gives the difference of the terms, and one is plain."""
+    sizes = {name: np.abs(array) for name, array in inputs.items()}
+    base = sizes["workspace"].astype(np.float64)
+    positive = replace(op, alpha=abs(op.alpha), beta=abs(op.beta))
+    difference = evaluate(positive, _PLAIN, sizes)["diff_src"].astype(np.float64)
+    own = sizes["diff_dst"] * base ** -abs(op.beta)
+    shared = own - difference
+    if op.beta < 0:
+        own = sizes["diff_dst"] * base**-op.beta
+        shared *= float((base ** (2 * abs(op.beta))).max(initial=0.0))
+    terms = 4.0 + op.flops / (2.0 * max(1, op.src.nelems))
+    relative = _growth(terms) * _U + float(_power(base, op.beta + 1).max(initial=0.0))
+    return {"diff_src": relative * (own + np.abs(shared))}
+
+
+_RULES: dict[type[Operation], Callable[[Any, Inputs, Evaluate], dict[str, Array]]] = {
+    Binary: _binary,
+    ConvolutionBackwardWeights: _weights,
+    EltwiseBackward: _eltwise_backward,
+    EltwiseForward: _eltwise,
+    InnerProductBackwardWeights: _weights,
+    LRNBackward: _lrn_backward,
+    LRNForward: _lrn,
+    PoolingForward: _pooling,
+    Reduction: _reduction,
+    Reorder: _exact,
     SoftmaxBackward: _softmax_backward,
+    SoftmaxForward: _softmax,
+    Sum: _sum,
 }
+
+
+# -- post-ops -------------------------------------------------------------------------------------
+
+
+def _through(
+    step: PostOp, x: Array, error: Array, operands: Inputs, old: Array | None, evaluate: Evaluate
+) -> tuple[Array, Array]:
+    """The value after a step, and its error: that of the step, and what it makes of the former."""
+    desc = MemoryDesc(x.shape, "f32")
+    op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
+    before = {} if old is None else {"dst": old}
+
+    def value(x: Array) -> Array:
+        inputs = {"src": x, **before, **operands}
+        return evaluate(op, Attributes((step,)), inputs)["dst"].astype(np.float64)
+
+    x = x.astype(np.float64)
+    reach = error + 2 * _U * np.abs(x)  # no less than the distance of two float32
+    y = value(x)
+    grown = np.maximum(np.abs(value(x + reach) - y), np.abs(value(x - reach) - y))
+    return y, np.where(error > 0, grown, 0.0) + _rounding(step, x, y, old)
+
+
+def _rounding(step: PostOp, x: Array, y: Array, old: Array | None) -> Array:
+    """The error of a step whose argument is exact."""
+    if step.kind == "eltwise":
+        roundings, size = _ELTWISE[step.algorithm]
+        return roundings * _U * size(x, y, step.alpha, step.beta)
+    if step.kind == "sum" and old is not None:
+        return 2 * _U * (np.abs(y) + np.abs(step.scale * old))
+    return _BINARY.get(step.algorithm, 2) * _U * np.abs(y)
+
+
+# -- elementary functions --------------------------------------------------------------------------
+
+_POWER = 32  # roundings: OpenCL allows pow 16 ulp
+
+# Roundings of the algorithms that do more than choose.
+_BINARY = {
+    "add": 2, "sub": 2, "mul": 2, "div": 6,
+    "max": 0, "min": 0, "select": 0,
+    "ge": 0, "gt": 0, "le": 0, "lt": 0, "eq": 0, "ne": 0,
+}  # fmt: skip
+
+
+def _power(base: Array, exponent: float) -> Array:
+    """The relative error of base**exponent, as exp(exponent * log(base)) may have it."""
+    return _POWER * _U * (1.0 + np.abs(exponent * np.log(np.abs(base))))
+
+
+def _y(_s: Array, y: Array, _alpha: float, _beta: float) -> Array:
+    return np.abs(y)
+
+
+def _s(s: Array, _y: Array, _alpha: float, _beta: float) -> Array:
+    return np.abs(s)
+
+
+def _one(s: Array, _y: Array, _alpha: float, _beta: float) -> Array:
+    return np.ones_like(s)
+
+
+# algorithm: roundings, and the size that they are roundings of: what is added up on the way to
+# y = f(s) may be larger than y, and exp(alpha * s) makes an error of y * alpha * s from that of
+# its argument.
+_ELTWISE: dict[str, tuple[float, Size]] = {
+    "abs": (0, _y),
+    "clip": (0, _y),
+    "clip_v2": (0, _y),
+    "elu": (8, lambda _s, y, alpha, _beta: np.abs(y) + abs(alpha)),
+    "exp": (8, _y),
+    "gelu_erf": (32, _s),
+    "gelu_tanh": (32, _s),
+    "hardsigmoid": (4, lambda s, _y, _alpha, beta: np.full_like(s, 1 + 2 * abs(beta))),
+    "hardswish": (4, lambda s, _y, _alpha, beta: np.abs(s) * (1 + 2 * abs(beta))),
+    "linear": (2, lambda s, _y, alpha, beta: np.abs(alpha * s) + abs(beta)),
+    "log": (8, _y),
+    "logistic": (16, _y),
+    "mish": (32, _y),
+    "pow": (_POWER, lambda s, y, _a, beta: np.abs(y) * (1 + np.abs(beta * _log(s)))),
+    "relu": (2, _y),
+    "round": (0, _y),
+    "soft_relu": (16, lambda s, y, alpha, _beta: np.abs(y) * (1 + np.abs(alpha * s))),
+    "sqrt": (6, _y),
+    "square": (2, _y),
+    "swish": (16, lambda s, y, alpha, _beta: np.abs(y) * (1 + np.abs(alpha * s))),
+    "tanh": (16, _y),
+}
+
+# The same of the slope, y = f'(s), which another rounding multiplies by diff_dst.
+_SLOPES: dict[str, tuple[float, Size]] = {
+    "abs": (2, _y),
+    "clip": (2, _y),
+    "clip_v2": (2, _y),
+    "elu": (10, _y),
+    "exp": (10, _y),
+    "gelu_erf": (64, _one),
+    "gelu_tanh": (64, _one),
+    "hardsigmoid": (2, _y),
+    "hardswish": (4, lambda s, _y, _alpha, beta: np.full_like(s, 2 + 3 * abs(beta))),
+    "linear": (2, _y),
+    "log": (6, _y),
+    "logistic": (16, _y),
+    "mish": (64, _one),
+    "pow": (_POWER + 4, lambda s, y, _a, beta: np.abs(y) * (1 + np.abs((beta - 1) * _log(s)))),
+    "relu": (2, _y),
+    "soft_relu": (16, lambda s, y, alpha, _beta: np.abs(y) * (1 + np.abs(alpha * s))),
+    "sqrt": (10, _y),
+    "square": (4, _y),
+    "swish": (32, _one),
+    "tanh": (16, _y),
+}
+
+# The same of the slope in terms of d = f(s), the first argument.
+_SLOPES_OF_DST: dict[str, tuple[float, Size]] = {
+    "clip_v2": (2, _y),
+    "elu": (4, lambda d, _y, alpha, _beta: np.abs(d) + abs(alpha) + 1),
+    "exp": (2, _y),
+    "logistic": (6, lambda d, _y, _a, _b: np.abs(d) * (1 + np.abs(d))),
+    "relu": (2, _y),
+    "sqrt": (8, _y),
+    "tanh": (6, lambda d, _y, _a, _b: 1 + d * d),
+}
+
+
+def _log(s: Array) -> Array:
+    return np.nan_to_num(np.log(np.abs(s)), nan=0.0)

@@ -10,6 +10,7 @@ from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Executable, Implementation, Refused, Run
 from dnncore.engine import Buffer, Engine
 from dnncore.memory import Memory
+from dnncore.memory_desc import MemoryDesc
 from dnncore.stream import Event, Stream, wait_all
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class HostFallback(Implementation):
         seconds = answer.seconds or self._cpu.peaks.ideal_seconds(
             resolved.flops, resolved.bytes
         ) / (answer.efficiency or 1e-3)
+        workspace = answer.workspace or resolved.workspace_desc(hint)
         transfers = resolved.bytes / min(engine.peaks.bandwidth, self._cpu.peaks.bandwidth)
         launches = engine.peaks.launch * len(resolved.tensors())
         return replace(
@@ -49,26 +51,30 @@ class HostFallback(Implementation):
             seconds=seconds + transfers + launches,
             efficiency=None,
             scratchpad_bytes=0,
-            build=lambda: _HostExecutable(answer, attr, self._cpu, engine),
+            build=lambda: _HostExecutable(answer, workspace, attr, self._cpu, engine),
         )
 
 
 class _HostExecutable(Executable):
     """Copies the inputs to the host, runs there, copies the outputs back."""
 
-    def __init__(self, accepted: Accepted, attr: Attributes, cpu: Engine, engine: Engine) -> None:
+    def __init__(
+        self,
+        accepted: Accepted,
+        workspace: MemoryDesc | None,
+        attr: Attributes,
+        cpu: Engine,
+        engine: Engine,
+    ) -> None:
         self._inner = accepted.build()
         self._scratchpad_bytes = accepted.scratchpad_bytes
         self._cpu = cpu
         self._engine = engine
         op = accepted.op
         self._outputs = {a.name for a in op.ARGUMENTS if a.direction == "out"}
-        self._names = [
-            a.name
-            for a in op.ARGUMENTS
-            if a.name == "workspace" or getattr(op, a.name, None) is not None
-        ] + [name for name, _ in attr.binary_srcs()]
-        self._keeps_dst = any(p.kind == "sum" for p in attr.post_ops)
+        self._names = [a.name for a, _ in op.tensors(workspace)]
+        self._names += [name for name, _ in attr.operands()]
+        self._keeps_dst = attr.reads_dst
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
         """Stage each memory on the host once; host engines share their buffers instead."""
@@ -77,8 +83,7 @@ class _HostExecutable(Executable):
         staged = [Memory(m.desc, cpu, m.buffer if shared else None) for m in memories]
         scratch = cpu.allocate(self._scratchpad_bytes) if self._scratchpad_bytes else None
         inner = self._inner.bind(staged, scratch)
-        names = self._names[: len(memories)]
-        pairs = list(zip(names, memories, staged, strict=True))
+        pairs = list(zip(self._names, memories, staged, strict=True))
         back = [(m, s) for name, m, s in pairs if name in self._outputs]
         into = [(m, s) for name, m, s in pairs if name not in self._outputs]
         into += [(m, s) for m, s in back if self._keeps_dst or not m.desc.is_dense]

@@ -338,6 +338,12 @@ class MemoryDesc:
 
     # -- descriptors made from this one ------------------------------------------------------------
 
+    def broadcasts_to(self, dims: tuple[int, ...]) -> bool:
+        """Whether the rank is that of `dims`, and each dim of this tensor 1 or the one there."""
+        return self.ndims == len(dims) and all(
+            own in (1, there) for own, there in zip(self.dims, dims, strict=True)
+        )
+
     def with_format(self, format: str | None, *, nbytes: int | None = None) -> MemoryDesc:  # noqa: A002
         """Return the same dims and data type in another format, starting at 0."""
         return MemoryDesc(self.dims, self.data_type, format, nbytes=nbytes)

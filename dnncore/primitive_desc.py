@@ -106,13 +106,8 @@ class PrimitiveDesc:
         self.descs = {argument.name: desc for argument, desc in self._arguments}
 
     def _rows(self) -> Iterator[tuple[Argument, MemoryDesc]]:
-        op = self.op
-        for argument in op.ARGUMENTS:
-            own = argument.name == "workspace"
-            desc = self.workspace_desc if own else getattr(op, argument.name, None)
-            if desc is not None:
-                yield argument, desc
-        for name, desc in self.attr.binary_srcs():
+        yield from self.op.tensors(self.workspace_desc)
+        for name, desc in self.attr.operands():
             yield Argument(name, "in"), desc
 
     @classmethod

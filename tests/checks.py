@@ -72,8 +72,8 @@ class Target:
 def reads(op: dnn.Operation, attr: dnn.Attributes) -> dict[str, dnn.MemoryDesc]:
     """What an execution reads, as argument name -> descriptor; old values of dst among it."""
     descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
-    descs.update(attr.binary_srcs())
-    if any(p.kind == "sum" for p in attr.post_ops):
+    descs.update(attr.operands())
+    if attr.reads_dst:
         descs[op.result_name] = op.result
     return descs
 

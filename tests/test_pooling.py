@@ -206,5 +206,5 @@ def test_the_hint_must_keep_a_workspace():
     forward = dnn.PoolingForward("forward_inference", "max", src=src, dst=dst, **window)
     hint = dnn.PrimitiveDesc(forward, dnn.engine("cpu"))
     backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
-    with pytest.raises(dnn.DescriptorError, match="hint must be a pooling of prop_kind forward_t"):
+    with pytest.raises(dnn.DescriptorError, match="of prop_kind forward_training"):
         dnn.PrimitiveDesc(backward, dnn.engine("cpu"), hint=hint)

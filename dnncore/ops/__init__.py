@@ -12,9 +12,11 @@ from dnncore.ops.inner_product import (
     InnerProductBackwardWeights,
     InnerProductForward,
 )
+from dnncore.ops.lrn import LRNBackward, LRNForward
 from dnncore.ops.matmul import MatMul
 from dnncore.ops.operation import Argument, Operation
 from dnncore.ops.pooling import PoolingBackward, PoolingForward
+from dnncore.ops.reduction import Reduction
 from dnncore.ops.reorder import Reorder
 from dnncore.ops.softmax import SoftmaxBackward, SoftmaxForward
 from dnncore.ops.sum import Sum
@@ -30,10 +32,13 @@ __all__ = [
     "InnerProductBackwardData",
     "InnerProductBackwardWeights",
     "InnerProductForward",
+    "LRNBackward",
+    "LRNForward",
     "MatMul",
     "Operation",
     "PoolingBackward",
     "PoolingForward",
+    "Reduction",
     "Reorder",
     "SoftmaxBackward",
     "SoftmaxForward",

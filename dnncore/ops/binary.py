@@ -1,4 +1,7 @@
-"""Binary: dst = src0 op src1, each input broadcast to dst along dims of size 1."""
+"""Binary: dst = src0 op src1, each input broadcast to dst along dims of size 1.
+
+The formulas of the algorithms are in `dnncore.ops.algorithms`.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dnncore.memory_desc import MemoryDesc
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm
+from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm, check_condition
 from dnncore.ops.operation import Argument, Operation, reads, writes
 
 __all__ = ["Binary"]
@@ -14,20 +17,26 @@ __all__ = ["Binary"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Binary(Operation):
-    """dst = algorithm(src0, src1); dst's dims are the larger of each; dst may be src0's memory."""
+    """dst = algorithm(src0, src1); dst's dims are the larger of each; dst may be src0's memory.
+
+    `select` alone takes src2, of type s8: where it is not 0, dst is src0, else src1. Raises
+    `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "binary"
-    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src0", "src1") + writes("dst")
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src0", "src1", "src2") + writes("dst")
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src0", "dst"),)
 
     algorithm: str = field(kw_only=False)
     src0: MemoryDesc
     src1: MemoryDesc
+    src2: MemoryDesc | None = None
     dst: MemoryDesc
 
     def __post_init__(self) -> None:
         check_algorithm(self.KIND, self.algorithm, BINARY_ALGORITHMS)
-        self._check_descs(concrete=("src0", "src1"))
+        check_condition(self.KIND, self.algorithm, self.src2)
+        self._check_descs(concrete=("src0", "src1", "src2"))
         self._check_types(dict.fromkeys(("src0", "src1", "dst"), ("f32",)))
         a, b = self.src0.dims, self.src1.dims
         if len(a) != len(b) or any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
@@ -36,3 +45,8 @@ class Binary(Operation):
             )
         broadcast = tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
         self._check_dims("dst", broadcast, "src0's and src1's dims, broadcast")
+        if self.src2 is not None and not self.src2.broadcasts_to(broadcast):
+            self._fail(
+                f"src2 must have dst's rank and each of its dims be 1 or dst's;"
+                f" got {self.src2.dims} for dst {broadcast}"
+            )

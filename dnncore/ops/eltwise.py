@@ -1,6 +1,7 @@
 """Eltwise: dst = f(src), element by element, and its gradient.
 
-The formulas of the algorithms are in `dnncore.ops.algorithms`.
+The formulas of the algorithms are in `dnncore.ops.algorithms`. Those named ..._use_dst_for_bwd
+compute the same dst, and the gradient from it, so that src need not be kept.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dnncore.memory_desc import MemoryDesc
-from dnncore.ops.algorithms import check_eltwise
+from dnncore.ops.algorithms import USE_DST, check_eltwise
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 
 __all__ = ["EltwiseBackward", "EltwiseForward"]
@@ -37,25 +38,60 @@ class EltwiseForward(Operation):
         self._check_types({"src": ("f32",), "dst": ("f32",)})
         self._check_dims("dst", self.src.dims, "src's dims")
 
+    @property
+    def function(self) -> str:
+        """The name of f, without what the algorithm's says about the gradient."""
+        return self.algorithm.removesuffix(USE_DST)
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EltwiseBackward(Operation):
-    """diff_src = diff_dst * algorithm'(src); diff_src may be diff_dst's memory."""
+    """diff_src = diff_dst * f'; diff_src may be diff_dst's memory.
+
+    f' is computed from `src`, or where the algorithm is one of ..._use_dst_for_bwd from `dst`; the
+    other one is left out. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "eltwise backward"
-    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "diff_dst") + writes("diff_src")
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "dst", "diff_dst") + writes("diff_src")
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("diff_dst", "diff_src"),)
 
     algorithm: str = field(kw_only=False)
-    src: MemoryDesc
+    src: MemoryDesc | None = None
+    dst: MemoryDesc | None = None
     diff_dst: MemoryDesc
     diff_src: MemoryDesc
     alpha: float = 0.0
     beta: float = 0.0
 
     def __post_init__(self) -> None:
-        check_eltwise(self.KIND, self.algorithm, self.alpha, self.beta)
-        self._check_descs(concrete=("src",))
-        self._check_types(dict.fromkeys(("src", "diff_dst", "diff_src"), ("f32",)))
-        self._check_dims("diff_dst", self.src.dims, "src's dims")
-        self._check_dims("diff_src", self.src.dims, "src's dims")
+        function = check_eltwise(self.KIND, self.algorithm, self.alpha, self.beta)
+        if function == "round":
+            self._fail("round has no gradient; it exists forward only")
+        name, other = ("dst", "src") if self.uses_dst else ("src", "dst")
+        if getattr(self, name) is None or getattr(self, other) is not None:
+            self._fail(
+                f"{self.algorithm} computes the gradient from {name}, not from {other};"
+                f" give {name}= alone"
+            )
+        self._check_descs(concrete=(name,))
+        self._check_types(dict.fromkeys((name, "diff_dst", "diff_src"), ("f32",)))
+        self._check_dims("diff_dst", self.kept.dims, f"{name}'s dims")
+        self._check_dims("diff_src", self.kept.dims, f"{name}'s dims")
+
+    @property
+    def function(self) -> str:
+        """The name of f, without what the algorithm's says about the gradient."""
+        return self.algorithm.removesuffix(USE_DST)
+
+    @property
+    def uses_dst(self) -> bool:
+        """Whether f' is computed from dst."""
+        return self.algorithm.endswith(USE_DST)
+
+    @property
+    def kept(self) -> MemoryDesc:
+        """The tensor kept from forward, of which f' is computed: src or dst."""
+        desc = self.dst if self.src is None else self.src
+        assert desc is not None
+        return desc

@@ -52,10 +52,7 @@ class MatMul(Operation):
             )
         expected = (*batch, a.dims[-2], b.dims[-1])
         self._check_dims("dst", expected, "batch, src's rows, weights' columns")  # type: ignore[arg-type]
-        if self.bias is not None and (
-            self.bias.ndims != c.ndims
-            or any(d not in (1, e) for d, e in zip(self.bias.dims, c.dims, strict=True))
-        ):
+        if self.bias is not None and not self.bias.broadcasts_to(c.dims):
             self._fail(
                 f"bias must have dst's rank and each dim be 1 or dst's; got {self.bias.dims}"
                 f" for dst {c.dims}"

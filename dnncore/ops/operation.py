@@ -50,9 +50,12 @@ class Operation:
 
     # -- tensors ------------------------------------------------------------------------------
 
-    def tensors(self) -> list[tuple[Argument, MemoryDesc]]:
-        """The tensors present, with their descriptors, in the table's order (no workspace)."""
-        pairs = [(argument, getattr(self, argument.name, None)) for argument in self.ARGUMENTS]
+    def tensors(self, workspace: MemoryDesc | None = None) -> list[tuple[Argument, MemoryDesc]]:
+        """The tensors present, with their descriptors, in the table's order.
+
+        workspace: its descriptor, where it is to be among them; an operation has no such field.
+        """
+        pairs = [(row, getattr(self, row.name, workspace)) for row in self.ARGUMENTS]
         return [(argument, desc) for argument, desc in pairs if desc is not None]
 
     @property
@@ -165,6 +168,13 @@ class Operation:
             desc = getattr(self, name)
             if desc is not None and desc.data_type not in types:
                 self._fail(f"{name} must be of type {' or '.join(types)}; got {desc.data_type}")
+
+    def _check_keeps_workspace(self, hint: Any) -> None:
+        if hint.workspace_desc is None:
+            self._fail(
+                "hint must be a primitive descriptor of prop_kind forward_training, which keeps the"
+                f" workspace that the gradient reads; got {hint!r}"
+            )
 
     def _check_axis(self, axis: Any, ndims: int) -> None:
         if not isinstance(axis, int) or not 0 <= axis < ndims:

@@ -1,14 +1,18 @@
-"""Max pooling and its gradient.
+"""Pooling by maximum or average, and its gradient.
 
 Shapes: src (N, C, H, W), dst (N, C, OH, OW), kernel (KH, KW); 1 to 3 spatial dims.
 
-    dst[n, c, y, x] = max over r, s of src[n, c, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)]
+    max: dst[n, c, y, x] = max over r, s of src[n, c, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)]
 
 over the cells inside src; the first maximum in row-major order of the window wins. A window with no
 cell inside src gives the lowest float and workspace 0.
 
-The workspace, written by forward_training and read by backward, has dst's dims and layout and holds
-the flat kernel index (r*KW + s) of the maximum: u8 when the kernel has at most 255 cells, else s32.
+    avg_include_padding: the sum over those cells, divided by KH * KW
+    avg_exclude_padding: the sum over those cells, divided by their number
+
+The workspace of max, written by forward_training and read by backward, has dst's dims and layout
+and holds the flat kernel index (r*KW + s) of the maximum: u8 when the kernel has at most 255 cells,
+else s32. Averages have none.
 """
 
 from __future__ import annotations
@@ -20,11 +24,11 @@ from typing import Any, ClassVar
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
-from dnncore.ops.window import Windowed, entries
+from dnncore.ops.window import Windowed, effective_kernel, entries
 
 __all__ = ["Pooling", "PoolingBackward", "PoolingForward"]
 
-ALGORITHMS = ("max",)
+ALGORITHMS = ("max", "avg_include_padding", "avg_exclude_padding")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,6 +56,20 @@ class Pooling(Windowed, Operation):
             self._fail(f"kernel must hold {x.ndims - 2} positive integers; got {self.kernel!r}")
         self._set(kernel=kernel)
         self._check_output(self.KIND, x.dims[2:], self.kernel, y.dims[2:], self.DST)
+        if algorithm == "avg_exclude_padding":
+            self._check_windows_see_cells()
+
+    def _check_windows_see_cells(self) -> None:
+        """An average over no cell at all would be 0 / 0."""
+        for i, size in enumerate(self.src_role.dims[2:]):
+            span = effective_kernel(self.kernel[i], self.dilations[i])
+            left, right, dilation = self.padding_l[i], self.padding_r[i], self.dilations[i]
+            if left >= span or right >= span or dilation >= size > 0:
+                self._fail(
+                    "avg_exclude_padding needs paddings below the effective kernel and dilations"
+                    f" below {self.SRC}, so that no window is empty; got padding {left} and"
+                    f" {right}, effective kernel {span}, dilation {dilation}, {self.SRC} {size}"
+                )
 
     @property
     def src_role(self) -> MemoryDesc:
@@ -71,8 +89,13 @@ class Pooling(Windowed, Operation):
         return "u8" if math.prod(self.kernel) <= 255 else "s32"
 
     @property
+    def is_max(self) -> bool:
+        """Whether this is max pooling, which alone has a workspace."""
+        return bool(vars(self)["algorithm"] == "max")
+
+    @property
     def flops(self) -> float:
-        """One comparison per window cell."""
+        """One comparison or addition per window cell."""
         return float(math.prod(self.dst_role.dims) * math.prod(self.kernel))
 
 
@@ -94,15 +117,18 @@ class PoolingForward(Pooling):
         self._check_descs(concrete=("src",))
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """Kernel indices in dst's layout; only training keeps them."""
-        if self.prop_kind == "forward_inference":
+        """Kernel indices in dst's layout; only training keeps them, and only of maxima."""
+        if self.prop_kind == "forward_inference" or not self.is_max:
             return None
         return self.dst.with_data_type(self.workspace_type)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PoolingBackward(Pooling):
-    """diff_src gets each diff_dst added at the place that the workspace names; the rest is zero."""
+    """max: diff_src gets each diff_dst added at the place that the workspace names.
+
+    Averages: diff_src gets each diff_dst, divided as forward, added at all cells of its window.
+    """
 
     KIND: ClassVar[str] = "pooling backward"
     SRC: ClassVar[str] = "diff_src"
@@ -117,15 +143,14 @@ class PoolingBackward(Pooling):
         self._check(self.algorithm)
 
     def check_hint(self, hint: Any) -> None:
-        """The hint must be a pooling that keeps a workspace."""
-        if hint.workspace_desc is None:
-            self._fail(
-                "hint must be a pooling of prop_kind forward_training, which keeps the workspace"
-                f" that the gradient reads; got {hint!r}"
-            )
+        """The hint of max pooling must be one that keeps a workspace."""
+        if self.is_max:
+            self._check_keeps_workspace(hint)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """The hint's workspace, else kernel indices in diff_dst's layout."""
+        """The hint's workspace, else kernel indices in diff_dst's layout; none for averages."""
+        if not self.is_max:
+            return None
         if hint is not None:
             desc: MemoryDesc | None = hint.workspace_desc
             return desc

@@ -1,6 +1,7 @@
 """Reorder: dst = src in another format, data type or place.
 
-Conversion goes through the reals: to an integer type it rounds half to even and saturates.
+Conversion goes through the reals and rounds once, half to even. Integer types saturate; a float
+too large for f16, bf16 or f32 becomes infinity.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dnncore.ops.operation import Argument, Operation, reads, writes
 
 __all__ = ["Reorder"]
 
-DATA_TYPES = ("f32", "f64", "s32", "s8", "u8")
+DATA_TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

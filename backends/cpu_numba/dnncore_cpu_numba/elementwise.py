@@ -30,7 +30,7 @@ class ElementWise(Implementation):
         first, *others = (argument.name for argument, _ in op.tensors())
         op = op.resolve_any(**dict.fromkeys(others, getattr(op, first)))
         descs = [desc for _, desc in op.tensors()]
-        operands = [desc for _, desc in attr.binary_srcs()]
+        operands = [desc for _, desc in attr.operands()]
         refusal = refuse_layouts([*descs, *operands], op.result)
         if refusal:
             return refusal
@@ -49,7 +49,7 @@ class ElementWise(Implementation):
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
         *inputs, result = enumerate(desc for _, desc in op.tensors())
-        operands = enumerate([desc for _, desc in attr.binary_srcs()], len(inputs) + 1)
+        operands = enumerate([desc for _, desc in attr.operands()], len(inputs) + 1)
         stages = self.stages(op) + stages_of(attr.post_ops, 1 + len(inputs))
         steps = chain_steps(op.result.dims, [result, *inputs, *operands], stages)
         return Program(steps, num_threads)
@@ -68,9 +68,9 @@ def refuse_layouts(descs: Iterable[MemoryDesc], *results: MemoryDesc) -> Refused
 
 def refuse_post_ops(op: Any, attr: Attributes) -> Refused | None:
     """Refuse what an operation cannot do whose post-ops run as a second pass over its result."""
-    if any(post_op.kind == "sum" for post_op in attr.post_ops):
+    if attr.reads_dst:
         return Refused("attribute", "has overwritten dst before a post-op sum could read it")
-    operands = [desc for _, desc in attr.binary_srcs()]
+    operands = [desc for _, desc in attr.operands()]
     if len(operands) + 2 > MAX_TENSORS:
         return Refused(
             "attribute", f"takes up to {MAX_TENSORS - 2} post-op operands; got {len(operands)}"
@@ -86,5 +86,5 @@ def post_op_steps(op: Any, attr: Attributes, place: int, arguments: int) -> list
     if not attr.post_ops:
         return []
     result = (place, op.result)
-    operands = enumerate([desc for _, desc in attr.binary_srcs()], arguments)
+    operands = enumerate([desc for _, desc in attr.operands()], arguments)
     return chain_steps(op.result.dims, [result, result, *operands], stages_of(attr.post_ops, 2))

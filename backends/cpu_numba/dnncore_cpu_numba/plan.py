@@ -52,7 +52,7 @@ class Plan:
 
     def __init__(self, op: Operation, attr: Attributes, num_threads: int) -> None:
         names = [argument.name for argument, _ in op.tensors()]
-        names += [name for name, _ in attr.binary_srcs()]
+        names += [name for name, _ in attr.operands()]
         self._places = {name: place for place, name in enumerate(names)}
         self._parts: list[Callable[[], Step]] = []
         self._pending: list[tuple[Tensor, Tensor]] = []  # room to write, the output it is for
@@ -67,7 +67,7 @@ class Plan:
 
     def operands(self, attr: Attributes) -> list[Tensor]:
         """The post-ops' operands, in order."""
-        return [self.argument(name, desc) for name, desc in attr.binary_srcs()]
+        return [self.argument(name, desc) for name, desc in attr.operands()]
 
     def scratch(self, desc: MemoryDesc) -> Tensor:
         """Reserve a part of the scratchpad."""
@@ -181,7 +181,7 @@ class Planned(Implementation):
         """What cannot be served."""
         if missing := self.isa.missing:
             return Refused("device", f"the processor lacks {', '.join(missing)}")
-        operands = len(attr.binary_srcs())
+        operands = len(attr.operands())
         if operands >= MOST_OPERANDS:
             return Refused("attribute", f"{operands} operands; fewer than {MOST_OPERANDS} are read")
         return None
@@ -206,4 +206,4 @@ def moved(address: Any, nbytes: int) -> Any:
 
 def has_sum(attr: Attributes) -> bool:
     """Whether post-ops read what the output held before."""
-    return any(post_op.kind == "sum" for post_op in attr.post_ops)
+    return attr.reads_dst

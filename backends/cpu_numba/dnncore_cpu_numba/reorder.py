@@ -29,7 +29,7 @@ class SimdReorder(Implementation):
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides; post-ops from f32 to f32."""
-        operands = [desc for _, desc in attr.binary_srcs()]
+        operands = [desc for _, desc in attr.operands()]
         refusal = refuse_layouts([op.src, op.dst, *operands], op.dst)
         if refusal:
             return refusal
@@ -43,7 +43,7 @@ class SimdReorder(Implementation):
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
         if attr.post_ops:
             tensors = [(DST, op.dst), (SRC, op.src)]
-            tensors += enumerate([desc for _, desc in attr.binary_srcs()], 2)
+            tensors += enumerate([desc for _, desc in attr.operands()], 2)
             steps = chain_steps(op.dst.dims, tensors, stages_of(attr.post_ops, 2))
         else:
             steps = _copy_steps(op)

@@ -101,7 +101,7 @@ class BackwardData(GemmImplementation):
             return Matrix(operand.index, operand.offset + by, operand.strides)
 
         steps = chain(op, attr, result)
-        descs = [desc for _, desc in attr.binary_srcs()]
+        descs = [desc for _, desc in attr.operands()]
         operands = tuple(map(moved, steps["operands"], descs))
         tap_strides = (p.tap_step * s for p, s in zip(phases, w[3:], strict=True))
         back = (-p.shrink * s for p, s in zip(phases, y[2:], strict=True))

@@ -117,7 +117,7 @@ def chain(
         post_ops.insert(0, PostOp.binary("add", bias))
         strides = bias_strides(broadcast_strides(bias))
         operands.append(matrix(places["bias"], bias, strides))
-    for i, (_, desc) in enumerate(attr.binary_srcs()):
+    for i, (_, desc) in enumerate(attr.operands()):
         strides = result_strides(broadcast_strides(desc))
         operands.append(matrix(len(places) + i, desc, strides))
     return {"post_ops": tuple(post_ops), "operands": tuple(operands)}

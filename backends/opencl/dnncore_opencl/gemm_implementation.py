@@ -61,7 +61,7 @@ def _resolved(op: Operation) -> Operation:
 
 def _layout_refusal(op: Operation, attr: Attributes) -> Refused | None:
     named: list[tuple[str, MemoryDesc]] = [(a.name, desc) for a, desc in op.tensors()]
-    for name, desc in named + attr.binary_srcs():
+    for name, desc in named + attr.operands():
         if not desc.is_plain:
             return Refused("format", f"{name} must be plain, without inner blocks; got {desc.tag}")
         elements = desc.nbytes // desc.itemsize

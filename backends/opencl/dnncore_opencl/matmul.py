@@ -58,7 +58,7 @@ class MatMulImplementation(GemmImplementation):
 
 def _batch_dims(op: MatMul, attr: Attributes) -> list[list[int]]:
     """Group the batch dims of more than one element into runs that all operands step as one."""
-    operands = [op.src, op.weights, op.dst, *(desc for _, desc in attr.binary_srcs())]
+    operands = [op.src, op.weights, op.dst, *(desc for _, desc in attr.operands())]
     if op.bias is not None:
         operands.append(op.bias)
     groups: list[list[int]] = []

@@ -57,7 +57,7 @@ class Pass:
     def post_ops(self, attr: Attributes) -> None:
         """Add the chain; the operands of its binary steps are the last of the tensors."""
         number = self.parameters.real
-        operand = len(self.descs) - len(attr.binary_srcs())
+        operand = len(self.descs) - len(attr.operands())
         for step in attr.post_ops:
             if step.kind == "eltwise":
                 chain = eltwise(step.algorithm, step.alpha, step.beta, "x", number)
@@ -215,7 +215,7 @@ class Pointwise(Implementation):
         descs = [desc for _, desc in op.tensors()]
 
         def build() -> Executable:
-            operands = [src for _, src in attr.binary_srcs()]
+            operands = [src for _, src in attr.operands()]
             work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
             self.compute(op, work)
             work.post_ops(attr)

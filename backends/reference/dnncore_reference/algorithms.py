@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 Array = np.ndarray[Any, Any]
+
+ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
+
+
+def _erfc(s: Array) -> Array:
+    """1 - erf(s) without cancellation; numpy has none, the standard library has it for numbers."""
+    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(s), np.float64)
+
+
+def _sigmoid(s: Array) -> Array:
+    return 1 / (1 + np.exp(-s))
+
+
+def _unit(s: Array, alpha: float, beta: float) -> Array:
+    """The straight line alpha * s + beta, cut off at 0 and 1."""
+    return np.clip(alpha * s + beta, 0.0, 1.0)
+
+
+def _gate(s: Array) -> Array:
+    """The argument of tanh in gelu_tanh."""
+    return ROOT_2_OVER_PI * (s + 0.044715 * s**3)
+
+
+def _softplus(s: Array) -> Array:
+    return np.logaddexp(0.0, s)
 
 
 def _relu(s: Array, alpha: float, _beta: float) -> Array:
@@ -14,26 +40,110 @@ def _relu(s: Array, alpha: float, _beta: float) -> Array:
     return np.where(s > 0, s, alpha * s) if alpha else np.maximum(s, 0)
 
 
-def _logistic_slope(s: Array, *_: float) -> Array:
-    e = np.exp(-np.abs(s))  # the slope is even, and so exp cannot overflow
+ELTWISE = {
+    "abs": lambda s, *_: np.abs(s),
+    "clip": np.clip,
+    "clip_v2": np.clip,
+    "elu": lambda s, alpha, _beta: np.where(s > 0, s, alpha * np.expm1(s)),
+    "exp": lambda s, *_: np.exp(s),
+    "gelu_erf": lambda s, *_: s / 2 * _erfc(-s / math.sqrt(2)),
+    "gelu_tanh": lambda s, *_: s / 2 * (1 + np.tanh(_gate(s))),
+    "hardsigmoid": _unit,
+    "hardswish": lambda s, alpha, beta: s * _unit(s, alpha, beta),
+    "linear": lambda s, alpha, beta: alpha * s + beta,
+    "log": lambda s, *_: np.log(s),
+    "logistic": lambda s, *_: _sigmoid(s),
+    "mish": lambda s, *_: s * np.tanh(_softplus(s)),
+    "pow": lambda s, alpha, beta: alpha * s**beta,
+    "relu": _relu,
+    "round": lambda s, *_: np.rint(s),
+    "soft_relu": lambda s, alpha, _beta: _softplus(alpha * s) / alpha,
+    "sqrt": lambda s, *_: np.sqrt(s),
+    "square": lambda s, *_: s * s,
+    "swish": lambda s, alpha, _beta: s * _sigmoid(alpha * s),
+    "tanh": lambda s, *_: np.tanh(s),
+}
+
+
+def _bell(s: Array) -> Array:
+    """The slope of the sigmoid; it is even, and so exp cannot overflow."""
+    e = np.exp(-np.abs(s))
     return e / (1 + e) ** 2
 
 
-ELTWISE = {
-    "relu": _relu,
-    "tanh": lambda s, *_: np.tanh(s),
-    "logistic": lambda s, *_: 1 / (1 + np.exp(-s)),
-    "linear": lambda s, alpha, beta: alpha * s + beta,
+def _gelu_erf_slope(s: Array, *_: float) -> Array:
+    return _erfc(-s / math.sqrt(2)) / 2 + s * np.exp(-s * s / 2) / math.sqrt(2 * math.pi)
+
+
+def _gelu_tanh_slope(s: Array, *_: float) -> Array:
+    # 1 - tanh(g)**2 is four times the sigmoid's slope at 2 g, which does not cancel.
+    gate_slope = ROOT_2_OVER_PI * (1 + 3 * 0.044715 * s * s)
+    return (1 + np.tanh(_gate(s))) / 2 + s / 2 * 4 * _bell(2 * _gate(s)) * gate_slope
+
+
+def _hardswish_slope(s: Array, alpha: float, beta: float) -> Array:
+    line = alpha * s + beta
+    return np.where(line >= 1, 1.0, np.where(line > 0, 2 * alpha * s + beta, 0.0))
+
+
+def _mish_slope(s: Array, *_: float) -> Array:
+    gate = _softplus(s)
+    return np.tanh(gate) + s * 4 * _bell(2 * gate) * _sigmoid(s)
+
+
+def _swish_slope(s: Array, alpha: float, _beta: float) -> Array:
+    return _sigmoid(alpha * s) + alpha * s * _bell(alpha * s)
+
+
+# f'(s)
+ELTWISE_SLOPES = {
+    "abs": lambda s, *_: np.sign(s),
+    "clip": lambda s, alpha, beta: (alpha < s) & (s <= beta),
+    "clip_v2": lambda s, alpha, beta: (alpha < s) & (s < beta),
+    "elu": lambda s, alpha, _beta: np.where(s > 0, 1.0, alpha * np.exp(s)),
+    "exp": lambda s, *_: np.exp(s),
+    "gelu_erf": _gelu_erf_slope,
+    "gelu_tanh": _gelu_tanh_slope,
+    "hardsigmoid": lambda s, alpha, beta: np.where(
+        (alpha * s + beta > 0) & (alpha * s + beta < 1), alpha, 0.0
+    ),
+    "hardswish": _hardswish_slope,
+    "linear": lambda _s, alpha, _beta: alpha,
+    "log": lambda s, *_: 1 / s,
+    "logistic": lambda s, *_: _bell(s),
+    "mish": _mish_slope,
+    "pow": lambda s, alpha, beta: alpha * beta * s ** (beta - 1) if beta else 0.0,
+    "relu": lambda s, alpha, _beta: np.where(s > 0, 1.0, alpha),
+    "soft_relu": lambda s, alpha, _beta: _sigmoid(alpha * s),
+    "sqrt": lambda s, *_: 1 / (2 * np.sqrt(s)),
+    "square": lambda s, *_: 2 * s,
+    "swish": _swish_slope,
+    "tanh": lambda s, *_: 4 * _bell(2 * s),
 }
 
-ELTWISE_SLOPES = {
-    "relu": lambda s, alpha, _beta: np.where(s > 0, 1.0, alpha),
-    "tanh": lambda s, *_: 1 / np.cosh(s) ** 2,
-    "logistic": _logistic_slope,
-    "linear": lambda _s, alpha, _beta: alpha,
+# f' in terms of d = f(s)
+ELTWISE_SLOPES_OF_DST = {
+    "clip_v2": lambda d, alpha, beta: (alpha < d) & (d < beta),
+    "elu": lambda d, alpha, _beta: np.where(d > 0, 1.0, d + alpha),
+    "exp": lambda d, *_: d,
+    "logistic": lambda d, *_: d * (1 - d),
+    "relu": lambda d, alpha, _beta: np.where(d > 0, 1.0, alpha),
+    "sqrt": lambda d, *_: 1 / (2 * d),
+    "tanh": lambda d, *_: (1 - d) * (1 + d),
 }
 
 BINARY = {
     "add": np.add,
+    "sub": np.subtract,
     "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "le": np.less_equal,
+    "lt": np.less,
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "select": lambda src0, src1, src2: np.where(src2 != 0, src0, src1),
 }

@@ -12,9 +12,9 @@ from dnncore_reference.definition import Definition
 Array = np.ndarray[Any, Any]
 
 
-def forward(op: Any, src0: Array, src1: Array) -> dict[str, Array]:
-    """Combine each pair of elements."""
-    return {"dst": BINARY[op.algorithm](src0, src1)}
+def forward(op: Any, **srcs: Array) -> dict[str, Array]:
+    """Combine the elements of src0, src1 and, as the condition of `select`, src2."""
+    return {"dst": BINARY[op.algorithm](*srcs.values())}
 
 
 TABLE = (Definition("binary", forward, like={"dst": "src0"}),)

@@ -20,7 +20,6 @@ from dnncore.backend import (
     Attributes,
     HostFunction,
     Implementation,
-    MemoryDesc,
     Operation,
     Refused,
     data_type,
@@ -52,9 +51,13 @@ class Definition(Implementation):
             return Refused("device", f"works on host memory only; got engine {engine.name}")
         op = self._resolve(op)
         workspace = op.workspace_desc(hint)
-        if workspace is None and Argument("workspace", "in") in op.ARGUMENTS:
+        if (
+            workspace is None
+            and op.workspace_desc()
+            and Argument("workspace", "in") in op.ARGUMENTS
+        ):
             return Refused("attribute", "the hint keeps no workspace; make it by forward_training")
-        arguments = dict(_arguments(op, workspace))
+        arguments = {a.name: desc for a, desc in op.tensors(workspace)}
         for name, desc in arguments.items():
             if desc.format_kind != "blocked":
                 return Refused("format", f"{name} has the format {desc.tag!r}, not one of strides")
@@ -89,12 +92,6 @@ class Definition(Implementation):
             )
             for name in outputs:
                 _write(values[name], arguments[name])
-
-
-def _arguments(op: Operation, workspace: MemoryDesc | None) -> list[tuple[str, MemoryDesc]]:
-    """Return the rows of the operation's table that are present, in order."""
-    rows = [(a.name, getattr(op, a.name, workspace)) for a in op.ARGUMENTS]
-    return [(name, desc) for name, desc in rows if desc is not None]
 
 
 def _read(memory: Any) -> Array:

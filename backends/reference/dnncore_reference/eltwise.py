@@ -1,4 +1,4 @@
-"""Eltwise: dst = f(src), and diff_src = diff_dst * f'(src)."""
+"""Eltwise: dst = f(src), and diff_src = diff_dst * f', with f' computed from src or from dst."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore_reference.algorithms import ELTWISE, ELTWISE_SLOPES
+from dnncore_reference.algorithms import ELTWISE, ELTWISE_SLOPES, ELTWISE_SLOPES_OF_DST
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
@@ -14,13 +14,17 @@ Array = np.ndarray[Any, Any]
 
 def forward(op: Any, src: Array) -> dict[str, Array]:
     """Apply f to each element."""
-    return {"dst": ELTWISE[op.algorithm](src, op.alpha, op.beta)}
+    return {"dst": ELTWISE[op.function](src, op.alpha, op.beta)}
 
 
-def backward(op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
+def backward(
+    op: Any, diff_dst: Array, src: Array | None = None, dst: Array | None = None
+) -> dict[str, Array]:
     """Scale each gradient by the slope of f."""
-    return {"diff_src": diff_dst * ELTWISE_SLOPES[op.algorithm](src, op.alpha, op.beta)}
+    slopes = ELTWISE_SLOPES_OF_DST if op.uses_dst else ELTWISE_SLOPES
+    slope = slopes[op.function](dst if op.uses_dst else src, op.alpha, op.beta)
+    return {"diff_src": diff_dst * slope}
 
 
 FORWARD = (Definition("eltwise", forward, like={"dst": "src"}),)
-BACKWARD = (Definition("eltwise", backward, like={"diff_dst": "src", "diff_src": "src"}),)
+BACKWARD = (Definition("eltwise", backward, like={"diff_dst": "kept", "diff_src": "kept"}),)

@@ -1,11 +1,15 @@
-"""Max pooling: dst is the largest cell that a window sees inside the image, the first of equals.
+"""Pooling: dst is the largest cell that a window sees inside the image, or the average of all.
 
-The workspace holds its tap's place in the kernel. NaN counts as larger than everything. A window
-that sees no cell inside the image gives the lowest number of dst's type and workspace 0.
+max: the first of equal cells wins, NaN counts as larger than everything, and the workspace holds
+the winner's place in the kernel. A window that sees no cell inside the image gives the lowest
+number of dst's type and workspace 0.
+
+Averages divide the sum of the cells inside the image by the kernel's size, or by their number.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -17,6 +21,21 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(op: Any, src: Array) -> dict[str, Array]:
+    """Take the maximum or the average of each window."""
+    return _maximum(op, src) if op.is_max else _average(op, src)
+
+
+def backward(op: Any, diff_dst: Array, workspace: Array | None = None) -> dict[str, Array]:
+    """Add each diff_dst to its window's winner, or its share to all cells; the rest is zero."""
+    windows = _windows(op)
+    padded = windows.pad(np.zeros(op.diff_src.dims))
+    share = diff_dst if op.is_max else diff_dst / _divisor(op, windows)
+    for index, tap in enumerate(windows.taps()):
+        padded[windows.cells(tap)] += np.where(workspace == index, share, 0) if op.is_max else share
+    return {"diff_src": windows.crop(padded)}
+
+
+def _maximum(op: Any, src: Array) -> dict[str, Array]:
     """Find the first maximum in row-major order of the taps, and which tap it is."""
     windows = _windows(op)
     padded = windows.pad(src)
@@ -34,13 +53,22 @@ def forward(op: Any, src: Array) -> dict[str, Array]:
     return {"dst": best, "workspace": place}
 
 
-def backward(op: Any, diff_dst: Array, workspace: Array) -> dict[str, Array]:
-    """Add each diff_dst to the cell that its window's workspace names; the rest is zero."""
+def _average(op: Any, src: Array) -> dict[str, Array]:
     windows = _windows(op)
-    padded = windows.pad(np.zeros(op.diff_src.dims))
-    for index, tap in enumerate(windows.taps()):
-        padded[windows.cells(tap)] += np.where(workspace == index, diff_dst, 0.0)
-    return {"diff_src": windows.crop(padded)}
+    padded = windows.pad(src)
+    total = np.zeros(op.dst.dims)
+    for tap in windows.taps():
+        total += padded[windows.cells(tap)]
+    return {"dst": total / _divisor(op, windows)}
+
+
+def _divisor(op: Any, windows: Windows) -> Array | int:
+    """How many cells a window's sum is divided by: all of the kernel's, or those it sees."""
+    if op.algorithm == "avg_include_padding":
+        return math.prod(op.kernel)
+    inside = windows.pad(np.ones(op.src_role.dims[2:]))
+    seen: Array = sum(inside[windows.cells(tap)] for tap in windows.taps())  # type: ignore[assignment]
+    return seen
 
 
 def _windows(op: Any) -> Windows:

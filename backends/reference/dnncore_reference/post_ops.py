@@ -21,14 +21,17 @@ def apply(
 ) -> Array:
     """Return x after every step of the chain.
 
-    `old` gives what dst held before; `operands` are those of the binary steps, in order.
+    `old` gives what dst held before; `operands` are those of all steps, in order.
     """
     operands = iter(operands)
     for step in chain:
+        own = [next(operands) for _ in step.operands]
         if step.kind == "eltwise":
             x = ELTWISE[step.algorithm](x, step.alpha, step.beta)
         elif step.kind == "sum":
             x = x + step.scale * old()
+        elif step.kind == "prelu":
+            x = np.where(x > 0, x, own[0] * x)
         else:
-            x = BINARY[step.algorithm](x, next(operands))
+            x = BINARY[step.algorithm](x, *own)
     return x

@@ -1,0 +1,28 @@
+"""Reduction: dst is one number for all elements of src along the reduced dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dnncore_reference.definition import Definition
+
+Array = np.ndarray[Any, Any]
+
+PLAIN = {"max": np.max, "min": np.min, "sum": np.sum, "mul": np.prod, "mean": np.mean}
+
+
+def forward(op: Any, src: Array) -> dict[str, Array]:
+    """Reduce the elements themselves, or the p-th powers of their sizes."""
+    dims = op.reduced_dims
+    if not src.size:
+        return {"dst": np.zeros(op.dst.dims)}
+    if not op.is_norm:
+        return {"dst": PLAIN[op.algorithm](src, axis=dims, keepdims=True)}
+    total = (np.abs(src) ** op.p).sum(axis=dims, keepdims=True)
+    total = np.maximum(total, op.eps) if op.algorithm.endswith("max") else total + op.eps
+    return {"dst": total if "power_p" in op.algorithm else total ** (1 / op.p)}
+
+
+TABLE = (Definition("reduction", forward),)

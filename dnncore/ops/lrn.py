@@ -1,0 +1,133 @@
+"""Local response normalisation across or within channels, and its gradient.
+
+    base[i]     = k + alpha / n * sum over j in window(i) of src[j]**2
+    dst[i]      = src[i] * base[i]**-beta
+    diff_src[i] = diff_dst[i] * base[i]**-beta
+                  - 2 * alpha * beta / n * src[i]
+                    * sum over j in window(i) of diff_dst[j] * src[j] * base[j]**(-beta - 1)
+
+Shapes: src and dst (N, C, H, W), with no to three spatial dims. With h = (local_size - 1) // 2,
+
+    across_channels: the window is the channels c - h ... c + h at one place, n = local_size;
+    within_channel:  it is x - h ... x + h along every spatial dim, n = local_size ** spatial dims.
+
+A window is cut off at the tensor's borders; n stays what it is. The workspace, written by
+forward_training and read by backward, holds base: f32, in dst's dims and layout.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import check_algorithm, check_finite
+from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+
+__all__ = ["LRN", "LRNBackward", "LRNForward"]
+
+# algorithm: the fewest dims of src
+ALGORITHMS = {"across_channels": 2, "within_channel": 3}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LRN(Operation):
+    """What both directions share. Defaults are those of the AlexNet paper's successors, k = 1."""
+
+    local_size: int = 5
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
+
+    def _check(self, algorithm: str, *names: str) -> None:
+        check_algorithm(self.KIND, algorithm, ALGORITHMS)
+        numbers = {"local_size": self.local_size, "alpha": self.alpha, "beta": self.beta}
+        check_finite(self.KIND, **numbers, k=self.k)
+        if self.local_size != int(self.local_size) or self.local_size < 1:
+            self._fail(f"local_size must be a positive integer; got {self.local_size!r}")
+        self._check_descs(concrete=("src",))
+        self._check_types(dict.fromkeys(("src", *names), ("f32",)))
+        least = ALGORITHMS[algorithm]
+        if not least <= self.source.ndims <= 5:
+            self._fail(f"src must have {least} to 5 dims for {algorithm}; got {self.source.dims}")
+        for name in names:
+            self._check_dims(name, self.source.dims, "src's dims")
+
+    @property
+    def source(self) -> MemoryDesc:
+        """The tensor src, which both directions read."""
+        desc: MemoryDesc = vars(self)["src"]
+        return desc
+
+    @property
+    def window_dims(self) -> tuple[int, ...]:
+        """The dims along which the window extends."""
+        across = vars(self)["algorithm"] == "across_channels"
+        return (1,) if across else tuple(range(2, self.source.ndims))
+
+    @property
+    def half_window(self) -> int:
+        """Elements on each side of the middle one."""
+        return (self.local_size - 1) // 2
+
+    @property
+    def divisor(self) -> int:
+        """n: the elements of a window that no border cuts off, were local_size odd."""
+        return int(self.local_size ** len(self.window_dims))
+
+    @property
+    def flops(self) -> float:
+        """Two per element of each window, as summed directly."""
+        window = float(2 * self.half_window + 1) ** len(self.window_dims)
+        return 2.0 * window * math.prod(self.source.dims)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LRNForward(LRN):
+    """LRN forward; dst may be `any`, which takes src's format. Raises `DescriptorError`."""
+
+    KIND: ClassVar[str] = "lrn"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst", "workspace")
+
+    prop_kind: PropKind = field(kw_only=False)
+    algorithm: str = field(kw_only=False)
+    src: MemoryDesc
+    dst: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check_prop_kind(self.prop_kind)
+        self._check(self.algorithm, "dst")
+
+    def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
+        """The base in dst's layout; only training keeps it."""
+        return None if self.prop_kind == "forward_inference" else self.dst
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LRNBackward(LRN):
+    """The gradient with respect to src, from src, diff_dst and the forward's workspace."""
+
+    KIND: ClassVar[str] = "lrn backward"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "diff_dst", "workspace") + writes(
+        "diff_src"
+    )
+
+    algorithm: str = field(kw_only=False)
+    src: MemoryDesc
+    diff_dst: MemoryDesc
+    diff_src: MemoryDesc
+
+    def __post_init__(self) -> None:
+        self._check(self.algorithm, "diff_dst", "diff_src")
+
+    def check_hint(self, hint: Any) -> None:
+        """The hint must be an LRN that keeps a workspace."""
+        self._check_keeps_workspace(hint)
+
+    def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
+        """The hint's workspace, else the base in diff_dst's layout."""
+        if hint is not None:
+            desc: MemoryDesc | None = hint.workspace_desc
+            return desc
+        return self.diff_dst

@@ -1,0 +1,75 @@
+"""Reduction of some dims of a tensor to 1 by one of these algorithms.
+
+    max, min, sum, mul, mean    of the elements along the reduced dims
+    norm_lp_max                 max(sum of |src|**p, eps) ** (1 / p)
+    norm_lp_sum                 (sum of |src|**p + eps) ** (1 / p)
+    norm_lp_power_p_max         max(sum of |src|**p, eps)
+    norm_lp_power_p_sum         sum of |src|**p + eps
+
+NaN among the elements gives NaN.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import check_algorithm, check_finite
+from dnncore.ops.operation import Argument, Operation, reads, writes
+
+__all__ = ["Reduction"]
+
+ALGORITHMS = (
+    "max", "min", "sum", "mul", "mean",
+    "norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Reduction(Operation):
+    """dst = algorithm(src) along the dims in which dst is 1 and src is not; dst may be `any`.
+
+    p >= 1 and eps are those of the norms; others do not read them. Raises `DescriptorError`.
+    """
+
+    KIND: ClassVar[str] = "reduction"
+    ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
+
+    algorithm: str = field(kw_only=False)
+    src: MemoryDesc
+    dst: MemoryDesc
+    p: float = 2.0
+    eps: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
+        check_finite(self.KIND, p=self.p, eps=self.eps)
+        if self.is_norm and self.p < 1:
+            self._fail(f"p must be at least 1; got {self.p}")
+        self._check_descs(concrete=("src",))
+        self._check_types({"src": ("f32",), "dst": ("f32",)})
+        if not self.dst.broadcasts_to(self.src.dims) or self.dst.dims == self.src.dims:
+            self._fail(
+                "dst must have src's rank, each dim be 1 or src's, and one at least be reduced;"
+                f" got {self.dst.dims} for src {self.src.dims}"
+            )
+        if self.dst.nelems and not self.src.nelems:
+            self._fail(f"there is nothing to reduce along an empty dim; got src {self.src.dims}")
+
+    @property
+    def is_norm(self) -> bool:
+        """Whether the algorithm is one of norm_lp_..., which read p and eps."""
+        return self.algorithm.startswith("norm_lp")
+
+    @property
+    def reduced_dims(self) -> tuple[int, ...]:
+        """The dims that are reduced to 1."""
+        pairs = zip(self.src.dims, self.dst.dims, strict=True)
+        return tuple(i for i, (size, left) in enumerate(pairs) if size != left)
+
+    @property
+    def flops(self) -> float:
+        """One per element of src."""
+        return float(math.prod(self.src.dims))
