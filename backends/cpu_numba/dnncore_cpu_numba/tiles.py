@@ -25,6 +25,8 @@ __all__ = ["Chunk", "Matrix", "TileLoop", "utilisation"]
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
+MOST_WAITING = 0.05  # of the threads' time, for the last item
+
 
 @dataclass(frozen=True)
 class Matrix:
@@ -191,7 +193,8 @@ class _Tiling:
         rest = outer * row_blocks
         depth = 4 * max(len(chunk.batch) * chunk.k for chunk in loop.chunks)
         panel_bytes, item_bytes = vectors * lanes * depth, row_block * depth
-        by_panels = panels > 1 and (rest < threads or panels * panel_bytes > rest * item_bytes)
+        waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
+        by_panels = panels > 1 and (waits or panels * panel_bytes > rest * item_bytes)
         stretch = rest
         if panel_bytes <= CACHE_BYTES:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))
