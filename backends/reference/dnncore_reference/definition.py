@@ -80,9 +80,9 @@ class Definition(Implementation):
         """Compute all outputs; `memories` are the arguments of these names, then the operands."""
         arguments = dict(zip(names, memories, strict=False))
         outputs = [a.name for a in op.ARGUMENTS if a.direction == "out" and a.name in arguments]
-        inputs = {n: _read(memory) for n, memory in arguments.items() if n not in outputs}
         result = op.result_name
         with np.errstate(all="ignore"):
+            inputs = {n: _read(memory) for n, memory in arguments.items() if n not in outputs}
             values = dict(self.formula(op, **inputs))
             values[result] = post_ops.apply(
                 attr.post_ops,
