@@ -34,6 +34,7 @@ TILE_DEPTH = 16
 TILES = ((8, 8), (4, 8), (4, 4))  # rows x columns of a work-item, the fastest first
 
 REDUCE_GROUP = 64
+FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -150,19 +151,23 @@ class Tiled:
 FAMILIES: tuple[type[Simd | Tiled], ...] = (Simd, Tiled)
 
 
-def plan(family: Simd | Tiled, gemm: Gemm) -> Plan:
-    """Return one launch, or two where k is cut into parts."""
+def plan(family: Simd | Tiled, gemm: Gemm, start: int = 0) -> Plan:
+    """Return one launch, or two where k is cut into parts.
+
+    start: the bytes at the beginning of the scratchpad that are taken.
+    """
     cover = family.cover(gemm)
     part = _part(gemm, cover, family.units)
     parts = math.ceil(gemm.depth / part) if gemm.depth else 1
     whole = _epilogue(gemm)
+    first = start // FLOAT
     if parts == 1:
         return Plan((_product(gemm, cover, whole, Arg(gemm.c.index), gemm.c, part, 0),))
     launches = (
-        _product(gemm, cover, _NO_STEPS, Scratch(), _partial(gemm), part, gemm.size),
-        _reduction(gemm, whole, parts),
+        _product(gemm, cover, _NO_STEPS, Scratch(), _partial(gemm, first), part, gemm.size),
+        _reduction(gemm, whole, parts, first),
     )
-    return Plan(launches, parts * gemm.size * np.dtype(np.float32).itemsize)
+    return Plan(launches, parts * gemm.size * FLOAT)
 
 
 def _part(gemm: Gemm, cover: Cover, units: int) -> int:
@@ -206,20 +211,21 @@ def _product(
     return Launch(source, cover.kernel, args, size, (cover.items, 1))
 
 
-def _reduction(gemm: Gemm, steps: Epilogue, parts: int) -> Launch:
-    """Add the parts in order and finish the result."""
+def _reduction(gemm: Gemm, steps: Epilogue, parts: int, first: int) -> Launch:
+    """Add the parts in order, the first of which begins at `first`, and finish the result."""
     source = Source("gemm_reduce", {}, _snippets(steps))
     target = Arg(gemm.c.index)
-    args = (Scratch(), target, np.int32(parts), *_sizes(gemm), *_c_args(gemm.c), *steps.args)
+    counts = (np.int32(first), np.int32(parts))
+    args = (Scratch(), target, *counts, *_sizes(gemm), *_c_args(gemm.c), *steps.args)
     return Launch(source, "gemm_reduce", args, (padded(gemm.size, REDUCE_GROUP),), (REDUCE_GROUP,))
 
 
-def _partial(gemm: Gemm) -> Matrix:
-    """The scratchpad's layout of one part: row-major."""
+def _partial(gemm: Gemm, first: int) -> Matrix:
+    """The scratchpad's layout of one part: row-major, the first one from `first` on."""
     rows = gemm.m * gemm.columns
     n = tuple(math.prod(gemm.n[i + 1 :]) for i in range(len(gemm.n)))
     batch = tuple(rows * math.prod(gemm.batch[i + 1 :]) for i in range(len(gemm.batch)))
-    return Matrix(-1, 0, Strides(batch=batch, m=gemm.columns, n=n))
+    return Matrix(-1, first, Strides(batch=batch, m=gemm.columns, n=n))
 
 
 def _snippets(steps: Epilogue) -> tuple[str, ...]:
