@@ -14,7 +14,7 @@ from dnncore.backend import (
     Operation,
     Refused,
 )
-from dnncore_opencl.families import Simd, Tiled, plan
+from dnncore_opencl.families import Family, plan
 from dnncore_opencl.gemm import split
 from dnncore_opencl.program import Launch, LaunchProgram
 from dnncore_opencl.staging import ROW_MAJOR, Staging
@@ -29,7 +29,7 @@ MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the r
 class GemmImplementation(Implementation):
     """One family's implementation of one operation; subclasses say what products it is made of."""
 
-    def __init__(self, family: type[Simd | Tiled]) -> None:
+    def __init__(self, family: type[Family]) -> None:
         self.family = family
         self.name = f"opencl:{family.name}"
 
@@ -48,11 +48,12 @@ class GemmImplementation(Implementation):
         if refused:
             return refused
         staging = Staging.of(op, attr)
-        refused = _size_refusal(staging.op, staging.attr)
-        if refused:
-            return refused
         family = self.family.of(engine)
         gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
+        refusals = (_size_refusal(staging.op, staging.attr), *map(family.refusal_of, gemms))
+        refused = next(filter(None, refusals), None)
+        if refused:
+            return refused
         plans = [plan(family, part, staging.nbytes) for gemm in gemms for part in split(gemm)]
 
         def build() -> Executable:

@@ -43,12 +43,16 @@ class Staging:
         tensors = op.tensors()
         descs = {a.name: area.plain(i, desc) for i, (a, desc) in enumerate(tensors)}
         places = iter(range(len(tensors), len(tensors) + len(attr.operands())))
-        steps = [_moved(step, lambda desc: area.plain(next(places), desc)) for step in attr.post_ops]
+
+        def operand(desc: MemoryDesc) -> MemoryDesc:
+            return area.plain(next(places), desc)
+
+        steps = tuple(_moved(step, operand) for step in attr.post_ops)
         written = [i for i, (a, _) in enumerate(tensors) if a.direction == "out"]
         kept = written[1:] if attr.reads_dst else written
         return cls(
             op.with_descs(**descs) if area.copies else op,
-            replace(attr, post_ops=tuple(steps)) if area.copies else attr,
+            replace(attr, post_ops=steps) if area.copies else attr,
             area.copies,
             [i for i in area.copies if i not in kept],
             [i for i in area.copies if i in written],
