@@ -20,7 +20,7 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
-from dnncore_opencl.algorithms import BINARY, eltwise, keeps_zero
+from dnncore_opencl.algorithms import Step, chain, with_lanes
 from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Loop, Nest, Parameters
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
@@ -32,8 +32,9 @@ __all__ = ["Pass", "Pointwise"]
 class Pass:
     """The code and the launch of one pass.
 
-    descs: the tensors in bind order. result: the place of the written one among them. Statements
-    compute `x` from `v0`, `v1`, ..., the tensors' elements; the result's is its old value.
+    descs: the tensors in bind order. result: the place of the written one among them. Its steps
+    compute `x`, which is stored, of `v0`, `v1`, ..., the tensors' elements; the result's is its old
+    value.
     """
 
     template = "pointwise"
@@ -42,31 +43,24 @@ class Pass:
         self.engine = engine
         self.descs = tuple(descs)
         self.result = result
-        self.expressions: list[str] = []
+        self.steps: list[str] = []
         self.keeps_zero = True
         self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
 
-    def then(self, *expressions: str, keeps_zero: bool = True) -> None:
-        """Set x to each expression in turn; they may use the former x.
+    def then(self, *steps: Step) -> None:
+        """Add steps; the first one declares x."""
+        self.steps += [step.text for step in steps]
+        self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
-        keeps_zero: whether zeros give zero.
-        """
-        self.expressions += expressions
-        self.keeps_zero = self.keeps_zero and keeps_zero
+    def start(self, value: str) -> None:
+        """Set x, in f32, to an expression."""
+        self.then(Step(f"floatLANES x = {value};"))
 
     def post_ops(self, attr: Attributes) -> None:
-        """Add the chain; the operands of its binary steps are the last of the tensors."""
-        number = self.parameters.real
-        operand = len(self.descs) - len(attr.operands())
-        for step in attr.post_ops:
-            if step.kind == "eltwise":
-                chain = eltwise(step.algorithm, step.alpha, step.beta, "x", number)
-                self.then(*chain, keeps_zero=keeps_zero(step.algorithm, step.beta))
-            elif step.kind == "sum":
-                self.then(f"x + {number(step.scale)} * v{self.result}")
-            else:
-                self.then(BINARY[step.algorithm].format("x", f"v{operand}"))
-                operand += 1
+        """Add the chain; the operands of its steps are the last of the tensors."""
+        last = len(self.descs)
+        operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
+        self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters.real))
 
     def executable(self) -> Executable:
         """Build the kernel; where there is no element there is nothing to launch."""
@@ -166,19 +160,19 @@ class Pass:
         """Return statements for `lanes` elements from `t` on; they do not read padding."""
         exists, inside = self.conditions
         masked = inside != "1"
+        body = " ".join(self.steps)
         text = f"if (!({exists})) continue; " if exists != "1" else ""
         text += f"const int inside = {inside}; " if masked else ""
         for place, desc in enumerate(self.descs):
-            if any(re.search(rf"\bv{place}\b", e) for e in self.expressions):
+            if re.search(rf"\bv{place}\b", body):
                 kind = vector(TYPES[desc.data_type], lanes)
                 value = self.load(place, lanes)
                 value = f"inside ? {value} : ({kind})(0)" if masked else value
                 text += f"const {kind} v{place} = {value}; "
+        text += body + " "
         kind = vector(TYPES[self.descs[self.result].data_type], lanes)
-        first, *rest = self.expressions
-        text += f"{kind} x = {first}; " + "".join(f"x = {e}; " for e in rest)
         text += f"x = inside ? x : ({kind})(0); " if masked and not self.keeps_zero else ""
-        return text.replace("LANES", "" if lanes == 1 else str(lanes)) + self._store(lanes)
+        return with_lanes(text + self._store(lanes), lanes)
 
     def load(self, place: int, lanes: int) -> str:
         """Return the expression that reads a tensor's elements."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore_opencl.algorithms import Step
 from dnncore_opencl.pointwise import Pass, Pointwise
 from dnncore_opencl.transpose import TransposedPass
 from dnncore_opencl.vectors import TYPES
@@ -20,7 +21,7 @@ class Reorder(Pointwise):
     def compute(self, op: Any, work: Pass) -> None:
         """Convert v0, in vectors of LANES."""
         src, dst = op.src.data_type, op.dst.data_type
-        work.then(_converted(src, dst))
+        work.then(Step(f"{TYPES[dst]}LANES x = {_converted(src, dst)};"))
 
     def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse post-ops, which are defined in f32, and f64 on devices that lack it."""
