@@ -41,7 +41,8 @@ SOFTPLUS = (
 # cancellation. That of tanh(t) is four times the logistic one's at 2 t.
 BELL = "(e / ((1.0f + e) * (1.0f + e)))"
 
-# x = f(s). As (1 + tanh(t)) / 2 is the logistic function at 2 t, gelu_tanh needs but exp. Where exp(-s) overflows to infinity, what it divides becomes 0, as it should.
+# x = f(s). As (1 + tanh(t)) / 2 is the logistic function at 2 t, gelu_tanh needs but exp. Where
+# exp(-s) overflows to infinity, what it divides becomes 0, as it should.
 ELTWISE = {
     "abs": "x = fabs(s);",
     "clip": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
