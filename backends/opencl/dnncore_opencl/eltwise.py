@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from dnncore.backend import Attributes
 from dnncore_opencl.algorithms import eltwise, eltwise_gradient
 from dnncore_opencl.pointwise import Pass, Pointwise
 
@@ -13,10 +14,11 @@ class Forward(Pointwise):
 
     like: ClassVar = {"dst": "src"}
 
-    def compute(self, op: Any, work: Pass) -> None:
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
         """Compute f(v0)."""
         work.start("v0")
         work.then(eltwise(op.function, op.alpha, op.beta, work.parameters.real))
+        work.post_ops(attr)
 
 
 class Backward(Pointwise):
@@ -24,11 +26,12 @@ class Backward(Pointwise):
 
     like: ClassVar = {"diff_dst": "kept", "diff_src": "kept"}
 
-    def compute(self, op: Any, work: Pass) -> None:
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
         """Compute v1 times the slope that v0, src or dst, tells."""
         number, uses_dst = work.parameters.real, op.uses_dst
         work.start("v0")
         work.then(eltwise_gradient(op.function, op.alpha, op.beta, "v1", number, uses_dst=uses_dst))
+        work.post_ops(attr)
 
 
 FORWARD = (Forward(),)

@@ -23,7 +23,7 @@ from dnncore.backend import (
 from dnncore_opencl.algorithms import Step, chain, with_lanes
 from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Loop, Nest, Parameters
-from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
+from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source, template
 from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
 
 __all__ = ["Pass", "Pointwise"]
@@ -45,6 +45,8 @@ class Pass:
         self.result = result
         self.steps: list[str] = []
         self.keeps_zero = True
+        self.stored = "x"  # or an expression of it, in the result's type
+        self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
         self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
 
     def then(self, *steps: Step) -> None:
@@ -56,11 +58,15 @@ class Pass:
         """Set x, in f32, to an expression."""
         self.then(Step(f"floatLANES x = {value};"))
 
-    def post_ops(self, attr: Attributes) -> None:
-        """Add the chain; the operands of its steps are the last of the tensors."""
+    def post_ops(self, attr: Attributes, old: str = "") -> None:
+        """Add the chain; the operands of its steps are the last of the tensors.
+
+        old: what the result held before, as f32, if it has another type.
+        """
         last = len(self.descs)
         operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
-        self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters.real))
+        old = old or f"v{self.result}"
+        self.then(*chain(attr.post_ops, operands, old, self.parameters.real))
 
     def executable(self) -> Executable:
         """Build the kernel; where there is no element there is nothing to launch."""
@@ -117,7 +123,12 @@ class Pass:
 
     def _launch(self) -> Launch:
         defines = self.defines() | self.grid.defines(self.parameters)
-        source = Source(self.template, defines | self.parameters.defines)
+        snippets = [
+            with_lanes(template(name), lanes)
+            for name in self.snippets
+            for lanes in sorted({1, self.lanes})
+        ]
+        source = Source(self.template, defines | self.parameters.defines, snippets)
         arguments = [*map(Arg, range(len(self.descs))), *self.parameters.values]
         return Launch(source, self.template, arguments, self.grid.size, self.grid.group)
 
@@ -169,10 +180,10 @@ class Pass:
                 value = self.load(place, lanes)
                 value = f"inside ? {value} : ({kind})(0)" if masked else value
                 text += f"const {kind} v{place} = {value}; "
-        text += body + " "
         kind = vector(TYPES[self.descs[self.result].data_type], lanes)
-        text += f"x = inside ? x : ({kind})(0); " if masked and not self.keeps_zero else ""
-        return with_lanes(text + self._store(lanes), lanes)
+        zeroed = masked and not self.keeps_zero
+        stored = f"inside ? {self.stored} : ({kind})(0)" if zeroed else self.stored
+        return with_lanes(f"{text}{body} {self._store(lanes, stored)}", lanes)
 
     def load(self, place: int, lanes: int) -> str:
         """Return the expression that reads a tensor's elements."""
@@ -181,9 +192,9 @@ class Pass:
         repeated = not loops or loops[-1].strides[place] == 0
         return load(self.engine, kind, 1 if repeated else lanes, self.pointers[place])
 
-    def _store(self, lanes: int) -> str:
+    def _store(self, lanes: int, value: str) -> str:
         kind = TYPES[self.descs[self.result].data_type]
-        return store(self.engine, kind, lanes, self.pointers[self.result], "x") + ";"
+        return store(self.engine, kind, lanes, self.pointers[self.result], value) + ";"
 
 
 class Pointwise(Implementation):
@@ -197,8 +208,8 @@ class Pointwise(Implementation):
     pass_type: ClassVar[type[Pass]] = Pass
 
     @abstractmethod
-    def compute(self, op: Any, work: Pass) -> None:
-        """Give the pass its expressions."""
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+        """Give the pass its steps, with those of the chain."""
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
@@ -211,8 +222,7 @@ class Pointwise(Implementation):
         def build() -> Executable:
             operands = [src for _, src in attr.operands()]
             work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
-            self.compute(op, work)
-            work.post_ops(attr)
+            self.compute(op, attr, work)
             return work.executable()
 
         return Accepted(op, build, efficiency=self.efficiency(engine, descs))
