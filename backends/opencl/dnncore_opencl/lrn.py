@@ -53,7 +53,7 @@ class LRN(Implementation):
             "SCALE": number(scale),
             "SLOPE": number(2 * scale * op.beta),
             "POWER(b)": power.format(b="(b)"),
-            **({} if "workspace" in windows.tensors else {"INFERENCE": ""}),
+            **({"WORKSPACE": ""} if "workspace" in windows.tensors else {}),
             **_window(op, windows),
         }
         return windows.launch(self.kernel, defines, windows.boxes, "lrn_window")

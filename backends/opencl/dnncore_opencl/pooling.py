@@ -100,8 +100,9 @@ class Forward(Pooling):
                 "ROW(pointer)": _strided(windows.lanes, op.strides[-1]),
                 "VLOAD": f"vload{windows.lanes}",
             }
-        if "workspace" not in windows.tensors:
-            defines |= {"INFERENCE": ""}
+        defines["START"] = "-FLT_MAX" if op.is_max else "0.0f"
+        if "workspace" in windows.tensors:
+            defines["WORKSPACE"] = ""
         return windows.launch("pooling_forward", defines, windows.boxes, "pooling_window")
 
 
@@ -117,6 +118,10 @@ class Backward(Pooling):
         cores = engine.device.limits["compute_units"]
         by_planes = windows.planes.items >= 2 * cores and not windows.attr.post_ops
         if engine.is_cpu and windows.lanes == 1 and by_planes:
+            padded = zip("DHW"[3 - len(op.kernel) :], op.diff_src.padded_dims[2:], strict=True)
+            size = windows.parameters.size
+            defines |= dict.fromkeys(("PADDED_D", "PADDED_H"), "1")
+            defines |= {f"PADDED_{letter}": size(extent) for letter, extent in padded}
             return windows.launch("pooling_scatter", defines, windows.planes, "pooling_window")
         return windows.launch("pooling_backward", defines, windows.boxes, "pooling_window")
 

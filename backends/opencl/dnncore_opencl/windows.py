@@ -125,6 +125,7 @@ class Windows:
             "FLOATS": vector("float", self.lanes),
             "INTS": vector("int", self.lanes),
             "TO_INTS": f"convert_{vector('int', self.lanes)}",
+            "TO_FLOATS": f"convert_{vector('float', self.lanes)}",
         }
 
     def _tensors(self) -> dict[str, str]:

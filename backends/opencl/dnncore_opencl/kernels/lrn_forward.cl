@@ -22,7 +22,7 @@ __kernel void lrn_forward(BUFFERS PARAMETERS)
                 POST_OPS
             }
             STORE_DST(n, c, d, h, w, x);
-#ifndef INFERENCE
+#ifdef WORKSPACE
             STORE_WORKSPACE(n, c, d, h, w, base);
 #endif
         }

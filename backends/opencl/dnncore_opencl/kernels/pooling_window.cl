@@ -18,8 +18,8 @@ static inline INDEX output_at(const INDEX start, const INDEX stride, const INDEX
 }
 
 #define SEEN_ALONG(LETTER, at)                                                                     \
-    max(END_TAP_##LETTER((at) * STRIDE_##LETTER - LEFT_##LETTER)                                   \
-        - FIRST_TAP_##LETTER((at) * STRIDE_##LETTER - LEFT_##LETTER), (INDEX)0)
+    max((INDEX)(END_TAP_##LETTER((at) * STRIDE_##LETTER - LEFT_##LETTER)                           \
+                - FIRST_TAP_##LETTER((at) * STRIDE_##LETTER - LEFT_##LETTER)), (INDEX)0)
 
 // What an average over the window of an output divides by.
 #ifdef AVG_INCLUDE_PADDING
