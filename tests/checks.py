@@ -66,6 +66,9 @@ class Target:
         return "; ".join(reasons) or "there is no implementation"
 
 
+REFERENCE = Target("reference", "cpu", impl="reference:*", role="reference")
+
+
 # -- inputs ---------------------------------------------------------------------------------------
 
 
