@@ -16,7 +16,12 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_cpu_numba import pooling_average_tasks as averages
 from dnncore_cpu_numba import pooling_tasks as tasks
 from dnncore_cpu_numba.chains import zero_padding
-from dnncore_cpu_numba.elementwise import post_op_steps, refuse_layouts, refuse_post_ops
+from dnncore_cpu_numba.elementwise import (
+    refuse_layouts,
+    refuse_post_ops,
+    second_pass_bytes,
+    with_post_ops,
+)
 from dnncore_cpu_numba.nest import Nest, nests, places
 from dnncore_cpu_numba.program import Arg, Program, Step, Table
 
@@ -32,10 +37,10 @@ class DirectPooling(Implementation):
     name = "cpu_numba:direct"
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and post-ops other than sum."""
+        """Accept every layout that has strides, and post-ops."""
         op = _resolved(op)
         workspace = op.workspace_desc(hint)
-        refusal = refuse_post_ops(op, attr)
+        refusal = refuse_post_ops(op, attr, sums=True)
         if workspace is not None:
             refusal = refusal or refuse_layouts([workspace], workspace)
         if refusal:
@@ -45,6 +50,7 @@ class DirectPooling(Implementation):
             build=lambda: self._build(op, attr, workspace, engine.num_threads),
             efficiency=0.5,
             workspace=workspace,
+            scratchpad_bytes=second_pass_bytes(op, attr),
             exact=op.is_max or op.SRC == "src",  # backward adds up quotients
         )
 
@@ -60,8 +66,7 @@ class DirectPooling(Implementation):
         else:
             steps = _steps(op, workspace, order, forward=forward)
         result = order["dst" if forward else "src"]
-        after = post_op_steps(op, attr, result, 2 if workspace is None else 3)
-        steps += after or zero_padding(result, op.result)
+        steps = with_post_ops(steps, op, attr, result, 2 if workspace is None else 3)
         if forward and workspace is not None:
             steps += zero_padding(order["ws"], workspace)
         return Program(steps, num_threads)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
-from dnncore_cpu_numba.chains import zero_padding
-from dnncore_cpu_numba.elementwise import post_op_steps, refuse_post_ops
+from dnncore_cpu_numba.elementwise import refuse_post_ops, second_pass_bytes, with_post_ops
 from dnncore_cpu_numba.nest import Loop, Nest, nests
 from dnncore_cpu_numba.plan import moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
@@ -24,7 +23,7 @@ __all__ = ["TABLE"]
 
 SRC_PLACE, DST_PLACE = 0, 1  # binding order
 DST, SRC = 0, 1  # in nests
-_SHORT = 16  # elements; shorter rows are not worth a call
+_SHORT = 64  # elements; shorter rows are not worth a call
 _LONG = 1 << 14  # elements of a row that is folded at once, where there are few results
 _PARTS = 64  # items at least, if there is enough work
 _PART = 1 << 15  # elements of a part at least, where there are several
@@ -38,9 +37,9 @@ class SimdReduction(Implementation):
     name = "cpu_numba:simd"
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and post-ops other than sum."""
+        """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(dst=op.src)
-        refusal = refuse_post_ops(op, attr)
+        refusal = refuse_post_ops(op, attr, sums=True)
         if refusal:
             return refusal
         plan = _Plan(op)
@@ -48,13 +47,12 @@ class SimdReduction(Implementation):
             op,
             build=lambda: self._build(op, attr, plan, engine.num_threads),
             efficiency=0.6,
-            scratchpad_bytes=plan.nbytes,
+            scratchpad_bytes=plan.nbytes + second_pass_bytes(op, attr),
             exact=_is_exact(op),
         )
 
     def _build(self, op: Any, attr: Attributes, plan: _Plan, num_threads: int) -> Executable:
-        steps = plan.steps()
-        steps += post_op_steps(op, attr, DST_PLACE, 2) or zero_padding(DST_PLACE, op.dst)
+        steps = with_post_ops(plan.steps(), op, attr, DST_PLACE, 2, plan.nbytes)
         return Program(steps, num_threads)
 
 
