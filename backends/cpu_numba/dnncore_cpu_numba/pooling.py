@@ -89,8 +89,12 @@ def _steps(
     spatial = range(2, dst.ndims)
     contiguous = all(desc.strides[1] == 1 or _block(desc) > 1 for desc in descs)
     even = not any(dim >= 2 for desc in descs for dim, _ in desc.inner_blocks)
-    by_columns = contiguous or not even or not (forward or _has_tables(op))
-    function = _TASKS[forward, by_columns]
+    if forward:
+        function = tasks.forward_taps if _is_tabulated(op) else tasks.forward_columns
+        by_columns = contiguous
+    else:
+        by_columns = contiguous or not even or not _has_tables(op)
+        function = tasks.backward_columns if by_columns else tasks.backward_planes
     place_tables = [
         Table(desc.itemsize * np.array(p, np.int64)) for desc in descs for p in _places(desc)
     ]
@@ -103,6 +107,8 @@ def _steps(
             params += [Table(shape), *place_tables, ws.itemsize if workspace else 0]
             params += columns.strides
             params += _addresses(part, order, descs, workspace)
+            if function is tasks.forward_taps:
+                params += _taps_along_w(op, columns.extent)
             cells = columns.extent * int(shape[tasks.DST + 2] * np.prod(op.kernel))
             items = outer.size
             if forward:
@@ -177,6 +183,28 @@ def _shape(op: Any, columns: int) -> np.ndarray:
     return np.array([*rows, max(1, tasks.TILE // columns)], np.int64)
 
 
+def _is_tabulated(op: Any) -> bool:
+    """Whether `forward_taps` serves: its table holds the kernel, and src is even along w."""
+    steps = set(np.diff(places(op.src_role, op.src_role.ndims - 1)))
+    return math.prod(op.kernel) <= tasks.MOST_TAPS and len(steps) <= 1
+
+
+def _taps_along_w(op: Any, columns: int) -> list[Table | int]:
+    """The parameters of `forward_taps` from BY_WINDOWS on."""
+    width, windows = op.src_role.dims[-1], op.dst_role.dims[-1]
+    inside = _cells_inside(op, len(op.kernel) - 1, width, windows)
+    spans = [[int(at[0]), int(at[-1]) + 1] if len(at) else [0, 0]
+             for at in map(np.flatnonzero, inside.T)]  # fmt: skip
+    firsts = np.where(inside.any(axis=1), inside.argmax(axis=1), -1)
+    whole = np.flatnonzero(inside.all(axis=1))
+    inner = (int(whole[0]), int(whole[-1]) + 1) if len(whole) else (0, 0)
+    steps = places(op.src_role, op.src_role.ndims - 1)[:2]
+    distance = op.strides[-1] * (steps[-1] - steps[0])
+    by_windows = int(columns == 1 and distance in (1, 2))
+    tables = [Table(np.array(values, np.int64).reshape(-1)) for values in (spans, firsts)]
+    return [by_windows, *tables, *inner]
+
+
 def _has_tables(op: Any) -> bool:
     """Whether all taps fit into a table, and each window has a cell inside src along each dim."""
     if math.prod(op.kernel) > tasks.TILE:
@@ -191,13 +219,6 @@ def _cells_inside(op: Any, i: int, size: int, count: int) -> np.ndarray:
     cells = starts + np.arange(op.kernel[i]) * (op.dilations[i] + 1)
     return (cells >= 0) & (cells < size)
 
-
-_TASKS = {  # (forward, by columns)
-    (True, True): tasks.forward_columns,
-    (True, False): tasks.forward_windows,
-    (False, True): tasks.backward_columns,
-    (False, False): tasks.backward_planes,
-}
 
 FORWARD = (DirectPooling(),)
 BACKWARD = (DirectPooling(),)
