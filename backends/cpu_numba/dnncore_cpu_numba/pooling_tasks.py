@@ -418,12 +418,17 @@ def _zero_image(params, shape, image, columns, stride):
     """Zero some columns of an image of src's shape."""
     heights, width = load_i64(shape, SRC + 1), load_i64(shape, SRC + 2)
     w_places = load_i64(params, SRC_PLACES + 2)
-    for row in range(load_i64(shape, SRC) * heights):
-        start = image + _place(params, SRC_PLACES, row // heights, row % heights)
-        for x in range(width):
-            cell = start + load_i64(w_places, x)
-            for c in range(columns):
-                store_f32(cell, c * stride, _ZERO)
+    rows, row, stride = _runs(w_places, 0, width, columns, stride, 4)
+    for place in range(load_i64(shape, SRC) * heights):
+        start = image + _place(params, SRC_PLACES, place // heights, place % heights)
+        for x in range(rows):
+            cells = start + load_i64(w_places, x)
+            if stride == 1:
+                for i in range(row):
+                    store_f32(cells, i, _ZERO)
+            else:
+                for i in range(row):
+                    store_f32(cells, i * stride, _ZERO)
 
 
 @device
