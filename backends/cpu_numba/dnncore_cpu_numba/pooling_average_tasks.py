@@ -21,7 +21,7 @@ __all__ = ["ROOM", "backward", "forward"]
 
 ROOM = 4096  # floats of a buffer: places x columns
 _BUFFER = ROOM // 2  # int64
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO = np.float32(0)
 
 # The slots of the parameters: the nest is over (dst, src); tables are three each, for d, h and w.
 NEST, COLUMNS, SHAPE = range(3)
@@ -88,7 +88,6 @@ def backward(params, begin, end):
             last = min(high, first + room)
             _fill(shares, (last - first) * columns)
             _add_rows_of_windows(params, shape, load_i64(tensors, 0), z, y, first, last, shares)
-            _share_along_w(params, first, last, shares)
             _give_shares(shares, first, last, cells, start, stop, kw, sw, dw, pw, columns)
         diff_src = load_i64(tensors, 1) + _place(params, SRC_PLACES, z, y)
         _write(params, SRC_PLACES, SRC_COLUMN, diff_src, start, stop, cells)
@@ -109,14 +108,14 @@ def _add_rows_of_src(params, shape, image, od, oh, start, stop, cells):
         for _ in range(load_i64(shape, KERNEL + 1)):
             if 0 <= z < load_i64(shape, SRC) and 0 <= y < load_i64(shape, SRC + 1):
                 row = image + _place(params, SRC_PLACES, z, y)
-                _add(params, SRC_PLACES, SRC_COLUMN, row, start, stop, _ONE, cells)
+                _add(params, row, start, stop, cells)
             y += load_i64(shape, DILATION + 1)
         z += load_i64(shape, DILATION)
 
 
 @device
 def _add_rows_of_windows(params, shape, image, z, y, first, last, shares):
-    """Add the windows [first, last) of all rows that see row (z, y), divided along d and h."""
+    """Add the shares of the windows [first, last) of all rows that see row (z, y)."""
     sd, sh = load_i64(shape, STRIDE), load_i64(shape, STRIDE + 1)
     front = z + load_i64(shape, PADDING)
     for _ in range(load_i64(shape, KERNEL)):
@@ -126,27 +125,47 @@ def _add_rows_of_windows(params, shape, image, z, y, first, last, shares):
             for _ in range(load_i64(shape, KERNEL + 1)):
                 oh = top // sh
                 if top % sh == 0 and 0 <= oh < load_i64(shape, DST + 1):
-                    scale = _quotient(_ONE, _count(params, 0, od) * _count(params, 1, oh))
+                    cells = _count(params, 0, od) * _count(params, 1, oh)
                     row = image + _place(params, DST_PLACES, od, oh)
-                    _add(params, DST_PLACES, DST_COLUMN, row, first, last, scale, shares)
+                    _add_quotients(params, row, first, last, cells, shares)
                 top -= load_i64(shape, DILATION + 1)
         front -= load_i64(shape, DILATION)
 
 
 @device
-def _add(params, places, column, row, start, stop, scale, sums):
-    """sums += scale * the places [start, stop) of a row."""
-    columns, stride = load_i64(params, COLUMNS), load_i64(params, column)
-    table = load_i64(params, places + 2)
+def _add(params, row, start, stop, cells):
+    """cells += the places [start, stop) of a row of src."""
+    columns, stride = load_i64(params, COLUMNS), load_i64(params, SRC_COLUMN)
+    table = load_i64(params, SRC_PLACES + 2)
     length, count, distance = _runs(table, start, stop, columns, stride)
     for run in range(count):
-        origin, target = row + load_i64(table, start + run), sums + 4 * run * length
+        origin, target = row + load_i64(table, start + run), cells + 4 * run * length
         if distance == 1:
             for i in range(length):
-                store_f32(target, i, load_f32(target, i) + scale * load_f32(origin, i))
+                store_f32(target, i, load_f32(target, i) + load_f32(origin, i))
         else:
             for i in range(length):
-                store_f32(target, i, load_f32(target, i) + scale * load_f32(origin, i * distance))
+                store_f32(target, i, load_f32(target, i) + load_f32(origin, i * distance))
+
+
+@device
+def _add_quotients(params, row, first, last, cells, shares):
+    """shares += the windows [first, last) of a row of dst / the numbers of their cells."""
+    columns, stride = load_i64(params, COLUMNS), load_i64(params, DST_COLUMN)
+    table, counts = load_i64(params, DST_PLACES + 2), load_i64(params, COUNTS + 2)
+    _, runs, distance = _runs(table, first, last, columns, stride)
+    if columns == 1 and runs == 1:
+        origin = row + load_i64(table, first)
+        for i in range(last - first):
+            share = _quotient(load_f32(origin, i * distance), cells * load_f32(counts, first + i))
+            store_f32(shares, i, load_f32(shares, i) + share)
+        return
+    for window in range(first, last):
+        divisor = cells * load_f32(counts, window)
+        origin, start = row + load_i64(table, window), (window - first) * columns
+        for i in range(columns):
+            share = _quotient(load_f32(origin, i * stride), divisor)
+            store_f32(shares, start + i, load_f32(shares, start + i) + share)
 
 
 @device
@@ -262,22 +281,6 @@ def _divide(params, od, oh, first, last, sums):
 
 
 @device
-def _share_along_w(params, first, last, shares):
-    """Divide windows by the numbers of their cells along w."""
-    columns = load_i64(params, COLUMNS)
-    if columns == 1:
-        counts = load_i64(params, COUNTS + 2) + 4 * first
-        for i in range(last - first):
-            store_f32(shares, i, _quotient(load_f32(shares, i), load_f32(counts, i)))
-        return
-    for window in range(first, last):
-        start = (window - first) * columns
-        scale = _quotient(_ONE, _count(params, 2, window))
-        for i in range(start, start + columns):
-            store_f32(shares, i, load_f32(shares, i) * scale)
-
-
-@device
 def _count(params, dim, place):
     """How many cells count along a dim for the windows at a place, as a float32."""
     return load_f32(load_i64(params, COUNTS + dim), place)
@@ -285,7 +288,7 @@ def _count(params, dim, place):
 
 @exact
 def _quotient(x, y):
-    return x / y  # rounded once, not multiplied by the reciprocal
+    return x / y  # rounded once, not multiplied by a reciprocal
 
 
 @device

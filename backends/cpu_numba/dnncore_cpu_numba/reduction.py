@@ -220,7 +220,8 @@ def _steps(
     mapped, plain = _folds(op)
     rule = plain if again else mapped
     function = (rule.lanes if piece.in_lanes else rule.columns).address
-    per_part = -(-piece.steps // piece.parts)
+    parts = 1 if again else piece.parts
+    per_part = -(-piece.steps // parts)
     for part in [piece.results] if piece.in_lanes else piece.results.rows(COLUMNS):
         if piece.in_lanes:
             row, width, outer = Loop(1, (1, 1)), LANES, part
@@ -231,14 +232,14 @@ def _steps(
             width = length = row.extent
             stride = row.strides[SRC]
         params: list[Param] = [Table(outer.table([4, 4])), Table(places.table([4]))]
-        params += [piece.steps, piece.parts, per_part, int(piece.in_lanes), width, length]
+        params += [piece.steps, parts, per_part, int(piece.in_lanes), width, length]
         params += [stride, row.strides[DST], function, plain.columns.address]
         params += [F32(rule.start), F32(op.p)]
         params += [FINISHES.get(op.algorithm, 0) if finish else 0]
         params += [F32(op.src.nelems / op.dst.nelems), F32(op.eps), nbytes]
         params += [moved(target, 4 * part.offsets[DST]), moved(source, 4 * part.offsets[SRC])]
         grain = -(-_GRAIN // (per_part * length))
-        yield Step(fold, params, outer.size * piece.parts, grain=grain)
+        yield Step(fold, params, outer.size * parts, grain=grain)
 
 
 def _folds(op: Any) -> tuple[Any, Any]:

@@ -1,0 +1,150 @@
+"""The CPU backend's window, reduction and copy loops where they change their way."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from checks import Target, check, reference_outputs, run
+
+import dnncore as dnn
+from dnncore.compare import fill_integers, fill_normal
+
+pytest.importorskip("numba")
+
+from dnncore_cpu_numba.reduction import TABLE
+
+CPU = Target("cpu", "cpu", impl="cpu_numba:*")
+
+
+# -- pooling ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kernel", [600, 1600, 4900])
+@pytest.mark.parametrize("tag", ["abc", "acb"])
+def test_kernels_beyond_the_tables(kernel, tag):
+    """Of more taps than a table holds, and windows wider than a buffer."""
+    src = dnn.MemoryDesc((1, 2, 5000), "f32", tag)
+    dst = dnn.MemoryDesc((1, 2, (5000 - kernel) // 700 + 1), "f32", tag)
+    window = {"kernel": kernel, "strides": 700}
+    forward = dnn.PoolingForward("forward_training", "max", src=src, dst=dst, **window)
+    check(CPU, forward)
+    backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
+    place = reference_outputs(forward, {"src": fill_normal(src, 1)})["workspace"]
+    check(CPU, backward, inputs={"diff_dst": fill_integers(dst, 2), "workspace": place})
+    average = "avg_include_padding"
+    check(CPU, dnn.PoolingForward("forward_inference", average, src=src, dst=dst, **window))
+    check(CPU, dnn.PoolingBackward(average, diff_src=src, diff_dst=dst, **window))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("width", [15, 16, 33])
+def test_windows_are_vectors_where_columns_are_not(stride, width):
+    """Whole vectors, parts of them, and windows that hang over on both sides."""
+    src = dnn.MemoryDesc((1, 2, 5, (width - 1) * stride - 1))
+    dst = dnn.MemoryDesc((1, 2, 5, width))
+    window = {"kernel": (3, 5), "strides": (1, stride), "padding_l": (1, 3), "padding_r": (1, 3)}
+    check(CPU, dnn.PoolingForward("forward_training", "max", src=src, dst=dst, **window))
+
+
+def test_minus_infinity_wins_where_there_is_nothing_else():
+    """Along windows the first tap is known, not compared; it differs at the borders."""
+    src = np.full((1, 1, 3, 40), -np.inf, np.float32)
+    desc = dnn.MemoryDesc(src.shape)
+    window = {"kernel": 3, "padding_l": 1}
+    op = dnn.PoolingForward("forward_training", "max", src=desc, dst=desc, **window)
+    check(CPU, op, inputs={"src": src})
+
+
+# -- reduction -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [
+        ((300007,), (1,)),  # one result in parts, and a rest
+        ((100003, 3), (1, 3)),  # short rows, several at a time
+        ((3, 20000, 5), (3, 1, 5)),
+        ((8, 19001), (1, 19001)),  # parts of strided rows, folded in one piece
+        ((2, 70, 3000), (2, 1, 3000)),
+        ((40000, 7), (40000, 1)),
+    ],
+)
+@pytest.mark.parametrize("algorithm", ["sum", "max", "mean"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_all_ways_to_fold(src, dst, algorithm, reverse):
+    letters = "abc"[: len(src)]
+    tag = letters[::-1] if reverse else letters
+    op = dnn.Reduction(
+        algorithm, src=dnn.MemoryDesc(src, "f32", tag), dst=dnn.MemoryDesc(dst, "f32", letters)
+    )
+    check(CPU, op)
+
+
+def test_folding_does_not_depend_on_the_number_of_threads():
+    op = dnn.Reduction("sum", src=dnn.MemoryDesc((1000003,)), dst=dnn.MemoryDesc((1,)))
+    src = dnn.Memory.from_numpy(fill_normal(op.src, 1), engine=CPU.engine)
+    dst = dnn.Memory(op.dst, CPU.engine)
+    found = set()
+    for threads in (1, 2, 5):
+        engine = SimpleNamespace(num_threads=threads)
+        accepted = TABLE[0].accept(op, dnn.Attributes(), engine, None)
+        scratchpad = np.empty(accepted.scratchpad_bytes, np.uint8)
+        accepted.build().bind([src, dst], scratchpad)(CPU.engine.stream())
+        found.add(dst.numpy().item())
+    assert len(found) == 1
+
+
+# -- local response normalisation ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw8c"])
+@pytest.mark.parametrize("local_size", [5, 90, 1201])
+def test_windows_of_many_places(tag, local_size):
+    """As many as fit into a vector's buffer, or a ring."""
+    desc = dnn.MemoryDesc((1, 650, 2, 3), "f32", tag)
+    op = dnn.LRNForward(
+        "forward_training", "across_channels", src=desc, dst=desc, local_size=local_size, alpha=0.1
+    )
+    check(CPU, op)
+
+
+@pytest.mark.parametrize("beta", [-2.0, -0.5, 0.0, 0.5, 0.75, 1.0, 1.3, 2.0, 3.0])
+def test_powers_of_bases_of_either_sign(beta):
+    desc = dnn.MemoryDesc((2, 9, 4, 5))
+    op = dnn.LRNForward(
+        "forward_training", "across_channels", src=desc, dst=desc, alpha=-0.8, k=0.4, beta=beta
+    )
+    check(CPU, op)
+
+
+# -- reorder ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data_type", ["f16", "bf16", "s8", "s32"])
+@pytest.mark.parametrize(("src", "dst"), [("abcd", "acdb"), ("aBcd16b", "abcd")])
+def test_conversions_that_transpose(data_type, src, dst):
+    """Large enough to go through the scratchpad."""
+    dims = (2, 50, 15, 13)
+    for types in (("f32", data_type), (data_type, "f32"), (data_type, data_type)):
+        a, b = (
+            dnn.MemoryDesc(dims, type_, tag) for type_, tag in zip(types, (src, dst), strict=True)
+        )
+        check(CPU, dnn.Reorder(src=a, dst=b), inputs={"src": fill_integers(a, 1)})
+
+
+@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+def test_f64_is_rounded_once(data_type):
+    """Just beside the middle of two numbers, where float32 in between would round to the middle."""
+    dtype = np.float16 if data_type == "f16" else ml_dtypes.bfloat16
+    grid = np.arange(1, 0x7B00, dtype=np.uint16).view(dtype).astype(np.float64)
+    lower, upper = grid[:-1], grid[1:]
+    middle = (lower + upper) / 2
+    src = np.concatenate([middle * (1 + 1e-13), middle * (1 - 1e-13)])
+    op = dnn.Reorder(src=dnn.MemoryDesc(src.shape, "f64"), dst=dnn.MemoryDesc(src.shape, data_type))
+    for pd in CPU.primitive_descs(op):
+        got = run(pd, {"src": src})["dst"].astype(np.float64)
+        assert np.array_equal(got, np.concatenate([upper, lower])), pd.impl_name
+    check(CPU, op, inputs={"src": src})
