@@ -135,7 +135,7 @@ def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> lis
     descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in tasks.TENSORS]
     pieces = [_piece(desc, window.axis) for desc in descs]
     tables = [Table(4 * np.array(places(desc, window.axis), np.int64)) for desc in descs]
-    room = (tasks.TILE - 2 * reach) // (length + reach)  # columns in a buffer
+    room = tasks.room(length, reach)
     in_pieces = room > 0 and min(pieces[i] for i in window.tensors) > 1
     if in_pieces:
         task, most = tasks.vectors, room

@@ -23,7 +23,7 @@ from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.pointers import load_f32, load_i64, stack, store_f32
 from dnncore_cpu_numba.task import device, task
 
-__all__ = ["RING", "TENSORS", "TILE", "power_mode", "slabs", "vectors"]
+__all__ = ["RING", "TENSORS", "TILE", "power_mode", "room", "slabs", "vectors"]
 
 TILE = 2048  # floats of a buffer of `vectors`: five of them fit into a first-level cache
 RING = 16384  # floats of a ring of `slabs`, which should use a part of it only
@@ -44,6 +44,12 @@ K, SCALE, BETA, FACTOR = range(7, 11)
 COLUMN, PLACES, PIECE, ADDRESSES = range(11, 31, 5)
 
 
+def room(length: int, reach: int) -> int:
+    """How many columns of a length fit into the buffers of `vectors`."""
+    pitch, head = (-(-count // WIDTH) * WIDTH for count in (length + reach, reach))
+    return (TILE - 2 * head) // pitch
+
+
 def power_mode(beta: float) -> int:
     """Which of the ways to compute base**-beta is right."""
     exact = {0.0: _NONE, 0.5: _HALF, 0.75: _THREE_QUARTERS, 1.0: _WHOLE}
@@ -56,7 +62,7 @@ def vectors(params, begin, end):
     columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
     reach = load_i64(params, REACH)
     produce = load_i64(params, PRODUCE)
-    pitch = length + reach
+    pitch, head = _aligned(length + reach), _aligned(reach)
     count = (columns * pitch + _UNIT - 1) // _UNIT * _UNIT
     src, diff, base, terms = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
     powers, total = stack(_BUFFER), stack(_BUFFER)
@@ -73,15 +79,16 @@ def vectors(params, begin, end):
             _read_vectors(params, tensors, DIFF, diff, pitch)
             _read_vectors(params, tensors, BASE, base, pitch)
         if produce == SUMS:
-            _read_vectors(params, tensors, EARLIER, terms + 4 * reach, pitch)
+            _read_vectors(params, tensors, EARLIER, terms + 4 * head, pitch)
         else:
-            _produce(params, src, diff, base, powers, terms + 4 * reach, count)
+            _produce(params, src, diff, base, powers, terms + 4 * head, count)
+        first = terms + 4 * (head - reach)
         if reach == 2:
-            _sum_5(terms, terms + 4, terms + 8, terms + 12, terms + 16, total, count)
+            _sum_5(first, first + 4, first + 8, first + 12, first + 16, total, count)
         else:
             _fill(total, _ZERO, count)
             for shift in range(2 * reach + 1):
-                _add(terms + 4 * shift, total, count)
+                _add(first + 4 * shift, total, count)
         _give(params, src, diff, base, powers, total, count)
         _write_vectors(params, tensors, RESULT, total, pitch)
         if load_i64(params, GIVE) == GIVE_FORWARD and load_i64(tensors, BASE):
@@ -130,6 +137,12 @@ def slabs(params, begin, end):
                 if give == GIVE_FORWARD and load_i64(tensors, BASE):
                     _write_row(params, tensors, BASE, middle, base)
         advance(load_i64(params, NEST), position, tensors, 1)
+
+
+@device
+def _aligned(count):
+    """So many floats, filled up to whole vectors."""
+    return (count + WIDTH - 1) // WIDTH * WIDTH
 
 
 # -- arithmetic over buffers, which do not overlap -------------------------------------------------
