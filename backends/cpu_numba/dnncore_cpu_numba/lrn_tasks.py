@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from dnncore_cpu_numba import vecmath
-from dnncore_cpu_numba.moves import WIDTH, copy_vector, copy_vector_ahead
+from dnncore_cpu_numba.moves import WIDTH, copy_and_claim, copy_and_fetch
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.pointers import load_f32, load_i64, stack, store_f32
 from dnncore_cpu_numba.task import device, task
@@ -267,7 +267,8 @@ def _write_vectors(params, tensors, tensor, buffer, pitch):
         origin = load_i64(tensors, tensor) + load_i64(places, start)
         for column in range(columns):
             source = buffer + 4 * (column * pitch + start)
-            _copy(source, origin + column * stride, min(piece, length - start))
+            count = min(piece, length - start)
+            _copy_back(source, origin + column * stride, count, columns * stride)
 
 
 @device
@@ -277,9 +278,7 @@ def _read_row(params, tensors, tensor, place, buffer):
     places = load_i64(params, PLACES + tensor)
     row = load_i64(tensors, tensor) + load_i64(places, place)
     if stride == 1:
-        following = min(place + 1, load_i64(params, LENGTH) - 1)
-        distance = load_i64(places, following) - load_i64(places, place)
-        _copy_ahead(row, buffer, columns, distance)
+        _copy_ahead(row, buffer, columns, _distance(params, places, place))
     else:
         for i in range(columns):
             store_f32(buffer, i, load_f32(row, i * stride))
@@ -289,28 +288,37 @@ def _read_row(params, tensors, tensor, place, buffer):
 def _write_row(params, tensors, tensor, place, buffer):
     """The way back."""
     columns, stride = load_i64(params, COLUMNS), load_i64(params, COLUMN + tensor)
-    row = load_i64(tensors, tensor) + load_i64(load_i64(params, PLACES + tensor), place)
+    places = load_i64(params, PLACES + tensor)
+    row = load_i64(tensors, tensor) + load_i64(places, place)
     if stride == 1:
-        _copy(buffer, row, columns)
+        _copy_back(buffer, row, columns, _distance(params, places, place))
     else:
         for i in range(columns):
             store_f32(row, i * stride, load_f32(buffer, i))
 
 
 @device
+def _distance(params, places, place):
+    """The bytes to the next place, which comes next."""
+    following = min(place + 1, load_i64(params, LENGTH) - 1)
+    return load_i64(places, following) - load_i64(places, place)
+
+
+@device
 def _copy_ahead(source, target, count, distance):
-    """Copy, and fetch what is `distance` bytes behind."""
+    """Copy to a buffer, and fetch what is to be read next, `distance` bytes further on."""
     whole = count // WIDTH * WIDTH
     for i in range(0, whole, WIDTH):
-        copy_vector_ahead(source + 4 * i, target + 4 * i, distance)
+        copy_and_fetch(source + 4 * i, target + 4 * i, source + 4 * i + distance)
     for i in range(whole, count):
         store_f32(target, i, load_f32(source, i))
 
 
 @device
-def _copy(source, target, count):
+def _copy_back(source, target, count, distance):
+    """Copy from a buffer, and claim what is to be written next."""
     whole = count // WIDTH * WIDTH
     for i in range(0, whole, WIDTH):
-        copy_vector(source + 4 * i, target + 4 * i)
+        copy_and_claim(source + 4 * i, target + 4 * i, target + 4 * i + distance)
     for i in range(whole, count):
         store_f32(target, i, load_f32(source, i))

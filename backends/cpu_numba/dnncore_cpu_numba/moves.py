@@ -9,7 +9,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["WIDTH", "copy_vector", "copy_vector_ahead", "transpose_block"]
+__all__ = ["WIDTH", "copy_and_claim", "copy_and_fetch", "copy_vector", "transpose_block"]
 
 WIDTH = 16  # floats of a vector; LLVM splits it where registers are smaller
 
@@ -28,22 +28,28 @@ def copy_vector(typingctx, source, target):
     return types.void(types.int64, types.int64), codegen
 
 
-@intrinsic
-def copy_vector_ahead(typingctx, source, target, distance):
-    """The same, and ask for what lies `distance` bytes behind the source, to be read soon."""
+def _copier_ahead(*, write):
+    """The same, and ask for the cache line at a third address, soon to be read or written."""
 
-    def codegen(context, builder, signature, args):
-        source, target = (_pointer(builder, address) for address in args[:2])
-        builder.store(builder.load(source, align=4), target, align=4)
-        ahead = _pointer(builder, builder.add(args[0], args[2]))
-        flags = [ir.IntType(32)(flag) for flag in (0, 3, 1)]  # a read, of data, into every cache
-        kinds = [ahead.type, *(flag.type for flag in flags)]
-        prefetch = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0"
-        )
-        builder.call(prefetch, [ahead, *flags])
+    @intrinsic
+    def copy_vector_ahead(typingctx, source, target, ahead):
+        def codegen(context, builder, signature, args):
+            source, target, ahead = (_pointer(builder, address) for address in args)
+            builder.store(builder.load(source, align=4), target, align=4)
+            flags = [ir.IntType(32)(flag) for flag in (int(write), 3, 1)]  # into all caches, data
+            kinds = [ahead.type, *(flag.type for flag in flags)]
+            prefetch = cgutils.get_or_insert_function(
+                builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0"
+            )
+            builder.call(prefetch, [ahead, *flags])
 
-    return types.void(*[types.int64] * 3), codegen
+        return types.void(*[types.int64] * 3), codegen
+
+    return copy_vector_ahead
+
+
+copy_and_fetch = _copier_ahead(write=False)
+copy_and_claim = _copier_ahead(write=True)
 
 
 @intrinsic
