@@ -15,8 +15,10 @@ from numba.extending import intrinsic
 
 __all__ = [
     "bits_to_f32",
+    "bits_to_f64",
     "call",
     "f32_to_bits",
+    "f64_to_bits",
     "load_f32",
     "load_f64",
     "load_i32",
@@ -113,6 +115,26 @@ def bits_to_f32(typingctx, bits):
         return builder.bitcast(args[0], ir.FloatType())
 
     return types.float32(types.int32), codegen
+
+
+@intrinsic
+def f64_to_bits(typingctx, value):
+    """The bit pattern of a float64 as an int64."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], _I64)
+
+    return types.int64(types.float64), codegen
+
+
+@intrinsic
+def bits_to_f64(typingctx, bits):
+    """The float64 of an int64 bit pattern."""
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), codegen
 
 
 @intrinsic
