@@ -34,10 +34,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from cnn_training_f32 import BATCH, Net, Step
 from onednn import Peer, PeerPrimitive
 
-THREADS = 2
 PAUSE = 0.005  # seconds
-GOALS = {"cpu": 2.0, "opencl": 4.0}  # times the side to the left, which is oneDNN for cpu
-STEP = "the whole step"
+GOALS = {"cpu": 2.0, "opencl": 4.0}  # times the side to its left
+STEP, SUM = "the whole step", "its primitives, summed"
 
 
 class PeerNet(Net):
@@ -65,13 +64,24 @@ class Side:
     name: str
     net: Net
     statistic: Callable[[list[float]], float] = statistics.median
-    samples: dict[str, list[float]] = field(default_factory=dict)
+    samples: dict[str, list[float]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.stream = self.net.engine.stream()
         self.calls = {STEP: self.net.step} | {step.name: step.call for step in self.net.steps}
-        self.samples = {name: [] for name in self.calls}
         self.implementations = {step.name: step.pd.impl_name for step in self.net.steps}
+        self.warm_up()
+
+    def warm_up(self) -> None:
+        """Sample once, and forget that."""
+        self.samples = {name: [] for name in self.calls}
+        self.sample()
+        self.samples = {name: [] for name in self.calls}
+
+    @property
+    def goal(self) -> float:
+        """The ratio to keep."""
+        return GOALS.get(self.net.engine.kind, 1.0)
 
     def sample(self) -> None:
         """Time the step, then its primitives in their order."""
@@ -84,18 +94,16 @@ class Side:
     @property
     def seconds(self) -> dict[str, float]:
         """What the samples come to."""
-        return {name: self.statistic(taken) for name, taken in self.samples.items()}
+        seconds = {name: self.statistic(taken) for name, taken in self.samples.items()}
+        return seconds | {SUM: sum(seconds.values()) - seconds[STEP]}
 
 
-def measured(sides: list[Side], samples: int) -> None:
-    """Sample all sides in turn; the first round only warms them up."""
-    for count in range(samples + 1):
+def measure(sides: list[Side], samples: int) -> None:
+    """Sample all sides in turn."""
+    for _ in range(samples):
         for side in sides:
             time.sleep(PAUSE)
             side.sample()
-        if count == 0:
-            for side in sides:
-                side.samples = {name: [] for name in side.calls}
 
 
 def in_order(sides: list[Side]) -> list[str]:
@@ -107,56 +115,55 @@ def in_order(sides: list[Side]) -> list[str]:
             if step.name not in names:
                 names.insert(place, step.name)
             place = names.index(step.name) + 1
-    return [*names, STEP]
+    return [*names, STEP, SUM]
 
 
-def report(sides: list[Side], batch: int) -> Table:
+def ratio(sides: list[Side], side: Side, name: str) -> float | None:
+    """How many times the seconds of the side to the left; None where one lacks the primitive."""
+    place = sides.index(side)
+    ours, theirs = (s.seconds.get(name) for s in (side, sides[place - 1]))
+    return ours / theirs if place and ours and theirs else None
+
+
+def report(sides: list[Side], batch: int, threads: int) -> Table:
     """Milliseconds, and how many times those of the side to the left."""
     table = Table(
-        title=f"AlexNet's first layers, batch {batch}, {THREADS} threads: ms a primitive",
+        title=f"AlexNet's first layers, batch {batch}, {threads} threads: ms a primitive",
         title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0),
     )  # fmt: skip
     table.add_column("primitive")
-    for i, side in enumerate(sides):
+    for left, side in zip([None, *sides], sides, strict=False):
         table.add_column(side.name, justify="right")
-        if i:
-            table.add_column(f"/ {sides[i - 1].name}", justify="right")
         table.add_column("by")
+        if left:
+            table.add_column(f"/ {left.name} (at most {side.goal:g})", justify="right")
     for name in in_order(sides):
         if name == STEP:
             table.add_section()
-        table.add_row(name, *_cells(sides, name))
+        table.add_row(name, *(cell for side in sides for cell in cells(sides, side, name)))
     return table
 
 
-def _cells(sides: list[Side], name: str) -> list[str]:
-    cells = []
-    for i, side in enumerate(sides):
-        seconds = side.seconds.get(name)
-        cells.append("" if seconds is None else f"{seconds * 1e3:.3f}")
-        if i:
-            ratio = ratio_to(sides[i - 1], side, name)
-            mark = " over" if ratio and ratio > _goal(side) else ""
-            cells.append(f"{ratio:.2f}{mark}" if ratio else "")
-        cells.append(side.implementations.get(name, ""))
-    return cells
-
-
-def ratio_to(left: Side, side: Side, name: str) -> float | None:
-    """How many times `left`'s seconds; None where one of the two lacks the primitive."""
-    ours, theirs = side.seconds.get(name), left.seconds.get(name)
-    return ours / theirs if ours and theirs else None
-
-
-def _goal(side: Side) -> float:
-    return GOALS.get(side.net.engine.kind, 1.0)
+def cells(sides: list[Side], side: Side, name: str) -> list[str]:
+    """One side's part of a row: time, implementation and, but for the first side, ratio."""
+    seconds, times = side.seconds.get(name), ratio(sides, side, name)
+    texts = [f"{seconds * 1e3:.3f}" if seconds else "", side.implementations.get(name, "")]
+    if side is not sides[0]:
+        mark = "over " if times and times > side.goal else ""
+        texts.append(f"{mark}{times:.2f}" if times else "")
+    return texts
 
 
 def figures(sides: list[Side]) -> dict[str, object]:
-    """All that was measured, for machines."""
+    """All that was measured, for machines: per side and primitive, in seconds."""
     return {
         side.name: {
-            name: {"seconds": seconds, "implementation": side.implementations.get(name)}
+            name: {
+                "implementation": side.implementations.get(name),
+                "seconds": seconds,
+                "ratio": ratio(sides, side, name),
+                "goal": side.goal if side is not sides[0] else None,
+            }
             for name, seconds in side.seconds.items()
         }
         for side in sides
@@ -166,26 +173,21 @@ def figures(sides: list[Side]) -> dict[str, object]:
 @click.command()
 @click.option("--engine", "engines", multiple=True, default=("cpu", "opencl:0"), show_default=True)
 @click.option("--batch", default=BATCH, show_default=True)
+@click.option("--threads", default=2, show_default=True, help="Of every side.")
 @click.option("--samples", default=21, show_default=True, type=click.IntRange(9))
-@click.option("--host-fallback", is_flag=True, help="Let the CPU serve what an engine lacks.")
 @click.option("--least", is_flag=True, help="The shortest times instead of the medians.")
 @click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
 def main(
-    engines: tuple[str, ...],
-    batch: int,
-    samples: int,
-    host_fallback: bool,
-    least: bool,
-    path: Path | None,
+    engines: tuple[str, ...], batch: int, threads: int, samples: int, least: bool, path: Path | None
 ) -> None:
     """Time each primitive and the whole step on oneDNN and on the engines."""
     for name in ("OMP_NUM_THREADS", "DNNCORE_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT"):
-        os.environ.setdefault(name, str(THREADS))  # read when each of them is first used
-    nets = {name: Net(dnn.engine(name), batch, host_fallback=host_fallback) for name in engines}
+        os.environ[name] = str(threads)  # read when each of them is first used
+    nets = {"oneDNN": PeerNet(batch)} | {name: Net(dnn.engine(name), batch) for name in engines}
     statistic = min if least else statistics.median
-    sides = [Side(name, net, statistic) for name, net in {"oneDNN": PeerNet(batch), **nets}.items()]
-    measured(sides, samples)
-    Console(width=160).print(report(sides, batch))
+    sides = [Side(name, net, statistic) for name, net in nets.items()]
+    measure(sides, samples)
+    Console(width=180).print(report(sides, batch, threads))
     if path:
         path.write_text(json.dumps(figures(sides), indent=1) + "\n")
 

@@ -25,14 +25,6 @@ PRIMITIVES = [
     "convolution", "relu", "lrn", "pooling",
     "pooling backward", "lrn backward", "relu backward", "convolution backward weights",
 ]  # fmt: skip
-# The user's tensors that may need a reorder, in the order in which they meet their primitives.
-REORDERS = {
-    "reorder src of convolution": "src",
-    "reorder weights of convolution": "weights",
-    "reorder dst of pooling": "dst",
-    "reorder diff_dst of pooling backward": "diff_dst",
-    "reorder diff_weights of convolution backward weights": "diff_weights",
-}
 
 
 def new_net(target: Target) -> example.Net:
@@ -114,22 +106,35 @@ def test_backward_reads_what_forward_kept(net):
 # -- reorders -------------------------------------------------------------------------------------
 
 
-def check_reorders(net):
-    """Each user's tensor is reordered where, and only where, its primitive chose another format."""
+def may_need_reorders(net):
+    """What each primitive is given whose formats were left open: (primitive, argument) -> memory."""
     steps = {step.name: step for step in net.steps}
-    names = [step.name for step in net.steps]
-    for reorder, tensor in REORDERS.items():
-        primitive = reorder.partition(" of ")[2]
-        users, used = getattr(net, tensor), steps[primitive][tensor]
-        assert (reorder in steps) == steps[primitive].pd.needs_reorder(users, tensor)
-        assert (reorder in steps) == (users is not used)
-        if reorder in steps:
-            is_output = tensor in ("dst", "diff_weights")
-            before = names.index(primitive) < names.index(reorder)
-            ends = (used, users) if is_output else (users, used)
-            assert before == is_output
-            assert (steps[reorder]["src"], steps[reorder]["dst"]) == ends
-    assert {step.name for step in net.steps if step.is_reorder} <= set(REORDERS)
+    return {
+        ("convolution", "src"): net.src,
+        ("convolution", "weights"): net.weights,
+        ("pooling", "dst"): net.dst,
+        ("pooling backward", "diff_dst"): net.diff_dst,
+        ("convolution backward weights", "src"): steps["convolution"]["src"],
+        ("convolution backward weights", "diff_dst"): steps["relu backward"]["diff_src"],
+        ("convolution backward weights", "diff_weights"): net.diff_weights,
+    }
+
+
+def check_reorders(net):
+    """A reorder stands beside its primitive where, and only where, that chose another format."""
+    steps = {step.name: step for step in net.steps}
+    expected = []
+    for (primitive, argument), given in may_need_reorders(net).items():
+        step, name = steps[primitive], f"reorder {argument} of {primitive}"
+        used = step[argument]
+        assert (used is given) == (used.desc == given.desc)
+        if used is not given:
+            is_output = argument in ("dst", "diff_weights")
+            ends = {"src": used, "dst": given} if is_output else {"src": given, "dst": used}
+            assert steps[name].memories == ends
+            assert (net.steps.index(step) < net.steps.index(steps[name])) == is_output
+            expected.append(name)
+    assert [step.name for step in net.steps if step.is_reorder] == expected
 
 
 def test_reorders_stand_where_formats_differ(net):
