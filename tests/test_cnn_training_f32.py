@@ -107,7 +107,7 @@ def test_backward_reads_what_forward_kept(net):
 
 
 def may_need_reorders(net):
-    """What each primitive is given whose formats were left open: (primitive, argument) -> memory."""
+    """What primitives that choose formats are given: (primitive, argument) -> memory."""
     steps = {step.name: step for step in net.steps}
     return {
         ("convolution", "src"): net.src,
