@@ -171,15 +171,15 @@ class Net:
         pd = self._choose(op, hint)
         memories, before, after = dict(given), [], []
         for argument, desc in pd.arguments:
-            users = given.get(argument.name)
-            if users is not None and not pd.needs_reorder(users, argument.name):
+            memory = given.get(argument.name)
+            if memory is not None and not pd.needs_reorder(memory, argument.name):
                 continue
             made = memories[argument.name] = dnn.Memory(desc, self.engine)
             label = f"reorder {argument.name} of {name}"
-            if users is not None and argument.direction == "in":
-                before.append((label, users, made))
-            elif users is not None:
-                after.append((label, made, users))
+            if memory is not None and argument.direction == "in":
+                before.append((label, memory, made))
+            elif memory is not None:
+                after.append((label, made, memory))
         for reorder in before:
             self._add_reorder(*reorder)
         step = self._append(name, pd, memories)
@@ -284,10 +284,10 @@ def verdict(check: dnn.Comparison | None) -> tuple[str, ...]:
 @click.option("--host-fallback", is_flag=True, help="Let the CPU serve what the engine lacks.")
 def main(name: str, batch: int, iterations: int, compare: str | None, host_fallback: bool) -> None:
     """Run iterations and tell how each primitive is computed, and how long that takes."""
-    net = Net(dnn.engine(name), batch, host_fallback=host_fallback)
+    net = Net(dnn.engine(name), batch, host_fallback=host_fallback or None)
     total, parts = measure(net, iterations)
     checks = errors(net) if compare else []
-    Console(width=130).print(report(net, total, parts, checks))
+    Console(width=140).print(report(net, total, parts, checks))
     if compare:
         wrong = [step.name for step, c in zip(net.steps, checks, strict=True) if not c.ok]
         print(f"against the reference: {'WRONG: ' + ', '.join(wrong) if wrong else 'all agree'}")
