@@ -44,7 +44,8 @@ def _pool(
     x = tensors["src"]
     check_rank(function, "src", x, f"(N, C, {SPATIAL[spatial]})", spatial + 2)
     cells = entries(function, "kernel", kernel, spatial)
-    steps = cells if strides is None else strides
+    # A kernel that is too small is the operation's to refuse.
+    steps = tuple(max(1, k) for k in cells) if strides is None else strides
     fields, output = window(function, x.shape[2:], cells, steps, padding, dilations)
     dst = MemoryDesc((*x.shape[:2], *output))
     op = PoolingForward(
