@@ -125,6 +125,11 @@ def test_convolution(spatial, strides, padding, dilations):
     assert np.array_equal(got, expected + bias.reshape(-1, *(1,) * spatial))
 
 
+def test_padding_may_be_an_array():
+    options = [F.conv2d(IMAGE, WEIGHTS, padding=p).shape for p in ((1, 2), np.array([1, 2]))]
+    assert options == [(1, 3, 5, 7)] * 2
+
+
 @pytest.mark.usefixtures("on_target")
 def test_convolution_of_groups():
     image, weights = whole_numbers(2, 4, 5, 5), whole_numbers(2, 3, 2, 3, 3, seed=1)
@@ -395,8 +400,9 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=-1), "padding"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=(1, 1, 1, 1)), "padding must be one integer"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding="same"), "padding must be one integer"),
-        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=1.5), "padding must"),
-        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 2, 3), 1)), "padding must"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=1.5), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 2, 3), 1)), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 0.5), 1)), "padding must be one integer"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, dilations=2), "spans 7 cells along h but src has 5"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, dilations=-1), "dilations"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, activation="sigmoid"), "activation must be one of abs"),
