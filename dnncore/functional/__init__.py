@@ -3,11 +3,12 @@
     from dnncore import functional as F
     y = F.conv2d(image, weights, bias, padding=1, activation="relu", engine="opencl")
 
-What goes in: float32 arrays, which are used where they lie if they are row-major and writable, and
-anything that float32 holds exactly: float16, bfloat16, booleans and integers of 8 and 16 bits,
-numbers and nested lists of Python's. Arrays of other libraries are taken through `__array__` or
-DLPack if they are in host memory. Other types, float64 among them, would lose digits without a word
-and raise `DescriptorError`; so do shapes that do not fit. What comes out is a new float32 array.
+What goes in: float32 arrays, which the CPU reads where they lie if they are row-major and writable;
+arrays of types that float32 holds exactly, that is float16, bfloat16, booleans and integers of 8
+and 16 bits; numbers and nested lists of Python's, which have no such type and are rounded. Arrays
+of other libraries are taken through `__array__` or DLPack if they are in host memory. Other types,
+float64 among them, would lose digits without a word and raise `DescriptorError`; so do shapes that
+do not fit. What comes out is a new float32 array.
 
 `engine` is an engine or its name, by default `dnncore.engine()`. The first call of a shape chooses
 and compiles, later ones take what is ready; a loop that must not pay for choosing binds a primitive
