@@ -79,7 +79,7 @@ def test_every_algorithm_of_one_array_is_a_function():
 
 
 def test_names_from_elsewhere_lead_to_ours():
-    with pytest.raises(AttributeError, match="oneDNN's name is logistic"):
+    with pytest.raises(AttributeError, match="here it is logistic"):
         F.sigmoid  # noqa: B018
     with pytest.raises(AttributeError, match="has no attribute 'conv4d'"):
         F.conv4d  # noqa: B018
@@ -165,9 +165,9 @@ def test_pooling(spatial):
 @pytest.mark.usefixtures("on_target")
 def test_products():
     src, weights, bias = whole_numbers(5, 6), whole_numbers(4, 6), whole_numbers(4)
-    assert np.array_equal(F.inner_product(src, weights, bias), src @ weights.T + bias)
+    assert np.array_equal(F.linear(src, weights, bias), src @ weights.T + bias)
     image, taps = src.reshape(5, 2, 3), weights.reshape(4, 2, 3)
-    assert np.array_equal(F.inner_product(image, taps), src @ weights.T)
+    assert np.array_equal(F.linear(image, taps), src @ weights.T)
     batch = whole_numbers(3, 1, 2, 6)
     assert np.array_equal(F.matmul(batch, weights.T, bias), batch @ weights.T + bias)
     pair = whole_numbers(2, 6, 4)
@@ -178,8 +178,8 @@ def test_products():
 @pytest.mark.usefixtures("on_target")
 def test_an_activation_is_the_function_of_its_name(name):
     src, weights = abs(whole_numbers(2, 3)) + 1, np.eye(3, dtype=np.float32)
-    plain = F.inner_product(src, weights)
-    fused = F.inner_product(src, weights, activation=name)
+    plain = F.linear(src, weights)
+    fused = F.linear(src, weights, activation=name)
     np.testing.assert_allclose(fused, getattr(F, name)(plain), rtol=1e-5)
 
 
@@ -307,7 +307,7 @@ def test_any_order_and_frozen_arrays_are_read_and_left_alone():
 
 def test_results_are_new_writable_and_outlive_the_call():
     src = np.full(1000, -1, np.float32)
-    results = [F.linear(src, beta=i) for i in range(20)]
+    results = [F.add(src, float(i)) for i in range(20)]
     assert [r.mean() for r in results] == [i - 1.0 for i in range(20)]
     results[0][:] = 7
     assert src[0] == -1
@@ -411,8 +411,8 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.max_pool2d(IMAGE, 0), "kernel must hold 2 positive integers"),
         (lambda: F.max_pool2d(IMAGE, 6), "max_pool2d: the kernel spans 6 cells along h"),
         (lambda: F.avg_pool1d(IMAGE, 2), r"avg_pool1d: src must be \(N, C, W\)"),
-        (lambda: F.inner_product([[1, 2]], [[1, 2, 3]]), "inner product: weights must be"),
-        (lambda: F.inner_product([1], [1]), "inner_product: src must be"),
+        (lambda: F.linear([[1, 2]], [[1, 2, 3]]), "inner product: weights must be"),
+        (lambda: F.linear([1], [1]), "linear: src must be"),
         (lambda: F.matmul([1, 2], [3, 4]), r"matmul: src \(\.\.\., M, K\)"),
         (lambda: F.matmul([[1, 2]], [[3, 4]]), "matmul: src has K = 2 columns"),
         (lambda: F.matmul(np.ones((2, 1, 1), "f"), np.ones((3, 1, 1), "f")), "each batch dim"),
