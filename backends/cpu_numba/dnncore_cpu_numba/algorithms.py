@@ -210,7 +210,7 @@ _HEAVY = {
 }  # fmt: skip
 COSTS = {
     table[name]: cost
-    for names, cost in ((_HEAVY, 0.5), ({"pow"}, 1.5))
+    for names, cost in ((_HEAVY, 0.5), ({"pow"}, 3.0))
     for table in (ELTWISE, SLOPES)
     for name in names
 }

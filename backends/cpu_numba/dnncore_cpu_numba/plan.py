@@ -78,6 +78,7 @@ class Plan:
         copy = self.scratch(MemoryDesc(desc.dims))
         tensors = [(copy.address, copy.desc), (self._places[name], desc)]
         self._parts.append(lambda: chain_steps(desc.dims, tensors, []))
+        self._copied += desc.nbytes + copy.desc.nbytes
         return copy
 
     def scratch(self, desc: MemoryDesc) -> Tensor:
@@ -192,9 +193,9 @@ class Planned(Implementation):
         """What cannot be served."""
         if missing := self.isa.missing:
             return Refused("device", f"the processor lacks {', '.join(missing)}")
-        operands = len(attr.operands()) + len(attr.post_ops)  # at most: not every step is a call
-        if operands >= MOST_OPERANDS:
-            return Refused("attribute", f"{operands} operands; fewer than {MOST_OPERANDS} are read")
+        rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
+        if rows >= MOST_OPERANDS:
+            return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
         return refuse_unknown(attr.post_ops)
 
     def resolved(self, op: Any) -> Any:
