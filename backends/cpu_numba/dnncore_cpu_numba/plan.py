@@ -20,8 +20,10 @@ from dnncore.backend import (
     Operation,
     Refused,
 )
+from dnncore_cpu_numba.chains import chain_steps
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.packing import reformat_step
+from dnncore_cpu_numba.post_ops import refuse_unknown
 from dnncore_cpu_numba.program import Arg, Program, Scratch, Step, Table
 from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 
@@ -54,7 +56,7 @@ class Plan:
         names = [argument.name for argument, _ in op.tensors()]
         names += [name for name, _ in attr.operands()]
         self._places = {name: place for place, name in enumerate(names)}
-        self._parts: list[Callable[[], Step]] = []
+        self._parts: list[Callable[[], list[Step]]] = []
         self._pending: list[tuple[Tensor, Tensor]] = []  # room to write, the output it is for
         self._copied = 0  # bytes read and written
         self._top = 0  # where the next part of the scratchpad begins
@@ -66,8 +68,18 @@ class Plan:
         return Tensor(Arg(self._places[name], desc.offset0 * desc.itemsize), desc)
 
     def operands(self, attr: Attributes) -> list[Tensor]:
-        """The post-ops' operands, in order."""
-        return [self.argument(name, desc) for name, desc in attr.operands()]
+        """The post-ops' operands, in order, all of them f32."""
+        return [self._as_f32(name, desc) for name, desc in attr.operands()]
+
+    def _as_f32(self, name: str, desc: MemoryDesc) -> Tensor:
+        """An operand, or its values as float32 in the scratchpad."""
+        if desc.data_type == "f32":
+            return self.argument(name, desc)
+        copy = self.scratch(MemoryDesc(desc.dims))
+        tensors = [(copy.address, copy.desc), (self._places[name], desc)]
+        self._parts.append(lambda: chain_steps(desc.dims, tensors, []))
+        self._copied += desc.nbytes + copy.desc.nbytes
+        return copy
 
     def scratch(self, desc: MemoryDesc) -> Tensor:
         """Reserve a part of the scratchpad."""
@@ -135,7 +147,7 @@ class Plan:
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
-        self._parts.append(part)
+        self._parts.append(lambda: [part()])
         self._copied += copied
 
     def accepted(self, op: Operation, engine: Any, utilisation: float) -> Accepted:
@@ -148,7 +160,7 @@ class Plan:
             self.written(copy)
         return Accepted(
             op,
-            lambda: Program([part() for part in self._parts], self.num_threads),
+            lambda: Program([s for part in self._parts for s in part()], self.num_threads),
             seconds=self._seconds(op, engine, utilisation),
             scratchpad_bytes=self.nbytes,
         )
@@ -181,10 +193,10 @@ class Planned(Implementation):
         """What cannot be served."""
         if missing := self.isa.missing:
             return Refused("device", f"the processor lacks {', '.join(missing)}")
-        operands = len(attr.operands())
-        if operands >= MOST_OPERANDS:
-            return Refused("attribute", f"{operands} operands; fewer than {MOST_OPERANDS} are read")
-        return None
+        rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
+        if rows >= MOST_OPERANDS:
+            return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
+        return refuse_unknown(attr.post_ops)
 
     def resolved(self, op: Any) -> Any:
         """The operation with every format that was `any` replaced."""
