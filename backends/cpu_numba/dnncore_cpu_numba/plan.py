@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from dnncore.backend import (
     Accepted,
     Attributes,
@@ -47,6 +49,23 @@ class Tensor:
         return Tensor(self.address, desc)
 
 
+@dataclass(frozen=True)
+class _Copy:
+    """A copy between layouts; see `reformat_step`."""
+
+    source: Tensor
+    target: Tensor
+    starts: Sequence[int] | None = None
+    expand: bool = False
+    order: Sequence[int] | None = None
+
+    def step(self) -> Step:
+        a, b = self.source, self.target
+        return reformat_step(
+            a.address, a.desc, b.address, b.desc, self.starts, expand=self.expand, order=self.order
+        )
+
+
 class Plan:
     """Collects the scratchpad and the steps of one program."""
 
@@ -55,7 +74,7 @@ class Plan:
         names += [name for name, _ in attr.operands()]
         self._places = {name: place for place, name in enumerate(names)}
         self._parts: list[Callable[[], Step]] = []
-        self._pending: list[tuple[Tensor, Tensor]] = []  # room to write, the output it is for
+        self._pending: list[_Copy] = []  # of outputs
         self._copied = 0  # bytes read and written
         self._top = 0  # where the next part of the scratchpad begins
         self.num_threads = num_threads
@@ -90,48 +109,45 @@ class Plan:
         starts: Sequence[int] | None = None,
         *,
         expand: bool = False,
+        order: Sequence[int] | None = None,
     ) -> Tensor:
         """An input, or its copy in the wanted layout; see `reformat_step`."""
         if wanted is None:
             return tensor
         copy = self.scratch(wanted)
-        self._copy(tensor, copy, starts, expand=expand)
+        self._copy(_Copy(tensor, copy, starts, expand, order))
         return copy
 
     def write(
-        self, tensor: Tensor, wanted: MemoryDesc | None = None, *, old: bool = False
+        self,
+        tensor: Tensor,
+        wanted: MemoryDesc | None = None,
+        *,
+        old: bool = False,
+        order: Sequence[int] | None = None,
     ) -> Tensor:
         """An output, or room in the wanted layout that `written`, or the plan's end, copies to it.
 
         old: the output's values before are needed.
+        order: the output's indices of dim 1 in the order that they have in the room.
         """
         if wanted is None:
             return tensor
-        copy = self.scratch(wanted)
+        room = self.scratch(wanted)
         if old:
-            self._copy(tensor, copy)
-        self._pending.append((copy, tensor))
-        return copy
+            self._copy(_Copy(tensor, room, order=order))
+        back = None if order is None else np.argsort(order).tolist()
+        self._pending.append(_Copy(room, tensor, order=back))
+        return room
 
     def written(self, tensor: Tensor) -> None:
         """Append the copy to an output now, if the tensor is room for one."""
-        for pair in [pair for pair in self._pending if pair[0] is tensor]:
-            self._pending.remove(pair)
-            self._copy(*pair)
+        for copy in [copy for copy in self._pending if copy.source is tensor]:
+            self._pending.remove(copy)
+            self._copy(copy)
 
-    def _copy(
-        self,
-        source: Tensor,
-        target: Tensor,
-        starts: Sequence[int] | None = None,
-        *,
-        expand: bool = False,
-    ) -> None:
-        a, b = source.desc, target.desc
-        self.add(
-            lambda: reformat_step(source.address, a, target.address, b, starts, expand=expand),
-            a.nbytes + b.nbytes,
-        )
+    def _copy(self, copy: _Copy) -> None:
+        self.add(copy.step, copy.source.desc.nbytes + copy.target.desc.nbytes)
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
@@ -144,8 +160,8 @@ class Plan:
         op: with every format resolved. utilisation: the part of the peak that the tiles reach when
         their data are in cache.
         """
-        for copy, _ in list(self._pending):
-            self.written(copy)
+        for copy in list(self._pending):
+            self.written(copy.source)
         return Accepted(
             op,
             lambda: Program([part() for part in self._parts], self.num_threads),
