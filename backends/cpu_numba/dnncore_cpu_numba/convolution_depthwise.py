@@ -4,40 +4,48 @@ Channel p of each group is one plane of vectors, so that depthwise convolution, 
 group, reads and writes tensors as they lie; with more channels per group, activations are copied so
 that the first channels of all groups come first, then the second ones. Both factors of a product
 are vectors then: the microkernel's A has columns. The reduction is over the taps of a row (k), and
-over rows of taps and channels (the batch); backward by weights it is over pixels.
+over rows of taps and planes (the batch); backward by weights it is over pixels.
+
+There is little arithmetic, so no image is copied for the sake of a border: pixels are treated in
+parts, those near the edges with fewer taps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dnncore.backend import Attributes, Refused
 from dnncore_cpu_numba.convolution_brgemm import Brgemm, in_phase
-from dnncore_cpu_numba.convolution_brgemm_weights import REDUCTION, rows_of_pixels
+from dnncore_cpu_numba.convolution_brgemm_weights import REDUCTION
 from dnncore_cpu_numba.epilogue import from_post_ops
-from dnncore_cpu_numba.geometry import Geometry, Phase, dot, scaled, weights_as_6d
-from dnncore_cpu_numba.image import Image
+from dnncore_cpu_numba.geometry import Geometry, Phase, Triple, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.image import Image, as_5d
 from dnncore_cpu_numba.isa import Isa
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
+from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
 from dnncore_cpu_numba.program import Step, Table
 from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
 __all__ = ["DepthwiseBackwardData", "DepthwiseBackwardWeights", "DepthwiseForward"]
 
 LOAD_BOUND = 0.5  # of the peak: each multiply-add loads a vector
+MOST_PARTS = 32  # of an image; a border costs less than more steps
+FEW_ROWS = 6  # that are worth to be exchanged for another dim
+ONES: Triple = (1, 1, 1)
+NO_BORDER: Triple = (0, 0, 0)
 
 
 class _Depthwise(Brgemm):
     """What the directions share: formats, and channels in the order of planes.
 
     With P channels per group, an image has P runs of G channels; in the methods inherited, G is the
-    number of channels "per group" therefore, and the outer dim of groups runs over the P channels.
+    number of channels "per group" therefore, and the outer dim of groups runs over the P planes.
     """
-
-    weights_tag = "Goi{spatial}{lanes}g"
 
     def __init__(self, isa: Isa) -> None:
         super().__init__(isa)
@@ -68,76 +76,106 @@ class _Depthwise(Brgemm):
         g = Geometry.of(op)
         return LOAD_BOUND * utilisation(self.isa, g.dst[2], g.groups)
 
+    def lying(self, tensor: Tensor, g: Geometry, planes: int) -> Image | None:
+        """An image that tiles can read as it lies, or None."""
+        image = Image.of(tensor.seen_as(as_5d(tensor.desc))) if planes == 1 else None
+        return image if image is not None and self.serves(image, g.groups) else None
 
-class DepthwiseForward(_Depthwise):
-    """Forward: rows of a tile are pixels of dst."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
-        """Append the steps."""
-        g, lanes = Geometry.of(op), self.isa.lanes
-        image = plan.argument("src", op.src)
-        src = self.read_image(plan, image, g.groups, g.padding, g.span, _planes(g, g.ic))
-        weights, steps = self._read_weights(plan, op)
-        bias = None if op.bias is None else plan.argument("bias", op.bias)
-        order = _planes(g, g.oc)
+class _Gathering(_Depthwise):
+    """Forward and backward by data: rows of a tile are pixels of the output."""
+
+    def read(
+        self, plan: Plan, tensor: Tensor, g: Geometry, planes: int, border: tuple[Triple, Triple],
+        parts: Callable[[Triple, Triple], list[Phase]],
+    ) -> tuple[Image, list[Phase]]:  # fmt: skip
+        """An image, and the parts of the output that gather from it.
+
+        border, and the arguments of parts: (pixels before the first, size) of an image.
+        """
+        image = self.lying(tensor, g, planes)
+        if image is not None:
+            found = parts(NO_BORDER, image.dims[2:])
+            if len(found) <= MOST_PARTS:
+                return image, found
+        image = self.read_image(plan, tensor, g.groups, *border, _planes(g, planes))
+        return image, parts(*border)
+
+    def gather(
+        self, plan: Plan, attr: Attributes, g: Geometry, image: Image, parts: Sequence[Phase],
+        step: Triple, b: Matrix, steps: Sequence[int], planes: tuple[int, int],
+        output: Tensor, stride: Triple, bias: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """Append a tile loop for each part of the output.
+
+        step: from window to window in the image. steps: bytes in B, from plane to plane of the
+        image and along the dims of the kernel. planes: of the image and the output. stride: from
+        pixel to pixel of a part.
+        """
+        order = _planes(g, planes[1])
         epilogue, operands = self._epilogue(plan, attr, g.groups, bias, order)
-        dst, edge = self._write_image(plan, plan.argument("dst", op.dst), g.groups, attr, order)
-        *outer, row = scaled(src.spatial, g.stride)
-        a = Matrix(src.address, (src.batch, 0, *outer), row, src.vector_step(lanes, g.groups))
-        b = Matrix(weights.address, (0, steps[1]), block=steps[0])
-        distances = scaled(src.spatial, g.dilation)
-        taps = [(dot(distances, tap), dot(steps[3:], tap)) for tap in g.taps[:: g.kernel[2]]]
+        c, edge = self._write_image(plan, output, g.groups, attr, order)
+        *outer, row = scaled(image.spatial, step)
+        block = image.vector_step(self.isa.lanes, g.groups)
+        a = Matrix(image.address, (image.batch, 0, *outer), row, block)
+        plane = image.channel(g.groups), steps[0]
 
-        def loop() -> Step:
-            return TileLoop(
-                isa=self.isa, outer=(g.batch, g.oc, *g.dst[:2]), rows=g.dst[2], columns=g.groups,
-                a=a, b=b, c=dst, a_k=distances[2], edge=edge, epilogue=epilogue, operands=operands,
-                chunks=[_over_planes(taps, g.ic, src.channel(g.groups), steps[2], g.kernel[2])],
-                by_lanes=True,
-            ).step(plan.num_threads)  # fmt: skip
+        def loop(part: Phase) -> Step:
+            taps = [(dot(image.spatial, shift), dot(steps[1:], tap)) for tap, shift in part.taps]
+            k = max(1, len({tap[2] for tap, _ in part.taps}))  # of a row; evenly spaced
+            a_k, b_k = map(int.__sub__, taps[1], taps[0]) if k > 1 else (0, 0)
+            batch = [
+                (at + p * plane[0], tap + p * plane[1])
+                for at, tap in taps[::k]
+                for p in range(planes[0])
+            ]
+            return _turned(TileLoop(
+                isa=self.isa, outer=(g.batch, planes[1], *part.count[:2]), rows=part.count[2],
+                columns=g.groups, a=a, b=b, c=in_phase(c, part, stride), a_k=a_k, b_k=b_k,
+                edge=edge, epilogue=epilogue, chunks=[Chunk(batch, k)], by_lanes=True,
+                operands=[in_phase(operand, part, stride) for operand in operands],
+            )).step(plan.num_threads)  # fmt: skip
 
-        plan.add(loop)
+        for part in parts:
+            plan.add(lambda part=part: loop(part))
 
 
-class DepthwiseBackwardData(_Depthwise):
-    """Backward by data: rows of a tile are pixels of one phase of diff_src."""
+class DepthwiseForward(_Gathering):
+    """Forward: dst gathers from src."""
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g, lanes = Geometry.of(op), self.isa.lanes
+        g = Geometry.of(op)
+        src, parts = self.read(
+            plan, plan.argument("src", op.src), g, g.ic, (g.padding, g.span),
+            lambda left, size: g.windows().parts(ONES, left, g.stride, size),
+        )  # fmt: skip
+        weights, (block, oc, *steps) = self._read_weights(plan, op)
+        self.gather(
+            plan, attr, g, src, parts, g.stride, Matrix(weights.address, (0, oc), block=block),
+            steps, (g.ic, g.oc), plan.argument("dst", op.dst), ONES,
+            None if op.bias is None else plan.argument("bias", op.bias),
+        )  # fmt: skip
+
+
+class DepthwiseBackwardData(_Gathering):
+    """Backward by data: each phase of diff_src gathers from diff_dst."""
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g = Geometry.of(op)
         phases = g.phases()
-        left, size = g.reach(phases)
-        image = plan.argument("diff_dst", op.diff_dst)
-        diff_dst = self.read_image(plan, image, g.groups, left, size, _planes(g, g.oc))
-        weights, steps = self._read_weights(plan, op)
-        order = _planes(g, g.ic)
-        epilogue, operands = self._epilogue(plan, attr, g.groups, order=order)
-        image = plan.argument("diff_src", op.diff_src)
-        diff_src, edge = self._write_image(plan, image, g.groups, attr, order)
-        *outer, row = diff_dst.spatial
-        block, plane = diff_dst.vector_step(lanes, g.groups), diff_dst.channel(g.groups)
-        a = Matrix(diff_dst.address, (diff_dst.batch, 0, *outer), row, block)
-        b = Matrix(weights.address, (0, steps[2]), block=steps[0])
-
-        def loop(phase: Phase) -> Step:
-            taps = [
-                (dot(diff_dst.spatial, map(int.__add__, left, shift)), dot(steps[3:], tap))
-                for tap, shift in phase.taps
-            ]
-            k = len({tap[2] for tap, _ in phase.taps})  # of one row, evenly spaced
-            a_k, b_k = (
-                (end - start for start, end in zip(*taps[:2], strict=True)) if k > 1 else (0, 0)
-            )
-            return TileLoop(
-                isa=self.isa, outer=(g.batch, g.ic, *phase.count[:2]), rows=phase.count[2],
-                columns=g.groups, a=a, b=b, c=in_phase(diff_src, phase, g.stride), a_k=a_k, b_k=b_k,
-                edge=edge, epilogue=epilogue,
-                operands=[in_phase(operand, phase, g.stride) for operand in operands],
-                chunks=[_over_planes(taps[:: k or 1], g.oc, plane, steps[1], k)], by_lanes=True,
-            ).step(plan.num_threads)  # fmt: skip
-
-        for phase in phases:
-            plan.add(lambda phase=phase: loop(phase))
+        diff_dst, parts = self.read(
+            plan, plan.argument("diff_dst", op.diff_dst), g, g.oc, g.reach(phases),
+            lambda left, size: [
+                part for phase in phases for part in phase.parts(g.stride, left, ONES, size)
+            ],
+        )  # fmt: skip
+        weights, (block, oc, ic, *steps) = self._read_weights(plan, op)
+        self.gather(
+            plan, attr, g, diff_dst, parts, ONES, Matrix(weights.address, (0, ic), block=block),
+            (oc, *steps), (g.oc, g.ic), plan.argument("diff_src", op.diff_src), g.stride,
+        )  # fmt: skip
 
 
 class DepthwiseBackwardWeights(_Depthwise):
@@ -150,57 +188,69 @@ class DepthwiseBackwardWeights(_Depthwise):
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g, lanes = Geometry.of(op), self.isa.lanes
-        image = plan.argument("src", op.src)
-        src = self.read_image(plan, image, g.groups, g.padding, g.span, _planes(g, g.ic))
+        g = Geometry.of(op)
+        src, parts = self._read_parts(plan, plan.argument("src", op.src), g, attr)
         image = plan.argument("diff_dst", op.diff_dst)
-        diff_dst = self.read_image(plan, image, g.groups, (0, 0, 0), g.dst, _planes(g, g.oc))
+        diff_dst = self.read_image(plan, image, g.groups, NO_BORDER, g.dst, _planes(g, g.oc))
         splats, operands = self._read_operands(plan, op, attr)
+        epilogue = from_post_ops(attr, splats)
         desc, tag = op.diff_weights, self.weights_format(op)
         wanted = None if desc.matches(tag) else desc.with_format(tag)
         diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
+        c = _filter(diff_weights, op)
         distances = scaled(src.spatial, g.dilation)
-        planes = src.channel(g.groups), diff_dst.channel(g.groups)
-        a = Matrix(
-            src.address, (0, planes[0], *distances[:2]), distances[2],
-            src.vector_step(lanes, g.groups),
-        )  # fmt: skip
-        b = Matrix(diff_dst.address, (planes[1],), block=diff_dst.vector_step(lanes, g.groups))
-        pixels = rows_of_pixels(g, src, diff_dst)
-        length = max(1, len(pixels) if has_sum(attr) else REDUCTION // max(1, g.dst[2]))
+        block = src.vector_step(self.isa.lanes, g.groups)
+        a = Matrix(src.address, (0, src.channel(g.groups), *distances[:2]), distances[2], block)
+        block = diff_dst.vector_step(self.isa.lanes, g.groups)
+        b = Matrix(diff_dst.address, (diff_dst.channel(g.groups),), block=block)
 
-        def loop() -> Step:
+        def loop(part: Phase) -> Step:
+            lines = _Lines.of(part, g, src, diff_dst)
+            place = dot((*c.outer[2:], c.row), part.taps[0][0])
+            *outer, rows = (len({tap[dim] for tap, _ in part.taps}) for dim in range(3))
             return TileLoop(
-                isa=self.isa, outer=(g.oc, g.ic, *g.kernel[:2]), rows=g.kernel[2],
-                columns=g.groups, a=a, b=b, c=_filter(diff_weights, op),
-                a_k=src.spatial[2] * g.stride[2], b_k=diff_dst.spatial[2] or 4, edge="zeroed",
-                epilogue=from_post_ops(attr, splats), operands=operands,
-                chunks=[
-                    Chunk(pixels[first : first + length], g.dst[2])
-                    for first in range(0, max(1, len(pixels)), length)
-                ],
-                by_lanes=True,
+                isa=self.isa, outer=(g.oc, g.ic, *outer), rows=rows, columns=g.groups, a=a, b=b,
+                c=dataclasses.replace(c, address=moved(c.address, place)), a_k=lines.a_k,
+                b_k=lines.b_k, edge="zeroed", epilogue=epilogue, operands=operands, by_lanes=True,
+                chunks=lines.chunks(whole=has_sum(attr)), continues=part is not parts[0],
             ).step(plan.num_threads)  # fmt: skip
 
-        plan.add(loop)
+        for part in parts:
+            plan.add(lambda part=part: loop(part))
         if op.diff_bias is not None:
-            self._plan_bias(plan, op, g, diff_dst, b, pixels)
+            self._plan_bias(plan, op, g, _Lines.of(g.windows(), g, src, diff_dst), b)
 
-    def _plan_bias(
-        self, plan: Plan, op: Any, g: Geometry, diff_dst: Image, b: Matrix,
-        pixels: Sequence[tuple[int, int]],
-    ) -> None:  # fmt: skip
+    def _read_parts(
+        self, plan: Plan, tensor: Tensor, g: Geometry, attr: Attributes
+    ) -> tuple[Image, list[Phase]]:
+        """src and the parts of the pixels, of which the first has all taps.
+
+        A gradient that is more than the sum over the parts is computed in one.
+        """
+        windows = g.windows()
+        image = self.lying(tensor, g, g.ic)
+        if image is not None:
+            parts = windows.parts(ONES, NO_BORDER, g.stride, image.dims[2:])
+            parts = sorted((p for p in parts if p.taps), key=lambda part: -len(part.taps))
+            whole = bool(parts) and len(parts[0].taps) == len(windows.taps)
+            if whole and len(parts) <= (1 if attr.post_ops else MOST_PARTS):
+                return image, parts
+        image = self.read_image(plan, tensor, g.groups, g.padding, g.span, _planes(g, g.ic))
+        return image, windows.parts(ONES, g.padding, g.stride, g.span)
+
+    def _plan_bias(self, plan: Plan, op: Any, g: Geometry, lines: _Lines, b: Matrix) -> None:
         """The sum over all pixels: products with ones."""
         bias = plan.argument("diff_bias", op.diff_bias.reshape((1, *op.diff_bias.dims, 1, 1, 1)))
         c, _ = self._write_image(plan, bias, g.groups, Attributes(), _planes(g, g.oc))
         ones = Matrix(Table(np.ones(self.isa.lanes, np.float32)))
         c = Matrix(c.address, c.outer[1:2], block=c.block)
+        (chunk,) = lines.chunks(whole=True)
 
         def loop() -> Step:
             return TileLoop(
                 isa=self.isa, outer=(g.oc,), rows=1, columns=g.groups, a=ones, b=b, c=c, a_k=0,
-                b_k=diff_dst.spatial[2] or 4, by_lanes=True,
-                chunks=[Chunk([(0, offset) for _, offset in pixels], g.dst[2])],
+                b_k=lines.b_k, by_lanes=True,
+                chunks=[Chunk([(0, offset) for _, offset in chunk.batch], chunk.k)],
             ).step(plan.num_threads)  # fmt: skip
 
         plan.add(loop)
@@ -220,6 +270,44 @@ class DepthwiseBackwardWeights(_Depthwise):
         return splats, matrices
 
 
+@dataclass(frozen=True)
+class _Lines:
+    """The pixels of a part of diff_dst as a reduction: lines of evenly spaced ones.
+
+    starts: (offset in src, offset in diff_dst) of each line's first pixel, in bytes; a_k and b_k
+    lead to the next one. length: in pixels.
+    """
+
+    starts: Sequence[tuple[int, int]]
+    length: int
+    a_k: int
+    b_k: int
+
+    @classmethod
+    def of(cls, part: Phase, g: Geometry, src: Image, diff_dst: Image) -> _Lines:
+        """Lines along rows, or along the longest dim where rows are short."""
+        dims = range(3)
+        along = 2 if part.count[2] >= FEW_ROWS else max(dims, key=lambda dim: part.count[dim])
+        extents = [1 if dim == along else part.count[dim] for dim in dims]
+        a, b = scaled(src.spatial, g.stride), diff_dst.spatial
+        origin = dot(src.spatial, part.taps[0][1]), dot(b, part.position)
+        starts = [
+            (origin[0] + n * src.batch + dot(a, pixel), origin[1] + n * diff_dst.batch + dot(b, pixel))
+            for n, *pixel in itertools.product(range(g.batch), *map(range, extents))
+        ]  # fmt: skip
+        # where there is one pixel, any step serves
+        return cls(starts, part.count[along], a[along], b[along] or 4)
+
+    def chunks(self, *, whole: bool) -> list[Chunk]:
+        """The reduction in chunks that stay in cache, or as a whole."""
+        count = max(1, len(self.starts))
+        length = count if whole else max(1, REDUCTION // max(1, self.length))
+        return [
+            Chunk(self.starts[first : first + length], self.length)
+            for first in range(0, count, length)
+        ]
+
+
 def _planes(g: Geometry, per_group: int) -> list[int] | None:
     """The channels in the order of planes; None where that is their own."""
     if per_group == 1:
@@ -227,12 +315,24 @@ def _planes(g: Geometry, per_group: int) -> list[int] | None:
     return np.arange(g.groups * per_group).reshape(g.groups, per_group).T.ravel().tolist()
 
 
-def _over_planes(
-    taps: Sequence[tuple[int, int]], planes: int, a_step: int, b_step: int, k: int
-) -> Chunk:
-    """A batch over rows of taps and planes; the steps are bytes from plane to plane."""
-    batch = [(a + p * a_step, b + p * b_step) for a, b in taps for p in range(planes)]
-    return Chunk(batch, k)
+def _turned(loop: TileLoop) -> TileLoop:
+    """The same problem with the longest outer dim as rows, where there are few; B has neither."""
+    extents = {dim: loop.outer[dim] for dim in (0, 2, 3)}
+    longest = max(extents, key=lambda dim: extents[dim])
+    if loop.rows >= min(FEW_ROWS, extents[longest]):
+        return loop
+
+    def turned(matrix: Matrix) -> Matrix:
+        outer = list(matrix.outer)
+        row, outer[longest] = outer[longest], matrix.row
+        return dataclasses.replace(matrix, outer=tuple(outer), row=row)
+
+    outer = list(loop.outer)
+    rows, outer[longest] = outer[longest], loop.rows
+    return dataclasses.replace(
+        loop, outer=tuple(outer), rows=rows, a=turned(loop.a), c=turned(loop.c),
+        operands=[turned(operand) for operand in loop.operands],
+    )  # fmt: skip
 
 
 def _filter(tensor: Tensor, op: Any) -> Matrix:
