@@ -55,6 +55,10 @@ class Brgemm(Planned):
         spatial = spatial_tag(op.src_role.ndims)
         return grouped + self.weights_tag.format(spatial=spatial, lanes=self.isa.lanes)
 
+    def room(self, _per_group: int) -> str:
+        """The tag of a 5-D image that is copied since its layout does not serve."""
+        return "acdeb"
+
     def serves(self, image: Image, per_group: int) -> bool:
         """Whether tiles can read an image as it lies."""
         return image.is_channels_last or per_group % image.run == 0
@@ -73,8 +77,7 @@ class Brgemm(Planned):
         inside = not any(left) and all(map(int.__le__, size, tensor.desc.dims[2:]))
         if serves and inside:
             return image
-        blocked = serves and not image.is_channels_last
-        tag = f"aBcde{image.run}b" if blocked else "acdeb"
+        tag = image.tag if serves else self.room(per_group)
         wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
         return Image.of(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
@@ -106,7 +109,8 @@ class Brgemm(Planned):
             order = None
         image = None if order else Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:
-            image = Image.of(plan.read(tensor, tensor.desc.with_format("acdeb"), order=order))
+            wanted = tensor.desc.with_format(self.room(per_group) if order else "acdeb")
+            image = Image.of(plan.read(tensor, wanted, order=order))
         return image
 
     def _write_image(
@@ -117,7 +121,7 @@ class Brgemm(Planned):
         tensor = tensor.seen_as(as_5d(tensor.desc))
         image = None if order else Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:
-            wanted = tensor.desc.with_format("acdeb")
+            wanted = tensor.desc.with_format(self.room(per_group))
             tensor = plan.write(tensor, wanted, old=has_sum(attr), order=order)
             image = Image.of(tensor)
         edge = "zeroed" if tensor.desc.has_padding else "masked"
