@@ -33,7 +33,7 @@ from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
 __all__ = ["DepthwiseBackwardData", "DepthwiseBackwardWeights", "DepthwiseForward"]
 
-LOAD_BOUND = 0.5  # of the peak: each multiply-add loads a vector
+LOAD_BOUND = 0.25  # of the peak, measured: each multiply-add loads a vector
 MOST_PARTS = 32  # of an image; a border costs less than more steps
 FEW_ROWS = 6  # that are worth to be exchanged for another dim
 ONES: Triple = (1, 1, 1)
@@ -134,7 +134,7 @@ class _Gathering(_Depthwise):
                 for at, tap in taps[::k]
                 for p in range(planes[0])
             ]
-            return _turned(TileLoop(
+            return _shaped(TileLoop(
                 isa=self.isa, outer=(g.batch, planes[1], *part.count[:2]), rows=part.count[2],
                 columns=g.groups, a=a, b=b, c=in_phase(c, part, stride), a_k=a_k, b_k=b_k,
                 edge=edge, epilogue=epilogue, chunks=[Chunk(batch, k)], by_lanes=True,
@@ -321,6 +321,14 @@ def _planes(g: Geometry, per_group: int) -> list[int] | None:
     if per_group == 1:
         return None
     return np.arange(g.groups * per_group).reshape(g.groups, per_group).T.ravel().tolist()
+
+
+def _shaped(loop: TileLoop) -> TileLoop:
+    """The same problem in tiles of the fewest vectors whose rows there are: streams of memory."""
+    loop = _turned(loop)
+    most = sorted(loop.isa.rows.items())
+    fitting = next((vectors for vectors, rows in most if rows <= loop.rows), most[-1][0])
+    return dataclasses.replace(loop, most_vectors=fitting)
 
 
 def _turned(loop: TileLoop) -> TileLoop:

@@ -27,6 +27,7 @@ from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
 __all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
 
+FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes to store and add it
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
@@ -92,6 +93,11 @@ class GemmForward(_Gemm):
 
 class GemmBackwardData(_GemmBackward):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
+
+    def utilisation(self, op: Any) -> float:
+        """Less where columns are sums of so few products that their store takes as long."""
+        depth = Geometry.of(op).oc
+        return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
