@@ -223,7 +223,7 @@ class DepthwiseBackwardWeights(_Depthwise):
         for part in parts:
             plan.add(lambda part=part: loop(part))
         if op.diff_bias is not None:
-            self._plan_bias(plan, op, g, _Lines.of(g.windows(), g, src, diff_dst), b)
+            self._plan_bias(plan, op, g, src, diff_dst, b)
 
     def _read_parts(
         self, plan: Plan, tensor: Tensor, g: Geometry, attr: Attributes
@@ -243,15 +243,18 @@ class DepthwiseBackwardWeights(_Depthwise):
         image = self.read_image(plan, tensor, g.groups, g.padding, g.span, _planes(g, g.ic))
         return image, windows.parts(ONES, g.padding, g.stride, g.span)
 
-    def _plan_bias(self, plan: Plan, op: Any, g: Geometry, lines: _Lines, b: Matrix) -> None:
+    def _plan_bias(
+        self, plan: Plan, op: Any, g: Geometry, src: Image, diff_dst: Image, b: Matrix
+    ) -> None:
         """The sum over all pixels: products with ones."""
         bias = plan.argument("diff_bias", op.diff_bias.reshape((1, *op.diff_bias.dims, 1, 1, 1)))
         c, _ = self._write_image(plan, bias, g.groups, Attributes(), _planes(g, g.oc))
         ones = Matrix(Table(np.ones(self.isa.lanes, np.float32)))
         c = Matrix(c.address, c.outer[1:2], block=c.block)
-        (chunk,) = lines.chunks(whole=True)
 
         def loop() -> Step:
+            lines = _Lines.of(g.windows(), g, src, diff_dst)
+            (chunk,) = lines.chunks(whole=True)
             return TileLoop(
                 isa=self.isa, outer=(g.oc,), rows=1, columns=g.groups, a=ones, b=b, c=c, a_k=0,
                 b_k=lines.b_k, by_lanes=True,

@@ -7,8 +7,8 @@ is quick: steps are made, and kernels compiled, when the plan is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,9 +73,10 @@ class Plan:
         names = [argument.name for argument, _ in op.tensors()]
         names += [name for name, _ in attr.operands()]
         self._places = {name: place for place, name in enumerate(names)}
-        self._parts: list[Callable[[], Step]] = []
+        self._parts: list[Callable[[], list[Step]]] = []
         self._pending: list[_Copy] = []  # of outputs
         self._copied = 0  # bytes read and written
+        self._launches = 0
         self._top = 0  # where the next part of the scratchpad begins
         self.num_threads = num_threads
         self.nbytes = 0  # of the scratchpad
@@ -95,12 +96,30 @@ class Plan:
         self.nbytes = max(self.nbytes, self._top)
         return Tensor(Scratch(start), desc)
 
-    @contextmanager
-    def temporary(self) -> Iterator[None]:
-        """Give back what is reserved inside the block: later steps may use it again."""
-        top = self._top
-        yield
+    def repeat(self, times: int, part: Callable[[Plan, int], None]) -> None:
+        """Call part(plan, 0), part(plan, 1), ...; each appends steps and may use the same room.
+
+        The first one is planned now, and stands for the needs of all; the others when the plan is
+        built, which saves most of the time.
+        """
+        if not times:
+            return
+        top, copied, launches = self._top, self._copied, self._launches
+        part(self, 0)
         self._top = top
+        self._copied += (times - 1) * (self._copied - copied)
+        self._launches += (times - 1) * (self._launches - launches)
+
+        def others() -> list[Step]:
+            steps = []
+            for index in range(1, times):
+                plan = copy(self)
+                plan._top, plan._parts, plan._pending = top, [], []
+                part(plan, index)
+                steps += plan.steps()
+            return steps
+
+        self._parts.append(others)
 
     def read(
         self,
@@ -114,9 +133,9 @@ class Plan:
         """An input, or its copy in the wanted layout; see `reformat_step`."""
         if wanted is None:
             return tensor
-        copy = self.scratch(wanted)
-        self._copy(_Copy(tensor, copy, starts, expand, order))
-        return copy
+        room = self.scratch(wanted)
+        self._copy(_Copy(tensor, room, starts, expand, order))
+        return room
 
     def write(
         self,
@@ -142,17 +161,22 @@ class Plan:
 
     def written(self, tensor: Tensor) -> None:
         """Append the copy to an output now, if the tensor is room for one."""
-        for copy in [copy for copy in self._pending if copy.source is tensor]:
-            self._pending.remove(copy)
-            self._copy(copy)
+        for pending in [pending for pending in self._pending if pending.source is tensor]:
+            self._pending.remove(pending)
+            self._copy(pending)
 
-    def _copy(self, copy: _Copy) -> None:
-        self.add(copy.step, copy.source.desc.nbytes + copy.target.desc.nbytes)
+    def _copy(self, what: _Copy) -> None:
+        self.add(what.step, what.source.desc.nbytes + what.target.desc.nbytes)
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
-        self._parts.append(part)
+        self._parts.append(lambda: [part()])
         self._copied += copied
+        self._launches += 1
+
+    def steps(self) -> list[Step]:
+        """Make the steps, which compiles kernels."""
+        return [step for part in self._parts for step in part()]
 
     def accepted(self, op: Operation, engine: Any, utilisation: float) -> Accepted:
         """Finish the plan and offer it.
@@ -160,11 +184,11 @@ class Plan:
         op: with every format resolved. utilisation: the part of the peak that the tiles reach when
         their data are in cache.
         """
-        for copy in list(self._pending):
-            self.written(copy.source)
+        for pending in list(self._pending):
+            self.written(pending.source)
         return Accepted(
             op,
-            lambda: Program([part() for part in self._parts], self.num_threads),
+            lambda: Program(self.steps(), self.num_threads),
             seconds=self._seconds(op, engine, utilisation),
             scratchpad_bytes=self.nbytes,
         )
@@ -173,7 +197,7 @@ class Plan:
         """What the program should take: arithmetic at a part of the peak, then the copies."""
         peaks = engine.peaks
         arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
-        launches = len(self._parts) - 1
+        launches = self._launches - 1
         return arithmetic + self._copied / (peaks.bandwidth * COPY_EFFICIENCY) + launches * LAUNCH
 
 
