@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dnncore_cpu_numba.convolution_brgemm import BrgemmBackwardData, BrgemmForward
 from dnncore_cpu_numba.convolution_brgemm_weights import BrgemmBackwardWeights
-from dnncore_cpu_numba.convolution_depthwise import (
-    DepthwiseBackwardData,
-    DepthwiseBackwardWeights,
-    DepthwiseForward,
-)
+from dnncore_cpu_numba.convolution_depthwise import DepthwiseBackwardData, DepthwiseForward
+from dnncore_cpu_numba.convolution_depthwise_weights import DepthwiseBackwardWeights
 from dnncore_cpu_numba.convolution_gemm import GemmBackwardData, GemmBackwardWeights, GemmForward
 from dnncore_cpu_numba.isa import AVX2, AVX512_CORE, GENERIC
 
