@@ -22,8 +22,10 @@ from dnncore.backend import (
     Operation,
     Refused,
 )
+from dnncore_cpu_numba.chains import chain_steps
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.packing import reformat_step
+from dnncore_cpu_numba.post_ops import refuse_unknown
 from dnncore_cpu_numba.program import Arg, Program, Scratch, Step, Table
 from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 
@@ -86,8 +88,19 @@ class Plan:
         return Tensor(Arg(self._places[name], desc.offset0 * desc.itemsize), desc)
 
     def operands(self, attr: Attributes) -> list[Tensor]:
-        """The post-ops' operands, in order."""
-        return [self.argument(name, desc) for name, desc in attr.operands()]
+        """The post-ops' operands, in order, all of them f32."""
+        return [self._as_f32(name, desc) for name, desc in attr.operands()]
+
+    def _as_f32(self, name: str, desc: MemoryDesc) -> Tensor:
+        """An operand, or its values as float32 in the scratchpad."""
+        if desc.data_type == "f32":
+            return self.argument(name, desc)
+        room = self.scratch(MemoryDesc(desc.dims))
+        tensors = [(room.address, room.desc), (self._places[name], desc)]
+        self._parts.append(lambda: chain_steps(desc.dims, tensors, []))
+        self._copied += desc.nbytes + room.desc.nbytes
+        self._launches += 1
+        return room
 
     def scratch(self, desc: MemoryDesc) -> Tensor:
         """Reserve a part of the scratchpad."""
@@ -221,10 +234,10 @@ class Planned(Implementation):
         """What cannot be served."""
         if missing := self.isa.missing:
             return Refused("device", f"the processor lacks {', '.join(missing)}")
-        operands = len(attr.operands())
-        if operands >= MOST_OPERANDS:
-            return Refused("attribute", f"{operands} operands; fewer than {MOST_OPERANDS} are read")
-        return None
+        rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
+        if rows >= MOST_OPERANDS:
+            return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
+        return refuse_unknown(attr.post_ops)
 
     def resolved(self, op: Any) -> Any:
         """The operation with every format that was `any` replaced."""

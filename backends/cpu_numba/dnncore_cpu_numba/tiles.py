@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dnncore_cpu_numba.epilogue import Epilogue
+from dnncore_cpu_numba.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.microkernel import Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
@@ -88,7 +88,8 @@ class TileLoop:
         """Compile the microkernels that are needed and lay out the parameters."""
         if 0 in (*self.outer, self.rows, self.columns):
             return Step(tile_loop, (), items=0)
-        loop = self._collapsed()
+        calls = [Matrix(Table(row)) for row in call_rows(self.epilogue)]
+        loop = dataclasses.replace(self, operands=[*self.operands, *calls])._collapsed()
         return loop._step(_Tiling.of(loop, threads))
 
     @property
