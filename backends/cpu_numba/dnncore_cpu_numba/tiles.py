@@ -99,6 +99,12 @@ class TileLoop:
             return "lanes"
         return "k" if self.a_k == 4 else "rows"
 
+    @property
+    def b_is_panel(self) -> bool:
+        """Whether all vectors of B are whole and follow each other."""
+        lanes = self.isa.lanes
+        return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
+
     def _most_rows_in_cache(self) -> int:
         """Rows of A at multiples of 4 KiB share the 8 lines of one set of a first-level cache."""
         broadcast = self.along == "k" and self.a.row
@@ -147,7 +153,7 @@ class TileLoop:
                 partial = kind and tiling.last_lanes < self.isa.lanes
                 for rows in tiling.tile_rows(self.rows):
                     table[stage, kind, rows] = Microkernel(
-                        self.isa, rows, vectors, self.along, self.b_k in (0, 4 * self.isa.lanes),
+                        self.isa, rows, vectors, self.along, self.b_is_panel,
                         self.edge if partial else "full", self.epilogue if stage else (),
                     ).address  # fmt: skip
         return table
