@@ -55,13 +55,13 @@ class Pass:
         self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
 
     def then(self, *steps: Step) -> None:
-        """Add steps; the first one declares x."""
+        """Add steps behind the start."""
         self.steps += [step.text for step in steps]
         self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
-    def start(self, value: str) -> None:
-        """Set x, in f32, to an expression."""
-        self.then(Step(f"floatLANES x = {value};"))
+    def start(self, value: str, data_type: str = "f32") -> None:
+        """Declare x, of a data type, by an expression."""
+        self.then(Step(f"{TYPES[data_type]}LANES x = {value};"))
 
     def post_ops(self, attr: Attributes, old: str = "") -> None:
         """Add the chain; the operands of its steps are the last of the tensors.
@@ -75,7 +75,7 @@ class Pass:
 
     def launches(self) -> list[Launch]:
         """Plan the launch; where there is no element there is none."""
-        return [self._launch()] if self.descs[self.result].nelems else []
+        return [self.launch()] if self.descs[self.result].nelems else []
 
     # -- the plan -----------------------------------------------------------------------------
 
@@ -125,7 +125,8 @@ class Pass:
         """The launch."""
         return Grid.of(self.engine, self.boxes.items)
 
-    def _launch(self) -> Launch:
+    def launch(self) -> Launch:
+        """Return the kernel launch; there must be an element."""
         defines = self.defines() | self.grid.defines(self.parameters)
         snippets = [
             with_lanes(template(name), lanes)
