@@ -67,7 +67,10 @@ ELTWISE = {
     ),
     "sqrt": "x = sqrt(s);",
     "square": "x = s * s;",
-    "swish": "x = s / (1.0f + exp(-{alpha} * s));",
+    "swish": (  # exp(t) might vanish where s * exp(t) does not
+        "const floatLANES t = {alpha} * s, root = exp(-0.5f * fabs(t));"
+        " x = (t > 0.0f ? s : s * root * root) / (1.0f + root * root);"
+    ),
     "tanh": "x = tanh(s);",
 }
 
