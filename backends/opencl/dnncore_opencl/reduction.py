@@ -53,8 +53,8 @@ def _norm(finish: str) -> Algorithm:
 
 # NaN is unequal to itself; once there, it stays.
 ALGORITHMS = {
-    "max": Algorithm("-INFINITY", "(((b) > (a)) | ((b) != (b)) ? (b) : (a))"),
-    "min": Algorithm("INFINITY", "(((b) < (a)) | ((b) != (b)) ? (b) : (a))"),
+    "max": Algorithm("-INFINITY", "((((b) > (a)) | ((b) != (b))) ? (b) : (a))"),
+    "min": Algorithm("INFINITY", "((((b) < (a)) | ((b) != (b))) ? (b) : (a))"),
     "sum": Algorithm("0.0f", SUM),
     "mul": Algorithm("1.0f", "((a) * (b))"),
     "mean": Algorithm("0.0f", SUM, "x", "x / SIZE"),

@@ -59,7 +59,8 @@ __kernel void reduction(__global const float *src, __global float *dst BUFFERS P
             single = COMBINE(single, single_in_box);
         }
         ROW x = combined(wide, single, worker, shared);
-        if (worker > 0 || !exists) continue;
+        if (worker > 0) continue;
+        if (!exists) continue;
 #ifdef DST_AT
         const INDEX dst_at = DST_AT;
         if (inside) {
