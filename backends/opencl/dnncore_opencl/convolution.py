@@ -23,6 +23,7 @@ from dnncore.backend import (
     ConvolutionForward,
     MemoryDesc,
 )
+from dnncore_opencl.depthwise import Depthwise, DepthwiseWeights
 from dnncore_opencl.families import FAMILIES
 from dnncore_opencl.gemm import (
     Gemm,
@@ -256,6 +257,6 @@ def _image_strides(strides: Sequence[int], channels: int) -> Strides:
     return Strides(batch=(channels * channel,), m=channel, n=(image, *spatial))
 
 
-FORWARD = tuple(Forward(family) for family in FAMILIES)
-BACKWARD_DATA = tuple(BackwardData(family) for family in FAMILIES)
-BACKWARD_WEIGHTS = tuple(BackwardWeights(family) for family in FAMILIES)
+FORWARD = tuple(Forward(family) for family in (Depthwise, *FAMILIES))
+BACKWARD_DATA = tuple(BackwardData(family) for family in (Depthwise, *FAMILIES))
+BACKWARD_WEIGHTS = tuple(BackwardWeights(family) for family in (DepthwiseWeights, *FAMILIES))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -34,6 +34,7 @@ TILE_DEPTH = 16
 TILES = ((8, 8), (4, 8), (4, 4))  # rows x columns of a work-item, the fastest first
 
 REDUCE_GROUP = 64
+FLOAT = 4  # bytes
 
 
 @dataclass(frozen=True)
@@ -46,18 +47,42 @@ class Plan:
 
 @dataclass(frozen=True)
 class Cover:
-    """How work-groups cover one product of a batch.
+    """How work-groups cover a batch of products.
 
-    blocks: groups along n and m. items: work-items of a group. rows: of c per group, where the
-    kernel asks. least_part: the fewest values of k that are worth a group of their own.
+    groups: along n, for each product of the batch, and along m. items: work-items of a group.
+    rows: of c per group, where the kernel asks. least_part: the fewest values of k that are worth
+    a group of their own; parts are multiples of it. snippets: code that the kernel needs.
     """
 
     kernel: str
     defines: Mapping[str, str | int]
-    blocks: tuple[int, int]
+    groups: tuple[int, int]
     items: int
     least_part: int
     rows: int = 0
+    snippets: tuple[str, ...] = ()
+
+
+class Family(Protocol):
+    """A family of kernels, made for a device."""
+
+    name: ClassVar[str]
+    efficiency: ClassVar[Mapping[str, float]]
+    units: int
+
+    @classmethod
+    def of(cls, engine: OpenCLEngine) -> Self:
+        """The family for an engine's device."""
+
+    @classmethod
+    def refusal(cls, engine: OpenCLEngine) -> Refused | None:
+        """Tell why it does not run on a device, None if it does."""
+
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Tell why it cannot make a product, None if it can."""
+
+    def cover(self, gemm: Gemm) -> Cover:
+        """Choose the kernel for a product that has elements."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +90,7 @@ class Simd:
     """The CPU family, on `units` cores whose registers hold `vector` floats."""
 
     name: ClassVar[str] = "simd"
-    efficiency: ClassVar[dict[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
+    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
 
     units: int
     vector: int
@@ -82,6 +107,10 @@ class Simd:
         """Return None: it runs everywhere."""
         return None
 
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Return None: it makes all."""
+        return None
+
     def cover(self, gemm: Gemm) -> Cover:
         """Choose the tile that wastes the fewest rows, and groups enough for all cores."""
         columns = 2 * self.vector
@@ -96,8 +125,8 @@ class Simd:
             "MAX_ROWS": MAX_ROWS,
             "EACH_ROW(DO)": " ".join(f"DO({row})" for row in range(tile)),
         }
-        blocks = (n_blocks, math.ceil(gemm.m / rows))
-        return Cover("gemm_simd", defines, blocks, 1, PANEL_DEPTH, rows)
+        groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
+        return Cover("gemm_simd", defines, groups, 1, PANEL_DEPTH, rows)
 
 
 @dataclass(frozen=True)
@@ -108,7 +137,7 @@ class Tiled:
     """
 
     name: ClassVar[str] = "tiled"
-    efficiency: ClassVar[dict[str, float]] = {"cpu": 0.01, "gpu": 0.35, "accelerator": 0.35}
+    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.01, "gpu": 0.35, "accelerator": 0.35}
 
     units: int
     tiles: tuple[tuple[int, int], ...]
@@ -129,12 +158,17 @@ class Tiled:
             return Refused("device", f"this driver miscompiles barriers in loops: {version}")
         return None
 
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Return None: it makes all."""
+        return None
+
     def cover(self, gemm: Gemm) -> Cover:
         """Choose the fastest tile of which rows fill more than half and groups fill the device."""
         for tile in self.tiles:
             rows, columns = tile[0] * SIDE, tile[1] * SIDE
-            blocks = (math.ceil(gemm.columns / columns), math.ceil(gemm.m / rows))
-            if math.prod(blocks) * gemm.batches >= self.units and gemm.m > rows // 2:
+            n_blocks = math.ceil(gemm.columns / columns)
+            groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
+            if math.prod(groups) >= self.units and gemm.m > rows // 2:
                 break
         defines = {
             "SIDE": SIDE,
@@ -144,30 +178,34 @@ class Tiled:
             "A_ALONG_K": int(gemm.a.strides.m != 1),
             "B_ALONG_K": int(_is_along_k(gemm)),
         }
-        return Cover("gemm_tiled", defines, blocks, SIDE**2, 8 * TILE_DEPTH)
+        return Cover("gemm_tiled", defines, groups, SIDE**2, 8 * TILE_DEPTH)
 
 
-FAMILIES: tuple[type[Simd | Tiled], ...] = (Simd, Tiled)
+FAMILIES: tuple[type[Family], ...] = (Simd, Tiled)
 
 
-def plan(family: Simd | Tiled, gemm: Gemm) -> Plan:
-    """Return one launch, or two where k is cut into parts."""
+def plan(family: Family, gemm: Gemm, start: int = 0) -> Plan:
+    """Return one launch, or two where k is cut into parts.
+
+    start: the bytes at the beginning of the scratchpad that are taken.
+    """
     cover = family.cover(gemm)
     part = _part(gemm, cover, family.units)
     parts = math.ceil(gemm.depth / part) if gemm.depth else 1
     whole = _epilogue(gemm)
+    first = start // FLOAT
     if parts == 1:
         return Plan((_product(gemm, cover, whole, Arg(gemm.c.index), gemm.c, part, 0),))
     launches = (
-        _product(gemm, cover, _NO_STEPS, Scratch(), _partial(gemm), part, gemm.size),
-        _reduction(gemm, whole, parts),
+        _product(gemm, cover, _NO_STEPS, Scratch(), _partial(gemm, first), part, gemm.size),
+        _reduction(gemm, whole, parts, first),
     )
-    return Plan(launches, parts * gemm.size * np.dtype(np.float32).itemsize)
+    return Plan(launches, parts * gemm.size * FLOAT)
 
 
 def _part(gemm: Gemm, cover: Cover, units: int) -> int:
     """The length of the parts into which k is cut: all of it unless groups are too few."""
-    groups = math.prod(cover.blocks) * gemm.batches
+    groups = math.prod(cover.groups)
     parts = min(units // groups, gemm.depth // cover.least_part)
     if parts < 2:
         return max(gemm.depth, 1)
@@ -185,14 +223,15 @@ def _product(
 ) -> Launch:
     """Multiply into `target`, each part of k `c_part` elements after the one before."""
     defines = {**cover.defines, **({"WINDOW": 1} if gemm.window else {})}
-    source = Source(cover.kernel, defines, _snippets(steps))
-    layers = gemm.batches * math.ceil(gemm.depth / part) if gemm.depth else gemm.batches
-    size = (cover.blocks[0] * layers * cover.items, cover.blocks[1])
+    source = Source(cover.kernel, defines, (*_snippets(steps), *cover.snippets))
+    parts = math.ceil(gemm.depth / part) if gemm.depth else 1
+    size = (cover.groups[0] * parts * cover.items, cover.groups[1])
     args = (
         Arg(gemm.a.index),
         Arg(gemm.b.index),
         target,
         np.int32(cover.rows),
+        np.int32(gemm.a.end),
         np.int32(gemm.b.end),
         *_sizes(gemm),
         *_a_args(gemm.a),
@@ -206,20 +245,21 @@ def _product(
     return Launch(source, cover.kernel, args, size, (cover.items, 1))
 
 
-def _reduction(gemm: Gemm, steps: Epilogue, parts: int) -> Launch:
-    """Add the parts in order and finish the result."""
+def _reduction(gemm: Gemm, steps: Epilogue, parts: int, first: int) -> Launch:
+    """Add the parts in order, the first of which begins at `first`, and finish the result."""
     source = Source("gemm_reduce", {}, _snippets(steps))
     target = Arg(gemm.c.index)
-    args = (Scratch(), target, np.int32(parts), *_sizes(gemm), *_c_args(gemm.c), *steps.args)
+    counts = (np.int32(first), np.int32(parts))
+    args = (Scratch(), target, *counts, *_sizes(gemm), *_c_args(gemm.c), *steps.args)
     return Launch(source, "gemm_reduce", args, (padded(gemm.size, REDUCE_GROUP),), (REDUCE_GROUP,))
 
 
-def _partial(gemm: Gemm) -> Matrix:
-    """The scratchpad's layout of one part: row-major."""
+def _partial(gemm: Gemm, first: int) -> Matrix:
+    """The scratchpad's layout of one part: row-major, the first one from `first` on."""
     rows = gemm.m * gemm.columns
     n = tuple(math.prod(gemm.n[i + 1 :]) for i in range(len(gemm.n)))
     batch = tuple(rows * math.prod(gemm.batch[i + 1 :]) for i in range(len(gemm.batch)))
-    return Matrix(-1, 0, Strides(batch=batch, m=gemm.columns, n=n))
+    return Matrix(-1, first, Strides(batch=batch, m=gemm.columns, n=n))
 
 
 def _snippets(steps: Epilogue) -> tuple[str, ...]:

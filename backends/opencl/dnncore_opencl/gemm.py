@@ -2,21 +2,25 @@
 
     c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]
 
-The batch z has up to three digits, n and k have up to four: a convolution's n is (image, depth,
-height, width) and its k (channel, depth, height, width of the kernel). Each operand has a stride
-per digit, so no operand is ever copied into matrix form; a `Window` tells where b, an image, ends.
+n and k have up to four digits: a convolution's n is (image, depth, height, width) and its k
+(channel, depth, height, width of the kernel). The batch z has any number, of which kernels count
+three; `split` makes products of the others. Each operand has a stride per digit, so no operand is
+ever copied into matrix form; a `Window` tells where b, an image, ends.
 
 `families.py` plans the kernels that compute this.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, PostOp
+
+BATCH_DIGITS = 3  # that a kernel counts
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,13 @@ class Matrix:
     offset: int
     strides: Strides
     end: int = 0  # elements of its buffer
+
+    def with_batch(self, digits: Sequence[int], index: Sequence[tuple[int, int]]) -> Matrix:
+        """Keep some digits of the batch; `index` gives the others as (digit, value)."""
+        batch = self.strides.batch
+        offset = self.offset + sum(batch[digit] * value for digit, value in index)
+        kept = tuple(batch[digit] for digit in digits)
+        return replace(self, offset=offset, strides=replace(self.strides, batch=kept))
 
 
 @dataclass(frozen=True)
@@ -86,6 +97,25 @@ class Gemm:
     def size(self) -> int:
         """Elements of c."""
         return self.batches * self.m * self.columns
+
+
+def split(gemm: Gemm) -> Iterator[Gemm]:
+    """Return products of three batch digits at most: the largest, for each value of the others."""
+    order = sorted(range(len(gemm.batch)), key=gemm.batch.__getitem__)
+    looped, kept = order[:-BATCH_DIGITS], sorted(order[-BATCH_DIGITS:])
+    if not looped:
+        yield gemm
+        return
+    for values in itertools.product(*(range(gemm.batch[digit]) for digit in looped)):
+        index = list(zip(looped, values, strict=True))
+        yield replace(
+            gemm,
+            batch=tuple(gemm.batch[digit] for digit in kept),
+            a=gemm.a.with_batch(kept, index),
+            b=gemm.b.with_batch(kept, index),
+            c=gemm.c.with_batch(kept, index),
+            operands=tuple(operand.with_batch(kept, index) for operand in gemm.operands),
+        )
 
 
 def matrix(index: int, desc: MemoryDesc, strides: Strides, offset: int = 0) -> Matrix:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dnncore.backend import Attributes, MatMul, MemoryDesc, Refused
+from dnncore.backend import Attributes, MatMul, MemoryDesc
 from dnncore_opencl.families import FAMILIES
 from dnncore_opencl.gemm import (
     Gemm,
@@ -15,18 +15,9 @@ from dnncore_opencl.gemm import (
 )
 from dnncore_opencl.gemm_implementation import GemmImplementation
 
-MAX_BATCH_DIGITS = 3  # of the kernels
-
 
 class MatMulImplementation(GemmImplementation):
     """src (..., M, K) is a, weights (..., K, N) are b; batch dims that merge in memory are one."""
-
-    def refusal(self, op: MatMul, attr: Attributes) -> Refused | None:
-        """The kernels count a batch in three digits."""
-        digits = len(_batch_dims(op, attr))
-        if digits <= MAX_BATCH_DIGITS:
-            return None
-        return Refused("shape", f"{MAX_BATCH_DIGITS} separate batch dims at most; got {digits}")
 
     def gemms(self, op: MatMul, attr: Attributes) -> Sequence[Gemm]:
         """One product."""

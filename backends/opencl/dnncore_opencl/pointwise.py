@@ -70,7 +70,7 @@ class Pass:
 
     def executable(self) -> Executable:
         """Build the kernel; where there is no element there is nothing to launch."""
-        launches = [self._launch()] if self.descs[self.result].nelems else []
+        launches = [self.launch()] if self.descs[self.result].nelems else []
         return LaunchProgram(self.engine, launches)
 
     # -- the plan -----------------------------------------------------------------------------
@@ -121,7 +121,8 @@ class Pass:
         """The launch."""
         return Grid.of(self.engine, self.boxes.items)
 
-    def _launch(self) -> Launch:
+    def launch(self) -> Launch:
+        """Return the kernel launch; there must be an element."""
         defines = self.defines() | self.grid.defines(self.parameters)
         snippets = [
             with_lanes(template(name), lanes)

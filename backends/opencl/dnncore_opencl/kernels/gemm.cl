@@ -14,8 +14,8 @@
 
 #define GEMM_PARAMS                                                                                \
     __global const float *a, __global const float *b, __global float *c, const int rows,           \
-        const int b_end, const int4 batch,                                                         \
-        const int m, const int4 n, const int4 k, const int4 a_batch, const int a_m,                \
+        const int a_end, const int b_end, const int4 batch, const int m, const int4 n,             \
+        const int4 k, const int4 a_batch, const int a_m,                                           \
         const int4 a_k, const int4 b_batch, const int4 b_k, const int4 b_n, const int4 c_batch,    \
         const int c_m, const int4 c_n, const int c_part, const int part WINDOW_PARAMS POST_PARAMS
 

@@ -1,0 +1,59 @@
+// What the kernels of depthwise convolutions share: a product (see `gemm.cl`) of one row per batch.
+//
+// A batch is a channel. Lines are what lies along the fastest digit of the image. LANES values are
+// computed at once, along channels or along a line. GROUP and LANES are defines.
+
+#define PASTE_(x, y) x##y
+#define PASTE(x, y) PASTE_(x, y)
+#if LANES == 1
+typedef float floats;
+typedef int ints;
+#define LOAD(i, p) ((p)[i])
+#define STORE(v, i, p) ((p)[i] = (v))
+#else
+typedef PASTE(float, LANES) floats;
+typedef PASTE(int, LANES) ints;
+#define LOAD PASTE(vload, LANES)
+#define STORE PASTE(vstore, LANES)
+#endif
+
+// 0, 1, 2, ...
+static inline ints ramp(void) {
+    int lanes[LANES];
+    for (int i = 0; i < LANES; i++) lanes[i] = i;
+    return LOAD(0, lanes);
+}
+
+// p[start], p[start + step], ... in the lanes that are `inside`, 0 in the others; p ends at `end`.
+static inline floats load_lanes(__global const float *p, const int start, const int step,
+                                const int end, const int all_inside, const ints inside) {
+#if LANES > 1
+    floats x;
+    if (step == 1 && start >= 0 && start <= end - LANES) {
+        x = LOAD(0, p + start);
+    } else if (step == 2 && start >= 0 && start <= end - 2 * LANES) {
+        const floats low = LOAD(0, p + start), high = LOAD(1, p + start);
+        x = (floats)(low.even, high.even);
+    } else {
+        float lanes[LANES];
+        int wanted[LANES];
+        STORE(inside, 0, wanted);
+        for (int i = 0; i < LANES; i++) lanes[i] = wanted[i] ? p[start + i * step] : 0.0f;
+        return LOAD(0, lanes);
+    }
+    return all_inside ? x : inside ? x : (floats)(0);
+#else
+    return inside ? p[start] : 0.0f;
+#endif
+}
+
+// The LANES channels of block `block` begin here; the last block overlaps the one before, which has
+// `DONE_LANES` of its channels.
+#define FIRST_CHANNEL(block) min((block) * LANES, batch.z - LANES)
+#define DONE_LANES(block) ((block) * LANES - FIRST_CHANNEL(block))
+
+#ifdef POST_READS_DST
+#define OLD(at) c[at]
+#else
+#define OLD(at) 0.0f
+#endif

@@ -1,0 +1,88 @@
+// The gradient of a depthwise convolution's weights: c[channel, tap] = sum over the image's pixels k
+// of a[channel, k] * b[channel, k and tap].
+//
+// Line by line, so that a line of a and one of b serve all taps from the first-level cache. A
+// work-item sums `part` pixels for `rows` taps, MAX_TAPS at most, of LANES channels that lie side by
+// side in a and b (ALONG_CHANNELS), or of one channel in LANES sums.
+
+#if ALONG_CHANNELS
+#define STEP 1  // pixels at once
+#define BLOCKS ((batch.z + LANES - 1) / LANES)
+#define CHANNEL(block) FIRST_CHANNEL(block)
+#else
+#define STEP LANES
+#define BLOCKS batch.z
+#define CHANNEL(block) (block)
+#endif
+#define CHAINS 4  // sums that hide each other's latency
+
+// The least x that is not negative and for which from + x * step >= bound.
+static inline int reaching(const int bound, const int from, const int step) {
+    return from >= bound ? 0 : (bound - from + step - 1) / step;
+}
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+void depthwise_weights(GEMM_PARAMS) {
+    const int n_size = COUNT(n), k_size = COUNT(k), blocks = BLOCKS;
+    if (n_size == 0 || blocks == 0) return;
+    const int shares = (n_size + rows - 1) / rows, items = blocks * shares;
+    const int groups = (items + GROUP - 1) / GROUP;
+    const int item = get_group_id(0) % groups * GROUP + get_local_id(0);
+    const int slice = get_group_id(0) / groups;
+    if (item >= items) return;
+    const int block = item % blocks, first_n = item / blocks * rows;
+    const int channel = CHANNEL(block), taps = min(rows, n_size - first_n);
+    const int a_at = a_batch.w + channel * a_batch.z, b_at = b_batch.w + channel * b_batch.z;
+
+    floats sums[MAX_TAPS];
+    for (int i = 0; i < taps; i++) sums[i] = 0;
+    const int first_k = slice * part, end_k = min(k_size, first_k + part);
+    for (int line = first_k; line < end_k; line += k.w) {
+        const int4 p = digits(line, k);
+        __global const float *left = a + a_at + DOT4(a_k, p);
+        int4 d = digits(first_n, n);
+        for (int i = 0; i < taps; i++, d = next(d, n)) {
+            const int4 at = w_at + w_n * d + w_k * p;
+            if ((uint)at.y >= (uint)w_size.y || (uint)at.z >= (uint)w_size.z) continue;
+            const int from = b_at + DOT4(b_n, d) + DOT4(b_k, p);
+            const int begin = reaching(0, at.w, w_k.w);
+            const int end = min(k.w, reaching(w_size.w, at.w, w_k.w));
+            int x = begin;
+#if ALONG_CHANNELS
+            __global const float *right = b + from;
+            floats chains[CHAINS];
+            for (int j = 0; j < CHAINS; j++) chains[j] = 0;
+            for (; x + CHAINS <= end; x += CHAINS)
+                for (int j = 0; j < CHAINS; j++)
+                    chains[j] += LOAD(0, left + (x + j) * a_k.w) * LOAD(0, right + (x + j) * b_k.w);
+            for (; x < end; x++) chains[0] += LOAD(0, left + x * a_k.w) * LOAD(0, right + x * b_k.w);
+            sums[i] += (chains[0] + chains[1]) + (chains[2] + chains[3]);
+#else
+            const int here = a_at + DOT4(a_k, p);
+            floats sum = 0;
+            for (; x < end; x += LANES) {
+                const int whole = x + LANES <= end;
+                const ints inside = ramp() < end - x;
+                sum += load_lanes(a, here + x * a_k.w, a_k.w, a_end, whole, inside)
+                    * load_lanes(b, from + x * b_k.w, b_k.w, b_end, whole, inside);
+            }
+            sums[i] += sum;
+#endif
+        }
+    }
+    int4 d = digits(first_n, n);
+    for (int i = 0; i < taps; i++, d = next(d, n)) {
+        float *sum = (float *)(sums + i);
+        const int at = c_batch.w + channel * c_batch.z + slice * c_part + DOT4(c_n, d);
+#if ALONG_CHANNELS
+        for (int j = DONE_LANES(block); j < LANES; j++) {
+            const int place = at + j * c_batch.z;
+            c[place] = post_ops(sum[j], OLD(place), 0, 0, channel + j, 0, d.x, d.y, d.z,
+                                d.w POST_ARGS);
+        }
+#else
+        for (int j = 1; j < LANES; j++) sum[0] += sum[j];
+        c[at] = post_ops(sum[0], OLD(at), 0, 0, channel, 0, d.x, d.y, d.z, d.w POST_ARGS);
+#endif
+    }
+}

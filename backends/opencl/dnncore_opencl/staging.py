@@ -1,0 +1,110 @@
+"""Operations on blocked tensors: each is copied to a plain one in scratchpad, and results back.
+
+Kernels that count through strides thus serve every layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
+from dnncore_opencl.pointwise import Pass
+from dnncore_opencl.program import Arg, Launch, Scratch, padded
+from dnncore_opencl.transpose import TransposedPass
+
+if TYPE_CHECKING:
+    from dnncore_opencl.engine import OpenCLEngine
+
+ROW_MAJOR = "abcdefghijkl"
+ALIGNMENT = 128  # bytes: a line of any device's cache
+
+
+@dataclass(frozen=True)
+class Staging:
+    """`op` and `attr` with plain tensors only, and how these get there.
+
+    copies: by place in bind order, the tensors as they are and their copies in scratchpad, which
+    take its first `nbytes` bytes. reads, writes: the places that are copied before and after.
+    """
+
+    op: Any
+    attr: Attributes
+    copies: Mapping[int, tuple[MemoryDesc, MemoryDesc]]
+    reads: Sequence[int]
+    writes: Sequence[int]
+    nbytes: int
+
+    @classmethod
+    def of(cls, op: Operation, attr: Attributes) -> Staging:
+        """Plan copies of the blocked ones among the tensors, whose formats are resolved."""
+        area = _Area()
+        tensors = op.tensors()
+        descs = {a.name: area.plain(i, desc) for i, (a, desc) in enumerate(tensors)}
+        places = iter(range(len(tensors), len(tensors) + len(attr.operands())))
+
+        def operand(desc: MemoryDesc) -> MemoryDesc:
+            return area.plain(next(places), desc)
+
+        steps = tuple(_moved(step, operand) for step in attr.post_ops)
+        written = [i for i, (a, _) in enumerate(tensors) if a.direction == "out"]
+        kept = written[1:] if attr.reads_dst else written
+        return cls(
+            op.with_descs(**descs) if area.copies else op,
+            replace(attr, post_ops=steps) if area.copies else attr,
+            area.copies,
+            [i for i in area.copies if i not in kept],
+            [i for i in area.copies if i in written],
+            area.nbytes,
+        )
+
+    def around(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> list[Launch]:
+        """Return launches that use the copies, between those that fill and empty them."""
+        before = [self._copy(engine, i, *self.copies[i], back=False) for i in self.reads]
+        after = [self._copy(engine, i, *self.copies[i], back=True) for i in self.writes]
+        within = [_redirected(launch, dict.fromkeys(self.copies, Scratch())) for launch in launches]
+        return [launch for launch in (*before, *within, *after) if launch is not None]
+
+    def _copy(
+        self, engine: OpenCLEngine, place: int, own: MemoryDesc, plain: MemoryDesc, *, back: bool
+    ) -> Launch | None:
+        """Launch the copy of one tensor; None where it has no element."""
+        if not own.nelems:
+            return None
+        src, dst = (plain, own) if back else (own, plain)
+        work: Pass = TransposedPass(engine, [src, dst], 1)
+        if not work.is_fit:
+            work = Pass(engine, [src, dst], 1)
+        work.then("v0")
+        buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
+        return _redirected(work.launch(), dict(enumerate(buffers)))
+
+
+@dataclass
+class _Area:
+    """The part of the scratchpad that copies have taken so far."""
+
+    copies: dict[int, tuple[MemoryDesc, MemoryDesc]] = field(default_factory=dict)
+    nbytes: int = 0
+
+    def plain(self, place: int, desc: MemoryDesc) -> MemoryDesc:
+        """Return the tensor itself, or its copy if it has blocks."""
+        if desc.is_plain:
+            return desc
+        copy = desc.with_format(ROW_MAJOR[: desc.ndims])
+        copy = copy.with_offset0(self.nbytes // desc.itemsize)
+        self.nbytes = padded(max(self.nbytes, copy.nbytes), ALIGNMENT)
+        self.copies[place] = (desc, copy)
+        return copy
+
+
+def _moved(step: PostOp, plain: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
+    """Replace a step's operands, in their order."""
+    return replace(step, **{name: plain(desc) for name, desc in step.operands})
+
+
+def _redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
+    """Give a launch other buffers, by the places that it knows."""
+    args = [buffers.get(a.index, a) if isinstance(a, Arg) else a for a in launch.args]
+    return replace(launch, args=args)
