@@ -10,10 +10,11 @@ whose terms are neighbours.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_opencl.algorithms import chain, with_lanes
 from dnncore_opencl.grid import Boxes, Grid
@@ -22,7 +23,7 @@ from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Scratch, Source
 from dnncore_opencl.vectors import CPU_LANES, TYPES, load, most_lanes, store, vector
 
-__all__ = ["TABLE", "Stages"]
+__all__ = ["TABLE", "Stages", "channel_sums"]
 
 BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
 LONE_BOX = 64  # the same of a GPU's work-item that shares with none
@@ -63,6 +64,7 @@ ALGORITHMS = {
     "norm_lp_power_p_max": _norm("x < EPS ? EPS : x"),
     "norm_lp_power_p_sum": _norm("x + EPS"),
 }
+SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 # p: |x|**p and the root, where that is quicker than pow
 POWERS = {1.0: ("fabs({})", "({})"), 2.0: ("({0} * {0})", "sqrt({})")}
@@ -112,20 +114,27 @@ class Stages:
     """The launches of one reduction.
 
     places: of src and dst among the memories that are bound; operands of post-ops are behind them.
+    scratchpad_start: bytes of the scratchpad that are another's.
     """
 
     def __init__(
-        self, engine: Any, op: Any, attr: Attributes, places: tuple[int, int] = (0, 1)
+        self,
+        engine: Any,
+        op: core.Reduction,
+        attr: Attributes,
+        places: tuple[int, int] = (0, 1),
+        scratchpad_start: int = 0,
     ) -> None:
         self.engine = engine
         self.op = op
         self.attr = attr
         self.places = places
+        self.scratchpad_start = scratchpad_start // FLOAT_BYTES
         reduced = op.reduced_dims
         kept = [dim for dim in range(op.src.ndims) if dim not in reduced]
         self.results = [op.dst, *(desc for _, desc in attr.operands())]
         self.kept = Nest.of([op.dst, op.src, *self.results[1:]], 0, kept)
-        self.terms = Nest.of([op.src], 0, reduced)
+        self.terms = _with_a_loop(Nest.of([op.src], 0, reduced))
         self.padding = Nest.of([op.dst], 0, reduced)  # of dst along the reduced dims
 
     def launches(self) -> list[Launch]:
@@ -231,7 +240,8 @@ class Stages:
     def _launch(self, stage: Stage, *, reads_src: bool, writes_dst: bool) -> Launch:
         """Make a launch; stages leave to each other vectors, parts apart, in the scratchpad."""
         sizes = [desc.nbytes // desc.itemsize for desc in (self.op.src, *self.results)]
-        parameters = Parameters(max(*sizes, self.scratchpad_bytes // FLOAT_BYTES))
+        left = self.scratchpad_start + self.scratchpad_bytes // FLOAT_BYTES
+        parameters = Parameters(max(*sizes, left))
         items = self.elements * stage.parts
         workers = stage.workers
         grid = Grid.of(self.engine, items) if workers == 1 else Grid.of_groups(items, workers)
@@ -243,7 +253,8 @@ class Stages:
             **self._types(stage.lanes),
             "WORKERS": str(workers),
             "ELEMENTS": parameters.size(self.elements),
-            "BOXES": parameters.size(stage.boxes.items),
+            "LEFT_AT(item)": f"{parameters.index(self.scratchpad_start)} + (item) * {self.side}",
+            "BOXES": parameters.size(stage.boxes.items if self.op.src.nelems else 0),
             "BOXES_PER_PART": parameters.size(stage.boxes_per_part),
             **grid.defines(parameters),
             **parameters.defines,
@@ -279,7 +290,7 @@ class Stages:
             if size % self.side:
                 at = f"min({at}, {parameters.size(size - self.side)})"
             text += f"const INDEX {self._names()[-1]} = {at}; "
-        src = self._offset(1, self.op.src, parameters) if reads_src else f"element * {self.side}"
+        src = self._offset(1, self.op.src, parameters) if reads_src else "LEFT_AT(element)"
         exists, inside = self.kept.conditions(self._names(), parameters)
         text += f"const INDEX src_at = {src}; "
         return {"KEPT": text, "EXISTS": exists, "INSIDE": inside}
@@ -342,6 +353,27 @@ class Stages:
             "LOAD_WIDE(pointer)": load(self.engine, "float", wide, "pointer"),
             "STORE(pointer, value)": store(self.engine, "float", self.side, "pointer", "value"),
         }
+
+
+def channel_sums(
+    engine: Any,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    places: tuple[int, int],
+    scratchpad_start: int,
+) -> Stages:
+    """Sum up each channel of `src`, dim 1: the gradient of a bias. `dst` is (C,).
+
+    There need be nothing to sum up, which `Reduction` itself refuses.
+    """
+    dims = [size if dim == 1 else 1 for dim, size in enumerate(src.dims)]
+    op = SUM_OF_TWO.with_descs(src=src, dst=dst.reshape(dims))
+    return Stages(engine, op, Attributes(), places, scratchpad_start)
+
+
+def _with_a_loop(nest: Nest) -> Nest:
+    """Let a nest of a single place have a loop, too."""
+    return nest if nest.loops else replace(nest, loops=(Loop(0, 1, 1, ((Digit(1, 0),),)),))
 
 
 def _boxes(nest: Nest, size: int) -> Boxes:

@@ -5,7 +5,7 @@
 //
 // KEPT tells from `rest` where an element's terms begin in src; EXISTS whether there is such an
 // element, INSIDE whether it is none of padding, which is zero. BOX sets a box's bounds. A kernel
-// with DST_AT finishes the result, one without leaves each item's for the next stage.
+// with DST_AT finishes the result, one without leaves each item's at LEFT_AT for the next stage.
 
 static inline ROW combined(const WIDE wide, ROW rest, const int worker, __local ROW *shared)
 {
@@ -81,7 +81,7 @@ __kernel void reduction(__global const float *src, __global float *dst BUFFERS P
         }
 #endif
 #else
-        STORE(dst + item * SIDE, x);
+        STORE(dst + LEFT_AT(item), x);
 #endif
     }
 }
