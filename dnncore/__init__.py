@@ -1,5 +1,7 @@
 """Deep-learning primitives with oneDNN's programming model, on every engine."""
 
+from typing import TYPE_CHECKING, Any
+
 from dnncore import cache
 from dnncore.attributes import Attributes, PostOp
 from dnncore.compare import Comparison, against_reference, compare
@@ -46,6 +48,9 @@ from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.reorder import reorder
 from dnncore.sequence import Sequence
 from dnncore.stream import Event, Stream
+
+if TYPE_CHECKING:
+    from dnncore import functional
 
 __version__ = "0.1.0"
 
@@ -101,8 +106,18 @@ __all__ = [
     "compare",
     "devices",
     "engine",
+    "functional",
     "primitive_descs",
     "register",
     "reorder",
     "unregister",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `dnncore.functional` when it is first used."""
+    if name == "functional":
+        from importlib import import_module
+
+        return import_module("dnncore.functional")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -66,6 +66,9 @@ class Target:
         return "; ".join(reasons) or "there is no implementation"
 
 
+REFERENCE = Target("reference", "cpu", impl="reference:*", role="reference")
+
+
 # -- inputs ---------------------------------------------------------------------------------------
 
 
@@ -86,13 +89,23 @@ def fill_inputs(op: dnn.Operation, attr: dnn.Attributes, fill: Fill) -> dict[str
 def is_integral(op: Any, attr: dnn.Attributes) -> bool:
     """Whether whole numbers go to whole numbers, so that every order of summation is exact."""
     steps = [p for p in attr.post_ops if p.kind == "eltwise"]
+    functions = [p.algorithm for p in steps] + [f for f in (getattr(op, "function", ""),) if f]
+    combined = [p.algorithm for p in attr.post_ops if p.kind == "binary"]
+    combined += [op.algorithm] if isinstance(op, dnn.Binary) else []
     steps += [op] if isinstance(op, dnn.EltwiseForward | dnn.EltwiseBackward) else []
     numbers = [p.scale for p in attr.post_ops] + [s.alpha for s in steps] + [s.beta for s in steps]
     return (
-        not isinstance(op, dnn.SoftmaxForward | dnn.SoftmaxBackward)
-        and all(s.algorithm in ("relu", "linear") for s in steps)
-        and all(number.is_integer() for number in (*numbers, *getattr(op, "scales", ())))
+        type(op) not in (dnn.SoftmaxForward, dnn.SoftmaxBackward, dnn.LRNForward, dnn.LRNBackward)
+        and getattr(op, "is_max", True)
+        and getattr(op, "algorithm", "") not in ("mul", "mean")
+        and not getattr(op, "is_norm", False)
+        and all(name in WHOLE_FUNCTIONS for name in functions)
+        and "div" not in combined
+        and all(float(n).is_integer() for n in (*numbers, *getattr(op, "scales", ())))
     )
+
+
+WHOLE_FUNCTIONS = ("abs", "clip", "clip_v2", "linear", "relu", "round", "square")
 
 
 # -- running --------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from opencl_runtimes import reveal_opencl_runtimes
 
 reveal_opencl_runtimes()
 
-from checks import Target  # noqa: E402
+from checks import REFERENCE, Target  # noqa: E402
 
 import dnncore as dnn  # noqa: E402 - the runtimes must be in place before anything looks for them
 
@@ -17,7 +17,7 @@ import dnncore as dnn  # noqa: E402 - the runtimes must be in place before anyth
 def _targets() -> list[Target]:
     """The reference, the CPU's other implementations, and every other device that works."""
     cpu = [
-        Target("reference", "cpu", impl="reference:*", role="reference"),
+        REFERENCE,
         Target("cpu", "cpu", skip_impl="reference:*"),
     ]
     others = [d for d in dnn.devices() if d.status == "ok" and d.name != "cpu"]

@@ -21,11 +21,11 @@ def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Ar
     """The outputs of `op` by torch; gradients come from its own differentiation."""
     torch = pytest.importorskip("torch", reason="peer comparison: torch is not installed")
     torch.set_num_threads(1)  # small tensors: waking threads costs more than the work
-    tensors = {name: torch.tensor(array, dtype=torch.float64) for name, array in inputs.items()}
+    tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
     outputs = _ORACLES[type(op)](torch, op, tensors)
     outputs[op.result_name] = _chain(torch, attr, outputs[op.result_name], tensors, op.result_name)
-    descs = {a.name: desc for a, desc in op.tensors() if a.direction == "out"}
-    return {name: outputs[name].numpy().astype(desc.dtype) for name, desc in descs.items()}
+    written = [(a.name, d) for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"]
+    return {n: outputs[n].numpy().astype(d.dtype) for n, d in written if n in outputs}
 
 
 # -- forward --------------------------------------------------------------------------------------
@@ -51,10 +51,54 @@ def _convolution(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
 
 
 def _pooling(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
+    if not op.is_max:
+        return _average(torch, op, t)
     pool = getattr(torch.nn.functional, f"max_pool{len(op.kernel)}d")
     padded = _spread(torch, op, t["src"], -torch.inf)
     dst = pool(padded, op.kernel, op.strides, dilation=tuple(d + 1 for d in op.dilations))
     return dst.clamp(min=float(np.finfo(np.float32).min))
+
+
+def _average(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
+    """A convolution with ones: torch's own average knows no dilation and no uneven padding."""
+    channels = t["src"].shape[1]
+    convolve = getattr(torch.nn.functional, f"conv{len(op.kernel)}d")
+
+    def window_sum(x: Any) -> Any:
+        ones = torch.ones((channels, 1, *op.kernel), dtype=torch.float64)
+        dilation = tuple(d + 1 for d in op.dilations)
+        padded = _spread(torch, op, x, 0.0)
+        return convolve(padded, ones, None, op.strides, 0, dilation, channels)
+
+    if op.algorithm == "avg_include_padding":
+        return window_sum(t["src"]) / np.prod(op.kernel)
+    return window_sum(t["src"]) / window_sum(torch.ones_like(t["src"]))
+
+
+def _lrn(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
+    if op.algorithm == "across_channels" and op.local_size % 2:
+        return (
+            torch.nn.functional.local_response_norm(
+                t["src"], op.local_size, op.alpha, op.beta, op.k
+            )
+            if t["src"].ndim > 2
+            else _lrn_by_formula(torch, op, t["src"])
+        )
+    return _lrn_by_formula(torch, op, t["src"])
+
+
+def _lrn_by_formula(torch: Any, op: Any, x: Any) -> Any:
+    return x * _lrn_base(torch, op, x) ** -op.beta
+
+
+def _lrn_base(torch: Any, op: Any, x: Any) -> Any:
+    """Of even and square windows, which torch's function has not."""
+    total, h = x * x, op.half_window
+    for dim in op.window_dims:
+        moved = total.movedim(dim, -1)
+        total = torch.nn.functional.pad(moved, (h, h)).unfold(-1, 2 * h + 1, 1).sum(-1)
+        total = total.movedim(-1, dim)
+    return op.k + op.alpha / op.divisor * total
 
 
 def _inner_product(torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
@@ -67,7 +111,7 @@ def _matmul(torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
 
 
 def _eltwise(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
-    return _ELTWISE[op.algorithm](torch, t["src"], op)
+    return _ELTWISE[op.function](torch, t["src"], op)
 
 
 def _softmax(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
@@ -76,22 +120,74 @@ def _softmax(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
 
 
 def _binary(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
-    return getattr(torch, op.algorithm)(t["src0"], t["src1"])
+    return _combined(torch, op.algorithm, t["src0"], t["src1"], t.get("src2"))
+
+
+def _combined(torch: Any, algorithm: str, x: Any, y: Any, condition: Any) -> Any:
+    if algorithm == "select":
+        return torch.where(condition != 0, x, y)
+    name = {"max": "maximum", "min": "minimum"}.get(algorithm, algorithm)
+    return getattr(torch, name)(x, y).to(torch.float64)
+
+
+def _reduction(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
+    x, dims = t["src"], op.reduced_dims
+    if op.is_norm:
+        total = (x.abs() ** op.p).sum(dims, keepdim=True)
+        total = total.clamp(min=op.eps) if op.algorithm.endswith("max") else total + op.eps
+        return total if "power_p" in op.algorithm else total ** (1 / op.p)
+    if op.algorithm == "mul":
+        for dim in dims:
+            x = x.prod(dim, keepdim=True)
+        return x
+    name = {"max": "amax", "min": "amin"}.get(op.algorithm, op.algorithm)
+    return getattr(torch, name)(x, dims, keepdim=True)
 
 
 def _sum(_torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
     return sum(scale * t[f"src{i}"] for i, scale in enumerate(op.scales))
 
 
-def _reorder(_torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
-    return t["src"]
+def _reorder(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
+    if op.dst.data_type not in ("s32", "s8", "u8"):
+        return t["src"]
+    limits = np.iinfo(op.dst.dtype)
+    return torch.round(t["src"]).clamp(limits.min, limits.max)
 
 
 _ELTWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "relu": lambda torch, x, step: torch.nn.functional.leaky_relu(x, step.alpha),
-    "tanh": lambda torch, x, _step: torch.tanh(x),
-    "logistic": lambda torch, x, _step: torch.sigmoid(x),
+    "abs": lambda torch, x, _step: torch.abs(x),
+    "clip": lambda torch, x, step: torch.clamp(x, step.alpha, step.beta),
+    "clip_v2": lambda torch, x, step: torch.clamp(x, step.alpha, step.beta),
+    "elu": lambda torch, x, step: torch.nn.functional.elu(x, step.alpha),
+    "exp": lambda torch, x, _step: torch.exp(x),
+    "gelu_erf": lambda torch, x, _step: torch.nn.functional.gelu(x),
+    "gelu_tanh": lambda torch, x, _step: torch.nn.functional.gelu(x, approximate="tanh"),
+    "hardsigmoid": lambda torch, x, step: torch.clamp(step.alpha * x + step.beta, 0, 1),
+    "hardswish": lambda torch, x, step: x * torch.clamp(step.alpha * x + step.beta, 0, 1),
     "linear": lambda _torch, x, step: step.alpha * x + step.beta,
+    "log": lambda torch, x, _step: torch.log(x),
+    "logistic": lambda torch, x, _step: torch.sigmoid(x),
+    "mish": lambda torch, x, _step: torch.nn.functional.mish(x),
+    "pow": lambda _torch, x, step: step.alpha * x**step.beta,
+    "relu": lambda torch, x, step: torch.nn.functional.leaky_relu(x, step.alpha),
+    "round": lambda torch, x, _step: torch.round(x),
+    "soft_relu": lambda torch, x, step: torch.logaddexp(x * step.alpha, x * 0) / step.alpha,
+    "sqrt": lambda torch, x, _step: torch.sqrt(x),
+    "square": lambda torch, x, _step: torch.square(x),
+    "swish": lambda torch, x, step: x * torch.sigmoid(step.alpha * x),
+    "tanh": lambda torch, x, _step: torch.tanh(x),
+}
+
+# The src that gives a dst, for gradients that are computed from dst.
+_INVERSES: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "clip_v2": lambda _torch, d, _step: d,
+    "elu": lambda torch, d, step: torch.where(d > 0, d, torch.log1p(d / step.alpha)),
+    "exp": lambda torch, d, _step: torch.log(d),
+    "logistic": lambda torch, d, _step: torch.logit(d),
+    "relu": lambda torch, d, step: torch.where(d > 0, d, d / step.alpha if step.alpha else d - 1),
+    "sqrt": lambda torch, d, _step: d * d,
+    "tanh": lambda torch, d, _step: torch.atanh(d),
 }
 
 
@@ -101,8 +197,11 @@ def _chain(torch: Any, attr: dnn.Attributes, x: Any, t: Mapping[str, Any], resul
             x = _ELTWISE[step.algorithm](torch, x, step)
         elif step.kind == "sum":
             x = x + step.scale * t[result]
+        elif step.kind == "prelu":
+            x = torch.where(x > 0, x, x * t[f"post_op_{i}_weights"])
         else:
-            x = getattr(torch, step.algorithm)(x, t[f"post_op_{i}_src"])
+            condition = t.get(f"post_op_{i}_src2")
+            x = _combined(torch, step.algorithm, x, t[f"post_op_{i}_src"], condition)
     return x
 
 
@@ -131,6 +230,21 @@ def _gradient(formula: Callable[..., Any], *names: str) -> Callable[..., dict[st
     return gradient
 
 
+def _eltwise_gradient(torch: Any, op: Any, t: Mapping[str, Any]) -> dict[str, Any]:
+    """Torch clamps with slope 1 at both limits, where clip has it at the upper one alone."""
+    if op.uses_dst:
+        t = {"src": _INVERSES[op.function](torch, t["dst"], op), "diff_dst": t["diff_dst"]}
+    slopes = _gradient(_eltwise, "src")(torch, op, t)
+    at_limit = (t["src"] == op.alpha) | ((t["src"] == op.beta) & (op.function == "clip_v2"))
+    if op.function in ("clip", "clip_v2"):
+        slopes["diff_src"] = torch.where(at_limit, 0.0, slopes["diff_src"])
+    return slopes
+
+
+def _lrn_forward(torch: Any, op: Any, t: Mapping[str, Any]) -> dict[str, Any]:
+    return {"dst": _lrn(torch, op, t), "workspace": _lrn_base(torch, op, t["src"])}
+
+
 def _softmax_gradient(torch: Any, op: Any, t: Mapping[str, Any]) -> dict[str, Any]:
     """The softmax of log(dst) is dst again, and its log-softmax that of dst."""
     src = t["dst"] if op.algorithm == "log" else t["dst"].log()
@@ -143,13 +257,16 @@ _ORACLES: dict[type[dnn.Operation], Callable[..., dict[str, Any]]] = {
     dnn.ConvolutionBackwardData: _gradient(_convolution, "src"),
     dnn.ConvolutionBackwardWeights: _gradient(_convolution, "weights", "bias"),
     dnn.EltwiseForward: _forward(_eltwise),
-    dnn.EltwiseBackward: _gradient(_eltwise, "src"),
+    dnn.EltwiseBackward: _eltwise_gradient,
     dnn.InnerProductForward: _forward(_inner_product),
     dnn.InnerProductBackwardData: _gradient(_inner_product, "src"),
     dnn.InnerProductBackwardWeights: _gradient(_inner_product, "weights", "bias"),
+    dnn.LRNForward: _lrn_forward,
+    dnn.LRNBackward: _gradient(_lrn, "src"),
     dnn.MatMul: _forward(_matmul),
     dnn.PoolingForward: _forward(_pooling),
     dnn.PoolingBackward: _gradient(_pooling, "src"),
+    dnn.Reduction: _forward(_reduction),
     dnn.Reorder: _forward(_reorder),
     dnn.SoftmaxForward: _forward(_softmax),
     dnn.SoftmaxBackward: _softmax_gradient,

@@ -41,8 +41,25 @@ def eltwise(algorithm="relu", src=SRC, dst=SRC, **changes):
     return dnn.EltwiseForward("forward_training", algorithm, src=src, dst=dst, **changes)
 
 
+def eltwise_backward(algorithm, **kept):
+    return dnn.EltwiseBackward(algorithm, **kept, diff_dst=SRC, diff_src=SRC)
+
+
+def lrn(algorithm="across_channels", src=SRC, **changes):
+    return dnn.LRNForward("forward_training", algorithm, src=src, dst=SRC, **changes)
+
+
+def reduction(algorithm, dst=None, **changes):
+    dst = dst or desc(2, 1, 8, 8)
+    return dnn.Reduction(algorithm, src=SRC, dst=dst, **changes)
+
+
 def inner_product(weights, dst):
     return dnn.InnerProductForward("forward_training", src=SRC, weights=weights, dst=dst)
+
+
+def with_post_op(post_op):
+    return dnn.PrimitiveDesc(eltwise(), CPU, dnn.Attributes([post_op]))
 
 
 def matmul(*dims, bias=None):
@@ -109,6 +126,20 @@ SHAPES = {
     "sum: src1 must be (2, 3) (dst's dims); got (3, 2)":
         lambda: weighted_sum((1, 2), desc(2, 3), desc(3, 2)),
     "reorder: dst must be (2, 3) (src's dims); got (3, 2)": lambda: reorder(desc(3, 2)),
+    "lrn: src must have 3 to 5 dims for within_channel; got (4, 5)":
+        lambda: lrn("within_channel", src=desc(4, 5)),
+    "lrn: dst must be (2, 3, 8, 7) (src's dims); got (2, 3, 8, 8)":
+        lambda: lrn(src=desc(2, 3, 8, 7)),
+    "reduction: dst must have src's rank, each dim be 1 or src's, and one at least be reduced":
+        lambda: reduction("sum", SRC),
+    "one at least be reduced; got (2, 2, 8, 8) for src (2, 3, 8, 8)":
+        lambda: reduction("sum", desc(2, 2, 8, 8)),
+    "reduction: there is nothing to reduce along an empty dim; got src (0, 3)":
+        lambda: dnn.Reduction("sum", src=desc(0, 3), dst=desc(1, 3)),
+    "binary: src2 must have dst's rank and each of its dims be 1 or dst's; got (3,) for dst (4,)":
+        lambda: dnn.Binary("select", src0=BIAS, src1=BIAS, src2=desc(3, type="s8"), dst=BIAS),
+    "avg_exclude_padding needs paddings below the effective kernel and dilations below src":
+        lambda: pooling("avg_exclude_padding", dst=desc(2, 3, 6, 6), padding_l=2),
     "eltwise: dst must be (4,) (src's dims); got (5,)": lambda: eltwise(src=BIAS, dst=desc(5)),
     "a dim is at least 0; got (-1, 2)": lambda: desc(-1, 2),
     "a tensor has at most 12 dims; got 13": lambda: desc(*(1,) * 13),
@@ -117,8 +148,12 @@ SHAPES = {
 TYPES = {
     "convolution: src must be of type f32; got f64":
         lambda: convolution(src=desc(2, 3, 8, 8, type="f64")),
-    "reorder: dst must be of type f32 or f64 or s32 or s8 or u8; got bf16":
-        lambda: reorder(desc(2, 3, type="bf16")),
+    "reorder: dst must be of type f32 or f64 or f16 or bf16 or s32 or s8 or u8; got s64":
+        lambda: reorder(desc(2, 3, type="s64")),
+    "binary: src2 must be of type s8; got f32":
+        lambda: dnn.Binary("select", src0=BIAS, src1=BIAS, src2=BIAS, dst=BIAS),
+    "eltwise: post_op_0_weights must be of type f32; got s8":
+        lambda: with_post_op(dnn.PostOp.prelu(desc(1, 1, 1, 1, type="s8"))),
     "data type: no such type; got 'f31'; use one of f64, f32": lambda: desc(1, type="f31"),
     "memory: the array must be of type f32 (float32); got float64; convert it with astype":
         lambda: dnn.Memory.from_numpy(np.ones(4), BIAS),
@@ -140,11 +175,35 @@ FORMATS = {
 VALUES = {
     "convolution: prop_kind must be one of forward_training, forward_inference; got 'forward'":
         lambda: convolution("forward"),
-    "eltwise: unknown algorithm 'rleu'; choose one of relu, tanh": lambda: eltwise("rleu"),
-    "eltwise: unknown algorithm ['relu']; choose one of relu, tanh": lambda: eltwise(["relu"]),
+    "eltwise: unknown algorithm 'rleu'; choose one of abs, clip": lambda: eltwise("rleu"),
+    "eltwise: unknown algorithm ['relu']; choose one of abs, clip": lambda: eltwise(["relu"]),
+    "eltwise: clip needs beta >= alpha; got alpha 1.0, beta 0.5":
+        lambda: eltwise("clip", alpha=1.0, beta=0.5),
+    "eltwise: soft_relu needs alpha != 0, as in log(1 + exp(alpha * s)) / alpha; got alpha 0.0":
+        lambda: eltwise("soft_relu"),
+    "eltwise: relu_use_dst_for_bwd needs alpha >= 0; got alpha -1.0":
+        lambda: eltwise("relu_use_dst_for_bwd", alpha=-1.0),
+    "eltwise backward: round has no gradient; it exists forward only":
+        lambda: eltwise_backward("round", src=SRC),
+    "tanh_use_dst_for_bwd computes the gradient from dst, not from src; give dst= alone":
+        lambda: eltwise_backward("tanh_use_dst_for_bwd", src=SRC),
+    "eltwise backward: tanh computes the gradient from src, not from dst; give src= alone":
+        lambda: eltwise_backward("tanh", src=SRC, dst=SRC),
+    "lrn: local_size must be a positive integer; got 0": lambda: lrn(local_size=0),
+    "lrn: local_size must be a positive integer; got 2.5": lambda: lrn(local_size=2.5),
+    "lrn: beta must be a finite number; got inf": lambda: lrn(beta=float("inf")),
+    "lrn: unknown algorithm 'across'; choose one of across_channels, within_channel":
+        lambda: lrn("across"),
+    "reduction: p must be at least 1; got 0.5": lambda: reduction("norm_lp_sum", p=0.5),
+    "reduction: unknown algorithm 'average'; choose one of max, min, sum":
+        lambda: reduction("average"),
+    "post-op binary: src2, the s8 condition, belongs to select alone; got select without src2":
+        lambda: dnn.PostOp.binary("select", BIAS),
+    "binary: src2, the s8 condition, belongs to select alone; got add with src2":
+        lambda: dnn.Binary("add", src0=BIAS, src1=BIAS, src2=BIAS, dst=BIAS),
     "eltwise: alpha must be a finite number; got nan": lambda: eltwise(alpha=float("nan")),
     "eltwise: alpha must be a finite number; got 'x'": lambda: eltwise(alpha="x"),
-    "binary: unknown algorithm 'pow'; choose one of add, mul": lambda: add(BIAS, BIAS, "pow"),
+    "binary: unknown algorithm 'pow'; choose one of add, sub": lambda: add(BIAS, BIAS, "pow"),
     "pooling: unknown algorithm 'min'; choose one of max": lambda: pooling(algorithm="min"),
     "sum: scale of src0 must be a finite number; got inf":
         lambda: weighted_sum((float("inf"),), desc(2, 3)),
@@ -166,6 +225,7 @@ WRONG_THINGS = {
     "sum: src1 must be a MemoryDesc; got NoneType":
         lambda: weighted_sum((1, 2), desc(2, 3), None),
     "reorder: dst must be a MemoryDesc; got NoneType": lambda: reorder(None),
+    "post-op prelu: weights must be a MemoryDesc; got float": lambda: dnn.PostOp.prelu(0.1),
     "post-op binary: src must be a MemoryDesc; got ndarray":
         lambda: dnn.PostOp.binary("add", np.ones(3)),
     "post_ops must be a sequence of PostOp; got [1]": lambda: dnn.Attributes(post_ops=[1]),

@@ -140,6 +140,33 @@ def test_a_bound_follows_the_post_op_chain():
     assert np.all(scaled.noise > 99 * plain.noise)
 
 
+def test_a_bound_follows_steep_and_flat_steps():
+    """exp(x) turns an error e into exp(x) * e; a comparison that cannot flip leaves none."""
+    op = product(64)
+    inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+    plain = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
+    grown = expected_outputs(op, dnn.Attributes([dnn.PostOp.eltwise("exp")]), inputs)["dst"]
+    finite = np.isfinite(grown.values) & (grown.values > 0)
+    ratio = grown.noise[finite] / (plain.noise * grown.values)[finite]
+    assert np.all((ratio > 0.9) & (ratio < 2.0))
+    far = dnn.PostOp.binary("lt", desc(1, 1))
+    inputs["post_op_0_src"] = np.full((1, 1), 1e6)
+    assert not np.any(expected_outputs(op, dnn.Attributes([far]), inputs)["dst"].noise)
+
+
+def test_a_wrong_function_exceeds_the_bound():
+    src = desc(500)
+    inputs = {"src": fill_normal(src, 1)}
+    for name, impostor in [("gelu_erf", "gelu_tanh"), ("mish", "swish"), ("tanh", "hardswish")]:
+        fields = {"alpha": 1.0, "beta": 0.0}
+        right, wrong = (
+            dnn.EltwiseForward("forward_training", n, src=src, dst=src, **fields)
+            for n in (name, impostor)
+        )
+        got = expected_outputs(wrong, dnn.Attributes(), inputs)["dst"].values
+        assert not expected_outputs(right, dnn.Attributes(), inputs)["dst"].check(got).ok
+
+
 def test_what_only_moves_values_has_no_tolerance():
     op = dnn.Reorder(src=desc(3, 4, tag="ab"), dst=desc(3, 4, tag="ba"))
     right = expected_outputs(op, dnn.Attributes(), {"src": fill_normal(op.src, 0)})["dst"]

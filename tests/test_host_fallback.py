@@ -78,3 +78,18 @@ def test_results_written_to_a_part_leave_the_rest(engine):
     expected = np.full((4, 4), 9, np.float32)
     expected[:, 1:3] = np.tanh(np.float32(-1))
     np.testing.assert_allclose(whole.numpy(), expected, rtol=1e-6)
+
+
+def test_operands_follow_an_absent_workspace(engine):
+    """Inference keeps no workspace: what comes behind it in the table moves up."""
+    src_desc, dst_desc = dnn.MemoryDesc((1, 1, 2, 2)), dnn.MemoryDesc((1, 1, 1, 1))
+    op = dnn.PoolingForward("forward_inference", "max", src=src_desc, dst=dst_desc, kernel=2)
+    attr = dnn.Attributes([dnn.PostOp.binary("mul", dst_desc)])
+    pd = dnn.PrimitiveDesc(op, engine, attr, host_fallback=True)
+    values = np.array([1, 2, 3, 4], np.float32).reshape(1, 1, 2, 2)
+    src = dnn.Memory.from_numpy(values, engine=engine)
+    factor = dnn.Memory.from_numpy(np.full((1, 1, 1, 1), 10, np.float32), engine=engine)
+    dst = dnn.Memory(dst_desc, engine)
+    pd.primitive().execute(engine.stream(), src=src, dst=dst, post_op_0_src=factor)
+    assert dst.numpy().item() == 40
+    assert factor.numpy().item() == 10

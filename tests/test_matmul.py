@@ -7,7 +7,6 @@ import pytest
 from checks import Target, check, reference_outputs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from oracles import torch_outputs
 
 import dnncore as dnn
 from dnncore.compare import fill_integers
@@ -41,6 +40,11 @@ PROBLEMS = {
     "one_src": matmul((1, 5, 7), (3, 7, 4)),
     "two_batch_dims": matmul((2, 3, 5, 7), (2, 3, 7, 4)),
     "crossed_batch_dims": matmul((2, 1, 5, 7), (1, 3, 7, 4)),
+    "many_batch_dims": matmul(
+        (2, 1, 3, 1, 2, 5, 7), (1, 2, 3, 1, 1, 7, 4), bias=(1, 1, 3, 1, 2, 1, 1)
+    ),
+    "bias_column": matmul((5, 7), (7, 3), bias=(5, 1)),
+    "bias_of_a_batch": matmul((3, 5, 7), (3, 7, 4), bias=(3, 5, 1)),
     "no_rows": matmul((0, 7), (7, 3)),
     "no_columns": matmul((5, 7), (7, 0)),
     "no_batch": matmul((0, 5, 7), (0, 7, 3)),
@@ -52,12 +56,6 @@ all_problems = pytest.mark.parametrize("op", PROBLEMS.values(), ids=PROBLEMS)
 @all_problems
 def test_agrees_with_the_reference(target: Target, op):
     check(target, op)
-
-
-@pytest.mark.peer
-@all_problems
-def test_agrees_with_torch(target: Target, op):
-    check(target, op, oracle=torch_outputs)
 
 
 @pytest.mark.parametrize("dst", ["ab", "ba"])
@@ -74,11 +72,11 @@ def test_any(target: Target):
 
 @pytest.mark.parametrize("tags", [("abc", "acb", "abc"), ("acb", "abc", "abc"), ("bac",) * 3])
 def test_transposed_batches(target: Target, tags):
-    check(target, matmul((3, 5, 7), (3, 7, 4), tags), may_refuse=True)
+    check(target, matmul((3, 5, 7), (3, 7, 4), tags))
 
 
 def test_blocked(target: Target):
-    check(target, matmul((13, 21), (21, 18), ("ab", "BA16b8a", "ab")), may_refuse=True)
+    check(target, matmul((13, 21), (21, 18), ("ab", "BA16b8a", "ab")))
 
 
 def test_rows_further_apart_than_they_are_long(target: Target):
@@ -88,7 +86,7 @@ def test_rows_further_apart_than_they_are_long(target: Target):
         argument.name: dnn.MemoryDesc([d + 4 for d in desc.dims]).submemory(desc.dims, (1, 3))
         for argument, desc in op.tensors()
     }
-    check(target, op.with_descs(**part), may_refuse=True)
+    check(target, op.with_descs(**part))
 
 
 sizes = st.integers(1, 40)

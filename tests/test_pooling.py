@@ -1,4 +1,4 @@
-"""Max pooling and its gradient: windows, formats, the workspace, ties and empty windows."""
+"""Pooling and its gradient: windows, formats, the workspace, ties and empty windows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import Target, agree, check, reference_outputs, run
+from checks import REFERENCE, Target, agree, check, reference_outputs, run
 from oracles import torch_outputs
 
 import dnncore as dnn
@@ -35,11 +35,11 @@ class Problem:
         dst = (*src[:2], *(window_output(*dim) for dim in geometry))
         self.dst = dnn.MemoryDesc(dst, "f32", dst_tag or tag)
 
-    def forward(self, prop_kind="forward_training"):
-        return dnn.PoolingForward(prop_kind, "max", src=self.src, dst=self.dst, **self.window)
+    def forward(self, algorithm="max", prop_kind="forward_training"):
+        return dnn.PoolingForward(prop_kind, algorithm, src=self.src, dst=self.dst, **self.window)
 
-    def backward(self):
-        return dnn.PoolingBackward("max", diff_src=self.src, diff_dst=self.dst, **self.window)
+    def backward(self, algorithm="max"):
+        return dnn.PoolingBackward(algorithm, diff_src=self.src, diff_dst=self.dst, **self.window)
 
     def backward_inputs(self, fill):
         """Gradients, and the workspace of a forward run on values with many ties."""
@@ -70,20 +70,50 @@ PROBLEMS = {
     "3d": Problem((1, 3, 4, 5, 6), (2, 2, 2), strides=(2, 1, 2), padding_l=(0, 1, 0)),
 }
 all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
-
-
-def may_refuse(problem):
-    return {"may_refuse": problem.src.ndims != 4}
+AVERAGES = ("avg_include_padding", "avg_exclude_padding")
+EMPTY_WINDOWS = ("windows_in_padding", "windows_around_the_image")
+AVERAGED = [
+    (PROBLEMS[name], algorithm)
+    for name in PROBLEMS
+    for algorithm in AVERAGES
+    if algorithm == "avg_include_padding" or name not in EMPTY_WINDOWS
+]
+all_averages = pytest.mark.parametrize(
+    ("problem", "algorithm"),
+    AVERAGED,
+    ids=[f"{name}-{a}" for name, p in PROBLEMS.items() for q, a in AVERAGED if p is q],
+)
 
 
 @all_problems
 def test_forward(target: Target, problem):
-    check(target, problem.forward(), **may_refuse(problem))
+    check(target, problem.forward())
+
+
+@all_averages
+def test_average(target: Target, problem, algorithm):
+    check(target, problem.forward(algorithm))
+    check(target, problem.backward(algorithm))
+
+
+def test_averages_have_no_workspace(target: Target):
+    problem = PROBLEMS["2x2_stride2"]
+    for algorithm in AVERAGES:
+        for forward in target.primitive_descs(problem.forward(algorithm)):
+            assert forward.workspace_desc is None
+            for backward in target.primitive_descs(problem.backward(algorithm), hint=forward):
+                assert backward.workspace_desc is None
+
+
+@pytest.mark.parametrize("problem", [PROBLEMS[name] for name in EMPTY_WINDOWS], ids=EMPTY_WINDOWS)
+def test_an_average_over_no_cell_is_refused(problem):
+    with pytest.raises(dnn.DescriptorError, match="so that no window is empty"):
+        problem.forward("avg_exclude_padding")
 
 
 @pytest.mark.parametrize("name", ["3x3_stride2_padded", "2x2_stride2_nhwc", "windows_in_padding"])
 def test_inference_has_no_workspace(target: Target, name):
-    op = PROBLEMS[name].forward("forward_inference")
+    op = PROBLEMS[name].forward(prop_kind="forward_inference")
     assert all(pd.workspace_desc is None for pd in target.primitive_descs(op))
     check(target, op)
 
@@ -91,18 +121,22 @@ def test_inference_has_no_workspace(target: Target, name):
 @all_problems
 @pytest.mark.parametrize("fill", [fill_integers, fill_normal])
 def test_backward(target: Target, problem, fill):
-    check(
-        target,
-        problem.backward(),
-        inputs=problem.backward_inputs(fill),
-        **may_refuse(problem),
-    )
+    check(target, problem.backward(), inputs=problem.backward_inputs(fill))
 
 
 @pytest.mark.peer
 @all_problems
-def test_forward_agrees_with_torch(target: Target, problem):
-    check(target, problem.forward(), oracle=torch_outputs, **may_refuse(problem))
+def test_the_reference_agrees_with_torch(problem):
+    check(REFERENCE, problem.forward(), oracle=torch_outputs)
+
+
+@pytest.mark.peer
+@all_averages
+def test_averages_of_the_reference_agree_with_torch(problem, algorithm):
+    check(REFERENCE, problem.forward(algorithm), oracle=torch_outputs)
+    src = fill_normal(problem.src, 1)
+    inputs = {"src": src, "diff_dst": fill_normal(problem.dst, 2)}
+    check(REFERENCE, problem.backward(algorithm), inputs=inputs, oracle=torch_outputs)
 
 
 @pytest.mark.peer
@@ -111,7 +145,7 @@ def test_backward_agrees_with_torch(target: Target, problem):
     """Forward and backward of the same target, so that their workspaces must fit."""
     src, diff_dst = fill_normal(problem.src, 1), fill_normal(problem.dst, 2)
     right = torch_outputs(problem.backward(), dnn.Attributes(), {"src": src, "diff_dst": diff_dst})
-    for forward in target.primitive_descs(problem.forward(), **may_refuse(problem)):
+    for forward in target.primitive_descs(problem.forward()):
         workspace = run(forward, {"src": src})["workspace"]
         for pd in target.primitive_descs(problem.backward(), hint=forward):
             got = run(pd, {"diff_dst": diff_dst, "workspace": workspace})["diff_src"]
@@ -128,10 +162,10 @@ def test_any_takes_the_format_of_src(target: Target, name):
 
 def test_from_one_format_to_another(target: Target):
     problem = Problem((2, 13, 8, 6), (2, 2), "nhwc", "nChw8c", **HALVES)
-    check(target, problem.forward(), may_refuse=True)
-    check(
-        target, problem.backward(), inputs=problem.backward_inputs(fill_integers), may_refuse=True
-    )
+    check(target, problem.forward())
+    check(target, problem.backward(), inputs=problem.backward_inputs(fill_integers))
+    check(target, problem.forward("avg_exclude_padding"))
+    check(target, problem.backward("avg_include_padding"))
 
 
 def test_the_first_maximum_wins(target: Target):
@@ -186,6 +220,29 @@ def test_golden():
     inputs = {"diff_dst": np.array([[[[1.0, 10.0], [100.0, 1000.0]]]]), **got}
     diff_src = reference_outputs(problem.backward(), inputs)["diff_src"]
     assert diff_src.tolist() == [[[[0, 0, 0], [1, 10, 0], [100, 1000, 0]]]]
+
+
+def test_golden_averages():
+    problem = Problem((1, 1, 1, 3), (1, 2), padding_l=(0, 1))
+    src = np.array([1.0, 2.0, 4.0]).reshape(1, 1, 1, 3)
+    expected = {"avg_include_padding": [0.5, 1.5, 3, 2], "avg_exclude_padding": [1, 1.5, 3, 4]}
+    for algorithm, dst in expected.items():
+        got = reference_outputs(problem.forward(algorithm), {"src": src})["dst"]
+        assert got.ravel().tolist() == dst
+    diff_dst = np.array([2.0, 4.0, 8.0, 16.0]).reshape(1, 1, 1, 4)
+    expected = {"avg_include_padding": [3, 6, 12], "avg_exclude_padding": [4, 6, 20]}
+    for algorithm, diff_src in expected.items():
+        got = reference_outputs(problem.backward(algorithm), {"diff_dst": diff_dst})["diff_src"]
+        assert got.ravel().tolist() == diff_src
+
+
+@all_averages
+def test_the_gradient_of_an_average_is_adjoint(problem, algorithm):
+    src, diff_dst = fill_normal(problem.src, 3), fill_normal(problem.dst, 4)
+    dst = reference_outputs(problem.forward(algorithm), {"src": src})["dst"]
+    diff_src = reference_outputs(problem.backward(algorithm), {"diff_dst": diff_dst})["diff_src"]
+    products = [np.vdot(a.astype(np.float64), b) for a, b in ((dst, diff_dst), (src, diff_src))]
+    assert np.isclose(*products, rtol=1e-5, atol=1e-5)
 
 
 @all_problems

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 import pytest
-from checks import Target, check, reference_outputs
+from checks import REFERENCE, Target, check, reference_outputs
 from oracles import torch_outputs
+from problems import PARAMETERS
 from test_convolution import PROBLEMS, Problem
 from test_inner_product import inner_product
 from test_matmul import matmul
 
 import dnncore as dnn
+from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
 
 DIMS = (2, 19, 5, 4)
 NHWC = dnn.MemoryDesc(DIMS, "f32", "nhwc")
@@ -29,6 +33,18 @@ OPERATIONS = {
 }
 
 
+POOLING = {"src": NHWC, "dst": dnn.MemoryDesc((2, 19, 2, 2)), "kernel": (2, 2), "strides": (2, 2)}
+ALL_OPERATIONS = {
+    **OPERATIONS,
+    "pooling": dnn.PoolingForward("forward_training", "max", **POOLING),
+    "average": dnn.PoolingForward("forward_inference", "avg_exclude_padding", **POOLING),
+    "binary": dnn.Binary("mul", src0=NHWC, src1=NHWC, dst=NHWC),
+    "binary_broadcast": dnn.Binary(
+        "sub", src0=NHWC, src1=dnn.MemoryDesc((1, 19, 1, 1)), dst=NHWC.with_format("nchw")
+    ),
+}
+
+
 def over(op, *axes):
     """A descriptor that keeps these axes of the result and is 1 along the others."""
     dims = op.result.dims
@@ -44,7 +60,14 @@ def whole(op):
     return over(op, *range(op.result.ndims))
 
 
-eltwise, add, total = dnn.PostOp.eltwise, dnn.PostOp.binary, dnn.PostOp.sum
+eltwise, add, total, prelu = (
+    dnn.PostOp.eltwise, dnn.PostOp.binary, dnn.PostOp.sum, dnn.PostOp.prelu,
+)  # fmt: skip
+
+
+def condition(desc):
+    return desc.with_data_type("s8")
+
 
 CHAINS = {
     "tanh_logistic": lambda op: [eltwise("tanh"), eltwise("logistic")],
@@ -63,6 +86,15 @@ CHAINS = {
         eltwise("relu", -1.0),
         add("add", whole(op)),
     ],
+    "mixed": lambda op: [
+        prelu(channels(op)),
+        add("sub", over(op, 0)),
+        total(0.5),
+        eltwise("swish", 1.0),
+        add("select", whole(op), condition(whole(op))),
+        eltwise("clip", -1.0, 2.0),
+        prelu(whole(op)),
+    ],
     "six": lambda op: [
         eltwise("relu", 1.0),
         add("add", over(op)),
@@ -71,12 +103,24 @@ CHAINS = {
         total(-2.0),
         eltwise("logistic"),
     ],
+    "prelu": lambda op: [prelu(channels(op)), add("sub", whole(op)), prelu(over(op))],
+    "prelu_whole": lambda op: [total(), prelu(whole(op)), add("max", over(op, 0))],
+    "select": lambda op: [
+        add("select", channels(op), condition(whole(op))),
+        add("select", over(op), condition(channels(op))),
+    ],
+    "comparisons": lambda op: [
+        add("min", whole(op)),
+        add("ge", channels(op)),
+        add("ne", over(op)),
+        add("div", over(op, 0)),
+    ],
     "two_sums": lambda op: [total(2.0), eltwise("relu"), total(-1.0)],
 }
 
 # Every chain on one convolution, one on all operations: a device compiles a program for each pair.
 PAIRS = [("convolution", chain) for chain in CHAINS]
-PAIRS += [(op, "five") for op in OPERATIONS if op != "convolution"]
+PAIRS += [(op, chain) for chain in ("five", "mixed") for op in OPERATIONS if op != "convolution"]
 all_pairs = pytest.mark.parametrize(("operation", "chain"), PAIRS, ids=map("-".join, PAIRS))
 
 
@@ -88,9 +132,39 @@ def test_agrees_with_the_reference(target: Target, operation, chain):
 
 @pytest.mark.peer
 @all_pairs
-def test_agrees_with_torch(target: Target, operation, chain):
+def test_the_reference_agrees_with_torch(operation, chain):
     op = OPERATIONS[operation]
-    check(target, op, dnn.Attributes(CHAINS[chain](op)), oracle=torch_outputs)
+    check(REFERENCE, op, dnn.Attributes(CHAINS[chain](op)), oracle=torch_outputs)
+
+
+PARAMETERS_INSIDE = {**PARAMETERS, "hardswish": (0.25, 0.5), "pow": (0.5, 2.0)}
+POSITIVE = [eltwise("abs"), eltwise("linear", 1.0, 0.5)]  # where log and sqrt have values
+
+
+@pytest.mark.parametrize("name", ["convolution", "matmul", "pooling", "binary"])
+@pytest.mark.parametrize("algorithm", ELTWISE_ALGORITHMS)
+def test_every_eltwise_algorithm(target: Target, algorithm, name):
+    step = eltwise(algorithm, *PARAMETERS_INSIDE.get(algorithm, ()))
+    check(target, ALL_OPERATIONS[name], dnn.Attributes([*POSITIVE, step]))
+
+
+@pytest.mark.parametrize("name", ["convolution", "inner_product", "pooling"])
+@pytest.mark.parametrize("algorithm", BINARY_ALGORITHMS)
+def test_every_binary_algorithm(target: Target, algorithm, name):
+    op = ALL_OPERATIONS[name]
+    src2 = condition(whole(op)) if algorithm == "select" else None
+    check(target, op, dnn.Attributes([add(algorithm, channels(op), src2)]))
+
+
+EVERY_BROADCAST = [axes for n in range(5) for axes in combinations(range(4), n)]
+
+
+@pytest.mark.parametrize("axes", EVERY_BROADCAST, ids=str)
+@pytest.mark.parametrize("name", ["convolution_nhwc", "pooling", "eltwise"])
+def test_every_broadcast(target: Target, name, axes):
+    op = ALL_OPERATIONS[name]
+    operand = over(op, *axes)
+    check(target, op, dnn.Attributes([add("add", operand), prelu(operand)]))
 
 
 def test_a_sum_of_scale_zero_does_not_read_dst(target: Target):
@@ -101,18 +175,18 @@ def test_a_sum_of_scale_zero_does_not_read_dst(target: Target):
 def test_operands_in_other_formats(target: Target):
     for tag in ("nhwc", "nChw8c"):
         operand = dnn.MemoryDesc(DIMS, "f32", tag)
-        attr = dnn.Attributes([add("add", operand)])
-        check(target, OPERATIONS["convolution"], attr, may_refuse=True)
+        attr = dnn.Attributes([add("add", operand), prelu(operand)])
+        check(target, OPERATIONS["convolution"], attr)
 
 
 def test_padding_stays_zero(target: Target):
     """A chain that takes 0 to 1 must not reach a blocked format's padding."""
     attr = dnn.Attributes([eltwise("linear", 1.0, 1.0)])
     op = Problem((2, 8, 5, 4), (19, 8, 3, 3)).op("forward", "nchw", "oihw", "nChw8c")
-    check(target, op, attr, may_refuse=True)
+    check(target, op, attr)
     desc = dnn.MemoryDesc(DIMS, "f32", "nChw8c")
     op = dnn.EltwiseForward("forward_training", "relu", src=desc, dst=desc)
-    check(target, op, attr, may_refuse=True)
+    check(target, op, attr)
 
 
 def test_eltwise_in_place_with_a_chain(target: Target):
@@ -122,7 +196,6 @@ def test_eltwise_in_place_with_a_chain(target: Target):
 
 
 # Chains apply to every operation and direction; kernels may leave these to others.
-pooled = dnn.MemoryDesc((2, 19, 2, 2))
 OTHERS = {
     "convolution_backward_data": PROBLEMS["3x3"].op("backward_data"),
     "convolution_backward_weights": PROBLEMS["3x3"].op("backward_weights"),
@@ -130,18 +203,29 @@ OTHERS = {
     "inner_product_backward_weights": inner_product("backward_weights", (6, 33), 19),
     "eltwise_backward": dnn.EltwiseBackward("tanh", src=NHWC, diff_dst=NHWC, diff_src=NHWC),
     "softmax": dnn.SoftmaxForward("forward_inference", "log", src=NHWC, dst=NHWC, axis=1),
-    "pooling": dnn.PoolingForward(
-        "forward_training",
-        "max",
-        src=NHWC,
-        dst=pooled,
-        kernel=(2, 2),
-        strides=(2, 2),
-    ),
-    "binary": dnn.Binary("mul", src0=NHWC, src1=NHWC, dst=NHWC),
     "sum_operation": dnn.Sum((1.0, 2.0), srcs=(NHWC, NHWC), dst=NHWC),
     "reorder": dnn.Reorder(src=NHWC, dst=NHWC.with_format("nchw")),
 }
+
+
+# oneDNN's pooling takes no sum, and so it may be refused.
+WITHOUT_SUM = {
+    "eltwise_prelu": lambda op: [eltwise("linear", 2.0, 1.0), prelu(channels(op))],
+    "binaries": lambda op: [
+        add("sub", whole(op)),
+        add("max", over(op)),
+        add("select", channels(op), condition(whole(op))),
+    ],
+}
+
+
+@pytest.mark.parametrize("chain", [*WITHOUT_SUM, "mixed"])
+@pytest.mark.parametrize("name", ["pooling", "average", "binary", "binary_broadcast"])
+def test_on_pooling_and_binary(target: Target, name, chain):
+    op = ALL_OPERATIONS[name]
+    steps = {**CHAINS, **WITHOUT_SUM}[chain](op)
+    refusable = chain == "mixed" and "binary" not in name
+    check(target, op, dnn.Attributes(steps), may_refuse=refusable)
 
 
 @pytest.mark.parametrize("op", OTHERS.values(), ids=OTHERS)

@@ -18,7 +18,7 @@ TAGS = {
     4: ("abcd", "acdb", "bcda", "aBcd8b", "aBcd16b", "ABcd8b8a", "ABcd4a8b2a"),
     5: ("abcde", "acdeb", "aBCde4c4b"),
 }
-TYPES = ("f32", "f64", "s32", "s8", "u8")
+TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
 
 
 def reorder(src, dst):
@@ -57,10 +57,47 @@ def test_between_types(target: Target, data_type):
     check(target, reorder(b, a), may_refuse=data_type == "f64")
 
 
-@pytest.mark.parametrize(("src", "dst"), [("s8", "u8"), ("s32", "s8"), ("f64", "s32")])
-def test_between_other_types(target: Target, src, dst):
+@pytest.mark.parametrize("src", TYPES)
+@pytest.mark.parametrize("dst", TYPES)
+def test_between_all_types(target: Target, src, dst):
     descs = (dnn.MemoryDesc((5, 9), data_type) for data_type in (src, dst))
-    check(target, reorder(*descs), may_refuse=True)
+    check(target, reorder(*descs), may_refuse="f64" in (src, dst))
+
+
+HALF_VALUES = [
+    0.0, -0.0, 1.0, 1 + 2.0**-11, 1 + 2.0**-10, 1 + 3 * 2.0**-11, 1 + 2.0**-8, 1 + 2.0**-9,
+    1 + 3 * 2.0**-9, 65504.0, 65519.9, 65520.0, 3.3895e38, 3.4e38, 2.0**-14, 2.0**-24, 2.0**-25,
+    1.5 * 2.0**-25, 3 * 2.0**-26, 1e-40, 1e-45, np.inf, -np.inf, np.nan, -65520.0, 1e30, -1e-30,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dst", ["f16", "bf16"])
+def test_halves_are_rounded_to_even_at_the_edges(target: Target, dst):
+    """Ties, the largest numbers, denormal ones and what is beyond."""
+    src = np.array(HALF_VALUES, np.float32)
+    op = reorder(dnn.MemoryDesc(src.shape), dnn.MemoryDesc(src.shape, dst))
+    check(target, op, inputs={"src": src})
+
+
+@pytest.mark.parametrize("dst", ["f16", "bf16"])
+def test_f64_is_rounded_once(target: Target, dst):
+    """By way of float32 these would become a tie, and then round the other way."""
+    tie = 1 + 2.0 ** (-11 if dst == "f16" else -8)
+    src = np.array([tie + 2.0**-40, tie - 2.0**-40, -tie - 2.0**-40, tie, np.nan, 1e300, 1e-300])
+    op = reorder(dnn.MemoryDesc(src.shape, "f64"), dnn.MemoryDesc(src.shape, dst))
+    check(target, op, inputs={"src": src}, may_refuse=True)
+    step = 2.0 ** (-10 if dst == "f16" else -7)
+    golden = [1 + step, 1.0, -1 - step, 1.0, np.nan, np.inf, 0.0]
+    got = reference_outputs(op, {"src": src})["dst"].astype(np.float64)
+    assert np.array_equal(got, golden, equal_nan=True)
+
+
+@pytest.mark.parametrize("src", ["f16", "bf16"])
+def test_every_half_number_is_kept(target: Target, src):
+    """All 65,536 bit patterns, NaN's payload aside."""
+    desc = dnn.MemoryDesc((65536,), src)
+    values = np.arange(65536, dtype=np.uint16).view(desc.dtype)
+    check(target, reorder(desc, desc.with_data_type("f32")), inputs={"src": values})
 
 
 @pytest.mark.parametrize("dst", ["s32", "s8", "u8"])

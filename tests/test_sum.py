@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from checks import Target, check, reference_outputs
-from oracles import torch_outputs
 
 import dnncore as dnn
 
@@ -15,6 +14,7 @@ SCALES = {
     "step": (1.0, -0.01),
     "with_zero": (1.0, 0.0, -1.0),
     "eight": (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0),
+    "many": tuple(float(i % 7 - 3) for i in range(75)),
 }
 LAYOUTS = {
     "1d": dnn.MemoryDesc((1003,)),
@@ -40,13 +40,6 @@ def test_in_place(target: Target, scales, desc):
     check(target, op, in_place=("src0", "dst"))
 
 
-@pytest.mark.peer
-@all_scales
-def test_agrees_with_torch(target: Target, scales):
-    desc = LAYOUTS["nhwc"]
-    check(target, dnn.Sum(scales, srcs=[desc] * len(scales), dst=desc), oracle=torch_outputs)
-
-
 def test_any_takes_the_format_of_the_first(target: Target):
     desc = LAYOUTS["nhwc"]
     op = dnn.Sum((1.0, 1.0), srcs=[desc, desc], dst=desc.with_format("any"))
@@ -57,12 +50,12 @@ def test_any_takes_the_format_of_the_first(target: Target):
 def test_of_different_formats(target: Target):
     nchw, nhwc = LAYOUTS["nhwc"].with_format("nchw"), LAYOUTS["nhwc"]
     op = dnn.Sum((1.0, 3.0), srcs=[nchw, nhwc], dst=LAYOUTS["blocked_padded"])
-    check(target, op, may_refuse=True)
+    check(target, op)
 
 
 def test_on_parts_of_larger_tensors(target: Target):
     part = dnn.MemoryDesc((6, 8, 9)).submemory((3, 4, 5), (1, 2, 3))
-    check(target, dnn.Sum((1.0, -2.0), srcs=[part, part], dst=part), may_refuse=True)
+    check(target, dnn.Sum((1.0, -2.0), srcs=[part, part], dst=part))
 
 
 def test_golden():

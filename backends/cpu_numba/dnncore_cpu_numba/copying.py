@@ -1,7 +1,7 @@
 """The task behind all copies between layouts; `dnncore_cpu_numba.packing` plans them.
 
-There are up to `AXES` axes, each with tables of places; along the inner two, vectors are moved. The
-inner axis is copied in units, in one of these modes:
+Each axis has tables of places; along the inner two of them, vectors are moved. The inner axis is
+copied in units, in one of these modes:
 
 ALONG       the unit is evenly spaced on both sides
 ACROSS      it is contiguous in the target, and the middle axis is contiguous in the source: blocks
@@ -17,19 +17,18 @@ from dnncore_cpu_numba.moves import WIDTH, copy_vector, transpose_block
 from dnncore_cpu_numba.pointers import load_f32, load_i64, store_f32
 from dnncore_cpu_numba.task import device, task
 
-__all__ = ["ACROSS", "ALONG", "AXES", "SCATTERED", "copy"]
+__all__ = ["ACROSS", "ALONG", "SCATTERED", "copy"]
 
-AXES = 8
 ALONG, ACROSS, SCATTERED = range(3)
 UNITS = 8  # of a row that are copied before the next row, where rows are contiguous
 
-# The slots of the task's parameters: these, then those of each axis, outermost first.
+# The slots of the task's parameters: these, then those of each axis, innermost first.
 (
-    SOURCE, TARGET, MODE, UNIT, STEP_FROM, STEP_TO, MIDDLE_STRETCH, MIDDLE_STEP_TO, FIRST_AXIS,
-) = range(9)  # fmt: skip
+    SOURCE, TARGET, MODE, UNIT, STEP_FROM, STEP_TO, MIDDLE_STRETCH, MIDDLE_STEP_TO, OUTER_AXES,
+    FIRST_AXIS,
+) = range(10)  # fmt: skip
 SOURCE_PLACES, TARGET_PLACES, EXTENT, START, STOP, SLOTS = range(6)
-OUTER_AXES = AXES - 2
-MIDDLE, INNER = (8 * (FIRST_AXIS + i * SLOTS) for i in (AXES - 2, AXES - 1))  # in bytes
+INNER, MIDDLE, OUTER = (8 * (FIRST_AXIS + i * SLOTS) for i in range(3))  # in bytes
 
 
 @task
@@ -44,8 +43,8 @@ def copy(params, begin, end):
         target = load_i64(params, TARGET)
         inside = True
         index = outer
-        for i in range(OUTER_AXES):
-            axis = params + 8 * (FIRST_AXIS + (OUTER_AXES - 1 - i) * SLOTS)
+        for i in range(load_i64(params, OUTER_AXES)):
+            axis = params + OUTER + 8 * SLOTS * i
             place = index % load_i64(axis, EXTENT)
             index //= load_i64(axis, EXTENT)
             inside, source = _enter(axis, place, inside, source)

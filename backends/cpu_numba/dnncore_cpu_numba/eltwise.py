@@ -9,15 +9,15 @@ from dnncore_cpu_numba.post_ops import Stage, binary, eltwise, slope
 
 __all__ = ["BACKWARD", "FORWARD"]
 
-DIFF_DST = 2  # its number in the chain: diff_src, src, diff_dst
+DIFF_DST = 2  # its number in the chain: diff_src, src or dst, diff_dst
 
 
 def _forward(op: Any) -> list[Stage]:
-    return [eltwise(op.algorithm, op.alpha, op.beta)]
+    return [eltwise(op.function, op.alpha, op.beta)]
 
 
 def _backward(op: Any) -> list[Stage]:
-    return [slope(op.algorithm, op.alpha), binary("mul", DIFF_DST)]
+    return [slope(op.function, op.alpha, op.beta, of_dst=op.uses_dst), binary("mul", DIFF_DST)]
 
 
 FORWARD = (ElementWise(_forward),)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnncore.backend import Attributes, Refused
+from dnncore.backend import Attributes
 from dnncore_cpu_numba.isa import ISAS
 from dnncore_cpu_numba.plan import Plan, Planned
-from dnncore_cpu_numba.product import MOST_BATCH_DIMS, Product, blocked_columns
+from dnncore_cpu_numba.product import Product, blocked_columns
 from dnncore_cpu_numba.tiles import utilisation
 
 __all__ = ["TABLE"]
@@ -15,15 +15,6 @@ __all__ = ["TABLE"]
 
 class BrgemmMatMul(Planned):
     """One product; weights that may be `any` become panels."""
-
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """More batch dims than the tile loop has."""
-        batch_dims = op.dst.ndims - 2
-        if batch_dims > MOST_BATCH_DIMS:
-            return Refused(
-                "shape", f"{batch_dims} batch dims; at most {MOST_BATCH_DIMS} are served"
-            )
-        return super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
         """Weights become panels, all else row-major."""

@@ -2,6 +2,8 @@
 
     acc[m][j] = sum over i < batch, x < k of A_i[m][x] * B_i[x][j]       m < rows, j < vectors * VL
 
+or, where A has columns as well, A_i[m][x][j] * B_i[x][j].
+
 `acc` is one tile of registers. It starts from zero or, with `accumulate`, from C; at the end the
 epilogue is applied to it and it is stored to C. The class of a problem (instruction set, tile,
 direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are
@@ -9,6 +11,8 @@ arguments, so that few kernels serve all shapes. All strides are in bytes:
 
     A_i[m][x]               a + a_offset[i] + m * a_stride + x * 4      where A runs along k
                             a + a_offset[i] + m * 4 + x * a_stride      where A runs along rows
+    A_i[m][x][n * VL + lane]
+        a + a_offset[i] + m * a_stride + x * a_k + n * a_block + lane * 4       along lanes
     B_i[x][n * VL + lane]   b + b_offset[i] + n * b_block + x * b_row + lane * 4
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
@@ -36,8 +40,8 @@ from dnncore_cpu_numba.vector_ir import F32, I64
 __all__ = ["ARGUMENTS", "Microkernel"]
 
 ARGUMENTS = (
-    "a", "b", "c", "batch_table", "batch", "k", "a_stride", "b_row", "b_block",
-    "c_row", "c_block", "accumulate", "lanes", "operands",
+    "a", "b", "c", "batch_table", "batch", "k", "a_stride", "a_k", "a_block", "b_row",
+    "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
 )  # fmt: skip
 UNROLL = 4  # steps of k per turn of the inner loop
 
@@ -48,7 +52,7 @@ Value = Any
 class Microkernel:
     """A class of microkernels.
 
-    along: the direction in which A is contiguous, "k" or "rows".
+    along: the direction in which A is contiguous; where that is "lanes" A has columns.
     panel: B's rows follow each other in each block; if not, b_row is anything.
     edge: what the last vector of each row of C is: "full"; "masked", where only `lanes` of it are
         touched; "zeroed", where the others are padding and become zero.
@@ -57,7 +61,7 @@ class Microkernel:
     isa: Isa
     rows: int
     vectors: int
-    along: Literal["k", "rows"] = "k"
+    along: Literal["k", "rows", "lanes"] = "k"
     panel: bool = True
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
@@ -164,26 +168,44 @@ def _steps(
     a, b, *tile = state
     vector = vir.vector_of(kernel.isa.lanes)
     b_row = I64(4 * kernel.isa.lanes) if kernel.panel else args["b_row"]
+    a_k = {"k": I64(4), "rows": args["a_stride"], "lanes": args["a_k"]}[kernel.along]
     masks = [None] * (kernel.vectors - 1) + [None if kernel.panel else mask]
-    for step in range(steps):
+    for _ in range(steps):
         row_of_b = [
             vir.load(builder, vir.multiple(builder, b, args["b_block"], n), vector, masks[n])
             for n in range(kernel.vectors)
         ]
         for m in range(kernel.rows):
-            if kernel.along == "rows":
-                pointer = vir.at(builder, a, 4 * m)
-            else:
-                row = vir.multiple(builder, a, args["a_stride"], m)
-                pointer = vir.at(builder, row, 4 * step)
-            scalar = builder.load(pointer, typ=F32, align=4)
-            broadcast = vir.repeat(builder, scalar, vector)
-            for n, other in enumerate(row_of_b):
+            factors = _row_of_a(kernel, builder, args, mask, a, m)
+            for n, pair in enumerate(zip(factors, row_of_b, strict=True)):
                 place = m * kernel.vectors + n
-                tile[place] = vir.multiply_add(builder, broadcast, other, tile[place])
-        b = vir.at(builder, b, b_row)
-        if kernel.along == "rows":
-            a = vir.at(builder, a, args["a_stride"])
-    if kernel.along == "k":
-        a = vir.at(builder, a, 4 * steps)
+                tile[place] = vir.multiply_add(builder, *pair, tile[place])
+        a, b = vir.at(builder, a, a_k), vir.at(builder, b, b_row)
     return [a, b, *tile]
+
+
+def _row_of_a(
+    kernel: Microkernel,
+    builder: ir.IRBuilder,
+    args: dict[str, Value],
+    mask: Value | None,
+    a: Value,
+    m: int,
+) -> list[Value]:
+    """Row m of A at one k: a vector per vector of the tile, the same one where it has no columns.
+
+    a: the pointer to row 0.
+    """
+    vector = vir.vector_of(kernel.isa.lanes)
+    if kernel.along == "rows":
+        pointer = vir.at(builder, a, 4 * m)
+    else:
+        pointer = vir.multiple(builder, a, args["a_stride"], m)
+    if kernel.along != "lanes":
+        scalar = builder.load(pointer, typ=F32, align=4)
+        return [vir.repeat(builder, scalar, vector)] * kernel.vectors
+    masks = [None] * (kernel.vectors - 1) + [mask]
+    return [
+        vir.load(builder, vir.multiple(builder, pointer, args["a_block"], n), vector, masks[n])
+        for n in range(kernel.vectors)
+    ]

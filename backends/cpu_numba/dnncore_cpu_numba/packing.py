@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.copying import ACROSS, ALONG, AXES, SCATTERED, copy
+from dnncore_cpu_numba.copying import ACROSS, ALONG, SCATTERED, copy
 from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.program import Param, Step, Table
 
@@ -139,13 +139,11 @@ def reformat_step(
 
 def copy_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
     """Copy float32 along axes; source and target are where places count from."""
-    axes = _ordered(axes)
-    axes = [*[LONE] * (AXES - len(axes)), *axes]
-    middle, inner = axes[-2:]
+    *outer, middle, inner = axes = _ordered(axes)
     mode, unit = _mode(middle, inner)
     params: list[Param] = [source, target, mode, unit, *inner.steps]
-    params += [middle.stretch, middle.steps[1]]
-    for axis in axes:
+    params += [middle.stretch, middle.steps[1], len(outer)]
+    for axis in reversed(axes):
         ends = axis.start, axis.start + len(axis.source)
         tables = [Table(np.ascontiguousarray(side)) for side in (axis.source, axis.target)]
         params += [*tables, len(axis.target), *ends]
@@ -174,13 +172,7 @@ def _ordered(axes: Sequence[Axis]) -> list[Axis]:
     def density(values: Places) -> int:
         return -int(np.abs(np.diff(values)).min()) if len(values) > 1 else -(1 << 62)
 
-    room = AXES - len(axes)
-    rest = list(axes)
-    for axis in axes:
-        if room and len(parts := axis.split()) > 1:
-            rest.remove(axis)
-            rest += parts
-            room -= 1
+    rest = [part for axis in axes for part in axis.split()]
     inner = max(rest, key=lambda axis: density(axis.target))
     middle = max(rest, key=lambda axis: density(axis.source))
     rest.remove(inner)

@@ -1,33 +1,31 @@
 """Chains of element-wise stages, run tile by tile, so that no code is compiled per chain.
 
-A stage is `STAGE` int64: the address of a native function, alpha, beta (float32 bits), the number
-of its operand or -1. The function is `void stage(stage, x, operand, y, length)`: y = f(x, operand)
-for contiguous float32, where y may be one of the others. A chain runs over a tile of at most
-`TILE_LENGTH` elements, one pass per stage, in the first-level cache.
+A stage is `STAGE` int64: the address of a native function (`algorithms.py`), alpha, beta (float32
+bits), the numbers of its operand and of its condition or -1. The function is
+`void stage(stage, x, operand, condition, y, length)`: y = f(x, operand, condition) for contiguous
+float32, where y may be one of the others. A chain runs over a tile of at most `TILE_LENGTH`
+elements, one pass per stage, in the first-level cache.
 
 A tile is `rows` rows of `columns` elements. Its tensors are dst, then src, then the operands, each
 as `TENSOR` int64: the address of the first element, the distance in elements from one column to the
-next and from one row to the next; 0 repeats. Post-ops are stages: `sum` adds dst itself, which only
-the last stage overwrites.
+next and from one row to the next, where 0 repeats, and the address of the function that reads a
+tile of it. Post-ops are stages: `sum` adds dst itself, which only the last stage overwrites.
 """
-
-# ruff: noqa: ARG001 - stages of a kind have the same parameters
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from dnncore.backend import PostOp
-from dnncore_cpu_numba import vecmath
+from dnncore.backend import PostOp, Refused
+from dnncore_cpu_numba import algorithms
 from dnncore_cpu_numba.pointers import (
     call,
-    load_f32,
     load_i32,
     load_i64,
+    load_s8,
     stack,
     store_f32,
     store_i32,
@@ -41,64 +39,115 @@ __all__ = [
     "TENSOR",
     "TILE_LENGTH",
     "Stage",
+    "UnknownAlgorithm",
     "add",
     "apply_stages",
     "binary",
     "copy_tile",
     "eltwise",
+    "reader",
+    "refuse_unknown",
     "slope",
     "stages_of",
 ]
 
-STAGE = 4  # int64 of one stage
-TENSOR = 3  # int64 of one tensor
+STAGE = 5  # int64 of one stage
+TENSOR = 4  # int64 of one tensor
 TILE_LENGTH = 2048  # elements: src, dst and two buffers of 8 KB each are about a first-level cache
 DST = 0
 _BUFFER = TILE_LENGTH // 2  # int64
-_ZERO, _ONE = np.float32(0), np.float32(1)
 
-Stage = tuple[int, int, int, int]
+
+class UnknownAlgorithm(LookupError):
+    """An algorithm that this backend has no stage for."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a chain; operand and condition are numbers of tensors."""
+
+    task: Task
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: int = -1
+    condition: int = -1
+
+    @property
+    def cost(self) -> float:
+        """Its time over that of reading and writing memory, beside which it runs; measured."""
+        return algorithms.COSTS.get(self.task, 0.0)
+
+    def row(self) -> list[int]:
+        """What a chain holds for the stage, whose function is compiled now."""
+        bits = (_bits(self.alpha), _bits(self.beta))
+        return [self.task.address, *bits, self.operand, self.condition]
 
 
 def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:
-    """x = algorithm(x)."""
-    table = {"relu": _leaky if alpha else _relu, "tanh": _tanh, "logistic": _logistic,
-             "linear": _linear}  # fmt: skip
-    return table[algorithm].address, _bits(alpha), _bits(beta), -1
+    """x = algorithm(x). Raises `UnknownAlgorithm`, as all that name one."""
+    if algorithm == "relu" and alpha == 0.0:
+        algorithm = "relu_0"
+    return Stage(_task(algorithms.ELTWISE, algorithm), alpha, beta)
 
 
-def slope(algorithm: str, alpha: float = 0.0) -> Stage:
-    """x = the derivative of the algorithm at x."""
-    table = {"relu": _step, "tanh": _tanh_slope, "logistic": _logistic_slope, "linear": _constant}
-    return table[algorithm].address, _bits(alpha), 0, -1
+def slope(algorithm: str, alpha: float, beta: float, *, of_dst: bool) -> Stage:
+    """x = the derivative of the algorithm at x, or where its value is x."""
+    table = algorithms.SLOPES_OF_DST if of_dst else algorithms.SLOPES
+    return Stage(_task(table, algorithm), alpha, beta)
 
 
 def add(operand: int, scale: float = 1.0) -> Stage:
     """x = x + scale * operand."""
-    return _add.address, _bits(scale), 0, operand
+    return Stage(algorithms.ADD_SCALED, scale, operand=operand)
 
 
 def binary(algorithm: str, operand: int) -> Stage:
-    """x = algorithm(x, operand)."""
-    return add(operand) if algorithm == "add" else (_multiply.address, 0, 0, operand)
+    """x = algorithm(x, operand), and for `select` the condition after it."""
+    if algorithm == "select":
+        return Stage(algorithms.SELECT, operand=operand, condition=operand + 1)
+    return Stage(_task(algorithms.BINARY, algorithm), operand=operand)
 
 
 def stages_of(post_ops: Iterable[PostOp], first: int) -> list[Stage]:
-    """The stages of a post-op chain whose binary operands are tensors `first`, `first` + 1, ..."""
+    """The stages of a post-op chain whose operands are tensors `first`, `first` + 1, ..."""
     stages = []
     for post_op in post_ops:
-        if post_op.kind == "eltwise":
-            stages.append(eltwise(post_op.algorithm, post_op.alpha, post_op.beta))
-        elif post_op.kind == "sum":
-            stages.append(add(DST, post_op.scale))
-        else:
-            stages.append(binary(post_op.algorithm, first))
-            first += 1
+        stages.append(_stage_of(post_op, first))
+        first += len(post_op.operands)
     return stages
 
 
+def _stage_of(post_op: PostOp, operand: int) -> Stage:
+    match post_op.kind:
+        case "eltwise":
+            return eltwise(post_op.algorithm, post_op.alpha, post_op.beta)
+        case "sum":
+            return add(DST, post_op.scale)
+        case "binary":
+            return binary(post_op.algorithm, operand)
+        case "prelu":
+            return Stage(algorithms.PRELU, operand=operand)
+        case kind:
+            raise UnknownAlgorithm(f"has no post-op {kind!r}")
+
+
+def refuse_unknown(post_ops: Iterable[PostOp]) -> Refused | None:
+    """Refuse a chain in which a step or an algorithm is not known."""
+    try:
+        stages_of(post_ops, 0)
+    except UnknownAlgorithm as error:
+        return Refused("attribute", str(error))
+    return None
+
+
+def _task(table: Mapping[str, Task], algorithm: str) -> Task:
+    if algorithm not in table:
+        raise UnknownAlgorithm(f"has no algorithm {algorithm!r}")
+    return table[algorithm]
+
+
 def _bits(value: float) -> int:
-    return int.from_bytes(struct.pack("<f", value), "little")
+    return int(np.array(value, np.float32).view(np.uint32))
 
 
 @device
@@ -108,22 +157,21 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed):
     copy: address of `copy_tile`. streamed: write dst past the caches where it allows it.
     """
     length = rows * columns
-    tile, aside = stack(_BUFFER), stack(_BUFFER)
+    tile, aside, selection = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
     contiguous = _is_contiguous(tensors, rows, columns)
     streamed = streamed and contiguous and length % (LINE // 4) == 0
     streamed = streamed and load_i64(tensors, 0) % LINE == 0
     if count == 0 and not streamed:
-        call(copy, (tensors + 8 * TENSOR, tensors, rows, columns))
+        call(load_i64(tensors, TENSOR + 3), (tensors + 8 * TENSOR, tensors, rows, columns))
         return
-    x = _gathered(copy, tensors + 8 * TENSOR, tile, rows, columns)
+    x = _gathered(copy, tensors, 1, tile, rows, columns)
     dst = load_i64(tensors, 0) if contiguous and not streamed else tile
     for i in range(count):
         stage = chain + 8 * STAGE * i
         y = dst if i == count - 1 else tile
-        operand, number = x, load_i64(stage, 3)
-        if number >= 0:
-            operand = _gathered(copy, tensors + 8 * TENSOR * number, aside, rows, columns)
-        call(load_i64(stage, 0), (stage, x, operand, y, length))
+        operand = _gathered(copy, tensors, load_i64(stage, 3), aside, rows, columns)
+        condition = _gathered(copy, tensors, load_i64(stage, 4), selection, rows, columns)
+        call(load_i64(stage, 0), (stage, x, operand, condition, y, length))
         x = y
     if streamed:
         stream(x, load_i64(tensors, 0), length)
@@ -134,13 +182,17 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed):
 
 
 @device
-def _gathered(copy, tensor, buffer, rows, columns):
+def _gathered(copy, tensors, number, buffer, rows, columns):
     """The address of a tensor's tile: where it is if it is contiguous, else a copy in `buffer`."""
-    if _is_contiguous(tensor, rows, columns):
+    if number < 0:
+        return buffer
+    tensor = tensors + 8 * TENSOR * number
+    read = load_i64(tensor, 3)
+    if read == copy and _is_contiguous(tensor, rows, columns):
         return load_i64(tensor, 0)
     target = stack(TENSOR)
     _describe(target, buffer, columns)
-    call(copy, (tensor, target, rows, columns))
+    call(read, (tensor, target, rows, columns))
     return buffer
 
 
@@ -167,98 +219,31 @@ def copy_tile(source, target, rows, columns):
         if x_column == 1 and y_column == 1:
             for i in range(columns):
                 store_i32(to, i, load_i32(from_, i))
+        elif x_column == 0 and y_column == 1:
+            value = load_i32(from_, 0)
+            for i in range(columns):
+                store_i32(to, i, value)
         else:
             for i in range(columns):
                 store_i32(to, i * y_column, load_i32(from_, i * x_column))
 
 
-def _map(function: Callable[..., Any]) -> Task:
-    """The stage y = function(x, alpha, beta)."""
-    each = device(function)
-
-    def stage(stage, x, operand, y, length):
-        alpha, beta = load_f32(stage, 2), load_f32(stage, 4)
-        if x == y:  # LLVM has to know, or it makes a scalar loop
-            for i in range(length):
-                store_f32(y, i, each(load_f32(y, i), alpha, beta))
+@task(arity=4)
+def widen_tile(source, target, rows, columns):
+    """Copy a tile of s8 to one of f32."""
+    x, x_column, x_row = load_i64(source, 0), load_i64(source, 1), load_i64(source, 2)
+    y, y_column, y_row = load_i64(target, 0), load_i64(target, 1), load_i64(target, 2)
+    for row in range(rows):
+        from_, to = x + x_row * row, y + 4 * y_row * row
+        if x_column == 1 and y_column == 1:
+            for i in range(columns):
+                store_f32(to, i, np.float32(np.int32(load_s8(from_, i))))
         else:
-            for i in range(length):
-                store_f32(y, i, each(load_f32(x, i), alpha, beta))
-
-    stage.__name__ = function.__name__
-    return task(stage, arity=5)
+            for i in range(columns):
+                value = np.float32(np.int32(load_s8(from_, i * x_column)))
+                store_f32(to, i * y_column, value)
 
 
-def _zip(function: Callable[..., Any]) -> Task:
-    """The stage y = function(x, operand, alpha)."""
-    each = device(function)
-
-    def stage(stage, x, operand, y, length):
-        alpha = load_f32(stage, 2)
-        if x == y:
-            for i in range(length):
-                store_f32(y, i, each(load_f32(y, i), load_f32(operand, i), alpha))
-        elif operand == y:
-            for i in range(length):
-                store_f32(y, i, each(load_f32(x, i), load_f32(y, i), alpha))
-        else:
-            for i in range(length):
-                store_f32(y, i, each(load_f32(x, i), load_f32(operand, i), alpha))
-
-    stage.__name__ = function.__name__
-    return task(stage, arity=5)
-
-
-@_map
-def _relu(x, alpha, beta):
-    return _ZERO if x <= _ZERO else x  # NaN stays
-
-
-@_map
-def _leaky(x, alpha, beta):
-    return x if x > _ZERO else x * alpha
-
-
-@_map
-def _tanh(x, alpha, beta):
-    return vecmath.tanh(x)
-
-
-@_map
-def _logistic(x, alpha, beta):
-    return vecmath.logistic(x)
-
-
-@_map
-def _linear(x, alpha, beta):
-    return alpha * x + beta
-
-
-@_map
-def _step(x, alpha, beta):
-    return _ONE if x > _ZERO else alpha
-
-
-@_map
-def _tanh_slope(x, alpha, beta):
-    return vecmath.tanh_slope(x)
-
-
-@_map
-def _logistic_slope(x, alpha, beta):
-    return vecmath.logistic_slope(x)
-
-
-@_map
-def _constant(x, alpha, beta):
-    return alpha
-
-
-@_zip
-def _add(x, operand, alpha):
-    return x + alpha * operand
-
-
-@_zip
-def _multiply(x, operand, alpha):
-    return x * operand
+def reader(itemsize: int) -> Task:
+    """The function that reads a tile of a tensor into another of four-byte elements."""
+    return {1: widen_tile, 4: copy_tile}[itemsize]

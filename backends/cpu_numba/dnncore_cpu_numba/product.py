@@ -3,7 +3,7 @@
     C[..., m, n] = sum over k of A[..., m, k] * B[..., k, n], then bias and post-ops
 
 A, B, C and the operands are tensors of one rank, reshaped and permuted as an operation needs, with
-up to `MOST_BATCH_DIMS` dims in front, of which all but C's may be 1. Of the product and the
+any batch dims in front, of which all but C's may be 1. Of the product and the
 transposed one, that is computed which copies less.
 """
 
@@ -17,12 +17,10 @@ from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
-from dnncore_cpu_numba.tile_loop import OUTER
 from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop
 
-__all__ = ["MOST_BATCH_DIMS", "Product", "blocked_columns", "transposed"]
+__all__ = ["Product", "blocked_columns", "transposed"]
 
-MOST_BATCH_DIMS = OUTER
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
@@ -89,7 +87,7 @@ class Product:
         c = self._with_columns(target)
         edge = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
-        chunks = 1 if has_sum(self.attr) or rows <= FEW_ROWS else -(-depth // DEPTH)
+        chunks = 1 if has_sum(self.attr) or rows <= FEW_ROWS else max(1, -(-depth // DEPTH))
         length = max(1, -(-depth // chunks))
 
         def loop():

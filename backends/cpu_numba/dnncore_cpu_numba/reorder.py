@@ -1,7 +1,7 @@
 """Reorder: dst = src in another format or data type; the copying itself is in three files.
 
 Layouts that transpose go by tiles (`transpose.py`), others of one type are a chain without
-stages (`chains.py`), other data types go through float64 (`convert.py`).
+stages (`chains.py`), all else goes through a buffer (`convert.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Re
 from dnncore_cpu_numba.chains import chain_steps, zero_padding
 from dnncore_cpu_numba.convert import convert_steps
 from dnncore_cpu_numba.elementwise import refuse_layouts
+from dnncore_cpu_numba.native import cpu_features
 from dnncore_cpu_numba.nest import nests
 from dnncore_cpu_numba.post_ops import stages_of
 from dnncore_cpu_numba.program import Program, Step
@@ -31,7 +32,7 @@ class SimdReorder(Implementation):
         """Accept every layout that has strides; post-ops from f32 to f32."""
         operands = [desc for _, desc in attr.operands()]
         refusal = refuse_layouts([op.src, op.dst, *operands], op.dst)
-        if refusal:
+        if refusal := refusal or _refuse_halves(op):
             return refusal
         if attr.post_ops and {op.src.data_type, op.dst.data_type} != {"f32"}:
             types = f"{op.src.data_type} to {op.dst.data_type}"
@@ -48,6 +49,13 @@ class SimdReorder(Implementation):
         else:
             steps = _copy_steps(op)
         return Program(steps, num_threads)
+
+
+def _refuse_halves(op: Any) -> Refused | None:
+    """LLVM calls a library for f16 where an x86 processor does not convert it."""
+    if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in cpu_features().split(","):
+        return Refused("device", "the processor lacks f16c, which converts f16")
+    return None
 
 
 def _copy_steps(op: Any) -> list[Step]:

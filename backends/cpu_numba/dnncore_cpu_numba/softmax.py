@@ -16,8 +16,7 @@ import numpy as np
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba import vecmath
-from dnncore_cpu_numba.chains import zero_padding
-from dnncore_cpu_numba.elementwise import post_op_steps, refuse_post_ops
+from dnncore_cpu_numba.elementwise import refuse_post_ops, second_pass_bytes, with_post_ops
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, nests, places, seek
 from dnncore_cpu_numba.pointers import load_f32, load_i64, stack, store_f32
 from dnncore_cpu_numba.program import Arg, Program, Step, Table
@@ -45,10 +44,10 @@ class SimdSoftmax(Implementation):
         self.slabs = slabs
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, any axis, and post-ops other than sum."""
+        """Accept every layout that has strides, any axis, and post-ops."""
         first = getattr(op, self.inputs[0])
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors() if a.name != self.inputs[0]})
-        refusal = refuse_post_ops(op, attr)
+        refusal = refuse_post_ops(op, attr, sums=True)
         if refusal:
             return refusal
         contiguous = _is_contiguous([desc for _, desc in op.tensors()], op.axis)
@@ -56,6 +55,7 @@ class SimdSoftmax(Implementation):
             op,
             build=lambda: self._build(op, attr, engine.num_threads),
             efficiency=0.5 if contiguous else 0.3,
+            scratchpad_bytes=second_pass_bytes(op, attr),
         )
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
@@ -66,9 +66,7 @@ class SimdSoftmax(Implementation):
         function = self.vectors if contiguous else self.slabs
         columns = 1 if contiguous else _PIECE
         steps = _steps(function, columns, descs, arguments, op.axis, op.algorithm == "log")
-        after = post_op_steps(op, attr, arguments[0], len(names))
-        steps += after or zero_padding(arguments[0], descs[0])
-        return Program(steps, num_threads)
+        return Program(with_post_ops(steps, op, attr, arguments[0], len(names)), num_threads)
 
 
 def _is_contiguous(descs: Sequence[MemoryDesc], axis: int) -> bool:

@@ -2,18 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from dnncore_cpu_numba.elementwise import ElementWise
+from dnncore.backend import Accepted, Attributes, Executable
+from dnncore_cpu_numba.chains import MAX_TENSORS, chain_steps
+from dnncore_cpu_numba.elementwise import ElementWise, efficiency, second_pass_bytes, with_post_ops
 from dnncore_cpu_numba.post_ops import Stage, add, eltwise
+from dnncore_cpu_numba.program import Program, Step
 
 __all__ = ["TABLE"]
 
+SRCS = MAX_TENSORS - 2  # that one pass adds, beside dst and what it held
+
 
 def _stages(op: Any) -> list[Stage]:
-    first, *others = op.scales
+    return _scaled_sum(op.scales)
+
+
+def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
+    """x = scales[0] * x + scales[1] * tensor 2 + ..."""
+    first, *others = scales
     stages = [] if first == 1.0 else [eltwise("linear", first)]
     return stages + [add(i, scale) for i, scale in enumerate(others, 2)]
 
 
-TABLE = (ElementWise(_stages),)
+class SimdSum(ElementWise):
+    """One chain, or where the tensors are too many several, which go on from dst."""
+
+    def accepted(self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]) -> Any:
+        """Offer it for any number of tensors."""
+        if len(op.srcs) + 1 + len(attr.operands()) <= MAX_TENSORS:
+            return super().accepted(op, attr, engine, stages)
+        return Accepted(
+            op,
+            build=lambda: self._build_passes(op, attr, engine.num_threads),
+            efficiency=efficiency(stages),
+            scratchpad_bytes=second_pass_bytes(op, attr),
+        )
+
+    def _build_passes(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+        dst = (len(op.srcs), op.dst)
+        srcs = [*enumerate(op.srcs)]
+        steps: list[Step] = []
+        for first in range(0, len(srcs), SRCS):
+            part = slice(first, first + SRCS)
+            tensors = [dst, *([dst] if first else []), *srcs[part]]
+            scales = [*([1.0] if first else []), *op.scales[part]]
+            steps += chain_steps(op.dst.dims, tensors, _scaled_sum(scales))
+        return Program(with_post_ops(steps, op, attr, *dst[:1], len(srcs) + 1), num_threads)
+
+
+TABLE = (SimdSum(_stages),)

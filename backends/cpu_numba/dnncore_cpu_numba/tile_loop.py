@@ -18,18 +18,21 @@ from dnncore_cpu_numba.task import device, task
 
 __all__ = ["MATRICES", "MOST_OPERANDS", "OUTER", "tile_loop"]
 
-OUTER = 5  # outer dims
+OUTER = 10  # outer dims at most: the batch dims of a matrix with 12
 MOST_OPERANDS = 16  # that the post-ops read: what a thread has room for
 
 # The slots of the task's parameters.
 (
-    KERNELS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, EXTENT_1, EXTENT_2, EXTENT_3, EXTENT_4, ROW_BLOCKS,
-    REST, STRETCH, PANELS, PANELS_PER_GROUP, VECTORS, LAST_LANES, ROWS, ROW_BLOCK, MOST_ROWS,
-    A_STEP, B_STEP, CONTINUES, OPERANDS, MATRICES,
-) = range(23)  # fmt: skip
-ROOM = 3 * MOST_OPERANDS
-STRIDES, ROW, BLOCK, SLOTS = 1, 1 + OUTER, 2 + OUTER, 3 + OUTER  # inside each matrix
-A, B, C, FIRST_OPERAND = (8 * (MATRICES + i * SLOTS) for i in range(4))  # in bytes
+    KERNELS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, ROW_BLOCKS, REST, STRETCH, PANELS, PANELS_PER_GROUP,
+    VECTORS, LAST_LANES, ROWS, ROW_BLOCK, MOST_ROWS, A_STEP, A_K, B_STEP, CONTINUES, OPERANDS, DIMS,
+    EXTENTS,
+) = range(21)  # fmt: skip
+MATRICES = EXTENTS + OUTER
+ADDRESS, ROW, BLOCK, STRIDES = range(4)  # inside each matrix; the strides are those of outer dims
+SLOTS = STRIDES + OUTER
+A, B, C = (8 * (MATRICES + i * SLOTS) for i in range(3))  # in bytes
+OPERANDS_OF_TILE = 8 * 3 * 3  # in bytes: where a thread's room holds them, after A, B and C
+ROOM = 3 * (3 + MOST_OPERANDS)
 
 
 @task
@@ -56,28 +59,12 @@ def tile_loop(params, begin, end):
 @device
 def _row_block_of(params, room, index, panel, chunk):
     """Run one item in one panel and chunk, tile by tile."""
-    row_block = index % load_i64(params, ROW_BLOCKS)
-    index //= load_i64(params, ROW_BLOCKS)
-    i4 = index % load_i64(params, EXTENT_4)
-    index //= load_i64(params, EXTENT_4)
-    i3 = index % load_i64(params, EXTENT_3)
-    index //= load_i64(params, EXTENT_3)
-    i2 = index % load_i64(params, EXTENT_2)
-    index //= load_i64(params, EXTENT_2)
-    i1 = index % load_i64(params, EXTENT_1)
-    i0 = index // load_i64(params, EXTENT_1)
-    row = row_block * load_i64(params, ROW_BLOCK)
+    row = index % load_i64(params, ROW_BLOCKS) * load_i64(params, ROW_BLOCK)
     rows = min(load_i64(params, ROW_BLOCK), load_i64(params, ROWS) - row)
+    matrices = 3 + load_i64(params, OPERANDS)
     vector = panel * load_i64(params, VECTORS)
-    a = _place(params + A, i0, i1, i2, i3, i4, row, vector)
-    b = _place(params + B, i0, i1, i2, i3, i4, row, vector)
-    c = _place(params + C, i0, i1, i2, i3, i4, row, vector)
-    operands = load_i64(params, OPERANDS)
-    for i in range(operands):
-        matrix = params + FIRST_OPERAND + i * 8 * SLOTS
-        store_i64(room, 3 * i, _place(matrix, i0, i1, i2, i3, i4, row, vector))
-        store_i64(room, 3 * i + 1, load_i64(matrix, ROW))
-        store_i64(room, 3 * i + 2, load_i64(matrix, BLOCK))
+    _find_tile(params, room, matrices, index // load_i64(params, ROW_BLOCKS), row, vector)
+    a, b, c = load_i64(room, 0), load_i64(room, 3), load_i64(room, 6)
 
     most = load_i64(params, MOST_ROWS)
     is_last_chunk = chunk == load_i64(params, CHUNKS) - 1
@@ -95,26 +82,30 @@ def _row_block_of(params, room, index, panel, chunk):
             load_i64(kernels, size),
             (
                 a, b, c, batch_table, load_i64(entry, 1), load_i64(entry, 2),
-                load_i64(params, A_STEP), load_i64(params, B_STEP), load_i64(params + B, BLOCK),
-                load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate, lanes, room,
+                load_i64(params, A_STEP), load_i64(params, A_K), load_i64(params + A, BLOCK),
+                load_i64(params, B_STEP), load_i64(params + B, BLOCK),
+                load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate, lanes,
+                room + OPERANDS_OF_TILE,
             ),
         )  # fmt: skip
         a += size * load_i64(params + A, ROW)
         c += size * load_i64(params + C, ROW)
-        for i in range(operands):
+        for i in range(3, matrices):
             store_i64(room, 3 * i, load_i64(room, 3 * i) + size * load_i64(room, 3 * i + 1))
 
 
 @device
-def _place(matrix, i0, i1, i2, i3, i4, row, vector):
-    """The address of a tile in a matrix, whose slots begin at `matrix`."""
-    return (
-        load_i64(matrix, 0)
-        + i0 * load_i64(matrix, STRIDES)
-        + i1 * load_i64(matrix, STRIDES + 1)
-        + i2 * load_i64(matrix, STRIDES + 2)
-        + i3 * load_i64(matrix, STRIDES + 3)
-        + i4 * load_i64(matrix, STRIDES + 4)
-        + row * load_i64(matrix, ROW)
-        + vector * load_i64(matrix, BLOCK)
-    )
+def _find_tile(params, room, matrices, index, row, vector):
+    """Fill the room with (address of the tile, ROW, BLOCK) of each matrix."""
+    for i in range(matrices):
+        matrix = params + 8 * (MATRICES + i * SLOTS)
+        place = row * load_i64(matrix, ROW) + vector * load_i64(matrix, BLOCK)
+        store_i64(room, 3 * i, load_i64(matrix, ADDRESS) + place)
+        store_i64(room, 3 * i + 1, load_i64(matrix, ROW))
+        store_i64(room, 3 * i + 2, load_i64(matrix, BLOCK))
+    for dim in range(load_i64(params, DIMS) - 1, -1, -1):
+        place = index % load_i64(params, EXTENTS + dim)
+        index //= load_i64(params, EXTENTS + dim)
+        for i in range(matrices):
+            stride = load_i64(params + 8 * (MATRICES + i * SLOTS), STRIDES + dim)
+            store_i64(room, 3 * i, load_i64(room, 3 * i) + place * stride)

@@ -1,7 +1,7 @@
 """Tiles: how a matrix problem is cut for caches, registers and threads.
 
 A problem is C[i][row][column] = sum over k of A[i][row][k] * B[i][k][column] for each index i of up
-to five outer dims. Columns are the lanes of vectors; several vectors make a *panel*, some rows a
+to ten outer dims. Columns are the lanes of vectors; several vectors make a *panel*, some rows a
 *row block*. The loops over them are in `dnncore_cpu_numba.tile_loop`.
 """
 
@@ -25,12 +25,15 @@ __all__ = ["Chunk", "Matrix", "TileLoop", "utilisation"]
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
+MOST_WAITING = 0.05  # of the threads' time, for the last item
+
 
 @dataclass(frozen=True)
 class Matrix:
     """Where A, B, C or an operand of the post-ops lies: an address and its strides in bytes.
 
-    block: from one vector of columns to the next; A has none, as B has no rows.
+    block: from one vector of columns to the next; B has no rows, and A no columns unless they are
+        those of B.
     """
 
     address: Param
@@ -39,8 +42,8 @@ class Matrix:
     block: int = 0
 
     def strides(self) -> list[int]:
-        """Outer strides, filled up with zeros, row and block."""
-        return [*self.outer, *[0] * (OUTER - len(self.outer)), self.row, self.block]
+        """Row, block, and the outer strides, filled up with zeros."""
+        return [self.row, self.block, *self.outer, *[0] * (OUTER - len(self.outer))]
 
 
 @dataclass(frozen=True)
@@ -55,12 +58,13 @@ class Chunk:
 class TileLoop:
     """A matrix problem; `step()` makes it one step of a program.
 
-    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
+    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart, unless `by_lanes`.
     b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
     epilogue, operands: post-ops, and the matrix of each `Operand` in them.
     chunks: with an epilogue that reads C there can be only one.
     most_vectors: of a panel, if not the instruction set's.
     continues: C holds the sum of another loop's chunks.
+    by_lanes: A has columns too: C[i][row][column] sums A[i][row][k][column] * B[i][k][column].
     """
 
     isa: Isa
@@ -78,6 +82,7 @@ class TileLoop:
     operands: Sequence[Matrix] = ()
     most_vectors: int = 0
     continues: bool = False
+    by_lanes: bool = False
 
     def step(self, threads: int) -> Step:
         """Compile the microkernels that are needed and lay out the parameters."""
@@ -87,20 +92,23 @@ class TileLoop:
         return loop._step(_Tiling.of(loop, threads))
 
     @property
-    def along(self) -> Literal["k", "rows"]:
+    def along(self) -> Literal["k", "rows", "lanes"]:
         """The direction in which A is contiguous."""
+        if self.by_lanes:
+            return "lanes"
         return "k" if self.a_k == 4 else "rows"
 
     def _most_rows_in_cache(self) -> int:
         """Rows of A at multiples of 4 KiB share the 8 lines of one set of a first-level cache."""
-        return 8 * 4096 // math.gcd(4096, self.a.row) if self.a_k == 4 and self.a.row else 8 * 4096
+        broadcast = self.along == "k" and self.a.row
+        return 8 * 4096 // math.gcd(4096, self.a.row) if broadcast else 8 * 4096
 
     def _collapsed(self) -> TileLoop:
         """The same problem with outer dims joined to the rows where all strides allow it."""
         matrices = [self.a, self.b, self.c, *self.operands]
         for dim in reversed(range(len(self.outer))):
             extent = self.outer[dim]
-            if extent == 1 or all(m.strides()[dim] == self.rows * m.row for m in matrices):
+            if extent == 1 or all(m.strides()[2 + dim] == self.rows * m.row for m in matrices):
                 a, b, c, *operands = (_without(m, dim) for m in matrices)
                 joined = dataclasses.replace(
                     self, rows=self.rows * extent, outer=_drop(self.outer, dim),
@@ -114,13 +122,13 @@ class TileLoop:
         for chunk in self.chunks:
             chunk_table.append((16 * len(batch_table), len(chunk.batch), chunk.k))
             batch_table.extend(chunk.batch)
-        extents = [*self.outer, *[1] * (OUTER - len(self.outer))]
         params: list[Param] = [
             Table(kernels), Table(_table(batch_table)), Table(_table(chunk_table)),
-            len(self.chunks), *extents[1:], tiling.row_blocks, tiling.rest, tiling.stretch,
-            tiling.panels, tiling.panels_per_group, tiling.vectors, tiling.last_lanes, self.rows,
-            tiling.row_block, tiling.most_rows, self.a.row if self.a_k == 4 else self.a_k, self.b_k,
-            self.continues, len(self.operands),
+            len(self.chunks), tiling.row_blocks, tiling.rest, tiling.stretch, tiling.panels,
+            tiling.panels_per_group, tiling.vectors, tiling.last_lanes, self.rows, tiling.row_block,
+            tiling.most_rows, self.a_k if self.along == "rows" else self.a.row, self.a_k, self.b_k,
+            self.continues, len(self.operands), len(self.outer),
+            *self.outer, *[0] * (OUTER - len(self.outer)),
         ]  # fmt: skip
         assert len(params) == MATRICES
         for matrix in (self.a, self.b, self.c, *self.operands):
@@ -185,7 +193,8 @@ class _Tiling:
         rest = outer * row_blocks
         depth = 4 * max(len(chunk.batch) * chunk.k for chunk in loop.chunks)
         panel_bytes, item_bytes = vectors * lanes * depth, row_block * depth
-        by_panels = panels > 1 and (rest < threads or panels * panel_bytes > rest * item_bytes)
+        waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
+        by_panels = panels > 1 and (waits or panels * panel_bytes > rest * item_bytes)
         stretch = rest
         if panel_bytes <= CACHE_BYTES:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))

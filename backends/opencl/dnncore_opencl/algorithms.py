@@ -1,64 +1,215 @@
-"""The algorithms that operations and post-ops share, as OpenCL C on scalars and vectors alike.
+"""The algorithms that operations and post-ops share, as statements in OpenCL C.
 
-An algorithm is a chain of expressions, each of the last one's value {x}. A comparison of vectors
-gives a mask per lane, which ?: takes.
+Statements compute `x` anew. They serve scalars and vectors alike: LANES stands behind each type's
+name, for the number of elements or for nothing. A comparison of vectors gives a mask per lane,
+which ?: takes as long as its choices are not both scalars.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
-__all__ = ["BINARY", "eltwise", "eltwise_gradient"]
+from dnncore.backend import PostOp
+
+__all__ = ["Number", "Step", "binary", "chain", "eltwise", "eltwise_gradient", "with_lanes"]
 
 Number = Callable[[float], str]  # gives the text of a number: a literal, or a kernel argument
 
+
+class Step(NamedTuple):
+    """Statements that compute `x` of x, and whether they make +0 of zeros."""
+
+    text: str
+    keeps_zero: bool = True
+
+
+def with_lanes(text: str, lanes: int) -> str:
+    """Fill in the number of elements that are computed at once."""
+    return text.replace("LANES", str(lanes) if lanes > 1 else "")
+
+
+ONE, ZERO = "(floatLANES)(1.0f)", "(floatLANES)(0.0f)"
+LINE = "const floatLANES line = {alpha} * s + {beta};"
+UNIT = "(line < 0.0f ? 0.0f : line > 1.0f ? 1.0f : line)"
+# tanh(log(1 + e)) = n / (n + 2) with n = (1 + e)^2 - 1; beyond 20 it is 1, and n would overflow.
+SOFTPLUS = (
+    "const floatLANES q = s > 20.0f ? 20.0f : s, e = exp(q), n = e * (e + 2.0f),"
+    " ratio = n / (n + 2.0f);"
+)
+# The logistic function's slope is even: of e = exp(-|t|) it is this, without overflow or
+# cancellation. That of tanh(t) is four times the logistic one's at 2 t.
+BELL = "(e / ((1.0f + e) * (1.0f + e)))"
+
+# x = f(s). As (1 + tanh(t)) / 2 is the logistic function at 2 t, gelu_tanh needs but exp. Where
+# exp(-s) overflows to infinity, what it divides becomes 0, as it should.
 ELTWISE = {
-    "relu": ("{x} > 0.0f ? {x} : {alpha} * {x}",),
-    "tanh": ("tanh({x})",),
-    "logistic": ("1.0f / (1.0f + exp(-{x}))",),
-    "linear": ("{alpha} * {x} + {beta}",),
+    "abs": "x = fabs(s);",
+    "clip": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
+    "clip_v2": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
+    "elu": "x = s > 0.0f ? s : {alpha} * expm1(s);",
+    "exp": "x = exp(s);",
+    "gelu_erf": "x = 0.5f * s * (1.0f + erf(s * 0.70710678f));",
+    "gelu_tanh": "x = s / (1.0f + exp(-1.5957691f * s * (1.0f + 0.044715f * s * s)));",
+    "hardsigmoid": f"{LINE} x = {UNIT};",
+    "hardswish": f"{LINE} x = s * {UNIT};",
+    "linear": "x = {alpha} * s + {beta};",
+    "log": "x = log(s);",
+    "logistic": "x = 1.0f / (1.0f + exp(-s));",
+    "mish": f"{SOFTPLUS} x = s * ratio;",
+    "pow": "x = {alpha} * pow(s, (floatLANES)({beta}));",
+    "relu": "x = s > 0.0f ? s : {alpha} * s;",
+    "relu without slope": "x = s <= 0.0f ? 0.0f : s;",  # 0 * -inf would be NaN
+    "round": "x = rint(s);",
+    "soft_relu": (
+        "const floatLANES t = {alpha} * s;"
+        " x = (t > 0.0f ? s : 0.0f) + log1p(exp(-fabs(t))) / {alpha};"
+    ),
+    "sqrt": "x = sqrt(s);",
+    "square": "x = s * s;",
+    "swish": "x = s / (1.0f + exp(-{alpha} * s));",
+    "tanh": "x = tanh(s);",
 }
 
-# The slope of the logistic function is even: with e = exp(-|s|) it is e / (1 + e)^2, without
-# overflow or cancellation; that of tanh(s) is four times the logistic one's at 2 s.
-ELTWISE_GRADIENT = {  # {d}: the gradient, {s}: the forward argument
-    "relu": ("{s} > 0.0f ? {d} : {alpha} * {d}",),
-    "tanh": ("exp(-2.0f * fabs({s}))", "{d} * (4.0f * {x} / ((1.0f + {x}) * (1.0f + {x})))"),
-    "logistic": ("exp(-fabs({s}))", "{d} * ({x} / ((1.0f + {x}) * (1.0f + {x})))"),
-    "linear": ("{alpha} * {d}",),
+# x = f'(s)
+SLOPES = {
+    "abs": f"x = s > 0.0f ? {ONE} : s < 0.0f ? -{ONE} : s;",
+    "clip": f"x = (s > {{alpha}}) & (s <= {{beta}}) ? {ONE} : {ZERO};",
+    "clip_v2": f"x = (s > {{alpha}}) & (s < {{beta}}) ? {ONE} : {ZERO};",
+    "elu": "x = s > 0.0f ? 1.0f : {alpha} * exp(s);",
+    "exp": "x = exp(s);",
+    "gelu_erf": (
+        "x = 0.5f * (1.0f + erf(s * 0.70710678f)) + s * (0.39894228f * exp(-0.5f * s * s));"
+    ),
+    "gelu_tanh": (  # beyond 10, where the slope is 1 or 0, infinity would meet 0
+        "const floatLANES q = s > 10.0f ? 10.0f : s < -10.0f ? -10.0f : s,"
+        " g = 1.5957691f * q * (1.0f + 0.044715f * q * q), e = exp(-fabs(g));"
+        " x = (q > 0.0f ? 1.0f : e) / (1.0f + e)"
+        f" + q * {BELL} * (1.5957691f * (1.0f + 0.134145f * q * q));"
+    ),
+    "hardsigmoid": (
+        f"{LINE} x = (line > 0.0f) & (line < 1.0f) ? (floatLANES)({{alpha}}) : {ZERO};"
+    ),
+    "hardswish": f"{LINE} x = line >= 1.0f ? 1.0f : line > 0.0f ? {{alpha}} * s + line : 0.0f;",
+    "linear": "x = {alpha};",
+    "log": "x = 1.0f / s;",
+    "logistic": f"const floatLANES e = exp(-fabs(s)); x = {BELL};",
+    "mish": f"{SOFTPLUS} x = ratio + q * (4.0f * e * (1.0f + e) / ((n + 2.0f) * (n + 2.0f)));",
+    "pow": "x = {alpha} * {beta} * pow(s, (floatLANES)({beta} - 1.0f));",
+    "pow to 0": "x = 0.0f;",
+    "relu": f"x = s > 0.0f ? {ONE} : (floatLANES)({{alpha}});",
+    "soft_relu": "x = 1.0f / (1.0f + exp(-{alpha} * s));",
+    "sqrt": "x = 0.5f / sqrt(s);",
+    "square": "x = 2.0f * s;",
+    "swish": (  # beyond 128, where the slope is 1 or 0, infinity would meet 0
+        "const floatLANES t = {alpha} * s,"
+        " q = t > 128.0f ? 128.0f : t < -128.0f ? -128.0f : t, e = exp(-fabs(q));"
+        f" x = (q > 0.0f ? 1.0f : e) / (1.0f + e) + q * {BELL};"
+    ),
+    "tanh": f"const floatLANES e = exp(-2.0f * fabs(s)); x = 4.0f * {BELL};",
 }
 
+# x = f' in terms of s, the value of f
+SLOPES_OF_DST = {
+    "clip_v2": SLOPES["clip_v2"],
+    "elu": "x = s > 0.0f ? 1.0f : s + {alpha};",
+    "exp": "x = s;",
+    "logistic": "x = s * (1.0f - s);",
+    "relu": SLOPES["relu"],
+    "sqrt": "x = 0.5f / s;",
+    "tanh": "x = (1.0f - s) * (1.0f + s);",
+}
+
+# x = x op operand. NaN, which is unequal to itself, wins in max and min.
 BINARY = {
-    "add": "{} + {}",
-    "mul": "{} * {}",
+    "add": "x = x + {0};",
+    "sub": "x = x - {0};",
+    "mul": "x = x * {0};",
+    "div": "x = x / {0};",
+    "max": "x = (x > {0}) | (x != x) ? x : {0};",
+    "min": "x = (x < {0}) | (x != x) ? x : {0};",
+    "ge": f"x = x >= {{0}} ? {ONE} : {ZERO};",
+    "gt": f"x = x > {{0}} ? {ONE} : {ZERO};",
+    "le": f"x = x <= {{0}} ? {ONE} : {ZERO};",
+    "lt": f"x = x < {{0}} ? {ONE} : {ZERO};",
+    "eq": f"x = x == {{0}} ? {ONE} : {ZERO};",
+    "ne": f"x = x != {{0}} ? {ONE} : {ZERO};",
+    "select": "x = convert_intLANES({1}) != 0 ? x : {0};",
 }
 
-KEEPS_ZERO = {"relu": True, "tanh": True, "logistic": False}
+# Where zeros do not give +0, as a function of alpha and beta; a negative factor gives -0.
+CHANGES_ZERO: dict[str, Callable[[float, float], bool]] = {
+    "clip": lambda alpha, beta: not alpha <= 0 <= beta,
+    "clip_v2": lambda alpha, beta: not alpha <= 0 <= beta,
+    "elu": lambda alpha, _beta: alpha < 0,
+    "exp": lambda *_: True,
+    "hardsigmoid": lambda _alpha, beta: beta > 0,
+    "linear": lambda _alpha, beta: beta != 0,
+    "log": lambda *_: True,
+    "logistic": lambda *_: True,
+    "pow": lambda alpha, beta: alpha < 0 or beta <= 0,
+    "relu": lambda alpha, _beta: alpha < 0,
+    "soft_relu": lambda *_: True,
+}
+INFINITE_SLOPE = ("log", "pow", "sqrt")  # at 0, for some parameters
+SIGNED_SLOPE = ("elu", "hardsigmoid", "linear", "relu")  # at 0 it may have the sign of alpha
+BINARY_CHANGES_ZERO = ("div", "ge", "le", "eq")
 
 
-def eltwise(algorithm: str, alpha: float, beta: float, x: str, number: Number) -> list[str]:
-    """Return the expressions that compute the algorithm of `x`."""
-    if algorithm == "relu" and alpha == 0:
-        return [f"{x} <= 0.0f ? 0.0f : {x}"]  # 0 * -inf would be NaN
-    return _filled(ELTWISE[algorithm], alpha, beta, number, x=x)
+def eltwise(function: str, alpha: float, beta: float, number: Number) -> Step:
+    """Compute x = function(x)."""
+    text = ELTWISE["relu without slope" if function == "relu" and alpha == 0 else function]
+    changes_zero = CHANGES_ZERO.get(function, lambda *_: False)
+    return Step(_of_s(text, alpha, beta, number), not changes_zero(alpha, beta))
 
 
 def eltwise_gradient(
-    algorithm: str, alpha: float, beta: float, s: str, d: str, number: Number
-) -> list[str]:
-    """Return the expressions that compute d times the algorithm's slope at s."""
-    return _filled(ELTWISE_GRADIENT[algorithm], alpha, beta, number, s=s, d=d, x="x")
+    function: str, alpha: float, beta: float, gradient: str, number: Number, *, uses_dst: bool
+) -> Step:
+    """Compute x = gradient * function'(x), or where it `uses_dst` that of x = function(...)."""
+    slopes = SLOPES_OF_DST if uses_dst else SLOPES
+    text = slopes["pow to 0" if function == "pow" and beta == 0 else function]
+    negative = function in SIGNED_SLOPE and alpha < 0
+    return Step(
+        f"{_of_s(text, alpha, beta, number)} x = {gradient} * x;",
+        keeps_zero=function not in INFINITE_SLOPE and not negative,
+    )
 
 
-def keeps_zero(algorithm: str, beta: float) -> bool:
-    """Whether the algorithm of 0 is 0."""
-    return KEEPS_ZERO.get(algorithm, beta == 0)
+def binary(algorithm: str, operands: Sequence[str]) -> Step:
+    """Compute x = algorithm(x, *operands)."""
+    return Step(BINARY[algorithm].format(*operands), algorithm not in BINARY_CHANGES_ZERO)
 
 
-def _filled(
-    chain: tuple[str, ...], alpha: float, beta: float, number: Number, **names: str
-) -> list[str]:
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if any(f"{{{name}}}" in text for text in chain):
-            names[name] = number(value)
-    return [text.format(**names) for text in chain]
+def chain(
+    post_ops: Iterable[PostOp], operands: Iterable[str], old: str, number: Number
+) -> list[Step]:
+    """Compute the steps of a chain of post-ops.
+
+    operands: the expressions of all steps' operands, in order. old: that of what dst held before.
+    """
+    waiting = iter(operands)
+    return [
+        _post_op(post_op, [next(waiting) for _ in post_op.operands], old, number)
+        for post_op in post_ops
+    ]
+
+
+def _post_op(post_op: PostOp, operands: Sequence[str], old: str, number: Number) -> Step:
+    if post_op.kind == "eltwise":
+        return eltwise(post_op.algorithm, post_op.alpha, post_op.beta, number)
+    if post_op.kind == "sum":
+        return Step(f"x = x + {number(post_op.scale)} * {old};")
+    if post_op.kind == "prelu":
+        return Step(f"x = x > 0.0f ? x : {operands[0]} * x;")
+    return binary(post_op.algorithm, operands)
+
+
+def _of_s(text: str, alpha: float, beta: float, number: Number) -> str:
+    """The statements with `s` for the former x and with their numbers."""
+    numbers = {
+        name: number(value)
+        for name, value in (("alpha", alpha), ("beta", beta))
+        if f"{{{name}}}" in text
+    }
+    return f"{{ const floatLANES s = x; {text.format(**numbers)} }}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from dnncore_opencl.algorithms import BINARY
+from dnncore.backend import Attributes
+from dnncore_opencl.algorithms import binary
 from dnncore_opencl.pointwise import Pass, Pointwise
 
 
@@ -13,9 +14,11 @@ class Binary(Pointwise):
 
     like: ClassVar = {"dst": "src0"}
 
-    def compute(self, op: Any, work: Pass) -> None:
-        """Combine each pair of elements."""
-        work.then(BINARY[op.algorithm].format("v0", "v1"))
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+        """Combine the elements of src0, src1 and, as the condition of `select`, src2."""
+        work.start("v0")
+        work.then(binary(op.algorithm, [f"v{i}" for i in range(1, work.result)]))
+        work.post_ops(attr)
 
 
 TABLE = (Binary(),)

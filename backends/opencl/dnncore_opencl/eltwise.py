@@ -1,10 +1,11 @@
-"""Eltwise: dst = f(src), and diff_src = diff_dst * f'(src)."""
+"""Eltwise: dst = f(src), and diff_src = diff_dst * f', with f' computed from src or from dst."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from dnncore_opencl.algorithms import eltwise, eltwise_gradient, keeps_zero
+from dnncore.backend import Attributes
+from dnncore_opencl.algorithms import eltwise, eltwise_gradient
 from dnncore_opencl.pointwise import Pass, Pointwise
 
 
@@ -13,21 +14,24 @@ class Forward(Pointwise):
 
     like: ClassVar = {"dst": "src"}
 
-    def compute(self, op: Any, work: Pass) -> None:
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
         """Compute f(v0)."""
-        chain = eltwise(op.algorithm, op.alpha, op.beta, "v0", work.parameters.real)
-        work.then(*chain, keeps_zero=keeps_zero(op.algorithm, op.beta))
+        work.start("v0")
+        work.then(eltwise(op.function, op.alpha, op.beta, work.parameters.real))
+        work.post_ops(attr)
 
 
 class Backward(Pointwise):
     """Any algorithm, with post-ops."""
 
-    like: ClassVar = {"diff_dst": "src", "diff_src": "src"}
+    like: ClassVar = {"diff_dst": "kept", "diff_src": "kept"}
 
-    def compute(self, op: Any, work: Pass) -> None:
-        """Compute v1 * f'(v0)."""
-        number = work.parameters.real
-        work.then(*eltwise_gradient(op.algorithm, op.alpha, op.beta, "v0", "v1", number))
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+        """Compute v1 times the slope that v0, src or dst, tells."""
+        number, uses_dst = work.parameters.real, op.uses_dst
+        work.start("v0")
+        work.then(eltwise_gradient(op.function, op.alpha, op.beta, "v1", number, uses_dst=uses_dst))
+        work.post_ops(attr)
 
 
 FORWARD = (Forward(),)

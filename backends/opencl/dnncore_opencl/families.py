@@ -275,7 +275,8 @@ def _epilogue(gemm: Gemm) -> Epilogue:
     operands = []
     for matrix in gemm.operands:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
-        operands.append(Operand(matrix.index, matrix.offset, (*batch, matrix.strides.m, *n)))
+        strides = (*batch, matrix.strides.m, *n)
+        operands.append(Operand.strided(matrix.index, matrix.offset, strides))
     return epilogue(gemm.post_ops, operands, COORDINATES)
 
 

@@ -51,9 +51,12 @@ def digits(desc: MemoryDesc, dim: int) -> Digits:
 class Parameters:
     """The scalar arguments of a kernel, each with its value for the problem at hand."""
 
-    def __init__(self, largest_offset: int = 0) -> None:
-        self.index_type = np.int32 if largest_offset < LARGE else np.int64
+    def __init__(self, largest_offset: int = 0, prefix: str = "p") -> None:
+        is_small = largest_offset < LARGE
+        self.index_type, self._index_name = (np.int32, "int") if is_small else (np.int64, "long")
         self.values: list[Any] = []
+        self.names: list[str] = []
+        self._prefix = prefix
         self._declarations: list[str] = []
 
     def index(self, value: int) -> str:
@@ -62,23 +65,23 @@ class Parameters:
 
     def size(self, value: int) -> str:
         """Return the text that stands for an extent, whatever its value."""
-        return self._add("INDEX", self.index_type(value))
+        return self._add(self._index_name, self.index_type(value))
 
     def real(self, value: float) -> str:
         """Return the text that stands for a number."""
         return self._add("float", np.float32(value))
 
     def _add(self, type_name: str, value: Any) -> str:
-        name = f"p{len(self.values)}"
+        name = f"{self._prefix}{len(self.values)}"
         self._declarations.append(f", const {type_name} {name}")
         self.values.append(value)
+        self.names.append(name)
         return name
 
     @property
     def defines(self) -> dict[str, str]:
         """INDEX, the type of offsets, and PARAMETERS, to be written behind a kernel's buffers."""
-        index = "int" if self.index_type is np.int32 else "long"
-        return {"INDEX": index, "PARAMETERS": "".join(self._declarations)}
+        return {"INDEX": self._index_name, "PARAMETERS": "".join(self._declarations)}
 
 
 def offset_text(chain: Digits, index: str, parameters: Parameters) -> str:

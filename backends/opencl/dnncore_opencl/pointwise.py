@@ -20,10 +20,10 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
-from dnncore_opencl.algorithms import BINARY, eltwise, keeps_zero
+from dnncore_opencl.algorithms import Step, chain, with_lanes
 from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Loop, Nest, Parameters
-from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
+from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source, template
 from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
 
 __all__ = ["Pass", "Pointwise"]
@@ -32,8 +32,9 @@ __all__ = ["Pass", "Pointwise"]
 class Pass:
     """The code and the launch of one pass.
 
-    descs: the tensors in bind order. result: the place of the written one among them. Statements
-    compute `x` from `v0`, `v1`, ..., the tensors' elements; the result's is its old value.
+    descs: the tensors in bind order. result: the place of the written one among them. Its steps
+    compute `x`, which is stored, of `v0`, `v1`, ..., the tensors' elements; the result's is its old
+    value.
     """
 
     template = "pointwise"
@@ -42,31 +43,30 @@ class Pass:
         self.engine = engine
         self.descs = tuple(descs)
         self.result = result
-        self.expressions: list[str] = []
+        self.steps: list[str] = []
         self.keeps_zero = True
+        self.stored = "x"  # or an expression of it, in the result's type
+        self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
         self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
 
-    def then(self, *expressions: str, keeps_zero: bool = True) -> None:
-        """Set x to each expression in turn; they may use the former x.
+    def then(self, *steps: Step) -> None:
+        """Add steps; the first one declares x."""
+        self.steps += [step.text for step in steps]
+        self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
-        keeps_zero: whether zeros give zero.
+    def start(self, value: str) -> None:
+        """Set x, in f32, to an expression."""
+        self.then(Step(f"floatLANES x = {value};"))
+
+    def post_ops(self, attr: Attributes, old: str = "") -> None:
+        """Add the chain; the operands of its steps are the last of the tensors.
+
+        old: what the result held before, as f32, if it has another type.
         """
-        self.expressions += expressions
-        self.keeps_zero = self.keeps_zero and keeps_zero
-
-    def post_ops(self, attr: Attributes) -> None:
-        """Add the chain; the operands of its binary steps are the last of the tensors."""
-        number = self.parameters.real
-        operand = len(self.descs) - len(attr.operands())
-        for step in attr.post_ops:
-            if step.kind == "eltwise":
-                chain = eltwise(step.algorithm, step.alpha, step.beta, "x", number)
-                self.then(*chain, keeps_zero=keeps_zero(step.algorithm, step.beta))
-            elif step.kind == "sum":
-                self.then(f"x + {number(step.scale)} * v{self.result}")
-            else:
-                self.then(BINARY[step.algorithm].format("x", f"v{operand}"))
-                operand += 1
+        last = len(self.descs)
+        operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
+        old = old or f"v{self.result}"
+        self.then(*chain(attr.post_ops, operands, old, self.parameters.real))
 
     def executable(self) -> Executable:
         """Build the kernel; where there is no element there is nothing to launch."""
@@ -124,7 +124,12 @@ class Pass:
     def launch(self) -> Launch:
         """Return the kernel launch; there must be an element."""
         defines = self.defines() | self.grid.defines(self.parameters)
-        source = Source(self.template, defines | self.parameters.defines)
+        snippets = [
+            with_lanes(template(name), lanes)
+            for name in self.snippets
+            for lanes in sorted({1, self.lanes})
+        ]
+        source = Source(self.template, defines | self.parameters.defines, snippets)
         arguments = [*map(Arg, range(len(self.descs))), *self.parameters.values]
         return Launch(source, self.template, arguments, self.grid.size, self.grid.group)
 
@@ -167,19 +172,19 @@ class Pass:
         """Return statements for `lanes` elements from `t` on; they do not read padding."""
         exists, inside = self.conditions
         masked = inside != "1"
+        body = " ".join(self.steps)
         text = f"if (!({exists})) continue; " if exists != "1" else ""
         text += f"const int inside = {inside}; " if masked else ""
         for place, desc in enumerate(self.descs):
-            if any(re.search(rf"\bv{place}\b", e) for e in self.expressions):
+            if re.search(rf"\bv{place}\b", body):
                 kind = vector(TYPES[desc.data_type], lanes)
                 value = self.load(place, lanes)
                 value = f"inside ? {value} : ({kind})(0)" if masked else value
                 text += f"const {kind} v{place} = {value}; "
         kind = vector(TYPES[self.descs[self.result].data_type], lanes)
-        first, *rest = self.expressions
-        text += f"{kind} x = {first}; " + "".join(f"x = {e}; " for e in rest)
-        text += f"x = inside ? x : ({kind})(0); " if masked and not self.keeps_zero else ""
-        return text.replace("LANES", "" if lanes == 1 else str(lanes)) + self._store(lanes)
+        zeroed = masked and not self.keeps_zero
+        stored = f"inside ? {self.stored} : ({kind})(0)" if zeroed else self.stored
+        return with_lanes(f"{text}{body} {self._store(lanes, stored)}", lanes)
 
     def load(self, place: int, lanes: int) -> str:
         """Return the expression that reads a tensor's elements."""
@@ -188,9 +193,9 @@ class Pass:
         repeated = not loops or loops[-1].strides[place] == 0
         return load(self.engine, kind, 1 if repeated else lanes, self.pointers[place])
 
-    def _store(self, lanes: int) -> str:
+    def _store(self, lanes: int, value: str) -> str:
         kind = TYPES[self.descs[self.result].data_type]
-        return store(self.engine, kind, lanes, self.pointers[self.result], "x") + ";"
+        return store(self.engine, kind, lanes, self.pointers[self.result], value) + ";"
 
 
 class Pointwise(Implementation):
@@ -204,8 +209,8 @@ class Pointwise(Implementation):
     pass_type: ClassVar[type[Pass]] = Pass
 
     @abstractmethod
-    def compute(self, op: Any, work: Pass) -> None:
-        """Give the pass its expressions."""
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+        """Give the pass its steps, with those of the chain."""
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
@@ -218,8 +223,7 @@ class Pointwise(Implementation):
         def build() -> Executable:
             operands = [src for _, src in attr.operands()]
             work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
-            self.compute(op, work)
-            work.post_ops(attr)
+            self.compute(op, attr, work)
             return work.executable()
 
         return Accepted(op, build, efficiency=self.efficiency(engine, descs))

@@ -1,9 +1,12 @@
-"""Max pooling and its gradient, for every layout; vectors are of channels."""
+"""Pooling by maximum or average, and its gradient, for every layout.
+
+Vectors are of channels where these lie side by side, else on CPUs of columns.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from dnncore.backend import (
@@ -14,181 +17,166 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
-from dnncore_opencl.grid import Boxes, Grid
-from dnncore_opencl.layout import Nest, Parameters, access, digits
+from dnncore_opencl.layout import digits
 from dnncore_opencl.pointwise import refuse_layouts
-from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source
-from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
+from dnncore_opencl.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 
-GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often
-COORDINATES = ("n", "c", "d", "h", "w")
-CHANNELS = 1
+UNROLLED = 16  # cells of a window that are worth code of its own
 
 
 class Pooling(Implementation):
-    """Max pooling, each work-item gathering what it writes."""
+    """One kernel, with the workspace in any layout."""
 
     name = "opencl:gather"
-    kernel: ClassVar[str]
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout of strides and blocks, without post-ops."""
+        """Accept every layout of strides and blocks, with post-ops."""
         name, other = self.like
         if getattr(op, other).is_any:
             return Refused("format", f"{other} is 'any', and nothing tells its format")
         op = op.resolve_any(**{name: getattr(op, other)})
-        if attr.post_ops:
-            return Refused("attribute", f"no post-ops; got {len(attr.post_ops)}")
         workspace = op.workspace_desc(hint)
-        refused = refuse_layouts(op) or _refuse_workspace(op, workspace)
+        refused = refuse_layouts(op) or refuse_workspace(
+            workspace, op.dst_role.dims, op.workspace_type
+        )
         if refused:
             return refused
-        tensors = {
-            argument.name: workspace if argument.name == "workspace" else getattr(op, argument.name)
-            for argument in op.ARGUMENTS
-        }
-        present = {name: desc for name, desc in tensors.items() if desc is not None}
-        claim = _efficiency(engine, op.result)
-        return Accepted(op, lambda: self._build(op, engine, present), efficiency=claim)
+        tensors = {argument.name: desc for argument, desc in op.tensors(workspace)}
+        axis, lanes = self.vectors(op, attr, engine, tensors)
+        windows = Windows(
+            engine,
+            attr,
+            tensors | dict(attr.operands()),
+            [a.name for a, _ in op.tensors(workspace) if a.direction == "out"],
+            axis,
+            lanes,
+        )
+        return Accepted(
+            op,
+            lambda: self.build(op, windows),
+            efficiency=_efficiency(engine, axis, lanes),
+            workspace=workspace,
+            exact=op.is_max,
+        )
 
-    def _build(self, op: Any, engine: Any, tensors: Mapping[str, MemoryDesc]) -> Executable:
-        if not op.result.nelems:
-            return LaunchProgram(engine, [])
-        lanes = _lanes(engine, list(tensors.values()))
-        nest = _in_vectors(Nest.of([op.result], merge=False), lanes)
-        boxes = Boxes.of(engine, nest, rows=GPU_ROWS)
-        largest = max(desc.nbytes // desc.itemsize for desc in tensors.values())
-        parameters = Parameters(largest)
-        grid = Grid.of(engine, boxes.items)
-        defines = (
-            _coordinates(op, boxes, tensors, parameters)
-            | _window(op, parameters)
-            | _vectors(engine, lanes, tensors.get("workspace"))
-            | grid.defines(parameters)
-            | parameters.defines
-        )
-        arguments = [*map(Arg, range(len(tensors))), *parameters.values]
-        source = Source(self.kernel, defines)
-        return LaunchProgram(
-            engine, [Launch(source, self.kernel, arguments, grid.size, grid.group)]
-        )
+    def vectors(
+        self, op: Any, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
+    ) -> tuple[int, int]:
+        """Return the axis of vectors and their length."""
+        descs = [*tensors.values(), *(desc for _, desc in attr.operands())]
+        return CHANNELS, lanes_along(engine, attr, CHANNELS, descs, op.result.dims[CHANNELS])
+
+    def build(self, op: Any, windows: Windows) -> Executable:
+        """Make the kernel of this direction."""
+        raise NotImplementedError
 
 
 class Forward(Pooling):
-    """Training writes the workspace, inference does not."""
+    """Each work-item gathers the windows of what it writes; training writes the workspace."""
 
-    kernel = "pooling_forward"
     like = ("dst", "src")
+
+    def vectors(
+        self, op: Any, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
+    ) -> tuple[int, int]:
+        """On CPUs columns, if channels are not side by side: src is read with the stride."""
+        channels = super().vectors(op, attr, engine, tensors)
+        width = op.dst.ndims - 1
+        row = digits(op.src, width)
+        if channels[1] > 1 or not engine.is_cpu or len(row) > 1 or row[0].stride != 1:
+            return channels
+        others = [desc for name, desc in tensors.items() if name != "src"]
+        others += [desc for _, desc in attr.operands()]
+        lanes = lanes_along(engine, attr, width, others, op.dst.dims[width])
+        return (width, lanes) if lanes > 1 else channels
+
+    def build(self, op: Any, windows: Windows) -> Executable:
+        """Make the kernel, with code of its own for a small window."""
+        defines = _window(op, windows)
+        if windows.axis != CHANNELS:
+            defines |= {
+                "COLUMNS": "",
+                "ROW(pointer)": _strided(windows.lanes, op.strides[-1]),
+                "VLOAD": f"vload{windows.lanes}",
+            }
+        defines["START"] = "-FLT_MAX" if op.is_max else "0.0f"
+        if "workspace" in windows.tensors:
+            defines["WORKSPACE"] = ""
+        return windows.launch("pooling_forward", defines, windows.boxes, "pooling_window")
 
 
 class Backward(Pooling):
-    """Deterministic: each diff_src is one work-item's."""
+    """Deterministic: each diff_src is one work-item's, which gathers it or owns its plane."""
 
-    kernel = "pooling_backward"
     like = ("diff_src", "diff_dst")
 
+    def build(self, op: Any, windows: Windows) -> Executable:
+        """On CPUs without vectors add to planes, of which there are enough for all cores."""
+        defines = _window(op, windows)
+        engine = windows.engine
+        cores = engine.device.limits["compute_units"]
+        by_planes = windows.planes.items >= 2 * cores and not windows.attr.post_ops
+        if engine.is_cpu and windows.lanes == 1 and by_planes:
+            padded = zip("DHW"[3 - len(op.kernel) :], op.diff_src.padded_dims[2:], strict=True)
+            size = windows.parameters.size
+            defines |= dict.fromkeys(("PADDED_D", "PADDED_H"), "1")
+            defines |= {f"PADDED_{letter}": size(extent) for letter, extent in padded}
+            return windows.launch("pooling_scatter", defines, windows.planes, "pooling_window")
+        return windows.launch("pooling_backward", defines, windows.boxes, "pooling_window")
 
-def _efficiency(engine: Any, result: MemoryDesc) -> float:
-    """The share of the bandwidth, with and without vectors of channels."""
-    in_vectors = digits(result, CHANNELS)[0].stride == 1
+
+def _efficiency(engine: Any, axis: int, lanes: int) -> float:
+    """The share of the bandwidth, with vectors of channels, of columns, and with none."""
     if engine.is_cpu:
-        return 0.2 if in_vectors else 0.03
-    return 0.8 if in_vectors else 0.5
+        return 0.03 if lanes == 1 else 0.2 if axis == CHANNELS else 0.1
+    return 0.8 if lanes > 1 else 0.5
 
 
-def _refuse_workspace(op: Any, workspace: MemoryDesc | None) -> Refused | None:
-    wanted = (op.dst_role.dims, op.workspace_type)
-    if workspace is None or (workspace.dims, workspace.data_type) == wanted:
-        return None
-    return Refused("format", f"the workspace must be {wanted[0]} of {wanted[1]}; got {workspace}")
-
-
-def _lanes(engine: Any, tensors: list[MemoryDesc]) -> int:
-    """Channels that lie side by side in all tensors and are either all padding or none."""
-    counts, steps = [], []
-    for desc in tensors:
-        first, *others = digits(desc, CHANNELS)
-        if first.stride != 1:
-            return 1
-        counts += [first.size, desc.dims[CHANNELS]]
-        places = (d for d in range(desc.ndims) if d != CHANNELS)
-        chains = [others, *(digits(desc, d) for d in places)]
-        steps += [desc.offset0, *(d.stride for chain in chains for d in chain if d.size > 1)]
-    return most_lanes(engine, counts, steps)
-
-
-def _in_vectors(nest: Nest, lanes: int) -> Nest:
-    """Let the loop over single channels go in vectors."""
-    loops = [
-        loop.in_vectors(lanes) if (loop.dim, loop.weight) == (CHANNELS, 1) else loop
-        for loop in nest.loops
-    ]
-    return replace(nest, loops=tuple(loops))
-
-
-def _coordinates(
-    op: Any, boxes: Boxes, tensors: Mapping[str, MemoryDesc], parameters: Parameters
-) -> dict[str, str]:
-    """DECODE, COORDINATES, INSIDE and the offsets of all tensors."""
-    used = (*COORDINATES[:2], *COORDINATES[-len(op.kernel) :])
-    text = ""
-    for name in COORDINATES:
-        index = boxes.nest.index_text(used.index(name), boxes.variables) if name in used else "0"
-        text += f"const INDEX {name} = {index}; "
-    _, inside = boxes.nest.conditions(boxes.variables, parameters)
-    defines = {"DECODE": boxes.decode(parameters), "COORDINATES": text, "INSIDE": inside}
-    for name, desc in tensors.items():
-        defines |= access(name.upper(), desc, COORDINATES, used, parameters)
-    return defines
-
-
-def _window(op: Any, parameters: Parameters) -> dict[str, str]:
-    """The window along D, H and W; a dim that is absent has size 1."""
+def _window(op: Any, windows: Windows) -> dict[str, str]:
+    """The window along D, H and W, where a dim that is absent has size 1; and what is taken."""
     absent = 3 - len(op.kernel)
-    defines = {}
+    parameters = windows.parameters
+    count = str if math.prod(op.kernel) <= UNROLLED else parameters.size
+    defines = {op.algorithm.upper(): "", "CELLS": parameters.real(math.prod(op.kernel))}
     for i, letter in enumerate("DHW", -absent):
-        window = (1, 1, 1, 0, 1, 1) if i < 0 else _window_along(op, i)
-        taps, stride, step, left, src, dst = window
+        taps, stride, step, left, src, dst = _along(op, i)
         stays = left == 0 and (dst - 1) * stride + (taps - 1) * step < src
+        tap_count, size = count(taps), parameters.size(src)
+        end = f"end_tap(start, STEP_{letter}, {tap_count}, {size})"
         defines |= {
-            f"TAPS_{letter}": str(taps),
-            f"STRIDE_{letter}": str(stride),
-            f"STEP_{letter}": str(step),
+            f"TAPS_{letter}": tap_count,
+            f"STRIDE_{letter}": str(stride) if stride <= 2 else parameters.size(stride),
+            f"STEP_{letter}": parameters.index(step),
             f"LEFT_{letter}": parameters.index(left),
-            f"SEES_{letter}(at)": "1" if stays else f"((at) >= 0 && (at) < {parameters.size(src)})",
-            f"DST_{letter}": "1" if i < 0 else parameters.size(dst),
+            f"SRC_{letter}": size,
+            f"DST_{letter}": parameters.size(dst),
+            f"FIRST_TAP_{letter}(start)": "0" if stays else f"first_tap(start, STEP_{letter})",
+            f"END_TAP_{letter}(start)": tap_count if stays else end,
         }
     return defines
 
 
-def _window_along(op: Any, i: int) -> tuple[int, ...]:
+def _along(op: Any, i: int) -> tuple[int, ...]:
+    """Taps, stride, step of a tap, left padding, src and dst along a spatial dim."""
+    if i < 0:
+        return 1, 1, 1, 0, 1, 1
     sizes = (op.src_role.dims[2 + i], op.dst_role.dims[2 + i])
     return op.kernel[i], op.strides[i], op.dilations[i] + 1, op.padding_l[i], *sizes
 
 
-def _vectors(engine: Any, lanes: int, workspace: MemoryDesc | None) -> dict[str, str]:
-    """The types of LANES values, and how they are read and written."""
-    defines = {
-        "LANES": str(lanes),
-        "FLOATS": vector("float", lanes),
-        "INTS": vector("int", lanes),
-        "LOAD_FLOATS(pointer)": load(engine, "float", lanes, "pointer"),
-        "STORE_FLOATS(pointer, value)": store(engine, "float", lanes, "pointer", "value"),
-        "WORKSPACE": "",
-        "STORE_PLACES(n, c, d, h, w, value)": "",
-    }
-    if workspace is None:
-        return defines
-    kind, at = TYPES[workspace.data_type], "workspace + WORKSPACE_AT(n, c, d, h, w)"
-    read = load(engine, kind, lanes, "pointer")
-    places = store(engine, kind, lanes, at, f"convert_{vector(kind, lanes)}(value)")
-    return defines | {
-        "PLACE": kind,
-        "WORKSPACE": f", __global {kind} *restrict workspace",
-        "LOAD_PLACES(pointer)": f"convert_{vector('int', lanes)}({read})",
-        "STORE_PLACES(n, c, d, h, w, value)": places,
-    }
+def _strided(lanes: int, stride: int) -> str:
+    """The expression that reads `lanes` floats, each STRIDE_W behind the one before, and no more.
+
+    The second of two vectors ends with the last float that is wanted.
+    """
+    if stride == 1:
+        return f"vload{lanes}(0, pointer)"
+    if stride == 2:
+        near, far = f"vload{lanes}(0, pointer)", f"vload{lanes}(0, (pointer) + LANES - 1)"
+        return f"(FLOATS)({near}.even, {far}.odd)"
+    cells = (f"(pointer)[{lane} * STRIDE_W]" for lane in range(lanes))
+    return f"(FLOATS)({', '.join(cells)})"
 
 
 FORWARD = (Forward(),)

@@ -7,27 +7,49 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore_opencl.algorithms import Step
 from dnncore_opencl.pointwise import Pass, Pointwise
 from dnncore_opencl.transpose import TransposedPass
 from dnncore_opencl.vectors import TYPES
 
 FLOATS = ("f32", "f64")
+HALVES = ("f16", "bf16")
+TO_FLOAT = {  # exactly, or with a last bit that lets it be rounded again
+    "f32": "{}",
+    "f64": "double_to_odd_floatLANES({})",
+    "f16": "f16_to_floatLANES({})",
+    "bf16": "bf16_to_floatLANES({})",
+    "s32": "int_to_odd_floatLANES({})",
+    "s8": "convert_floatLANES({})",
+    "u8": "convert_floatLANES({})",
+}
+CHAIN_SRC = ("f32", *HALVES, "s8", "u8")  # floats hold them, and an f32 chain is as good as any
+CHAIN_DST = ("f32", *HALVES)
 
 
 class Reorder(Pointwise):
     """Any formats of the data types that the operation knows."""
 
-    def compute(self, op: Any, work: Pass) -> None:
-        """Convert v0, in vectors of LANES."""
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+        """Convert v0; a chain of post-ops works in f32 between two conversions."""
         src, dst = op.src.data_type, op.dst.data_type
-        work.then(_converted(src, dst))
+        if {src, dst} & set(HALVES):
+            work.snippets.append("halves")
+        if attr.post_ops:
+            work.start(TO_FLOAT[src].format("v0"))
+            work.post_ops(attr, old=TO_FLOAT[dst].format(f"v{work.result}"))
+            work.stored = _converted("f32", dst, "x")
+        else:
+            work.then(Step(f"const {TYPES[dst]}LANES x = {_converted(src, dst, 'v0')};"))
 
     def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
-        """Refuse post-ops, which are defined in f32, and f64 on devices that lack it."""
-        types = (op.src.data_type, op.dst.data_type)
-        if attr.post_ops and types != ("f32", "f32"):
+        """Refuse post-ops of types that do not fit into f32, and f64 on devices that lack it."""
+        src, dst = types = (op.src.data_type, op.dst.data_type)
+        if attr.post_ops and not (src in CHAIN_SRC and dst in CHAIN_DST):
             return Refused(
-                "attribute", f"post-ops work in f32; this reorder is {' to '.join(types)}"
+                "attribute",
+                f"post-ops are computed in f32, from {', '.join(CHAIN_SRC)}"
+                f" to {', '.join(CHAIN_DST)}; this reorder is {' to '.join(types)}",
             )
         if "f64" in types and "cl_khr_fp64" not in engine.native.device.extensions:
             return Refused(
@@ -63,16 +85,21 @@ def _innermost(desc: MemoryDesc) -> int:
     return min(range(desc.ndims), key=lambda d: desc.strides[d] if desc.dims[d] > 1 else math.inf)
 
 
-def _converted(src: str, dst: str) -> str:
+def _converted(src: str, dst: str, value: str) -> str:
     """Round to nearest even; integers saturate and hold 0 for NaN."""
     if src == dst:
-        return "v0"
+        return value
+    if dst in HALVES:
+        return f"float_to_{dst}LANES({TO_FLOAT[src].format(value)})"
+    if src in HALVES:
+        return _converted("f32", dst, TO_FLOAT[src].format(value))
     convert = f"convert_{TYPES[dst]}LANES"
     if dst in FLOATS:
-        return f"{convert}(v0)"
+        return f"{convert}({value})"
     if src in FLOATS:
-        return f"{convert}_sat_rte(v0 == v0 ? v0 : 0)"
-    return f"{convert}_sat(v0)"
+        number = f"{value} == {value} ? {value} : 0"
+        return f"{convert}_sat_rte({number})"
+    return f"{convert}_sat({value})"
 
 
 TABLE = (Transpose(), Reorder())

@@ -15,10 +15,12 @@ class Sum(Pointwise):
 
     like: ClassVar = {"dst": "src0"}
 
-    def compute(self, op: Any, work: Pass) -> None:
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
         """Add up the scaled elements."""
         terms = [f"{work.parameters.real(scale)} * v{i}" for i, scale in enumerate(op.scales)]
-        work.then(" + ".join(terms))
+        work.start(" + ".join(terms))
+        work.keeps_zero = any(scale > 0 for scale in op.scales)  # else they add up to -0
+        work.post_ops(attr)
 
     def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse more srcs than a kernel takes arguments."""

@@ -7,7 +7,16 @@ from typing import Any
 
 __all__ = ["TYPES", "load", "most_lanes", "store", "vector"]
 
-TYPES = {"f32": "float", "f64": "double", "s32": "int", "s8": "char", "u8": "uchar"}
+TYPES = {
+    "f32": "float",
+    "f64": "double",
+    "f16": "ushort",
+    "bf16": "ushort",
+    "s32": "int",
+    "s8": "char",
+    "u8": "uchar",
+}
+"""As they lie in memory; f16 and bf16 are bits."""
 
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
 GPU_LANES = 4  # floats: 16 bytes, a work-item's widest access; two or more were 1 to 6 % slower

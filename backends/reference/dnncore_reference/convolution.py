@@ -1,18 +1,21 @@
-"""Convolution and its gradients, each a sum over the kernel's taps of one matrix product.
+"""Convolution and its gradients, each a sum over the kernel's rows of one matrix product.
 
 With t a tap, y a place in the output and x(y, t) = y*S - P + t*(D+1) the place in the image that y
 sees through t, per group and with zeros outside of the image:
 
-    dst[n, o, y]          = bias[o] + sum over t, i of weights[t, o, i] * src[n, i, x(y, t)]
+    dst[n, o, y]          = bias[o] + sum over t, i of weights[o, i, t] * src[n, i, x(y, t)]
     diff_src[n, i, x]     = sum over o and all t, y with x(y, t) = x of
-                            weights[t, o, i] * diff_dst[n, o, y]
-    diff_weights[t, o, i] = sum over n, y of diff_dst[n, o, y] * src[n, i, x(y, t)]
+                            weights[o, i, t] * diff_dst[n, o, y]
+    diff_weights[o, i, t] = sum over n, y of diff_dst[n, o, y] * src[n, i, x(y, t)]
     diff_bias[o]          = sum over n, y of diff_dst[n, o, y]
+
+A row is the taps along the kernel's last dim; one matrix product takes all pairs (i, t) in it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,40 +27,41 @@ Array = np.ndarray[Any, Any]
 
 
 def forward(op: Any, src: Array, weights: Array, bias: Array | None = None) -> dict[str, Array]:
-    """Add up, per tap, (OC, IC) weights times (IC, places) cells, in all images and groups."""
+    """Add up, per row, (OC, IC taps) weights times (IC taps, places) cells in images and groups."""
     windows, image, out = _geometry(op)
     padded = windows.pad(src.reshape(image))
-    filters = _by_tap(op, weights)
+    filters = weights.reshape(op.grouped_weights)
     dst = np.zeros(out)
-    for tap in windows.taps():
-        cells = padded[windows.cells(tap)].reshape(*image[:3], out[-1])
-        dst += filters[tap] @ cells
+    for row, taps in _rows(op):
+        dst += _by_pair(filters[row]) @ _cells(windows, padded, taps)
     if bias is not None:
         dst += bias.reshape(*out[1:3], 1)
     return {"dst": dst.reshape(op.dst.dims)}
 
 
 def backward_data(op: Any, diff_dst: Array, weights: Array) -> dict[str, Array]:
-    """Add, per tap, (IC, OC) weights times (OC, places) gradients to the cells that were seen."""
+    """Add, per row, (IC taps, OC) weights times (OC, places) gradients to the cells seen."""
     windows, image, out = _geometry(op)
     gradient = diff_dst.reshape(out)
-    filters = _by_tap(op, weights)
+    filters = weights.reshape(op.grouped_weights)
     padded = windows.pad(np.zeros(image))
-    for tap in windows.taps():
-        product = filters[tap].swapaxes(-1, -2) @ gradient
-        padded[windows.cells(tap)] += product.reshape(*image[:3], *windows.dst)
+    for row, taps in _rows(op):
+        product = _by_pair(filters[row]).swapaxes(-1, -2) @ gradient
+        shares = product.reshape(*image[:3], len(taps), *windows.dst)
+        for i, tap in enumerate(taps):
+            padded[windows.cells(tap)] += shares[:, :, :, i]
     return {"diff_src": windows.crop(padded).reshape(op.diff_src.dims)}
 
 
 def backward_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
-    """Sum (OC, places) gradients times (places, IC) cells over the images, per tap."""
+    """Sum (OC, places) gradients times (places, IC taps) cells over the images, per row."""
     windows, image, out = _geometry(op)
     padded = windows.pad(src.reshape(image))
     gradient = diff_dst.reshape(out)
     diff_weights = np.zeros(op.grouped_weights)
-    for tap in windows.taps():
-        cells = padded[windows.cells(tap)].reshape(*image[:3], out[-1])
-        diff_weights[(..., *tap)] = (gradient @ cells.swapaxes(-1, -2)).sum(axis=0)
+    for row, taps in _rows(op):
+        products = gradient @ _cells(windows, padded, taps).swapaxes(-1, -2)
+        diff_weights[row] = products.sum(axis=0).reshape(diff_weights[row].shape)
     return {
         "diff_weights": diff_weights.reshape(op.diff_weights.dims),
         "diff_bias": gradient.sum(axis=(0, 3)).reshape(-1),
@@ -73,10 +77,23 @@ def _geometry(op: Any) -> tuple[Windows, tuple[int, ...], tuple[int, ...]]:
     return windows, (n, groups, ic, *size), (n, groups, oc, math.prod(places))
 
 
-def _by_tap(op: Any, weights: Array) -> Array:
-    """Return the weights with the taps in front: (kernel, G, OC, IC)."""
-    grouped = weights.reshape(op.grouped_weights)
-    return np.ascontiguousarray(np.moveaxis(grouped, (0, 1, 2), (-3, -2, -1)))
+def _rows(op: Any) -> Iterator[tuple[Any, list[tuple[int, ...]]]]:
+    """Each row of the kernel: where it is in the grouped weights, and its taps."""
+    *outer, last = op.grouped_weights[3:]
+    for row in np.ndindex(*outer):
+        yield (..., *row, slice(None)), [(*row, tap) for tap in range(last)]
+
+
+def _by_pair(filters: Array) -> Array:
+    """Join the last dims of weights (G, OC, IC, taps): one column per pair (i, t)."""
+    return filters.reshape(*filters.shape[:2], -1)
+
+
+def _cells(windows: Windows, padded: Array, taps: list[tuple[int, ...]]) -> Array:
+    """What all windows see through some taps: (N, G, IC taps, places)."""
+    n, groups, ic = padded.shape[:3]
+    seen = np.stack([padded[windows.cells(tap)] for tap in taps], axis=3)
+    return seen.reshape(n, groups, ic * len(taps), math.prod(windows.dst))
 
 
 FORWARD = (Definition("convolution", forward),)

@@ -80,9 +80,9 @@ class Definition(Implementation):
         """Compute all outputs; `memories` are the arguments of these names, then the operands."""
         arguments = dict(zip(names, memories, strict=False))
         outputs = [a.name for a in op.ARGUMENTS if a.direction == "out" and a.name in arguments]
-        inputs = {n: _read(memory) for n, memory in arguments.items() if n not in outputs}
         result = op.result_name
         with np.errstate(all="ignore"):
+            inputs = {n: _read(memory) for n, memory in arguments.items() if n not in outputs}
             values = dict(self.formula(op, **inputs))
             values[result] = post_ops.apply(
                 attr.post_ops,
@@ -107,7 +107,28 @@ def rounded(values: Array, type_name: str) -> Array:
     """Round to nearest, ties to even; integer types saturate, and hold 0 for NaN."""
     row = data_type(type_name)
     if row.is_float:
-        return values.astype(row.dtype)
+        # numpy rounds to its own types at once, to others by way of float32.
+        own = row.dtype in (np.float64, np.float32, np.float16)
+        return values.astype(row.dtype) if own else _odd_float32(values).astype(row.dtype)
     limits = np.iinfo(row.dtype)
     whole = np.clip(np.rint(values), limits.min, limits.max)
     return np.nan_to_num(whole, nan=0.0).astype(row.dtype)
+
+
+def _odd_float32(values: Array) -> Array:
+    """Round to float32 with an odd last bit where inexact: then a second rounding does no harm.
+
+    (S. Boldo and G. Melquiond 2008, "Emulation of a FMA and correctly rounded sums".)
+    """
+    nearest = values.astype(np.float32)
+    beyond = np.abs(nearest) > np.abs(values)
+    cut = np.where(beyond, np.nextafter(nearest, np.float32(0)), nearest)
+    return np.where(cut == values, cut, (cut.view(np.uint32) | 1).view(np.float32))
+
+
+def _rounded_to_odd(values: Array) -> Array:
+    """The float32 towards zero, made odd where it is inexact: rounding it once more is right."""
+    nearest = values.astype(np.float32)
+    back = nearest.astype(np.float64)
+    bits = nearest.view(np.int32) - (np.abs(back) > np.abs(values))
+    return np.where(back == values, nearest, (bits | 1).astype(np.int32).view(np.float32))

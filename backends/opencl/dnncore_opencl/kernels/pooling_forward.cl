@@ -1,54 +1,82 @@
-// Max pooling over 1 to 3 spatial dims. A work-item takes COUNT of the ITEMS, which are boxes of the
-// two innermost loops over dst, with bounds that DECODE finds from `rest`; an iteration is LANES
-// channels at one place, whose COORDINATES are n, c, d, h, w. INSIDE tells whether that is a place
-// of elements or of padding, which is zero.
-//
-// A window along one dim, say H: tap r of output y looks at y * STRIDE_H - LEFT_H + r * STEP_H, and
-// SEES_H tells whether the image has such a cell.
+// Pooling over 1 to 3 spatial dims, by MAX or else by average; windows are those of
+// pooling_window.cl. Where lanes are COLUMNS, a tap sees another cell of a row for each, or none.
 
-// Compilers unroll small windows to good effect, and large ones for minutes.
-#if TAPS_D * TAPS_H * TAPS_W > 64
-#define OVER_TAPS _Pragma("unroll 1") for
+#ifdef COLUMNS
+static inline INTS row_seen(const INDEX at, const INDEX size)
+{
+    int seen[LANES];
+    for (int i = 0; i < LANES; ++i) seen[i] = -(at + i * STRIDE_W >= 0 && at + i * STRIDE_W < size);
+    return VLOAD(0, seen);
+}
+
+static inline FLOATS row_cells(__global const float *row, const INDEX at, const INDEX size)
+{
+    float cells[LANES];
+    for (int i = 0; i < LANES; ++i) {
+        const INDEX cell = at + i * STRIDE_W;
+        cells[i] = cell >= 0 && cell < size ? row[cell] : 0.0f;
+    }
+    return VLOAD(0, cells);
+}
+
+#define OVER_ROW for (INDEX k = 0; k < TAPS_W; ++k)
+#define CELL                                                                                       \
+    const int whole = at_w >= 0 && at_w + (LANES - 1) * STRIDE_W < SRC_W;                          \
+    __global const float *row = src + SRC_AT(n, c, at_d, at_h, 0);                                 \
+    const INTS seen = whole ? (INTS)(-1) : row_seen(at_w, SRC_W);                                  \
+    const FLOATS cell = whole ? ROW(row + at_w) : row_cells(row, at_w, SRC_W);
 #else
-#define OVER_TAPS for
+#define OVER_ROW for (INDEX k = FIRST_TAP_W(left); k < END_TAP_W(left); ++k)
+#define CELL                                                                                       \
+    const INTS seen = -1;                                                                          \
+    const FLOATS cell = LOAD_SRC(n, c, at_d, at_h, at_w);
 #endif
 
-__kernel void pooling_forward(
-    __global const float *restrict src, __global float *restrict dst WORKSPACE PARAMETERS)
+__kernel void pooling_forward(BUFFERS PARAMETERS)
 {
-    const INDEX first = (INDEX)get_global_id(0) * COUNT;
-    const INDEX last = min(first + COUNT, ITEMS);
-    for (INDEX item = first; item < last; ++item) {
-        INDEX rest = item;
-        DECODE
-        for (INDEX r = r_begin; r < r_end; ++r)
-        for (INDEX t = t_begin; t < t_end; ++t) {
-            COORDINATES
-            const int inside = INSIDE;
-            FLOATS best = -FLT_MAX;
-            INTS place = -1;
-            OVER_TAPS (int i = 0; i < TAPS_D; ++i) {
-                const INDEX at_d = d * STRIDE_D - LEFT_D + i * STEP_D;
-                if (!inside) continue;
-                if (!SEES_D(at_d)) continue;
-                OVER_TAPS (int j = 0; j < TAPS_H; ++j) {
-                    const INDEX at_h = h * STRIDE_H - LEFT_H + j * STEP_H;
-                    if (!SEES_H(at_h)) continue;
-                    OVER_TAPS (int k = 0; k < TAPS_W; ++k) {
-                        const INDEX at_w = w * STRIDE_W - LEFT_W + k * STEP_W;
-                        if (!SEES_W(at_w)) continue;
-                        const FLOATS cell = LOAD_FLOATS(src + SRC_AT(n, c, at_d, at_h, at_w));
-                        // The first cell wins over none, NaN over all numbers.
-                        const INTS wins =
-                            (place < 0) | (cell > best) | ((cell != cell) & (best == best));
-                        best = wins ? cell : best;
-                        place = wins ? (INTS)((i * TAPS_H + j) * TAPS_W + k) : place;
+    BOXES {
+        BOX
+        PLACES {
+            PLACE
+            const INDEX front = d * STRIDE_D - LEFT_D;
+            const INDEX top = h * STRIDE_H - LEFT_H;
+            const INDEX left = w * STRIDE_W - LEFT_W;
+            FLOATS x = START;
+            INTS place = -1, seen_cells = 0;
+            if (inside) {
+                for (INDEX i = FIRST_TAP_D(front); i < END_TAP_D(front); ++i) {
+                    const INDEX at_d = front + i * STEP_D;
+                    for (INDEX j = FIRST_TAP_H(top); j < END_TAP_H(top); ++j) {
+                        const INDEX at_h = top + j * STEP_H;
+                        OVER_ROW {
+                            const INDEX at_w = left + k * STEP_W;
+                            CELL
+#ifdef MAX
+                            // The first cell wins over none, NaN over all numbers.
+                            const INTS wins =
+                                seen & ((place < 0) | (cell > x) | ((cell != cell) & (x == x)));
+                            x = wins ? cell : x;
+                            place = wins ? (INTS)((i * TAPS_H + j) * TAPS_W + k) : place;
+#else
+                            x += cell;
+                            seen_cells -= seen;
+#endif
+                        }
                     }
                 }
+#ifdef AVG_INCLUDE_PADDING
+                x /= CELLS;
+#endif
+#ifdef AVG_EXCLUDE_PADDING
+                x /= TO_FLOATS(seen_cells);
+#endif
+                POST_OPS
             }
-            best = inside ? best : 0.0f;
-            STORE_FLOATS(dst + DST_AT(n, c, d, h, w), best);
-            STORE_PLACES(n, c, d, h, w, max(place, 0));
+            x = inside ? x : 0.0f;
+            STORE_DST(n, c, d, h, w, x);
+#ifdef WORKSPACE
+            STORE_WORKSPACE(n, c, d, h, w, max(place, 0));
+#endif
         }
     }
 }

@@ -1,0 +1,211 @@
+"""The algorithms of `dnncore.ops.algorithms` as stages: native functions over contiguous float32.
+
+A stage is `void stage(stage, x, operand, condition, y, length)`; see `post_ops.py` for the first
+argument. In the tables below a function takes one element of each. They say what NaN does: a
+comparison with it is false.
+"""
+
+# ruff: noqa: ARG001, ARG005 - stages of a kind have the same parameters
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from dnncore_cpu_numba import vecmath
+from dnncore_cpu_numba.pointers import load_f32, store_f32
+from dnncore_cpu_numba.task import Task, exact, task
+
+__all__ = [
+    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "COSTS", "ELTWISE", "PRELU", "SELECT", "SLOPES",
+    "SLOPES_OF_DST",
+]  # fmt: skip
+
+ALPHA, BETA = 2, 4  # where a stage has them, in float32
+_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+
+
+@exact
+def _clipped(x, low, high):
+    x = high if x > high else x
+    return low if x < low else x
+
+
+@exact
+def _unit(x, alpha, beta):
+    return _clipped(alpha * x + beta, _ZERO, _ONE)
+
+
+@exact
+def _softplus(x, alpha):
+    """log(1 + e**(alpha * x)) / alpha; alpha * x may be infinite."""
+    z = alpha * x
+    return (x if z > _ZERO else _ZERO) + vecmath.softplus(-z if z > _ZERO else z) / alpha
+
+
+@exact
+def _hardswish_slope(x, alpha, beta):
+    line = alpha * x + beta
+    slope = _TWO * alpha * x + beta if line > _ZERO else _ZERO
+    return _ONE if line >= _ONE else slope
+
+
+@exact
+def _hardsigmoid_slope(x, alpha, beta):
+    line = alpha * x + beta
+    return alpha if (line > _ZERO) & (line < _ONE) else _ZERO
+
+
+@exact
+def _inside(x, low, high):
+    return _ONE if (low < x) & (x < high) else _ZERO
+
+
+def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    return exact(getattr(function, "py_func", function))
+
+
+def _map(name: str, function: Callable[..., Any]) -> Task:
+    """The stage y = function(x, alpha, beta)."""
+    each = _inlined(function)
+
+    def stage(stage, x, operand, condition, y, length):
+        alpha, beta = load_f32(stage, ALPHA), load_f32(stage, BETA)
+        if x == y:  # LLVM has to know, or it makes a scalar loop
+            for i in range(length):
+                store_f32(y, i, each(load_f32(y, i), alpha, beta))
+        else:
+            for i in range(length):
+                store_f32(y, i, each(load_f32(x, i), alpha, beta))
+
+    stage.__name__ = name
+    return task(stage, arity=6)
+
+
+def _zip(name: str, function: Callable[..., Any]) -> Task:
+    """The stage y = function(x, operand, alpha)."""
+    each = _inlined(function)
+
+    def stage(stage, x, operand, condition, y, length):
+        alpha = load_f32(stage, ALPHA)
+        if x == y:
+            for i in range(length):
+                store_f32(y, i, each(load_f32(y, i), load_f32(operand, i), alpha))
+        elif operand == y:
+            for i in range(length):
+                store_f32(y, i, each(load_f32(x, i), load_f32(y, i), alpha))
+        else:
+            for i in range(length):
+                store_f32(y, i, each(load_f32(x, i), load_f32(operand, i), alpha))
+
+    stage.__name__ = name
+    return task(stage, arity=6)
+
+
+def _select(stage, x, operand, condition, y, length):
+    if x == y:
+        for i in range(length):
+            other = load_f32(operand, i)
+            store_f32(y, i, load_f32(y, i) if load_f32(condition, i) != _ZERO else other)
+    else:
+        for i in range(length):
+            other = load_f32(operand, i)
+            store_f32(y, i, load_f32(x, i) if load_f32(condition, i) != _ZERO else other)
+
+
+def _tasks(
+    make: Callable[..., Task], kind: str, functions: Mapping[str, Callable[..., Any]]
+) -> dict[str, Task]:
+    return {name: make(f"{kind}_{name}", function) for name, function in functions.items()}
+
+
+ELTWISE = _tasks(_map, "eltwise", {
+    "abs": lambda x, alpha, beta: abs(x),
+    "clip": _clipped,
+    "clip_v2": _clipped,
+    "elu": lambda x, alpha, beta: x if x > _ZERO else alpha * vecmath.expm1(x),
+    "exp": lambda x, alpha, beta: vecmath.exp(x),
+    "gelu_erf": lambda x, alpha, beta: vecmath.gelu_erf(x),
+    "gelu_tanh": lambda x, alpha, beta: vecmath.gelu_tanh(x),
+    "hardsigmoid": _unit,
+    "hardswish": lambda x, alpha, beta: x * _unit(x, alpha, beta),
+    "linear": lambda x, alpha, beta: alpha * x + beta,
+    "log": lambda x, alpha, beta: vecmath.log(x),
+    "logistic": lambda x, alpha, beta: vecmath.logistic(x),
+    "mish": lambda x, alpha, beta: vecmath.mish(x),
+    "pow": vecmath.power,
+    "relu": lambda x, alpha, beta: x if x > _ZERO else alpha * x,
+    "relu_0": lambda x, alpha, beta: _ZERO if x <= _ZERO else x,  # alpha * -inf would be NaN
+    "round": lambda x, alpha, beta: np.rint(x),
+    "soft_relu": lambda x, alpha, beta: _softplus(x, alpha),
+    "sqrt": lambda x, alpha, beta: np.sqrt(x),
+    "square": lambda x, alpha, beta: x * x,
+    "swish": lambda x, alpha, beta: vecmath.swish(x, alpha),
+    "tanh": lambda x, alpha, beta: vecmath.tanh(x),
+})  # fmt: skip
+
+SLOPES = _tasks(_map, "slope", {
+    "abs": lambda x, alpha, beta: _ONE if x > _ZERO else (-_ONE if x < _ZERO else x),
+    "clip": lambda x, alpha, beta: _ONE if (alpha < x) & (x <= beta) else _ZERO,
+    "clip_v2": _inside,
+    "elu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha * vecmath.exp(x),
+    "exp": lambda x, alpha, beta: vecmath.exp(x),
+    "gelu_erf": lambda x, alpha, beta: vecmath.gelu_erf_slope(x),
+    "gelu_tanh": lambda x, alpha, beta: vecmath.gelu_tanh_slope(x),
+    "hardsigmoid": _hardsigmoid_slope,
+    "hardswish": _hardswish_slope,
+    "linear": lambda x, alpha, beta: alpha,
+    "log": lambda x, alpha, beta: _ONE / x,
+    "logistic": lambda x, alpha, beta: vecmath.logistic_slope(x),
+    "mish": lambda x, alpha, beta: vecmath.mish_slope(x),
+    "pow": lambda x, alpha, beta: (
+        vecmath.power(x, alpha * beta, beta - _ONE) if beta != _ZERO else _ZERO
+    ),
+    "relu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha,
+    "soft_relu": lambda x, alpha, beta: vecmath.logistic(alpha * x),
+    "sqrt": lambda x, alpha, beta: _HALF / np.sqrt(x),
+    "square": lambda x, alpha, beta: _TWO * x,
+    "swish": lambda x, alpha, beta: vecmath.swish_slope(x, alpha),
+    "tanh": lambda x, alpha, beta: vecmath.tanh_slope(x),
+})  # fmt: skip
+
+SLOPES_OF_DST = _tasks(_map, "slope_of_dst", {
+    "clip_v2": _inside,
+    "elu": lambda y, alpha, beta: _ONE if y > _ZERO else y + alpha,
+    "exp": lambda y, alpha, beta: y,
+    "logistic": lambda y, alpha, beta: y * (_ONE - y),
+    "relu": lambda y, alpha, beta: _ONE if y > _ZERO else alpha,
+    "sqrt": lambda y, alpha, beta: _HALF / y,
+    "tanh": lambda y, alpha, beta: (_ONE - y) * (_ONE + y),
+})  # fmt: skip
+
+BINARY = _tasks(_zip, "binary", {
+    "add": lambda x, y, alpha: x + y,
+    "sub": lambda x, y, alpha: x - y,
+    "mul": lambda x, y, alpha: x * y,
+    "div": lambda x, y, alpha: x / y,
+    "max": lambda x, y, alpha: y if (y > x) | (y != y) else x,
+    "min": lambda x, y, alpha: y if (y < x) | (y != y) else x,
+    "ge": lambda x, y, alpha: _ONE if x >= y else _ZERO,
+    "gt": lambda x, y, alpha: _ONE if x > y else _ZERO,
+    "le": lambda x, y, alpha: _ONE if x <= y else _ZERO,
+    "lt": lambda x, y, alpha: _ONE if x < y else _ZERO,
+    "eq": lambda x, y, alpha: _ONE if x == y else _ZERO,
+    "ne": lambda x, y, alpha: _ONE if x != y else _ZERO,
+})  # fmt: skip
+
+ADD_SCALED = _zip("add_scaled", lambda x, y, alpha: x + alpha * y)
+PRELU = _zip("prelu", lambda x, y, alpha: x if x > _ZERO else y * x)
+SELECT = task(_select, arity=6)
+
+_HEAVY = {
+    "elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "soft_relu", "swish", "tanh",
+}  # fmt: skip
+COSTS = {
+    table[name]: cost
+    for names, cost in ((_HEAVY, 0.5), ({"pow"}, 1.5))
+    for table in (ELTWISE, SLOPES)
+    for name in names
+}

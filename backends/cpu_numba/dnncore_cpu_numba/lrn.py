@@ -1,0 +1,161 @@
+"""Local response normalisation forward and backward: sums over windows, one axis after another.
+
+Across channels there is one step, from the tensors to the tensors. Within channels the sums of all
+spatial dims but the last one go through the scratchpad. See `lrn_tasks.py` for the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba import lrn_tasks as tasks
+from dnncore_cpu_numba.chains import zero_padding
+from dnncore_cpu_numba.elementwise import post_op_steps, refuse_layouts, refuse_post_ops
+from dnncore_cpu_numba.moves import WIDTH
+from dnncore_cpu_numba.nest import nests, places
+from dnncore_cpu_numba.plan import Tensor, moved
+from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
+
+__all__ = ["BACKWARD", "FORWARD"]
+
+_MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
+_GRAIN = 2048  # elements of a part at least
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One step: what it sums along which axis, and what it makes of the sums."""
+
+    axis: int
+    produce: int
+    give: int
+    tensors: Mapping[int, Tensor]  # by their numbers in `lrn_tasks`
+
+
+class SimdLRN(Implementation):
+    """Window sums in the first-level cache."""
+
+    name = "cpu_numba:simd"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout that has strides, and post-ops other than sum."""
+        op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
+        workspace = op.workspace_desc(hint)
+        refusal = refuse_post_ops(op, attr)
+        if workspace is not None:
+            refusal = refusal or refuse_layouts([workspace], workspace)
+        if refusal := refusal or _refuse_windows(op):
+            return refusal
+        passes = len(op.window_dims)
+        return Accepted(
+            op,
+            build=lambda: self._build(op, attr, workspace, engine.num_threads),
+            efficiency=0.6 / passes,
+            scratchpad_bytes=op.result.nbytes if passes > 1 else 0,
+            workspace=workspace,
+            exact=False,
+        )
+
+    def _build(
+        self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
+    ) -> Executable:
+        descs = [desc for _, desc in op.tensors(workspace)]
+        names = [argument.name for argument, _ in op.tensors(workspace)]
+        tensors = {
+            name: Tensor(Arg(place), desc)
+            for place, (name, desc) in enumerate(zip(names, descs, strict=True))
+        }
+        constants = [F32(op.k), F32(op.alpha / op.divisor), F32(op.beta)]
+        constants.append(F32(2 * op.alpha * op.beta / op.divisor))
+        steps = []
+        for window in _windows(op, tensors):
+            steps += _steps(window, op.half_window, tasks.power_mode(op.beta), constants)
+        result = names.index(op.result_name)
+        steps += post_op_steps(op, attr, result, len(names)) or zero_padding(result, op.result)
+        if "dst" in names and workspace is not None:
+            steps += zero_padding(names.index("workspace"), workspace)
+        return Program(steps, num_threads)
+
+
+def _refuse_windows(op: Any) -> Refused | None:
+    most = tasks.RING // WIDTH
+    for axis in op.window_dims:
+        rows = min(2 * op.half_window + 1, op.src.dims[axis])
+        if rows > most:
+            return Refused("shape", f"sums up to {most} places along an axis; got {rows}")
+    return None
+
+
+def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
+    """The steps of an operation, the innermost axis first."""
+    forward = "dst" in tensors
+    ends = {tasks.SRC: tensors["src"], tasks.RESULT: tensors["dst" if forward else "diff_src"]}
+    starts = {tasks.SRC: tensors["src"]}
+    if "workspace" in tensors:
+        ends[tasks.BASE] = tensors["workspace"]
+    if not forward:
+        ends[tasks.DIFF] = tensors["diff_dst"]
+        starts |= {tasks.DIFF: tensors["diff_dst"], tasks.BASE: tensors["workspace"]}
+    produce = tasks.SQUARES if forward else tasks.PRODUCTS
+    give = tasks.GIVE_FORWARD if forward else tasks.GIVE_BACKWARD
+    *axes, last = reversed(op.window_dims)
+    sums = Tensor(Scratch(), op.result)
+    windows = []
+    for axis in axes:
+        windows.append(
+            _Window(axis, produce, tasks.GIVE_SUMS, {**starts, tasks.RESULT: sums})
+        )
+        starts, produce = {tasks.EARLIER: sums}, tasks.SUMS
+    windows.append(_Window(last, produce, give, {**starts, **ends}))
+    return windows
+
+
+def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> list[Step]:
+    """The steps over all dims but the axis."""
+    result = window.tensors[tasks.RESULT].desc
+    if not result.nelems:
+        return []
+    length = result.dims[window.axis]
+    reach = min(reach, length - 1)
+    nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)  # an absent tensor stays at 0
+    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in tasks.TENSORS]
+    pieces = [_piece(desc, window.axis) for desc in descs]
+    tables = [Table(4 * np.array(places(desc, window.axis), np.int64)) for desc in descs]
+    room = (tasks.TILE - 2 * reach) // (length + reach)  # columns in a buffer
+    in_pieces = room > 0 and min(pieces[i] for i in window.tensors) > 1
+    if in_pieces:
+        task, most = tasks.vectors, room
+    else:
+        rows = min(2 * reach + 1, length)
+        task, most = tasks.slabs, min(_MOST_COLUMNS, tasks.RING // rows // WIDTH * WIDTH)
+    steps = []
+    for nest in nests(result.dims, descs, without=(window.axis,)):
+        for part in nest.ordered().rows(most):
+            columns, outer = part.loops[-1], part.without(1)
+            params: list[Param] = [Table(outer.table([4] * len(descs))), columns.extent, length]
+            params += [reach, window.produce, window.give, power, *constants]
+            params += [*columns.strides, *tables, *pieces]
+            params += [
+                moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
+                for i, offset in enumerate(part.offsets)
+            ]
+            grain = -(-_GRAIN // (length * columns.extent))
+            steps.append(Step(task, params, outer.size, grain=grain))
+    return steps
+
+
+def _piece(desc: MemoryDesc, axis: int) -> int:
+    """How many places along an axis are neighbours in memory, from each multiple of it on."""
+    inner = [size for dim, size in desc.inner_blocks if dim == axis]
+    if not inner:
+        return desc.dims[axis] if desc.strides[axis] == 1 else 1
+    return inner[-1] if desc.inner_blocks[-1][0] == axis else 1
+
+
+FORWARD = (SimdLRN(),)
+BACKWARD = (SimdLRN(),)

@@ -1,0 +1,220 @@
+"""Reduction: which rows of src are folded into which results, and in how many parts.
+
+Where src's innermost dim is kept, rows of results are folded place by place; where it is reduced,
+one result at a time from rows of src. Where there are few results, each is folded in parts, whose
+outcomes lie in the scratchpad until a second step folds those. How many parts depends on the
+problem only, not on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore_cpu_numba.chains import zero_padding
+from dnncore_cpu_numba.elementwise import post_op_steps, refuse_post_ops
+from dnncore_cpu_numba.nest import Loop, Nest, nests
+from dnncore_cpu_numba.plan import moved
+from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
+from dnncore_cpu_numba.reduction_tasks import COLUMNS, FINISHES, FOLDS, LANES, fold
+
+__all__ = ["TABLE"]
+
+SRC_PLACE, DST_PLACE = 0, 1  # binding order
+DST, SRC = 0, 1  # in nests
+_SHORT = 16  # elements; shorter rows are not worth a call
+_LONG = 1 << 14  # elements of a row that is folded at once, where there are few results
+_PARTS = 64  # items at least, if there is enough work
+_PART = 1 << 15  # elements of a part at least, where there are several
+_GRAIN = 4096  # elements that a thread folds at least
+_ALIGNMENT = 64  # bytes
+
+
+class SimdReduction(Implementation):
+    """Rows folded into accumulators in the first-level cache."""
+
+    name = "cpu_numba:simd"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout that has strides, and post-ops other than sum."""
+        op = op.resolve_any(dst=op.src)
+        refusal = refuse_post_ops(op, attr)
+        if refusal:
+            return refusal
+        plan = _Plan(op)
+        return Accepted(
+            op,
+            build=lambda: self._build(op, attr, plan, engine.num_threads),
+            efficiency=0.6,
+            scratchpad_bytes=plan.nbytes,
+            exact=_is_exact(op),
+        )
+
+    def _build(self, op: Any, attr: Attributes, plan: _Plan, num_threads: int) -> Executable:
+        steps = plan.steps()
+        steps += post_op_steps(op, attr, DST_PLACE, 2) or zero_padding(DST_PLACE, op.dst)
+        return Program(steps, num_threads)
+
+
+def _is_exact(op: Any) -> bool:
+    """Whether whole numbers are folded without rounding: neither products nor true powers."""
+    plain = op.algorithm in ("max", "min", "sum", "mean")
+    return plain or (op.is_norm and (op.p == 1 or (op.p == 2 and "power_p" in op.algorithm)))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Places of src that are folded into a nest of results.
+
+    results: over (target, src). places: of one result, over src, from its first one on.
+    in_lanes: the innermost loop of places is a row that is folded at once; else that of results.
+    """
+
+    results: Nest
+    places: Nest
+    in_lanes: bool
+
+    @property
+    def steps(self) -> int:
+        """How many rows are folded into a result, or a row of results."""
+        return self.places.without(1).size if self.in_lanes else self.places.size
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the steps are cut."""
+        items = self.results.size if self.in_lanes else -(-self.results.size // COLUMNS)
+        work = self.results.size * self.places.size // _PART
+        parts = max(1, min(self.steps, -(-_PARTS // items), work))
+        return -(-self.steps // -(-self.steps // parts))  # of equal length, but for the last
+
+
+class _Plan:
+    """Collects the steps and the scratchpad's size."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+        self.nbytes = 0
+        self._makers: list[Any] = []
+        for pieces in _pieces(op):
+            if [piece.parts for piece in pieces] == [1]:
+                self._fold(pieces[0], Arg(DST_PLACE), Arg(SRC_PLACE), finish=True)
+            else:
+                self._fold_in_parts(pieces)
+
+    def steps(self) -> list[Step]:
+        """Make the steps; compiles what they need."""
+        return [step for make in self._makers for step in make()]
+
+    def _fold_in_parts(self, pieces: list[_Piece]) -> None:
+        """Fold into the scratchpad, a row of outcomes for each part, and fold those."""
+        results = pieces[0].results
+        start, nbytes = self.nbytes, 4 * results.size
+        count = 0
+        for piece in pieces:
+            target = Scratch(start + nbytes * count)
+            self._fold(_targeted(piece), target, Arg(SRC_PLACE), nbytes=nbytes)
+            count += piece.parts
+        self.nbytes += -(-nbytes * count // _ALIGNMENT) * _ALIGNMENT
+        dense = _targeted(pieces[0]).results
+        loops = [
+            Loop(a.extent, (a.strides[DST], b.strides[DST]))
+            for a, b in zip(results.loops, dense.loops, strict=True)
+        ]
+        merged = Nest((results.offsets[DST], 0), tuple(loops))
+        places = Nest((0,), (Loop(count, (results.size,)),))
+        piece = _Piece(merged, places, in_lanes=not loops)
+        self._fold(piece, Arg(DST_PLACE), Scratch(start), finish=True, again=True)
+
+    def _fold(self, piece: _Piece, *args: Any, **kwargs: Any) -> None:
+        self._makers.append(lambda: list(_steps(self.op, piece, *args, **kwargs)))
+
+
+def _pieces(op: Any) -> list[list[_Piece]]:
+    """What is folded into the same results: a nest of src or a few, for each part of dst."""
+    found: dict[int, list[_Piece]] = {}
+    for nest in nests(op.src.dims, (op.dst, op.src)):
+        kept = tuple(loop for loop in nest.loops if loop.strides[DST])
+        rest = [Loop(x.extent, x.strides[SRC:]) for x in nest.loops if not x.strides[DST]]
+        results = Nest(nest.offsets, kept).ordered(SRC)
+        places = Nest((0,), tuple(rest)).ordered()
+        found.setdefault(nest.offsets[DST], []).extend(_rows(results, places))
+    return list(found.values())
+
+
+def _rows(results: Nest, places: Nest) -> Iterator[_Piece]:
+    """Choose the rows, and cut those that are too long for one thread."""
+    row = places.loops[-1] if places.loops else Loop(1, (0,))
+    inner = results.loops[-1].strides[SRC] if results.loops else row.strides[0]
+    if results.loops and (row.extent < _SHORT or inner < row.strides[0]):
+        yield _Piece(results, places, in_lanes=False)
+        return
+    places = Nest(places.offsets, places.loops or (row,))
+    if results.size >= _PARTS:
+        yield _Piece(results, places, in_lanes=True)
+        return
+    for part in places.split(len(places.loops) - 1, _LONG):
+        offsets = (results.offsets[DST], results.offsets[SRC] + part.offsets[0])
+        start = Nest((0,), part.loops)
+        yield _Piece(Nest(offsets, results.loops), start, in_lanes=True)
+
+
+def _targeted(piece: _Piece) -> _Piece:
+    """The piece with dense results."""
+    loops: list[Loop] = []
+    size = 1
+    for loop in reversed(piece.results.loops):
+        loops.insert(0, Loop(loop.extent, (size, loop.strides[SRC])))
+        size *= loop.extent
+    results = Nest((0, piece.results.offsets[SRC]), tuple(loops))
+    return _Piece(results, piece.places, piece.in_lanes)
+
+
+def _steps(
+    op: Any,
+    piece: _Piece,
+    target: Arg | Scratch,
+    source: Arg | Scratch,
+    *,
+    nbytes: int = 0,
+    finish: bool = False,
+    again: bool = False,
+) -> Iterator[Step]:
+    """The steps that fold a piece.
+
+    nbytes: of the outcomes of one part. finish: of the folding. again: source holds outcomes.
+    """
+    mapped, plain = _folds(op)
+    rule = plain if again else mapped
+    function = (rule.lanes if piece.in_lanes else rule.columns).address
+    per_part = -(-piece.steps // piece.parts)
+    for part in [piece.results] if piece.in_lanes else piece.results.rows(COLUMNS):
+        if piece.in_lanes:
+            row, width, outer = Loop(1, (1, 1)), LANES, part
+            places, length = piece.places.without(1), piece.places.loops[-1].extent
+            stride = piece.places.loops[-1].strides[0]
+        else:
+            row, outer, places = part.loops[-1], part.without(1), piece.places
+            width = length = row.extent
+            stride = row.strides[SRC]
+        params: list[Param] = [Table(outer.table([4, 4])), Table(places.table([4]))]
+        params += [piece.steps, piece.parts, per_part, int(piece.in_lanes), width, length]
+        params += [stride, row.strides[DST], function, plain.columns.address]
+        params += [F32(rule.start), F32(op.p)]
+        params += [FINISHES.get(op.algorithm, 0) if finish else 0]
+        params += [F32(op.src.nelems / op.dst.nelems), F32(op.eps), nbytes]
+        params += [moved(target, 4 * part.offsets[DST]), moved(source, 4 * part.offsets[SRC])]
+        grain = -(-_GRAIN // (per_part * length))
+        yield Step(fold, params, outer.size * piece.parts, grain=grain)
+
+
+def _folds(op: Any) -> tuple[Any, Any]:
+    """How src is folded, and how outcomes are."""
+    if not op.is_norm:
+        rule = FOLDS["sum" if op.algorithm == "mean" else op.algorithm]
+        return rule, rule
+    return FOLDS[{1.0: "sizes", 2.0: "squares"}.get(op.p, "powers")], FOLDS["sum"]
+
+
+TABLE = (SimdReduction(),)

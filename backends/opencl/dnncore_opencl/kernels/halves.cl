@@ -1,0 +1,49 @@
+// f16 and bf16, whose bits are in ushorts, from and to float, with integers alone: no device need
+// compute in f16. LANES stands for the number of elements or for nothing.
+
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
+static inline floatLANES f16_to_floatLANES(const ushortLANES half_bits) {
+    const uintLANES bits = convert_uintLANES(half_bits), size = bits & 0x7fffu;
+    const uintLANES shift = size < 0x7c00u ? (uintLANES)(112u << 23) : (uintLANES)(224u << 23);
+    const floatLANES denormal = convert_floatLANES(size) * 0x1p-24f;
+    const floatLANES value = size < 0x400u ? denormal : as_floatLANES((size << 13) + shift);
+    return as_floatLANES(as_uintLANES(value) | (bits & 0x8000u) << 16);
+}
+
+static inline floatLANES bf16_to_floatLANES(const ushortLANES bits) {
+    return as_floatLANES(convert_uintLANES(bits) << 16);
+}
+
+// To nearest, ties to even. The ulp of 0.5 + x is that of an f16 below 2^-14, a denormal one.
+static inline ushortLANES float_to_f16LANES(const floatLANES x) {
+    const uintLANES size = as_uintLANES(x) & 0x7fffffffu, sign = as_uintLANES(x) ^ size;
+    const uintLANES denormal = as_uintLANES(as_floatLANES(size) + 0.5f) - 0x3f000000u;
+    const uintLANES normal = (size - (112u << 23) + 0xfffu + (size >> 13 & 1u)) >> 13;
+    const uintLANES value = size < 113u << 23 ? denormal : min(normal, (uintLANES)(0x7c00u));
+    return convert_ushortLANES((x == x ? value : 0x7e00u) | sign >> 16);
+}
+
+static inline ushortLANES float_to_bf16LANES(const floatLANES x) {
+    const uintLANES bits = as_uintLANES(x);
+    const uintLANES value = bits + 0x7fffu + (bits >> 16 & 1u);
+    return convert_ushortLANES((x == x ? value : bits | 0x400000u) >> 16);
+}
+
+// A float of which the last bit is set where more bits were cut off, so that rounding it again
+// gives what rounding at once would have.
+static inline floatLANES int_to_odd_floatLANES(const intLANES x) {
+    const floatLANES value = convert_floatLANES_rtz(x);
+    return as_floatLANES(as_intLANES(value) | ((convert_intLANES(value) != x) & 1));
+}
+
+#ifdef cl_khr_fp64
+static inline floatLANES double_to_odd_floatLANES(const doubleLANES x) {
+    const floatLANES value = convert_floatLANES(x);
+    const doubleLANES back = convert_doubleLANES(value);
+    const intLANES bits = as_intLANES(value) - (convert_intLANES(fabs(back) > fabs(x)) & 1);
+    return as_floatLANES(bits | (convert_intLANES(back != x) & 1));
+}
+#endif

@@ -1,0 +1,21 @@
+// What kernels over the places of a result share. A work-item takes COUNT of the ITEMS, which are
+// boxes of the two innermost loops, with bounds that DECODE finds from `rest`. An iteration is a
+// place, LANES elements whose first has the COORDINATES n, c, d, h, w. INSIDE tells whether these
+// are elements or padding, which is zero. POST_OPS changes x.
+
+#define BOXES                                                                                      \
+    const INDEX first = (INDEX)get_global_id(0) * COUNT;                                           \
+    const INDEX last = min(first + COUNT, ITEMS);                                                  \
+    for (INDEX item = first; item < last; ++item)
+
+#define BOX                                                                                        \
+    INDEX rest = item;                                                                             \
+    DECODE
+
+#define PLACES                                                                                     \
+    for (INDEX r = r_begin; r < r_end; ++r)                                                        \
+    for (INDEX t = t_begin; t < t_end; ++t)
+
+#define PLACE                                                                                      \
+    COORDINATES                                                                                    \
+    const int inside = INSIDE;

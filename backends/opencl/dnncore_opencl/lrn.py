@@ -1,0 +1,142 @@
+"""Local response normalisation across or within channels, and its gradient."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_opencl.pointwise import refuse_layouts
+from dnncore_opencl.windows import CHANNELS, COORDINATES, Windows, lanes_along, refuse_workspace
+
+# beta: {b} to this power; others go through pow, which takes many times as long
+POWERS = {0.5: "sqrt({b})", 0.75: "sqrt({b}) * sqrt(sqrt({b}))", 1.0: "{b}"}
+
+
+class LRN(Implementation):
+    """Each sum of a window added up anew, in one order."""
+
+    name = "opencl:direct"
+    kernel: ClassVar[str]
+    like: ClassVar[dict[str, str]]
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks, with post-ops."""
+        op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
+        workspace = op.workspace_desc(hint)
+        refused = refuse_layouts(op) or refuse_workspace(workspace, op.src.dims, "f32")
+        if refused:
+            return refused
+        tensors = {argument.name: desc for argument, desc in op.tensors(workspace)}
+        axis, lanes = _vectors(op, attr, engine, tensors)
+        windows = Windows(
+            engine,
+            attr,
+            tensors | dict(attr.operands()),
+            [a.name for a, _ in op.tensors(workspace) if a.direction == "out"],
+            axis,
+            lanes,
+        )
+        return Accepted(
+            op,
+            lambda: self._build(op, windows),
+            efficiency=_efficiency(engine, lanes),
+            workspace=workspace,
+            exact=False,
+        )
+
+    def _build(self, op: Any, windows: Windows) -> Executable:
+        number = windows.parameters.real
+        scale = op.alpha / op.divisor
+        power = POWERS.get(op.beta) or f"pow({{b}}, (FLOATS)({number(op.beta)}))"
+        defines = {
+            "K": number(op.k),
+            "SCALE": number(scale),
+            "SLOPE": number(2 * scale * op.beta),
+            "POWER(b)": power.format(b="(b)"),
+            **({"WORKSPACE": ""} if "workspace" in windows.tensors else {}),
+            **_window(op, windows),
+        }
+        return windows.launch(self.kernel, defines, windows.boxes, "lrn_window")
+
+
+class Forward(LRN):
+    """Training writes the workspace, inference does not."""
+
+    kernel = "lrn_forward"
+    like: ClassVar = {"dst": "src"}
+
+
+class Backward(LRN):
+    """Each diff_src gathers from its neighbours."""
+
+    kernel = "lrn_backward"
+    like: ClassVar = {"diff_dst": "src", "diff_src": "src"}
+
+
+def _efficiency(engine: Any, lanes: int) -> float:
+    if engine.is_cpu:
+        return 0.15 if lanes > 1 else 0.02
+    return 0.4
+
+
+def _vectors(
+    op: Any, attr: Attributes, engine: Any, tensors: dict[str, MemoryDesc]
+) -> tuple[int, int]:
+    """Return the axis of vectors and their length.
+
+    Along the window's own dims a vector needs its neighbours whole, so that none may overlap, and
+    no more than one of them on each side.
+    """
+    descs = [*tensors.values(), *(desc for _, desc in attr.operands())]
+    found = []
+    for axis in dict.fromkeys((CHANNELS, op.src.ndims - 1)):
+        size = op.src.dims[axis]
+        lanes = lanes_along(engine, attr, axis, descs, size)
+        if axis in op.window_dims and (size % lanes or op.half_window > lanes):
+            lanes = 1
+        found.append((lanes, -axis))
+    lanes, axis = max(found)
+    return -axis, lanes
+
+
+def _window(op: Any, windows: Windows) -> dict[str, str]:
+    """HALF and LAST along each dim, and what the window has of it along the axis of vectors."""
+    inside = windows.lanes > 1 and windows.axis in op.window_dims
+    defines = {}
+    for name in COORDINATES[1:]:
+        dim = windows.used.index(name) if name in windows.used else -1
+        seen = dim in op.window_dims and not (inside and dim == windows.axis)
+        # Half a window larger than the tensor might overflow.
+        half = windows.parameters.size(min(op.half_window, op.src.dims[dim])) if seen else "0"
+        last = windows.parameters.size(op.src.dims[dim] - 1) if dim >= 0 else "0"
+        defines |= {f"HALF_{name.upper()}": half, f"LAST_{name.upper()}": last}
+    if not inside:
+        return defines
+    name = windows.used[windows.axis]
+    return defines | {
+        "ALONG": name,
+        "LAST_ALONG": defines[f"LAST_{name.upper()}"],
+        **_neighbours("BEFORE", name, "- LANES"),
+        **_neighbours("AFTER", name, "+ LANES"),
+        "NEAR(a, b, c)": _near(windows.lanes, op.half_window),
+    }
+
+
+def _neighbours(name: str, axis: str, step: str) -> dict[str, str]:
+    """The terms of the vector before or after that of some coordinates."""
+    at = [f"({other}) {step}" if other == axis else other for other in COORDINATES]
+    return {f"{name}({', '.join(COORDINATES)})": f"TERM({', '.join(at)})"}
+
+
+def _near(lanes: int, half: int) -> str:
+    """The sum of b, the vector between a and c, and of it moved by up to `half` to each side."""
+    names = [f"({vector}).s{lane:x}" for vector in "abc" for lane in range(lanes)]
+    moved = []
+    for shift in range(1, half + 1):
+        for start in (lanes - shift, lanes + shift):
+            moved.append(f"(FLOATS)({', '.join(names[start : start + lanes])})")
+    return " + ".join(["(b)", *moved])
+
+
+FORWARD = (Forward(),)
+BACKWARD = (Backward(),)

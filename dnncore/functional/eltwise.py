@@ -1,0 +1,251 @@
+"""Functions of one array, element by element: `EltwiseForward`, and `prelu`.
+
+Each takes an array `src` of any shape and returns a new float32 array of that shape; NaN gives NaN.
+alpha and beta are plain numbers, named as in oneDNN's formulas.
+"""
+
+from __future__ import annotations
+
+from dnncore.attributes import PostOp
+from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.ops import EltwiseForward
+
+__all__ = [
+    "abs",
+    "clip",
+    "elu",
+    "exp",
+    "gelu_erf",
+    "gelu_tanh",
+    "hardsigmoid",
+    "hardswish",
+    "linear",
+    "log",
+    "logistic",
+    "mish",
+    "pow",
+    "prelu",
+    "relu",
+    "round",
+    "soft_relu",
+    "sqrt",
+    "square",
+    "swish",
+    "tanh",
+]
+
+
+def _eltwise(
+    algorithm: str, src: Values, engine: EngineLike, alpha: float = 0.0, beta: float = 0.0
+) -> Array:
+    tensors = arrays(algorithm, src=src)
+    x = tensors["src"]
+    op = EltwiseForward(
+        "forward_inference", algorithm, src=desc(x), dst=desc(x), alpha=alpha, beta=beta
+    )
+    return run(op, tensors, engine).reshape(x.shape)
+
+
+def abs(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = |src|.
+
+    >>> abs([-1.5, 0, 2]).tolist()
+    [1.5, 0.0, 2.0]
+    """
+    return _eltwise("abs", src, engine)
+
+
+def clip(src: Values, alpha: float, beta: float, *, engine: EngineLike = None) -> Array:
+    """dst = min(max(src, alpha), beta); beta must not be below alpha.
+
+    >>> clip([-1, 3, 9], 0, 6).tolist()
+    [0.0, 3.0, 6.0]
+    """
+    return _eltwise("clip", src, engine, alpha, beta)
+
+
+def elu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+    """dst = src where src > 0, else alpha * (exp(src) - 1).
+
+    >>> print(elu([-1, 0, 2]).round(3))
+    [-0.632  0.     2.   ]
+    """
+    return _eltwise("elu", src, engine, alpha)
+
+
+def exp(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = e**src.
+
+    >>> print(exp([0, 1]).round(3))
+    [1.    2.718]
+    """
+    return _eltwise("exp", src, engine)
+
+
+def gelu_erf(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = src / 2 * (1 + erf(src / sqrt(2))), the Gaussian error linear unit.
+
+    >>> print(gelu_erf([-1, 0, 1]).round(3))
+    [-0.159  0.     0.841]
+    """
+    return _eltwise("gelu_erf", src, engine)
+
+
+def gelu_tanh(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = src / 2 * (1 + tanh(sqrt(2 / pi) * (src + 0.044715 * src**3))), near `gelu_erf`.
+
+    >>> print(gelu_tanh([-1, 0, 1]).round(3))
+    [-0.159  0.     0.841]
+    """
+    return _eltwise("gelu_tanh", src, engine)
+
+
+def hardsigmoid(
+    src: Values, *, alpha: float = 1 / 6, beta: float = 0.5, engine: EngineLike = None
+) -> Array:
+    """dst = max(0, min(1, alpha * src + beta)).
+
+    >>> hardsigmoid([-4, 0, 4]).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return _eltwise("hardsigmoid", src, engine, alpha, beta)
+
+
+def hardswish(
+    src: Values, *, alpha: float = 1 / 6, beta: float = 0.5, engine: EngineLike = None
+) -> Array:
+    """dst = src * max(0, min(1, alpha * src + beta)).
+
+    >>> hardswish([-4, 0, 4]).tolist()
+    [-0.0, 0.0, 4.0]
+    """
+    return _eltwise("hardswish", src, engine, alpha, beta)
+
+
+def linear(
+    src: Values, *, alpha: float = 1.0, beta: float = 0.0, engine: EngineLike = None
+) -> Array:
+    """dst = alpha * src + beta; a layer with weights is `inner_product`.
+
+    >>> linear([1, 2], alpha=10, beta=1).tolist()
+    [11.0, 21.0]
+    """
+    return _eltwise("linear", src, engine, alpha, beta)
+
+
+def log(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = ln src, the natural logarithm.
+
+    >>> print(log([1, 10]).round(3))
+    [0.    2.303]
+    """
+    return _eltwise("log", src, engine)
+
+
+def logistic(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = 1 / (1 + exp(-src)), the sigmoid.
+
+    >>> print(logistic([-1, 0, 1]).round(3))
+    [0.269 0.5   0.731]
+    """
+    return _eltwise("logistic", src, engine)
+
+
+def mish(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = src * tanh(log(1 + exp(src))).
+
+    >>> print(mish([-1, 0, 1]).round(3))
+    [-0.303  0.     0.865]
+    """
+    return _eltwise("mish", src, engine)
+
+
+def pow(src: Values, beta: float, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+    """dst = alpha * src**beta.
+
+    >>> pow([1, 2, 3], 2).tolist()
+    [1.0, 4.0, 9.0]
+    """
+    return _eltwise("pow", src, engine, alpha, beta)
+
+
+def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Array:
+    """dst = src where src > 0, else weights * src: `PostOp.prelu`.
+
+    weights: one number, or an array of src's rank whose dims are 1 or src's; one slope per channel
+    of an (N, C, H, W) image has shape (1, C, 1, 1). Other ranks are refused, since libraries differ
+    in the dims that they would match.
+
+    >>> prelu([[-1, 2], [-3, 4]], [[0.5, 0.1]]).tolist()
+    [[-0.5, 2.0], [-1.5, 4.0]]
+    """
+    tensors = arrays("prelu", src=src, weights=weights)
+    x, w = tensors["src"], tensors["weights"]
+    if w.size == 1:
+        w = w.reshape((1,) * x.ndim)
+    op = EltwiseForward("forward_inference", "linear", src=desc(x), dst=desc(x), alpha=1.0)
+    operands = {"src": x, "post_op_0_weights": w}
+    return run(op, operands, engine, (PostOp.prelu(desc(w)),)).reshape(x.shape)
+
+
+def relu(src: Values, *, alpha: float = 0.0, engine: EngineLike = None) -> Array:
+    """dst = src where src > 0, else alpha * src; with alpha > 0 it is leaky.
+
+    >>> relu([-2, 0, 3], alpha=0.5).tolist()
+    [-1.0, 0.0, 3.0]
+    """
+    return _eltwise("relu", src, engine, alpha)
+
+
+def round(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = src rounded to the nearest whole number, ties to even.
+
+    >>> round([0.5, 1.5, 2.6]).tolist()
+    [0.0, 2.0, 3.0]
+    """
+    return _eltwise("round", src, engine)
+
+
+def soft_relu(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+    """dst = log(1 + exp(alpha * src)) / alpha, the softplus; alpha must not be 0.
+
+    >>> print(soft_relu([-1, 0, 1]).round(3))
+    [0.313 0.693 1.313]
+    """
+    return _eltwise("soft_relu", src, engine, alpha)
+
+
+def sqrt(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = the square root of src.
+
+    >>> sqrt([4, 9]).tolist()
+    [2.0, 3.0]
+    """
+    return _eltwise("sqrt", src, engine)
+
+
+def square(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = src * src.
+
+    >>> square([-2, 3]).tolist()
+    [4.0, 9.0]
+    """
+    return _eltwise("square", src, engine)
+
+
+def swish(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
+    """dst = src / (1 + exp(-alpha * src)); with alpha 1 it is the SiLU.
+
+    >>> print(swish([-1, 0, 1]).round(3))
+    [-0.269  0.     0.731]
+    """
+    return _eltwise("swish", src, engine, alpha)
+
+
+def tanh(src: Values, *, engine: EngineLike = None) -> Array:
+    """dst = the hyperbolic tangent of src.
+
+    >>> print(tanh([-1, 0, 1]).round(3))
+    [-0.762  0.     0.762]
+    """
+    return _eltwise("tanh", src, engine)

@@ -1,0 +1,38 @@
+"""A fully connected layer: `InnerProductForward`."""
+
+from __future__ import annotations
+
+from dnncore.functional.activation import Activation, post_ops
+from dnncore.functional.call import Array, EngineLike, Values, arrays, check_rank, descs, run
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import InnerProductForward
+
+__all__ = ["inner_product"]
+
+
+def inner_product(
+    src: Values,
+    weights: Values,
+    bias: Values = None,
+    *,
+    activation: Activation = None,
+    engine: EngineLike = None,
+) -> Array:
+    """dst[n, o] = bias[o] + sum over i of src[n, i] * weights[o, i].
+
+    src (N, IC), weights (OC, IC), bias (OC), dst (N, OC). src may have up to 3 spatial dims behind
+    IC; weights then have the same ones, and all are summed over. activation: an eltwise function by
+    name, or a `PostOp.eltwise`, applied before dst is stored.
+
+    >>> inner_product([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10]).tolist()
+    [[1.0, -4.0]]
+    >>> inner_product([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10], activation="relu").tolist()
+    [[1.0, 0.0]]
+    """
+    tensors = arrays("inner_product", src=src, weights=weights, bias=bias)
+    x, w = tensors["src"], tensors["weights"]
+    check_rank("inner_product", "src", x, "(N, IC, [[[D,] H,] W])", 2, 3, 4, 5)
+    check_rank("inner_product", "weights", w, f"(OC, {', '.join(map(str, x.shape[1:]))})", x.ndim)
+    dst = MemoryDesc((x.shape[0], w.shape[0]))
+    op = InnerProductForward("forward_inference", dst=dst, **descs(tensors))
+    return run(op, tensors, engine, post_ops("inner_product", activation))

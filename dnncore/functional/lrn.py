@@ -1,0 +1,42 @@
+"""Local response normalisation: `LRNForward`."""
+
+from __future__ import annotations
+
+from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.ops import LRNForward
+
+__all__ = ["lrn"]
+
+
+def lrn(
+    src: Values,
+    *,
+    algorithm: str = "across_channels",
+    local_size: int = 5,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    engine: EngineLike = None,
+) -> Array:
+    """dst = src * (k + alpha / n * sum over the window of src**2) ** -beta.
+
+    src and dst are (N, C, [[[D,] H,] W]). The window lies around each element: `local_size`
+    channels (algorithm across_channels, n = local_size), or `local_size` cells along every spatial
+    dim (within_channel, n = local_size ** spatial dims); it is cut off at src's borders.
+
+    >>> lrn([[[2], [1], [0]]], local_size=3, alpha=3, beta=-1).tolist()
+    [[[12.0], [6.0], [0.0]]]
+    """
+    tensors = arrays("lrn", src=src)
+    x = desc(tensors["src"])
+    op = LRNForward(
+        "forward_inference",
+        algorithm,
+        src=x,
+        dst=x,
+        local_size=local_size,
+        alpha=alpha,
+        beta=beta,
+        k=k,
+    )
+    return run(op, tensors, engine)

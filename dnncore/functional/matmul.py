@@ -1,0 +1,42 @@
+"""Matrix products, one or many: `MatMul`."""
+
+from __future__ import annotations
+
+from dnncore.functional.activation import Activation, post_ops
+from dnncore.functional.call import Array, EngineLike, Values, arrays, descs, run
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import MatMul
+
+__all__ = ["matmul"]
+
+
+def matmul(
+    src: Values,
+    weights: Values,
+    bias: Values = None,
+    *,
+    activation: Activation = None,
+    engine: EngineLike = None,
+) -> Array:
+    """dst[..., m, n] = bias[..., m, n] + sum over k of src[..., m, k] * weights[..., k, n].
+
+    src (..., M, K), weights (..., K, N), dst (..., M, N). Batch dims of size 1 are stretched, and
+    missing ones count as 1 from the left, as in numpy; so do those of bias, which broadcasts to
+    dst. activation: an eltwise function by name, or a `PostOp.eltwise`, applied before dst is
+    stored.
+
+    >>> matmul([[1, 2], [3, 4]], [[0, 1], [1, 0]]).tolist()
+    [[2.0, 1.0], [4.0, 3.0]]
+    >>> matmul(np.ones((5, 2, 3), np.float32), np.ones((3, 4), np.float32), [0, 1, 2, 3])[4, 1]
+    array([3., 4., 5., 6.], dtype=float32)
+    """
+    tensors = arrays("matmul", src=src, weights=weights, bias=bias)
+    matrices = (tensors["src"], tensors["weights"])
+    if min(a.ndim for a in matrices) >= 2:  # vectors are the operation's to refuse
+        rank = max(a.ndim for a in matrices)
+        tensors = {k: a.reshape((1,) * (rank - a.ndim) + a.shape) for k, a in tensors.items()}
+    a, b = tensors["src"], tensors["weights"]
+    batch = (n if m == 1 else m for m, n in zip(a.shape[:-2], b.shape[:-2], strict=False))
+    dst = MemoryDesc((*batch, *a.shape[-2:-1], *b.shape[-1:]))
+    op = MatMul(dst=dst, **descs(tensors))
+    return run(op, tensors, engine, post_ops("matmul", activation))

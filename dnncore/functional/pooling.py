@@ -1,0 +1,172 @@
+"""Pooling of images with 1, 2 or 3 spatial dims: `PoolingForward`.
+
+src and dst are (N, C, W), (N, C, H, W) or (N, C, D, H, W). The options that all share:
+
+kernel: the window's size.
+strides: cells from window to window; by default the kernel, so that windows do not overlap.
+padding: cells around src that are not part of it; an integer, or per spatial dim an integer or a
+    pair (before, after).
+dilations: cells SKIPPED between two cells of a window, as in oneDNN: 0, the default, is dense. This
+    is one less than what torch calls dilation, whose 1 is dense.
+include_padding: whether an average counts the padding's cells, as zeros (oneDNN's
+    avg_include_padding), or is over the cells inside src alone (avg_exclude_padding, the default).
+    Torch's count_include_pad is true by default.
+
+kernel, strides and dilations are an integer for all spatial dims or a tuple with one for each.
+"""
+
+from __future__ import annotations
+
+from dnncore.functional.call import Array, EngineLike, Values, arrays, check_rank, desc, run
+from dnncore.functional.window import Padding, Sizes, window
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import PoolingForward
+from dnncore.ops.window import entries
+
+__all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d"]
+
+SPATIAL = {1: "W", 2: "H, W", 3: "D, H, W"}
+
+
+def _pool(
+    name: str,
+    spatial: int,
+    algorithm: str,
+    src: Values,
+    kernel: Sizes,
+    strides: Sizes | None,
+    padding: Padding,
+    dilations: Sizes,
+    engine: EngineLike,
+) -> Array:
+    function = f"{name}{spatial}d"
+    tensors = arrays(function, src=src)
+    x = tensors["src"]
+    check_rank(function, "src", x, f"(N, C, {SPATIAL[spatial]})", spatial + 2)
+    cells = entries(function, "kernel", kernel, spatial)
+    steps = cells if strides is None else strides
+    fields, output = window(function, x.shape[2:], cells, steps, padding, dilations)
+    dst = MemoryDesc((*x.shape[:2], *output))
+    op = PoolingForward(
+        "forward_inference", algorithm, src=desc(x), dst=dst, kernel=cells, **fields
+    )
+    return run(op, tensors, engine)
+
+
+def max_pool1d(
+    src: Values,
+    kernel: Sizes,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding = 0,
+    dilations: Sizes = 0,
+    engine: EngineLike = None,
+) -> Array:
+    """dst[n, c, x] = max over s of src[n, c, x*SW - P + s*(D+1)], over the cells inside src.
+
+    src (N, C, W), dst (N, C, OW) with OW = (W - 1 - (KW - 1) * (D + 1) + padding) // SW + 1.
+
+    >>> max_pool1d([[[1, 5, 2, 3]]], 2).tolist()
+    [[[5.0, 3.0]]]
+    """
+    return _pool("max_pool", 1, "max", src, kernel, strides, padding, dilations, engine)
+
+
+def max_pool2d(
+    src: Values,
+    kernel: Sizes,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding = 0,
+    dilations: Sizes = 0,
+    engine: EngineLike = None,
+) -> Array:
+    """The largest cell of each window: src (N, C, H, W), dst (N, C, OH, OW).
+
+    >>> max_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
+    [[[[5.0, 7.0], [13.0, 15.0]]]]
+    """
+    return _pool("max_pool", 2, "max", src, kernel, strides, padding, dilations, engine)
+
+
+def max_pool3d(
+    src: Values,
+    kernel: Sizes,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding = 0,
+    dilations: Sizes = 0,
+    engine: EngineLike = None,
+) -> Array:
+    """The largest cell of each window: src (N, C, D, H, W), dst (N, C, OD, OH, OW).
+
+    >>> max_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
+    [[[[[7.0]]]]]
+    """
+    return _pool("max_pool", 3, "max", src, kernel, strides, padding, dilations, engine)
+
+
+def _average(include_padding: bool) -> str:
+    return "avg_include_padding" if include_padding else "avg_exclude_padding"
+
+
+def avg_pool1d(
+    src: Values,
+    kernel: Sizes,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding = 0,
+    dilations: Sizes = 0,
+    include_padding: bool = False,
+    engine: EngineLike = None,
+) -> Array:
+    """The average of each window: src (N, C, W), dst (N, C, OW), sizes as in `max_pool1d`.
+
+    >>> avg_pool1d([[[1, 5, 2, 3]]], 2).tolist()
+    [[[3.0, 2.5]]]
+    >>> avg_pool1d([[[6, 6]]], 3, strides=1, padding=1, include_padding=True).tolist()
+    [[[4.0, 4.0]]]
+    """
+    return _pool(
+        "avg_pool", 1, _average(include_padding), src, kernel, strides, padding, dilations, engine
+    )
+
+
+def avg_pool2d(
+    src: Values,
+    kernel: Sizes,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding = 0,
+    dilations: Sizes = 0,
+    include_padding: bool = False,
+    engine: EngineLike = None,
+) -> Array:
+    """The average of each window: src (N, C, H, W), dst (N, C, OH, OW).
+
+    >>> avg_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2).tolist()
+    [[[[2.5, 4.5], [10.5, 12.5]]]]
+    """
+    return _pool(
+        "avg_pool", 2, _average(include_padding), src, kernel, strides, padding, dilations, engine
+    )
+
+
+def avg_pool3d(
+    src: Values,
+    kernel: Sizes,
+    *,
+    strides: Sizes | None = None,
+    padding: Padding = 0,
+    dilations: Sizes = 0,
+    include_padding: bool = False,
+    engine: EngineLike = None,
+) -> Array:
+    """The average of each window: src (N, C, D, H, W), dst (N, C, OD, OH, OW).
+
+    >>> avg_pool3d(np.arange(8, dtype=np.float32).reshape(1, 1, 2, 2, 2), 2).tolist()
+    [[[[[3.5]]]]]
+    """
+    return _pool(
+        "avg_pool", 3, _average(include_padding), src, kernel, strides, padding, dilations, engine
+    )

@@ -1,0 +1,125 @@
+"""Sums and the like along dims of an array: `Reduction`.
+
+axis: the dim or dims to reduce, counted from the end where negative; None reduces all. keepdims
+leaves the reduced dims in the shape, with size 1. NaN among the elements gives NaN. Along an empty
+dim there is nothing to reduce, which is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numpy.lib.array_utils import normalize_axis_tuple
+
+from dnncore.errors import DescriptorError
+from dnncore.functional import eltwise
+from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import Reduction
+
+__all__ = ["Axis", "max", "mean", "min", "norm", "prod", "sum"]
+
+Axis = int | Sequence[int] | None
+
+
+def _reduce(
+    name: str,
+    algorithm: str,
+    src: Values,
+    axis: Axis,
+    keepdims: bool,
+    engine: EngineLike,
+    p: float = 2.0,
+) -> Array:
+    tensors = arrays(name, src=src)
+    x = tensors["src"]
+    axes = _axes(name, axis, x.ndim)
+    kept = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+    shape = kept if keepdims else tuple(size for i, size in enumerate(x.shape) if i not in axes)
+    if kept == x.shape:  # each element is all that there is to reduce
+        alone = eltwise.abs(x, engine=engine) if name == "norm" else x.copy()
+        return alone.reshape(shape)
+    op = Reduction(algorithm, src=desc(x), dst=MemoryDesc(kept), p=p)
+    return run(op, tensors, engine).reshape(shape)
+
+
+def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    try:
+        return normalize_axis_tuple(axis, ndim)
+    except (TypeError, ValueError) as error:
+        raise DescriptorError(
+            f"{name}: axis must be one or several of src's {ndim} dims; got {axis!r}: {error}"
+        ) from None
+
+
+def sum(
+    src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
+) -> Array:
+    """dst = the sum of the elements.
+
+    >>> sum([[1, 2], [3, 4]], axis=0).tolist()
+    [4.0, 6.0]
+    """
+    return _reduce("sum", "sum", src, axis, keepdims, engine)
+
+
+def mean(
+    src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
+) -> Array:
+    """dst = the sum of the elements, divided by their number.
+
+    >>> mean([[1, 2], [3, 4]], axis=-1, keepdims=True).tolist()
+    [[1.5], [3.5]]
+    """
+    return _reduce("mean", "mean", src, axis, keepdims, engine)
+
+
+def prod(
+    src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
+) -> Array:
+    """dst = the product of the elements, oneDNN's reduction mul.
+
+    >>> prod([[1, 2], [3, 4]]).item()
+    24.0
+    """
+    return _reduce("prod", "mul", src, axis, keepdims, engine)
+
+
+def max(
+    src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
+) -> Array:
+    """dst = the largest element; of two arrays the larger elements are `maximum`.
+
+    >>> max([[1, 2], [3, 4]], axis=(0, 1)).item()
+    4.0
+    """
+    return _reduce("max", "max", src, axis, keepdims, engine)
+
+
+def min(
+    src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
+) -> Array:
+    """dst = the smallest element; of two arrays the smaller elements are `minimum`.
+
+    >>> min([[1, 2], [3, 4]], axis=1).tolist()
+    [1.0, 3.0]
+    """
+    return _reduce("min", "min", src, axis, keepdims, engine)
+
+
+def norm(
+    src: Values,
+    axis: Axis = None,
+    *,
+    p: float = 2.0,
+    keepdims: bool = False,
+    engine: EngineLike = None,
+) -> Array:
+    """dst = (sum of |src|**p) ** (1 / p), oneDNN's reduction norm_lp_sum; p must be at least 1.
+
+    >>> norm([3, 4]).item()
+    5.0
+    """
+    return _reduce("norm", "norm_lp_sum", src, axis, keepdims, engine, p)

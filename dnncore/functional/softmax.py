@@ -1,0 +1,45 @@
+"""Softmax and its logarithm: `SoftmaxForward`."""
+
+from __future__ import annotations
+
+import operator
+
+from dnncore.errors import DescriptorError
+from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.ops import SoftmaxForward
+
+__all__ = ["log_softmax", "softmax"]
+
+
+def _softmax(name: str, algorithm: str, src: Values, axis: int, engine: EngineLike) -> Array:
+    tensors = arrays(name, src=src)
+    x = tensors["src"]
+    rank = max(1, x.ndim)
+    try:
+        place = range(rank)[operator.index(axis)]
+    except (IndexError, TypeError):
+        raise DescriptorError(
+            f"{name}: axis must be an integer from {-rank} to {rank - 1}; got {axis!r}"
+        ) from None
+    op = SoftmaxForward("forward_inference", algorithm, src=desc(x), dst=desc(x), axis=place)
+    return run(op, tensors, engine).reshape(x.shape)
+
+
+def softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
+    """dst = exp(src) / sum of exp(src) along the axis, which counts from the end where negative.
+
+    The largest element is taken off before, so that nothing overflows.
+
+    >>> softmax([[1, 1, 1000], [5, 5, -1000]]).tolist()
+    [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]
+    """
+    return _softmax("softmax", "accurate", src, axis, engine)
+
+
+def log_softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
+    """dst = src - log(sum of exp(src) along the axis), the logarithm of `softmax`.
+
+    >>> log_softmax([0, 1000]).tolist()
+    [-1000.0, 0.0]
+    """
+    return _softmax("log_softmax", "log", src, axis, engine)
