@@ -100,8 +100,10 @@ void gemm_simd(GEMM_PARAMS) {
 #endif
                 if (is_vector)
                     panel[2 * i + v] = LOAD(0, b + start);
-                else
-                    for (int j = 0; j < VECTOR; j++) target[j] = b[from[j] + at];
+                else {
+                    __global const float *here = b + at;
+                    _Pragma("unroll") for (int j = 0; j < VECTOR; j++) target[j] = here[from[j]];
+                }
             }
         }
         for (int i = 0; i < rows; i += TILE_ROWS) {
