@@ -107,9 +107,7 @@ def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     sums = Tensor(Scratch(), op.result)
     windows = []
     for axis in axes:
-        windows.append(
-            _Window(axis, produce, tasks.GIVE_SUMS, {**starts, tasks.RESULT: sums})
-        )
+        windows.append(_Window(axis, produce, tasks.GIVE_SUMS, {**starts, tasks.RESULT: sums}))
         starts, produce = {tasks.EARLIER: sums}, tasks.SUMS
     windows.append(_Window(last, produce, give, {**starts, **ends}))
     return windows

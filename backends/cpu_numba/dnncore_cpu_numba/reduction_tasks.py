@@ -22,7 +22,7 @@ import numpy as np
 
 from dnncore_cpu_numba import vecmath
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
-from dnncore_cpu_numba.pointers import call, load_f32, load_i64, stack, store_f32, store_i64
+from dnncore_cpu_numba.pointers import call, load_f32, load_i64, stack, store_f32
 from dnncore_cpu_numba.task import Task, device, exact, task
 
 __all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "Fold", "fold"]

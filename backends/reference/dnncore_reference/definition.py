@@ -124,11 +124,3 @@ def _odd_float32(values: Array) -> Array:
     beyond = np.abs(nearest) > np.abs(values)
     cut = np.where(beyond, np.nextafter(nearest, np.float32(0)), nearest)
     return np.where(cut == values, cut, (cut.view(np.uint32) | 1).view(np.float32))
-
-
-def _rounded_to_odd(values: Array) -> Array:
-    """The float32 towards zero, made odd where it is inexact: rounding it once more is right."""
-    nearest = values.astype(np.float32)
-    back = nearest.astype(np.float64)
-    bits = nearest.view(np.int32) - (np.abs(back) > np.abs(values))
-    return np.where(back == values, nearest, (bits | 1).astype(np.int32).view(np.float32))
