@@ -76,7 +76,7 @@ class Staging:
         work: Pass = TransposedPass(engine, [src, dst], 1)
         if not work.is_fit:
             work = Pass(engine, [src, dst], 1)
-        work.then("v0")
+        work.start("v0", dst.data_type)
         buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
         return _redirected(work.launch(), dict(enumerate(buffers)))
 
