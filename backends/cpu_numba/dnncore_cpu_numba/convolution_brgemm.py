@@ -30,14 +30,10 @@ class Brgemm(Planned):
 
     def resolved(self, op: Any) -> Any:
         """Activations become blocked where channels fill the blocks, else channels last."""
-        geometry = Geometry.of(op)
-        channels, spatial = (
-            {op.SRC: geometry.ic, op.DST: geometry.oc},
-            spatial_tag(op.src_role.ndims),
-        )
+        g, spatial = Geometry.of(op), spatial_tag(op.src_role.ndims)
         formats = {
-            name: self.activations(geometry, per_group, spatial)
-            for name, per_group in channels.items()
+            name: self.activations(g, per_group, spatial)
+            for name, per_group in ((op.SRC, g.ic), (op.DST, g.oc))
         }
         formats[op.WEIGHTS] = self.weights_format(op)
         if op.bias_role is not None:
@@ -45,7 +41,7 @@ class Brgemm(Planned):
         return op.resolve_any(**formats)
 
     def activations(self, _geometry: Geometry, per_group: int, spatial: str) -> str:
-        """The tag that activations become."""
+        """The tag that activations with so many channels per group become."""
         blocked = per_group % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
