@@ -19,6 +19,7 @@ from dnncore.backend import (
     MatMul,
     PoolingBackward,
     PoolingForward,
+    Reduction,
     Reorder,
     SoftmaxBackward,
     SoftmaxForward,
@@ -43,6 +44,7 @@ TABLES = {
     SoftmaxForward: "softmax:FORWARD",
     SoftmaxBackward: "softmax:BACKWARD",
     Binary: "binary:TABLE",
+    Reduction: "reduction:TABLE",
     Sum: "sum:TABLE",
     Reorder: "reorder:TABLE",
 }

@@ -35,8 +35,7 @@ from dnncore_opencl.gemm import (
     matrix,
 )
 from dnncore_opencl.gemm_implementation import GemmImplementation
-from dnncore_opencl.program import Launch
-from dnncore_opencl.row_sums import row_sums
+from dnncore_opencl.reduction import Stages, channel_sums
 
 
 class Forward(GemmImplementation):
@@ -157,14 +156,13 @@ class BackwardWeights(GemmImplementation):
         )
         return (gemm,)
 
-    def more_launches(self, op: ConvolutionBackwardWeights, engine: Any) -> Sequence[Launch]:
+    def sums(
+        self, op: ConvolutionBackwardWeights, engine: Any, scratchpad_start: int
+    ) -> Stages | None:
         """diff_bias[oc] = the sum of diff_dst's channel."""
         if op.diff_bias is None:
-            return ()
-        dims, strides = op.diff_dst.dims, op.diff_dst.strides
-        y = matrix(1, op.diff_dst, Strides(m=strides[1], k=(strides[0], *strides[2:])))
-        bias = matrix(3, op.diff_bias, Strides(m=op.diff_bias.strides[0]))
-        return (row_sums(engine, dims[1], (dims[0], *dims[2:]), y, bias),)
+            return None
+        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), scratchpad_start)
 
 
 @dataclass(frozen=True)

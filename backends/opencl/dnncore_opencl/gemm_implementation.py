@@ -16,12 +16,13 @@ from dnncore.backend import (
 )
 from dnncore_opencl.families import Family, plan
 from dnncore_opencl.gemm import split
-from dnncore_opencl.program import Launch, LaunchProgram
+from dnncore_opencl.program import LaunchProgram
 from dnncore_opencl.staging import ROW_MAJOR, Staging
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
     from dnncore_opencl.gemm import Gemm
+    from dnncore_opencl.reduction import Stages
 
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
 
@@ -37,9 +38,9 @@ class GemmImplementation(Implementation):
         """Return the products that together compute the operation."""
         raise NotImplementedError
 
-    def more_launches(self, op: Any, engine: OpenCLEngine) -> Sequence[Launch]:
-        """Return launches beside the products."""
-        return ()
+    def sums(self, op: Any, engine: OpenCLEngine, scratchpad_start: int) -> Stages | None:
+        """Return what is to be summed up beside the products."""
+        return None
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
@@ -55,17 +56,19 @@ class GemmImplementation(Implementation):
         if refused:
             return refused
         plans = [plan(family, part, staging.nbytes) for gemm in gemms for part in split(gemm)]
+        sums = self.sums(staging.op, engine, staging.nbytes)
+        needs = [p.scratchpad for p in plans] + [sums.scratchpad_bytes if sums else 0]
 
         def build() -> Executable:
             launches = [launch for p in plans for launch in p.launches]
-            launches += self.more_launches(staging.op, engine)
+            launches += sums.launches() if sums else ()
             return LaunchProgram(engine, staging.around(engine, launches))
 
         return Accepted(
             op,
             build=build,
             efficiency=family.efficiency[engine.device_type],
-            scratchpad_bytes=staging.nbytes + max((p.scratchpad for p in plans), default=0),
+            scratchpad_bytes=staging.nbytes + max(needs),
         )
 
 

@@ -19,8 +19,7 @@ from dnncore.backend import (
 from dnncore_opencl.families import FAMILIES
 from dnncore_opencl.gemm import Gemm, Strides, chain, matrix
 from dnncore_opencl.gemm_implementation import GemmImplementation
-from dnncore_opencl.program import Launch
-from dnncore_opencl.row_sums import row_sums
+from dnncore_opencl.reduction import Stages, channel_sums
 
 
 class Forward(GemmImplementation):
@@ -84,14 +83,13 @@ class BackwardWeights(GemmImplementation):
         )
         return (gemm,)
 
-    def more_launches(self, op: InnerProductBackwardWeights, engine: Any) -> Sequence[Launch]:
+    def sums(
+        self, op: InnerProductBackwardWeights, engine: Any, scratchpad_start: int
+    ) -> Stages | None:
         """diff_bias[o] = the sum of diff_dst's column."""
         if op.diff_bias is None:
-            return ()
-        images, channels = op.diff_dst.dims
-        y = matrix(1, op.diff_dst, Strides(m=op.diff_dst.strides[1], k=op.diff_dst.strides[:1]))
-        bias = matrix(3, op.diff_bias, Strides(m=op.diff_bias.strides[0]))
-        return (row_sums(engine, channels, (images,), y, bias),) if channels else ()
+            return None
+        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), scratchpad_start)
 
 
 def _rows(strides: Sequence[int]) -> Strides:

@@ -131,10 +131,8 @@ def _neighbours(name: str, axis: str, step: str) -> dict[str, str]:
 def _near(lanes: int, half: int) -> str:
     """The sum of b, the vector between a and c, and of it moved by up to `half` to each side."""
     names = [f"({vector}).s{lane:x}" for vector in "abc" for lane in range(lanes)]
-    moved = []
-    for shift in range(1, half + 1):
-        for start in (lanes - shift, lanes + shift):
-            moved.append(f"(FLOATS)({', '.join(names[start : start + lanes])})")
+    starts = (lanes + side * shift for shift in range(1, half + 1) for side in (-1, 1))
+    moved = (f"(FLOATS)({', '.join(names[start : start + lanes])})" for start in starts)
     return " + ".join(["(b)", *moved])
 
 

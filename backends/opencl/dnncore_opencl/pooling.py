@@ -100,7 +100,6 @@ class Forward(Pooling):
                 "ROW(pointer)": _strided(windows.lanes, op.strides[-1]),
                 "VLOAD": f"vload{windows.lanes}",
             }
-        defines["START"] = "-FLT_MAX" if op.is_max else "0.0f"
         if "workspace" in windows.tensors:
             defines["WORKSPACE"] = ""
         return windows.launch("pooling_forward", defines, windows.boxes, "pooling_window")

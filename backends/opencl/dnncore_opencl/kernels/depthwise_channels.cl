@@ -61,16 +61,20 @@ void depthwise_channels(GEMM_PARAMS) {
                     }
                 }
             }
+            float all_lanes[STRIP * LANES];
+            for (int j = 0; j < STRIP; j++) STORE(sums[j], j, all_lanes);
             for (int j = 0; j < count; j++) {
                 const int at = c_at + z * c_n.y + y * c_n.z + (x + j) * c_n.w;
-                float *sum = (float *)(sums + j);
-                for (int i = DONE_LANES(block); i < LANES; i++)
-                    sum[i] = post_ops(sum[i], OLD(at + i * c_batch.z), 0, 0, channel + i, 0, image,
-                                      z, y, x + j POST_ARGS);
+                float *lanes = all_lanes + j * LANES;
+#define FINISHED(i)                                                                                \
+    post_ops(lanes[i], OLD(at + (i) * c_batch.z), 0, 0, channel + (i), 0, image, z, y,             \
+             x + j POST_ARGS)
                 if (c_batch.z == 1 && DONE_LANES(block) == 0) {
-                    STORE(sums[j], 0, c + at);
+                    for (int i = 0; i < LANES; i++) lanes[i] = FINISHED(i);
+                    STORE(LOAD(0, lanes), 0, c + at);
                 } else {
-                    for (int i = DONE_LANES(block); i < LANES; i++) c[at + i * c_batch.z] = sum[i];
+                    for (int i = DONE_LANES(block); i < LANES; i++)
+                        c[at + i * c_batch.z] = FINISHED(i);
                 }
             }
         }

@@ -42,15 +42,12 @@ void depthwise_pixels(GEMM_PARAMS) {
                 }
             }
             const int at = c_at + z * c_n.y + y * c_n.z + x * c_n.w;
-            float *sum = (float *)&sums;
-            for (int i = 0; i < count; i++)
-                sum[i] = post_ops(sum[i], OLD(at + i * c_n.w), 0, 0, channel, 0, image, z, y,
-                                  x + i POST_ARGS);
-            if (c_n.w == 1 && count == LANES) {
-                STORE(sums, 0, c + at);
-            } else {
-                for (int i = 0; i < count; i++) c[at + i * c_n.w] = sum[i];
-            }
+            float lanes[LANES];
+            STORE(sums, 0, lanes);
+#define FINISHED(i)                                                                                \
+    post_ops(lanes[i], OLD(at + (i) * c_n.w), 0, 0, channel, 0, image, z, y, x + (i) POST_ARGS)
+            for (int i = 0; i < LANES; i++)
+                if (i < count) c[at + i * c_n.w] = FINISHED(i);
         }
     }
 }

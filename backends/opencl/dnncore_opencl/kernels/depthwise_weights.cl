@@ -6,11 +6,9 @@
 // side in a and b (ALONG_CHANNELS), or of one channel in LANES sums.
 
 #if ALONG_CHANNELS
-#define STEP 1  // pixels at once
 #define BLOCKS ((batch.z + LANES - 1) / LANES)
 #define CHANNEL(block) FIRST_CHANNEL(block)
 #else
-#define STEP LANES
 #define BLOCKS batch.z
 #define CHANNEL(block) (block)
 #endif
@@ -34,43 +32,52 @@ void depthwise_weights(GEMM_PARAMS) {
     const int channel = CHANNEL(block), taps = min(rows, n_size - first_n);
     const int a_at = a_batch.w + channel * a_batch.z, b_at = b_batch.w + channel * b_batch.z;
 
+    const ints lanes = ramp();
+
+    // Each tap: its sum, where it is in b and in the window, and the pixels of a line that it reaches.
     floats sums[MAX_TAPS];
-    for (int i = 0; i < taps; i++) sums[i] = 0;
+    int n_at[MAX_TAPS], n_y[MAX_TAPS], n_z[MAX_TAPS], begin[MAX_TAPS], end[MAX_TAPS];
+    int4 d = digits(first_n, n);
+    for (int i = 0; i < taps; i++, d = next(d, n)) {
+        const int4 at = w_at + w_n * d;
+        sums[i] = 0;
+        n_at[i] = DOT4(b_n, d);
+        n_y[i] = at.y;
+        n_z[i] = at.z;
+        begin[i] = reaching(0, at.w, w_k.w);
+        end[i] = min(k.w, reaching(w_size.w, at.w, w_k.w));
+    }
     const int first_k = slice * part, end_k = min(k_size, first_k + part);
     for (int line = first_k; line < end_k; line += k.w) {
         const int4 p = digits(line, k);
-        __global const float *left = a + a_at + DOT4(a_k, p);
-        int4 d = digits(first_n, n);
-        for (int i = 0; i < taps; i++, d = next(d, n)) {
-            const int4 at = w_at + w_n * d + w_k * p;
-            if ((uint)at.y >= (uint)w_size.y || (uint)at.z >= (uint)w_size.z) continue;
-            const int from = b_at + DOT4(b_n, d) + DOT4(b_k, p);
-            const int begin = reaching(0, at.w, w_k.w);
-            const int end = min(k.w, reaching(w_size.w, at.w, w_k.w));
-            int x = begin;
+        const int left = a_at + DOT4(a_k, p), window_y = w_k.y * p.y, window_z = w_k.z * p.z;
+        for (int i = 0; i < taps; i++) {
+            if ((uint)(n_y[i] + window_y) >= (uint)w_size.y
+                || (uint)(n_z[i] + window_z) >= (uint)w_size.z)
+                continue;
+            const int right = b_at + n_at[i] + DOT4(b_k, p);
+            int x = begin[i];
 #if ALONG_CHANNELS
-            __global const float *right = b + from;
+#define PRODUCT(x) LOAD(0, a + left + (x) * a_k.w) * LOAD(0, b + right + (x) * b_k.w)
             floats chains[CHAINS];
             for (int j = 0; j < CHAINS; j++) chains[j] = 0;
-            for (; x + CHAINS <= end; x += CHAINS)
-                for (int j = 0; j < CHAINS; j++)
-                    chains[j] += LOAD(0, left + (x + j) * a_k.w) * LOAD(0, right + (x + j) * b_k.w);
-            for (; x < end; x++) chains[0] += LOAD(0, left + x * a_k.w) * LOAD(0, right + x * b_k.w);
+            for (; x + CHAINS <= end[i]; x += CHAINS)
+                for (int j = 0; j < CHAINS; j++) chains[j] += PRODUCT(x + j);
+            for (; x < end[i]; x++) chains[0] += PRODUCT(x);
             sums[i] += (chains[0] + chains[1]) + (chains[2] + chains[3]);
 #else
-            const int here = a_at + DOT4(a_k, p);
             floats sum = 0;
-            for (; x < end; x += LANES) {
-                const int whole = x + LANES <= end;
-                const ints inside = ramp() < end - x;
-                sum += load_lanes(a, here + x * a_k.w, a_k.w, a_end, whole, inside)
-                    * load_lanes(b, from + x * b_k.w, b_k.w, b_end, whole, inside);
+            for (; x < end[i]; x += LANES) {
+                const int whole = x + LANES <= end[i];
+                const ints inside = lanes < end[i] - x;
+                sum += load_lanes(a, left + x * a_k.w, a_k.w, a_end, whole, inside)
+                    * load_lanes(b, right + x * b_k.w, b_k.w, b_end, whole, inside);
             }
             sums[i] += sum;
 #endif
         }
     }
-    int4 d = digits(first_n, n);
+    d = digits(first_n, n);
     for (int i = 0; i < taps; i++, d = next(d, n)) {
         float *sum = (float *)(sums + i);
         const int at = c_batch.w + channel * c_batch.z + slice * c_part + DOT4(c_n, d);

@@ -100,28 +100,41 @@ void gemm_simd(GEMM_PARAMS) {
 #endif
                 if (is_vector)
                     panel[2 * i + v] = LOAD(0, b + start);
-                else
-                    for (int j = 0; j < VECTOR; j++) target[j] = b[from[j] + at];
+                else {
+                    __global const float *here = b + at;
+                    _Pragma("unroll") for (int j = 0; j < VECTOR; j++) target[j] = here[from[j]];
+                }
             }
         }
         for (int i = 0; i < rows; i += TILE_ROWS) {
-#define DECLARE(r)                                                                                 \
-    floats x##r = 0, y##r = 0;                                                                     \
-    __global const float *a##r = a + min(first_m + i + r, last_m) * a_m;
+#define DECLARE(r) floats x##r = 0, y##r = 0;
 #define STEP(r)                                                                                    \
     {                                                                                              \
-        const float s = a##r[at];                                                                  \
+        const float s = ELEMENT(r);                                                                \
         x##r += s * left;                                                                          \
         y##r += s * right;                                                                         \
     }
 #define ADD(r)                                                                                     \
     sums[2 * (i + r)] += x##r;                                                                     \
     sums[2 * (i + r) + 1] += y##r;
+#define MULTIPLY                                                                                   \
+    for (int j = 0; j < depth; j++) {                                                              \
+        const floats left = panel[2 * j], right = panel[2 * j + 1];                                \
+        const int at = k_at[j];                                                                    \
+        EACH_ROW(STEP)                                                                             \
+    }
+            const int row = first_m + i;
             EACH_ROW(DECLARE)
-            for (int j = 0; j < depth; j++) {
-                const floats left = panel[2 * j], right = panel[2 * j + 1];
-                const int at = k_at[j];
-                EACH_ROW(STEP)
+            if (row + TILE_ROWS <= m) {
+                // A pointer for every four rows: one for each would not leave registers for sums.
+                const long step = a_m;
+                __global const float *p0 = a + row * a_m, *p1 = p0 + 4 * step, *p2 = p1 + 4 * step;
+#define ELEMENT(r) ((r) < 4 ? p0 : (r) < 8 ? p1 : p2)[at + (r) % 4 * step]
+                MULTIPLY
+#undef ELEMENT
+            } else {
+#define ELEMENT(r) a[at + min(row + (r), last_m) * a_m]
+                MULTIPLY
             }
             EACH_ROW(ADD)
         }

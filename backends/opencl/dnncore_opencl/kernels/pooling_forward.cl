@@ -1,5 +1,9 @@
 // Pooling over 1 to 3 spatial dims, by MAX or else by average; windows are those of
 // pooling_window.cl. Where lanes are COLUMNS, a tap sees another cell of a row for each, or none.
+//
+// A maximum wins over all numbers that are less, and NaN over all numbers. So that the first cell
+// wins even if it is -infinity, x and its place begin with it, or where lanes have different first
+// cells with a place below 0.
 
 #ifdef COLUMNS
 static inline INTS row_seen(const INDEX at, const INDEX size)
@@ -19,6 +23,9 @@ static inline FLOATS row_cells(__global const float *row, const INDEX at, const 
     return VLOAD(0, cells);
 }
 
+#define FIRST_PLACE -1
+#define LOWEST -FLT_MAX
+#define WINS(cell) (seen & ((place < 0) | (!(cell <= x) & (x == x))))
 #define OVER_ROW for (INDEX k = 0; k < TAPS_W; ++k)
 #define CELL                                                                                       \
     const int whole = at_w >= 0 && at_w + (LANES - 1) * STRIDE_W < SRC_W;                          \
@@ -26,6 +33,12 @@ static inline FLOATS row_cells(__global const float *row, const INDEX at, const 
     const INTS seen = whole ? (INTS)(-1) : row_seen(at_w, SRC_W);                                  \
     const FLOATS cell = whole ? ROW(row + at_w) : row_cells(row, at_w, SRC_W);
 #else
+#define SEES(LETTER, start) (FIRST_TAP_##LETTER(start) < END_TAP_##LETTER(start))
+#define SEES_ANY (SEES(D, front) && SEES(H, top) && SEES(W, left))
+#define FIRST_PLACE                                                                                \
+    (SEES_ANY ? (FIRST_TAP_D(front) * TAPS_H + FIRST_TAP_H(top)) * TAPS_W + FIRST_TAP_W(left) : 0)
+#define LOWEST (SEES_ANY ? -INFINITY : -FLT_MAX)
+#define WINS(cell) (!(cell <= x) & (x == x))
 #define OVER_ROW for (INDEX k = FIRST_TAP_W(left); k < END_TAP_W(left); ++k)
 #define CELL                                                                                       \
     const INTS seen = -1;                                                                          \
@@ -41,8 +54,13 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
             const INDEX front = d * STRIDE_D - LEFT_D;
             const INDEX top = h * STRIDE_H - LEFT_H;
             const INDEX left = w * STRIDE_W - LEFT_W;
-            FLOATS x = START;
-            INTS place = -1, seen_cells = 0;
+#ifdef MAX
+            FLOATS x = LOWEST;
+            INTS place = FIRST_PLACE;
+#else
+            FLOATS x = 0.0f;
+            INTS seen_cells = 0;
+#endif
             if (inside) {
                 for (INDEX i = FIRST_TAP_D(front); i < END_TAP_D(front); ++i) {
                     const INDEX at_d = front + i * STEP_D;
@@ -52,9 +70,7 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
                             const INDEX at_w = left + k * STEP_W;
                             CELL
 #ifdef MAX
-                            // The first cell wins over none, NaN over all numbers.
-                            const INTS wins =
-                                seen & ((place < 0) | (cell > x) | ((cell != cell) & (x == x)));
+                            const INTS wins = WINS(cell);
                             x = wins ? cell : x;
                             place = wins ? (INTS)((i * TAPS_H + j) * TAPS_W + k) : place;
 #else

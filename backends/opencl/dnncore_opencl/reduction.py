@@ -1,0 +1,395 @@
+"""Reduction of some dims of a tensor to one, in one stage or two.
+
+What is reduced to one element of dst is cut into boxes. Where dst has too few elements to keep the
+device busy, several work-items take a part of the boxes each, and a second kernel combines what
+they left, part by part, so that results do not depend on timing. Vectors are of neighbours along
+the reduced dims, or else, on CPUs, of neighbours in dst. On GPUs a work-group shares an element
+whose terms are neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_opencl.algorithms import chain, with_lanes
+from dnncore_opencl.grid import Boxes, Grid
+from dnncore_opencl.layout import Digit, Loop, Nest, Parameters, decode, offset_text
+from dnncore_opencl.pointwise import refuse_layouts
+from dnncore_opencl.program import Arg, Launch, LaunchProgram, Scratch, Source
+from dnncore_opencl.vectors import CPU_LANES, TYPES, load, most_lanes, store, vector
+
+__all__ = ["TABLE", "Stages", "channel_sums"]
+
+BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
+LONE_BOX = 64  # the same of a GPU's work-item that shares with none
+CPU_TASKS = 4  # work-items per core, to end together
+GPU_TASKS = 8  # work-groups per multiprocessor
+FLOAT_BYTES = 4
+LARGEST_GROUP = 256
+SMALLEST_GROUP = 32  # work-items that a GPU runs as one
+SUM = "((a) + (b))"
+
+
+class Algorithm(NamedTuple):
+    """Reduction in OpenCL C, of scalars and vectors of a type TYPE.
+
+    combine: a and b, beginning with `start`. term: what is combined of each x. finish: the result
+    of the x that comes out. P, EPS and SIZE are numbers.
+    """
+
+    start: str
+    combine: str
+    term: str = "x"
+    finish: str = "x"
+
+
+def _norm(finish: str) -> Algorithm:
+    return Algorithm("0.0f", SUM, "POWER(x, TYPE)", finish)
+
+
+# NaN is unequal to itself; once there, it stays.
+ALGORITHMS = {
+    "max": Algorithm("-INFINITY", "((((b) > (a)) | ((b) != (b))) ? (b) : (a))"),
+    "min": Algorithm("INFINITY", "((((b) < (a)) | ((b) != (b))) ? (b) : (a))"),
+    "sum": Algorithm("0.0f", SUM),
+    "mul": Algorithm("1.0f", "((a) * (b))"),
+    "mean": Algorithm("0.0f", SUM, "x", "x / SIZE"),
+    "norm_lp_max": _norm("ROOT((x < EPS ? EPS : x), TYPE)"),
+    "norm_lp_sum": _norm("ROOT((x + EPS), TYPE)"),
+    "norm_lp_power_p_max": _norm("x < EPS ? EPS : x"),
+    "norm_lp_power_p_sum": _norm("x + EPS"),
+}
+SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
+EXACT = ("max", "min", "sum")
+# p: |x|**p and the root, where that is quicker than pow
+POWERS = {1.0: ("fabs({})", "({})"), 2.0: ("({0} * {0})", "sqrt({})")}
+POW = ("pow(fabs({}), (TYPE)(P))", "pow({}, (TYPE)(INVERSE_P))")
+
+
+class Reduction(Implementation):
+    """All algorithms, with post-ops."""
+
+    name = "opencl:staged"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks."""
+        op = op.resolve_any(dst=op.dst.with_format(None)) if op.dst.is_any else op
+        refused = refuse_layouts(op)
+        if refused:
+            return refused
+        stages = Stages(engine, op, attr)
+        return Accepted(
+            op,
+            lambda: LaunchProgram(engine, stages.launches()),
+            efficiency=stages.efficiency,
+            scratchpad_bytes=stages.scratchpad_bytes,
+            exact=op.algorithm in EXACT,
+        )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One launch: each element's terms in boxes, in `parts` that work-items or groups take.
+
+    lanes: terms that are combined at once. workers: work-items that share a part.
+    """
+
+    boxes: Boxes
+    lanes: int
+    workers: int
+    parts: int
+
+    @property
+    def boxes_per_part(self) -> int:
+        """All but the last part have so many."""
+        return -(-self.boxes.items // self.parts)
+
+
+class Stages:
+    """The launches of one reduction.
+
+    places: of src and dst among the memories that are bound; operands of post-ops are behind them.
+    scratchpad_start: bytes of the scratchpad that are another's.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        op: core.Reduction,
+        attr: Attributes,
+        places: tuple[int, int] = (0, 1),
+        scratchpad_start: int = 0,
+    ) -> None:
+        self.engine = engine
+        self.op = op
+        self.attr = attr
+        self.places = places
+        self.scratchpad_start = scratchpad_start // FLOAT_BYTES
+        reduced = op.reduced_dims
+        kept = [dim for dim in range(op.src.ndims) if dim not in reduced]
+        self.results = [op.dst, *(desc for _, desc in attr.operands())]
+        self.kept = Nest.of([op.dst, op.src, *self.results[1:]], 0, kept)
+        self.terms = _with_a_loop(Nest.of([op.src], 0, reduced))
+        self.padding = Nest.of([op.dst], 0, reduced)  # of dst along the reduced dims
+
+    def launches(self) -> list[Launch]:
+        """Return one launch or two; none where dst has no element."""
+        if not self.op.dst.nelems:
+            return []
+        if self.first.parts == 1:
+            return [self._launch(self.first, reads_src=True, writes_dst=True)]
+        return [
+            self._launch(self.first, reads_src=True, writes_dst=False),
+            self._launch(self.second, reads_src=False, writes_dst=True),
+        ]
+
+    # -- the plan -----------------------------------------------------------------------------
+
+    @cached_property
+    def _along(self) -> bool:
+        """Whether terms are neighbours."""
+        return self.terms.loops[-1].strides[0] == 1
+
+    @cached_property
+    def side(self) -> int:
+        """How many elements of dst are computed at once; the last vector may overlap."""
+        if not self.engine.is_cpu or self._along or not self.kept.loops:
+            return 1
+        inner = self.kept.loops[-1]
+        dst, src, *operands = inner.strides
+        if (dst, src) != (1, 1) or any(stride not in (0, 1) for stride in operands):
+            return 1
+        if inner.dim in self.kept.guarded or self.attr.reads_dst:
+            limits = (self.kept.shape[inner.dim], self.kept.padded[inner.dim], inner.size)
+            return most_lanes(self.engine, limits, ())
+        return min(CPU_LANES, 1 << inner.size.bit_length() - 1)
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The loops over dst, the innermost in vectors."""
+        *outer, inner = [1, *(loop.size for loop in self.kept.loops)]
+        return [*outer, -(-inner // self.side)][-len(self.kept.loops) or 1 :]
+
+    @cached_property
+    def elements(self) -> int:
+        """Vectors of dst."""
+        return math.prod(self.sizes)
+
+    @cached_property
+    def first(self) -> Stage:
+        """Over the terms themselves."""
+        lanes = self._lanes()
+        vectors = min(self.terms.loops[-1].size, BOX) // lanes
+        workers = self._workers(vectors) if self._along else 1
+        boxes = _boxes(self.terms, BOX if workers > 1 or self.engine.is_cpu else LONE_BOX)
+        units = self.engine.device.limits["compute_units"]
+        tasks = units * (CPU_TASKS if self.engine.is_cpu else GPU_TASKS)
+        if not self.engine.is_cpu and workers == 1:
+            tasks *= LARGEST_GROUP
+        parts = min(boxes.items, -(-tasks // self.elements))
+        return Stage(boxes, lanes, workers, -(-boxes.items // -(-boxes.items // parts)))
+
+    @cached_property
+    def second(self) -> Stage:
+        """Over what the parts left: a vector for each of dst's, behind those of other parts."""
+        parts = self.first.parts
+        loop = Loop(0, 1, parts, ((Digit(parts, self.elements * self.side),),))
+        nest = Nest((parts,), (parts,), (loop,), (), ())
+        return Stage(_boxes(nest, BOX), 1, self._workers(parts), 1)
+
+    def _lanes(self) -> int:
+        if not self._along:
+            return 1
+        *outer, inner = self.terms.loops
+        guarded = inner.dim in self.terms.guarded
+        limits = (self.terms.shape[inner.dim], self.terms.padded[inner.dim], inner.size)
+        steps = [loop.strides[0] for loop in outer] + [loop.strides[1] for loop in self.kept.loops]
+        offsets = [self.op.src.offset0, *(1 if step is None else step for step in steps)]
+        lanes = most_lanes(self.engine, limits if guarded else (), offsets)
+        return min(lanes, 1 << inner.size.bit_length() - 1)
+
+    def _workers(self, vectors: int) -> int:
+        """A power of two, on a GPU, where all have something to do."""
+        if self.engine.is_cpu or 2 * vectors < SMALLEST_GROUP:
+            return 1
+        return min(max(1 << (vectors - 1).bit_length(), SMALLEST_GROUP), LARGEST_GROUP)
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """What the parts leave."""
+        parts = self.first.parts if self.op.dst.nelems else 1
+        return parts * self.elements * self.side * FLOAT_BYTES if parts > 1 else 0
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the bandwidth, with and without vectors."""
+        if not self.op.dst.nelems:
+            return 1.0
+        wide = max(self.side, self._lanes()) > 1
+        if self.engine.is_cpu:
+            return 0.4 if wide else 0.05
+        return 0.7 if wide or not self._along else 0.4
+
+    # -- the text -----------------------------------------------------------------------------
+
+    def _launch(self, stage: Stage, *, reads_src: bool, writes_dst: bool) -> Launch:
+        """Make a launch; stages leave to each other vectors, parts apart, in the scratchpad."""
+        sizes = [desc.nbytes // desc.itemsize for desc in (self.op.src, *self.results)]
+        left = self.scratchpad_start + self.scratchpad_bytes // FLOAT_BYTES
+        parameters = Parameters(max(*sizes, left))
+        items = self.elements * stage.parts
+        workers = stage.workers
+        grid = Grid.of(self.engine, items) if workers == 1 else Grid.of_groups(items, workers)
+        defines = {
+            **self._algorithm(parameters, reads_src=reads_src),
+            **self._kept(parameters, reads_src=reads_src),
+            **(self._result(parameters) if writes_dst else {"BUFFERS": ""}),
+            **_terms(stage.boxes, parameters),
+            **self._types(stage.lanes),
+            "WORKERS": str(workers),
+            "ELEMENTS": parameters.size(self.elements),
+            "LEFT_AT(item)": f"{parameters.index(self.scratchpad_start)} + (item) * {self.side}",
+            "BOXES": parameters.size(stage.boxes.items if self.op.src.nelems else 0),
+            "BOXES_PER_PART": parameters.size(stage.boxes_per_part),
+            **grid.defines(parameters),
+            **parameters.defines,
+        }
+        src, dst = map(Arg, self.places)
+        operands = [Arg(max(self.places) + i) for i in range(1, len(self.results))]
+        buffers = [src if reads_src else Scratch(), dst if writes_dst else Scratch()]
+        arguments = [*buffers, *(operands if writes_dst else ()), *parameters.values]
+        return Launch(Source("reduction", defines), "reduction", arguments, grid.size, grid.group)
+
+    def _algorithm(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
+        op, number = self.op, parameters.real
+        algorithm = ALGORITHMS[op.algorithm]
+        power, root = POWERS.get(op.p, POW)
+        numbers = {"SIZE": math.prod(op.src.dims) / op.dst.nelems, "EPS": op.eps}
+        if op.is_norm and op.p not in POWERS:
+            numbers |= {"P": op.p, "INVERSE_P": 1 / op.p}
+        return {
+            "START": algorithm.start,
+            "COMBINE(a, b)": algorithm.combine,
+            "TERM(x, TYPE)": algorithm.term if reads_src else "x",
+            "FINISH(x, TYPE)": algorithm.finish,
+            "POWER(x, TYPE)": power.format("(x)"),
+            "ROOT(x, TYPE)": root.format("(x)"),
+            **{name: number(value) for name, value in numbers.items()},
+        }
+
+    def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
+        """KEPT, which tells from `rest` where src begins, and whether there is such an element."""
+        text = decode("rest", self._names("vector"), self.sizes, parameters)
+        if self.kept.loops:
+            size, at = self.kept.loops[-1].size, f"vector * {self.side}"
+            if size % self.side:
+                at = f"min({at}, {parameters.size(size - self.side)})"
+            text += f"const INDEX {self._names()[-1]} = {at}; "
+        src = self._offset(1, self.op.src, parameters) if reads_src else "LEFT_AT(element)"
+        exists, inside = self.kept.conditions(self._names(), parameters)
+        text += f"const INDEX src_at = {src}; "
+        return {"KEPT": text, "EXISTS": exists, "INSIDE": inside}
+
+    def _names(self, last: str = "") -> list[str]:
+        """The variables of the loops over dst."""
+        names = [f"k{i}" for i in range(len(self.kept.loops))]
+        return [*names[:-1], last] if names and last else names
+
+    def _offset(self, place: int, desc: MemoryDesc, parameters: Parameters) -> str:
+        text = parameters.index(desc.offset0)
+        for loop, name in zip(self.kept.loops, self._names(), strict=True):
+            text += offset_text(loop.chains[place], name, parameters)
+        return text
+
+    def _result(self, parameters: Parameters) -> dict[str, str]:
+        """DST_AT and POST_OPS; PAD_AT, where dst has padding along the reduced dims."""
+        op, side = self.op, self.side
+        text, buffers = "", ""
+        for i, desc in enumerate(self.results[1:]):
+            kind = TYPES[desc.data_type]
+            lanes = side if self.kept.loops and self.kept.loops[-1].strides[2 + i] else 1
+            at = f"operand{i} + {self._offset(2 + i, desc, parameters)}"
+            value = load(self.engine, kind, lanes, at)
+            text += f"const {vector(kind, side)} value{i} = {value}; "
+            buffers += f", __global const {kind} *operand{i}"
+        values = [f"value{i}" for i in range(len(self.results) - 1)]
+        steps = chain(self.attr.post_ops, values, "old", parameters.real)
+        text += " ".join(f"{{ {step.text} }}" for step in steps)
+        defines = {
+            "BUFFERS": buffers,
+            "DST_AT": self._offset(0, op.dst, parameters),
+            "POST_OPS": with_lanes(text, side),
+            **({"READS_DST": ""} if self.attr.reads_dst else {}),
+        }
+        return defines | (self._padding(parameters) if self.padding.loops else {})
+
+    def _padding(self, parameters: Parameters) -> dict[str, str]:
+        loops = self.padding.loops
+        names = [f"l{i}" for i in range(len(loops))]
+        text = decode("rest", names, [loop.size for loop in loops], parameters)
+        steps = (
+            offset_text(loop.chains[0], name, parameters)
+            for loop, name in zip(loops, names, strict=True)
+        )
+        return {
+            "PADDING": parameters.size(self.padding.size),
+            "PAD": f"{text}const INDEX pad_at = 0{''.join(steps)};",
+        }
+
+    def _types(self, lanes: int) -> dict[str, str]:
+        """A ROW for one term of the elements, or WIDE of LANES terms of one."""
+        wide = lanes * self.side
+        return {
+            "SIDE": str(self.side),
+            "LANES": str(lanes),
+            "ROW": vector("float", self.side),
+            "WIDE": vector("float", wide),
+            "LOAD(pointer)": load(self.engine, "float", self.side, "pointer"),
+            "LOAD_WIDE(pointer)": load(self.engine, "float", wide, "pointer"),
+            "STORE(pointer, value)": store(self.engine, "float", self.side, "pointer", "value"),
+        }
+
+
+def channel_sums(
+    engine: Any,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    places: tuple[int, int],
+    scratchpad_start: int,
+) -> Stages:
+    """Sum up each channel of `src`, dim 1: the gradient of a bias. `dst` is (C,).
+
+    There need be nothing to sum up, which `Reduction` itself refuses.
+    """
+    dims = [size if dim == 1 else 1 for dim, size in enumerate(src.dims)]
+    op = SUM_OF_TWO.with_descs(src=src, dst=dst.reshape(dims))
+    return Stages(engine, op, Attributes(), places, scratchpad_start)
+
+
+def _with_a_loop(nest: Nest) -> Nest:
+    """Let a nest of a single place have a loop, too."""
+    return nest if nest.loops else replace(nest, loops=(Loop(0, 1, 1, ((Digit(1, 0),),)),))
+
+
+def _boxes(nest: Nest, size: int) -> Boxes:
+    """Boxes of about `size` terms."""
+    return Boxes(nest, max(1, size // nest.loops[-1].size), size)
+
+
+def _terms(boxes: Boxes, parameters: Parameters) -> dict[str, str]:
+    """BOX, which tells from `rest` where a box lies, and where its terms are."""
+    _, inside = boxes.nest.conditions(boxes.variables, parameters)
+    start = f"src_at{boxes.outer_offset(0, parameters)}"
+    return {
+        "BOX": f"{boxes.decode(parameters)}const INDEX box_at = {start};",
+        "TERM_AT": f"box_at{boxes.inner_offset(0, parameters)}",
+        "IS_TERM": inside,
+    }
+
+
+TABLE = (Reduction(),)
