@@ -276,7 +276,7 @@ def _epilogue(gemm: Gemm) -> Epilogue:
     for matrix in gemm.operands:
         batch, n = extended(matrix.strides.batch, 3), extended(matrix.strides.n, 4)
         strides = (*batch, matrix.strides.m, *n)
-        operands.append(Operand.strided(matrix.index, matrix.offset, strides))
+        operands.append(Operand(matrix.index, matrix.offset, strides))
     return epilogue(gemm.post_ops, operands, COORDINATES)
 
 

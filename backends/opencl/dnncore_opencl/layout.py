@@ -51,12 +51,11 @@ def digits(desc: MemoryDesc, dim: int) -> Digits:
 class Parameters:
     """The scalar arguments of a kernel, each with its value for the problem at hand."""
 
-    def __init__(self, largest_offset: int = 0, prefix: str = "p") -> None:
+    def __init__(self, largest_offset: int = 0) -> None:
         is_small = largest_offset < LARGE
         self.index_type, self._index_name = (np.int32, "int") if is_small else (np.int64, "long")
         self.values: list[Any] = []
         self.names: list[str] = []
-        self._prefix = prefix
         self._declarations: list[str] = []
 
     def index(self, value: int) -> str:
@@ -72,7 +71,7 @@ class Parameters:
         return self._add("float", np.float32(value))
 
     def _add(self, type_name: str, value: Any) -> str:
-        name = f"{self._prefix}{len(self.values)}"
+        name = f"p{len(self.values)}"
         self._declarations.append(f", const {type_name} {name}")
         self.values.append(value)
         self.names.append(name)
