@@ -15,7 +15,7 @@ The library comes from `pip install "dnncore[peers]"`. It reads OMP_NUM_THREADS 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 from onednn_library import Dims, Handle, Layouts, Library, PeerError, Unsupported
 
 import dnncore as dnn
+from dnncore.ops.operation import Argument
 
 Array = np.ndarray[Any, Any]
 
@@ -167,7 +168,7 @@ class Peer:
 
 
 class PeerPrimitive:
-    """One implementation of one operation.
+    """One implementation of one operation, in use like `dnn.PrimitiveDesc` and its primitive.
 
     descs: the descriptor of every argument by name; `workspace` and, if the attributes ask for
     the user's, `scratchpad` among them. hint: the forward primitive of a backward one.
@@ -187,7 +188,7 @@ class PeerPrimitive:
             f"{stem}_primitive_desc_create", "primitive_desc_destroy", *values, attributes
         )
         del owner  # the descriptor has copied the attributes
-        self.primitive, self._owner = made("primitive_create", "primitive_destroy", self.pd)
+        self.handle, self._owner = made("primitive_create", "primitive_destroy", self.pd)
         self._numbers = dict(_arguments(op, attr))
         operands = dict(attr.operands())
         found = {name: operands.get(name) or self._desc(name) for name in self._numbers}
@@ -200,7 +201,22 @@ class PeerPrimitive:
         self.peer.library("primitive_desc_query", self.pd, IMPL_INFO, 0, ctypes.byref(text))
         return (text.value or b"").decode()
 
-    def bind(self, **memories: dnn.Memory) -> Callable[[], None]:
+    @property
+    def arguments(self) -> list[tuple[Argument, dnn.MemoryDesc]]:
+        """Every argument with its descriptor."""
+        written = {a.name for a in self.op.ARGUMENTS if a.direction == "out"} | {"scratchpad"}
+        rows = self.descs.items()
+        return [(Argument(n, "out" if n in written else "in"), desc) for n, desc in rows]
+
+    def needs_reorder(self, memory: dnn.Memory, argument: str) -> bool:
+        """Whether `memory` must be reordered before it can be passed as `argument`."""
+        return memory.desc != self.descs[argument]
+
+    def primitive(self) -> PeerPrimitive:
+        """Itself, which is built already."""
+        return self
+
+    def bind(self, **memories: dnn.Memory) -> PeerCall:
         """Fix the arguments; the result executes on them and returns when that is done."""
         if memories.keys() != self.descs.keys():
             names = ", ".join(self.descs), ", ".join(memories)
@@ -210,17 +226,7 @@ class PeerPrimitive:
             pair.number = self._numbers[name]
             pair.memory, owner = self._memory(name, memory)
             owners += [memory, owner]
-        library, stream = self.peer.library, self.peer.stream
-        execute, wait = (
-            library.functions.dnnl_primitive_execute, library.functions.dnnl_stream_wait
-        )  # fmt: skip
-        primitive, count = self.primitive, len(pairs)
-
-        def call(_alive: object = (self, owners)) -> None:
-            if execute(primitive, stream, count, pairs) or wait(stream):
-                raise PeerError(f"oneDNN {library.version}: {self.op.KIND} failed")
-
-        return call
+        return PeerCall(self, pairs, owners)
 
     def _memory(self, name: str, memory: dnn.Memory) -> tuple[Handle, object]:
         """oneDNN's memory object on the same bytes, and its owner."""
@@ -260,6 +266,23 @@ class PeerPrimitive:
         if value is None or isinstance(value, dnn.MemoryDesc):
             return self.peer.layouts.md(value)
         return INTEGERS.get(name, ctypes.c_float)(value)
+
+
+class PeerCall:
+    """A primitive with its arguments fixed; it keeps its memories alive."""
+
+    def __init__(self, primitive: PeerPrimitive, pairs: Any, owners: list[object]) -> None:
+        self.primitive, self.pairs, self.owners = primitive, pairs, owners
+        library = primitive.peer.library
+        self._execute = library.functions.dnnl_primitive_execute
+        self._wait = library.functions.dnnl_stream_wait
+        self._arguments = primitive.handle, primitive.peer.stream, len(pairs), pairs
+
+    def __call__(self, stream: object = None) -> None:
+        """Execute on oneDNN's own stream, whatever `stream` is."""
+        if self._execute(*self._arguments) or self._wait(self._arguments[1]):
+            library, op = self.primitive.peer.library, self.primitive.op
+            raise PeerError(f"oneDNN {library.version}: {op.KIND} failed")
 
 
 class _ExecArg(ctypes.Structure):

@@ -132,19 +132,23 @@ class Layouts:
         steps = self._dims(md, STRIDES, len(dims))
         count = self._query(md, INNER_COUNT, ctypes.c_int).value
         sizes, places = (self._dims(md, what, count) for what in (INNER_SIZES, INNER_DIMS))
-        if count:
-            desc = dnn.MemoryDesc(dims, data_type, _tag(steps, places, sizes))
-        else:
-            desc = dnn.MemoryDesc(dims, data_type, strides=steps)
-        used = [i for i, blocks in enumerate(desc.physical_shape[: len(dims)]) if blocks > 1]
+        blocks = [(dim, size) for dim, size in zip(places, sizes, strict=True) if size > 1]
+        if not blocks:
+            return dnn.MemoryDesc(dims, data_type, strides=steps)
+        desc = dnn.MemoryDesc(dims, data_type, _tag(steps, blocks))
+        used = [i for i, number in enumerate(desc.physical_shape[: len(dims)]) if number > 1]
         same = (
             desc.padded_dims == self._dims(md, PADDED_DIMS, len(dims))
-            and desc.nbytes == self._nbytes(md)
+            and desc.nbytes == self._nbytes(md)  # or there is something behind the values
             and all(desc.strides[i] == steps[i] for i in used)
         )
         return desc if same else None
 
     def _opaque(self, md: int | None, dims: tuple[int, ...], data_type: str) -> dnn.MemoryDesc:
+        for known, same in self._known.items():
+            equal = self.library.functions.dnnl_memory_desc_equal
+            if known.format_kind == "opaque" and equal(same, Handle(md)):
+                return known
         name = f"onednn:{next(self._count)}"
         desc = dnn.MemoryDesc(dims, data_type, name, nbytes=self._nbytes(md))
         self._known[desc] = copy = Handle()
@@ -164,12 +168,12 @@ class Layouts:
         return tuple(array.contents[:count])
 
 
-def _tag(steps: tuple[int, ...], places: tuple[int, ...], sizes: tuple[int, ...]) -> str:
-    """The tag of a dense layout: letters from the largest stride down, then the inner blocks."""
+def _tag(steps: tuple[int, ...], blocks: list[tuple[int, int]]) -> str:
+    """The tag of a dense layout: letters from the largest stride down, then (dim, size) blocks."""
+    blocked = {dim for dim, _ in blocks}
     order = sorted(range(len(steps)), key=lambda dim: -steps[dim])
-    letters = [chr(ord("A" if dim in places else "a") + dim) for dim in order]
-    blocks = [f"{size}{chr(ord('a') + dim)}" for dim, size in zip(places, sizes, strict=True)]
-    return "".join(letters + blocks)
+    letters = [chr(ord("A" if dim in blocked else "a") + dim) for dim in order]
+    return "".join(letters + [f"{size}{chr(ord('a') + dim)}" for dim, size in blocks])
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Deep-learning primitives with oneDNN's programming model, on every engine."""
 
-from typing import TYPE_CHECKING, Any
+import typing
 
 from dnncore import cache
 from dnncore.attributes import Attributes, PostOp
@@ -49,7 +49,7 @@ from dnncore.reorder import reorder
 from dnncore.sequence import Sequence
 from dnncore.stream import Event, Stream
 
-if TYPE_CHECKING:
+if typing.TYPE_CHECKING:
     from dnncore import functional
 
 __version__ = "0.1.0"
@@ -114,7 +114,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     """Import `dnncore.functional` when it is first used."""
     if name == "functional":
         from importlib import import_module

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from dnncore.engine import Peaks
 
 __all__ = ["cpu_peaks", "processor_name"]
 
-MATRIX = 512  # rows: 1 MB a matrix, in the second-level cache, where a matrix product peaks
+MATRIX = 64  # rows: as large as BLAS libraries leave to one thread
+MATRICES = 16  # of one call, which hides what a call costs
+TYPES = {"f32": np.float32, "f64": np.float64}
 COPY_BYTES = 1 << 26  # beyond the last-level cache of most processors
 LAUNCH_SECONDS = 3e-6  # one fork and join of a thread pool, the cost of a parallel primitive
 
@@ -42,16 +45,18 @@ def cpu_peaks(threads: int) -> Peaks:
     if stored is not None:
         figures = json.loads(stored)
     else:
-        figures = {"f32": _flops(np.float32), "f64": _flops(np.float64), "bytes": _bandwidth()}
+        figures = {name: threads * _flops(dtype) for name, dtype in TYPES.items()}
+        figures["bytes"] = _bandwidth()
         store.put(key, json.dumps(figures).encode())
-    flops = {name: figures[name] for name in ("f32", "f64")}
+    flops = {name: figures[name] for name in TYPES}
     return Peaks(flops, bandwidth=figures["bytes"], launch=LAUNCH_SECONDS)
 
 
 def _flops(dtype: type) -> float:
-    a: np.ndarray[Any, Any] = np.ones((MATRIX, MATRIX), dtype)
+    """Of one thread: several would wait for each other wherever something else is running."""
+    a: np.ndarray[Any, Any] = np.ones((MATRICES, MATRIX, MATRIX), dtype)
     out = np.empty_like(a)
-    return 2.0 * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
+    return 2.0 * MATRICES * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
 
 
 def _bandwidth() -> float:
@@ -60,10 +65,13 @@ def _bandwidth() -> float:
     return COPY_BYTES / _best(lambda: np.copyto(target, source))
 
 
-def _best(work: Callable[[], object], repeats: int = 4) -> float:
-    seconds = []
-    for _ in range(repeats):
+def _best(work: Callable[[], object], least: int = 4, seconds: float = 0.04) -> float:
+    """The shortest time of a run, over so many and so long that one is likely undisturbed."""
+    shortest, runs = math.inf, 0
+    end = time.perf_counter() + seconds
+    while runs < least or time.perf_counter() < end:
         start = time.perf_counter()
         work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+        shortest = min(shortest, time.perf_counter() - start)
+        runs += 1
+    return shortest

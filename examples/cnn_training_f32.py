@@ -79,8 +79,8 @@ class Net:
         self._add_backward(*(step for step in self.forward_steps if not step.is_reorder))
         self.backward_steps = self.steps
         self.steps = self.forward_steps + self.backward_steps
-        self.forward = dnn.Sequence(step.call for step in self.forward_steps)
-        self.backward = dnn.Sequence(step.call for step in self.backward_steps)
+        self.forward = self._sequence(self.forward_steps)
+        self.backward = self._sequence(self.backward_steps)
 
     def step(self, stream: dnn.Stream) -> dnn.Event:
         """Launch one iteration: the gradients of the weights and of the bias from src."""
@@ -168,18 +168,18 @@ class Net:
         given: memories by argument name; an input is reordered before, an output after the
         primitive, if its format is not the one that was chosen. All others are made here.
         """
-        pd = dnn.PrimitiveDesc(op, self.engine, hint=hint, **self.wishes)
+        pd = self._choose(op, hint)
         memories, before, after = dict(given), [], []
         for argument, desc in pd.arguments:
-            users = given.get(argument.name)
-            if users is not None and not pd.needs_reorder(users, argument.name):
+            memory = given.get(argument.name)
+            if memory is not None and not pd.needs_reorder(memory, argument.name):
                 continue
             made = memories[argument.name] = dnn.Memory(desc, self.engine)
             label = f"reorder {argument.name} of {name}"
-            if users is not None and argument.direction == "in":
-                before.append((label, users, made))
-            elif users is not None:
-                after.append((label, made, users))
+            if memory is not None and argument.direction == "in":
+                before.append((label, memory, made))
+            elif memory is not None:
+                after.append((label, made, memory))
         for reorder in before:
             self._add_reorder(*reorder)
         step = self._append(name, pd, memories)
@@ -188,9 +188,14 @@ class Net:
         return step
 
     def _add_reorder(self, name: str, src: dnn.Memory, dst: dnn.Memory) -> None:
-        op = dnn.Reorder(src=src.desc, dst=dst.desc)
-        pd = dnn.PrimitiveDesc(op, self.engine, **self.wishes)
+        pd = self._choose(dnn.Reorder(src=src.desc, dst=dst.desc))
         self._append(name, pd, {"src": src, "dst": dst})
+
+    def _choose(self, op: dnn.Operation, hint: dnn.PrimitiveDesc | None = None):
+        return dnn.PrimitiveDesc(op, self.engine, hint=hint, **self.wishes)
+
+    def _sequence(self, steps: list[Step]) -> dnn.Sequence:
+        return dnn.Sequence(step.call for step in steps)
 
     def _append(self, name: str, pd: dnn.PrimitiveDesc, memories: dict[str, dnn.Memory]) -> Step:
         self.steps.append(Step(name, pd, memories, pd.primitive().bind(**memories)))
@@ -279,10 +284,10 @@ def verdict(check: dnn.Comparison | None) -> tuple[str, ...]:
 @click.option("--host-fallback", is_flag=True, help="Let the CPU serve what the engine lacks.")
 def main(name: str, batch: int, iterations: int, compare: str | None, host_fallback: bool) -> None:
     """Run iterations and tell how each primitive is computed, and how long that takes."""
-    net = Net(dnn.engine(name), batch, host_fallback=host_fallback)
+    net = Net(dnn.engine(name), batch, host_fallback=host_fallback or None)
     total, parts = measure(net, iterations)
     checks = errors(net) if compare else []
-    Console(width=130).print(report(net, total, parts, checks))
+    Console(width=140).print(report(net, total, parts, checks))
     if compare:
         wrong = [step.name for step, c in zip(net.steps, checks, strict=True) if not c.ok]
         print(f"against the reference: {'WRONG: ' + ', '.join(wrong) if wrong else 'all agree'}")

@@ -26,11 +26,11 @@ def run_python(*arguments, **options):
 
 
 def test_the_readme_prints_what_it_says():
-    (example,) = blocks("README.md", "python")
-    (output,) = blocks("README.md", "text")
-    said, printed = output.splitlines(), run_python("-c", example).splitlines()
-    assert printed[-1] == said[-1]
-    assert set(printed) <= set(said)  # not every machine has every instruction set
+    examples, outputs = blocks("README.md", "python"), blocks("README.md", "text")
+    for example, output in zip(examples, outputs, strict=True):
+        said, printed = output.splitlines(), run_python("-c", example).splitlines()
+        assert printed[-1] == said[-1]
+        assert set(printed) <= set(said)  # not every machine has every instruction set
 
 
 def test_the_readme_names_every_backend_and_setting():

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba.epilogue import Eltwise, Operand, Sum
+from dnncore_cpu_numba.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
 from dnncore_cpu_numba.isa import BEST, ISAS
 from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
 
@@ -24,6 +24,15 @@ def call(kernel, **arguments):
     values = [arguments.get(name, 0) for name in ARGUMENTS]
     values = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
     ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(values))(kernel.address)(*values)
+
+
+def operand_table(kernel, operands=()):
+    """What an epilogue reads: (address, row, block) of operands, then the rows of its calls."""
+    kept.extend(calls := call_rows(kernel.epilogue))
+    return np.array([*operands, *((row.ctypes.data, 0, 0) for row in calls), (0, 0, 0)], np.int64)
+
+
+kept = []  # alive until the last call
 
 
 class Problem:
@@ -78,7 +87,7 @@ class Problem:
             c_block=4 * width,
             accumulate=int(accumulate),
             lanes=self.lanes,
-            operands=np.array(operands or [(0, 0, 0)], np.int64),
+            operands=operand_table(kernel, operands or ()),
         )
         assert (self.c[:, -1] == GUARD).all()
         assert (self.c[:, self.columns : -1] == 0).all()  # zeroed padding, where there is any
@@ -132,7 +141,7 @@ def test_edge_lanes(isa, edge, panel):
 
 
 def test_padding_is_zero_after_a_function_that_has_no_zero(isa):
-    kernel = Microkernel(isa, 2, 1, edge="zeroed", epilogue=(Eltwise("logistic"),))
+    kernel = Microkernel(isa, 2, 1, edge="zeroed", epilogue=(Call("logistic"),))
     problem = Problem(kernel, lanes=1)
     assert_close(problem.run(), 1 / (1 + np.exp(-problem.product)))
 
@@ -158,7 +167,7 @@ def test_a_long_chain(isa):
         Eltwise("relu", alpha=0.25),
         Sum(0.5),
         Operand("mul", splat=True),
-        Eltwise("tanh"),
+        Call("tanh"),
         Eltwise("linear", alpha=2.0, beta=1.0),
     )
     problem = Problem(Microkernel(isa, 4, 2, epilogue=chain))
@@ -181,13 +190,15 @@ FUNCTIONS = {
 
 def apply(isa, algorithm, values):
     """A function's values, applied to a tile that is nothing but C."""
-    kernel = Microkernel(isa, 1, 1, epilogue=(Eltwise(algorithm, 0.5, 0.25),))
-    if algorithm == "relu":
-        kernel = Microkernel(isa, 1, 1, epilogue=(Eltwise(algorithm),))
+    kind = Eltwise if algorithm in INLINE else Call
+    stage = kind(algorithm) if algorithm == "relu" else kind(algorithm, 0.5, 0.25)
+    kernel = Microkernel(isa, 1, 1, epilogue=(stage,))
+    table = operand_table(kernel)
     padded = np.zeros(-(-len(values) // isa.lanes) * isa.lanes, np.float32)
     padded[: len(values)] = values
     for first in range(0, len(padded), isa.lanes):
-        call(kernel, c=padded[first : first + isa.lanes], accumulate=1, lanes=isa.lanes)
+        tile = padded[first : first + isa.lanes]
+        call(kernel, c=tile, accumulate=1, lanes=isa.lanes, operands=table)
     return padded[: len(values)]
 
 

@@ -1,6 +1,8 @@
 """The CPU backend's elementary functions against float64, in units in the last place."""
 
 import ctypes
+import math
+import re
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ pytest.importorskip("numba")
 
 from dnncore_cpu_numba import native, vecmath
 from dnncore_cpu_numba.pointers import load_f32, load_i64, store_f32
-from dnncore_cpu_numba.task import task
+from dnncore_cpu_numba.task import exact, task
 
 
 def logistic(x):
@@ -24,26 +26,64 @@ def logistic_slope(x):
     return e / (1 + e) ** 2
 
 
+def erfc(x):
+    return np.frompyfunc(math.erfc, 1, 1)(x).astype(np.float64)
+
+
+def gate(x):
+    return 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
+
+
+def gate_slope(x):
+    return 2 * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+
+
+def gelu_erf_slope(x):
+    density = np.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+    return erfc(-x / math.sqrt(2)) / 2 + x * density
+
+
+def mish_slope(x):
+    soft = np.logaddexp(0, x)
+    return np.tanh(soft) + x * 4 * logistic_slope(2 * soft) * logistic(x)
+
+
 FUNCTIONS = {  # reference, largest error in ulp
     "exp": (np.exp, 1.0),
+    "expm1": (lambda x: np.expm1(np.minimum(x, 0)), 0.9),
     "log": (np.log, 0.8),
     "tanh": (np.tanh, 1.3),
     "logistic": (logistic, 2.5),
     "tanh_slope": (lambda x: 1 / np.cosh(x) ** 2, 4.5),
     "logistic_slope": (logistic_slope, 4.5),
+    "sqrt": (np.sqrt, 0.5),
+}
+
+# reference, largest error in units of roundoff of what is given, which the result may be less than
+SIGMOIDS = {
+    "gelu_erf": (lambda x: x / 2 * erfc(-x / math.sqrt(2)), 5.0, np.abs),
+    "gelu_erf_slope": (gelu_erf_slope, 5.0, np.ones_like),
+    "gelu_tanh": (lambda x: x * logistic(gate(x)), 5.0, np.abs),
+    "gelu_tanh_slope": (
+        lambda x: logistic(gate(x)) + x * logistic_slope(gate(x)) * gate_slope(x),
+        5.0,
+        np.ones_like,
+    ),
+    "mish": (lambda x: x * np.tanh(np.logaddexp(0, x)), 5.0, np.abs),
+    "mish_slope": (mish_slope, 5.0, np.ones_like),
 }
 
 
-def evaluate(name, x):
-    """Apply a function of vecmath to an array in a task of its own."""
-    function = getattr(vecmath, name)
+def evaluate(name, x, function=None):
+    """Apply a function, by default that of vecmath, to an array in a task of its own."""
+    function = exact(function) if function else getattr(vecmath, name)
 
     def loop(params, begin, end):
         source, target = load_i64(params, 0), load_i64(params, 1)
         for i in range(begin, end):
             store_f32(target, i, function(load_f32(source, i)))
 
-    loop.__name__ = f"test_{name}"
+    loop.__name__ = "test_" + re.sub(r"\W", "_", name)
     y = np.empty_like(x)
     params = np.array([x.ctypes.data, y.ctypes.data])
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(task(loop).address)
@@ -72,6 +112,48 @@ def test_errors_are_as_small_as_stated(name):
     error = np.abs(got[finite] - exact[finite]) / np.spacing(np.abs(expected[finite]))
     worst = error.argmax()
     assert error[worst] <= ulps, f"{name}({x[finite][worst]}) is off by {error[worst]} ulp"
+
+
+@pytest.mark.parametrize("name", SIGMOIDS)
+def test_errors_are_small_beside_the_argument(name):
+    reference, units, size = SIGMOIDS[name]
+    x = np.concatenate([np.geomspace(1e-30, 1e30, 1 << 14), np.linspace(0, 20, 1 << 14)])
+    x = np.concatenate([x, -x]).astype(np.float32)
+    with np.errstate(all="ignore"):
+        exact = reference(x.astype(np.float64))
+    error = np.abs(evaluate(name, x) - np.nan_to_num(exact)) / (2.0**-24 * size(x) + 1e-37)
+    worst = error.argmax()
+    assert error[worst] <= units, f"{name}({x[worst]}) is off by {error[worst]} units"
+
+
+@pytest.mark.parametrize("alpha", [1.0, -0.5, 1e-28])
+def test_swish(alpha):
+    """8 ulp, even where the sigmoid alone would vanish."""
+    x = np.geomspace(1e-30, 1e30, 1 << 14)
+    x = np.concatenate([x, -x]).astype(np.float32)
+    a = np.float32(alpha)
+    got = evaluate(f"swish_{alpha}", x, lambda x: vecmath.swish(x, a))
+    with np.errstate(all="ignore"):
+        exact = x.astype(np.float64) * logistic(np.float64(a) * x)
+    assert (np.abs(got - exact) <= 8 * 2.0**-24 * np.abs(exact) * (1 + np.abs(a * x)) + 1e-37).all()
+
+
+@pytest.mark.parametrize("exponent", [-2.5, -1.0, -0.1, 0.0, 0.5, 1.0, 2.0, 3.0, 7.25, 300.0])
+def test_power(exponent):
+    """0.6 ulp, at every sign and beyond the range of float32."""
+    alpha, beta = np.float32(-1.5), np.float32(exponent)
+    x = np.arange(0, 1 << 32, 1 << 12, np.uint64).astype(np.uint32).view(np.float32)
+    x = np.concatenate([x, np.array([0.0, -0.0, np.inf, np.nan, 1.0, -1.0, 2.0], np.float32)])
+    got = evaluate(f"power_{exponent:g}", x, lambda x: vecmath.power(x, alpha, beta))
+    with np.errstate(all="ignore"):
+        exact = np.float64(alpha) * np.float_power(x.astype(np.float64), np.float64(beta))
+        expected = exact.astype(np.float32)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    infinite = np.isinf(expected)
+    np.testing.assert_array_equal(got[infinite], expected[infinite])
+    finite = np.isfinite(expected)
+    error = np.abs(got[finite] - exact[finite]) / np.spacing(np.abs(expected[finite]))
+    assert error.max() <= 0.6
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,12 @@
     from dnncore import functional as F
     y = F.conv2d(image, weights, bias, padding=1, activation="relu", engine="opencl")
 
-What goes in: float32 arrays, which are used where they lie if they are row-major and writable, and
-anything that float32 holds exactly: float16, bfloat16, booleans and integers of 8 and 16 bits,
-numbers and nested lists of Python's. Arrays of other libraries are taken through `__array__` or
-DLPack if they are in host memory. Other types, float64 among them, would lose digits without a word
-and raise `DescriptorError`; so do shapes that do not fit. What comes out is a new float32 array.
+What goes in: float32 arrays, which the CPU reads where they lie if they are row-major and writable;
+arrays of types that float32 holds exactly, that is float16, bfloat16, booleans and integers of 8
+and 16 bits; numbers and nested lists of Python's, which have no such type and are rounded. Arrays
+of other libraries are taken through `__array__` or DLPack if they are in host memory. Other types,
+float64 among them, would lose digits without a word and raise `DescriptorError`; so do shapes that
+do not fit. What comes out is a new float32 array.
 
 `engine` is an engine or its name, by default `dnncore.engine()`. The first call of a shape chooses
 and compiles, later ones take what is ready; a loop that must not pay for choosing binds a primitive
@@ -15,7 +16,8 @@ and compiles, later ones take what is ready; a loop that must not pay for choosi
 
 Names are oneDNN's, those of its algorithms included. Where oneDNN has one name for several
 functions, numpy's or the field's tell them apart: `conv2d`, `max_pool2d`, `maximum` of two arrays
-and `max` along an axis. Arrays come first, options are keywords.
+and `max` along an axis, and `linear`, which is the layer and no function of one element. Arrays
+come first, options are keywords.
 """
 
 from __future__ import annotations
@@ -47,7 +49,6 @@ from dnncore.functional.eltwise import (
     gelu_tanh,
     hardsigmoid,
     hardswish,
-    linear,
     log,
     logistic,
     mish,
@@ -61,7 +62,7 @@ from dnncore.functional.eltwise import (
     swish,
     tanh,
 )
-from dnncore.functional.inner_product import inner_product
+from dnncore.functional.linear import linear
 from dnncore.functional.lrn import lrn
 from dnncore.functional.matmul import matmul
 from dnncore.functional.pooling import (
@@ -102,7 +103,6 @@ __all__ = [
     "gt",
     "hardsigmoid",
     "hardswish",
-    "inner_product",
     "le",
     "linear",
     "log",
@@ -142,6 +142,7 @@ __all__ = [
 # What the functions are called elsewhere; the names lead to an error that says ours.
 ELSEWHERE = {
     "gelu": "gelu_erf or gelu_tanh",
+    "inner_product": "linear",
     "leaky_relu": "relu(src, alpha=slope)",
     "local_response_norm": "lrn",
     "select": "where",
@@ -152,5 +153,5 @@ ELSEWHERE = {
 
 
 def __getattr__(name: str) -> NoReturn:
-    hint = f"; oneDNN's name is {ELSEWHERE[name]}" if name in ELSEWHERE else ""
+    hint = f"; here it is {ELSEWHERE[name]}" if name in ELSEWHERE else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

@@ -19,7 +19,6 @@ PARAMETERS: dict[str, tuple[float, ...]] = {
     "gelu_tanh": (),
     "hardsigmoid": (1 / 6, 0.5),
     "hardswish": (1 / 6, 0.5),
-    "linear": (1.0, 0.0),
     "log": (),
     "logistic": (),
     "mish": (),

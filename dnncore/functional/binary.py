@@ -170,5 +170,10 @@ def where(condition: Any, src0: Values, src1: Values, *, engine: EngineLike = No
     >>> where([True, False], [1, 2], 0).tolist()
     [1.0, 0.0]
     """
-    truth = arrays("where", condition=np.asarray(condition) != 0)["condition"]
-    return _binary("where", src0, src1, engine, "select", src2=truth.astype(np.int8))
+    truth = np.asarray(condition) != 0
+    tensors = arrays("where", condition=truth, src0=src0, src1=src1)
+    shape = _broadcast("where", tensors)
+    a, b = tensors["src0"], tensors["src1"]
+    if np.broadcast_shapes(a.shape, b.shape) != shape:  # select's condition stretches neither
+        a = np.broadcast_to(a, shape).copy()
+    return _binary("where", a, b, engine, "select", src2=truth.astype(np.int8))

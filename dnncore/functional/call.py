@@ -40,13 +40,14 @@ _streams = _Streams()
 
 
 def arrays(function: str, **values: Values) -> dict[str, Array]:
-    """Each value as a row-major float32 array, itself if it is one; those that are None are absent.
+    """Each value as a row-major float32 array, itself if it is one; a bias of None is left out.
 
     Raises `DescriptorError` for a value that has no exact float32, told by the function's and the
     argument's name.
     """
-    given = ((name, value) for name, value in values.items() if value is not None)
-    return {name: _array(f"{function}: {name}", value) for name, value in given}
+    if "bias" in values and values["bias"] is None:
+        del values["bias"]
+    return {name: _array(f"{function}: {name}", value) for name, value in values.items()}
 
 
 def _array(what: str, values: Values) -> Array:
@@ -71,7 +72,10 @@ def _as_numpy(values: Values) -> Array:
         return np.asarray(values, np.float32)
     if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
         return np.from_dlpack(values)
-    return np.asarray(values)
+    array = np.asarray(values)
+    if array.dtype == object:
+        raise TypeError("these are objects of Python, not numbers")
+    return array
 
 
 def check_rank(function: str, name: str, array: Array, shape: str, *ranks: int) -> None:

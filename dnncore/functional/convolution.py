@@ -18,13 +18,12 @@ from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.call import Array, EngineLike, Values, arrays, check_rank, descs, run
-from dnncore.functional.window import Padding, Sizes, window
+from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import ConvolutionForward
 
 __all__ = ["conv1d", "conv2d", "conv3d"]
 
-SPATIAL = {1: "W", 2: "H, W", 3: "D, H, W"}
 KERNEL = {1: "KW", 2: "KH, KW", 3: "KD, KH, KW"}
 
 
@@ -43,7 +42,7 @@ def _convolution(
     tensors = arrays(function, src=src, weights=weights, bias=bias)
     x, w = tensors["src"], tensors["weights"]
     rank = spatial + 2
-    check_rank(function, "src", x, f"(N, IC, {SPATIAL[spatial]})", rank)
+    check_rank(function, "src", x, f"(N, IC, {IMAGE[spatial]})", rank)
     shape = f"(OC, IC, {KERNEL[spatial]}), or with groups (G, OC, IC, {KERNEL[spatial]})"
     check_rank(function, "weights", w, shape, rank, rank + 1)
     fields, output = window(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)

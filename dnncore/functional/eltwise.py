@@ -19,7 +19,6 @@ __all__ = [
     "gelu_tanh",
     "hardsigmoid",
     "hardswish",
-    "linear",
     "log",
     "logistic",
     "mish",
@@ -120,17 +119,6 @@ def hardswish(
     [-0.0, 0.0, 4.0]
     """
     return _eltwise("hardswish", src, engine, alpha, beta)
-
-
-def linear(
-    src: Values, *, alpha: float = 1.0, beta: float = 0.0, engine: EngineLike = None
-) -> Array:
-    """dst = alpha * src + beta; a layer with weights is `inner_product`.
-
-    >>> linear([1, 2], alpha=10, beta=1).tolist()
-    [11.0, 21.0]
-    """
-    return _eltwise("linear", src, engine, alpha, beta)
 
 
 def log(src: Values, *, engine: EngineLike = None) -> Array:

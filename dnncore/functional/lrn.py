@@ -20,9 +20,9 @@ def lrn(
 ) -> Array:
     """dst = src * (k + alpha / n * sum over the window of src**2) ** -beta.
 
-    src and dst are (N, C, [[[D,] H,] W]). The window lies around each element: `local_size`
-    channels (algorithm across_channels, n = local_size), or `local_size` cells along every spatial
-    dim (within_channel, n = local_size ** spatial dims); it is cut off at src's borders.
+    src and dst are (N, C, [[[D,] H,] W]). The window reaches (local_size - 1) // 2 elements to both
+    sides along the channels (algorithm across_channels, n = local_size), or along every spatial dim
+    (within_channel, n = local_size ** spatial dims); it is cut off at src's borders.
 
     >>> lrn([[[2], [1], [0]]], local_size=3, alpha=3, beta=-1).tolist()
     [[[12.0], [6.0], [0.0]]]

@@ -18,14 +18,12 @@ kernel, strides and dilations are an integer for all spatial dims or a tuple wit
 from __future__ import annotations
 
 from dnncore.functional.call import Array, EngineLike, Values, arrays, check_rank, desc, run
-from dnncore.functional.window import Padding, Sizes, window
+from dnncore.functional.window import IMAGE, Padding, Sizes, window
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import PoolingForward
 from dnncore.ops.window import entries
 
 __all__ = ["avg_pool1d", "avg_pool2d", "avg_pool3d", "max_pool1d", "max_pool2d", "max_pool3d"]
-
-SPATIAL = {1: "W", 2: "H, W", 3: "D, H, W"}
 
 
 def _pool(
@@ -42,9 +40,10 @@ def _pool(
     function = f"{name}{spatial}d"
     tensors = arrays(function, src=src)
     x = tensors["src"]
-    check_rank(function, "src", x, f"(N, C, {SPATIAL[spatial]})", spatial + 2)
+    check_rank(function, "src", x, f"(N, C, {IMAGE[spatial]})", spatial + 2)
     cells = entries(function, "kernel", kernel, spatial)
-    steps = cells if strides is None else strides
+    # A kernel that is too small is the operation's to refuse.
+    steps = tuple(max(1, k) for k in cells) if strides is None else strides
     fields, output = window(function, x.shape[2:], cells, steps, padding, dilations)
     dst = MemoryDesc((*x.shape[:2], *output))
     op = PoolingForward(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from dnncore.errors import DescriptorError
 from dnncore.ops.window import SPATIAL, effective_kernel, entries, window_output
 
-__all__ = ["Padding", "Sizes", "window"]
+__all__ = ["IMAGE", "Padding", "Sizes", "window"]
+
+IMAGE = {1: "W", 2: "H, W", 3: "D, H, W"}
+"""The spatial dims of an image by their number, in words."""
 
 Sizes = int | Sequence[int]
 """One integer for all spatial dims, or one for each."""
@@ -51,12 +55,24 @@ def window(
     return fields, tuple(output)
 
 
-def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, int]]:
+def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
     """(before, after) per spatial dim."""
-    rows = list(padding) if isinstance(padding, Sequence) else [padding] * spatial
-    if len(rows) != spatial:
+    try:
+        sides = [_repeated(side, 2) for side in _repeated(padding, spatial)]
+        return [tuple(map(operator.index, pair)) for pair in sides]
+    except (TypeError, ValueError):
         raise DescriptorError(
             f"{function}: padding must be one integer for all sides, or hold for each of the"
             f" {spatial} spatial dims an integer or a pair (before, after); got {padding!r}"
-        )
-    return [entries(function, "padding", row, 2) for row in rows]  # type: ignore[misc]
+        ) from None
+
+
+def _repeated(value: Any, count: int) -> tuple[Any, ...]:
+    """An integer `count` times, or the values of a sequence of that length."""
+    try:
+        return (operator.index(value),) * count
+    except TypeError:
+        found = tuple(value)
+    if len(found) != count:
+        raise ValueError(found)
+    return found

@@ -104,15 +104,20 @@ def _zip(name: str, function: Callable[..., Any]) -> Task:
     return task(stage, arity=6)
 
 
+@exact
+def _selected(x, operand, condition):
+    return x if condition != _ZERO else operand
+
+
 def _select(stage, x, operand, condition, y, length):
     if x == y:
         for i in range(length):
-            other = load_f32(operand, i)
-            store_f32(y, i, load_f32(y, i) if load_f32(condition, i) != _ZERO else other)
+            value = _selected(load_f32(y, i), load_f32(operand, i), load_f32(condition, i))
+            store_f32(y, i, value)
     else:
         for i in range(length):
-            other = load_f32(operand, i)
-            store_f32(y, i, load_f32(x, i) if load_f32(condition, i) != _ZERO else other)
+            value = _selected(load_f32(x, i), load_f32(operand, i), load_f32(condition, i))
+            store_f32(y, i, value)
 
 
 def _tasks(
@@ -140,7 +145,7 @@ ELTWISE = _tasks(_map, "eltwise", {
     "relu_0": lambda x, alpha, beta: _ZERO if x <= _ZERO else x,  # alpha * -inf would be NaN
     "round": lambda x, alpha, beta: np.rint(x),
     "soft_relu": lambda x, alpha, beta: _softplus(x, alpha),
-    "sqrt": lambda x, alpha, beta: np.sqrt(x),
+    "sqrt": lambda x, alpha, beta: vecmath.sqrt(x),
     "square": lambda x, alpha, beta: x * x,
     "swish": lambda x, alpha, beta: vecmath.swish(x, alpha),
     "tanh": lambda x, alpha, beta: vecmath.tanh(x),
@@ -165,7 +170,7 @@ SLOPES = _tasks(_map, "slope", {
     ),
     "relu": lambda x, alpha, beta: _ONE if x > _ZERO else alpha,
     "soft_relu": lambda x, alpha, beta: vecmath.logistic(alpha * x),
-    "sqrt": lambda x, alpha, beta: _HALF / np.sqrt(x),
+    "sqrt": lambda x, alpha, beta: _HALF / vecmath.sqrt(x),
     "square": lambda x, alpha, beta: _TWO * x,
     "swish": lambda x, alpha, beta: vecmath.swish_slope(x, alpha),
     "tanh": lambda x, alpha, beta: vecmath.tanh_slope(x),
@@ -205,7 +210,7 @@ _HEAVY = {
 }  # fmt: skip
 COSTS = {
     table[name]: cost
-    for names, cost in ((_HEAVY, 0.5), ({"pow"}, 1.5))
+    for names, cost in ((_HEAVY, 0.5), ({"pow"}, 3.0))
     for table in (ELTWISE, SLOPES)
     for name in names
 }

@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, nests, seek
+from dnncore_cpu_numba.plan import moved
 from dnncore_cpu_numba.pointers import (
     bits_to_f32,
     call,
@@ -40,7 +41,7 @@ from dnncore_cpu_numba.pointers import (
     store_i64,
 )
 from dnncore_cpu_numba.post_ops import TENSOR
-from dnncore_cpu_numba.program import Arg, Step, Table
+from dnncore_cpu_numba.program import Arg, Scratch, Step, Table
 from dnncore_cpu_numba.task import Task, device, exact, task
 
 __all__ = ["convert_steps"]
@@ -51,8 +52,10 @@ _GRAIN = 4096  # elements of a part at least
 _ONLY_WIDE = ("f64", "s32")  # types that float32 does not hold
 
 
-def convert_steps(dst: MemoryDesc, src: MemoryDesc, arguments: Sequence[int]) -> list[Step]:
-    """The steps of dst = src; arguments: their memories' places in binding order."""
+def convert_steps(
+    dst: MemoryDesc, src: MemoryDesc, addresses: Sequence[Arg | Scratch]
+) -> list[Step]:
+    """The steps of dst = src; addresses: of the two tensors."""
     wide = not {dst.data_type, src.data_type}.isdisjoint(_ONLY_WIDE)
     reader, writer = _READERS[src.data_type, wide].address, _WRITERS[dst.data_type, wide].address
     itemsizes = (dst.itemsize, src.itemsize)
@@ -64,7 +67,7 @@ def convert_steps(dst: MemoryDesc, src: MemoryDesc, arguments: Sequence[int]) ->
             params = [Table(outer.table(itemsizes)), rows.extent, columns.extent, writer, reader]
             params += [columns.strides[0], rows.strides[0], columns.strides[1], rows.strides[1]]
             offsets = [o * n for o, n in zip(part.offsets, itemsizes, strict=True)]
-            params += [Arg(a, o) for a, o in zip(arguments, offsets, strict=True)]
+            params += [moved(a, o) for a, o in zip(addresses, offsets, strict=True)]
             grain = -(-_GRAIN // (rows.extent * columns.extent))
             steps.append(Step(_convert, params, outer.size, grain=grain))
     return steps

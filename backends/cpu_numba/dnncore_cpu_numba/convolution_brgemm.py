@@ -20,7 +20,7 @@ from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
 from dnncore_cpu_numba.program import Step
 from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
-__all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward"]
+__all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward", "in_phase", "joins_taps"]
 
 
 class Brgemm(Planned):
@@ -31,16 +31,23 @@ class Brgemm(Planned):
     def resolved(self, op: Any) -> Any:
         """Activations become blocked where channels fill the blocks, else channels last."""
         geometry = Geometry.of(op)
-        spatial, lanes = spatial_tag(op.src_role.ndims), self.isa.lanes
-
-        def activations(channels: int) -> str:
-            return f"nC{spatial}{lanes}c" if channels % lanes == 0 else f"n{spatial}c"
-
-        formats = {op.SRC: activations(geometry.ic), op.DST: activations(geometry.oc)}
+        channels, spatial = (
+            {op.SRC: geometry.ic, op.DST: geometry.oc},
+            spatial_tag(op.src_role.ndims),
+        )
+        formats = {
+            name: self.activations(geometry, per_group, spatial)
+            for name, per_group in channels.items()
+        }
         formats[op.WEIGHTS] = self.weights_format(op)
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
         return op.resolve_any(**formats)
+
+    def activations(self, _geometry: Geometry, per_group: int, spatial: str) -> str:
+        """The tag that activations become."""
+        blocked = per_group % self.isa.lanes == 0
+        return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
     def weights_format(self, op: Any) -> str:
         """The tag of the filter that the tiles read or write."""
@@ -48,20 +55,31 @@ class Brgemm(Planned):
         spatial = spatial_tag(op.src_role.ndims)
         return grouped + self.weights_tag.format(spatial=spatial, lanes=self.isa.lanes)
 
+    def room(self, _per_group: int) -> str:
+        """The tag of a 5-D image that is copied since its layout does not serve."""
+        return "acdeb"
+
+    def serves(self, image: Image, per_group: int) -> bool:
+        """Whether tiles can read an image as it lies."""
+        return image.is_channels_last or per_group % image.run == 0
+
     def read_image(
-        self, plan: Plan, tensor: Tensor, per_group: int, left: Sequence[int], size: Sequence[int]
-    ) -> Image:
-        """An image of `size` pixels whose first one lies `left` of the tensor's."""
+        self, plan: Plan, tensor: Tensor, per_group: int, left: Sequence[int], size: Sequence[int],
+        order: Sequence[int] | None = None,
+    ) -> Image:  # fmt: skip
+        """An image of `size` pixels whose first one lies `left` of the tensor's.
+
+        order: of the channels, if not the tensor's.
+        """
         tensor = tensor.seen_as(as_5d(tensor.desc))
-        image = Image.of(tensor)
-        serves = image is not None and (image.is_channels_last or per_group % image.run == 0)
+        image = None if order else Image.of(tensor)
+        serves = image is not None and self.serves(image, per_group)
         inside = not any(left) and all(map(int.__le__, size, tensor.desc.dims[2:]))
         if serves and inside:
             return image
-        blocked = serves and not image.is_channels_last
-        tag = f"aBcde{image.run}b" if blocked else "acdeb"
+        tag = image.tag if serves else self.room(per_group)
         wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
-        return Image.of(plan.read(tensor, wanted, (0, 0, *left)))
+        return Image.of(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
     def _read_weights(self, plan: Plan, op: Any) -> tuple[Tensor, list[int]]:
         """The filter in this direction's format, and its strides, in bytes, as 6-D."""
@@ -71,32 +89,40 @@ class Brgemm(Planned):
         return weights, [4 * s for s in weights_as_6d(weights.desc, op.src_role.ndims).strides]
 
     def _epilogue(
-        self, plan: Plan, attr: Attributes, per_group: int, bias: Tensor | None = None
-    ) -> tuple[Epilogue, list[Matrix]]:
+        self, plan: Plan, attr: Attributes, per_group: int, bias: Tensor | None = None,
+        order: Sequence[int] | None = None,
+    ) -> tuple[Epilogue, list[Matrix]]:  # fmt: skip
         """Bias and post-ops; operands whose layout does not serve are read as channels last."""
-        images = []
-        for operand in plan.operands(attr):
-            tensor = operand.seen_as(as_5d(operand.desc))
-            image = Image.of(tensor)
-            if image is None or image.vector_step(self.isa.lanes, per_group) is None:
-                image = Image.of(plan.read(tensor, tensor.desc.with_format("acdeb")))
-            images.append(image)
-        chain = from_post_ops(attr, [image.dims[1] == 1 for image in images])
+        tensors = [operand.seen_as(as_5d(operand.desc)) for operand in plan.operands(attr)]
+        if bias is not None:
+            tensors.insert(0, bias.seen_as(bias.desc.reshape((1, *bias.desc.dims, 1, 1, 1))))
+        images = [self._read_operand(plan, tensor, per_group, order) for tensor in tensors]
+        splats = [image.dims[1] == 1 for image in images]
+        first = () if bias is None else (Operand("add", splats.pop(0)),)
         matrices = [image.matrix(self.isa.lanes, per_group) for image in images]
-        if bias is None:
-            return chain, matrices
-        bias = plan.read(bias, None if bias.desc.matches("a") else bias.desc.with_format("a"))
-        first = Matrix(bias.address, (0, 4 * per_group), block=4 * self.isa.lanes)
-        return (Operand("add"), *chain), [first, *matrices]
+        return (*first, *from_post_ops(attr, splats)), matrices
+
+    def _read_operand(
+        self, plan: Plan, tensor: Tensor, per_group: int, order: Sequence[int] | None
+    ) -> Image:
+        if tensor.desc.dims[1] == 1:
+            order = None
+        image = None if order else Image.of(tensor)
+        if image is None or image.vector_step(self.isa.lanes, per_group) is None:
+            wanted = tensor.desc.with_format(self.room(per_group) if order else "acdeb")
+            image = Image.of(plan.read(tensor, wanted, order=order))
+        return image
 
     def _write_image(
-        self, plan: Plan, tensor: Tensor, per_group: int, attr: Attributes
-    ) -> tuple[Matrix, str]:
+        self, plan: Plan, tensor: Tensor, per_group: int, attr: Attributes,
+        order: Sequence[int] | None = None,
+    ) -> tuple[Matrix, str]:  # fmt: skip
         """The output, and how the edge of its channels is treated."""
         tensor = tensor.seen_as(as_5d(tensor.desc))
-        image = Image.of(tensor)
+        image = None if order else Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:
-            tensor = plan.write(tensor, tensor.desc.with_format("acdeb"), old=has_sum(attr))
+            wanted = tensor.desc.with_format(self.room(per_group))
+            tensor = plan.write(tensor, wanted, old=has_sum(attr), order=order)
             image = Image.of(tensor)
         edge = "zeroed" if tensor.desc.has_padding else "masked"
         return image.matrix(self.isa.lanes, per_group), edge
@@ -172,9 +198,9 @@ class BrgemmBackwardData(Brgemm):
             ]
             return TileLoop(
                 isa=self.isa, outer=(g.batch, g.groups, *phase.count[:2]), rows=phase.count[2],
-                columns=g.ic, a=a, b=b, c=_in_phase(diff_src, phase, g.stride),
+                columns=g.ic, a=a, b=b, c=in_phase(diff_src, phase, g.stride),
                 edge=edge, epilogue=epilogue,
-                operands=[_in_phase(operand, phase, g.stride) for operand in operands],
+                operands=[in_phase(operand, phase, g.stride) for operand in operands],
                 chunks=[_over_runs(taps, diff_dst, g.oc, steps[1])],
             ).step(plan.num_threads)  # fmt: skip
 
@@ -199,7 +225,7 @@ def _over_runs(taps: Sequence[tuple[int, int]], image: Image, channels: int, ste
     return Chunk(batch, run)
 
 
-def _in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:
+def in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:
     """The pixels of one phase of an image."""
     batch, group, *spatial = *matrix.outer, matrix.row
     *outer, row = scaled(spatial, stride)

@@ -23,7 +23,7 @@ from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
 from dnncore_cpu_numba.program import Step, Table
 from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
-__all__ = ["BrgemmBackwardWeights"]
+__all__ = ["REDUCTION", "BrgemmBackwardWeights", "rows_of_pixels"]
 
 REDUCTION = 256  # pixels of a chunk: 64 KiB of four vectors of diff_dst
 
@@ -62,7 +62,7 @@ class BrgemmBackwardWeights(Brgemm):
         b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
 
         def loop() -> Step:
-            pixels = self._rows_of_pixels(g, src, diff_dst)
+            pixels = rows_of_pixels(g, src, diff_dst)
             return TileLoop(
                 isa=self.isa, outer=extents, rows=run, columns=g.oc, a=a, b=b,
                 c=replace(c, outer=(*c.outer, run * c.row)), a_k=src.spatial[2] * g.stride[2],
@@ -89,21 +89,13 @@ class BrgemmBackwardWeights(Brgemm):
         c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
 
         def loop() -> Step:
-            pixels = [(0, offset) for _, offset in self._rows_of_pixels(g, src, diff_dst)]
+            pixels = [(0, offset) for _, offset in rows_of_pixels(g, src, diff_dst)]
             return TileLoop(
                 isa=self.isa, outer=(g.groups,), rows=1, columns=g.oc, a=Matrix(ones), b=b, c=c,
                 chunks=[Chunk(pixels, g.dst[2])], most_vectors=1,
             ).step(plan.num_threads)  # fmt: skip
 
         plan.add(loop)
-
-    @staticmethod
-    def _rows_of_pixels(g: Geometry, src: Image, diff_dst: Image) -> list[tuple[int, int]]:
-        """(offset in src, offset in diff_dst) of each row of diff_dst: the reduction."""
-        a = (src.batch, *scaled(src.spatial, g.stride)[:2])
-        b = (diff_dst.batch, *diff_dst.spatial[:2])
-        rows = itertools.product(range(g.batch), range(g.dst[0]), range(g.dst[1]))
-        return [(dot(a, row), dot(b, row)) for row in rows]
 
     def _read_blocks(self, plan: Plan, tensor: Tensor, g: Geometry) -> Image:
         """diff_dst with channels in vectors, a group's first in a new one, pixels without gap."""
@@ -152,3 +144,11 @@ class BrgemmBackwardWeights(Brgemm):
             for size, stride in zip(desc.dims, desc.strides, strict=True)
         )
         return Matrix(tensor.address, (group, *kernel), row, block)
+
+
+def rows_of_pixels(g: Geometry, src: Image, diff_dst: Image) -> list[tuple[int, int]]:
+    """(offset in src, offset in diff_dst) of each row of diff_dst: the reduction."""
+    a = (src.batch, *scaled(src.spatial, g.stride)[:2])
+    b = (diff_dst.batch, *diff_dst.spatial[:2])
+    rows = itertools.product(range(g.batch), range(g.dst[0]), range(g.dst[1]))
+    return [(dot(a, row), dot(b, row)) for row in rows]

@@ -27,6 +27,7 @@ from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
 
 __all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
 
+FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes to store and add it
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
@@ -79,19 +80,28 @@ class GemmForward(_Gemm):
         dst = plan.argument("dst", op.dst).seen_as(as_5d(op.dst))
         wanted = None if _has_rows(dst.desc) else dst.desc.with_format("abcde")
         dst = _as_matrices(plan.write(dst, wanted, old=has_sum(attr)), g.groups)
-        for first, count in _stretches(g):
-            with plan.temporary():
-                desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
-                columns = plan.scratch(blocked_columns(desc, isa.lanes))
-                _add_columns(plan, image, columns, g, first)
-                Product(
-                    isa=isa, a=weights, b=columns, c=_images(dst, first, count), bias=bias,
-                    attr=attr, operands=[_images(o, first, count) for o in operands],
-                ).append_to(plan)  # fmt: skip
+        stretches = _stretches(g)
+
+        def part(plan: Plan, index: int) -> None:
+            first, count = stretches[index]
+            desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
+            columns = plan.scratch(blocked_columns(desc, isa.lanes))
+            _add_columns(plan, image, columns, g, first)
+            Product(
+                isa=isa, a=weights, b=columns, c=_images(dst, first, count), bias=bias,
+                attr=attr, operands=[_images(o, first, count) for o in operands],
+            ).append_to(plan)  # fmt: skip
+
+        plan.repeat(len(stretches), part)
 
 
 class GemmBackwardData(_GemmBackward):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
+
+    def utilisation(self, op: Any) -> float:
+        """Less where columns are sums of so few products that their store takes as long."""
+        depth = Geometry.of(op).oc
+        return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
@@ -103,19 +113,21 @@ class GemmBackwardData(_GemmBackward):
         plain = diff_src.desc.is_plain
         diff_src = plan.write(diff_src, None if plain else diff_src.desc.with_format("abcde"))
         strides = diff_src.desc.strides
-        for first, count in _stretches(g):
-            with plan.temporary():
-                desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
-                columns = plan.scratch(desc)
-                part = _images(diff_dst, first, count)
-                Product(isa=isa, a=weights, b=part, c=columns).append_to(plan)
-                target = moved(diff_src.address, 4 * first * strides[0])
-                plan.add(
-                    lambda columns=columns, target=target, count=count: col2im_step(
-                        columns.address, target, strides, g, count
-                    ),
-                    columns.desc.nbytes + 4 * count * math.prod(op.diff_src.dims[1:]),
-                )
+        stretches = _stretches(g)
+
+        def part(plan: Plan, index: int) -> None:
+            first, count = stretches[index]
+            desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
+            columns = plan.scratch(desc)
+            images = _images(diff_dst, first, count)
+            Product(isa=isa, a=weights, b=images, c=columns).append_to(plan)
+            target = moved(diff_src.address, 4 * first * strides[0])
+            plan.add(
+                lambda: col2im_step(columns.address, target, strides, g, count),
+                columns.desc.nbytes + 4 * count * math.prod(op.diff_src.dims[1:]),
+            )
+
+        plan.repeat(len(stretches), part)
 
 
 class GemmBackwardWeights(_GemmBackward):
@@ -138,18 +150,22 @@ class GemmBackwardWeights(_GemmBackward):
             wanted = None if op.diff_bias.matches("a") else op.diff_bias.with_format("a")
             diff_bias = plan.write(plan.argument("diff_bias", op.diff_bias), wanted)
         depth, pixels = g.ic * len(g.taps), math.prod(g.dst)
-        for first, count in _stretches(g) or [(0, 0)]:
-            with plan.temporary():
-                columns = plan.scratch(MemoryDesc((count, g.groups, depth, pixels)))
-                _add_columns(plan, image, columns, g, first)
-                part = _images(diff_dst, first, count)
-                panels = plan.read(part, blocked_columns(part.desc, isa.lanes))
-                a = Matrix(columns.address, (4 * depth * pixels,), row=4 * pixels)
-                step = 4 * g.groups * depth * pixels
-                _add_reduction(plan, g, isa, a, step, panels, diff_weights, depth, first > 0)
-                if diff_bias is not None:
-                    ones = Matrix(Table(np.ones(max(1, pixels), np.float32)))
-                    _add_reduction(plan, g, isa, ones, 0, panels, diff_bias, 1, first > 0)
+        stretches = _stretches(g) or [(0, 0)]
+
+        def part(plan: Plan, index: int) -> None:
+            first, count = stretches[index]
+            columns = plan.scratch(MemoryDesc((count, g.groups, depth, pixels)))
+            _add_columns(plan, image, columns, g, first)
+            images = _images(diff_dst, first, count)
+            panels = plan.read(images, blocked_columns(images.desc, isa.lanes))
+            a = Matrix(columns.address, (4 * depth * pixels,), row=4 * pixels)
+            step = 4 * g.groups * depth * pixels
+            _add_reduction(plan, g, isa, a, step, panels, diff_weights, depth, first > 0)
+            if diff_bias is not None:
+                ones = Matrix(Table(np.ones(max(1, pixels), np.float32)))
+                _add_reduction(plan, g, isa, ones, 0, panels, diff_bias, 1, first > 0)
+
+        plan.repeat(len(stretches), part)
 
 
 def _add_reduction(

@@ -2,22 +2,40 @@
 
 An epilogue is a tuple of stages; bias is one more operand that is added. Every post-op chain is
 one: operands that a tile cannot read as they lie are copied first, see `dnncore_cpu_numba.plan`.
+
+A few instructions are emitted in place. Functions that take more are called: the tile is spilled to
+the stack and run through a stage of `dnncore_cpu_numba.algorithms`, which costs little beside the
+function itself, keeps microkernels small, and leaves one definition of each function. What a call
+needs to know, one row of `post_ops.Stage`, follows the operands in their table.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 
 from dnncore.backend import Attributes, PostOp
+from dnncore_cpu_numba import post_ops
 from dnncore_cpu_numba import vector_ir as vir
 from dnncore_cpu_numba.vector_ir import F32, I64
 
-__all__ = ["Eltwise", "Epilogue", "Operand", "Sum", "View", "apply", "from_post_ops"]
+__all__ = [
+    "Call",
+    "Eltwise",
+    "Epilogue",
+    "Operand",
+    "Stage",
+    "Sum",
+    "View",
+    "apply",
+    "call_rows",
+    "from_post_ops",
+    "table_rows",
+]
 
 Value = Any
 Builder = ir.IRBuilder
@@ -25,10 +43,20 @@ Builder = ir.IRBuilder
 
 @dataclass(frozen=True)
 class Operand:
-    """x = x op operand. splat: the operand has one value for all lanes of a vector."""
+    """x = x op operand; `prelu` is one more algorithm.
+
+    splat: the operand has one value for all lanes of a vector. condition_splat: the same of the
+    condition, an operand of its own, that `select` has and no other.
+    """
 
     algorithm: str
     splat: bool = False
+    condition_splat: bool | None = None
+
+    @property
+    def splats(self) -> tuple[bool, ...]:
+        """One for each operand that it reads."""
+        return (self.splat,) if self.condition_splat is None else (self.splat, self.condition_splat)
 
 
 @dataclass(frozen=True)
@@ -40,25 +68,58 @@ class Sum:
 
 @dataclass(frozen=True)
 class Eltwise:
-    """x = algorithm(x), as `dnncore.ops.algorithms` defines it."""
+    """x = algorithm(x) in a few instructions, those of `INLINE`."""
 
     algorithm: str
     alpha: float = 0.0
     beta: float = 0.0
 
 
-Epilogue = tuple[Operand | Sum | Eltwise, ...]
+@dataclass(frozen=True)
+class Call:
+    """x = algorithm(x) by a call; the function is data, so that one kernel serves all."""
+
+    algorithm: str = field(repr=False)
+    alpha: float = field(default=0.0, repr=False)
+    beta: float = field(default=0.0, repr=False)
+
+
+Stage = Operand | Sum | Eltwise | Call
+Epilogue = tuple[Stage, ...]
 
 
 def from_post_ops(attr: Attributes, splats: Iterable[bool]) -> Epilogue:
-    """The epilogue of a chain; splats: of each binary step's operand."""
+    """The epilogue of a chain; splats: of each operand of its steps."""
     splats = iter(splats)
-    stages: dict[str, Callable[[PostOp], Operand | Sum | Eltwise]] = {
-        "binary": lambda p: Operand(p.algorithm, next(splats)),
-        "sum": lambda p: Sum(p.scale),
-        "eltwise": lambda p: Eltwise(p.algorithm, p.alpha, p.beta),
-    }
-    return tuple(stages[post_op.kind](post_op) for post_op in attr.post_ops)
+    return tuple(_stage(post_op, splats) for post_op in attr.post_ops)
+
+
+def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
+    match post_op.kind:
+        case "sum":
+            return Sum(post_op.scale)
+        case "eltwise":
+            kind = Eltwise if post_op.algorithm in INLINE else Call
+            return kind(post_op.algorithm, post_op.alpha, post_op.beta)
+        case "prelu":
+            return Operand("prelu", next(splats))
+        case _:
+            return Operand(post_op.algorithm, *(next(splats) for _ in post_op.operands))
+
+
+def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
+    """What each `Call` of a chain reads; the functions are compiled now."""
+    return [
+        np.array(post_ops.eltwise(stage.algorithm, stage.alpha, stage.beta).row(), np.int64)
+        for stage in chain
+        if isinstance(stage, Call)
+    ]
+
+
+def table_rows(chain: Epilogue) -> int:
+    """How many rows of the table of operands a chain reads."""
+    operands = sum(len(stage.splats) for stage in chain if isinstance(stage, Operand))
+    return operands + sum(isinstance(stage, Call) for stage in chain)
 
 
 @dataclass(frozen=True)
@@ -92,19 +153,51 @@ class View:
         return vir.load(self.builder, pointer, self.vector, mask)
 
 
-def apply(chain: Epilogue, x: Value, c: View, operands: Sequence[View], m: int, n: int) -> Value:
-    """Emit a chain for vector n of row m; `operands` has one view per `Operand` in the chain."""
+def apply(
+    chain: Epilogue,
+    tile: Sequence[Value],
+    c: View,
+    operands: Sequence[View],
+    places: Sequence[tuple[int, int]],
+) -> list[Value]:
+    """Emit a chain for a tile.
+
+    places: the row and the number in it of each vector of the tile. operands: the views of the rows
+    of the table, those of operands before those of calls.
+    """
     builder = c.builder
+    tile = list(tile)
     views = iter(operands)
+    calls = iter(operands[sum(len(s.splats) for s in chain if isinstance(s, Operand)) :])
     for stage in chain:
         match stage:
-            case Operand(algorithm, splat):
-                x = _BINARY[algorithm](builder, x, next(views).load(m, n, splat=splat))
+            case Operand(algorithm):
+                own = [(next(views), splat) for splat in stage.splats]
+                for i, (m, n) in enumerate(places):
+                    values = [view.load(m, n, splat=splat) for view, splat in own]
+                    tile[i] = _BINARY[algorithm](builder, tile[i], *values)
             case Sum(scale):
-                x = vir.multiply_add(builder, vir.constant(c.vector, scale), c.load(m, n), x)
+                factor = vir.constant(c.vector, scale)
+                for i, (m, n) in enumerate(places):
+                    tile[i] = vir.multiply_add(builder, factor, c.load(m, n), tile[i])
             case Eltwise(algorithm, alpha, beta):
-                x = _ELTWISE[algorithm](builder, x, alpha, beta)
-    return x
+                tile = [INLINE[algorithm](builder, x, alpha, beta) for x in tile]
+            case Call():
+                tile = _called(builder, tile, next(calls).pointer)
+    return tile
+
+
+def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
+    """Run a tile through a stage in memory."""
+    vector = tile[0].type
+    buffer = vir.room(builder, vector, len(tile))
+    pointers = [vir.at(builder, buffer, 4 * vector.count * i) for i in range(len(tile))]
+    for pointer, x in zip(pointers, tile, strict=True):
+        vir.store(builder, x, pointer, None)
+    x, length = builder.ptrtoint(buffer, I64), I64(vector.count * len(tile))
+    function = builder.load(row, typ=I64)
+    vir.call(builder, function, [builder.ptrtoint(row, I64), x, I64(0), I64(0), x, length])
+    return [vir.load(builder, pointer, vector, None) for pointer in pointers]
 
 
 def _relu(builder: Builder, x: Value, alpha: float, _beta: float) -> Value:
@@ -119,75 +212,88 @@ def _linear(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
     return vir.multiply_add(builder, x, vir.constant(x.type, alpha), vir.constant(x.type, beta))
 
 
-def _logistic(builder: Builder, x: Value, _alpha: float, _beta: float) -> Value:
-    one = vir.constant(x.type, 1.0)
-    return builder.fdiv(one, builder.fadd(one, _exp(builder, builder.fneg(x))))
+def _clip(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+    low, high = vir.constant(x.type, alpha), vir.constant(x.type, beta)
+    x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
+    return builder.select(builder.fcmp_ordered("<", x, low), low, x)
 
 
-def _tanh(builder: Builder, x: Value, _alpha: float, _beta: float) -> Value:
-    """An odd polynomial near 0, 1 - 2 / (exp(2|x|) + 1) elsewhere; at most 3 ulp (measured)."""
-    one, two = vir.constant(x.type, 1.0), vir.constant(x.type, 2.0)
-    size = vir.intrinsic(builder, f"llvm.fabs.v{x.type.count}f32", x.type, [x])
-    grown = _exp(builder, builder.fadd(size, size))
-    far = builder.fsub(one, builder.fdiv(two, builder.fadd(grown, one)))
-    far = vir.intrinsic(builder, f"llvm.copysign.v{x.type.count}f32", x.type, [far, x])
-    square = builder.fmul(x, x)
-    tail = builder.fmul(_polynomial(builder, square, _TANH), builder.fmul(square, x))
-    near = builder.fadd(x, tail)
-    is_near = builder.fcmp_ordered("<", size, vir.constant(x.type, 0.625))
-    return builder.select(is_near, near, far)
+def _hardsigmoid(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return _clip(builder, _linear(builder, x, alpha, beta), 0.0, 1.0)
 
 
-def _exp(builder: Builder, x: Value) -> Value:
-    """2**n * p(x - n * log 2), at most 2 ulp (measured); inf above 88.3, 1e-38 below -87.3."""
-
-    def constant(value: float) -> Value:
-        return vir.constant(x.type, value)
-
-    count = x.type.count
-    overflows = builder.fcmp_ordered(">", x, constant(88.3))  # false for NaN, which stays
-    underflows = builder.fcmp_ordered("<", x, constant(-87.3))
-    x = builder.select(underflows, constant(-87.3), x)
-    n = builder.fmul(x, constant(1.4426950408889634))
-    n = vir.intrinsic(builder, f"llvm.rint.v{count}f32", x.type, [n])
-    r = vir.multiply_add(builder, n, constant(-0.693359375), x)
-    r = vir.multiply_add(builder, n, constant(2.12194440e-4), r)  # log 2 in two parts
-    tail = builder.fmul(_polynomial(builder, r, _EXP), builder.fmul(r, r))
-    power = builder.fadd(builder.fadd(tail, r), constant(1.0))
-    integers = ir.VectorType(ir.IntType(32), count)
-    # a saturating conversion: that of NaN is 0 instead of undefined
-    name = f"llvm.fptosi.sat.v{count}i32.v{count}f32"
-    exponent = vir.intrinsic(builder, name, integers, [n])
-    exponent = builder.shl(exponent, ir.Constant(integers, [23] * count))
-    scaled = builder.bitcast(builder.add(builder.bitcast(power, integers), exponent), x.type)
-    return builder.select(overflows, constant(math.inf), scaled)
+def _hardswish(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return builder.fmul(x, _hardsigmoid(builder, x, alpha, beta))
 
 
-def _polynomial(builder: Builder, x: Value, coefficients: Sequence[float]) -> Value:
-    """Horner's rule, highest power first."""
-    value = vir.constant(x.type, coefficients[0])
-    for coefficient in coefficients[1:]:
-        value = vir.multiply_add(builder, value, x, vir.constant(x.type, coefficient))
-    return value
+def _intrinsic(name: str) -> Callable[..., Value]:
+    """A function of one vector that LLVM has."""
+
+    def emit(builder: Builder, x: Value, _alpha: float, _beta: float) -> Value:
+        return vir.intrinsic(builder, f"llvm.{name}.v{x.type.count}f32", x.type, [x])
+
+    return emit
 
 
-# Minimax polynomials of the Cephes library (expf, tanhf), highest power first.
-_EXP = (
-    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
-    5.0000001201e-1,
-)  # fmt: skip
-_TANH = (
-    -5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1,
-)  # fmt: skip
+def _larger(sign: str) -> Callable[..., Value]:
+    """The one of two vectors that compares so, or NaN, whichever it is."""
+
+    def emit(builder: Builder, x: Value, y: Value) -> Value:
+        wins = builder.or_(builder.fcmp_ordered(sign, y, x), builder.fcmp_unordered("uno", y, y))
+        return builder.select(wins, y, x)
+
+    return emit
+
+
+def _compared(sign: str) -> Callable[..., Value]:
+    """1 where two vectors compare so, else 0."""
+
+    def emit(builder: Builder, x: Value, y: Value) -> Value:
+        # NaN is different from everything, and compares with nothing
+        compare = builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered
+        one, zero = vir.constant(x.type, 1.0), vir.constant(x.type, 0.0)
+        return builder.select(compare(sign, x, y), one, zero)
+
+    return emit
+
+
+def _prelu(builder: Builder, x: Value, weights: Value) -> Value:
+    positive = builder.fcmp_ordered(">", x, vir.constant(x.type, 0.0))
+    return builder.select(positive, x, builder.fmul(weights, x))
+
+
+def _select(builder: Builder, x: Value, other: Value, condition: Value) -> Value:
+    return builder.select(
+        builder.fcmp_unordered("!=", condition, vir.constant(x.type, 0.0)), x, other
+    )
+
 
 _BINARY: dict[str, Callable[..., Value]] = {
     "add": lambda builder, x, y: builder.fadd(x, y),
+    "sub": lambda builder, x, y: builder.fsub(x, y),
     "mul": lambda builder, x, y: builder.fmul(x, y),
+    "div": lambda builder, x, y: builder.fdiv(x, y),
+    "max": _larger(">"),
+    "min": _larger("<"),
+    "ge": _compared(">="),
+    "gt": _compared(">"),
+    "le": _compared("<="),
+    "lt": _compared("<"),
+    "eq": _compared("=="),
+    "ne": _compared("!="),
+    "select": _select,
+    "prelu": _prelu,
 }
 
-_ELTWISE: dict[str, Callable[..., Value]] = {
-    "relu": _relu,
-    "tanh": _tanh,
-    "logistic": _logistic,
+INLINE: dict[str, Callable[..., Value]] = {
+    "abs": _intrinsic("fabs"),
+    "clip": _clip,
+    "clip_v2": _clip,
+    "hardsigmoid": _hardsigmoid,
+    "hardswish": _hardswish,
     "linear": _linear,
+    "relu": _relu,
+    "round": _intrinsic("rint"),
+    "sqrt": _intrinsic("sqrt"),
+    "square": lambda builder, x, _alpha, _beta: builder.fmul(x, x),
 }

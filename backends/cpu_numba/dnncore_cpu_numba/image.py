@@ -51,6 +51,11 @@ class Image:
         """Whether all channels of a pixel are contiguous."""
         return self.run == max(1, self.dims[1])
 
+    @property
+    def tag(self) -> str:
+        """Of a dense image with runs as long as this one's."""
+        return "acdeb" if self.is_channels_last else f"aBcde{self.run}b"
+
     def channel(self, index: int) -> int:
         """Bytes from the first channel to another."""
         return index // self.run * self.block + index % self.run * 4

@@ -15,7 +15,12 @@ import numpy as np
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba import lrn_tasks as tasks
 from dnncore_cpu_numba.chains import zero_padding
-from dnncore_cpu_numba.elementwise import post_op_steps, refuse_layouts, refuse_post_ops
+from dnncore_cpu_numba.elementwise import (
+    refuse_layouts,
+    refuse_post_ops,
+    second_pass_bytes,
+    with_post_ops,
+)
 from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
 from dnncore_cpu_numba.plan import Tensor, moved
@@ -25,6 +30,7 @@ __all__ = ["BACKWARD", "FORWARD"]
 
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
 _GRAIN = 2048  # elements of a part at least
+_ALIGNMENT = 64  # bytes
 
 
 @dataclass(frozen=True)
@@ -43,10 +49,10 @@ class SimdLRN(Implementation):
     name = "cpu_numba:simd"
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and post-ops other than sum."""
+        """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
         workspace = op.workspace_desc(hint)
-        refusal = refuse_post_ops(op, attr)
+        refusal = refuse_post_ops(op, attr, sums=True)
         if workspace is not None:
             refusal = refusal or refuse_layouts([workspace], workspace)
         if refusal := refusal or _refuse_windows(op):
@@ -56,7 +62,7 @@ class SimdLRN(Implementation):
             op,
             build=lambda: self._build(op, attr, workspace, engine.num_threads),
             efficiency=0.6 / passes,
-            scratchpad_bytes=op.result.nbytes if passes > 1 else 0,
+            scratchpad_bytes=_sums_bytes(op) + second_pass_bytes(op, attr),
             workspace=workspace,
             exact=False,
         )
@@ -76,10 +82,15 @@ class SimdLRN(Implementation):
         for window in _windows(op, tensors):
             steps += _steps(window, op.half_window, tasks.power_mode(op.beta), constants)
         result = names.index(op.result_name)
-        steps += post_op_steps(op, attr, result, len(names)) or zero_padding(result, op.result)
+        steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
         if "dst" in names and workspace is not None:
             steps += zero_padding(names.index("workspace"), workspace)
         return Program(steps, num_threads)
+
+
+def _sums_bytes(op: Any) -> int:
+    """The scratchpad for sums between the steps, laid out like the result."""
+    return -(-op.result.nbytes // _ALIGNMENT) * _ALIGNMENT if len(op.window_dims) > 1 else 0
 
 
 def _refuse_windows(op: Any) -> Refused | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from dnncore_cpu_numba import vecmath
-from dnncore_cpu_numba.moves import WIDTH, copy_vector
+from dnncore_cpu_numba.moves import WIDTH, copy_vector, copy_vector_ahead
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.pointers import load_f32, load_i64, stack, store_f32
 from dnncore_cpu_numba.task import device, task
@@ -240,7 +240,8 @@ def _read_vectors(params, tensors, tensor, buffer, pitch):
         origin = load_i64(tensors, tensor) + load_i64(places, start)
         for column in range(columns):
             target = buffer + 4 * (column * pitch + start)
-            _copy(origin + column * stride, target, min(piece, length - start))
+            count = min(piece, length - start)
+            _copy_ahead(origin + column * stride, target, count, columns * stride)
 
 
 @device
@@ -260,9 +261,12 @@ def _write_vectors(params, tensors, tensor, buffer, pitch):
 def _read_row(params, tensors, tensor, place, buffer):
     """Copy one place of all columns to a buffer."""
     columns, stride = load_i64(params, COLUMNS), load_i64(params, COLUMN + tensor)
-    row = load_i64(tensors, tensor) + load_i64(load_i64(params, PLACES + tensor), place)
+    places = load_i64(params, PLACES + tensor)
+    row = load_i64(tensors, tensor) + load_i64(places, place)
     if stride == 1:
-        _copy(row, buffer, columns)
+        following = min(place + 1, load_i64(params, LENGTH) - 1)
+        distance = load_i64(places, following) - load_i64(places, place)
+        _copy_ahead(row, buffer, columns, distance)
     else:
         for i in range(columns):
             store_f32(buffer, i, load_f32(row, i * stride))
@@ -278,6 +282,16 @@ def _write_row(params, tensors, tensor, place, buffer):
     else:
         for i in range(columns):
             store_f32(row, i * stride, load_f32(buffer, i))
+
+
+@device
+def _copy_ahead(source, target, count, distance):
+    """Copy, and fetch what is `distance` bytes behind."""
+    whole = count // WIDTH * WIDTH
+    for i in range(0, whole, WIDTH):
+        copy_vector_ahead(source + 4 * i, target + 4 * i, distance)
+    for i in range(whole, count):
+        store_f32(target, i, load_f32(source, i))
 
 
 @device

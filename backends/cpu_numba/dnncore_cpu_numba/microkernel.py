@@ -18,8 +18,8 @@ arguments, so that few kernels serve all shapes. All strides are in bytes:
 
 b_row is VL * 4, which lets the processor fetch ahead, unless B is a plain matrix in place.
 `batch_table` holds (a_offset, b_offset) per element, `operands` (address, row stride, block stride)
-per operand of the epilogue, both int64. `lanes` is the number of valid lanes in the last vector of
-each row, for tiles on the edge.
+per operand of the epilogue, then the address of a row per call, all int64. `lanes` is the number of
+valid lanes in the last vector of each row, for tiles on the edge.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from llvmlite import ir
 
 from dnncore_cpu_numba import epilogue, native
 from dnncore_cpu_numba import vector_ir as vir
-from dnncore_cpu_numba.epilogue import Epilogue, Operand, View
+from dnncore_cpu_numba.epilogue import Epilogue, View
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.vector_ir import F32, I64
 
@@ -115,21 +115,21 @@ def _emit(kernel: Microkernel, builder: ir.IRBuilder, args: dict[str, Value]) ->
     tile = vir.loop(builder, args["accumulate"], [vector(None)] * len(places), load_c)
     tile = vir.loop(builder, args["batch"], tile, element)
     operands = [view(*row) for row in _operands(kernel, builder, args["operands"])]
-    for (m, n), value in zip(places, tile, strict=True):
-        result = epilogue.apply(kernel.epilogue, value, c, operands, m, n)
+    tile = epilogue.apply(kernel.epilogue, tile, c, operands, places)
+    for (m, n), x in zip(places, tile, strict=True):
         pointer, valid = c.place(m, n)
         if valid is not None and kernel.edge == "zeroed":
-            result, valid = builder.select(valid, result, vector(None)), None
-        vir.store(builder, result, pointer, valid)
+            vir.store(builder, builder.select(valid, x, vector(None)), pointer, None)
+        else:
+            vir.store(builder, x, pointer, valid)
 
 
 def _operands(kernel: Microkernel, builder: ir.IRBuilder, table: Value) -> list[list[Value]]:
-    """(address, row stride, block stride) of each operand of the epilogue."""
-    count = sum(isinstance(stage, Operand) for stage in kernel.epilogue)
+    """(address, row stride, block stride) of each row that the epilogue reads."""
     base = vir.address(builder, table)
     return [
         [builder.load(vir.at(builder, base, 8 * (3 * i + j)), typ=I64) for j in range(3)]
-        for i in range(count)
+        for i in range(epilogue.table_rows(kernel.epilogue))
     ]
 
 

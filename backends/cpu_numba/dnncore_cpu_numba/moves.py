@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["WIDTH", "copy_vector", "transpose_block"]
+__all__ = ["WIDTH", "copy_vector", "copy_vector_ahead", "transpose_block"]
 
 WIDTH = 16  # floats of a vector; LLVM splits it where registers are smaller
 
@@ -25,6 +26,24 @@ def copy_vector(typingctx, source, target):
         builder.store(builder.load(source, align=4), target, align=4)
 
     return types.void(types.int64, types.int64), codegen
+
+
+@intrinsic
+def copy_vector_ahead(typingctx, source, target, distance):
+    """The same, and ask for what lies `distance` bytes behind the source, to be read soon."""
+
+    def codegen(context, builder, signature, args):
+        source, target = (_pointer(builder, address) for address in args[:2])
+        builder.store(builder.load(source, align=4), target, align=4)
+        ahead = _pointer(builder, builder.add(args[0], args[2]))
+        flags = [ir.IntType(32)(flag) for flag in (0, 3, 1)]  # a read, of data, into every cache
+        kinds = [ahead.type, *(flag.type for flag in flags)]
+        prefetch = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0"
+        )
+        builder.call(prefetch, [ahead, *flags])
+
+    return types.void(*[types.int64] * 3), codegen
 
 
 @intrinsic

@@ -120,17 +120,22 @@ def reformat_step(
     starts: Sequence[int] | None = None,
     *,
     expand: bool = False,
+    order: Sequence[int] | None = None,
 ) -> Step:
     """Copy a tensor into another layout; the target's index i is the source's i - start.
 
     source, target: the addresses of the first elements, offset0 included. The target's dims may be
     larger, for a border of zeros, or smaller, which cuts the source off.
     expand: the source is repeated along dims in which it has size 1.
+    order: the indices of the source's dim 1 in the order that they have in the target.
     """
     axes = []
     for dim, start in enumerate(starts or [0] * target_desc.ndims):
         size, wanted = source_desc.dims[dim], target_desc.dims[dim]
-        read = places(source_desc, dim)[: min(size, max(0, wanted - start))]
+        read = places(source_desc, dim)
+        if order is not None and dim == 1:
+            read = read[list(order)]
+        read = read[: min(size, max(0, wanted - start))]
         if expand and size == 1:
             read = np.repeat(read, wanted)
         axes.append(Axis(read, places(target_desc, dim), start))

@@ -7,10 +7,12 @@ is quick: steps are made, and kernels compiled, when the plan is built.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from dnncore.backend import (
     Accepted,
@@ -20,8 +22,10 @@ from dnncore.backend import (
     Operation,
     Refused,
 )
+from dnncore_cpu_numba.chains import chain_steps
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.packing import reformat_step
+from dnncore_cpu_numba.post_ops import refuse_unknown
 from dnncore_cpu_numba.program import Arg, Program, Scratch, Step, Table
 from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 
@@ -47,6 +51,23 @@ class Tensor:
         return Tensor(self.address, desc)
 
 
+@dataclass(frozen=True)
+class _Copy:
+    """A copy between layouts; see `reformat_step`."""
+
+    source: Tensor
+    target: Tensor
+    starts: Sequence[int] | None = None
+    expand: bool = False
+    order: Sequence[int] | None = None
+
+    def step(self) -> Step:
+        a, b = self.source, self.target
+        return reformat_step(
+            a.address, a.desc, b.address, b.desc, self.starts, expand=self.expand, order=self.order
+        )
+
+
 class Plan:
     """Collects the scratchpad and the steps of one program."""
 
@@ -54,9 +75,10 @@ class Plan:
         names = [argument.name for argument, _ in op.tensors()]
         names += [name for name, _ in attr.operands()]
         self._places = {name: place for place, name in enumerate(names)}
-        self._parts: list[Callable[[], Step]] = []
-        self._pending: list[tuple[Tensor, Tensor]] = []  # room to write, the output it is for
+        self._parts: list[Callable[[], list[Step]]] = []
+        self._pending: list[_Copy] = []  # of outputs
         self._copied = 0  # bytes read and written
+        self._launches = 0
         self._top = 0  # where the next part of the scratchpad begins
         self.num_threads = num_threads
         self.nbytes = 0  # of the scratchpad
@@ -66,8 +88,19 @@ class Plan:
         return Tensor(Arg(self._places[name], desc.offset0 * desc.itemsize), desc)
 
     def operands(self, attr: Attributes) -> list[Tensor]:
-        """The post-ops' operands, in order."""
-        return [self.argument(name, desc) for name, desc in attr.operands()]
+        """The post-ops' operands, in order, all of them f32."""
+        return [self._as_f32(name, desc) for name, desc in attr.operands()]
+
+    def _as_f32(self, name: str, desc: MemoryDesc) -> Tensor:
+        """An operand, or its values as float32 in the scratchpad."""
+        if desc.data_type == "f32":
+            return self.argument(name, desc)
+        room = self.scratch(MemoryDesc(desc.dims))
+        tensors = [(room.address, room.desc), (self._places[name], desc)]
+        self._parts.append(lambda: chain_steps(desc.dims, tensors, []))
+        self._copied += desc.nbytes + room.desc.nbytes
+        self._launches += 1
+        return room
 
     def scratch(self, desc: MemoryDesc) -> Tensor:
         """Reserve a part of the scratchpad."""
@@ -76,12 +109,30 @@ class Plan:
         self.nbytes = max(self.nbytes, self._top)
         return Tensor(Scratch(start), desc)
 
-    @contextmanager
-    def temporary(self) -> Iterator[None]:
-        """Give back what is reserved inside the block: later steps may use it again."""
-        top = self._top
-        yield
+    def repeat(self, times: int, part: Callable[[Plan, int], None]) -> None:
+        """Call part(plan, 0), part(plan, 1), ...; each appends steps and may use the same room.
+
+        The first one is planned now, and stands for the needs of all; the others when the plan is
+        built, which saves most of the time.
+        """
+        if not times:
+            return
+        top, copied, launches = self._top, self._copied, self._launches
+        part(self, 0)
         self._top = top
+        self._copied += (times - 1) * (self._copied - copied)
+        self._launches += (times - 1) * (self._launches - launches)
+
+        def others() -> list[Step]:
+            steps = []
+            for index in range(1, times):
+                plan = copy(self)
+                plan._top, plan._parts, plan._pending = top, [], []
+                part(plan, index)
+                steps += plan.steps()
+            return steps
+
+        self._parts.append(others)
 
     def read(
         self,
@@ -90,53 +141,55 @@ class Plan:
         starts: Sequence[int] | None = None,
         *,
         expand: bool = False,
+        order: Sequence[int] | None = None,
     ) -> Tensor:
         """An input, or its copy in the wanted layout; see `reformat_step`."""
         if wanted is None:
             return tensor
-        copy = self.scratch(wanted)
-        self._copy(tensor, copy, starts, expand=expand)
-        return copy
+        room = self.scratch(wanted)
+        self._copy(_Copy(tensor, room, starts, expand, order))
+        return room
 
     def write(
-        self, tensor: Tensor, wanted: MemoryDesc | None = None, *, old: bool = False
+        self,
+        tensor: Tensor,
+        wanted: MemoryDesc | None = None,
+        *,
+        old: bool = False,
+        order: Sequence[int] | None = None,
     ) -> Tensor:
         """An output, or room in the wanted layout that `written`, or the plan's end, copies to it.
 
         old: the output's values before are needed.
+        order: the output's indices of dim 1 in the order that they have in the room.
         """
         if wanted is None:
             return tensor
-        copy = self.scratch(wanted)
+        room = self.scratch(wanted)
         if old:
-            self._copy(tensor, copy)
-        self._pending.append((copy, tensor))
-        return copy
+            self._copy(_Copy(tensor, room, order=order))
+        back = None if order is None else np.argsort(order).tolist()
+        self._pending.append(_Copy(room, tensor, order=back))
+        return room
 
     def written(self, tensor: Tensor) -> None:
         """Append the copy to an output now, if the tensor is room for one."""
-        for pair in [pair for pair in self._pending if pair[0] is tensor]:
-            self._pending.remove(pair)
-            self._copy(*pair)
+        for pending in [pending for pending in self._pending if pending.source is tensor]:
+            self._pending.remove(pending)
+            self._copy(pending)
 
-    def _copy(
-        self,
-        source: Tensor,
-        target: Tensor,
-        starts: Sequence[int] | None = None,
-        *,
-        expand: bool = False,
-    ) -> None:
-        a, b = source.desc, target.desc
-        self.add(
-            lambda: reformat_step(source.address, a, target.address, b, starts, expand=expand),
-            a.nbytes + b.nbytes,
-        )
+    def _copy(self, what: _Copy) -> None:
+        self.add(what.step, what.source.desc.nbytes + what.target.desc.nbytes)
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
-        self._parts.append(part)
+        self._parts.append(lambda: [part()])
         self._copied += copied
+        self._launches += 1
+
+    def steps(self) -> list[Step]:
+        """Make the steps, which compiles kernels."""
+        return [step for part in self._parts for step in part()]
 
     def accepted(self, op: Operation, engine: Any, utilisation: float) -> Accepted:
         """Finish the plan and offer it.
@@ -144,11 +197,11 @@ class Plan:
         op: with every format resolved. utilisation: the part of the peak that the tiles reach when
         their data are in cache.
         """
-        for copy, _ in list(self._pending):
-            self.written(copy)
+        for pending in list(self._pending):
+            self.written(pending.source)
         return Accepted(
             op,
-            lambda: Program([part() for part in self._parts], self.num_threads),
+            lambda: Program(self.steps(), self.num_threads),
             seconds=self._seconds(op, engine, utilisation),
             scratchpad_bytes=self.nbytes,
         )
@@ -157,7 +210,7 @@ class Plan:
         """What the program should take: arithmetic at a part of the peak, then the copies."""
         peaks = engine.peaks
         arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
-        launches = len(self._parts) - 1
+        launches = self._launches - 1
         return arithmetic + self._copied / (peaks.bandwidth * COPY_EFFICIENCY) + launches * LAUNCH
 
 
@@ -181,10 +234,10 @@ class Planned(Implementation):
         """What cannot be served."""
         if missing := self.isa.missing:
             return Refused("device", f"the processor lacks {', '.join(missing)}")
-        operands = len(attr.operands())
-        if operands >= MOST_OPERANDS:
-            return Refused("attribute", f"{operands} operands; fewer than {MOST_OPERANDS} are read")
-        return None
+        rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
+        if rows >= MOST_OPERANDS:
+            return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
+        return refuse_unknown(attr.post_ops)
 
     def resolved(self, op: Any) -> Any:
         """The operation with every format that was `any` replaced."""

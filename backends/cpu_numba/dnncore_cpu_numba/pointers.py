@@ -101,8 +101,11 @@ def _round_f16(builder, value, element):
 
 
 def _widen_bf16(builder, value):
-    """A bf16 is the upper half of a float32."""
-    return builder.bitcast(builder.shl(builder.zext(value, _I32), _I32(16)), ir.FloatType())
+    """A bf16 is the upper half of a float32; NaN becomes quiet, as by any other conversion."""
+    bits = builder.shl(builder.zext(value, _I32), _I32(16))
+    plain = builder.bitcast(bits, ir.FloatType())
+    quiet = builder.bitcast(builder.or_(bits, _I32(0x400000)), ir.FloatType())
+    return builder.select(builder.fcmp_unordered("uno", plain, plain), quiet, plain)
 
 
 def _round_bf16(builder, value, element):

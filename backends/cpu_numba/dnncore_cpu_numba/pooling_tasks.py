@@ -2,9 +2,10 @@
 
 A tensor's image is addressed through tables of the byte offsets of its places along d, h and w, so
 that any layout works; a column is one of some neighbouring channels. Going forward, a work item is
-some windows in a row, with all columns: the tap of the window is the outer loop, and the best
-values and their taps so far lie in contiguous buffers, as [window][column]. Two tasks differ in
-what is vectorised, columns or windows. Going backward, an item is a whole image of some columns.
+some windows in a row, with all columns, and the best values and their taps lie in contiguous
+buffers, as [window][column]. One task goes through a window's taps in registers; the other, for
+kernels and layouts that the first does not serve, has the tap as its outer loop. Going backward, an
+item is a whole image of some columns.
 
 The parameters begin with the nest over batch and channels, the columns, the table `SHAPE` and the
 place tables; then follow the strides of a column and, last, the addresses: dst, src, workspace.
@@ -30,15 +31,18 @@ from dnncore_cpu_numba.pointers import (
     store_f32,
     store_i8,
     store_i32,
+    store_i64,
 )
 from dnncore_cpu_numba.task import device, task
+from dnncore_cpu_numba.vector_ir import loop
 
 __all__ = [
+    "MOST_TAPS",
     "TILE",
     "backward_columns",
     "backward_planes",
     "forward_columns",
-    "forward_windows",
+    "forward_taps",
 ]
 
 TILE = 1024  # windows x columns of an item: two buffers of 4 KB
@@ -48,6 +52,10 @@ _LANES = 16
 _BUFFER = TILE // 2 + 256
 _ZERO = np.float32(0)
 _LOWEST = np.finfo(np.float32).min
+_MINUS_INFINITY = np.float32("-inf")
+MOST_TAPS = 512  # of a table
+ENTRY = 4  # int64 of a tap
+_TABLE = MOST_TAPS * ENTRY
 
 # The slots of the table SHAPE, each for d, h and w; then windows per item.
 DST, SRC, KERNEL, STRIDE, DILATION, PADDING = range(0, 18, 3)
@@ -56,6 +64,10 @@ WINDOWS = 18
 NEST, COLUMNS, SHAPE = range(3)
 DST_PLACES, SRC_PLACES, WS_PLACES = range(3, 12, 3)  # three tables each
 WS_SIZE, DST_COLUMN, SRC_COLUMN, WS_COLUMN, ADDRESSES = range(12, 17)
+# Of `forward_taps` alone, behind the addresses: whether vectors are of windows; for each tap along
+# w the first and behind the last of the windows that have it; for each window its first tap along
+# w, or -1; the first and behind the last of the windows that have all.
+BY_WINDOWS, SPANS, FIRSTS, INNER = range(19, 23)
 
 
 @task
@@ -101,36 +113,26 @@ def forward_columns(params, begin, end):
 
 
 @task
-def forward_windows(params, begin, end):
-    """Max pooling of one column, vectorised over windows; src's places along w are even."""
-    shape, src_w = load_i64(params, SHAPE), load_i64(params, SRC_PLACES + 2)
-    kw, sw = load_i64(shape, KERNEL + 2), load_i64(shape, STRIDE + 2)
-    dw, pw = load_i64(shape, DILATION + 2), load_i64(shape, PADDING + 2)
-    width = load_i64(shape, SRC + 2)
-    step = load_i64(src_w, 1) // 4 if width > 1 else 1
+def forward_taps(params, begin, end):
+    """Max pooling, vectorised over columns or windows; src's places along w are even.
+
+    The taps of a row of windows are tabulated, and a vector goes through all of them in registers.
+    """
+    columns, shape = load_i64(params, COLUMNS), load_i64(params, SHAPE)
     best, taps = stack(_BUFFER), stack(_BUFFER)
+    table, inside = stack(_TABLE), stack(_TABLE)
     position, tensors = stack(MAX_LOOPS), stack(3)
     od, oh, first = _seek_windows(params, shape, begin, position, tensors)
     for _ in range(begin, end):
         last = min(load_i64(shape, DST + 2), first + load_i64(shape, WINDOWS))
-        _clear(best, taps, last - first)
-        taken = False
-        for tap in range(load_i64(shape, KERNEL) * load_i64(shape, KERNEL + 1)):
-            row = _source_row(params, shape, load_i64(tensors, 1), od, oh, tap)
-            if row == 0:
-                continue
-            for s in range(kw):
-                # This tap is inside src for windows in [low, high); for those below `fresh` it is
-                # the first.
-                offset = s * dw - pw
-                low = max(first, -(offset // sw))
-                high = min(last, (width - 1 - offset) // sw + 1)
-                fresh = high if s == 0 else min(high, -((offset - dw) // sw))
-                fresh = low if taken else fresh
-                cells, index = row + 4 * (first * sw + offset) * step, tap * kw + s
-                _take_row(cells, sw * step, best, taps, index, low - first, fresh - first,
-                          high - first)  # fmt: skip
-            taken = True
+        count = _tabulate(params, shape, load_i64(tensors, 1), od, oh, table)
+        if load_i64(params, BY_WINDOWS):
+            _pick_along_windows(params, shape, table, count, first, last, best, taps)
+        else:
+            for window in range(first, last):
+                start = 4 * (window - first) * columns
+                b, t = best + start, taps + start
+                _pick_along_columns(params, shape, table, count, inside, window, b, t)
         _finish(params, tensors, best, taps, od, oh, first, last)
         od, oh, first = _next_windows(params, shape, od, oh, last, position, tensors)
 
@@ -282,27 +284,93 @@ def _take(value, best, taps, i, tap, new):
 
 
 @device
-def _take_row(cells, distance, best, taps, tap, low, fresh, high):
-    """`_take` for windows [low, high), whose cells are `distance` elements apart.
+def _tabulate(params, shape, image, od, oh, table):
+    """Write down the taps whose row is inside src, and return how many they are.
 
-    Those below `fresh` are new. Vectors begin at the same windows for every tap: a load that
-    straddles two earlier stores would wait for them.
+    An entry is the address of window 0's cell, which need not exist, the tap, and the first and
+    behind the last of the windows that have such a cell.
     """
-    if distance > 2:
-        for i in range(low, high):
-            _take(load_f32(cells, i * distance), best, taps, i, tap, i < fresh)
+    spans, width = load_i64(params, SPANS), load_i64(shape, SRC + 2)
+    kw, dw, pw = (
+        load_i64(shape, KERNEL + 2),
+        load_i64(shape, DILATION + 2),
+        load_i64(shape, PADDING + 2),
+    )
+    step = _column_step(params, SRC_PLACES + 2, width, 4)
+    count = 0
+    for tap in range(load_i64(shape, KERNEL) * load_i64(shape, KERNEL + 1)):
+        row = _source_row(params, shape, image, od, oh, tap)
+        if row != 0:
+            for s in range(kw):
+                entry = ENTRY * (count + s)
+                store_i64(table, entry, row + 4 * step * (s * dw - pw))
+                store_i64(table, entry + 1, tap * kw + s)
+                store_i64(table, entry + 2, load_i64(spans, 2 * s))
+                store_i64(table, entry + 3, load_i64(spans, 2 * s + 1))
+            count += kw
+    return count
+
+
+@device
+def _pick_along_columns(params, shape, table, count, inside, window, best, taps):
+    """The best cells of one window and their taps, for all columns."""
+    columns, stride = load_i64(params, COLUMNS), load_i64(params, SRC_COLUMN)
+    step = _column_step(params, SRC_PLACES + 2, load_i64(shape, SRC + 2), 4)
+    shift = 4 * window * load_i64(shape, STRIDE + 2) * step
+    if window < load_i64(params, INNER) or window >= load_i64(params, INNER + 1):
+        count = _entries_of(table, count, window, inside)
+        table = inside
+    if count == 0:
+        _clear(best, taps, columns)
         return
-    for i in range(0, high, _LANES):
-        at, full = 4 * i, low <= i and i + _LANES <= high and not i < fresh < i + _LANES
-        values, b, t = cells + distance * at, best + at, taps + at
-        if full and distance == 1:
-            _take_lanes(values, b, t, tap, 0, fresh - i, _LANES)
-        elif full:
-            _take_even_lanes(values, b, t, tap, 0, fresh - i, _LANES)
-        elif distance == 1:
-            _take_some_lanes(values, b, t, tap, low - i, fresh - i, high - i)
+    lanes = _LANES if stride == 1 else 1
+    for c in range(0, columns, lanes):
+        at = shift + 4 * c * stride
+        if c + _LANES <= columns and lanes == _LANES:
+            _pick(table, count, at, best + 4 * c, taps + 4 * c, 0, 0)
         else:
-            _take_some_even_lanes(values, b, t, tap, low - i, fresh - i, high - i)
+            some = min(lanes, columns - c)
+            _pick_some(table, count, at, best + 4 * c, taps + 4 * c, some, 0)
+
+
+@device
+def _entries_of(table, count, window, inside):
+    """Copy the entries of the taps that a window has, and return how many they are."""
+    found = 0
+    for i in range(count):
+        entry = table + 8 * ENTRY * i
+        if load_i64(entry, 2) <= window < load_i64(entry, 3):
+            store_i64(inside, ENTRY * found, load_i64(entry, 0))
+            store_i64(inside, ENTRY * found + 1, load_i64(entry, 1))
+            found += 1
+    return found
+
+
+@device
+def _pick_along_windows(params, shape, table, count, first, last, best, taps):
+    """The best cells of some windows and their taps, for one column."""
+    sw, firsts = load_i64(shape, STRIDE + 2), load_i64(params, FIRSTS)
+    distance = sw * _column_step(params, SRC_PLACES + 2, load_i64(shape, SRC + 2), 4)
+    low, high = load_i64(params, INNER), load_i64(params, INNER + 1)
+    for group in range(first, last, _LANES):
+        start = max(first, min(group, last - _LANES))  # again, rather than in part
+        some = min(_LANES, last - start)
+        at, b, t = 4 * start * distance, best + 4 * (start - first), taps + 4 * (start - first)
+        if count > 0 and some == _LANES and low <= start and start + _LANES <= high:
+            if distance == 1:
+                _pick(table, count, at, b, t, 0, 0)
+            else:
+                _pick_even(table, count, at, b, t, 0, 0)
+            continue
+        for i in range(some):
+            tap = load_i64(firsts, start + i)
+            nothing = count == 0 or tap < 0
+            store_f32(b, i, _LOWEST if nothing else _MINUS_INFINITY)
+            store_i32(t, i, 0 if nothing else load_i64(table, 1) + tap)
+        if distance == 1:
+            _pick_within_spans(table, count, at, b, t, start, some)
+        else:
+            _pick_even_within_spans(table, count, at, b, t, start, some)
 
 
 @device
@@ -350,12 +418,17 @@ def _zero_image(params, shape, image, columns, stride):
     """Zero some columns of an image of src's shape."""
     heights, width = load_i64(shape, SRC + 1), load_i64(shape, SRC + 2)
     w_places = load_i64(params, SRC_PLACES + 2)
-    for row in range(load_i64(shape, SRC) * heights):
-        start = image + _place(params, SRC_PLACES, row // heights, row % heights)
-        for x in range(width):
-            cell = start + load_i64(w_places, x)
-            for c in range(columns):
-                store_f32(cell, c * stride, _ZERO)
+    rows, row, stride = _runs(w_places, 0, width, columns, stride, 4)
+    for place in range(load_i64(shape, SRC) * heights):
+        start = image + _place(params, SRC_PLACES, place // heights, place % heights)
+        for x in range(rows):
+            cells = start + load_i64(w_places, x)
+            if stride == 1:
+                for i in range(row):
+                    store_f32(cells, i, _ZERO)
+            else:
+                for i in range(row):
+                    store_f32(cells, i * stride, _ZERO)
 
 
 @device
@@ -476,8 +549,70 @@ def _even(load):
 
 
 _take_lanes, _take_some_lanes = _taker(_load_all, every=True), _taker(_load_some, every=False)
-_take_even_lanes = _taker(_even(_load_all), every=True)
-_take_some_even_lanes = _taker(_even(_load_some), every=False)
+
+
+def _picker(load, *, spans=False):
+    """The intrinsic that goes through a table's taps and keeps the best values and their taps.
+
+    spans: a tap is there for its windows only, of which the first lane is number `start`, and there
+    are `some`; best and taps tell what to begin with. Else all are there for the first `start`
+    lanes, or all lanes, and the first tap is what to begin with.
+    """
+
+    @intrinsic
+    def pick(typingctx, table, count, shift, best, taps, start, some):
+        number = ir.IntType(64)
+
+        def codegen(context, builder, signature, args):
+            table, count, shift, best, taps, start, some = args
+
+            def entry(i):
+                at = builder.add(table, builder.mul(i, number(8 * ENTRY)))
+                place = builder.inttoptr(at, number.as_pointer())
+                fields = [
+                    builder.load(builder.gep(place, [number(k)])) for k in range(4 if spans else 2)
+                ]
+                return builder.add(fields[0], shift), *fields[1:]
+
+            def better(i, kept):
+                old, old_tap = kept
+                address, tap, *span = entry(i)
+                low, high = number(0), start
+                if spans:
+                    low, high = (builder.sub(window, start) for window in span)
+                    fits = builder.icmp_signed("<", high, some)
+                    high = builder.select(fits, high, some)
+                value = load(builder, address, low, high)
+                larger = builder.fcmp_unordered(">", value, old)
+                larger = builder.and_(larger, builder.fcmp_ordered("==", old, old))
+                if spans:
+                    larger = builder.and_(larger, _lanes(builder, low, high))
+                return [
+                    builder.select(larger, value, old),
+                    builder.select(larger, _splat(builder, tap), old_tap),
+                ]
+
+            if spans:
+                begin, kept = 0, [_load(builder, best, _F32S), _load(builder, taps, _I32S)]
+            else:
+                address, tap = entry(number(0))
+                begin = 1
+                kept = [load(builder, address, number(0), start), _splat(builder, tap)]
+            rest = builder.sub(count, number(begin))
+            kept = loop(
+                builder, rest, kept, lambda i, kept: better(builder.add(i, number(begin)), kept)
+            )
+            _store(builder, kept[0], best)
+            _store(builder, kept[1], taps)
+
+        return types.void(*[types.int64] * 7), codegen
+
+    return pick
+
+
+_pick, _pick_some, _pick_even = _picker(_load_all), _picker(_load_some), _picker(_even(_load_all))
+_pick_within_spans = _picker(_load_some, spans=True)
+_pick_even_within_spans = _picker(_even(_load_some), spans=True)
 
 
 def _giver(kind):

@@ -157,7 +157,7 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed):
     copy: address of `copy_tile`. streamed: write dst past the caches where it allows it.
     """
     length = rows * columns
-    tile, aside, selection = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
+    tile, aside, chosen = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
     contiguous = _is_contiguous(tensors, rows, columns)
     streamed = streamed and contiguous and length % (LINE // 4) == 0
     streamed = streamed and load_i64(tensors, 0) % LINE == 0
@@ -170,7 +170,7 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed):
         stage = chain + 8 * STAGE * i
         y = dst if i == count - 1 else tile
         operand = _gathered(copy, tensors, load_i64(stage, 3), aside, rows, columns)
-        condition = _gathered(copy, tensors, load_i64(stage, 4), selection, rows, columns)
+        condition = _gathered(copy, tensors, load_i64(stage, 4), chosen, rows, columns)
         call(load_i64(stage, 0), (stage, x, operand, condition, y, length))
         x = y
     if streamed:

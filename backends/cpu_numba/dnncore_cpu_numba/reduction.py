@@ -9,12 +9,11 @@ problem only, not on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
-from dnncore_cpu_numba.chains import zero_padding
-from dnncore_cpu_numba.elementwise import post_op_steps, refuse_post_ops
+from dnncore_cpu_numba.elementwise import refuse_post_ops, second_pass_bytes, with_post_ops
 from dnncore_cpu_numba.nest import Loop, Nest, nests
 from dnncore_cpu_numba.plan import moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
@@ -24,8 +23,9 @@ __all__ = ["TABLE"]
 
 SRC_PLACE, DST_PLACE = 0, 1  # binding order
 DST, SRC = 0, 1  # in nests
-_SHORT = 16  # elements; shorter rows are not worth a call
+_SHORT = 64  # elements; shorter rows are not worth a call
 _LONG = 1 << 14  # elements of a row that is folded at once, where there are few results
+_WIDE = 512  # elements of a row made of short ones at most
 _PARTS = 64  # items at least, if there is enough work
 _PART = 1 << 15  # elements of a part at least, where there are several
 _GRAIN = 4096  # elements that a thread folds at least
@@ -38,9 +38,9 @@ class SimdReduction(Implementation):
     name = "cpu_numba:simd"
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
-        """Accept every layout that has strides, and post-ops other than sum."""
+        """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(dst=op.src)
-        refusal = refuse_post_ops(op, attr)
+        refusal = refuse_post_ops(op, attr, sums=True)
         if refusal:
             return refusal
         plan = _Plan(op)
@@ -48,13 +48,12 @@ class SimdReduction(Implementation):
             op,
             build=lambda: self._build(op, attr, plan, engine.num_threads),
             efficiency=0.6,
-            scratchpad_bytes=plan.nbytes,
+            scratchpad_bytes=plan.nbytes + second_pass_bytes(op, attr),
             exact=_is_exact(op),
         )
 
     def _build(self, op: Any, attr: Attributes, plan: _Plan, num_threads: int) -> Executable:
-        steps = plan.steps()
-        steps += post_op_steps(op, attr, DST_PLACE, 2) or zero_padding(DST_PLACE, op.dst)
+        steps = with_post_ops(plan.steps(), op, attr, DST_PLACE, 2, plan.nbytes)
         return Program(steps, num_threads)
 
 
@@ -70,11 +69,19 @@ class _Piece:
 
     results: over (target, src). places: of one result, over src, from its first one on.
     in_lanes: the innermost loop of places is a row that is folded at once; else that of results.
+    beside: how many outcomes of each part are kept side by side, which makes short rows longer; the
+    results' outermost loop runs over them.
     """
 
     results: Nest
     places: Nest
     in_lanes: bool
+    beside: int = 1
+
+    @property
+    def outcomes(self) -> int:
+        """How many outcomes of each result there are."""
+        return self.parts * self.beside
 
     @property
     def steps(self) -> int:
@@ -98,7 +105,7 @@ class _Plan:
         self.nbytes = 0
         self._makers: list[Any] = []
         for pieces in _pieces(op):
-            if [piece.parts for piece in pieces] == [1]:
+            if [piece.outcomes for piece in pieces] == [1]:
                 self._fold(pieces[0], Arg(DST_PLACE), Arg(SRC_PLACE), finish=True)
             else:
                 self._fold_in_parts(pieces)
@@ -110,14 +117,16 @@ class _Plan:
     def _fold_in_parts(self, pieces: list[_Piece]) -> None:
         """Fold into the scratchpad, a row of outcomes for each part, and fold those."""
         results = pieces[0].results
+        if pieces[0].beside > 1:
+            results = Nest(results.offsets, results.loops[1:])
         start, nbytes = self.nbytes, 4 * results.size
         count = 0
         for piece in pieces:
             target = Scratch(start + nbytes * count)
-            self._fold(_targeted(piece), target, Arg(SRC_PLACE), nbytes=nbytes)
-            count += piece.parts
+            self._fold(_targeted(piece), target, Arg(SRC_PLACE), nbytes=nbytes * piece.beside)
+            count += piece.outcomes
         self.nbytes += -(-nbytes * count // _ALIGNMENT) * _ALIGNMENT
-        dense = _targeted(pieces[0]).results
+        dense = _dense(results)
         loops = [
             Loop(a.extent, (a.strides[DST], b.strides[DST]))
             for a, b in zip(results.loops, dense.loops, strict=True)
@@ -148,7 +157,7 @@ def _rows(results: Nest, places: Nest) -> Iterator[_Piece]:
     row = places.loops[-1] if places.loops else Loop(1, (0,))
     inner = results.loops[-1].strides[SRC] if results.loops else row.strides[0]
     if results.loops and (row.extent < _SHORT or inner < row.strides[0]):
-        yield _Piece(results, places, in_lanes=False)
+        yield from _widened(results, places)
         return
     places = Nest(places.offsets, places.loops or (row,))
     if results.size >= _PARTS:
@@ -160,15 +169,38 @@ def _rows(results: Nest, places: Nest) -> Iterator[_Piece]:
         yield _Piece(Nest(offsets, results.loops), start, in_lanes=True)
 
 
-def _targeted(piece: _Piece) -> _Piece:
-    """The piece with dense results."""
+def _widened(results: Nest, places: Nest) -> Iterator[_Piece]:
+    """Fold short rows that lie one behind the other several at a time."""
+    width = results.size
+    row = places.loops[-1] if places.loops else Loop(1, (0,))
+    beside = min(row.extent, _WIDE // width)
+    contiguous = len(results.loops) == 1 and results.loops[0].strides[SRC] == 1
+    if not contiguous or row.strides[0] != width or beside < 2 or row.extent < _LONG // width:
+        yield _Piece(results, places, in_lanes=False)
+        return
+    for part in places.split(len(places.loops) - 1, beside):
+        offsets = (results.offsets[DST], results.offsets[SRC] + part.offsets[0])
+        *outer, inner = part.loops
+        loops = (Loop(inner.extent, (0, width)), *results.loops)
+        yield _Piece(Nest(offsets, loops), Nest((0,), tuple(outer)), False, inner.extent)
+
+
+def _dense(results: Nest) -> Nest:
+    """The results one behind the other in the target, in the order of the loops."""
     loops: list[Loop] = []
     size = 1
-    for loop in reversed(piece.results.loops):
+    for loop in reversed(results.loops):
         loops.insert(0, Loop(loop.extent, (size, loop.strides[SRC])))
         size *= loop.extent
-    results = Nest((0, piece.results.offsets[SRC]), tuple(loops))
-    return _Piece(results, piece.places, piece.in_lanes)
+    return Nest((0, results.offsets[SRC]), tuple(loops))
+
+
+def _targeted(piece: _Piece) -> _Piece:
+    """The piece with dense results."""
+    results = _dense(piece.results)
+    if piece.beside > 1:
+        results = results.ordered(SRC)  # joins the row with those beside it
+    return replace(piece, results=results)
 
 
 def _steps(

@@ -6,21 +6,25 @@ stages (`chains.py`), all else goes through a buffer (`convert.py`).
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.chains import chain_steps, zero_padding
 from dnncore_cpu_numba.convert import convert_steps
 from dnncore_cpu_numba.elementwise import refuse_layouts
 from dnncore_cpu_numba.native import cpu_features
 from dnncore_cpu_numba.nest import nests
+from dnncore_cpu_numba.plan import Tensor
 from dnncore_cpu_numba.post_ops import stages_of
-from dnncore_cpu_numba.program import Program, Step
+from dnncore_cpu_numba.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.transpose import transpose_steps
 
 __all__ = ["TABLE"]
 
 SRC, DST = 0, 1  # binding order
+_ALIGNMENT = 64  # bytes
+_WORTH_STEPS = 1 << 14  # elements that take longer than the launches of two more steps
 
 
 class SimdReorder(Implementation):
@@ -38,7 +42,10 @@ class SimdReorder(Implementation):
             types = f"{op.src.data_type} to {op.dst.data_type}"
             return Refused("attribute", f"applies post-ops from f32 to f32 only; got {types}")
         return Accepted(
-            op, build=lambda: self._build(op, attr, engine.num_threads), efficiency=_efficiency(op)
+            op,
+            build=lambda: self._build(op, attr, engine.num_threads),
+            efficiency=_efficiency(op),
+            scratchpad_bytes=sum(tensor.desc.nbytes + _ALIGNMENT for tensor in _hops(op)[1:-1]),
         )
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
@@ -47,7 +54,9 @@ class SimdReorder(Implementation):
             tensors += enumerate([desc for _, desc in attr.operands()], 2)
             steps = chain_steps(op.dst.dims, tensors, stages_of(attr.post_ops, 2))
         else:
-            steps = _copy_steps(op)
+            pairs = itertools.pairwise(_hops(op))
+            steps = [step for src, dst in pairs for step in _copied(dst, src)]
+            steps += zero_padding(DST, op.dst)
         return Program(steps, num_threads)
 
 
@@ -58,14 +67,49 @@ def _refuse_halves(op: Any) -> Refused | None:
     return None
 
 
-def _copy_steps(op: Any) -> list[Step]:
-    if op.src.data_type == op.dst.data_type and op.dst.itemsize == 4:
-        pieces = [nest.ordered() for nest in nests(op.dst.dims, (op.dst, op.src))]
-        tiles = [transpose_steps(nest, (DST, SRC)) for nest in pieces]
-        if tiles and all(tiles):
-            return [step for steps in tiles for step in steps] + zero_padding(DST, op.dst)
-        return chain_steps(op.dst.dims, [(DST, op.dst), (SRC, op.src)], [])
-    return convert_steps(op.dst, op.src, (DST, SRC)) + zero_padding(DST, op.dst)
+def _hops(op: Any) -> list[Tensor]:
+    """src, what lies in the scratchpad on the way, and dst.
+
+    Only four-byte elements are transposed by tiles, so that a conversion is a step of its own.
+    """
+    tensors, nbytes = [Tensor(Arg(SRC), op.src)], 0
+    for desc in _between(op.src, op.dst):
+        tensors.append(Tensor(Scratch(nbytes), desc))
+        nbytes += -(-desc.nbytes // _ALIGNMENT) * _ALIGNMENT
+    return [*tensors, Tensor(Arg(DST), op.dst)]
+
+
+def _between(src: MemoryDesc, dst: MemoryDesc) -> list[MemoryDesc]:
+    """What src is to become before it is dst: nothing, if it need not be transposed too."""
+    types = (src.data_type, dst.data_type)
+    if (types[0] == types[1] and src.itemsize == 4) or src.nelems < _WORTH_STEPS:
+        return []
+    if src.itemsize == 4:
+        way = [dst.with_data_type(types[0])]
+    elif dst.itemsize == 4:
+        way = [src.with_data_type(types[1])]
+    elif "f64" not in types:
+        way = [src.with_data_type("f32"), dst.with_data_type("f32")]
+    else:
+        return []
+    if refuse_layouts((), *way) or not _transposed(Tensor(Arg(DST), dst), Tensor(Arg(SRC), src)):
+        return []
+    return way
+
+
+def _transposed(dst: Tensor, src: Tensor) -> list[Step]:
+    """The steps of dst = src by tiles; none where that does not serve."""
+    pieces = [nest.ordered() for nest in nests(dst.desc.dims, (dst.desc, src.desc))]
+    tiles = [transpose_steps(nest, (dst.address, src.address)) for nest in pieces]
+    return [step for steps in tiles for step in steps or ()] if all(tiles) else []
+
+
+def _copied(dst: Tensor, src: Tensor) -> list[Step]:
+    """The steps of dst = src, whatever is in dst's padding."""
+    if src.desc.data_type != dst.desc.data_type or src.desc.itemsize != 4:
+        return convert_steps(dst.desc, src.desc, (dst.address, src.address))
+    tensors = [(dst.address, dst.desc), (src.address, src.desc)]
+    return _transposed(dst, src) or chain_steps(dst.desc.dims, tensors, [])
 
 
 def _efficiency(op: Any) -> float:

@@ -42,15 +42,15 @@ class SimdSum(ElementWise):
         )
 
     def _build_passes(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
-        dst = (len(op.srcs), op.dst)
-        srcs = [*enumerate(op.srcs)]
+        srcs, place = [*enumerate(op.srcs)], len(op.srcs)
+        dst = (place, op.dst)
         steps: list[Step] = []
         for first in range(0, len(srcs), SRCS):
             part = slice(first, first + SRCS)
             tensors = [dst, *([dst] if first else []), *srcs[part]]
             scales = [*([1.0] if first else []), *op.scales[part]]
             steps += chain_steps(op.dst.dims, tensors, _scaled_sum(scales))
-        return Program(with_post_ops(steps, op, attr, *dst[:1], len(srcs) + 1), num_threads)
+        return Program(with_post_ops(steps, op, attr, place, place + 1), num_threads)
 
 
 TABLE = (SimdSum(_stages),)

@@ -19,7 +19,7 @@ from dnncore_cpu_numba.task import device, task
 __all__ = ["MATRICES", "MOST_OPERANDS", "OUTER", "tile_loop"]
 
 OUTER = 10  # outer dims at most: the batch dims of a matrix with 12
-MOST_OPERANDS = 16  # that the post-ops read: what a thread has room for
+MOST_OPERANDS = 128  # that the post-ops read: what a thread has room for
 
 # The slots of the task's parameters.
 (

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dnncore_cpu_numba.epilogue import Epilogue
+from dnncore_cpu_numba.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.microkernel import Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
@@ -88,7 +88,8 @@ class TileLoop:
         """Compile the microkernels that are needed and lay out the parameters."""
         if 0 in (*self.outer, self.rows, self.columns):
             return Step(tile_loop, (), items=0)
-        loop = self._collapsed()
+        calls = [Matrix(Table(row)) for row in call_rows(self.epilogue)]
+        loop = dataclasses.replace(self, operands=[*self.operands, *calls])._collapsed()
         return loop._step(_Tiling.of(loop, threads))
 
     @property
@@ -97,6 +98,12 @@ class TileLoop:
         if self.by_lanes:
             return "lanes"
         return "k" if self.a_k == 4 else "rows"
+
+    @property
+    def b_is_panel(self) -> bool:
+        """Whether all vectors of B are whole and follow each other."""
+        lanes = self.isa.lanes
+        return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
 
     def _most_rows_in_cache(self) -> int:
         """Rows of A at multiples of 4 KiB share the 8 lines of one set of a first-level cache."""
@@ -146,7 +153,7 @@ class TileLoop:
                 partial = kind and tiling.last_lanes < self.isa.lanes
                 for rows in tiling.tile_rows(self.rows):
                     table[stage, kind, rows] = Microkernel(
-                        self.isa, rows, vectors, self.along, self.b_k in (0, 4 * self.isa.lanes),
+                        self.isa, rows, vectors, self.along, self.b_is_panel,
                         self.edge if partial else "full", self.epilogue if stage else (),
                     ).address  # fmt: skip
         return table

@@ -19,8 +19,9 @@ from numba import types
 from numba.extending import intrinsic
 
 from dnncore_cpu_numba.nest import MAX_LOOPS, Loop, Nest, advance, seek
+from dnncore_cpu_numba.plan import moved
 from dnncore_cpu_numba.pointers import load_i32, load_i64, stack, store_i32
-from dnncore_cpu_numba.program import Arg, Step, Table
+from dnncore_cpu_numba.program import Arg, Scratch, Step, Table
 from dnncore_cpu_numba.task import task
 
 __all__ = ["transpose_steps"]
@@ -33,10 +34,10 @@ _LANES = ir.VectorType(ir.IntType(32), BLOCK)
 _I64 = ir.IntType(64)
 
 
-def transpose_steps(nest: Nest, arguments: Sequence[int]) -> list[Step] | None:
+def transpose_steps(nest: Nest, addresses: Sequence[Arg | Scratch]) -> list[Step] | None:
     """The steps of dst = src for four-byte elements; None where no tile is worth the trouble.
 
-    nest: over (dst, src), as `Nest.ordered` gives it. arguments: their places in binding order.
+    nest: over (dst, src), as `Nest.ordered` gives it. addresses: of the two tensors.
     """
     steps = []
     for part in _tiled(nest):
@@ -52,7 +53,7 @@ def transpose_steps(nest: Nest, arguments: Sequence[int]) -> list[Step] | None:
             Table(_places(a, SRC)),
             Table(_places(j, DST)),
         ]
-        params += [Arg(x, 4 * o) for x, o in zip(arguments, part.offsets, strict=True)]
+        params += [moved(x, 4 * o) for x, o in zip(addresses, part.offsets, strict=True)]
         grain = -(-_GRAIN // math.prod(sizes))
         steps.append(Step(_transpose, params, outer.size, grain=grain))
     return steps or None

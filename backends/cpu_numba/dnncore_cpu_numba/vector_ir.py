@@ -12,6 +12,7 @@ __all__ = [
     "I64",
     "address",
     "at",
+    "call",
     "constant",
     "first_lanes",
     "intrinsic",
@@ -20,6 +21,7 @@ __all__ = [
     "multiple",
     "multiply_add",
     "repeat",
+    "room",
     "store",
     "vector_of",
 ]
@@ -109,6 +111,20 @@ def first_lanes(builder: Builder, count: Value, lanes: int) -> Value:
     numbers = ir.Constant(integers, list(range(lanes)))
     limit = repeat(builder, builder.trunc(count, I32), integers)
     return builder.icmp_signed("<", numbers, limit)
+
+
+def room(builder: Builder, vector: ir.VectorType, count: int) -> Value:
+    """A pointer to room for some vectors on the stack."""
+    with builder.goto_entry_block():
+        place = builder.alloca(vector, count)
+        place.align = 4 * vector.count
+        return builder.inttoptr(builder.ptrtoint(place, I64), POINTER)
+
+
+def call(builder: Builder, function: Value, args: Sequence[Value]) -> None:
+    """Call the function at an address with 64-bit integers."""
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(args))
+    builder.call(builder.inttoptr(function, kind.as_pointer()), args)
 
 
 def intrinsic(builder: Builder, name: str, result: Any, args: Sequence[Value]) -> Value:

@@ -31,7 +31,13 @@ def with_lanes(text: str, lanes: int) -> str:
 
 ONE, ZERO = "(floatLANES)(1.0f)", "(floatLANES)(0.0f)"
 LINE = "const floatLANES line = {alpha} * s + {beta};"
-UNIT = "(line < 0.0f ? 0.0f : line > 1.0f ? 1.0f : line)"
+UNIT = f"{LINE} floatLANES unit = line < 0.0f ? 0.0f : line; unit = unit > 1.0f ? 1.0f : unit;"
+# The normal distribution's tail and its `share` below s; Abramowitz and Stegun, 7.1.26.
+NORMAL = (
+    "const floatLANES r = 1.0f / (1.0f + 0.23164189f * fabs(s)), bell = exp(-0.5f * s * s),"
+    " tail = bell * r * (0.1274148f + r * (-0.14224837f + r * (0.71070687f"
+    " + r * (-0.726576f + r * 0.53070271f)))), share = s > 0.0f ? 1.0f - tail : tail;"
+)
 # tanh(log(1 + e)) = n / (n + 2) with n = (1 + e)^2 - 1; beyond 20 it is 1, and n would overflow.
 SOFTPLUS = (
     "const floatLANES q = s > 20.0f ? 20.0f : s, e = exp(q), n = e * (e + 2.0f),"
@@ -47,27 +53,33 @@ ELTWISE = {
     "abs": "x = fabs(s);",
     "clip": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
     "clip_v2": "x = s < {alpha} ? {alpha} : s; x = x > {beta} ? {beta} : x;",
-    "elu": "x = s > 0.0f ? s : {alpha} * expm1(s);",
+    "elu": (  # exp(s) - 1 without cancellation
+        "const floatLANES h = tanh(0.5f * s); x = s > 0.0f ? s : {alpha} * (2.0f * h / (1.0f - h));"
+    ),
     "exp": "x = exp(s);",
-    "gelu_erf": "x = 0.5f * s * (1.0f + erf(s * 0.70710678f));",
+    "gelu_erf": f"{NORMAL} x = s * share;",
     "gelu_tanh": "x = s / (1.0f + exp(-1.5957691f * s * (1.0f + 0.044715f * s * s)));",
-    "hardsigmoid": f"{LINE} x = {UNIT};",
-    "hardswish": f"{LINE} x = s * {UNIT};",
+    "hardsigmoid": f"{UNIT} x = unit;",
+    "hardswish": f"{UNIT} x = s * unit;",
     "linear": "x = {alpha} * s + {beta};",
     "log": "x = log(s);",
     "logistic": "x = 1.0f / (1.0f + exp(-s));",
     "mish": f"{SOFTPLUS} x = s * ratio;",
-    "pow": "x = {alpha} * pow(s, (floatLANES)({beta}));",
+    "pow": "x = {alpha} * {power};",
     "relu": "x = s > 0.0f ? s : {alpha} * s;",
     "relu without slope": "x = s <= 0.0f ? 0.0f : s;",  # 0 * -inf would be NaN
     "round": "x = rint(s);",
     "soft_relu": (
-        "const floatLANES t = {alpha} * s;"
-        " x = (t > 0.0f ? s : 0.0f) + log1p(exp(-fabs(t))) / {alpha};"
+        "const floatLANES t = {alpha} * s, e = exp(-fabs(t)), u = 1.0f + e;"
+        " const floatLANES rest = u == 1.0f ? e : log(u) * (e / (u - 1.0f));"
+        " x = (t > 0.0f ? s : 0.0f) + rest / {alpha};"
     ),
     "sqrt": "x = sqrt(s);",
     "square": "x = s * s;",
-    "swish": "x = s / (1.0f + exp(-{alpha} * s));",
+    "swish": (  # exp(t) might vanish where s * exp(t) does not
+        "const floatLANES t = {alpha} * s, root = exp(-0.5f * fabs(t));"
+        " x = (t > 0.0f ? s : s * root * root) / (1.0f + root * root);"
+    ),
     "tanh": "x = tanh(s);",
 }
 
@@ -78,9 +90,7 @@ SLOPES = {
     "clip_v2": f"x = (s > {{alpha}}) & (s < {{beta}}) ? {ONE} : {ZERO};",
     "elu": "x = s > 0.0f ? 1.0f : {alpha} * exp(s);",
     "exp": "x = exp(s);",
-    "gelu_erf": (
-        "x = 0.5f * (1.0f + erf(s * 0.70710678f)) + s * (0.39894228f * exp(-0.5f * s * s));"
-    ),
+    "gelu_erf": f"{NORMAL} x = share + s * (0.39894228f * bell);",
     "gelu_tanh": (  # beyond 10, where the slope is 1 or 0, infinity would meet 0
         "const floatLANES q = s > 10.0f ? 10.0f : s < -10.0f ? -10.0f : s,"
         " g = 1.5957691f * q * (1.0f + 0.044715f * q * q), e = exp(-fabs(g));"
@@ -95,8 +105,8 @@ SLOPES = {
     "log": "x = 1.0f / s;",
     "logistic": f"const floatLANES e = exp(-fabs(s)); x = {BELL};",
     "mish": f"{SOFTPLUS} x = ratio + q * (4.0f * e * (1.0f + e) / ((n + 2.0f) * (n + 2.0f)));",
-    "pow": "x = {alpha} * {beta} * pow(s, (floatLANES)({beta} - 1.0f));",
-    "pow to 0": "x = 0.0f;",
+    "pow": "x = {alpha} * {beta} * {power};",
+    "constant": "x = 0.0f;",
     "relu": f"x = s > 0.0f ? {ONE} : (floatLANES)({{alpha}});",
     "soft_relu": "x = 1.0f / (1.0f + exp(-{alpha} * s));",
     "sqrt": "x = 0.5f / sqrt(s);",
@@ -126,8 +136,8 @@ BINARY = {
     "sub": "x = x - {0};",
     "mul": "x = x * {0};",
     "div": "x = x / {0};",
-    "max": "x = (x > {0}) | (x != x) ? x : {0};",
-    "min": "x = (x < {0}) | (x != x) ? x : {0};",
+    "max": "x = ((x > {0}) | (x != x)) ? x : {0};",
+    "min": "x = ((x < {0}) | (x != x)) ? x : {0};",
     "ge": f"x = x >= {{0}} ? {ONE} : {ZERO};",
     "gt": f"x = x > {{0}} ? {ONE} : {ZERO};",
     "le": f"x = x <= {{0}} ? {ONE} : {ZERO};",
@@ -136,6 +146,9 @@ BINARY = {
     "ne": f"x = x != {{0}} ? {ONE} : {ZERO};",
     "select": "x = convert_intLANES({1}) != 0 ? x : {0};",
 }
+
+# Common powers; drivers' pow takes long.
+POWERS = {0: ONE, 1: "s", 2: "(s * s)", 3: "(s * s * s)", 0.5: "sqrt(s)", -1: "(1.0f / s)"}
 
 # Where zeros do not give +0, as a function of alpha and beta; a negative factor gives -0.
 CHANGES_ZERO: dict[str, Callable[[float, float], bool]] = {
@@ -160,7 +173,7 @@ def eltwise(function: str, alpha: float, beta: float, number: Number) -> Step:
     """Compute x = function(x)."""
     text = ELTWISE["relu without slope" if function == "relu" and alpha == 0 else function]
     changes_zero = CHANGES_ZERO.get(function, lambda *_: False)
-    return Step(_of_s(text, alpha, beta, number), not changes_zero(alpha, beta))
+    return Step(_of_s(text, alpha, beta, beta, number), not changes_zero(alpha, beta))
 
 
 def eltwise_gradient(
@@ -168,10 +181,10 @@ def eltwise_gradient(
 ) -> Step:
     """Compute x = gradient * function'(x), or where it `uses_dst` that of x = function(...)."""
     slopes = SLOPES_OF_DST if uses_dst else SLOPES
-    text = slopes["pow to 0" if function == "pow" and beta == 0 else function]
+    text = slopes["constant" if function == "pow" and beta == 0 else function]
     negative = function in SIGNED_SLOPE and alpha < 0
     return Step(
-        f"{_of_s(text, alpha, beta, number)} x = {gradient} * x;",
+        f"{_of_s(text, alpha, beta, beta - 1, number)} x = {gradient} * x;",
         keeps_zero=function not in INFINITE_SLOPE and not negative,
     )
 
@@ -205,8 +218,11 @@ def _post_op(post_op: PostOp, operands: Sequence[str], old: str, number: Number)
     return binary(post_op.algorithm, operands)
 
 
-def _of_s(text: str, alpha: float, beta: float, number: Number) -> str:
-    """The statements with `s` for the former x and with their numbers."""
+def _of_s(text: str, alpha: float, beta: float, exponent: float, number: Number) -> str:
+    """The statements with `s` for the former x, with their numbers and a power of s."""
+    if "{power}" in text:
+        power = POWERS.get(exponent) or f"pow(s, (floatLANES)({number(exponent)}))"
+        text = text.replace("{power}", power)
     numbers = {
         name: number(value)
         for name, value in (("alpha", alpha), ("beta", beta))

@@ -7,7 +7,6 @@ Eltwise, binary, sum and reorder are this pass with other expressions. Whatever 
 from __future__ import annotations
 
 import re
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,7 +14,6 @@ from typing import Any, ClassVar
 from dnncore.backend import (
     Accepted,
     Attributes,
-    Executable,
     Implementation,
     MemoryDesc,
     Refused,
@@ -23,7 +21,7 @@ from dnncore.backend import (
 from dnncore_opencl.algorithms import Step, chain, with_lanes
 from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Loop, Nest, Parameters
-from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source, template
+from dnncore_opencl.program import Arg, Launch, LaunchProgram, Scratch, Source, template
 from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
 
 __all__ = ["Pass", "Pointwise"]
@@ -32,16 +30,23 @@ __all__ = ["Pass", "Pointwise"]
 class Pass:
     """The code and the launch of one pass.
 
-    descs: the tensors in bind order. result: the place of the written one among them. Its steps
-    compute `x`, which is stored, of `v0`, `v1`, ..., the tensors' elements; the result's is its old
-    value.
+    descs: the tensors. result: the place of the written one among them. buffers: where each one's
+    memory comes from; their places in bind order by default. The steps compute `x`, which is
+    stored, of `v0`, `v1`, ..., the tensors' elements; the result's is its old value.
     """
 
     template = "pointwise"
 
-    def __init__(self, engine: Any, descs: Sequence[MemoryDesc], result: int) -> None:
+    def __init__(
+        self,
+        engine: Any,
+        descs: Sequence[MemoryDesc],
+        result: int,
+        buffers: Sequence[Arg | Scratch] | None = None,
+    ) -> None:
         self.engine = engine
         self.descs = tuple(descs)
+        self.buffers = buffers or [Arg(i) for i in range(len(descs))]
         self.result = result
         self.steps: list[str] = []
         self.keeps_zero = True
@@ -50,13 +55,13 @@ class Pass:
         self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
 
     def then(self, *steps: Step) -> None:
-        """Add steps; the first one declares x."""
+        """Add steps behind the start."""
         self.steps += [step.text for step in steps]
         self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
-    def start(self, value: str) -> None:
-        """Set x, in f32, to an expression."""
-        self.then(Step(f"floatLANES x = {value};"))
+    def start(self, value: str, data_type: str = "f32") -> None:
+        """Declare x, of a data type, by an expression."""
+        self.then(Step(f"{TYPES[data_type]}LANES x = {value};"))
 
     def post_ops(self, attr: Attributes, old: str = "") -> None:
         """Add the chain; the operands of its steps are the last of the tensors.
@@ -68,10 +73,9 @@ class Pass:
         old = old or f"v{self.result}"
         self.then(*chain(attr.post_ops, operands, old, self.parameters.real))
 
-    def executable(self) -> Executable:
-        """Build the kernel; where there is no element there is nothing to launch."""
-        launches = [self.launch()] if self.descs[self.result].nelems else []
-        return LaunchProgram(self.engine, launches)
+    def launches(self) -> list[Launch]:
+        """Plan the launch; where there is no element there is none."""
+        return [self.launch()] if self.descs[self.result].nelems else []
 
     # -- the plan -----------------------------------------------------------------------------
 
@@ -130,7 +134,7 @@ class Pass:
             for lanes in sorted({1, self.lanes})
         ]
         source = Source(self.template, defines | self.parameters.defines, snippets)
-        arguments = [*map(Arg, range(len(self.descs))), *self.parameters.values]
+        arguments = [*self.buffers, *self.parameters.values]
         return Launch(source, self.template, arguments, self.grid.size, self.grid.group)
 
     # -- the text -----------------------------------------------------------------------------
@@ -208,25 +212,34 @@ class Pointwise(Implementation):
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
     pass_type: ClassVar[type[Pass]] = Pass
 
-    @abstractmethod
-    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
-        """Give the pass its steps, with those of the chain."""
-
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
         refused = refuse_layouts(op) or self.refuse(op, attr, engine)
         if refused:
             return refused
+        return Accepted(
+            op,
+            lambda: LaunchProgram(engine, self.launches(op, attr, engine)),
+            efficiency=self.efficiency(engine, [desc for _, desc in op.tensors()]),
+            scratchpad_bytes=self.scratchpad_bytes(op),
+        )
+
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+        """Give the pass its steps, with those of the chain."""
+        raise NotImplementedError
+
+    def launches(self, op: Any, attr: Attributes, engine: Any) -> Sequence[Launch]:
+        """Plan one pass over all tensors."""
         descs = [desc for _, desc in op.tensors()]
+        operands = [desc for _, desc in attr.operands()]
+        work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
+        self.compute(op, attr, work)
+        return work.launches()
 
-        def build() -> Executable:
-            operands = [src for _, src in attr.operands()]
-            work = self.pass_type(engine, [*descs, *operands], len(descs) - 1)
-            self.compute(op, attr, work)
-            return work.executable()
-
-        return Accepted(op, build, efficiency=self.efficiency(engine, descs))
+    def scratchpad_bytes(self, op: Any) -> int:
+        """What several passes share."""
+        return 0
 
     def efficiency(self, engine: Any, descs: Sequence[MemoryDesc]) -> float:
         """The share of the bandwidth: nearly all of it where tensors lie in one dense order."""

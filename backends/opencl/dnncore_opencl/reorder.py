@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_opencl.algorithms import Step
 from dnncore_opencl.pointwise import Pass, Pointwise
 from dnncore_opencl.transpose import TransposedPass
 from dnncore_opencl.vectors import TYPES
@@ -40,7 +39,7 @@ class Reorder(Pointwise):
             work.post_ops(attr, old=TO_FLOAT[dst].format(f"v{work.result}"))
             work.stored = _converted("f32", dst, "x")
         else:
-            work.then(Step(f"const {TYPES[dst]}LANES x = {_converted(src, dst, 'v0')};"))
+            work.start(_converted(src, dst, "v0"), dst)
 
     def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse post-ops of types that do not fit into f32, and f64 on devices that lack it."""

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
-from dnncore_opencl.algorithms import Step
 from dnncore_opencl.pointwise import Pass
 from dnncore_opencl.program import Arg, Launch, Scratch, padded
 from dnncore_opencl.transpose import TransposedPass
-from dnncore_opencl.vectors import TYPES
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
@@ -78,7 +76,7 @@ class Staging:
         work: Pass = TransposedPass(engine, [src, dst], 1)
         if not work.is_fit:
             work = Pass(engine, [src, dst], 1)
-        work.then(Step(f"const {TYPES[own.data_type]}LANES x = v0;"))
+        work.start("v0", dst.data_type)
         buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
         return _redirected(work.launch(), dict(enumerate(buffers)))
 

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from dnncore.backend import Attributes, Refused
+from dnncore.backend import Attributes
 from dnncore_opencl.pointwise import Pass, Pointwise
+from dnncore_opencl.program import Arg, Launch, Scratch
 
-MOST_SRCS = 32  # a device need only take 1024 bytes of arguments; a src takes 12, and strides
+MOST_SRCS = 16  # per pass: a device need only take 1024 bytes of arguments; a src's may be 60
 
 
 class Sum(Pointwise):
-    """All srcs in one pass, with post-ops."""
+    """A pass for every so many srcs, with post-ops in the last; partial sums are scratch."""
 
     like: ClassVar = {"dst": "src0"}
 
-    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
-        """Add up the scaled elements."""
-        terms = [f"{work.parameters.real(scale)} * v{i}" for i, scale in enumerate(op.scales)]
-        work.start(" + ".join(terms))
-        work.keeps_zero = any(scale > 0 for scale in op.scales)  # else they add up to -0
-        work.post_ops(attr)
+    def launches(self, op: Any, attr: Attributes, engine: Any) -> Sequence[Launch]:
+        """Plan one pass, or several."""
+        last = len(op.srcs) - 1
+        starts = range(0, len(op.srcs), MOST_SRCS)
+        return [
+            launch
+            for first in starts
+            for launch in self._part(op, attr, engine, first, min(first + MOST_SRCS - 1, last))
+        ]
 
-    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
-        """Refuse more srcs than a kernel takes arguments."""
-        if len(op.srcs) > MOST_SRCS:
-            return Refused("resources", f"{len(op.srcs)} srcs; a kernel takes at most {MOST_SRCS}")
-        return None
+    def scratchpad_bytes(self, op: Any) -> int:
+        """As much as dst, if sums are made in several passes."""
+        return op.dst.nbytes if len(op.srcs) > MOST_SRCS else 0
+
+    def _part(
+        self, op: Any, attr: Attributes, engine: Any, first: int, last: int
+    ) -> Sequence[Launch]:
+        """Add the srcs from `first` to `last` to the former ones."""
+        is_whole = last == len(op.srcs) - 1
+        buffers: list[Arg | Scratch] = [Arg(i) for i in range(first, last + 1)]
+        descs = [*op.srcs[first : last + 1]]
+        if first:
+            buffers.append(Scratch())
+            descs.append(op.dst)
+        buffers.append(Arg(len(op.srcs)) if is_whole else Scratch())
+        descs.append(op.dst)
+        result = len(descs) - 1
+        operands = attr.operands() if is_whole else []
+        buffers += [Arg(len(op.srcs) + 1 + i) for i in range(len(operands))]
+        work = Pass(engine, [*descs, *(desc for _, desc in operands)], result, buffers)
+        scales = op.scales[first : last + 1]
+        terms = [f"{work.parameters.real(scale)} * v{i}" for i, scale in enumerate(scales)]
+        work.start(" + ".join((*terms, f"v{len(terms)}") if first else terms))
+        work.keeps_zero = any(scale > 0 for scale in scales)  # else they add up to -0
+        if is_whole:
+            work.post_ops(attr)
+        return work.launches()
 
 
 TABLE = (Sum(),)

@@ -46,12 +46,8 @@ void depthwise_pixels(GEMM_PARAMS) {
             STORE(sums, 0, lanes);
 #define FINISHED(i)                                                                                \
     post_ops(lanes[i], OLD(at + (i) * c_n.w), 0, 0, channel, 0, image, z, y, x + (i) POST_ARGS)
-            if (c_n.w == 1 && count == LANES) {
-                for (int i = 0; i < LANES; i++) lanes[i] = FINISHED(i);
-                STORE(LOAD(0, lanes), 0, c + at);
-            } else {
-                for (int i = 0; i < count; i++) c[at + i * c_n.w] = FINISHED(i);
-            }
+            for (int i = 0; i < LANES; i++)
+                if (i < count) c[at + i * c_n.w] = FINISHED(i);
         }
     }
 }

@@ -5,16 +5,22 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
-static inline floatLANES f16_to_floatLANES(const ushortLANES half_bits) {
-    const uintLANES bits = convert_uintLANES(half_bits), size = bits & 0x7fffu;
+// The float of these bits; NaN does not signal, as it would not after a conversion by hardware.
+static inline floatLANES quietLANES(const uintLANES bits) {
+    const floatLANES x = as_floatLANES(bits);
+    return x == x ? x : as_floatLANES(bits | 0x400000u);
+}
+
+static inline floatLANES f16_to_floatLANES(const ushortLANES value_bits) {
+    const uintLANES bits = convert_uintLANES(value_bits), size = bits & 0x7fffu;
     const uintLANES shift = size < 0x7c00u ? (uintLANES)(112u << 23) : (uintLANES)(224u << 23);
     const floatLANES denormal = convert_floatLANES(size) * 0x1p-24f;
     const floatLANES value = size < 0x400u ? denormal : as_floatLANES((size << 13) + shift);
-    return as_floatLANES(as_uintLANES(value) | (bits & 0x8000u) << 16);
+    return quietLANES(as_uintLANES(value) | (bits & 0x8000u) << 16);
 }
 
 static inline floatLANES bf16_to_floatLANES(const ushortLANES bits) {
-    return as_floatLANES(convert_uintLANES(bits) << 16);
+    return quietLANES(convert_uintLANES(bits) << 16);
 }
 
 // To nearest, ties to even. The ulp of 0.5 + x is that of an f16 below 2^-14, a denormal one.

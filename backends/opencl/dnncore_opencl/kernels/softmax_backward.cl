@@ -27,11 +27,15 @@ __kernel void softmax_backward(BUFFERS PARAMETERS)
         VECTORS {
             const WIDE y = READ_AGAIN(held_y, i, dst + DST_AT(j));
             const WIDE diff = READ_AGAIN(held_diff, i, diff_dst + DIFF_DST_AT(j));
-            STORE_WIDE(diff_src + DIFF_SRC_AT(j), RESULT(y, diff));
+            WIDE x = RESULT(y, diff);
+            FINISH_WIDE
+            STORE_WIDE(diff_src + DIFF_SRC_AT(j), x);
         }
         REST {
             const ROW y = LOAD(dst + DST_AT(j)), diff = LOAD(diff_dst + DIFF_DST_AT(j));
-            STORE(diff_src + DIFF_SRC_AT(j), RESULT(y, diff));
+            ROW x = RESULT(y, diff);
+            FINISH
+            STORE(diff_src + DIFF_SRC_AT(j), x);
         }
         PADDING STORE(diff_src + DIFF_SRC_AT(j), 0.0f);
     }

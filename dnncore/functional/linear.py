@@ -1,4 +1,4 @@
-"""A fully connected layer: `InnerProductForward`."""
+"""A fully connected (linear) layer: `InnerProductForward`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dnncore.functional.call import Array, EngineLike, Values, arrays, check_ran
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import InnerProductForward
 
-__all__ = ["inner_product"]
+__all__ = ["linear"]
 
 
-def inner_product(
+def linear(
     src: Values,
     weights: Values,
     bias: Values = None,
@@ -24,15 +24,15 @@ def inner_product(
     IC; weights then have the same ones, and all are summed over. activation: an eltwise function by
     name, or a `PostOp.eltwise`, applied before dst is stored.
 
-    >>> inner_product([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10]).tolist()
+    >>> linear([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10]).tolist()
     [[1.0, -4.0]]
-    >>> inner_product([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10], activation="relu").tolist()
+    >>> linear([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10], activation="relu").tolist()
     [[1.0, 0.0]]
     """
-    tensors = arrays("inner_product", src=src, weights=weights, bias=bias)
+    tensors = arrays("linear", src=src, weights=weights, bias=bias)
     x, w = tensors["src"], tensors["weights"]
-    check_rank("inner_product", "src", x, "(N, IC, [[[D,] H,] W])", 2, 3, 4, 5)
-    check_rank("inner_product", "weights", w, f"(OC, {', '.join(map(str, x.shape[1:]))})", x.ndim)
+    check_rank("linear", "src", x, "(N, IC, [[[D,] H,] W])", 2, 3, 4, 5)
+    check_rank("linear", "weights", w, f"(OC, {', '.join(map(str, x.shape[1:]))})", x.ndim)
     dst = MemoryDesc((x.shape[0], w.shape[0]))
     op = InnerProductForward("forward_inference", dst=dst, **descs(tensors))
-    return run(op, tensors, engine, post_ops("inner_product", activation))
+    return run(op, tensors, engine, post_ops("linear", activation))

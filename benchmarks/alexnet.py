@@ -1,0 +1,196 @@
+"""One training step of AlexNet's first layers beside oneDNN, primitive by primitive.
+
+    python benchmarks/alexnet.py [--engine cpu --engine opencl:0] [--batch 8] [--json figures.json]
+
+Every side runs examples/cnn_training_f32.py's net on the same data, in one process and on as many
+threads; each chooses its own formats. The sides are sampled in turn, a pause apart, since OpenMP's
+threads spin for a while after their work; times are medians, or with --least the shortest, which
+tell more on a machine that others use.
+
+The results are not compared here, as the example does that: on its data oneDNN 3.2's blocked LRN
+gives 0 where its base, which it cubes, is above 7e12, the cube root of the largest f32.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.table import Table
+
+import dnncore as dnn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+from cnn_training_f32 import BATCH, Net, Step
+from onednn import Peer, PeerPrimitive
+
+PAUSE = 0.005  # seconds
+GOALS = {"cpu": 2.0, "opencl": 4.0}  # times the side to its left
+STEP, SUM = "the whole step", "its primitives, summed"
+
+
+class PeerNet(Net):
+    """The same net through oneDNN."""
+
+    def __init__(self, batch: int) -> None:
+        self.peer = Peer()
+        super().__init__(dnn.engine("cpu"), batch)
+
+    def _choose(self, op: dnn.Operation, hint: PeerPrimitive | None = None) -> PeerPrimitive:
+        return self.peer.primitive(op, hint)
+
+    def _sequence(self, steps: list[Step]) -> Callable[[dnn.Stream], None]:
+        def run(stream: dnn.Stream) -> None:
+            for step in steps:
+                step.call(stream)
+
+        return run
+
+
+@dataclass
+class Side:
+    """One contestant: its net, and the seconds sampled for each primitive and the whole step."""
+
+    name: str
+    net: Net
+    statistic: Callable[[list[float]], float] = statistics.median
+    samples: dict[str, list[float]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stream = self.net.engine.stream()
+        self.calls = {STEP: self.net.step} | {step.name: step.call for step in self.net.steps}
+        self.implementations = {step.name: step.pd.impl_name for step in self.net.steps}
+        self.warm_up()
+
+    def warm_up(self) -> None:
+        """Sample once, and forget that."""
+        self.samples = {name: [] for name in self.calls}
+        self.sample()
+        self.samples = {name: [] for name in self.calls}
+
+    @property
+    def goal(self) -> float:
+        """The ratio to keep."""
+        return GOALS.get(self.net.engine.kind, 1.0)
+
+    def sample(self) -> None:
+        """Time the step, then its primitives in their order."""
+        for name, call in self.calls.items():
+            start = time.perf_counter()
+            call(self.stream)
+            self.stream.wait()
+            self.samples[name].append(time.perf_counter() - start)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """What the samples come to."""
+        seconds = {name: self.statistic(taken) for name, taken in self.samples.items()}
+        return seconds | {SUM: sum(seconds.values()) - seconds[STEP]}
+
+
+def measure(sides: list[Side], samples: int) -> None:
+    """Sample all sides in turn."""
+    for _ in range(samples):
+        for side in sides:
+            time.sleep(PAUSE)
+            side.sample()
+
+
+def in_order(sides: list[Side]) -> list[str]:
+    """The names of all sides' primitives in the order of execution; reorders differ."""
+    names: list[str] = []
+    for side in sides:
+        place = 0
+        for step in side.net.steps:
+            if step.name not in names:
+                names.insert(place, step.name)
+            place = names.index(step.name) + 1
+    return [*names, STEP, SUM]
+
+
+def ratio(sides: list[Side], side: Side, name: str) -> float | None:
+    """How many times the seconds of the side to the left; None where one lacks the primitive."""
+    place = sides.index(side)
+    ours, theirs = (s.seconds.get(name) for s in (side, sides[place - 1]))
+    return ours / theirs if place and ours and theirs else None
+
+
+def report(sides: list[Side], batch: int, threads: int) -> Table:
+    """Milliseconds, and how many times those of the side to the left."""
+    table = Table(
+        title=f"AlexNet's first layers, batch {batch}, {threads} threads: ms a primitive",
+        title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    table.add_column("primitive")
+    for left, side in zip([None, *sides], sides, strict=False):
+        table.add_column(side.name, justify="right")
+        table.add_column("by")
+        if left:
+            table.add_column(f"/ {left.name} (at most {side.goal:g})", justify="right")
+    for name in in_order(sides):
+        if name == STEP:
+            table.add_section()
+        table.add_row(name, *(cell for side in sides for cell in cells(sides, side, name)))
+    return table
+
+
+def cells(sides: list[Side], side: Side, name: str) -> list[str]:
+    """One side's part of a row: time, implementation and, but for the first side, ratio."""
+    seconds, times = side.seconds.get(name), ratio(sides, side, name)
+    texts = [f"{seconds * 1e3:.3f}" if seconds else "", side.implementations.get(name, "")]
+    if side is not sides[0]:
+        mark = "over " if times and times > side.goal else ""
+        texts.append(f"{mark}{times:.2f}" if times else "")
+    return texts
+
+
+def figures(sides: list[Side]) -> dict[str, object]:
+    """All that was measured, for machines: per side and primitive, in seconds."""
+    return {
+        side.name: {
+            name: {
+                "implementation": side.implementations.get(name),
+                "seconds": seconds,
+                "ratio": ratio(sides, side, name),
+                "goal": side.goal if side is not sides[0] else None,
+            }
+            for name, seconds in side.seconds.items()
+        }
+        for side in sides
+    }
+
+
+@click.command()
+@click.option("--engine", "engines", multiple=True, default=("cpu", "opencl:0"), show_default=True)
+@click.option("--batch", default=BATCH, show_default=True)
+@click.option("--threads", default=2, show_default=True, help="Of every side.")
+@click.option("--samples", default=21, show_default=True, type=click.IntRange(9))
+@click.option("--least", is_flag=True, help="The shortest times instead of the medians.")
+@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+def main(
+    engines: tuple[str, ...], batch: int, threads: int, samples: int, least: bool, path: Path | None
+) -> None:
+    """Time each primitive and the whole step on oneDNN and on the engines."""
+    for name in ("OMP_NUM_THREADS", "DNNCORE_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT"):
+        os.environ[name] = str(threads)  # read when each of them is first used
+    nets = {"oneDNN": PeerNet(batch)} | {name: Net(dnn.engine(name), batch) for name in engines}
+    statistic = min if least else statistics.median
+    sides = [Side(name, net, statistic) for name, net in nets.items()]
+    measure(sides, samples)
+    Console(width=180).print(report(sides, batch, threads))
+    if path:
+        path.write_text(json.dumps(figures(sides), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

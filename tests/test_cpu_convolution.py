@@ -1,0 +1,182 @@
+"""What only the CPU backend's convolutions do: groups as lanes, parts, repeated plans."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from checks import Target, check
+from dnncore_cpu_numba import convolution_gemm
+from dnncore_cpu_numba.geometry import Geometry
+from dnncore_cpu_numba.isa import ISAS
+from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
+
+import dnncore as dnn
+
+DEPTHWISE = Target("cpu", "cpu", impl="cpu_numba:depthwise:*")
+GEMM = Target("cpu", "cpu", impl="cpu_numba:gemm")
+ALL = Target("cpu", "cpu", skip_impl="reference:*")
+DIRECTIONS = ("forward", "backward_data", "backward_weights")
+all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
+
+
+def convolution(direction, src, weights, dst, tag=None, **window):
+    """The operation; dst: its spatial dims. Activations have the tag, the filter is `any`."""
+    channels = int(np.prod(weights[: len(weights) - len(dst) - 1]))
+    x = dnn.MemoryDesc(src, "f32", tag)
+    w = dnn.MemoryDesc(weights, "f32", "any")
+    y = dnn.MemoryDesc((src[0], channels, *dst), "f32", tag)
+    b = dnn.MemoryDesc((channels,))
+    if direction == "forward":
+        return dnn.ConvolutionForward("forward_training", src=x, weights=w, bias=b, dst=y, **window)
+    if direction == "backward_data":
+        return dnn.ConvolutionBackwardData(diff_src=x, weights=w, diff_dst=y, **window)
+    return dnn.ConvolutionBackwardWeights(src=x, diff_weights=w, diff_bias=b, diff_dst=y, **window)
+
+
+GROUPED = {
+    "depthwise": ((2, 32, 9, 30), (32, 1, 1, 3, 3), (9, 30), {"padding_l": (1, 1)}),
+    "odd": ((2, 19, 6, 7), (19, 1, 1, 3, 3), (3, 4), {"padding_l": (1, 1), "strides": (2, 2)}),
+    "multiplier": ((2, 18, 5, 6), (18, 3, 1, 3, 2), (5, 5), {"padding_l": (1, 0)}),
+    "small_groups": ((2, 32, 5, 6), (16, 3, 2, 3, 3), (5, 6), {"padding_l": (1, 1)}),
+    "narrow": ((9, 16, 20, 2), (16, 1, 1, 3, 3), (20, 2), {"padding_l": (1, 1)}),
+    "dilated": (
+        (1, 16, 13, 12), (16, 1, 1, 3, 2), (6, 4),
+        {"padding_l": (3, 1), "padding_r": (1, 0), "dilations": (2, 1), "strides": (2, 3)},
+    ),
+    "no_pixel_sees_all_taps": ((2, 16, 2, 3), (16, 1, 1, 5, 5), (2, 3), {"padding_l": (2, 2)}),
+    "too_many_parts": ((1, 16, 12, 12), (16, 1, 1, 9, 9), (12, 12), {"padding_l": (4, 4)}),
+    "empty_batch": ((0, 16, 4, 4), (16, 1, 1, 3, 3), (4, 4), {"padding_l": (1, 1)}),
+    "1d": ((2, 20, 11), (20, 1, 1, 3), (11,), {"padding_l": (1,)}),
+    "3d": ((1, 16, 4, 5, 6), (16, 1, 1, 3, 3, 3), (4, 5, 6), {"padding_l": (1, 1, 1)}),
+}  # fmt: skip
+
+
+@all_directions
+@pytest.mark.parametrize("problem", GROUPED.values(), ids=GROUPED)
+@pytest.mark.parametrize("channels", ["plain", "last", "blocked"])
+def test_groups_as_lanes(direction, problem, channels):
+    *shapes, window = problem
+    spatial = "dhw"[5 - len(shapes[0]) :]
+    tag = {"plain": f"nc{spatial}", "last": f"n{spatial}c", "blocked": f"nC{spatial}16c"}
+    check(DEPTHWISE, convolution(direction, *shapes, tag[channels], **window))
+
+
+@all_directions
+@pytest.mark.parametrize("name", ["depthwise", "multiplier", "small_groups"])
+def test_groups_as_lanes_with_post_ops(direction, name):
+    *shapes, window = GROUPED[name]
+    op = convolution(direction, *shapes, "any", **window)
+    dims = op.result.dims
+    per_channel = (1, dims[1]) if direction != "backward_weights" else dims[:2]
+    attr = dnn.Attributes(
+        post_ops=[
+            dnn.PostOp.sum(2.0),
+            dnn.PostOp.binary("mul", dnn.MemoryDesc((*per_channel, *[1] * (len(dims) - 2)))),
+            dnn.PostOp.binary("add", dnn.MemoryDesc((1,) * len(dims))),
+            dnn.PostOp.binary("add", dnn.MemoryDesc(dims)),
+            dnn.PostOp.eltwise("relu"),
+        ]
+    )
+    check(DEPTHWISE, op, attr)
+
+
+def test_one_group_is_refused():
+    op = convolution("forward", (1, 16, 4, 4), (1, 16, 16, 3, 3), (2, 2))
+    with pytest.raises(dnn.NoImplementation, match="one group"):
+        dnn.PrimitiveDesc(op, dnn.engine("cpu"), impl="cpu_numba:depthwise:*")
+
+
+@all_directions
+def test_depthwise_is_chosen(direction):
+    *shapes, window = GROUPED["depthwise"]
+    pd = dnn.PrimitiveDesc(convolution(direction, *shapes, "any", **window), dnn.engine("cpu"))
+    assert pd.impl_name.startswith("cpu_numba:depthwise:")
+
+
+@all_directions
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_column_matrices_of_a_few_images_at_a_time(monkeypatch, direction, tag):
+    monkeypatch.setattr(convolution_gemm, "COLUMN_BYTES", 40_000)
+    shapes = (5, 6, 12, 11), (2, 4, 3, 3, 3), (12, 11)
+    op = convolution(direction, *shapes, tag, padding_l=(1, 1))
+    check(GEMM, op)
+    if direction == "forward":
+        operand = dnn.MemoryDesc((5, 8, 1, 1))
+        steps = [dnn.PostOp.sum(), dnn.PostOp.binary("add", operand)]
+        check(GEMM, op, dnn.Attributes(post_ops=steps))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", [0, 1, 4])
+def test_parts_cover_each_pixel_with_the_taps_that_it_sees(stride, padding):
+    src = (1, 16, 7, 11)
+    dst = [(size + 2 * padding - 3) // stride + 1 for size in src[2:]]
+    window = {"padding_l": (padding,) * 2, "strides": (stride,) * 2}
+    g = Geometry.of(convolution("forward", src, (16, 1, 1, 3, 3), dst, **window))
+    seen = np.zeros(dst, int)
+    for part in g.windows().parts((1, 1, 1), (0, 0, 0), g.stride, g.src):
+        (_, top, left), (_, rows, columns) = part.position, part.count
+        seen[top : top + rows, left : left + columns] += len(part.taps)
+    inside = np.pad(np.ones(src[2:], int), padding)
+    expected = [
+        [
+            inside[y * stride : y * stride + 3, x * stride : x * stride + 3].sum()
+            for x in range(dst[1])
+        ]
+        for y in range(dst[0])
+    ]
+    assert np.array_equal(seen, expected)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in ISAS if not isa.missing], ids=lambda isa: isa.name)
+@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize("lanes", [1, 3, 4])
+def test_a_microkernel_whose_a_has_columns(isa, vectors, lanes):
+    edge = "full" if lanes == isa.lanes else "masked"
+    kernel = Microkernel(isa, 3, vectors, "lanes", panel=False, edge=edge)
+    columns = (vectors - 1) * isa.lanes + lanes
+    rng = np.random.default_rng(0)
+    a = rng.integers(-3, 4, (2, 5, 3, columns)).astype(np.float32)  # batch, k, row, column
+    b = rng.integers(-3, 4, (2, 5, columns)).astype(np.float32)
+    c = np.full((3, columns + 1), 7.5, np.float32)
+    table = np.array([[0, 0], [a.strides[0], b.strides[0]]], np.int64)
+    arguments = {
+        "a": a.ctypes.data, "b": b.ctypes.data, "c": c.ctypes.data,
+        "batch_table": table.ctypes.data, "batch": 2, "k": 5, "a_stride": a.strides[2],
+        "a_k": a.strides[1], "a_block": 4 * isa.lanes, "b_row": b.strides[1],
+        "b_block": 4 * isa.lanes, "c_row": c.strides[0], "c_block": 4 * isa.lanes, "lanes": lanes,
+    }  # fmt: skip
+    values = [arguments.get(name, 0) for name in ARGUMENTS]
+    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(values))(kernel.address)(*values)
+    assert np.array_equal(c[:, :-1], np.einsum("ixmj,ixj->mj", a, b))
+    assert (c[:, -1] == 7.5).all()
+
+
+@pytest.mark.parametrize("tag", ["abcdefghijkl", "jihgfedcbalk", "abcdefghijkL16l"])
+def test_a_product_with_twelve_dims(tag):
+    src = (2, 1, 2, 1, 1, 2, 1, 1, 2, 1, 3, 5)
+    weights = (1, 2, 2, 1, 2, 1, 1, 2, 2, 1, 5, 7)
+    dst = (*map(max, src[:-2], weights[:-2]), 3, 7)
+    op = dnn.MatMul(
+        src=dnn.MemoryDesc(src, "f32", tag),
+        weights=dnn.MemoryDesc(weights, "f32", "any"),
+        bias=dnn.MemoryDesc((1, 2, *[1] * 9, 7)),
+        dst=dnn.MemoryDesc(dst, "f32", tag),
+    )
+    check(ALL, op)
+
+
+def test_products_of_depth_zero_are_bias():
+    for bias in (None, dnn.MemoryDesc((1, 7))):
+        op = dnn.MatMul(
+            src=dnn.MemoryDesc((20, 0)),
+            weights=dnn.MemoryDesc((0, 7)),
+            bias=bias,
+            dst=dnn.MemoryDesc((20, 7)),
+        )
+        check(ALL, op)

@@ -1,0 +1,69 @@
+"""The examples, run as a newcomer runs them, on every engine."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*command, **options):
+    """Run Python from the root of the repository; return the exit code, output and errors."""
+    done = subprocess.run(
+        (sys.executable, *command), cwd=ROOT, capture_output=True, text=True, check=False, **options
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def example(name, *options):
+    code, out, errors = run(f"examples/{name}.py", *options)
+    assert code == 0, errors
+    return out.splitlines()
+
+
+def test_getting_started(target):
+    lines = example("getting_started", "--engine", target.engine_name)
+    assert lines[0].startswith(f"engine: {target.engine.name}, ")
+    assert lines[1] == f"eltwise on {target.engine.name}"
+    assert re.match(r"-> 1\. \S+: accepted, [\d.]+ us by ", lines[2])
+    assert re.match(r"relu: \d+ of 507 values were negative and are 0 now", lines[-1])
+
+
+def test_memory_format_propagation(target):
+    lines = example("memory_format_propagation", "--engine", target.engine_name)
+    text = "\n".join(lines)
+    convolution, pooling = text.split("pooling by ")
+    assert convolution.startswith("convolution by ")
+    (chosen,) = re.findall(r"^  dst: (\w+)$", convolution, re.M)
+    assert re.findall(r"^  src: (.*)$", pooling, re.M) == [f"{chosen}, taken as it is"]
+    assert lines[-2:] == ["result: abcd", "equal to the same in nchw throughout"]
+
+
+@pytest.mark.parametrize("name", ["getting_started", "memory_format_propagation"])
+def test_an_engine_that_is_not_there_is_told_in_a_line(name):
+    code, out, errors = run(f"examples/{name}.py", "--engine", "tpu")
+    assert code == 1
+    assert out == ""
+    assert errors.startswith("Error: unknown engine 'tpu'; available: cpu")
+    assert "Traceback" not in errors
+
+
+def test_the_readme_shows_what_they_print():
+    readme = (ROOT / "README.md").read_text()
+    shown = re.findall(r"^```console\n\$ python (examples/\S+)\n(.*?)^```$", readme, re.M | re.S)
+    assert len(shown) == 2
+    for script, said in shown:
+        code, printed, errors = run(script)
+        assert code == 0, errors
+        # Devices, implementations, estimates and the formats that are chosen differ by machine.
+        assert [head(line) for line in printed.splitlines()] == [
+            head(line) for line in said.splitlines()
+        ]
+
+
+def head(line):
+    """What a line begins with on every machine."""
+    return re.split(r":| by ", line)[0]

@@ -1,0 +1,438 @@
+"""dnncore.functional: the examples of its docstrings, values against numpy's, mistakes."""
+
+import doctest
+import importlib
+import inspect
+import itertools
+import pkgutil
+import subprocess
+import sys
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.lib.stride_tricks import sliding_window_view
+
+import dnncore as dnn
+from dnncore import functional as F
+from dnncore.functional import activation
+
+MODULES = sorted(module.name for module in pkgutil.iter_modules(F.__path__))
+ELTWISE = importlib.import_module("dnncore.functional.eltwise")
+
+
+@pytest.fixture
+def on_target(target, monkeypatch):
+    """Make the target's engine the default, and its implementations the only ones."""
+    monkeypatch.setenv("DNNCORE_ENGINE", target.engine_name)
+    monkeypatch.setenv("DNNCORE_IMPL", target.impl)
+    monkeypatch.setenv("DNNCORE_SKIP_IMPL", target.skip_impl)
+
+
+def whole_numbers(*shape, seed=0):
+    return np.random.default_rng(seed).integers(-4, 5, shape).astype(np.float32)
+
+
+def padded(image, padding, value=0.0):
+    return np.pad(image, ((0, 0), (0, 0), *padding), constant_values=value)
+
+
+def windows(image, kernel, strides, dilations):
+    """(N, C, *output, *kernel): every window's cells."""
+    spatial = len(kernel)
+    spans = [(k - 1) * (d + 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
+    found = sliding_window_view(image, spans, tuple(range(2, 2 + spatial)))
+    outer = [slice(None, None, s) for s in strides]
+    inner = [slice(None, None, d + 1) for d in dilations]
+    return found[(slice(None), slice(None), *outer, *inner)]
+
+
+def convolved(image, weights, strides, padding, dilations):
+    cells = windows(padded(image, padding), weights.shape[2:], strides, dilations)
+    spatial = weights.ndim - 2
+    taps = tuple(range(-spatial, 0))
+    product = np.tensordot(cells, weights, axes=((1, *taps), (1, *taps)))
+    return np.moveaxis(product, -1, 1)
+
+
+# -- docstrings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.usefixtures("on_target")
+def test_the_examples_print_what_they_say(name):
+    module = importlib.import_module(f"dnncore.functional.{name}")
+    assert doctest.testmod(module, extraglobs={"np": np}).failed == 0
+
+
+@pytest.mark.parametrize("name", F.__all__)
+def test_every_function_has_an_example_and_takes_an_engine(name):
+    function = getattr(F, name)
+    assert ">>> " in function.__doc__
+    assert inspect.signature(function).parameters["engine"].kind == inspect.Parameter.KEYWORD_ONLY
+
+
+def test_every_algorithm_of_one_array_is_a_function():
+    algorithms = set(dnn.ops.algorithms.ELTWISE_ALGORITHMS) - {"clip_v2"}  # clip, forward
+    assert set(ELTWISE.__all__) == {*algorithms, "prelu"}
+
+
+def test_names_from_elsewhere_lead_to_ours():
+    with pytest.raises(AttributeError, match="here it is logistic"):
+        F.sigmoid  # noqa: B018
+    with pytest.raises(AttributeError, match="has no attribute 'conv4d'"):
+        F.conv4d  # noqa: B018
+    ours = [name.partition("(")[0].split()[0] for name in F.ELSEWHERE.values()]
+    assert set(ours) <= set(F.__all__)
+    assert not set(F.ELSEWHERE) & set(F.__all__)
+
+
+def test_it_is_imported_when_it_is_used():
+    code = """
+import sys, dnncore
+before = "dnncore.functional" in sys.modules
+print(before, dnncore.functional.relu([-1]).tolist(), hasattr(dnncore, "dysfunctional"))
+"""
+    done = subprocess.run((sys.executable, "-c", code), capture_output=True, text=True, check=True)
+    assert done.stdout == "False [0.0] False\n"
+
+
+# -- values ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spatial", "strides", "padding", "dilations"),
+    [
+        (1, 2, 1, 0),
+        (1, 1, ((0, 3),), 1),
+        (2, 1, 0, 0),
+        (2, (2, 1), (1, (0, 2)), (0, 1)),
+        (3, 1, (1, 0, 1), 0),
+    ],
+)
+@pytest.mark.usefixtures("on_target")
+def test_convolution(spatial, strides, padding, dilations):
+    image = whole_numbers(2, 3, *(9, 8, 7)[:spatial])
+    weights = whole_numbers(4, 3, *(3, 2, 2)[:spatial], seed=1)
+    bias = whole_numbers(4, seed=2)
+    conv = getattr(F, f"conv{spatial}d")
+    got = conv(image, weights, bias, strides=strides, padding=padding, dilations=dilations)
+    steps, skips = (np.broadcast_to(n, spatial) for n in (strides, dilations))
+    rows = padding if isinstance(padding, tuple) else (padding,) * spatial
+    sides = [tuple(np.broadcast_to(row, 2)) for row in rows]
+    expected = convolved(image, weights, steps, sides, skips)
+    assert np.array_equal(got, expected + bias.reshape(-1, *(1,) * spatial))
+
+
+def test_padding_may_be_an_array():
+    options = [F.conv2d(IMAGE, WEIGHTS, padding=p).shape for p in ((1, 2), np.array([1, 2]))]
+    assert options == [(1, 3, 5, 7)] * 2
+
+
+@pytest.mark.usefixtures("on_target")
+def test_convolution_of_groups():
+    image, weights = whole_numbers(2, 4, 5, 5), whole_numbers(2, 3, 2, 3, 3, seed=1)
+    halves = [F.conv2d(image[:, 2 * g : 2 * g + 2], weights[g]) for g in range(2)]
+    assert np.array_equal(F.conv2d(image, weights), np.concatenate(halves, axis=1))
+
+
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+@pytest.mark.usefixtures("on_target")
+def test_pooling(spatial):
+    image = whole_numbers(2, 3, *(8, 7, 6)[:spatial])
+    kernel, strides = (3, 2, 2)[:spatial], (2, 1, 2)[:spatial]
+    sides = ((1, 1), (0, 1), (1, 0))[:spatial]
+    options = {"strides": strides, "padding": sides}
+    dense = (0,) * spatial
+    taps = tuple(range(-spatial, 0))
+
+    def cells(value):
+        return windows(padded(image, sides, value), kernel, strides, dense)
+
+    largest = getattr(F, f"max_pool{spatial}d")(image, kernel, **options)
+    assert np.array_equal(largest, cells(-np.inf).max(taps))
+    average = getattr(F, f"avg_pool{spatial}d")
+    np.testing.assert_allclose(
+        average(image, kernel, include_padding=True, **options), cells(0).mean(taps), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        average(image, kernel, **options), np.nanmean(cells(np.nan), taps), rtol=1e-6
+    )
+    assert getattr(F, f"max_pool{spatial}d")(image, 2).shape[2:] == (4, 3, 3)[:spatial]
+
+
+@pytest.mark.usefixtures("on_target")
+def test_products():
+    src, weights, bias = whole_numbers(5, 6), whole_numbers(4, 6), whole_numbers(4)
+    assert np.array_equal(F.linear(src, weights, bias), src @ weights.T + bias)
+    image, taps = src.reshape(5, 2, 3), weights.reshape(4, 2, 3)
+    assert np.array_equal(F.linear(image, taps), src @ weights.T)
+    batch = whole_numbers(3, 1, 2, 6)
+    assert np.array_equal(F.matmul(batch, weights.T, bias), batch @ weights.T + bias)
+    pair = whole_numbers(2, 6, 4)
+    assert np.array_equal(F.matmul(batch, pair), batch @ pair)
+
+
+@pytest.mark.parametrize("name", activation.PARAMETERS)
+@pytest.mark.usefixtures("on_target")
+def test_an_activation_is_the_function_of_its_name(name):
+    src, weights = abs(whole_numbers(2, 3)) + 1, np.eye(3, dtype=np.float32)
+    plain = F.linear(src, weights)
+    fused = F.linear(src, weights, activation=name)
+    np.testing.assert_allclose(fused, getattr(F, name)(plain), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("on_target")
+def test_an_activation_may_be_a_post_op():
+    clipped = dnn.PostOp.eltwise("clip", 0, 6)
+    product = F.matmul([[2, 3]], [[1, 0, 2], [2, 0, -2]], activation=clipped)
+    assert product.tolist() == [[6.0, 0.0, 0.0]]
+
+
+@pytest.mark.usefixtures("on_target")
+def test_prelu_takes_slopes_of_the_arrays_rank_or_one():
+    image = whole_numbers(2, 3, 4, 4)
+    slopes = np.float32([0.5, 2, -1]).reshape(1, 3, 1, 1)
+    assert np.array_equal(F.prelu(image, slopes), np.where(image > 0, image, slopes * image))
+    assert np.array_equal(F.prelu(image, 0.5), F.relu(image, alpha=0.5))
+    assert F.prelu(-2, [0.5]).tolist() == -1
+    with pytest.raises(dnn.DescriptorError, match="must have dst's rank"):
+        F.prelu(image, slopes.reshape(3))
+
+
+@pytest.mark.parametrize("name", ["sum", "prod", "max", "min", "mean", "norm"])
+@pytest.mark.parametrize("keepdims", [False, True])
+@pytest.mark.usefixtures("on_target")
+def test_reductions(name, keepdims):
+    src = whole_numbers(2, 1, 3, 4)
+    if name == "norm":
+        expected = lambda x, axis, keepdims: np.sqrt((x * x).sum(axis, keepdims=keepdims))  # noqa: E731
+    else:
+        expected = getattr(np, name)
+    for axis in (None, 0, -1, (1, 3), [2, 0], 1, (0, 1, 2, 3)):
+        got = getattr(F, name)(src, axis, keepdims=keepdims)
+        right = expected(src, axis=tuple(axis) if axis == [2, 0] else axis, keepdims=keepdims)
+        assert got.shape == right.shape
+        np.testing.assert_allclose(got, right, rtol=1e-6)
+
+
+@pytest.mark.usefixtures("on_target")
+def test_the_norms_power():
+    src = whole_numbers(3, 5)
+    np.testing.assert_allclose(F.norm(src, 1, p=1), abs(src).sum(1), rtol=1e-6)
+    np.testing.assert_allclose(F.norm(src, 1, p=3), np.cbrt((abs(src) ** 3).sum(1)), rtol=1e-5)
+
+
+@pytest.mark.usefixtures("on_target")
+def test_two_arrays_are_broadcast():
+    shapes = [(), (4,), (1, 4), (3, 1), (2, 3, 4)]
+    for first, second in itertools.product(shapes, repeat=2):
+        a, b = whole_numbers(*first), whole_numbers(*second, seed=1)
+        assert np.array_equal(F.sub(a, b), a - b)
+        assert F.lt(a, b).shape == (a < b).shape
+        assert np.array_equal(F.where(a > 0, a, b), np.where(a > 0, a, b))
+    conditions = np.array([[0.0], [np.nan], [0.25]])
+    assert F.where(conditions, 1, [2, 3]).tolist() == [[2, 3], [1, 1], [1, 1]]
+
+
+@pytest.mark.usefixtures("on_target")
+def test_softmax_along_each_axis():
+    src = whole_numbers(2, 3, 4)
+    for axis in (-3, 0, 1, -1):
+        powers = np.exp(src)
+        right = powers / powers.sum(axis, keepdims=True)
+        np.testing.assert_allclose(F.softmax(src, axis), right, rtol=1e-5)
+        np.testing.assert_allclose(F.log_softmax(src, axis), np.log(right), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("on_target")
+def test_lrn_in_one_channel():
+    src = whole_numbers(1, 2, 4, 4)
+    options = {"alpha": 9.0, "beta": 1.0, "k": 2.0, "local_size": 3}
+    sums = sliding_window_view(padded(src * src, ((1, 1), (1, 1))), (3, 3), (2, 3)).sum((-1, -2))
+    got = F.lrn(src, algorithm="within_channel", **options)
+    np.testing.assert_allclose(got, src / (2 + sums), rtol=1e-5)
+
+
+# -- arrays in and out ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["f2", "f4", "i1", "u1", "i2", "u2", "?", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
+)
+def test_types_that_float32_holds_are_taken(dtype):
+    got = F.add(np.array([[0, 1], [1, 0]], dtype), 1)
+    assert got.dtype == np.float32
+    assert got.tolist() == [[1, 2], [2, 1]]
+
+
+@pytest.mark.parametrize("dtype", ["f8", "i4", "u4", "i8", "c8", "U1", "M8[s]"])
+def test_types_that_would_lose_digits_are_refused(dtype):
+    with pytest.raises(dnn.DescriptorError, match=r"^relu: src must be of a type .*; got .*astype"):
+        F.relu(np.zeros((2, 2), dtype))
+
+
+@pytest.mark.parametrize("values", [[[1, 2], [3]], ["a"], [1j], [10**400], {1: 2}, object(), None])
+def test_what_is_no_array_is_refused(values):
+    with pytest.raises(dnn.DescriptorError, match=r"^add: src1 must be "):
+        F.add([1], values)
+
+
+@pytest.mark.parametrize("shape", [(0,), (2, 0, 3), (1,) * 12])
+@pytest.mark.usefixtures("on_target")
+def test_empty_arrays_and_many_dims(shape):
+    src = np.zeros(shape, np.float32)
+    assert np.array_equal(F.exp(src), np.exp(src))
+    assert F.add(src, 1).shape == shape
+
+
+@pytest.mark.usefixtures("on_target")
+def test_a_number_stays_one():
+    assert F.relu(-2.5, alpha=2).shape == F.add(1, 2).shape == F.sum(3).shape == ()
+    assert F.softmax(5).tolist() == F.log_softmax(5).tolist() + 1 == 1
+
+
+@pytest.mark.usefixtures("on_target")
+def test_any_order_and_frozen_arrays_are_read_and_left_alone():
+    src = whole_numbers(4, 6)
+    frozen = src.copy()
+    frozen.flags.writeable = False
+    views = [src.T, src[::-1], src[:, ::2], frozen, np.broadcast_to(src[0], (3, 6))]
+    for view in views:
+        kept = view.copy()
+        assert np.array_equal(F.square(view), view * view)
+        assert np.array_equal(view, kept)
+
+
+def test_results_are_new_writable_and_outlive_the_call():
+    src = np.full(1000, -1, np.float32)
+    results = [F.add(src, float(i)) for i in range(20)]
+    assert [r.mean() for r in results] == [i - 1.0 for i in range(20)]
+    results[0][:] = 7
+    assert src[0] == -1
+    assert results[0].flags.c_contiguous
+
+
+class OnlyDLPack:
+    """An array of another library, that offers nothing but DLPack."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.usefixtures("on_target")
+def test_dlpack_is_taken():
+    assert F.square(OnlyDLPack(np.float32([1, 2]))).tolist() == [1, 4]
+    with pytest.raises(dnn.DescriptorError, match="got float64"):
+        F.square(OnlyDLPack(np.ones(3)))
+
+
+def test_what_lies_right_is_not_copied():
+    src = np.ones((4, 4), np.float32)
+    for given in (src, OnlyDLPack(src), memoryview(src)):
+        (array,) = F.call.arrays("f", src=given).values()
+        assert np.shares_memory(array, src)
+
+
+@pytest.mark.peer
+def test_tensors_of_torch_are_taken():
+    torch = pytest.importorskip("torch")
+    assert F.relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
+    with pytest.raises(dnn.DescriptorError, match="requires grad"):
+        F.relu(torch.ones(2, requires_grad=True))
+
+
+def test_a_memory_is_taken(target):
+    memory = dnn.Memory.from_numpy(np.float32([-1, 2]), engine=target.engine)
+    assert F.relu(memory).tolist() == [0, 2]
+
+
+def test_threads_have_streams_of_their_own(target):
+    src = whole_numbers(64, 64)
+    results = {}
+
+    def work(i):
+        results[i] = [F.add(src, i, engine=target.engine) for _ in range(5)]
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(np.array_equal(r, src + i) for i in range(4) for r in results[i])
+
+
+# -- engines and mistakes -------------------------------------------------------------------------
+
+
+def test_the_engine_is_told_by_name_or_object(target):
+    for engine in (target.engine_name, target.engine):
+        assert F.relu([-1, 1], engine=engine).tolist() == [0, 1]
+
+
+def test_an_engine_that_is_not_there():
+    with pytest.raises(dnn.BackendNotFound, match="unknown engine 'tpu'"):
+        F.relu([1], engine="tpu")
+    with pytest.raises(dnn.BackendNotFound, match="must be a string"):
+        F.relu([1], engine=3)
+
+
+IMAGE = np.zeros((1, 2, 5, 5), np.float32)
+WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: F.conv2d(IMAGE[0], WEIGHTS), r"conv2d: src must be \(N, IC, H, W\); got"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS[0]), r"conv2d: weights must be \(OC, IC, KH, KW\), or"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS[:, :1]), "src has 2 channels but weights expect 1"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, [1, 2]), r"bias must be \(3,\)"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, strides=0), r"strides\[0\] must be at least 1; got 0"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, strides=(1, 1, 1)), "strides must hold 2 integers"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=-1), "padding"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=(1, 1, 1, 1)), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding="same"), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=1.5), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 2, 3), 1)), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 0.5), 1)), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, dilations=2), "spans 7 cells along h but src has 5"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, dilations=-1), "dilations"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, activation="sigmoid"), "activation must be one of abs"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, activation=dnn.PostOp.sum()), "activation must be"),
+        (lambda: F.conv2d(IMAGE, None), "conv2d: weights must be an array in host memory"),
+        (lambda: F.max_pool2d(IMAGE, 0), "kernel must hold 2 positive integers"),
+        (lambda: F.max_pool2d(IMAGE, 6), "max_pool2d: the kernel spans 6 cells along h"),
+        (lambda: F.avg_pool1d(IMAGE, 2), r"avg_pool1d: src must be \(N, C, W\)"),
+        (lambda: F.linear([[1, 2]], [[1, 2, 3]]), "inner product: weights must be"),
+        (lambda: F.linear([1], [1]), "linear: src must be"),
+        (lambda: F.matmul([1, 2], [3, 4]), r"matmul: src \(\.\.\., M, K\)"),
+        (lambda: F.matmul([[1, 2]], [[3, 4]]), "matmul: src has K = 2 columns"),
+        (lambda: F.matmul(np.ones((2, 1, 1), "f"), np.ones((3, 1, 1), "f")), "each batch dim"),
+        (lambda: F.matmul([[1]], [[1]], np.ones((2, 2), "f")), "bias must have"),
+        (lambda: F.add([1, 2], [1, 2, 3]), r"add: the shapes of src0, src1 must broadcast"),
+        (lambda: F.where([1, 0], 1, [1, 2, 3]), "where: the shapes of condition, src0, src1 must"),
+        (lambda: F.sum([1], axis=1), "sum: axis must be one or several of src's 1 dims"),
+        (lambda: F.sum([[1]], axis=(0, 0)), "repeated axis"),
+        (lambda: F.max([1], axis="x"), "max: axis must"),
+        (lambda: F.sum(np.zeros((0, 2), "f"), 0), "nothing to reduce"),
+        (lambda: F.norm([1, 2], p=0.5), "p must be at least 1"),
+        (lambda: F.softmax([1], axis=1), "softmax: axis must be an integer from -1 to 0; got 1"),
+        (lambda: F.softmax([1], axis=None), "softmax: axis must"),
+        (lambda: F.clip([1], 2, 1), "clip needs beta >= alpha"),
+        (lambda: F.soft_relu([1], alpha=0), "soft_relu needs alpha != 0"),
+        (lambda: F.lrn([1.0]), "lrn: src must have 2 to 5 dims"),
+        (lambda: F.exp(np.zeros((1,) * 13, "f")), "12"),
+        (lambda: F.relu(None), "relu: src must"),
+    ],
+)
+def test_mistakes_are_told(call, message):
+    with pytest.raises(dnn.DescriptorError, match=message):
+        call()

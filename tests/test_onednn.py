@@ -1,0 +1,114 @@
+"""oneDNN and the reference agree on every operation: the wrapper translates, and both are right."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from checks import reads
+from problems import KINDS, inputs_of, problems
+
+import dnncore as dnn
+from dnncore.compare import expected_outputs, fill_normal
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from onednn import Peer, Unsupported
+
+pytestmark = pytest.mark.peer
+
+PRECISION = 5e-6  # norm-wise: oneDNN's logarithms are good to 2e-6
+
+
+@pytest.fixture(scope="module")
+def peer() -> Peer:
+    try:
+        return Peer()
+    except ModuleNotFoundError as error:
+        pytest.skip(f"peer comparison: {error}")
+
+
+def agree(peer, op, attr, inputs):
+    expected = expected_outputs(op, attr, inputs)
+    for name, values in peer.outputs(op, attr, inputs).items():
+        result = expected[name].check(values)
+        assert result.ok or result.error <= PRECISION, f"{op}: {name}: {result}"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_the_reference_agrees_with_onednn(peer, kind):
+    compared = 0
+    for op in problems(kind):
+        try:
+            agree(peer, op, dnn.Attributes(), inputs_of(op))
+        except Unsupported:
+            continue
+        compared += 1
+    assert compared >= 30  # it has no select, and few reorders between integers
+
+
+def image(dims=(2, 16, 8, 8), tag="any"):
+    return dnn.MemoryDesc(dims, "f32", tag)
+
+
+def convolution(tag="any"):
+    weights = image((16, 16, 3, 3))
+    return dnn.ConvolutionForward(
+        "forward_training", src=image(), weights=weights, dst=image(tag=tag), padding_l=1
+    )
+
+
+CHAINS = {
+    "eltwise": [dnn.PostOp.eltwise("clip", -0.5, 1.0), dnn.PostOp.eltwise("linear", 2.0, 1.0)],
+    "sum": [dnn.PostOp.sum(0.5), dnn.PostOp.eltwise("relu")],
+    "binary": [dnn.PostOp.binary("mul", image((1, 16, 1, 1), "abcd"))],
+    "prelu": [dnn.PostOp.prelu(image((1, 16, 1, 1), "abcd"))],
+    "two operands": [
+        dnn.PostOp.binary("add", image((1, 16, 1, 1), "abcd")),
+        dnn.PostOp.prelu(image((1, 16, 1, 1), "abcd")),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_post_ops_are_translated(peer, name):
+    op, attr = convolution("abcd"), dnn.Attributes(post_ops=CHAINS[name])
+    inputs = {n: fill_normal(desc, i) for i, (n, desc) in enumerate(reads(op, attr).items())}
+    agree(peer, op, attr, inputs)
+
+
+def test_a_user_scratchpad_is_an_argument(peer):
+    attr = dnn.Attributes(scratchpad="user")
+    assert "scratchpad" not in peer.primitive(convolution("abcd")).descs
+    assert peer.primitive(convolution("abcd"), attr=attr).descs["scratchpad"].data_type == "u8"
+    op = convolution("abcd")
+    inputs = {n: fill_normal(desc, i) for i, (n, desc) in enumerate(reads(op, attr).items())}
+    agree(peer, op, attr, inputs)
+
+
+@pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd8b", "aBcd16b", "ABcd16b16a"])
+def test_layouts_survive_the_way_there_and_back(peer, tag):
+    desc = dnn.MemoryDesc((32, 24, 3, 1), "f32", tag)
+    assert peer.layouts.desc(peer.layouts.md(desc).value) == desc
+
+
+def test_what_is_not_known_is_refused(peer):
+    desc = image(tag="abcd")
+    select = dnn.Binary("select", src0=desc, src1=desc, src2=desc.with_data_type("s8"), dst=desc)
+    for op, attr in [
+        (select, dnn.Attributes()),
+        (convolution(), dnn.Attributes(deterministic=True)),
+    ]:
+        with pytest.raises(Unsupported):
+            peer.primitive(op, attr=attr)
+
+
+def test_wrong_arguments_are_refused(peer):
+    primitive = peer.primitive(convolution("abcd"))
+    memories = {name: peer.memory(desc) for name, desc in primitive.descs.items()}
+    with pytest.raises(TypeError, match="takes src, weights, dst; got src"):
+        primitive.bind(src=memories["src"])
+    memories["dst"] = peer.memory(image(tag="acdb"))
+    with pytest.raises(TypeError, match="dst must be"):
+        primitive.bind(**memories)

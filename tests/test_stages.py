@@ -1,0 +1,93 @@
+"""The CPU backend's stages: which algorithms there are, and that LLVM made vector code of them."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from checks import Target, check
+
+pytest.importorskip("numba")
+
+from dnncore_cpu_numba import algorithms, eltwise
+from dnncore_cpu_numba.chains import MAX_TENSORS
+from dnncore_cpu_numba.post_ops import UnknownAlgorithm, binary, refuse_unknown
+from dnncore_cpu_numba.post_ops import eltwise as eltwise_stage
+
+import dnncore as dnn
+from dnncore.backend import PostOp, Refused
+from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS, USE_DST_ALGORITHMS
+
+TABLES = (
+    algorithms.ELTWISE,
+    algorithms.SLOPES,
+    algorithms.SLOPES_OF_DST,
+    algorithms.BINARY,
+    {"add_scaled": algorithms.ADD_SCALED, "prelu": algorithms.PRELU, "select": algorithms.SELECT},
+)
+STAGES = [task for table in TABLES for task in table.values()]
+CPU = Target("cpu", "cpu", skip_impl="reference:*")
+
+
+def test_every_algorithm_has_a_stage():
+    assert {*algorithms.ELTWISE} - {"relu_0"} == {*ELTWISE_ALGORITHMS}
+    assert {*algorithms.SLOPES} == {*ELTWISE_ALGORITHMS} - {"round"}
+    assert {*algorithms.SLOPES_OF_DST} == {*USE_DST_ALGORITHMS}
+    assert {*algorithms.BINARY, "select"} == {*BINARY_ALGORITHMS}
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda task: task.name)
+def test_stages_are_vector_code_without_calls(stage):
+    text = stage.llvm_text("stage")
+    assert re.search(r"store <\d+ x float>", text)
+    called = set(re.findall(r"call [^@\n]*@([\w.]+)", text))
+    assert {name for name in called if not name.startswith("llvm.")} == set()
+
+
+def test_unknown_algorithms_are_refused_never_taken_for_others():
+    with pytest.raises(UnknownAlgorithm, match="'sine'"):
+        eltwise_stage("sine")
+    with pytest.raises(UnknownAlgorithm, match="'hypot'"):
+        binary("hypot", 2)
+    unknown = PostOp("eltwise", "sine")
+    refusal = refuse_unknown([PostOp.sum(), unknown])
+    assert isinstance(refusal, Refused)
+    assert refusal.kind == "attribute"
+    desc = dnn.MemoryDesc((2, 3))
+    op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    attr = dnn.Attributes([unknown])
+    assert isinstance(eltwise.FORWARD[0].accept(op, attr, dnn.engine("cpu"), None), Refused)
+    op = dnn.MatMul(src=dnn.MemoryDesc((2, 2)), weights=dnn.MemoryDesc((2, 3)), dst=desc)
+    assert not list(dnn.primitive_descs(op, dnn.engine("cpu"), attr, impl="cpu_numba:*"))
+
+
+@pytest.mark.parametrize("count", [MAX_TENSORS - 1, MAX_TENSORS, 2 * MAX_TENSORS])
+def test_sums_of_many_tensors(count):
+    """Where a chain has no room for more, it goes on from dst."""
+    desc = dnn.MemoryDesc((2, 5, 3), "f32", "aBc4b")
+    op = dnn.Sum(tuple(1.0 + i % 3 for i in range(count)), srcs=(desc,) * count, dst=desc)
+    check(CPU, op)
+    check(CPU, op, in_place=("src0", "dst"))
+    scale = dnn.MemoryDesc((1, 5, 1))
+    check(CPU, op, dnn.Attributes([PostOp.sum(2.0), PostOp.binary("mul", scale)]))
+
+
+def test_chains_of_many_operands_and_calls():
+    """More than a register tile or a thread's buffers hold."""
+    desc = dnn.MemoryDesc((5, 40))
+    op = dnn.MatMul(src=dnn.MemoryDesc((5, 7)), weights=dnn.MemoryDesc((7, 40)), dst=desc)
+    row = dnn.MemoryDesc((1, 40))
+    attr = dnn.Attributes([PostOp.binary("max", row), PostOp.eltwise("mish")] * 30)
+    check(CPU, op, attr)
+
+
+def test_a_condition_is_true_wherever_it_is_not_zero():
+    desc, condition = dnn.MemoryDesc((4,)), dnn.MemoryDesc((4,), "s8")
+    op = dnn.Binary("select", src0=desc, src1=desc, src2=condition, dst=desc)
+    inputs = {
+        "src0": np.array([1, np.nan, 3, 4], np.float32),
+        "src1": np.array([np.nan, 6, np.inf, 8], np.float32),
+        "src2": np.array([-128, 0, 127, 0], np.int8),
+    }
+    check(CPU, op, inputs=inputs)
