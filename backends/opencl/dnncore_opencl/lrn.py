@@ -118,7 +118,7 @@ def _keeps_terms(op: Any, engine: Any, axis: int, lanes: int) -> bool:
 def _window(op: Any, windows: Windows) -> dict[str, str]:
     """HALF and LAST along each dim, and what the window has of it along the axis of vectors."""
     inside = windows.lanes > 1 and windows.axis in op.window_dims
-    defines = {}
+    defines: dict[str, str] = {}
     for name in COORDINATES[1:]:
         dim = windows.used.index(name) if name in windows.used else -1
         seen = dim in op.window_dims and not (inside and dim == windows.axis)

@@ -133,7 +133,8 @@ class Windows:
 
     def _tensors(self) -> dict[str, str]:
         """BUFFERS, and how each tensor is read and written."""
-        defines, buffers = {}, []
+        defines: dict[str, str] = {}
+        buffers = []
         at = ", ".join(COORDINATES)
         for name, desc in self.tensors.items():
             upper, kind = name.upper(), TYPES[desc.data_type]
