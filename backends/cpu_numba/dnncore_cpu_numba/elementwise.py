@@ -97,13 +97,8 @@ def refuse_operands(attr: Attributes) -> Refused | None:
     return refuse_layouts(operands) or refuse_unknown(attr.post_ops)
 
 
-def refuse_post_ops(op: Any, attr: Attributes, *, sums: bool = False) -> Refused | None:
-    """Refuse what an operation cannot do whose post-ops run as a second pass over its result.
-
-    sums: it uses `with_post_ops`, which leaves dst as it was until a post-op sum has read it.
-    """
-    if attr.reads_dst and not sums:
-        return Refused("attribute", "has overwritten dst before a post-op sum could read it")
+def refuse_post_ops(op: Any, attr: Attributes) -> Refused | None:
+    """Refuse what an operation cannot do whose post-ops are a second pass, see `with_post_ops`."""
     return refuse_operands(attr) or refuse_layouts((desc for _, desc in op.tensors()), op.result)
 
 

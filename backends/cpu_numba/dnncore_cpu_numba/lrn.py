@@ -52,7 +52,7 @@ class SimdLRN(Implementation):
         """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
         workspace = op.workspace_desc(hint)
-        refusal = refuse_post_ops(op, attr, sums=True)
+        refusal = refuse_post_ops(op, attr)
         if workspace is not None:
             refusal = refusal or refuse_layouts([workspace], workspace)
         if refusal := refusal or _refuse_windows(op):

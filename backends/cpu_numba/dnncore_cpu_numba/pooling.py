@@ -40,7 +40,7 @@ class DirectPooling(Implementation):
         """Accept every layout that has strides, and post-ops."""
         op = _resolved(op)
         workspace = op.workspace_desc(hint)
-        refusal = refuse_post_ops(op, attr, sums=True)
+        refusal = refuse_post_ops(op, attr)
         if workspace is not None:
             refusal = refusal or refuse_layouts([workspace], workspace)
         if refusal:

@@ -40,7 +40,7 @@ class SimdReduction(Implementation):
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(dst=op.src)
-        refusal = refuse_post_ops(op, attr, sums=True)
+        refusal = refuse_post_ops(op, attr)
         if refusal:
             return refusal
         plan = _Plan(op)

@@ -47,7 +47,7 @@ class SimdSoftmax(Implementation):
         """Accept every layout that has strides, any axis, and post-ops."""
         first = getattr(op, self.inputs[0])
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors() if a.name != self.inputs[0]})
-        refusal = refuse_post_ops(op, attr, sums=True)
+        refusal = refuse_post_ops(op, attr)
         if refusal:
             return refusal
         contiguous = _is_contiguous([desc for _, desc in op.tensors()], op.axis)
