@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_opencl.layout import digits
 from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.windows import CHANNELS, COORDINATES, Windows, lanes_along, refuse_workspace
 
+MOST_KEPT = 4  # terms on each side that registers hold
 # beta: {b} to this power; others go through pow, which takes many times as long
 POWERS = {0.5: "sqrt({b})", 0.75: "sqrt({b}) * sqrt(sqrt({b}))", 1.0: "{b}"}
 
 
 class LRN(Implementation):
-    """Each sum of a window added up anew, in one order."""
+    """Sums over windows, each added up anew, in one order."""
 
     name = "opencl:direct"
     kernel: ClassVar[str]
@@ -35,6 +37,7 @@ class LRN(Implementation):
             [a.name for a, _ in op.tensors(workspace) if a.direction == "out"],
             axis,
             lanes,
+            innermost=CHANNELS if _keeps_terms(op, engine, axis, lanes) else None,
         )
         return Accepted(
             op,
@@ -99,10 +102,23 @@ def _vectors(
     return -axis, lanes
 
 
+def _keeps_terms(op: Any, engine: Any, axis: int, lanes: int) -> bool:
+    """Whether to go along the channels of each place, so that a window's terms are kept.
+
+    A term of the backward pass is some divisions and roots. Each work-item has to go along many
+    channels, as those of GPUs do not.
+    """
+    if op.algorithm != "across_channels" or axis == CHANNELS or lanes == 1 or not engine.is_cpu:
+        return False
+    channels = digits(op.result, CHANNELS)
+    unblocked = len(channels) == 1 and channels[0].size == op.src.dims[CHANNELS] > 1
+    return unblocked and op.half_window <= MOST_KEPT
+
+
 def _window(op: Any, windows: Windows) -> dict[str, str]:
     """HALF and LAST along each dim, and what the window has of it along the axis of vectors."""
     inside = windows.lanes > 1 and windows.axis in op.window_dims
-    defines = {}
+    defines: dict[str, str] = {}
     for name in COORDINATES[1:]:
         dim = windows.used.index(name) if name in windows.used else -1
         seen = dim in op.window_dims and not (inside and dim == windows.axis)
@@ -110,6 +126,8 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
         half = windows.parameters.size(min(op.half_window, op.src.dims[dim])) if seen else "0"
         last = windows.parameters.size(op.src.dims[dim] - 1) if dim >= 0 else "0"
         defines |= {f"HALF_{name.upper()}": half, f"LAST_{name.upper()}": last}
+    if windows.innermost is not None:
+        defines["RING"] = str(op.half_window)
     if not inside:
         return defines
     name = windows.used[windows.axis]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
@@ -21,6 +21,7 @@ from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Digit, Loop, Nest, Parameters, decode, offset_text
 from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Scratch, Source
+from dnncore_opencl.reduction_algorithms import reduction_defines
 from dnncore_opencl.vectors import CPU_LANES, TYPES, load, most_lanes, store, vector
 
 __all__ = ["TABLE", "Stages", "channel_sums"]
@@ -32,43 +33,8 @@ GPU_TASKS = 8  # work-groups per multiprocessor
 FLOAT_BYTES = 4
 LARGEST_GROUP = 256
 SMALLEST_GROUP = 32  # work-items that a GPU runs as one
-SUM = "((a) + (b))"
-
-
-class Algorithm(NamedTuple):
-    """Reduction in OpenCL C, of scalars and vectors of a type TYPE.
-
-    combine: a and b, beginning with `start`. term: what is combined of each x. finish: the result
-    of the x that comes out. P, EPS and SIZE are numbers.
-    """
-
-    start: str
-    combine: str
-    term: str = "x"
-    finish: str = "x"
-
-
-def _norm(finish: str) -> Algorithm:
-    return Algorithm("0.0f", SUM, "POWER(x, TYPE)", finish)
-
-
-# NaN is unequal to itself; once there, it stays.
-ALGORITHMS = {
-    "max": Algorithm("-INFINITY", "((((b) > (a)) | ((b) != (b))) ? (b) : (a))"),
-    "min": Algorithm("INFINITY", "((((b) < (a)) | ((b) != (b))) ? (b) : (a))"),
-    "sum": Algorithm("0.0f", SUM),
-    "mul": Algorithm("1.0f", "((a) * (b))"),
-    "mean": Algorithm("0.0f", SUM, "x", "x / SIZE"),
-    "norm_lp_max": _norm("ROOT((x < EPS ? EPS : x), TYPE)"),
-    "norm_lp_sum": _norm("ROOT((x + EPS), TYPE)"),
-    "norm_lp_power_p_max": _norm("x < EPS ? EPS : x"),
-    "norm_lp_power_p_sum": _norm("x + EPS"),
-}
 SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
-# p: |x|**p and the root, where that is quicker than pow
-POWERS = {1.0: ("fabs({})", "({})"), 2.0: ("({0} * {0})", "sqrt({})")}
-POW = ("pow(fabs({}), (TYPE)(P))", "pow({}, (TYPE)(INVERSE_P))")
 
 
 class Reduction(Implementation):
@@ -246,7 +212,7 @@ class Stages:
         workers = stage.workers
         grid = Grid.of(self.engine, items) if workers == 1 else Grid.of_groups(items, workers)
         defines = {
-            **self._algorithm(parameters, reads_src=reads_src),
+            **reduction_defines(self.op, parameters, terms=reads_src),
             **self._kept(parameters, reads_src=reads_src),
             **(self._result(parameters) if writes_dst else {"BUFFERS": ""}),
             **_terms(stage.boxes, parameters),
@@ -264,23 +230,6 @@ class Stages:
         buffers = [src if reads_src else Scratch(), dst if writes_dst else Scratch()]
         arguments = [*buffers, *(operands if writes_dst else ()), *parameters.values]
         return Launch(Source("reduction", defines), "reduction", arguments, grid.size, grid.group)
-
-    def _algorithm(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
-        op, number = self.op, parameters.real
-        algorithm = ALGORITHMS[op.algorithm]
-        power, root = POWERS.get(op.p, POW)
-        numbers = {"SIZE": math.prod(op.src.dims) / op.dst.nelems, "EPS": op.eps}
-        if op.is_norm and op.p not in POWERS:
-            numbers |= {"P": op.p, "INVERSE_P": 1 / op.p}
-        return {
-            "START": algorithm.start,
-            "COMBINE(a, b)": algorithm.combine,
-            "TERM(x, TYPE)": algorithm.term if reads_src else "x",
-            "FINISH(x, TYPE)": algorithm.finish,
-            "POWER(x, TYPE)": power.format("(x)"),
-            "ROOT(x, TYPE)": root.format("(x)"),
-            **{name: number(value) for name, value in numbers.items()},
-        }
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
         """KEPT, which tells from `rest` where src begins, and whether there is such an element."""

@@ -32,7 +32,7 @@ class Windows:
 
     tensors: all in the order of binding, by name; the chain's operands are the last. written: the
     names of outputs, the first of them the result. axis, lanes: how many elements along which dim
-    are computed at once.
+    are computed at once. innermost: the dim whose loop is innermost, if not in the result's order.
     """
 
     def __init__(
@@ -43,6 +43,7 @@ class Windows:
         written: Sequence[str],
         axis: int,
         lanes: int,
+        innermost: int | None = None,
     ) -> None:
         self.engine = engine
         self.attr = attr
@@ -51,6 +52,7 @@ class Windows:
         self.result = self.tensors[written[0]]
         self.axis = axis
         self.lanes = lanes
+        self.innermost = innermost
         largest = max(desc.nbytes // desc.itemsize for desc in self.tensors.values())
         self.parameters = Parameters(largest)
 
@@ -72,8 +74,9 @@ class Windows:
             else loop
             for loop in nest.loops
         )
-        longer = tuple(loop for loop in loops if loop.size > 1)
-        return Boxes.of(self.engine, replace(nest, loops=longer), rows=GPU_ROWS)
+        longer = [loop for loop in loops if loop.size > 1]
+        longer.sort(key=lambda loop: loop.dim == self.innermost)
+        return Boxes.of(self.engine, replace(nest, loops=tuple(longer)), rows=GPU_ROWS)
 
     @cached_property
     def planes(self) -> Boxes:
@@ -130,7 +133,8 @@ class Windows:
 
     def _tensors(self) -> dict[str, str]:
         """BUFFERS, and how each tensor is read and written."""
-        defines, buffers = {}, []
+        defines: dict[str, str] = {}
+        buffers = []
         at = ", ".join(COORDINATES)
         for name, desc in self.tensors.items():
             upper, kind = name.upper(), TYPES[desc.data_type]

@@ -9,6 +9,7 @@ __kernel void lrn_backward(BUFFERS PARAMETERS)
 {
     BOXES {
         BOX
+        WINDOW
         PLACES {
             PLACE
             FLOATS x = 0.0f;

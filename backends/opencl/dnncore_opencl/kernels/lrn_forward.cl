@@ -11,6 +11,7 @@ __kernel void lrn_forward(BUFFERS PARAMETERS)
 {
     BOXES {
         BOX
+        WINDOW
         PLACES {
             PLACE
             FLOATS base = 0.0f, x = 0.0f;

@@ -6,18 +6,19 @@
 // cells with a place below 0.
 
 #ifdef COLUMNS
-static inline INTS row_seen(const INDEX at, const INDEX size)
+static inline INTS row_seen(const INDEX at, const INDEX stride, const INDEX size)
 {
     int seen[LANES];
-    for (int i = 0; i < LANES; ++i) seen[i] = -(at + i * STRIDE_W >= 0 && at + i * STRIDE_W < size);
+    for (int i = 0; i < LANES; ++i) seen[i] = -(at + i * stride >= 0 && at + i * stride < size);
     return VLOAD(0, seen);
 }
 
-static inline FLOATS row_cells(__global const float *row, const INDEX at, const INDEX size)
+static inline FLOATS row_cells(
+    __global const float *row, const INDEX at, const INDEX stride, const INDEX size)
 {
     float cells[LANES];
     for (int i = 0; i < LANES; ++i) {
-        const INDEX cell = at + i * STRIDE_W;
+        const INDEX cell = at + i * stride;
         cells[i] = cell >= 0 && cell < size ? row[cell] : 0.0f;
     }
     return VLOAD(0, cells);
@@ -30,8 +31,8 @@ static inline FLOATS row_cells(__global const float *row, const INDEX at, const 
 #define CELL                                                                                       \
     const int whole = at_w >= 0 && at_w + (LANES - 1) * STRIDE_W < SRC_W;                          \
     __global const float *row = src + SRC_AT(n, c, at_d, at_h, 0);                                 \
-    const INTS seen = whole ? (INTS)(-1) : row_seen(at_w, SRC_W);                                  \
-    const FLOATS cell = whole ? ROW(row + at_w) : row_cells(row, at_w, SRC_W);
+    const INTS seen = whole ? (INTS)(-1) : row_seen(at_w, STRIDE_W, SRC_W);                        \
+    const FLOATS cell = whole ? ROW(row + at_w) : row_cells(row, at_w, STRIDE_W, SRC_W);
 #else
 #define SEES(LETTER, start) (FIRST_TAP_##LETTER(start) < END_TAP_##LETTER(start))
 #define SEES_ANY (SEES(D, front) && SEES(H, top) && SEES(W, left))
