@@ -153,8 +153,13 @@ class Windows:
         return desc.dims[self.axis] == 1 < self.result.dims[self.axis]
 
     def _access(self, name: str, desc: MemoryDesc) -> dict[str, str]:
-        """NAME_AT, which does not depend on coordinates along which the tensor has one element."""
-        used = ["0" if n == 1 else used for n, used in zip(desc.dims, self.used, strict=True)]
+        """NAME_AT, which does not depend on coordinates along which the tensor is broadcast."""
+        used = [
+            "0" if n == 1 and (padded == 1 or size > 1) else coordinate
+            for n, padded, size, coordinate in zip(
+                desc.dims, desc.padded_dims, self.result.dims, self.used, strict=True
+            )
+        ]
         return access(name, desc, COORDINATES, used, self.parameters)
 
     def _post_ops(self) -> str:
