@@ -11,15 +11,9 @@ The parameters begin with the nest over batch and channels, the columns, the tab
 place tables; then follow the strides of a column and, last, the addresses: dst, src, workspace.
 """
 
-# ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
-
 from __future__ import annotations
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.pointers import (
@@ -33,8 +27,20 @@ from dnncore_cpu_numba.pointers import (
     store_i32,
     store_i64,
 )
+from dnncore_cpu_numba.pooling_lanes import (
+    ENTRY,
+    LANES,
+    give_bytes,
+    give_words,
+    pick,
+    pick_even,
+    pick_even_within_spans,
+    pick_some,
+    pick_within_spans,
+    take_lanes,
+    take_some_lanes,
+)
 from dnncore_cpu_numba.task import device, task
-from dnncore_cpu_numba.vector_ir import loop
 
 __all__ = [
     "MOST_TAPS",
@@ -46,7 +52,6 @@ __all__ = [
 ]
 
 TILE = 1024  # windows x columns of an item: two buffers of 4 KB
-_LANES = 16
 # int64 of a buffer. The last vector may reach over the end. Half a page more than whole pages: a
 # processor takes a load for one of what was just stored 4096 bytes away, and waits.
 _BUFFER = TILE // 2 + 256
@@ -54,7 +59,6 @@ _ZERO = np.float32(0)
 _LOWEST = np.finfo(np.float32).min
 _MINUS_INFINITY = np.float32("-inf")
 MOST_TAPS = 512  # of a table
-ENTRY = 4  # int64 of a tap
 _TABLE = MOST_TAPS * ENTRY
 
 # The slots of the table SHAPE, each for d, h and w; then windows per item.
@@ -75,7 +79,7 @@ def forward_columns(params, begin, end):
     """Max pooling, vectorised over columns where they are neighbours; for any layout."""
     columns, shape = load_i64(params, COLUMNS), load_i64(params, SHAPE)
     src_w, stride = load_i64(params, SRC_PLACES + 2), load_i64(params, SRC_COLUMN)
-    whole = columns // _LANES * _LANES if stride == 1 else 0
+    whole = columns // LANES * LANES if stride == 1 else 0
     by_lanes = columns if stride == 1 else 0
     kw, sw = load_i64(shape, KERNEL + 2), load_i64(shape, STRIDE + 2)
     dw, pw = load_i64(shape, DILATION + 2), load_i64(shape, PADDING + 2)
@@ -100,11 +104,11 @@ def forward_columns(params, begin, end):
                     cell, index = row + load_i64(src_w, x), tap * kw + s
                     start = (window - first) * columns
                     b, t = best + 4 * start, taps + 4 * start
-                    for c in range(0, whole, _LANES):
-                        _take_lanes(cell + 4 * c, b + 4 * c, t + 4 * c, index, 0, new, _LANES)
+                    for c in range(0, whole, LANES):
+                        take_lanes(cell + 4 * c, b + 4 * c, t + 4 * c, index, 0, new, LANES)
                     if whole < by_lanes:
                         at, rest = 4 * whole, columns - whole
-                        _take_some_lanes(cell + at, b + at, t + at, index, 0, new * rest, rest)
+                        take_some_lanes(cell + at, b + at, t + at, index, 0, new * rest, rest)
                     for c in range(by_lanes, columns):
                         _take(load_f32(cell, c * stride), b, t, c, index, new)
             taken = True
@@ -171,12 +175,12 @@ def backward_columns(params, begin, end):
                         if x < 0 or x >= width:
                             continue
                         cell, index = row + load_i64(out_w, x), tap * kw + s
-                        for c in range(0, by_lanes, _LANES):
+                        for c in range(0, by_lanes, LANES):
                             g_c, out_c, ws_c = gradient + 4 * c, cell + 4 * c, winner + ws_size * c
                             if ws_size == 1:
-                                _give_bytes(g_c, ws_c, out_c, index, columns - c)
+                                give_bytes(g_c, ws_c, out_c, index, columns - c)
                             else:
-                                _give_words(g_c, ws_c, out_c, index, columns - c)
+                                give_words(g_c, ws_c, out_c, index, columns - c)
                         for c in range(by_lanes, columns):
                             if _winner(winner, c * ws_stride, ws_size) == index:
                                 sum_ = load_f32(cell, c * out_stride)
@@ -269,7 +273,7 @@ def _source_row(params, shape, image, od, oh, tap):
 @device
 def _clear(best, taps, count):
     """What a window gets that has no cell inside src; whole vectors, as they will be read."""
-    for i in range((count + _LANES - 1) // _LANES * _LANES):
+    for i in range((count + LANES - 1) // LANES * LANES):
         store_f32(best, i, _LOWEST)
         store_i32(taps, i, 0)
 
@@ -323,14 +327,14 @@ def _pick_along_columns(params, shape, table, count, inside, window, best, taps)
     if count == 0:
         _clear(best, taps, columns)
         return
-    lanes = _LANES if stride == 1 else 1
+    lanes = LANES if stride == 1 else 1
     for c in range(0, columns, lanes):
         at = shift + 4 * c * stride
-        if c + _LANES <= columns and lanes == _LANES:
-            _pick(table, count, at, best + 4 * c, taps + 4 * c, 0, 0)
+        if c + LANES <= columns and lanes == LANES:
+            pick(table, count, at, best + 4 * c, taps + 4 * c, 0, 0)
         else:
             some = min(lanes, columns - c)
-            _pick_some(table, count, at, best + 4 * c, taps + 4 * c, some, 0)
+            pick_some(table, count, at, best + 4 * c, taps + 4 * c, some, 0)
 
 
 @device
@@ -352,15 +356,15 @@ def _pick_along_windows(params, shape, table, count, first, last, best, taps):
     sw, firsts = load_i64(shape, STRIDE + 2), load_i64(params, FIRSTS)
     distance = sw * _column_step(params, SRC_PLACES + 2, load_i64(shape, SRC + 2), 4)
     low, high = load_i64(params, INNER), load_i64(params, INNER + 1)
-    for group in range(first, last, _LANES):
-        start = max(first, min(group, last - _LANES))  # again, rather than in part
-        some = min(_LANES, last - start)
+    for group in range(first, last, LANES):
+        start = max(first, min(group, last - LANES))  # again, rather than in part
+        some = min(LANES, last - start)
         at, b, t = 4 * start * distance, best + 4 * (start - first), taps + 4 * (start - first)
-        if count > 0 and some == _LANES and low <= start and start + _LANES <= high:
+        if count > 0 and some == LANES and low <= start and start + LANES <= high:
             if distance == 1:
-                _pick(table, count, at, b, t, 0, 0)
+                pick(table, count, at, b, t, 0, 0)
             else:
-                _pick_even(table, count, at, b, t, 0, 0)
+                pick_even(table, count, at, b, t, 0, 0)
             continue
         for i in range(some):
             tap = load_i64(firsts, start + i)
@@ -368,9 +372,9 @@ def _pick_along_windows(params, shape, table, count, first, last, best, taps):
             store_f32(b, i, _LOWEST if nothing else _MINUS_INFINITY)
             store_i32(t, i, 0 if nothing else load_i64(table, 1) + tap)
         if distance == 1:
-            _pick_within_spans(table, count, at, b, t, start, some)
+            pick_within_spans(table, count, at, b, t, start, some)
         else:
-            _pick_even_within_spans(table, count, at, b, t, start, some)
+            pick_even_within_spans(table, count, at, b, t, start, some)
 
 
 @device
@@ -446,200 +450,3 @@ def _step(params, dim):
 @device
 def _column_step(params, places, size, itemsize):
     return load_i64(load_i64(params, places), 1) // itemsize if size > 1 else 0
-
-
-# -- 16 lanes at once ------------------------------------------------------------------------------
-
-_I32 = ir.IntType(32)
-_F32S = ir.VectorType(ir.FloatType(), _LANES)
-_I32S = ir.VectorType(_I32, _LANES)
-_I8S = ir.VectorType(ir.IntType(8), _LANES)
-_I1S = ir.VectorType(ir.IntType(1), _LANES)
-
-
-def _at(builder, address, kind):
-    return builder.inttoptr(address, kind.as_pointer())
-
-
-def _load(builder, address, kind):
-    return builder.load(_at(builder, address, kind), align=1)
-
-
-def _load_masked(builder, address, kind, mask):
-    """Load the lanes of the mask; the others are zero and not touched in memory."""
-    suffix = "f32" if kind is _F32S else f"i{kind.element.width}"
-    arguments = [kind.as_pointer(), _I32, _I1S, kind]
-    load = cgutils.get_or_insert_function(
-        builder.module,
-        ir.FunctionType(kind, arguments),
-        f"llvm.masked.load.v{_LANES}{suffix}.p0",
-    )
-    none = ir.Constant(kind, None)
-    return builder.call(load, [_at(builder, address, kind), _I32(1), mask, none])
-
-
-def _store(builder, value, address):
-    builder.store(value, _at(builder, address, value.type), align=1)
-
-
-def _splat(builder, integer):
-    """A number in all lanes."""
-    number = builder.trunc(integer, _I32)
-    one = builder.insert_element(ir.Constant(_I32S, ir.Undefined), number, _I32(0))
-    return builder.shuffle_vector(one, one, ir.Constant(_I32S, [0] * _LANES))
-
-
-def _lanes(builder, low, high):
-    """The mask of the lanes in [low, high)."""
-    lanes = ir.Constant(_I32S, list(range(_LANES)))
-    above = builder.icmp_signed(">=", lanes, _splat(builder, low))
-    return builder.and_(above, builder.icmp_signed("<", lanes, _splat(builder, high)))
-
-
-def _taker(load, *, every):
-    """The intrinsic that does `_take` for lanes [low, high); those below `fresh` are new.
-
-    every: for all lanes, and all or none of them new.
-    """
-
-    @intrinsic
-    def take(typingctx, values, best, taps, tap, low, fresh, high):
-        def codegen(context, builder, signature, args):
-            values, best, taps, tap, low, fresh, high = args
-            value, old = load(builder, values, low, high), _load(builder, best, _F32S)
-            larger = builder.fcmp_unordered(">", value, old)
-            larger = builder.and_(larger, builder.fcmp_ordered("==", old, old))
-            if every:
-                new = builder.icmp_signed(">", fresh, low)
-                larger = builder.select(new, ir.Constant(_I1S, [1] * _LANES), larger)
-            else:
-                larger = builder.or_(larger, _lanes(builder, low, fresh))
-                larger = builder.and_(larger, _lanes(builder, low, high))
-            _store(builder, builder.select(larger, value, old), best)
-            kept = _load(builder, taps, _I32S)
-            _store(builder, builder.select(larger, _splat(builder, tap), kept), taps)
-
-        return types.void(*[types.int64] * 7), codegen
-
-    return take
-
-
-def _load_all(builder, address, low, high):
-    return _load(builder, address, _F32S)
-
-
-def _load_some(builder, address, low, high):
-    return _load_masked(builder, address, _F32S, _lanes(builder, low, high))
-
-
-def _even(load):
-    """Elements 0, 2, ... of twice as many; none before the first or behind the last is read."""
-    number = ir.IntType(64)
-    even = [*range(0, _LANES, 2), *range(_LANES + 1, 2 * _LANES, 2)]
-
-    def load_even(builder, address, low, high):
-        low, shift = builder.add(low, low), number(_LANES - 1)
-        high = builder.sub(builder.add(high, high), number(1))
-        lower = load(builder, address, low, high)
-        address = builder.add(address, number(4 * (_LANES - 1)))
-        upper = load(builder, address, builder.sub(low, shift), builder.sub(high, shift))
-        return builder.shuffle_vector(lower, upper, ir.Constant(_I32S, even))
-
-    return load_even
-
-
-_take_lanes, _take_some_lanes = _taker(_load_all, every=True), _taker(_load_some, every=False)
-
-
-def _picker(load, *, spans=False):
-    """The intrinsic that goes through a table's taps and keeps the best values and their taps.
-
-    spans: a tap is there for its windows only, of which the first lane is number `start`, and there
-    are `some`; best and taps tell what to begin with. Else all are there for the first `start`
-    lanes, or all lanes, and the first tap is what to begin with.
-    """
-
-    @intrinsic
-    def pick(typingctx, table, count, shift, best, taps, start, some):
-        number = ir.IntType(64)
-
-        def codegen(context, builder, signature, args):
-            table, count, shift, best, taps, start, some = args
-
-            def entry(i):
-                at = builder.add(table, builder.mul(i, number(8 * ENTRY)))
-                place = builder.inttoptr(at, number.as_pointer())
-                fields = [
-                    builder.load(builder.gep(place, [number(k)])) for k in range(4 if spans else 2)
-                ]
-                return builder.add(fields[0], shift), *fields[1:]
-
-            def better(i, kept):
-                old, old_tap = kept
-                address, tap, *span = entry(i)
-                low, high = number(0), start
-                if spans:
-                    low, high = (builder.sub(window, start) for window in span)
-                    fits = builder.icmp_signed("<", high, some)
-                    high = builder.select(fits, high, some)
-                value = load(builder, address, low, high)
-                larger = builder.fcmp_unordered(">", value, old)
-                larger = builder.and_(larger, builder.fcmp_ordered("==", old, old))
-                if spans:
-                    larger = builder.and_(larger, _lanes(builder, low, high))
-                return [
-                    builder.select(larger, value, old),
-                    builder.select(larger, _splat(builder, tap), old_tap),
-                ]
-
-            if spans:
-                begin, kept = 0, [_load(builder, best, _F32S), _load(builder, taps, _I32S)]
-            else:
-                address, tap = entry(number(0))
-                begin = 1
-                kept = [load(builder, address, number(0), start), _splat(builder, tap)]
-            rest = builder.sub(count, number(begin))
-            kept = loop(
-                builder, rest, kept, lambda i, kept: better(builder.add(i, number(begin)), kept)
-            )
-            _store(builder, kept[0], best)
-            _store(builder, kept[1], taps)
-
-        return types.void(*[types.int64] * 7), codegen
-
-    return pick
-
-
-_pick, _pick_some, _pick_even = _picker(_load_all), _picker(_load_some), _picker(_even(_load_all))
-_pick_within_spans = _picker(_load_some, spans=True)
-_pick_even_within_spans = _picker(_even(_load_some), spans=True)
-
-
-def _giver(kind):
-    """The intrinsic that adds up to 16 gradients to the cells that are the winners."""
-
-    @intrinsic
-    def give(typingctx, gradients, winners, cells, tap, count):
-        def codegen(context, builder, signature, args):
-            gradients, winners, cells, tap, count = args
-            mask = _lanes(builder, ir.IntType(64)(0), count)
-            winner = _load_masked(builder, winners, kind, mask)
-            winner = winner if kind is _I32S else builder.zext(winner, _I32S)
-            wins = builder.icmp_signed("==", winner, _splat(builder, tap))
-            wins = builder.and_(wins, mask)
-            cell = _load_masked(builder, cells, _F32S, wins)
-            cell = builder.fadd(cell, _load_masked(builder, gradients, _F32S, wins))
-            arguments = [_F32S, _F32S.as_pointer(), _I32, _I1S]
-            store = cgutils.get_or_insert_function(
-                builder.module,
-                ir.FunctionType(ir.VoidType(), arguments),
-                f"llvm.masked.store.v{_LANES}f32.p0",
-            )
-            builder.call(store, [cell, _at(builder, cells, _F32S), _I32(1), wins])
-
-        return types.void(*[types.int64] * 5), codegen
-
-    return give
-
-
-_give_bytes, _give_words = _giver(_I8S), _giver(_I32S)
