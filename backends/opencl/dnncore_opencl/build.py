@@ -5,6 +5,7 @@ driver sees them.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import tempfile
 import threading
@@ -16,6 +17,7 @@ import numpy as np
 
 from dnncore.backend import BuildError, DiskStore, cache_count
 from dnncore_opencl.devices import device_type, pyopencl
+from dnncore_opencl.intel import without_lanes_of_items
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import Native
@@ -56,6 +58,8 @@ class Builder:
         first launch, for each local size and for small and large grids.
         """
         source = launch.source.text
+        if math.prod(launch.local_size) == 1:
+            source = without_lanes_of_items(self._native.device, source)
         if device_type(self._native.device) != "cpu":
             return self.program(source)
         small = max(launch.global_size) <= SMALL_GRID

@@ -42,7 +42,6 @@ static inline FLOATS row_cells(
 #define WINS(cell) (!(cell <= x) & (x == x))
 #define OVER_ROW for (INDEX k = FIRST_TAP_W(left); k < END_TAP_W(left); ++k)
 #define CELL                                                                                       \
-    const INTS seen = -1;                                                                          \
     const FLOATS cell = LOAD_SRC(n, c, at_d, at_h, at_w);
 #endif
 
@@ -60,7 +59,9 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
             INTS place = FIRST_PLACE;
 #else
             FLOATS x = 0.0f;
+#ifdef COLUMNS
             INTS seen_cells = 0;
+#endif
 #endif
             if (inside) {
                 for (INDEX i = FIRST_TAP_D(front); i < END_TAP_D(front); ++i) {
@@ -76,23 +77,25 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
                             place = wins ? (INTS)((i * TAPS_H + j) * TAPS_W + k) : place;
 #else
                             x += cell;
+#ifdef COLUMNS
                             seen_cells -= seen;
+#endif
 #endif
                         }
                     }
                 }
-#ifdef AVG_INCLUDE_PADDING
-                x /= CELLS;
-#endif
-#ifdef AVG_EXCLUDE_PADDING
+#if defined(COLUMNS) && defined(AVG_EXCLUDE_PADDING)
                 x /= TO_FLOATS(seen_cells);
+#elif !defined(MAX)
+                x /= DIVISOR(d, h, w);
 #endif
                 POST_OPS
             }
             x = inside ? x : 0.0f;
             STORE_DST(n, c, d, h, w, x);
 #ifdef WORKSPACE
-            STORE_WORKSPACE(n, c, d, h, w, max(place, 0));
+            place = inside ? max(place, 0) : (INTS)(0);
+            STORE_WORKSPACE(n, c, d, h, w, place);
 #endif
         }
     }
