@@ -8,6 +8,8 @@ BIN := .venv/bin
 
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
+	$(BIN)/python examples/cnn_training_f32.py --engine cpu --compare reference
+	$(BIN)/python examples/cnn_training_f32.py --engine opencl --compare reference
 
 test: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m pytest
