@@ -11,8 +11,9 @@ demo: .venv/installed-all
 	$(BIN)/python examples/cnn_training_f32.py --engine cpu --compare reference
 	$(BIN)/python examples/cnn_training_f32.py --engine opencl --compare reference
 
+# At most four at once: a process with every OpenCL runtime takes up to 3 GB.
 test: .venv/installed-$(EXTRAS)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
 check: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff check
