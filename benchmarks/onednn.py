@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -70,16 +69,6 @@ OPERATIONS = {
     dnn.Sum: ("sum", "engine dst count scales srcs"),
 }
 # fmt: on
-FORWARD_OF = {
-    dnn.ConvolutionBackwardData: dnn.ConvolutionForward,
-    dnn.ConvolutionBackwardWeights: dnn.ConvolutionForward,
-    dnn.EltwiseBackward: dnn.EltwiseForward,
-    dnn.InnerProductBackwardData: dnn.InnerProductForward,
-    dnn.InnerProductBackwardWeights: dnn.InnerProductForward,
-    dnn.LRNBackward: dnn.LRNForward,
-    dnn.PoolingBackward: dnn.PoolingForward,
-    dnn.SoftmaxBackward: dnn.SoftmaxForward,
-}
 INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64}  # other numbers are floats
 
 # Numbers of dnnl_types.h: of an execution's arguments, and those no function spells out.
@@ -114,8 +103,8 @@ class Peer:
 
         hint: the forward primitive of a backward operation; made from `op` where it is not given.
         """
-        if hint is None and type(op) in FORWARD_OF:
-            hint = self.primitive(forward_of(op))
+        if hint is None and op.forward_op is not None:
+            hint = self.primitive(op.forward_op)
         return PeerPrimitive(self, op, hint, attr or dnn.Attributes())
 
     def memory(self, desc: dnn.MemoryDesc, array: Array | None = None) -> dnn.Memory:
@@ -287,19 +276,6 @@ class PeerCall:
 
 class _ExecArg(ctypes.Structure):
     _fields_ = (("number", ctypes.c_int), ("memory", Handle))
-
-
-def forward_of(op: dnn.Operation) -> dnn.Operation:
-    """The forward operation of training whose gradient `op` is."""
-    forward = FORWARD_OF[type(op)]
-    values: dict[str, Any] = {"prop_kind": "forward_training"}
-    for field in fields(forward):
-        for name in (field.name, f"diff_{field.name}"):
-            if getattr(op, name, None) is not None:
-                values.setdefault(field.name, getattr(op, name))
-    if isinstance(op, dnn.SoftmaxBackward | dnn.EltwiseBackward):
-        values["src"] = op.dst if isinstance(op, dnn.SoftmaxBackward) else op.kept
-    return forward(**values)
 
 
 def _arguments(op: dnn.Operation, attr: dnn.Attributes) -> Iterator[tuple[str, int]]:

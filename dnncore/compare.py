@@ -1,4 +1,4 @@
-"""Is it right? Fills, the comparison of two arrays, and the check against the reference.
+"""Is it right? The comparison of two arrays, and the check against the reference.
 
 All checking builds on this file. What the right answer is, the backend of role "reference" tells;
 how far off an implementation may be, `dnncore.error_bounds`.
@@ -7,7 +7,7 @@ how far off an implementation may be, `dnncore.error_bounds`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from dnncore.attributes import Attributes, PostOp
 from dnncore.datatypes import data_type, from_numpy_dtype
 from dnncore.error_bounds import noise
 from dnncore.errors import BackendNotFound, DescriptorError
+from dnncore.fills import Fill, fill_inputs
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
@@ -32,35 +33,11 @@ __all__ = [
     "Expected",
     "against_reference",
     "compare",
+    "consistent_inputs",
     "expected_outputs",
-    "fill_integers",
-    "fill_normal",
 ]
 
 Array = np.ndarray[Any, Any]
-Seed = int | Sequence[int]
-
-
-# -- fills ----------------------------------------------------------------------------------------
-
-
-def fill_integers(
-    desc: MemoryDesc, seed: Seed, low: int = -4, high: int = 4, density: float = 1.0
-) -> Array:
-    """Draw whole numbers from low to high and zero a share of 1 - density of them.
-
-    A million products of such numbers add up exactly in float32, in any order. Unsigned types start
-    at 0. Returns an array of desc's dims and dtype.
-    """
-    rng = np.random.default_rng(seed)
-    low = max(low, 0) if desc.data_type.startswith("u") else low
-    values = rng.integers(low, high, desc.dims, endpoint=True)
-    return (values * (rng.random(desc.dims) < density)).astype(desc.dtype)
-
-
-def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
-    """Draw from the normal distribution; returns an array of desc's dims and dtype."""
-    return (scale * np.random.default_rng(seed).standard_normal(desc.dims)).astype(desc.dtype)
 
 
 # -- comparing ------------------------------------------------------------------------------------
@@ -183,6 +160,24 @@ def expected_outputs(
         name: Expected(array, errors[name] if name in errors and _is_float(array) else 0.0)
         for name, array in values.items()
     }
+
+
+def consistent_inputs(
+    op: Operation, attr: Attributes, fill: Fill, seed: int = 0
+) -> dict[str, Array]:
+    """Arrays for all that `op` reads, by argument name.
+
+    What a gradient reads of its forward operation's outputs is what the reference makes of random
+    src, which is among the arrays then.
+    """
+    inputs = fill_inputs(op, attr, fill, seed)
+    forward: Any = op.forward_op
+    if op.saved:
+        src = inputs.get("src")
+        src = fill(forward.src, (seed, 0)) if src is None else src
+        outputs = _evaluate(_plain(forward), Attributes(), {"src": src})
+        inputs |= {"src": src, **{name: outputs[name] for name in op.saved}}
+    return inputs
 
 
 def _is_float(array: Array) -> bool:

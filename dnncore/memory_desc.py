@@ -54,6 +54,7 @@ class MemoryDesc:
 
     - a format tag (`"nchw"`, `"aBcd16b"`; see `dnncore.format_tags`);
     - `strides`, in elements, one per dim: 0 repeats a dim, otherwise elements must not overlap;
+    - a tag and `strides`: the tag gives the inner blocks, the strides step from block to block;
     - neither: row-major;
     - `"any"`: an implementation chooses when a primitive descriptor is created;
     - `"undef"`: there is none; with `dims=()` the tensor itself is absent, `MemoryDesc.zero()`;
@@ -185,9 +186,9 @@ class MemoryDesc:
     def __repr__(self) -> str:
         if self.is_zero:
             return "MemoryDesc.zero()"
-        layout = f"strides={self.strides}" if self.tag is None else repr(self.tag)
-        if self.tag is None and self.inner_blocks:
-            layout += f", inner_blocks={self.inner_blocks}"
+        layout = repr(self.tag)
+        if self.tag is None:
+            layout = f"{self.order_tag!r}, strides={self.strides}"
         offset = f", offset0={self.offset0}" if self.offset0 else ""
         size = f", nbytes={self.nbytes}" if self._opaque else ""
         return f"MemoryDesc({self.dims}, {self.data_type!r}, {layout}{offset}{size})"
@@ -265,11 +266,20 @@ class MemoryDesc:
         None when the layout is blocked but not dense. Dims of size 1 may lie anywhere, so equal
         descriptors can differ in their tags; ask `matches` whether a layout is a certain one.
         """
+        dense = self.format_kind != "blocked" or self.is_dense
+        return self.order_tag if dense else None
+
+    @property
+    def order_tag(self) -> str:
+        """What `tag` gives, of a layout with gaps or repeats as well: its order and inner blocks.
+
+        With `strides` and `offset0` it makes an equal descriptor.
+        """
         if self._opaque:
             return self._opaque[0]
         if self.format_kind != "blocked":
             return self.format_kind
-        return canonical_tag(self._order, self.inner_blocks) if self.is_dense else None
+        return canonical_tag(self._order, self.inner_blocks)
 
     @property
     def physical_shape(self) -> Dims:
@@ -578,18 +588,20 @@ def _layout(
 ) -> tuple[str, Dims, Blocks, Opaque | None]:
     """Return format kind, strides, inner blocks and opaque format for a constructor's arguments."""
     if format_name is None:
-        steps = row_major(dims) if strides is None else _checked_strides(dims, strides)
+        steps = row_major(dims) if strides is None else _checked_strides(dims, strides, ())
         return "blocked", steps, (), None
     if not isinstance(format_name, str):
         _refuse(f"a format is a string, or None for row-major; got {format_name!r}")
-    if strides is not None:
-        _refuse(f"a layout is given by a format or by strides; got both, format {format_name!r}")
-    if format_name in ("any", "undef"):
+    if format_name in ("any", "undef") or ":" in format_name:
+        if strides is not None:
+            _refuse(f"strides go with a format tag; got them with format {format_name!r}")
+        if ":" in format_name:
+            return "opaque", (), (), _checked_opaque(format_name, nbytes)
         return format_name, (), (), None
-    if ":" in format_name:
-        return "opaque", (), (), _checked_opaque(format_name, nbytes)
     order, blocks = parse_tag(format_name, len(dims))
-    return "blocked", dense_strides(dims, order, blocks), blocks, None
+    dense = dense_strides(dims, order, blocks)
+    steps = dense if strides is None else _checked_strides(dims, strides, blocks)
+    return "blocked", steps, blocks, None
 
 
 def _integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
@@ -619,15 +631,16 @@ def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
     return format_name, operator.index(nbytes)
 
 
-def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex]) -> Dims:
+def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex], blocks: Blocks) -> Dims:
     """Return `strides` as a tuple, after checking that no two elements meet except by stride 0."""
     steps = _integers("strides", strides)
     if len(steps) != len(dims):
         _refuse(f"there is one stride per dim; got strides {steps} for dims {dims}")
     if steps and min(steps) < 0:
         _refuse(f"a stride is at least 0; got {steps}; copy the array first")
-    span = 1
-    for step, size in sorted(zip(steps, dims, strict=True)) if 0 not in dims else ():
+    span = math.prod(size for _, size in blocks)
+    outer = outer_counts(dims, blocks)
+    for step, size in sorted(zip(steps, outer, strict=True)) if 0 not in dims else ():
         if step == 0 or size == 1:
             continue
         if step < span:

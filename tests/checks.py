@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,10 +11,10 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from dnncore.compare import Expected, expected_outputs, fill_integers, fill_normal
+from dnncore.compare import Expected, expected_outputs
+from dnncore.fills import Fill, fill_inputs, fill_integers, fill_normal, keeps_integers
 
 Array = np.ndarray[Any, Any]
-Fill = Callable[[dnn.MemoryDesc, int], Array]
 Outputs = Mapping[str, Array]
 Oracle = Callable[[Any, dnn.Attributes, Outputs], Outputs]
 
@@ -67,45 +66,6 @@ class Target:
 
 
 REFERENCE = Target("reference", "cpu", impl="reference:*", role="reference")
-
-
-# -- inputs ---------------------------------------------------------------------------------------
-
-
-def reads(op: dnn.Operation, attr: dnn.Attributes) -> dict[str, dnn.MemoryDesc]:
-    """What an execution reads, as argument name -> descriptor; old values of dst among it."""
-    descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
-    descs.update(attr.operands())
-    if attr.reads_dst:
-        descs[op.result_name] = op.result
-    return descs
-
-
-def fill_inputs(op: dnn.Operation, attr: dnn.Attributes, fill: Fill) -> dict[str, Array]:
-    """An array per tensor that is read; each name has a seed of its own."""
-    return {name: fill(desc, zlib.crc32(name.encode())) for name, desc in reads(op, attr).items()}
-
-
-def is_integral(op: Any, attr: dnn.Attributes) -> bool:
-    """Whether whole numbers go to whole numbers, so that every order of summation is exact."""
-    steps = [p for p in attr.post_ops if p.kind == "eltwise"]
-    functions = [p.algorithm for p in steps] + [f for f in (getattr(op, "function", ""),) if f]
-    combined = [p.algorithm for p in attr.post_ops if p.kind == "binary"]
-    combined += [op.algorithm] if isinstance(op, dnn.Binary) else []
-    steps += [op] if isinstance(op, dnn.EltwiseForward | dnn.EltwiseBackward) else []
-    numbers = [p.scale for p in attr.post_ops] + [s.alpha for s in steps] + [s.beta for s in steps]
-    return (
-        type(op) not in (dnn.SoftmaxForward, dnn.SoftmaxBackward, dnn.LRNForward, dnn.LRNBackward)
-        and getattr(op, "is_max", True)
-        and getattr(op, "algorithm", "") not in ("mul", "mean")
-        and not getattr(op, "is_norm", False)
-        and all(name in WHOLE_FUNCTIONS for name in functions)
-        and "div" not in combined
-        and all(float(n).is_integer() for n in (*numbers, *getattr(op, "scales", ())))
-    )
-
-
-WHOLE_FUNCTIONS = ("abs", "clip", "clip_v2", "linear", "relu", "round", "square")
 
 
 # -- running --------------------------------------------------------------------------------------
@@ -196,7 +156,7 @@ def check(
         _check_round(pds, Round(op, attr, inputs, oracle), in_place)
         return
     for fill in (fill_integers, fill_normal):
-        exact = fill is fill_integers and is_integral(op, attr)
+        exact = fill is fill_integers and keeps_integers(op, attr)
         _check_round(pds, _filled(op, attr, fill, in_place, oracle), in_place, exact=exact)
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from checks import reads, reference_outputs
+from checks import reference_outputs
 
 import dnncore as dnn
-from dnncore.compare import fill_integers, fill_normal
+from dnncore.fills import fill_integers, fill_normal, reads
 from dnncore.ops.algorithms import (
     BINARY_ALGORITHMS,
     ELTWISE_ALGORITHMS,
@@ -88,29 +88,11 @@ def inputs_of(op: Any) -> dict[str, Array]:
         else fill_normal(desc, seed, 100.0 if isinstance(op, dnn.Reorder) else 1.0)
         for seed, (name, desc) in enumerate(reads(op, dnn.Attributes()).items())
     }
-    forward = forward_of(op)
-    if forward is not None:
-        src = inputs.get("src", fill_normal(forward.src, 9))
-        saved = reference_outputs(forward, {"src": src})
-        inputs |= {name: saved[name] for name in ("dst", "workspace") if name in saved}
-        inputs["src"] = src
+    if op.saved:
+        src = inputs.get("src", fill_normal(op.forward_op.src, 9))
+        outputs = reference_outputs(op.forward_op, {"src": src})
+        inputs |= {"src": src, **{name: outputs[name] for name in op.saved}}
     return inputs
-
-
-def forward_of(op: Any) -> Any:
-    """The forward operation whose saved values a gradient reads; None where it reads none."""
-    fields = {name: value for name, value in vars(op).items() if not name.startswith(("_", "diff"))}
-    if isinstance(op, dnn.EltwiseBackward):
-        fields |= {"src": op.kept, "dst": op.kept}
-        return dnn.EltwiseForward("forward_training", **fields)
-    if isinstance(op, dnn.LRNBackward):
-        return dnn.LRNForward("forward_training", **fields, dst=op.diff_dst)
-    if isinstance(op, dnn.PoolingBackward):
-        fields |= {"src": op.diff_src, "dst": op.diff_dst}
-        return dnn.PoolingForward("forward_training", **fields)
-    if isinstance(op, dnn.SoftmaxBackward):
-        return dnn.SoftmaxForward("forward_training", **fields, src=op.dst)
-    return None
 
 
 # -- shapes and formats ----------------------------------------------------------------------------

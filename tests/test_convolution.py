@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, check, fill_inputs, reference_outputs, run
+from checks import REFERENCE, Target, check, reference_outputs, run
 from oracles import torch_outputs
 
 import dnncore as dnn
-from dnncore.compare import fill_integers, fill_normal
+from dnncore.fills import fill_inputs, fill_integers, fill_normal
 from dnncore.ops.window import window_output
 
 FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = DIRECTIONS = (

@@ -10,7 +10,7 @@ import pytest
 from checks import Target, check, reference_outputs, run
 
 import dnncore as dnn
-from dnncore.compare import fill_integers, fill_normal
+from dnncore.fills import fill_integers, fill_normal
 
 pytest.importorskip("numba")
 

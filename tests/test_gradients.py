@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from checks import REFERENCE, Target, run
-from problems import forward_of, inputs_of, problems
+from problems import inputs_of, problems
 
 import dnncore as dnn
-from dnncore.compare import fill_normal
+from dnncore.fills import fill_normal
 
 COUNT = 12
 STEP = 2.0**-8
@@ -80,7 +80,7 @@ def test_the_gradient_is_adjoint(target: Target, op):
 @cases(dnn.EltwiseBackward, dnn.LRNBackward, dnn.SoftmaxBackward)
 def test_the_gradient_is_the_slope_along_a_direction(op):
     inputs = inputs_of(op)
-    forward = forward_of(op)
+    forward = op.forward_op
     src = inputs["src"].astype(np.float64)
     if getattr(op, "function", "") in ("log", "sqrt", "pow"):
         src = np.abs(src) + 0.5

@@ -10,7 +10,8 @@ from checks import REFERENCE, Target, agree, check, reference_outputs, run
 from oracles import torch_outputs
 
 import dnncore as dnn
-from dnncore.compare import expected_outputs, fill_normal
+from dnncore.compare import expected_outputs
+from dnncore.fills import fill_normal
 
 ALEXNET = {"local_size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0}
 STRONG = {"local_size": 3, "alpha": 2.0, "beta": 0.75, "k": 0.5}

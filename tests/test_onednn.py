@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from checks import reads
 from problems import KINDS, inputs_of, problems
 
 import dnncore as dnn
-from dnncore.compare import expected_outputs, fill_normal
+from dnncore.compare import expected_outputs
+from dnncore.fills import fill_normal, reads
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 

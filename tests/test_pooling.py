@@ -10,7 +10,8 @@ from checks import REFERENCE, Target, agree, check, reference_outputs, run
 from oracles import torch_outputs
 
 import dnncore as dnn
-from dnncore.compare import expected_outputs, fill_integers, fill_normal
+from dnncore.compare import expected_outputs
+from dnncore.fills import fill_integers, fill_normal
 from dnncore.ops.window import window_output
 
 LOWEST = float(np.finfo(np.float32).min)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dnncore as dnn
-from dnncore.compare import fill_integers, fill_normal
+from dnncore.fills import fill_integers, fill_normal
 
 TAGS = {
     1: ("a",),

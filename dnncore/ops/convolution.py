@@ -85,6 +85,14 @@ class Convolution(Windowed, Operation):
         return cast(MemoryDesc, getattr(self, self.DST))
 
     @property
+    def forward_op(self) -> Operation | None:
+        """The forward operation, with bias if its gradient is asked for."""
+        if isinstance(self, ConvolutionForward):
+            return None
+        tensors = {"src": self.src_role, "weights": self.weights_role, "dst": self.dst_role}
+        return self._as_forward(ConvolutionForward, bias=self.bias_role, **tensors)
+
+    @property
     def bias_role(self) -> MemoryDesc | None:
         """Bias or diff_bias, None where there is none."""
         return getattr(self, self.BIAS, None)

@@ -85,6 +85,11 @@ class EltwiseBackward(Operation):
         return self.algorithm.removesuffix(USE_DST)
 
     @property
+    def forward_op(self) -> Operation:
+        """The forward operation on tensors like the one kept."""
+        return self._as_forward(EltwiseForward, src=self.kept, dst=self.kept)
+
+    @property
     def uses_dst(self) -> bool:
         """Whether f' is computed from dst."""
         return self.algorithm.endswith(USE_DST)

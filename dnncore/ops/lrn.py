@@ -121,6 +121,11 @@ class LRNBackward(LRN):
     def __post_init__(self) -> None:
         self._check(self.algorithm, "diff_dst", "diff_src")
 
+    @property
+    def forward_op(self) -> Operation:
+        """The forward operation that keeps the workspace."""
+        return self._as_forward(LRNForward, src=self.src, dst=self.diff_dst)
+
     def check_hint(self, hint: Any) -> None:
         """The hint must be an LRN that keeps a workspace."""
         self._check_keeps_workspace(hint)

@@ -75,6 +75,24 @@ class Operation:
         """
         return None
 
+    @property
+    def forward_op(self) -> Operation | None:
+        """The forward_training operation that a gradient belongs to; None of one that is none."""
+        return None
+
+    @property
+    def saved(self) -> tuple[str, ...]:
+        """The arguments of a gradient that are outputs of its forward operation."""
+        present = [a.name for a, _ in self.tensors(self.workspace_desc()) if a.direction == "in"]
+        return tuple(name for name in present if name in ("dst", "workspace"))
+
+    def _as_forward(self, kind: Any, **tensors: MemoryDesc | None) -> Operation:
+        """The operation `kind` with these tensors and the other fields of this one."""
+        names = {f.name for f in fields(kind)} & {f.name for f in fields(self)}
+        kept = {name: getattr(self, name) for name in names - set(tensors)}
+        operation: Operation = kind(prop_kind="forward_training", **kept, **tensors)
+        return operation
+
     def check_hint(self, hint: Any) -> None:
         """Raise `DescriptorError` where a forward primitive descriptor cannot be the hint."""
 

@@ -142,6 +142,12 @@ class PoolingBackward(Pooling):
     def __post_init__(self) -> None:
         self._check(self.algorithm)
 
+    @property
+    def forward_op(self) -> Operation:
+        """The forward operation, which for max keeps the workspace; src must be concrete there."""
+        src = self.diff_src.with_format(None) if self.diff_src.is_any else self.diff_src
+        return self._as_forward(PoolingForward, src=src, dst=self.diff_dst)
+
     def check_hint(self, hint: Any) -> None:
         """The hint of max pooling must be one that keeps a workspace."""
         if self.is_max:

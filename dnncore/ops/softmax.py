@@ -66,3 +66,8 @@ class SoftmaxBackward(Operation):
         self._check_dims("diff_dst", self.dst.dims, "dst's dims")
         self._check_dims("diff_src", self.dst.dims, "dst's dims")
         self._check_axis(self.axis, self.dst.ndims)
+
+    @property
+    def forward_op(self) -> Operation:
+        """The forward operation that gives dst."""
+        return self._as_forward(SoftmaxForward, src=self.dst, dst=self.dst)
