@@ -82,7 +82,7 @@ def _read_step(settings: Settings, step: str, dims: Dims) -> PostOp:
         return PostOp.binary(name, _read_operand(settings, parameters, dims))
     if name == "prelu" and len(parameters) <= 2:
         return PostOp.prelu(_read_operand(settings, ["f32", *parameters], dims))
-    misread(settings, CHAIN, f"{EXPECTED} at {step!r}")
+    return misread(settings, CHAIN, f"{EXPECTED} at {step!r}")
 
 
 EXPECTED = (

@@ -1,4 +1,4 @@
-"""Inner product: `--ip --dir=FWD_B --dt=f32 --stag=any --wtag=any --dtag=any mb2ic16_ih5iw5_oc7`."""
+"""Inner product: `--ip --dir=FWD_B --dt=f32 --stag=any --wtag=any mb2ic16_ih5iw5_oc7`."""
 
 from __future__ import annotations
 

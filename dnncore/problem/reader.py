@@ -83,9 +83,8 @@ class _Reader:
                 yield from self._word(word, here)
             except Misread as error:
                 said = self.said.get(error.setting)
-                raise DescriptorError(
-                    f"{said} (for {here}): {error}" if said else f"{here}: {error}"
-                ) from None
+                place = f"{said} (read for {here})" if said else here
+                raise DescriptorError(f"{place}: {error}") from None
             except DescriptorError as error:
                 raise DescriptorError(f"{here}: {error}") from None
 

@@ -50,7 +50,8 @@ _FORMAT = re.compile(r"([A-Za-z0-9]+)(?:@([0-9]{1,18}(?:x[0-9]{1,18})*)(?:@([0-9
 def format_text(desc: MemoryDesc) -> str:
     """TAG[@STRIDES[@OFFSET]]: `acdb`, `any`; `ab@8x1` with gaps; `ab@8x1@3` starts at element 3.
 
-    Row-major is `abx` at any rank. Raises `DescriptorError` for an opaque format, which its owner alone can make.
+    Row-major is `abx` at any rank. Raises `DescriptorError` for an opaque format, which its owner
+    alone can make.
     """
     if desc.format_kind == "opaque":
         raise DescriptorError(
@@ -71,9 +72,10 @@ def read_desc(
     if match is None:
         misread(settings, setting, "a format, TAG[@STRIDES[@OFFSET]], as in ab@8x1@3")
     tag, strides, offset0 = match.groups()
+    layout = None if tag == "abx" else tag
     steps = tuple(map(int, strides.split("x"))) if strides else None
     try:
-        return MemoryDesc(dims, data_type, tag, strides=steps, offset0=int(offset0 or 0))
+        return MemoryDesc(dims, data_type, layout, strides=steps, offset0=int(offset0 or 0))
     except DescriptorError as error:
         raise Misread(setting, str(error)) from None
 
@@ -107,7 +109,7 @@ def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
 
 def _read_formats(settings: Settings, roles: Roles) -> dict[str, tuple[str, str]]:
     """Name -> the option that tells its format, and the text there."""
-    formats = {}
+    formats: dict[str, tuple[str, str]] = {}
     for role, names in roles.items():
         option = FORMAT_OPTIONS[role] if settings[FORMAT_OPTIONS[role]] else "tag"
         texts = read_list(settings, option, len(names))
