@@ -158,6 +158,18 @@ def test_golden():
     assert np.array_equal(within["workspace"].ravel(), got["workspace"].ravel())
 
 
+@pytest.mark.parametrize(("algorithm", "alpha"), [(ACROSS, 4.0), (WITHIN, 16.0)])
+def test_golden_even(algorithm, alpha):
+    """Of size 4 the window reaches (4 - 1) // 2 = 1 to each side, and n is still 4 per dim."""
+    values = np.arange(1.0, 6.0).reshape(1, 5, 1, 1)
+    src = desc(1, 5, 1, 1)
+    if algorithm == WITHIN:
+        values, src = values.reshape(1, 1, 5, 1), desc(1, 1, 5, 1)
+    op = forward(algorithm, src, local_size=4, alpha=alpha, beta=1.0, k=0.0)
+    got = reference_outputs(op, {"src": values})["workspace"]
+    assert got.ravel().tolist() == [1 + 4, 1 + 4 + 9, 4 + 9 + 16, 9 + 16 + 25, 16 + 25]
+
+
 def test_golden_gradient():
     """dst = s / (1 + s**2), whose slope is (1 - s**2) / (1 + s**2)**2."""
     src = desc(1, 3, 1, 1)
