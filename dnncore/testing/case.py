@@ -12,11 +12,10 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from dnncore.attributes import Attributes
-from dnncore.compare import Expected, consistent_inputs, expected_outputs
+from dnncore.compare import Expected, compare, consistent_inputs, expected_outputs
 from dnncore.engine import Engine
 from dnncore.errors import NoImplementation
 from dnncore.fills import Seed, fill_integers, fill_normal, keeps_integers
-from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation, Reorder
 from dnncore.primitive import Primitive
@@ -32,11 +31,13 @@ __all__ = ["FILLS", "Case", "FillName", "Round", "Trial"]
 
 Array = np.ndarray[Any, Any]
 Arrays: TypeAlias = Mapping[str, Array]
-Launch: TypeAlias = Callable[[Primitive, Stream, dict[str, Memory]], Event]
+Launch: TypeAlias = Callable[[Primitive, Stream, dict[str, Any]], Event]
 FillName: TypeAlias = Literal["integers", "random"]
 
 EXACT_LIMIT = 2.0**24  # float32 holds every whole number up to here
-RANDOM_SCALE = {Reorder: 100.0}  # so that conversions to integers saturate now and then
+RANDOM_SCALE: dict[type[Operation], float] = {
+    Reorder: 100.0
+}  # so that conversions to integers saturate now and then
 KEPT_ROUNDS = 64  # those of some problems: implementations and engines come one after the other
 
 
@@ -142,10 +143,7 @@ class Case:
     @cached_property
     def refusals(self) -> tuple[str, ...]:
         """Why the others do not accept; those that the filters keep out are not among them."""
-        if self.trials:
-            found = self.trials[0].pd.refusals
-        else:
-            found = self._no_implementation()
+        found = self.trials[0].pd.refusals if self.trials else self._no_implementation()
         return tuple(str(r) for r in found if r.kind != "filter" and self.wants(r.impl_name))
 
     def wants(self, impl_name: str) -> bool:
@@ -174,7 +172,7 @@ def _matches(name: str, patterns: str) -> bool:
 # -- an implementation on trial -------------------------------------------------------------------
 
 
-def by_name(primitive: Primitive, stream: Stream, memories: dict[str, Memory]) -> Event:
+def by_name(primitive: Primitive, stream: Stream, memories: dict[str, Any]) -> Event:
     """Launch as users do who bind nothing."""
     return primitive.execute(stream, **memories)
 
@@ -287,8 +285,6 @@ def equal(a: Arrays, b: Arrays) -> bool:
 
 def unequal(a: Arrays, b: Arrays) -> str:
     """Where two executions differ."""
-    from dnncore.compare import compare
-
     return "; ".join(
         f"{name}: {compare(b[name], a[name])}" for name in a if not equal({name: a[name]}, b)
     )

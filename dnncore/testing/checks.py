@@ -11,7 +11,7 @@ from dnncore.plugins import describe
 from dnncore.problem import Problem
 from dnncore.testing import layout, values
 from dnncore.testing.case import Case, Trial
-from dnncore.testing.results import CaseResult, CheckFailed, Failure
+from dnncore.testing.results import CaseResult, CheckFailed, Failure, Status
 
 __all__ = ["CHECKS", "Check", "run_case"]
 
@@ -52,7 +52,7 @@ def run_case(
         failures += _failures(trial, wanted)
         executed += len(wanted)
     refusals = case.refusals
-    status = "failed" if failures else "passed" if case.trials else "unsupported"
+    status: Status = "failed" if failures else "passed" if case.trials else "unsupported"
     return CaseResult(
         problem=case.text,
         engine=engine.name,

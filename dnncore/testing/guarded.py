@@ -1,4 +1,4 @@
-"""Memories in buffers of known bytes, so that every byte that an execution writes is accounted for."""
+"""Memories in buffers of known bytes, so that every byte written is accounted for."""
 
 from __future__ import annotations
 
@@ -117,10 +117,12 @@ class Arguments:
             if name in self._read:
                 touched = box.touched()
                 if touched:
-                    yield Finding("inputs", f"{name} is an input and was written to: {touched}")
+                    yield Finding("inputs", f"{name} was written to: {touched}")
                 continue
             outputs[name], outside, padding = box.result()
             if outside:
-                yield Finding("guards", f"{name}: bytes outside of the tensor: {outside}")
+                yield Finding(
+                    "guards", f"{name}: bytes outside of the tensor were written: {outside}"
+                )
             if padding:
-                yield Finding("padding", f"{name}: padding that is not zero: {padding}")
+                yield Finding("padding", f"{name}: padding is not zero: {padding}")

@@ -202,7 +202,7 @@ _INVERSES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "exp": lambda torch, d, _step: torch.log(d),
     "logistic": lambda torch, d, _step: torch.logit(d),
     "relu": lambda torch, d, step: torch.where(d > 0, d, d / step.alpha if step.alpha else d - 1),
-    "sqrt": lambda torch, d, _step: d * d,
+    "sqrt": lambda _torch, d, _step: d * d,
     "tanh": lambda torch, d, _step: torch.atanh(d),
 }
 
