@@ -1,26 +1,42 @@
-"""The operations as torch computes them, in float64: a peer's answer to every problem.
-
-A test that asks for it is skipped, by name, where torch is not installed.
-"""
+"""The operations as torch computes them, in float64: a peer's answer to every problem."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 
 import dnncore as dnn
+
+__all__ = ["is_available", "torch_outputs"]
 
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
 
 
-def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
-    """The outputs of `op` by torch; gradients come from its own differentiation."""
-    torch = pytest.importorskip("torch", reason="peer comparison: torch is not installed")
+@cache
+def is_available() -> bool:
+    """Whether torch is installed."""
+    return importlib.util.find_spec("torch") is not None
+
+
+@cache
+def _torch() -> Any:
+    import torch
+
     torch.set_num_threads(1)  # small tensors: waking threads costs more than the work
+    return torch
+
+
+def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
+    """The outputs of `op` by torch; gradients come from its own differentiation.
+
+    Raises `ImportError` where torch is not installed.
+    """
+    torch = _torch()
     tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
     outputs = _ORACLES[type(op)](torch, op, tensors)
     outputs[op.result_name] = _chain(torch, attr, outputs[op.result_name], tensors, op.result_name)
@@ -190,7 +206,7 @@ _INVERSES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "exp": lambda torch, d, _step: torch.log(d),
     "logistic": lambda torch, d, _step: torch.logit(d),
     "relu": lambda torch, d, step: torch.where(d > 0, d, d / step.alpha if step.alpha else d - 1),
-    "sqrt": lambda torch, d, _step: d * d,
+    "sqrt": lambda _torch, d, _step: d * d,
     "tanh": lambda torch, d, _step: torch.atanh(d),
 }
 
