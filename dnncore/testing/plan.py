@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cached_property
@@ -15,7 +15,17 @@ from dnncore.plugins import DeviceStatus, devices, registry
 from dnncore.problem import Problem
 from dnncore.testing.cases import SIZES, cases
 
-__all__ = ["FLOORS", "Job", "Plan", "devices_of", "read_patterns"]
+__all__ = [
+    "FLOORS",
+    "Job",
+    "Plan",
+    "choose",
+    "describe_device",
+    "devices_of",
+    "kind_of",
+    "read_patterns",
+    "working_devices",
+]
 
 # The least number of cases that must have run, unless fewer were selected: whatever a backend
 # lacks, a run that has checked less than this has checked nothing.
@@ -53,8 +63,8 @@ class Job:
     @property
     def command(self) -> str:
         """A line for the shell that runs this alone."""
-        words = [f"--engines={self.engine}", f"--impl={self.impl}", *self.text.split()]
-        return f"dnncore check {shlex.join(words)}"
+        problem = replace(self.problem, impl=self.problem.impl or self.impl)
+        return f"dnncore check {shlex.join([f'--engines={self.engine}', *str(problem).split()])}"
 
     def __str__(self) -> str:
         return f"{self.target} {self.text}"
@@ -98,7 +108,10 @@ class Plan:
                 f"a pattern must match a case of size {self.size!r}; none matches"
                 f" {', '.join(map(repr, idle))}; correct or remove it"
             )
-        return [job for job in listed if re.search(self.match, str(job))]
+        matching = [job for job in listed if re.search(self.match, str(job))]
+        if not matching:
+            raise DescriptorError(f"no case of size {self.size!r} matches {self.match!r}")
+        return matching
 
 
 class _Patterns:
@@ -143,27 +156,10 @@ def read_patterns(path: str) -> dict[str, str]:
 
 
 def devices_of(backend: str, wanted: str = "") -> list[DeviceStatus]:
-    """The devices, each once, that a backend has implementations for.
-
-    wanted: names or kinds of engines, or words in the description of a device, such as `pocl`,
-    between commas; by default all.
+    """The devices, each once, that a backend has implementations for; `wanted`: see `choose`.
 
     Raises `BackendNotFound`, or `EngineUnavailable` where there is none.
     """
-    rows = _candidates(backend)
-    names = [name.strip() for name in wanted.split(",") if name.strip()]
-    chosen = [row for row in rows if not names or any(_is_meant(name, row) for name in names)]
-    missing = [name for name in names if not any(_is_meant(name, row) for row in chosen)]
-    if missing or not chosen:
-        there = "; ".join(f"{row.name} ({_description(row)})" for row in rows) or "none"
-        raise EngineUnavailable(
-            f"backend {backend!r}: no engine {', '.join(missing) or 'at all'} that it has"
-            f" implementations for; there are: {there}{registry.excuses()}"
-        )
-    return chosen
-
-
-def _candidates(backend: str) -> list[DeviceStatus]:
     registry.discover()
     if backend not in registry.loaded:
         raise BackendNotFound(
@@ -171,19 +167,48 @@ def _candidates(backend: str) -> list[DeviceStatus]:
             f"{registry.excuses()}"
         )
     kinds = {kind for kind, _ in registry.loaded[backend].backend.implementations}
-    rows = [row for row in devices() if row.device and row.name.partition(":")[0] in kinds]
-    # A runtime that is registered twice shows its devices twice.
-    distinct = {_description(row) or row.name: row for row in reversed(rows)}
+    return choose([row for row in working_devices() if kind_of(row) in kinds], wanted)
+
+
+def working_devices() -> list[DeviceStatus]:
+    """All devices that can be opened, each once: one whose runtime is registered twice is shown
+    twice by it.
+    """
+    rows = [row for row in devices() if row.device]
+    distinct = {describe_device(row) or row.name: row for row in reversed(rows)}
     return list(reversed(distinct.values()))
 
 
-def _is_meant(name: str, row: DeviceStatus) -> bool:
-    kind = row.name.partition(":")[0]
-    return name in (row.name, kind) or (
-        name.lower() in _description(row).lower() and ":" not in name
-    )
+def choose(rows: Sequence[DeviceStatus], wanted: str) -> list[DeviceStatus]:
+    """Those that are meant by names or kinds of engines, or by words of a device's description,
+    such as `pocl`, between commas; by default all.
+
+    Raises `EngineUnavailable` where a name means none.
+    """
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    chosen = [row for row in rows if not names or any(_is_meant(name, row) for name in names)]
+    missing = [name for name in names if not any(_is_meant(name, row) for row in chosen)]
+    if missing or not chosen:
+        there = "; ".join(f"{row.name} ({describe_device(row)})" for row in rows) or "none"
+        raise EngineUnavailable(
+            f"no engine is meant by {', '.join(missing) or 'default'}; there are: {there}"
+            f"{registry.excuses()}"
+        )
+    return chosen
 
 
-def _description(row: DeviceStatus) -> str:
+def kind_of(row: DeviceStatus) -> str:
+    """The kind of its engine."""
+    return row.name.partition(":")[0]
+
+
+def describe_device(row: DeviceStatus) -> str:
+    """Its name, vendor and version."""
     assert row.device is not None
-    return " ".join(filter(None, (row.device.name, row.device.vendor, row.device.version)))
+    return ", ".join(filter(None, (row.device.name, row.device.vendor, row.device.version)))
+
+
+def _is_meant(name: str, row: DeviceStatus) -> bool:
+    if name in (row.name, kind_of(row)):
+        return True
+    return ":" not in name and name.lower() in describe_device(row).lower()

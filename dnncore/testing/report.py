@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from dnncore.ops import Operation
 from dnncore.plugins import registry
-from dnncore.testing.plan import Job, devices_of
+from dnncore.testing.plan import Job, describe_device, devices_of
 from dnncore.testing.results import CaseResult
 
 __all__ = [
@@ -148,13 +148,10 @@ def _seconds(entries: Iterable[Entry]) -> dict[str, float]:
 
 def describe_run(backend: str, engine: str = "") -> list[str]:
     """Lines that tell who is checked, on which device and driver, with which settings."""
+    rows = devices_of(backend, engine)
     status = registry.loaded[backend].status
     lines = [f"backend {backend} {status.version}: {_versions(status.distribution, backend)}"]
-    for row in devices_of(backend, engine):
-        device = row.device
-        assert device is not None
-        told = (device.name, device.vendor, device.version)
-        lines.append(f"engine {row.name}: {', '.join(filter(None, told))}")
+    lines += [f"engine {row.name}: {describe_device(row)}" for row in rows]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("DNNCORE_")]
     return [*lines, f"settings: {' '.join(settings)}"] if settings else lines
 
