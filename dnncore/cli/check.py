@@ -96,13 +96,19 @@ def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
     except Exception as error:
         yield {"status": "failed", "reason": describe(error)}
         return
-    claims = {"exact": given.exact and trial.pd.exact, "error_factor": trial.pd.error_factor}
+    claims: dict[str, Any] = {
+        "exact": given.exact and trial.pd.exact,
+        "error_factor": trial.pd.error_factor,
+    }
+        "exact": given.exact and trial.pd.exact,
+        "error_factor": trial.pd.error_factor,
+    }
     for output, right in expected.items():
         yield {"output": output, **_numbers(right.check(outputs[output], **claims))}
 
 
-def _numbers(found: Comparison) -> dict[str, Any]:
-    row = {"status": "ok" if found.ok else "wrong", "error": f"{found.error:.2g}"}
+def _numbers(found: Comparison) -> Row:
+    row: Row = {"status": "ok" if found.ok else "wrong", "error": f"{found.error:.2g}"}
     if found.index is None:
         return row
     row |= {

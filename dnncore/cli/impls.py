@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import click
 
@@ -17,7 +18,6 @@ from dnncore.problem import Problem
 __all__ = ["impls"]
 
 COLUMNS = ("rank", "implementation", "status", "seconds", "source", "kind", "reason")
-SILENT = ("filter",)  # kinds of refusals that -v adds: the user's own
 
 
 @click.command(context_settings=SETTINGS)
@@ -55,22 +55,22 @@ def _rows(problem: Problem, engine_name: str, *, verbose: bool) -> Iterator[Row]
             "seconds": float(f"{pd.seconds:.3g}"),
             "source": pd.rank_source,
         }
-    for refusal in refusals:
-        if verbose or not (refusal.kind in SILENT or refusal.impl_name.startswith("host:")):
-            yield {
-                **base,
-                "implementation": refusal.impl_name,
-                "status": "refused",
-                "kind": refusal.kind,
-                "reason": refusal.reason,
-            }
+    own = [r for r in refusals if r.kind != "filter" and not r.impl_name.startswith("host:")]
+    for refusal in refusals if verbose or not (found or own) else own:
+        yield {
+            **base,
+            "implementation": refusal.impl_name,
+            "status": "refused",
+            "kind": refusal.kind,
+            "reason": refusal.reason,
+        }
 
 
 def _selected(
     problem: Problem, engine_name: str
 ) -> tuple[list[PrimitiveDesc], tuple[Refusal, ...]]:
     """All primitive descriptors, best first, and the refusals."""
-    wishes = {"impl": problem.impl, "skip_impl": problem.skip_impl}
+    wishes: dict[str, Any] = {"impl": problem.impl, "skip_impl": problem.skip_impl}
     found = list(primitive_descs(problem.op, engine(engine_name), problem.attr, **wishes))
     if found:
         return found, found[0].refusals
