@@ -100,9 +100,6 @@ def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
         "exact": given.exact and trial.pd.exact,
         "error_factor": trial.pd.error_factor,
     }
-        "exact": given.exact and trial.pd.exact,
-        "error_factor": trial.pd.error_factor,
-    }
     for output, right in expected.items():
         yield {"output": output, **_numbers(right.check(outputs[output], **claims))}
 
