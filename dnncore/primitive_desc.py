@@ -144,6 +144,11 @@ class PrimitiveDesc:
         return self._candidate.seconds
 
     @property
+    def rank_source(self) -> str:
+        """Where the estimate came from."""
+        return self._candidate.rank_source
+
+    @property
     def deterministic(self) -> bool:
         """Whether the result is bit-equal from run to run."""
         return self._candidate.accepted.deterministic
