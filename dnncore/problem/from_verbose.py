@@ -24,7 +24,8 @@ from dnncore.ops import MatMul, Operation, Sum
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.problem import Problem
-from dnncore.problem.settings import Dims, Misread, Settings
+from dnncore.problem.settings import Dims, Misread
+from dnncore.problem.shapes import masked
 from dnncore.problem.verbose_fields import LETTERS, Fields, kind_of, prop_kinds_of, rows_of
 
 __all__ = ["executions", "from_verbose"]
@@ -146,10 +147,11 @@ def _words(text: str) -> dict[str, str]:
 def _read_shape(
     told: Fields, operation: type[Operation], words: dict[str, str], tensors: list[_Tensor]
 ) -> Operation:
-    """The operation of the shape and the auxiliary words, without bias, in any types and formats."""
+    """The operation of the shape and the auxiliary words; types, formats and bias are to come."""
     driver = driver_of(operation)
     letters = [name for name in words if re.fullmatch(LETTERS.get(told.kind, "$"), name)]
-    settings = {**driver.defaults, "shape": told.problem_desc}
+    formats = {name: "abx" for name in ("stag", "wtag", "dtag") if name in driver.defaults}
+    settings = {**driver.defaults, **formats, "shape": told.problem_desc}
     settings["shape"] += "".join(f"_{name}{words.pop(name)}" for name in letters)
     for name, value in words.items():
         if name not in driver.defaults:
@@ -183,8 +185,9 @@ class _Tensor:
         if self.kind not in ("blocked", "any"):
             return MemoryDesc(dims, self.data_type, "any")
         strides = tuple(map(int, self.strides.split("x"))) if self.strides else None
+        tag = re.sub("(?<=[A-Za-z])1[a-l]", "", self.tag)  # a block of 1, as in Ab16a1b
         try:
-            return MemoryDesc(dims, self.data_type, self.tag, strides=strides, offset0=offset0)
+            return MemoryDesc(dims, self.data_type, tag, strides=strides, offset0=offset0)
         except DescriptorError as error:
             raise Misread("memory_descriptors", f"at {self.text!r}: {error}") from None
 
@@ -200,7 +203,8 @@ def _read_desc(text: str) -> _Tensor:
     if match is None:
         raise Misread(
             "memory_descriptors",
-            f"at {text!r}: expected NAME:TYPE:MARKS:KIND:TAG:STRIDES:f0, as in src:f32::blocked:ab::f0",
+            f"at {text!r}: expected NAME:TYPE:MARKS:KIND:TAG:STRIDES:f0,"
+            " as in src:f32::blocked:ab::f0",
         )
     word, data_type, kind, tag, strides, mask = match.groups()
     return _Tensor(text, word, data_type, kind, tag, strides or "", int(mask or 0))
@@ -216,16 +220,63 @@ def _read_offsets(text: str | None, count: int) -> list[int]:
     return [int(part) for part in parts]
 
 
-def _descs(
-    op: Any, tensors: list[_Tensor], offsets: list[int]
-) -> Iterator[tuple[str, MemoryDesc]]:
-    """Argument -> descriptor, by the rows that lines of this operation have."""
-    rest = list(zip(tensors, offsets, strict=True))
+def _descs(op: Any, tensors: list[_Tensor], offsets: list[int]) -> Iterator[tuple[str, MemoryDesc]]:
+    """Argument -> descriptor, of the tensors that an operation takes."""
     found: dict[str, MemoryDesc] = {}
-    for row in rows_of(op, bias=True):
+    rest = list(zip(tensors, offsets, strict=True))
+    for row in rows_of(op):
         if not rest or rest[0][0].word != row.word:
-            if row.optional:
-                continue
-            got = f"got {rest[0][0].text!r}" if rest else "the list ends"
-            raise Misread("memory_descriptors", f"expected {row.word} next; {got}")
-        ...
+            if row.twin:
+                yield row.argument, found[row.twin]
+            elif not row.is_optional:
+                got = repr(rest[0][0].text) if rest else "the end of the list"
+                raise Misread("memory_descriptors", f"expected {row.word} next; got {got}")
+            continue
+        tensor, offset0 = rest.pop(0)
+        if tensor.data_type == "undef" or row.argument == "workspace":
+            continue
+        argument = _argument(op, row.argument)
+        found[row.argument] = tensor.desc(_dims(op, argument, tensor.mask), offset0)
+        yield argument, found[row.argument]
+    if rest:
+        raise Misread(
+            "memory_descriptors", f"expected the end of the list; got {rest[0][0].text!r}"
+        )
+
+
+def _argument(op: Any, name: str) -> str:
+    """The name; of what an eltwise gradient keeps, whichever of src and dst it is."""
+    if name != "kept":
+        return name
+    return "dst" if op.uses_dst else "src"
+
+
+def _dims(op: Any, argument: str, mask: int) -> Dims:
+    """The dims that the shape gave, or those of a bias, which it did not."""
+    desc: MemoryDesc | None = getattr(op, argument, None)
+    if desc is not None:
+        return desc.dims
+    if isinstance(op, MatMul):
+        return masked({"mask": str(mask)}, "mask", mask, op.dst.dims)
+    channels: int = op.dst_role.dims[1]
+    return (channels,)
+
+
+def _with_descs(op: Operation, descs: dict[str, Any]) -> Operation:
+    """The operation, validated anew with its tensors described."""
+    if isinstance(op, Sum):
+        descs["srcs"] = tuple(descs.pop(f"src{i}") for i in range(len(op.srcs)))
+    return replace(op, **descs)
+
+
+# -- attributes ------------------------------------------------------------------------------------
+
+
+def _read_attributes(text: str, op: Operation) -> Attributes:
+    settings = dict(attributes.DEFAULTS)
+    for word in text.split():
+        name, _, value = word.partition(":")
+        if name not in settings:
+            raise Misread("attributes", f"expected one of {', '.join(settings)}; got {name!r}")
+        settings[name] = value
+    return attributes.read(settings, op.result.dims)

@@ -22,7 +22,9 @@ from dnncore.attributes import Attributes, PostOp
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
+from dnncore.problem import attributes
 from dnncore.problem.drivers import driver_of
+from dnncore.problem.lrn import NUMBERS
 from dnncore.problem.shapes import mask_of
 from dnncore.problem.tensors import format_text
 
@@ -43,9 +45,9 @@ class Fields:
 
 # -- tables ----------------------------------------------------------------------------------------
 
-# The tensors of a line, WORD or WORD:ARGUMENT. A word without argument is of an absent tensor, and
-# WORD=OTHER is listed only where it is unlike the argument OTHER. Operations that are not here
-# list all arguments, in order.
+# The tensors of a line, WORD or WORD:ARGUMENT. A word without argument is of an absent tensor.
+# WORD? is left out where it is absent, WORD=OTHER where it is like the argument OTHER. Operations
+# that are not here list all that they have, in order.
 LAYER = {
     "Forward": "src wei:weights bia:bias dst",
     "BackwardData": "src:diff_src wei:weights bia: dst:diff_dst",
@@ -58,12 +60,12 @@ TENSORS: dict[str, str] = {
     "EltwiseBackward": "data:kept diff:diff_dst diff_src=diff_dst",
     "LRNForward": "data:src diff: dst=src",
     "LRNBackward": "data:src diff:diff_dst diff_src=diff_dst",
+    "MatMul": "src wei:weights bia?:bias dst",
     "PoolingForward": "src dst ws:workspace",
     "PoolingBackward": "src:diff_src dst:diff_dst ws:workspace",
     "SoftmaxForward": "src dst diff_dst:",
     "SoftmaxBackward": "src:diff_src dst diff_dst",
 }
-WORDS = {"weights": "wei", "bias": "bia"}
 
 # What an operation's auxiliary field says, by fields of the operation.
 AUXILIARY = {
@@ -80,7 +82,6 @@ AUXILIARY = {
 # that it lacks.
 SPELLING = {"inner_product": ("_", ""), "lrn": ("_", ""), "pooling": ("_ic", "ic")}
 LETTERS = {"convolution": "pr[dhw]", "pooling": "pr[dhw]", "lrn": "alpha|k"}
-
 
 
 def kind_of(operation: type[Operation]) -> str:
@@ -100,24 +101,27 @@ def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor of a line. twin: the argument unlike which it must be to be listed."""
+    """One tensor of a line. twin: the argument that it must differ from to be listed."""
 
     word: str
     argument: str
     twin: str = ""
+    is_optional: bool = False
 
 
 def rows_of(op: Operation) -> Iterator[Row]:
+    """All tensors that a line of such an operation may list."""
     listed = TENSORS.get(type(op).__name__)
     if listed is None:
-        for argument, _ in op.tensors():
-            role = argument.name.rstrip("0123456789")
-            yield Row(WORDS.get(role, role), argument.name)
+        for row, _ in op.tensors():
+            yield Row(row.name.rstrip("0123456789"), row.name)
         return
     for text in listed.split():
-        word, _, argument = text.partition(":")
-        name, _, twin = word.partition("=")
-        yield Row(name, argument if ":" in text else name, twin)
+        name, _, argument = text.partition(":")
+        word, _, twin = name.partition("=")
+        bare = word.removesuffix("?")
+        optional = bare != word or bool(twin)
+        yield Row(bare, argument if ":" in text else bare, twin, optional)
 
 
 # -- writing ---------------------------------------------------------------------------------------
@@ -158,7 +162,8 @@ def _present(op: Any, workspace: MemoryDesc | None) -> Iterator[tuple[Row, Memor
     """The rows of a line and their descriptors; those of absent tensors, too."""
     for row in rows_of(op):
         desc = getattr(op, row.argument, None) if row.argument != "workspace" else workspace
-        if not row.twin or desc != getattr(op, row.twin):
+        left_out = desc == getattr(op, row.twin) if row.twin else desc is None
+        if not (row.is_optional and left_out):
             yield row, desc
 
 
@@ -180,7 +185,11 @@ def _desc_text(op: Any, row: Row, desc: MemoryDesc | None, asked: Any) -> str:
 def _problem(kind: str, shape: str) -> tuple[str, list[str]]:
     """A shape as oneDNN spells it, and its letters that oneDNN lacks, as words."""
     pattern = rf"(?<![a-z])({LETTERS.get(kind, '$')})(-?[0-9][0-9.e-]*)"
-    words = [f"{match[1]}:{match[2]}" for match in re.finditer(pattern, shape)]
+    words = [
+        f"{name}:{number}"
+        for name, number in re.findall(pattern, shape)
+        if float(number) != NUMBERS.get(name)
+    ]
     ours, theirs = SPELLING.get(kind, ("", ""))
     return re.sub(pattern, "", shape).replace(ours, theirs), words
 
@@ -211,7 +220,9 @@ def _step(step: PostOp) -> str:
     if step.kind == "eltwise":
         numbers = [step.alpha, step.beta] if step.beta else [step.alpha] if step.alpha else []
         return ":".join([f"eltwise_{step.algorithm}", *map(number_text, numbers)])
-    (_, desc), *condition = step.operands
+    if step.algorithm == "select":
+        return "binary_" + attributes.write(Attributes((step,)))["attr-post-ops"]
+    ((_, desc),) = step.operands
     plain = MemoryDesc(desc.dims, desc.data_type) == desc
     if step.kind == "prelu":
         return f"prelu:{mask_of(desc.dims)}" + ("" if plain else f":{format_text(desc)}")
