@@ -46,7 +46,8 @@ class PrimitiveDesc:
     Raises `NoImplementation`, whose `refusals` tell why each candidate refused.
 
     Every argument's resolved descriptor is an attribute: `src_desc`, `weights_desc`, `dst_desc`,
-    `workspace_desc`, ...; None for one that the primitive does not take.
+    `workspace_desc`, ...; None for one that the primitive does not take. `op` is the operation
+    with all formats resolved, `asked` as it was given.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class PrimitiveDesc:
         self._place = place
         self._candidate: Candidate = selection.candidates[place]
         accepted = self._candidate.accepted
+        self.asked = problem.op
         self.op = accepted.op
         self.engine = problem.engine
         self.attr = problem.attr

@@ -26,7 +26,7 @@ from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.problem import Problem
 from dnncore.problem.settings import Dims, Misread
 from dnncore.problem.shapes import masked
-from dnncore.problem.verbose_fields import LETTERS, Fields, kind_of, prop_kinds_of, rows_of
+from dnncore.problem.verbose_fields import KINDS, LETTERS, Fields, kind_of, prop_kinds_of, rows_of
 
 __all__ = ["executions", "from_verbose"]
 
@@ -36,7 +36,6 @@ OPERATIONS = {
     for operation in driver.operations
     for prop_kind in prop_kinds_of(operation)
 }
-KINDS = {kind for kind, _ in OPERATIONS}
 
 # prop_kind -> what the option --dir says; a bias is told by its memory descriptor
 DIRECTIONS = {

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dnncore import ops
@@ -23,12 +23,12 @@ from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import attributes
-from dnncore.problem.drivers import driver_of
+from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.lrn import NUMBERS
 from dnncore.problem.shapes import mask_of
 from dnncore.problem.tensors import format_text
 
-__all__ = ["LETTERS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of", "write"]
+__all__ = ["KINDS", "LETTERS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of", "write"]
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class Fields:
     attributes: str
     auxiliary: str
     problem_desc: str
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of them in order."""
+        return tuple(getattr(self, field.name) for field in fields(self))
 
 
 # -- tables ----------------------------------------------------------------------------------------
@@ -87,6 +92,9 @@ LETTERS = {"convolution": "pr[dhw]", "pooling": "pr[dhw]", "lrn": "alpha|k"}
 def kind_of(operation: type[Operation]) -> str:
     """oneDNN's name of a primitive: `inner_product`, of gradients as well."""
     return operation.KIND.removesuffix(" backward").replace(" ", "_")
+
+
+KINDS = {kind_of(operation) for driver in DRIVERS.values() for operation in driver.operations}
 
 
 def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
@@ -136,7 +144,7 @@ def write(
     """
     kind = kind_of(type(op))
     tensors = list(_present(op, workspace))
-    problem, letters = _problem(kind, driver_of(type(op)).write(op)["shape"])
+    problem, letters = _problem(kind, driver_of(type(op)).write(_public(op))["shape"])
     told = AUXILIARY.get(kind, "").format(**{name: _shown(v) for name, v in vars(op).items()})
     return Fields(
         kind,
@@ -146,6 +154,13 @@ def write(
         " ".join(filter(None, [told, *letters, *_untold(op, [desc for _, desc in tensors])])),
         problem,
     )
+
+
+def _public(op: Operation) -> Operation:
+    """The operation with formats that only their owners know left open, which have no text."""
+    tensors = op.tensors()
+    secret = {row.name: desc for row, desc in tensors if desc.format_kind == "opaque"}
+    return op.with_descs(**{name: desc.with_format("any") for name, desc in secret.items()})
 
 
 def number_text(value: float) -> str:
