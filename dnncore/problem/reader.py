@@ -106,8 +106,7 @@ class _Reader:
         elif name == "match":
             self.match = _pattern(value)
         else:
-            self._option(name, value)
-            self.said[name] = here
+            self.said[self._option(name, value)] = here
 
     def _reset(self) -> None:
         defaults = {**self.driver.defaults, **DEFAULTS} if self.driver else {}
@@ -120,12 +119,16 @@ class _Reader:
         paths = [folder / name for folder in folders]
         yield from self.file(next(filter(_is_file, paths), Path(name)))
 
-    def _option(self, name: str, value: str) -> None:
+    def _option(self, word: str, value: str) -> str:
+        """Set an option and return its name, in which - and _ are alike."""
         driver = self._the_driver()
-        if name not in self.options:
+        names = {name.replace("_", "-"): name for name in self.options}
+        name = names.get(word.replace("_", "-"), "")
+        if not name:
             known = ", ".join(f"--{option}" for option in self.options)
             raise DescriptorError(f"--{driver.name} has no such option; expected one of {known}")
         self.options[name] = [value] if name in WHOLE else value.split(",")
+        return name
 
     def _the_driver(self) -> Driver:
         if self.driver is None:
