@@ -6,8 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, check, reference_outputs
-from oracles import torch_outputs
+from checks import REFERENCE, Target, check, reference_outputs, torch_outputs
 from problems import PARAMETERS
 from test_convolution import PROBLEMS, Problem
 from test_inner_product import inner_product
@@ -248,6 +247,15 @@ def test_golden():
     # (1 + 20) * 3, (2 - 20) * 3 / 2, (-30 + 0) * 3 / 2
     got = reference_outputs(op, inputs, post_ops=chain)["dst"]
     assert got.tolist() == [[63.0, -27.0, -45.0]]
+
+
+def test_a_comparison_gives_numbers():
+    """A truth value would be 1 + 1 = 1, and its exponential of half precision."""
+    desc = dnn.MemoryDesc((1, 2))
+    op = dnn.Binary("gt", src0=desc, src1=desc, dst=desc)
+    inputs = {"src0": np.array([[2.0, 0.0]]), "src1": np.ones((1, 2))}
+    got = reference_outputs(op, inputs, post_ops=[eltwise("exp")])["dst"]
+    assert np.array_equal(got, np.exp(np.array([[1.0, 0.0]])).astype(np.float32))
 
 
 def test_rounding_happens_once_after_the_chain():
