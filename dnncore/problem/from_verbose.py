@@ -22,18 +22,25 @@ from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import MatMul, Operation, Sum
 from dnncore.problem import attributes
-from dnncore.problem.drivers import DRIVERS, driver_of
+from dnncore.problem.drivers import driver_of
 from dnncore.problem.problem import Problem
 from dnncore.problem.settings import Dims, Misread
 from dnncore.problem.shapes import masked
-from dnncore.problem.verbose_fields import KINDS, LETTERS, Fields, kind_of, prop_kinds_of, rows_of
+from dnncore.problem.verbose_fields import (
+    KINDS,
+    LETTERS,
+    OPERATIONS,
+    Fields,
+    kind_of,
+    prop_kinds_of,
+    rows_of,
+)
 
 __all__ = ["executions", "from_verbose"]
 
-OPERATIONS = {
+BY_NAMES = {
     (kind_of(operation), prop_kind): operation
-    for driver in DRIVERS.values()
-    for operation in driver.operations
+    for operation in OPERATIONS
     for prop_kind in prop_kinds_of(operation)
 }
 
@@ -125,9 +132,9 @@ def _problem(number: int, told: Fields) -> Problem:
 
 def _read(told: Fields) -> tuple[Operation, Attributes]:
     """The operation of the shape, then its tensors as the memory descriptors tell them."""
-    operation = OPERATIONS.get((told.kind, told.prop_kind))
+    operation = BY_NAMES.get((told.kind, told.prop_kind))
     if operation is None:
-        known = ", ".join(prop_kind for kind, prop_kind in OPERATIONS if kind == told.kind)
+        known = ", ".join(prop_kind for kind, prop_kind in BY_NAMES if kind == told.kind)
         raise Misread("prop_kind", f"expected one of {known} of {told.kind}")
     words = _words(told.auxiliary)
     tensors = [_read_desc(text) for text in told.memory_descriptors.split()]
