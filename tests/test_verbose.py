@@ -508,3 +508,23 @@ def test_malformed_lines_name_the_line_the_field_and_what_was_expected(before, a
     broken = LINE.replace(before, after, 1)
     with pytest.raises(dnn.DescriptorError, match=f"verbose line 3: {message}"):
         from_verbose(["", LINE, broken])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mangled_lines_end_in_problems_or_clear_errors(seed):
+    rng = np.random.default_rng(seed)
+    pieces = [re.split(r"([,: x+_]|[0-9]+)", line) for line in GOLDEN[1::2]]
+    words = ["", "0", "-1", "9" * 20, "undef", "any", "s8", "x", ":", ",", "1e400", "f0_mask99"]
+    told = 0
+    for _ in range(250):
+        parts = list(pieces[rng.integers(len(pieces))])
+        other = pieces[rng.integers(len(pieces))]
+        place = int(rng.integers(8, len(parts)))
+        parts[place] = str(rng.choice([*words, other[int(rng.integers(len(other)))]]))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of kinds that are now unknown
+            try:
+                from_verbose(["".join(parts)])
+            except dnn.DescriptorError as error:
+                told += str(error).startswith("verbose line 1: ")
+    assert told > 100
