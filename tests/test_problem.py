@@ -385,6 +385,24 @@ def test_a_text_that_is_written_has_all_that_is_no_default_in_one_order(text):
     assert str(the(text)) == text
 
 
+def test_a_line_may_be_continued_and_behind_a_comma_its_word():
+    text = """--eltwise \\
+        --alg=exp, \\
+              abs,\\
+        relu
+    2x3 \\
+    4x5 2y"""
+    with pytest.raises(dnn.DescriptorError, match="problem text, line 5, word 3: 2y: "):
+        read(text)
+    found = texts(text.removesuffix("2y"))
+    assert sorted(found) == sorted(
+        f"--eltwise{alg} {shape}"
+        for alg in (" --alg=exp", " --alg=abs", "")
+        for shape in ("2x3", "4x5")
+    )
+    assert texts("--sum 2x3 \\") == ["--sum 2x3"]
+
+
 # -- there and back --------------------------------------------------------------------------------
 
 
