@@ -37,6 +37,24 @@ _SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?', re.DOTALL)
 WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
 
 
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines, one that ends with a backslash together with the next.
+
+    Behind a comma the next line continues the word.
+    """
+    start, joined = 1, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not joined:
+            start = number
+        joined += line.strip() if joined.endswith(",") else f" {line.strip()}"
+        if joined.endswith("\\"):
+            joined = joined.removesuffix("\\").rstrip()
+        else:
+            yield start, joined
+            joined = ""
+    yield start, joined
+
+
 def _split(line: str) -> list[str]:
     """The words of a line; one that begins with # is a comment, with all behind it."""
     words = _WORD.findall(line)
@@ -73,7 +91,7 @@ class _Reader:
 
     def text(self, text: str, place: str) -> Iterator[Problem]:
         """Carry out one line after the other."""
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in _lines(text):
             yield from self.words(_split(line), f"{place}, line {number}")
 
     def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
