@@ -29,6 +29,7 @@ import re
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -139,13 +140,15 @@ class Verbose(observers.Observer):
         self.levels = frozenset(levels)
         self.pattern = pattern
         self.timestamps = timestamps
+        self._told: weakref.WeakKeyDictionary[Primitive, str] = weakref.WeakKeyDictionary()
 
     def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
         """Time the launch to its end."""
         pd = primitive.pd
         if not self._wants("profile_exec", kind_of(type(pd.op))):
             return run
-        told = _told(pd)
+        told = self._told.get(primitive) or _told(pd)
+        self._told[primitive] = told
 
         def timed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
             for event in wait_for:

@@ -15,7 +15,7 @@ from toy import Relu, registered, relu_op
 
 import dnncore as dnn
 from dnncore import observers
-from dnncore.problem import Problem, read
+from dnncore.problem import Problem, read, read_files
 from dnncore.problem.from_verbose import executions, from_verbose
 from dnncore.problem.verbose_fields import write
 
@@ -476,6 +476,20 @@ def test_other_lines_are_passed_over_and_executions_counted():
     ]
     shapes = {problem.op.src.dims: count for problem, count in executions(log).items()}
     assert shapes == {(2, 3): 2, (4, 3): 1, (8, 3): 0}
+
+
+def test_problem_texts_may_name_files_of_verbose_lines(tmp_path):
+    (tmp_path / "log.txt").write_text("\n".join(["begin", LINE, LINE.replace("2x3", "4x3")]))
+    (tmp_path / "batch.txt").write_text("--match=4x --from-verbose=log.txt --match= --sum 8x3")
+    assert [str(p) for p in read_files(tmp_path / "batch.txt")] == [
+        "--eltwise 4x3",
+        "--sum 8x3",
+    ]
+    (tmp_path / "log.txt").write_text(LINE.replace("2x3", "2by3"))
+    with pytest.raises(
+        dnn.DescriptorError, match=r"--from-verbose.*verbose line 1: problem"
+    ):
+        read_files(tmp_path / "batch.txt")
 
 
 def test_operations_that_dnncore_lacks_are_told():

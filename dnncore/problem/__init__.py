@@ -11,6 +11,7 @@ with values between commas makes one problem of each; of several, one of each co
     --match=REGEX                           drops the problems in whose text it finds nothing,
                                             whatever the driver; an empty one ends that
     --batch=FILE                            the words of a file, beside the one that is being read
+    --from-verbose=FILE                     the problems of verbose lines, dnncore's or oneDNN's
                                             or in the working directory
     n"NAME" behind a shape                  its name
 
