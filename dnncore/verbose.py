@@ -30,7 +30,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dnncore import observers
@@ -219,21 +219,19 @@ _writing = threading.RLock()
 _introduced: set[str] = set()
 
 
-def _introduction(engine: Engine | None, *, timestamps: bool) -> list[str]:
+def _introduction(engine: Engine | None, *, timestamps: bool) -> Iterator[str]:
     """What readers should know first, each only once in a process."""
     from dnncore import __version__
 
-    stamp = "timestamp," if timestamps else ""
-    header = {
-        "": [f"info,dnncore v{__version__}", f"primitive,info,template:{stamp}{TEMPLATE}"],
-    }
-    if engine is not None:
+    if "" not in _introduced:
+        _introduced.add("")
+        yield f"info,dnncore v{__version__}"
+        yield f"primitive,info,template:{'timestamp,' if timestamps else ''}{TEMPLATE}"
+    if engine is not None and engine.name not in _introduced:
+        _introduced.add(engine.name)
         device = engine.device
         words = _one_line(f"{device.name} {device.vendor} {device.version}").replace(",", ";")
-        header[engine.name] = [f"info,{engine.name},{words}"]
-    new = [name for name in header if name not in _introduced]
-    _introduced.update(new)
-    return [line for name in new for line in header[name]]
+        yield f"info,{engine.name},{words}"
 
 
 def _told(pd: PrimitiveDesc) -> str:
