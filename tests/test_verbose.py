@@ -15,6 +15,7 @@ from toy import Relu, registered, relu_op
 
 import dnncore as dnn
 from dnncore import observers
+from dnncore.backend import cache_count
 from dnncore.problem import Problem, read, read_files
 from dnncore.problem.from_verbose import executions, from_verbose
 from dnncore.problem.verbose_fields import write
@@ -107,6 +108,18 @@ def test_creations_tell_built_and_taken_from_the_cache(capsys):
         ["create:cache_miss", "cpu", "eltwise", "toybackend:relu"],
         ["create:cache_hit", "cpu", "eltwise", "toybackend:relu"],
     ]
+
+
+def test_creations_tell_code_that_was_loaded_from_disk(capsys):
+    class Stored(Relu):
+        def build(self):
+            cache_count("from_disk")
+            return super().build()
+
+    with registered(Stored("toybackend:stored", 9.0)), dnn.set_verbose("profile_create"):
+        dnn.PrimitiveDesc(relu_op((2, 19)), CPU, impl="toybackend:*").primitive()
+    (line,) = lines_of(capsys)
+    assert line.split(",")[3] == "create:from_disk"
 
 
 def test_dispatch_lines_have_every_refusal(capsys):
