@@ -62,8 +62,39 @@ def test_the_worst_element_is_the_one_furthest_above_its_bound():
     assert result.error == pytest.approx(np.hypot(0.5, 0.25) / np.linalg.norm(expected))
     assert str(result) == (
         "WRONG: norm-wise error 0.0056, largest 0.5; worst at [1, 0]: got 1.25, expected 1,"
-        " bound 0.1"
+        " bound 0.1, off by 1.13e+15 ulp; 1 wrong, 25.0%, only there"
     )
+
+
+def test_wrong_elements_are_counted_and_measured_in_ulp():
+    expected = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+    got = expected.copy()
+    got[1:3] = np.nextafter(got[1:3], np.float32(9.0))
+    result = compare(got, expected)
+    assert (result.wrong, result.share, result.ulp) == (2, 0.5, 1.0)
+    assert compare(expected, expected).wrong == 0
+    assert compare(np.array([7]), np.array([5])).ulp == 2.0
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [
+        (np.s_[:], "everywhere"),
+        (np.s_[1, 2, 3], "only there"),
+        (np.s_[:, 3], "only at b = 3"),
+        (np.s_[:, :, 16:], "only in the last 3 of 19 along c"),
+        (np.s_[:, :, :16], "only in the first 16 of 19 along c"),
+        (np.s_[:, :, 2:5], "only in 2 to 4 of 19 along c"),
+        (np.s_[:, 1, ::4], "only at b = 1 and at every 4th of c from 0 to 16"),
+        (np.s_[:, :, [1, 2, 7]], "only at 3 of 19 along c"),
+        ((np.arange(19) % 2, np.arange(19) % 5, np.arange(19)), "spread everywhere"),
+    ],
+)
+def test_the_place_of_wrong_elements_is_told_in_words(where, place):
+    expected = np.zeros((2, 5, 19), np.float32)
+    got = expected.copy()
+    got[where] = 1.0
+    assert compare(got, expected).place == place
 
 
 def test_one_bound_serves_all_elements():
@@ -95,6 +126,15 @@ def test_empty_arrays_are_equal():
 def test_arrays_of_different_shapes_are_refused():
     with pytest.raises(dnn.DescriptorError, match=r"one shape; got \(2,\) and \(3,\)"):
         compare(np.zeros(2), np.zeros(3))
+    with pytest.raises(dnn.DescriptorError, match=r"bound must be a number or .*; got \(3,\)"):
+        compare([1, 2], [1, 2], np.ones(3))
+
+
+def test_a_missing_memory_is_told_before_anything_runs(cpu):
+    op = dnn.EltwiseForward("forward_training", "relu", src=desc(4), dst=desc(4))
+    pd = dnn.PrimitiveDesc(op, cpu, impl="reference:*")
+    with pytest.raises(dnn.DescriptorError, match="src"):
+        against_reference(pd, {"dst": dnn.Memory(desc(4), cpu)}, cpu.stream())
 
 
 # -- bounds ---------------------------------------------------------------------------------------

@@ -12,12 +12,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from dnncore.attributes import Attributes
+from dnncore.backend import Implementation
 from dnncore.compare import Expected, compare, consistent_inputs, expected_outputs
 from dnncore.engine import Engine
 from dnncore.errors import NoImplementation
 from dnncore.fills import Seed, fill_integers, fill_normal, keeps_integers
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation, Reorder
+from dnncore.plugins import registry
 from dnncore.primitive import Primitive
 from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.problem import Problem
@@ -35,9 +37,8 @@ Launch: TypeAlias = Callable[[Primitive, Stream, dict[str, Any]], Event]
 FillName: TypeAlias = Literal["integers", "random"]
 
 EXACT_LIMIT = 2.0**24  # float32 holds every whole number up to here
-RANDOM_SCALE: dict[type[Operation], float] = {
-    Reorder: 100.0
-}  # so that conversions to integers saturate now and then
+# So that conversions to integers saturate now and then.
+RANDOM_SCALE: dict[type[Operation], float] = {Reorder: 100.0}
 KEPT_ROUNDS = 64  # those of some problems: implementations and engines come one after the other
 
 
@@ -153,6 +154,17 @@ class Case:
             impl_name, self.problem.skip_impl
         )
 
+    def sibling(self, trial: Trial, attr: Attributes, **wishes: Any) -> PrimitiveDesc | None:
+        """The trial's implementation with other attributes; None where it refuses them."""
+        name = trial.pd.impl_name
+        return next((p for p in self.descs(attr, name, **wishes) if p.impl_name == name), None)
+
+    @cached_property
+    def implementations(self) -> list[Implementation]:
+        """All that there are for the operation on this engine and that the case is to test."""
+        found = registry.implementations(self.engine.kind, type(self.op))
+        return [implementation for _, implementation in found if self.wants(implementation.name)]
+
     def _wishes(self, impl: str = "") -> dict[str, Any]:
         wanted = impl or self.impl or self.problem.impl
         return {"impl": wanted, "skip_impl": self.problem.skip_impl, "host_fallback": False}
@@ -262,14 +274,16 @@ class Trial:
 
         So an implementation that is wrong in itself fails the checks of values alone.
         """
-        first = self.outputs(fill)
-        if equal(first, outputs):
+        self.agree(self.case.round(fill), outputs, self.outputs(fill), f"{what}, {fill}")
+
+    def agree(self, given: Round, outputs: Arrays, others: Arrays, what: str) -> None:
+        """Demand outputs that are right or, bit for bit, those of another execution."""
+        if equal(others, outputs):
             return
-        wrong = self.wrong(self.case.round(fill), outputs) or unequal(first, outputs)
-        if self.expected(self.case.round(fill)) is None or self.wrong(
-            self.case.round(fill), outputs
-        ):
-            raise CheckFailed(f"{what}, {fill}: {wrong}")
+        known = self.expected(given) is not None
+        wrong = self.wrong(given, outputs) if known else unequal(others, outputs)
+        if wrong:
+            raise CheckFailed(f"{what}: {wrong}")
 
     def _built(self, pd: PrimitiveDesc | None) -> Primitive:
         if pd is None:

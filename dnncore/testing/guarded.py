@@ -12,6 +12,7 @@ from dnncore.engine import Engine
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.primitive_desc import PrimitiveDesc
+from dnncore.stream import Event, Stream
 
 __all__ = ["Arguments", "Finding", "Guarded"]
 
@@ -41,9 +42,13 @@ class Guarded:
         if array is not None:
             desc.pack(np.asarray(array, desc.dtype), self.before[self.start :])
         self.buffer = engine.allocate(self.before.size)
-        engine.copy_in(engine.stream(), self.before, self.buffer).wait()
+        self.write(self.before)
         buffer = self.buffer[self.start :] if engine.is_host else self.buffer
         self.memory = Memory(desc, engine, buffer)
+
+    def write(self, data: Array) -> None:
+        """Overwrite the whole buffer."""
+        self.engine.copy_in(self.engine.stream(), data, self.buffer).wait()
 
     def after(self) -> Array:
         """All bytes as they are now."""
@@ -126,3 +131,21 @@ class Arguments:
                 )
             if padding:
                 yield Finding("padding", f"{name}: padding is not zero: {padding}")
+
+    # -- late inputs ------------------------------------------------------------------------------
+
+    def spoil(self) -> None:
+        """Overwrite all inputs with garbage, until `restore`."""
+        for box in self.boxes.values():
+            box.write(np.full_like(box.before, GARBAGE))
+
+    def restore(self) -> None:
+        """Give all memories their values again."""
+        for box in self.boxes.values():
+            box.write(box.before)
+
+    def touch(self, stream: Stream, event: Event) -> None:
+        """Copy an output by another stream, behind `event`."""
+        *_, box = self.boxes.values()
+        host = np.empty_like(box.before)
+        box.engine.copy_out(stream, box.buffer, host, [event]).wait()
