@@ -70,7 +70,7 @@ def test_a_wrong_implementation_fails_with_its_name_and_a_line_to_repeat_it(kit)
     code, output = kit(*SUITE, *UNRULY, *options)
     assert code == 1
     assert "unruly:" in output
-    assert re.search(r"^dnncore check --engines=cpu --conv --impl=unruly:\* ", output, re.M)
+    assert re.search(r"^dnncore check --engines=cpu --conv .*--impl=unruly:\*' ", output, re.M)
 
 
 def test_lists_leave_out_or_demand_failure(kit, tmp_path):
@@ -107,7 +107,7 @@ def test_what_cannot_run_stops_collection(kit, options, message):
         ({"engine": "abacus"}, "no engine is meant by abacus; there are: cpu"),
         ({"match": "zzz"}, "no case of size 'smoke' matches 'zzz'"),
         ({"xfail": {"*zzz*": "never"}}, "none matches '[*]zzz[*]'"),
-        ({"unsupported": {"re:z{3}": "never"}}, "none matches 're:z{3}'"),
+        ({"unsupported": {"re:zzz": "never"}}, "none matches 're:zzz'"),
     ],
 )
 def test_a_plan_that_would_check_nothing_is_an_error(wishes, message):
