@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dnncore.attributes import ScratchpadMode
 from dnncore.sequence import Sequence
 from dnncore.testing.case import FILLS, Trial
 
@@ -52,7 +53,7 @@ def in_place(trial: Trial) -> None:
 def scratchpad(trial: Trial) -> None:
     """A scratchpad of the user's, full of garbage, serves as well as the stream's."""
     attr = trial.case.attr
-    other = "library" if attr.scratchpad == "user" else "user"
+    other: ScratchpadMode = "library" if attr.scratchpad == "user" else "user"
     pd = trial.case.sibling(trial, replace(attr, scratchpad=other))
     if pd is not None and pd.scratchpad_bytes:
         outputs = trial.execute(trial.case.round("random"), pd=pd)

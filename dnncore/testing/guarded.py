@@ -146,6 +146,6 @@ class Arguments:
 
     def touch(self, stream: Stream, event: Event) -> None:
         """Copy an output by another stream, behind `event`."""
-        *_, box = self.boxes.values()
+        box = next(box for name, box in self.boxes.items() if name not in self._read)
         host = np.empty_like(box.before)
         box.engine.copy_out(stream, box.buffer, host, [event]).wait()
