@@ -25,6 +25,10 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
     given = {fill: trial.arguments(trial.case.round(fill)) for fill in FILLS}
     calls = [trial.primitive.bind(**arguments.memories) for arguments in given.values()]
     stream = trial.case.engine.stream()
+    for call in calls:  # which resolves them; what they share shows when they are called again
+        call(stream).wait()
+    for arguments in given.values():
+        arguments.restore()
     if as_sequence:
         Sequence(calls)(stream).wait()
     else:

@@ -113,7 +113,6 @@ class _Run:
         self.failures: list[Failure] = []
         self.executed = 0
         self._named = set(checks)
-        self._told: list[BaseException] = []
 
     def all(self) -> None:
         """Ask the candidates first, before anything else asks and builds."""
@@ -124,7 +123,8 @@ class _Run:
             self._make(check, "", self.case)
         for trial in self.case.trials:
             for check in self._wanted("trial"):
-                self._make(check, trial.pd.impl_name, trial)
+                if not trial.is_broken:
+                    self._make(check, trial.pd.impl_name, trial)
 
     def _wanted(self, scope: Scope) -> Iterator[Check]:
         for check in CHECKS.values():
@@ -136,23 +136,14 @@ class _Run:
         if check.sparse and not self._named and key in _made and not self._is_chosen(check):
             return
         self.executed += 1
-        message = self._message(check, arguments)
-        if message:
-            self.failures.append(Failure(check.name, impl_name, message))
+        try:
+            check.function(*arguments)
+        except CheckFailed as failed:
+            self.failures.append(Failure(check.name, impl_name, str(failed)))
+        except Exception as error:
+            self.failures.append(Failure(check.name, impl_name, f"raised {describe(error)}"))
         else:
             _made.add(key)
 
     def _is_chosen(self, check: Check) -> bool:
         return zlib.crc32(f"{check.name} {self.case.text}".encode()) % EVERY == 0
-
-    def _message(self, check: Check, arguments: tuple[Any, ...]) -> str:
-        """What is wrong. An execution that raises fails the first check that asks for it."""
-        try:
-            check.function(*arguments)
-        except CheckFailed as failed:
-            return str(failed)
-        except Exception as error:
-            if not any(error is other for other in self._told):
-                self._told.append(error)
-                return f"raised {describe(error)}"
-        return ""

@@ -92,7 +92,6 @@ def _executions_stay_level(trial: Trial) -> None:
     for _ in range(ROUNDS):
         for _ in range(EXECUTIONS):
             trial.primitive.execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
-            trial.primitive.bind(**arguments.memories)(stream).wait()
         stream.wait()
         gc.collect()
         blocks.append(sys.getallocatedblocks())
