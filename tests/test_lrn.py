@@ -134,6 +134,15 @@ def test_any_forward_feeds_any_backward(target: Target, name):
                 agree(pd, run(pd, {**inputs, "workspace": got["workspace"]}), right)
 
 
+@pytest.mark.parametrize("name", ["across", "across_nhwc", "root", "reciprocal", "other_power"])
+def test_what_is_not_finite_stays_in_its_windows(target: Target, name):
+    """The neighbours of inf have an infinite base, and become 0; those of NaN become NaN."""
+    algorithm, src, fields = PROBLEMS[name]
+    values = fill_normal(src, 1)
+    values[0, 2, 1, 1], values[0, 4, 3, 2] = np.inf, np.nan
+    check(target, forward(algorithm, src, **fields), inputs={"src": values})
+
+
 def test_a_chain_of_post_ops_is_executed_or_refused(target: Target):
     """oneDNN's LRN takes no attributes; an implementation here may."""
     src = desc(2, 19, 5, 4, tag="nhwc")
@@ -156,6 +165,18 @@ def test_golden():
     op = forward(WITHIN, flat, local_size=3, alpha=3.0, beta=1.0, k=1.0)
     within = reference_outputs(op, {"src": values.reshape(1, 1, 4)})
     assert np.array_equal(within["workspace"].ravel(), got["workspace"].ravel())
+
+
+@pytest.mark.parametrize(("algorithm", "alpha"), [(ACROSS, 4.0), (WITHIN, 16.0)])
+def test_golden_even(algorithm, alpha):
+    """Of size 4 the window reaches (4 - 1) // 2 = 1 to each side, and n is still 4 per dim."""
+    values = np.arange(1.0, 6.0).reshape(1, 5, 1, 1)
+    src = desc(1, 5, 1, 1)
+    if algorithm == WITHIN:
+        values, src = values.reshape(1, 1, 5, 1), desc(1, 1, 5, 1)
+    op = forward(algorithm, src, local_size=4, alpha=alpha, beta=1.0, k=0.0)
+    got = reference_outputs(op, {"src": values})["workspace"]
+    assert got.ravel().tolist() == [1 + 4, 1 + 4 + 9, 4 + 9 + 16, 9 + 16 + 25, 16 + 25]
 
 
 def test_golden_gradient():

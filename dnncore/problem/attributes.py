@@ -11,10 +11,12 @@ import re
 from typing import Any, get_args
 
 from dnncore.attributes import Attributes, FpMath, PostOp, ScratchpadMode
+from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
 from dnncore.problem.settings import (
     Dims,
+    Misread,
     Settings,
     misread,
     number_text,
@@ -41,7 +43,7 @@ CHAIN = "attr-post-ops"
 def read(settings: Settings, dims: Dims) -> Attributes:
     """The attributes of an operation whose result has these dims."""
     text = settings[CHAIN]
-    steps = re.split(r"\+(?=[a-z])", text) if text else []  # no + of an exponent, 1e+22
+    steps = re.split(r"\+(?=[a-z])", text) if text else []  # 1e+22 is one number
     return Attributes(
         tuple(_read_step(settings, step, dims) for step in steps),
         scratchpad=_read_word(settings, "attr-scratchpad", ScratchpadMode),
@@ -66,42 +68,54 @@ def write(attr: Attributes) -> Settings:
 
 # -- post-ops --------------------------------------------------------------------------------------
 
+# kind of step -> how it is written, the most parameters that it takes
+GRAMMAR = {
+    "sum": ("sum[:SCALE]", 1),
+    "eltwise": ("ELTWISE[:ALPHA[:BETA]]", 2),
+    "binary": ("BINARY[:TYPE[:MASK[:TAG[:STRIDES]]]]", 4),
+    "select": ("select:TYPE[.MASK[.TAG]][:MASK[.TAG]]", 2),
+    "prelu": ("prelu[:MASK[:TAG[:STRIDES]]]", 3),
+}
+KINDS = {
+    **dict.fromkeys(ELTWISE_ALGORITHMS, "eltwise"),
+    **dict.fromkeys(BINARY_ALGORITHMS, "binary"),
+    **{kind: kind for kind in ("sum", "select", "prelu")},
+}
+
 
 def _read_step(settings: Settings, step: str, dims: Dims) -> PostOp:
-    name, *parameters = step.split(":")
-    name = name.removeprefix("eltwise_").removeprefix("binary_")
-    if name == "sum" and len(parameters) <= 1:
-        return PostOp.sum(*_numbers(settings, parameters))
-    if name in ELTWISE_ALGORITHMS and len(parameters) <= 2:
-        return PostOp.eltwise(name, *_numbers(settings, parameters))
-    if name == "select" and 1 <= len(parameters) <= 2:
-        src, condition = (*parameters, "")[:2]
-        operands = (src.split("."), ["s8", *filter(None, condition.split("."))])
+    name, *parameters = step.removeprefix("eltwise_").removeprefix("binary_").split(":")
+    kind = KINDS.get(name, "")
+    if not kind or len(parameters) > GRAMMAR[kind][1]:
+        known = ", ".join(text for text, _ in GRAMMAR.values())
+        misread(settings, CHAIN, f"one of {known} at {step!r}")
+    try:
+        return _post_op(settings, kind, name, parameters, dims)
+    except DescriptorError as error:
+        raise Misread(CHAIN, f"at {step!r}: {error}") from None
+
+
+def _post_op(settings: Settings, kind: str, name: str, parameters: list[str], dims: Dims) -> PostOp:
+    if kind in ("sum", "eltwise"):
+        numbers = [read_number(settings, CHAIN, text) for text in parameters]
+        return PostOp.sum(*numbers) if kind == "sum" else PostOp.eltwise(name, *numbers)
+    if kind == "select":
+        src, condition = ([*parameters, "", ""])[:2]
+        operands = (src.split("."), ["s8", *condition.split(".")])
         return PostOp.binary(name, *(_read_operand(settings, words, dims) for words in operands))
-    if name in BINARY_ALGORITHMS and name != "select" and len(parameters) <= 3:
-        return PostOp.binary(name, _read_operand(settings, parameters, dims))
-    if name == "prelu" and len(parameters) <= 2:
+    if kind == "prelu":
         return PostOp.prelu(_read_operand(settings, ["f32", *parameters], dims))
-    return misread(settings, CHAIN, f"{EXPECTED} at {step!r}")
-
-
-EXPECTED = (
-    "sum[:SCALE], ELTWISE[:ALPHA[:BETA]], BINARY[:TYPE[:MASK[:FORMAT]]], prelu[:MASK[:FORMAT]]"
-    " or select:TYPE[.MASK[.FORMAT]][:MASK[.FORMAT]]"
-)
-
-
-def _numbers(settings: Settings, parameters: list[str]) -> list[float]:
-    return [read_number(settings, CHAIN, text) for text in parameters]
+    return PostOp.binary(name, _read_operand(settings, parameters, dims))
 
 
 def _read_operand(settings: Settings, words: list[str], dims: Dims) -> MemoryDesc:
-    """A tensor of a type, a mask and a format; f32, all dims, row-major where they are left out."""
-    if len(words) > 3:
-        misread(settings, CHAIN, f"a type, a mask and a format at {words}")
-    data_type, mask, tag = (*words, *("f32", "per_tensor", "abx")[len(words) :])
-    own = masked(settings, CHAIN, _read_mask(settings, mask, len(dims)), dims)
-    return read_desc(settings, CHAIN, own, data_type, tag)
+    """A tensor of TYPE, MASK, TAG, STRIDES; f32, all dims and row-major where they are silent."""
+    data_type, mask, tag, strides, *more = [*words, *[""] * (4 - len(words))]
+    if more:
+        misread(settings, CHAIN, f"a type, a mask, a format and strides at {words}")
+    own = masked(settings, CHAIN, _read_mask(settings, mask or "per_tensor", len(dims)), dims)
+    layout = "@".join(filter(None, (tag or "abx", strides)))
+    return read_desc(settings, CHAIN, own, data_type or "f32", layout)
 
 
 def _read_mask(settings: Settings, text: str, ndims: int) -> int:
@@ -117,19 +131,16 @@ def _step_text(step: PostOp) -> str:
     if step.kind == "sum":
         return "sum" if step.scale == 1 else f"sum:{number_text(step.scale)}"
     if step.kind == "eltwise":
-        return f"{step.algorithm}:{number_text(step.alpha)}:{number_text(step.beta)}"
-    if step.src2 is not None:
-        assert step.src is not None
-        condition = _operand_text(step.src2, ".")
-        return f"select:{step.src.data_type}.{_operand_text(step.src, '.')}:{condition}"
-    ((_, desc),) = step.operands
-    operand = _operand_text(desc, ":")
-    return (
-        f"prelu:{operand}"
-        if step.kind == "prelu"
-        else (f"{step.algorithm}:{desc.data_type}:{operand}")
-    )
+        numbers = f":{number_text(step.alpha)}:{number_text(step.beta)}"
+        return step.algorithm + numbers.removesuffix(":0").removesuffix(":0")
+    (first, *others) = (desc for _, desc in step.operands)
+    if step.kind == "prelu":
+        return f"prelu:{_operand_text(first, ':')}"
+    if others:
+        src, condition = (_operand_text(desc, ".") for desc in (first, *others))
+        return f"select:{first.data_type}.{src}:{condition}"
+    return f"{step.algorithm}:{first.data_type}:{_operand_text(first, ':')}"
 
 
 def _operand_text(desc: MemoryDesc, separator: str) -> str:
-    return f"{mask_of(desc.dims)}{separator}{format_text(desc)}"
+    return f"{mask_of(desc.dims)}{separator}{format_text(desc)}".removesuffix(f"{separator}abx")

@@ -23,7 +23,7 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """A bias is there where it has a type; its dims are dst's where the mask's bit is set, else 1."""
+    """A bias is there where it has a type; bit d of its mask says that dim d is dst's, not 1."""
     src, weights, *given = read_dims(settings, 2, 3)
     if min(len(src), len(weights)) < 2:
         raise Misread("shape", f"expected MxK:KxN, with batch dims before; got {settings['shape']}")

@@ -46,8 +46,8 @@ class Problem:
         driver = driver_of(type(self.op))
         settings = {**driver.write(self.op), **attributes.write(self.attr)}
         settings |= {"impl": self.impl, "skip-impl": self.skip_impl}
-        shape = settings.pop("shape")
         defaults = {**driver.defaults, **DEFAULTS}
-        options = [f"--{name}={text}" for name, text in settings.items() if text != defaults[name]]
+        texts = {name: settings.get(name, default) for name, default in defaults.items()}
+        options = [f"--{name}={text}" for name, text in texts.items() if text != defaults[name]]
         name = f'n"{self.name}"' if self.name else ""
-        return " ".join([f"--{driver.name}", *options, shape + name])
+        return " ".join([f"--{driver.name}", *options, settings["shape"] + name])

@@ -33,7 +33,7 @@ def read_files(*paths: str | Path) -> list[Problem]:
 
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # blanks between quotes do not end it
-_SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?')
+_SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?', re.DOTALL)
 WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
 
 
@@ -62,10 +62,12 @@ class _Reader:
     def file(self, path: Path) -> Iterator[Problem]:
         """Carry out a file."""
         try:
-            text = path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise DescriptorError(f"expected a file of problem texts; {error}") from None
-        outer, self.files = self.files, (*self.files, path.resolve())
+            text, place = path.read_text(encoding="utf-8"), path.resolve()
+        except (OSError, ValueError) as error:
+            raise DescriptorError(f"expected a file of problem texts; got {error}") from None
+        if place in self.files:
+            raise DescriptorError(f"{path} includes itself")
+        outer, self.files = self.files, (*self.files, place)
         yield from self.text(text, str(path))
         self.files = outer
 
@@ -104,8 +106,7 @@ class _Reader:
         elif name == "match":
             self.match = _pattern(value)
         else:
-            self._option(name, value)
-            self.said[name] = here
+            self.said[self._option(name, value)] = here
 
     def _reset(self) -> None:
         defaults = {**self.driver.defaults, **DEFAULTS} if self.driver else {}
@@ -114,18 +115,20 @@ class _Reader:
 
     def _batch(self, name: str) -> Iterator[Problem]:
         """A file beside the one being read or, if there is none, in the working directory."""
-        beside = self.files[-1].parent / name if self.files else Path(name)
-        path = beside if beside.exists() else Path(name)
-        if path.resolve() in self.files:
-            raise DescriptorError(f"{path} includes itself")
-        yield from self.file(path)
+        folders = [*(file.parent for file in self.files[-1:]), Path()]
+        paths = [folder / name for folder in folders]
+        yield from self.file(next(filter(_is_file, paths), Path(name)))
 
-    def _option(self, name: str, value: str) -> None:
+    def _option(self, word: str, value: str) -> str:
+        """Set an option and return its name, in which - and _ are alike."""
         driver = self._the_driver()
-        if name not in self.options:
+        names = {name.replace("_", "-"): name for name in self.options}
+        name = names.get(word.replace("_", "-"), "")
+        if not name:
             known = ", ".join(f"--{option}" for option in self.options)
             raise DescriptorError(f"--{driver.name} has no such option; expected one of {known}")
         self.options[name] = [value] if name in WHOLE else value.split(",")
+        return name
 
     def _the_driver(self) -> Driver:
         if self.driver is None:
@@ -143,7 +146,7 @@ class _Reader:
             attr = attributes.read(settings, op.result.dims)
             name = match["name"] or ""
             problem = Problem(op, attr, settings["impl"], settings["skip-impl"], name)
-            if self.match.search(str(problem)):
+            if not self.match.pattern or self.match.search(str(problem)):
                 yield problem
 
 
@@ -152,3 +155,10 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise DescriptorError(f"expected a regular expression; {error}") from None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name too long, or none that a system could have
+        return False

@@ -23,7 +23,11 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """There are as many sources as types in sdt, all of the dims of the shape."""
+    """There are as many sources as types in sdt, all of the dims of the shape.
+
+    For dst `undef` means what `any` means.
+    """
+    settings = {**settings, "dtag": settings["dtag"].replace("undef", "any")}
     (dims,) = read_dims(settings, 1)
     names = [f"src{i}" for i in range(len(settings["sdt"].split(":")))]
     scales = read_list(settings, "scales", len(names))

@@ -34,6 +34,7 @@ def role_of(name: str) -> str:
 
 
 Roles: TypeAlias = dict[str, list[str]]  # role -> names of the tensors that play it
+Formats: TypeAlias = dict[str, tuple[str, str]]  # name -> the option that tells it, the text there
 
 
 def _roles(names: Iterable[str]) -> Roles:
@@ -107,9 +108,9 @@ def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
     return types
 
 
-def _read_formats(settings: Settings, roles: Roles) -> dict[str, tuple[str, str]]:
-    """Name -> the option that tells its format, and the text there."""
-    formats: dict[str, tuple[str, str]] = {}
+def _read_formats(settings: Settings, roles: Roles) -> Formats:
+    """One text for all of a role, or one for each."""
+    formats: Formats = {}
     for role, names in roles.items():
         option = FORMAT_OPTIONS[role] if settings[FORMAT_OPTIONS[role]] else "tag"
         texts = read_list(settings, option, len(names))
@@ -117,38 +118,38 @@ def _read_formats(settings: Settings, roles: Roles) -> dict[str, tuple[str, str]
     return formats
 
 
-def _read_strides(
-    settings: Settings, formats: Mapping[str, tuple[str, str]]
-) -> dict[str, tuple[str, str]]:
-    """The same of the tensors that `--strides=8x1::4x1` speaks of: one part per tensor."""
+def _read_strides(settings: Settings, formats: Formats) -> Formats:
+    """Formats of the tensors that `--strides=8x1::4x1` speaks of: one part per tensor."""
     names = [name for name in formats if role_of(name) != "bias"]
     parts = settings.get("strides", "").split(":")
-    if (len(parts) == 1 and not parts[0]) or parts == ["", ""]:
+    if not any(parts):
         return {}
     if len(parts) != len(names):
         misread(settings, "strides", f"strides of {', '.join(names)}, with colons between them")
-    told = [(name, part) for name, part in zip(names, parts, strict=True) if part]
-    tags = {name: formats[name][1].replace("any", "abx") for name, _ in told}
-    return {name: ("strides", f"{tags[name]}@{part}") for name, part in told}
+    return {
+        name: ("strides", _with_strides(settings, formats[name][1], strides))
+        for name, strides in zip(names, parts, strict=True)
+        if strides
+    }
+
+
+def _with_strides(settings: Settings, tag: str, strides: str) -> str:
+    if "@" in tag:
+        misread(settings, "strides", f"nothing for a tensor whose format, {tag}, has strides")
+    return f"{'abx' if tag == 'any' else tag}@{strides}"
 
 
 def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
-    """What `read_tensors` reads, by the options among `defaults`."""
-    descs = {argument.name: desc for argument, desc in op.tensors()}
-    players = [(role, [descs[name] for name in names]) for role, names in _roles(descs).items()]
-    types = {role: joined(desc.data_type for desc in group) for role, group in players}
-    written = {FORMAT_OPTIONS[role]: joined(map(format_text, group)) for role, group in players}
-    if "tag" in defaults:
-        written = {"tag": written["stag"], "dtag": written["dtag"]}
-        written["dtag"] = "" if written["dtag"] == written["tag"] else written["dtag"]
-    if "dt" in defaults:
-        written["dt"] = joined(text for role, text in types.items() if role != "bias")
-    written |= {
-        TYPE_OPTIONS[role]: text
-        for role, text in types.items()
-        if TYPE_OPTIONS.get(role) in defaults
-    }
-    return written
+    """What `read_tensors` reads, by the options that `defaults` has."""
+    descs = {row.name: desc for row, desc in op.tensors()}
+    roles = {role: [descs[name] for name in names] for role, names in _roles(descs).items()}
+    types = {role: joined(desc.data_type for desc in group) for role, group in roles.items()}
+    written = {FORMAT_OPTIONS[role]: joined(map(format_text, g)) for role, g in roles.items()}
+    if "tag" in defaults and written["stag"] == written["dtag"]:
+        written = {"tag": written["stag"]}
+    written["dt"] = joined(text for role, text in types.items() if role != "bias")
+    written |= {TYPE_OPTIONS[role]: types[role] for role in types if role in TYPE_OPTIONS}
+    return {option: text for option, text in written.items() if option in defaults}
 
 
 def joined(texts: Iterable[str]) -> str:

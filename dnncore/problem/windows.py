@@ -84,9 +84,8 @@ def _completed(axis: str, row: Row) -> Dims:
         raise Misread("shape", f"s{axis} must be at least 1; got {stride}")
     if "o" in row:
         o = row["o"]
-        total = _padding(i, o, k, stride, dilation)
-        left = row.get("p", max(0, total) // 2)
-        right = row.get("pr", total - left)
+        left = row.get("p", max(0, _padding(i, o, k, stride, dilation)) // 2)
+        right = row.get("pr", _right(i, o, k, stride, dilation, left))
     else:
         left = row.get("p", 0)
         right = row.get("pr", left)
@@ -99,6 +98,11 @@ def _padding(i: int, o: int, k: int, stride: int, dilation: int) -> int:
     return (o - 1) * stride + effective_kernel(k, dilation) - i
 
 
+def _right(i: int, o: int, k: int, stride: int, dilation: int, left: int) -> int:
+    """The least padding at the end that gives `o` outputs; it must be above -stride."""
+    return max(_padding(i, o, k, stride, dilation) - left, 1 - stride)
+
+
 def spatial_text(op: Any, kernel: Iterable[int]) -> str:
     """What `read_spatial` reads: `_ih5oh3kh3sh1dh0ph0_iw5...`, with prh only where oh differs."""
     src, dst = op.src_role.dims[2:], op.dst_role.dims[2:]
@@ -106,8 +110,7 @@ def spatial_text(op: Any, kernel: Iterable[int]) -> str:
     text = ""
     for axis, row in zip(AXES[-len(src) :], zip(*columns, strict=True), strict=True):
         *numbers, right = row
-        i, o, k, stride, dilation, left = numbers
         text += "_" + "".join(f"{kind}{axis}{n}" for kind, n in zip(KINDS, numbers, strict=False))
-        if right != _padding(i, o, k, stride, dilation) - left:
+        if right != _right(*numbers):
             text += f"pr{axis}{right}"
     return text

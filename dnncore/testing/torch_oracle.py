@@ -108,13 +108,17 @@ def _lrn_by_formula(torch: Any, op: Any, x: Any) -> Any:
 
 
 def _lrn_base(torch: Any, op: Any, x: Any) -> Any:
-    """Of even and square windows, which torch's function has not."""
-    total, h = x * x, op.half_window
-    for dim in op.window_dims:
+    """Of even and square windows, which torch's function has not.
+
+    The geometry is written out here: the operation's own would agree with the reference anyway.
+    """
+    dims = [1] if op.algorithm == "across_channels" else list(range(2, x.ndim))
+    total, h = x * x, (op.local_size - 1) // 2
+    for dim in dims:
         moved = total.movedim(dim, -1)
         total = torch.nn.functional.pad(moved, (h, h)).unfold(-1, 2 * h + 1, 1).sum(-1)
         total = total.movedim(-1, dim)
-    return op.k + op.alpha / op.divisor * total
+    return op.k + op.alpha / op.local_size ** len(dims) * total
 
 
 def _inner_product(torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
