@@ -56,7 +56,7 @@ _IRREGULAR = {
     "gOhwI32o": "aBdec32b",
 }
 
-_TAG = re.compile(r"(?P<outer>[A-Za-z]+)(?P<blocks>(?:[0-9]+[a-z])*)")
+_TAG = re.compile(r"(?P<outer>[A-Za-z]+)(?P<blocks>(?:[0-9]{1,18}[a-z])*)")
 _BLOCK = re.compile(r"([0-9]+)([a-z])")
 
 

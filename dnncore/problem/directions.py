@@ -43,7 +43,7 @@ def pair(
 
 
 def layer(forward: type[Operation], data: type[Operation], weights: type[Operation]) -> Directions:
-    """Directions of an operation with weights, whose letter B tells a bias."""
+    """Directions of an operation with weights; B tells a bias, as in FWD_IB, inference with one."""
     bias = ("bias", "diff_bias")
     return {
         "FWD_B": Direction(forward, "forward_training"),

@@ -73,8 +73,7 @@ class _Reader:
 
     def text(self, text: str, place: str) -> Iterator[Problem]:
         """Carry out one line after the other."""
-        lines = text.splitlines()
-        for number, line in enumerate(lines, 1):
+        for number, line in enumerate(text.splitlines(), 1):
             yield from self.words(_split(line), f"{place}, line {number}")
 
     def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
@@ -85,8 +84,8 @@ class _Reader:
                 yield from self._word(word, here)
             except Misread as error:
                 said = self.said.get(error.setting)
-                place = f"{said} (read for {here})" if said else here
-                raise DescriptorError(f"{place}: {error}") from None
+                blamed = f"{said} (read for {here})" if said else here
+                raise DescriptorError(f"{blamed}: {error}") from None
             except DescriptorError as error:
                 raise DescriptorError(f"{here}: {error}") from None
 
@@ -153,7 +152,7 @@ class _Reader:
 def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise DescriptorError(f"expected a regular expression; {error}") from None
 
 

@@ -93,7 +93,8 @@ def read_list(settings: Settings, setting: str, count: int) -> list[str]:
     """`count` parts between colons; a single one stands for all."""
     parts = settings[setting].split(":")
     if len(parts) not in (1, count):
-        misread(settings, setting, f"one value, or {count} with colons between them")
+        several = f", or {count} with colons between them" if count > 1 else ""
+        misread(settings, setting, f"one value{several}")
     return parts * (count // len(parts))
 
 

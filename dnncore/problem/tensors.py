@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from string import digits
 from typing import TypeAlias
 
+from dnncore.datatypes import DATA_TYPES
 from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
@@ -98,13 +99,21 @@ def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, Memo
 def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
     """`dt` has one type, or one per role; where there is no dt, each role has its own option."""
     types: dict[str, str] = {}
-    shared = [role for role in roles if role != "bias"] if "dt" in settings else []
-    told = read_list(settings, "dt", len(shared)) if shared else []
-    for role, data_type in zip(shared, told, strict=True):
-        types |= dict.fromkeys(roles[role], data_type)
-    for role in [role for role in roles if role not in shared]:
-        texts = read_list(settings, TYPE_OPTIONS[role], len(roles[role]))
-        types |= zip(roles[role], texts, strict=True)
+    shared = [role for role in roles if role != "bias" and "dt" in settings]
+    for role, names in roles.items():
+        if role in shared:
+            one = _read_type_list(settings, "dt", len(shared))[shared.index(role)]
+            types |= dict.fromkeys(names, one)
+        else:
+            own = _read_type_list(settings, TYPE_OPTIONS[role], len(names))
+            types |= zip(names, own, strict=True)
+    return types
+
+
+def _read_type_list(settings: Settings, option: str, count: int) -> list[str]:
+    types = read_list(settings, option, count)
+    if not set(types) <= set(DATA_TYPES):
+        misread(settings, option, f"types among {', '.join(DATA_TYPES)}")
     return types
 
 
@@ -112,7 +121,8 @@ def _read_formats(settings: Settings, roles: Roles) -> Formats:
     """One text for all of a role, or one for each."""
     formats: Formats = {}
     for role, names in roles.items():
-        option = FORMAT_OPTIONS[role] if settings[FORMAT_OPTIONS[role]] else "tag"
+        option = FORMAT_OPTIONS[role]
+        option = "tag" if "tag" in settings and not settings[option] else option
         texts = read_list(settings, option, len(names))
         formats |= {name: (option, text) for name, text in zip(names, texts, strict=True)}
     return formats
