@@ -45,7 +45,7 @@ class Check:
     sparse: bool = False
 
 
-EVERY = 32
+EVERY = 128
 
 # In the order in which they run: those at the end look at all executions before them.
 CHECKS: dict[str, Check] = {
