@@ -16,7 +16,7 @@ from pathlib import Path
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem, read_files
 
-__all__ = ["SIZES", "cases", "case_files"]
+__all__ = ["SIZES", "case_files", "cases"]
 
 SIZES = ("tiny", "smoke", "full", "networks")
 INPUTS = Path(__file__).parent / "inputs"

@@ -150,7 +150,8 @@ def describe_run(backend: str, engine: str = "") -> list[str]:
     """Lines that tell who is checked, on which device and driver, with which settings."""
     rows = devices_of(backend, engine)
     status = registry.loaded[backend].status
-    lines = [f"backend {backend} {status.version}: {_versions(status.distribution, backend)}"]
+    name = f"{backend} {status.version}".strip()
+    lines = [f"backend {name}: {_versions(status.distribution, backend)}"]
     lines += [f"engine {row.name}: {describe_device(row)}" for row in rows]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("DNNCORE_")]
     return [*lines, f"settings: {' '.join(settings)}"] if settings else lines
