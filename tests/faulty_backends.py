@@ -1,17 +1,14 @@
-"""A tiny correct backend over host memory, and others with one planted fault each.
+"""A tiny engine with one correct implementation, and others with one planted fault each.
 
-`FAULTS` tells for each fault which check is meant for it. The engine is called "faulty"; what it
-computes is relu, alpha included, with chains of eltwise post-ops.
+`FAULTS` tells for each fault which check is meant for it. What they compute is relu, alpha
+included, with chains of relus as post-ops. The module is a plugin.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import time
-import types
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -364,38 +361,23 @@ FAULTS = {
     "raises": Fault(Raises, "integers"),
 }
 
-# These end the process that runs them, or keep it for ever; the suite's worker is what meets them.
-DEADLY = {"crash": Fault(_function(crash), ""), "hang": Fault(_function(hang), "")}
+# These end the process that runs them, or keep it for ever: what they do, in its last words.
+DEADLY = {"crash": "died of SIGABRT", "hang": "no reply within"}
+
+TABLE = [
+    Correct("correct"),
+    Correct("crash", crash),
+    Correct("hang", hang),
+    *(fault.implementation(name) for name, fault in FAULTS.items()),
+]
 
 
-# -- registration ----------------------------------------------------------------------------------
-
-TABLE: list[backend.Implementation] = []
-
-
-def plugin() -> types.ModuleType:
-    """A module-like plugin with the engine "faulty" and the implementations in TABLE."""
-    module = types.ModuleType(f"faulty_{threading.get_ident()}_{time.monotonic_ns()}")
-    module.dnncore_backends = backend.hookimpl(
-        lambda: backend.Backend(
-            KIND,
-            backend.API_VERSION,
-            engines={KIND: f"{__name__}:FaultyEngine"},
-            implementations={(KIND, dnn.EltwiseForward): f"{__name__}:TABLE"},
-        ),
-        specname="dnncore_backends",
+@backend.hookimpl
+def dnncore_backends():
+    """The engine "faulty" and everything above."""
+    return backend.Backend(
+        KIND,
+        backend.API_VERSION,
+        engines={KIND: f"{__name__}:FaultyEngine"},
+        implementations={(KIND, backend.EltwiseForward): f"{__name__}:TABLE"},
     )
-    return module
-
-
-@contextmanager
-def registered(*implementations: backend.Implementation) -> Iterator[dnn.Engine]:
-    """The engine with these implementations, for the time of a block."""
-    TABLE[:] = implementations
-    module = plugin()
-    dnn.register(module)
-    try:
-        yield dnn.engine(KIND)
-    finally:
-        dnn.unregister(module)
-        _kept.clear()

@@ -24,6 +24,9 @@ class Golden:
     inputs: dict[str, Any]
     expected: dict[str, Any]
 
+    def __str__(self) -> str:
+        return self.text
+
 
 ROUNDING = 1e-5  # relative: the answers have 7 digits where they are not whole
 
