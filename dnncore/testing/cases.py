@@ -4,9 +4,10 @@
     smoke     every operation, direction, algorithm and family of formats once, in under a minute
     full      the products of operations, shapes, formats, directions and attributes
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
+    random    drawn from a seed by `dnncore.testing.random_problems`, which needs hypothesis
 
-They are in `inputs/`: a file of a size's name, or a folder of files. A case more is a line more.
-Problems that are not in lists but drawn at random are in `dnncore.testing.random_problems`.
+All but the last are in `inputs/`: a file of a size's name, or a folder of files. A case more is a
+line more.
 """
 
 from __future__ import annotations
@@ -14,24 +15,32 @@ from __future__ import annotations
 from pathlib import Path
 
 from dnncore.errors import DescriptorError
-from dnncore.problem import Problem, read_files
+from dnncore.problem import DRIVERS, Problem, read_files
 
 __all__ = ["SIZES", "case_files", "cases"]
 
-SIZES = ("tiny", "smoke", "full", "networks")
+SIZES = ("tiny", "smoke", "full", "networks", "random")
+DRAWN = 30  # random problems of each driver
 INPUTS = Path(__file__).parent / "inputs"
 
 
 def case_files(size: str) -> list[Path]:
-    """The files of a size's problem texts. Raises `DescriptorError` where there is no such size."""
+    """The files of a size's problem texts; none of random ones.
+
+    Raises `DescriptorError` where there is no such size.
+    """
     if size not in SIZES:
         raise DescriptorError(f"cases: size must be one of {', '.join(SIZES)}; got {size!r}")
     return [*INPUTS.glob(f"{size}.txt"), *sorted((INPUTS / size).glob("*.txt"))]
 
 
-def cases(size: str) -> list[Problem]:
-    """The problems of a size, each of them once.
+def cases(size: str, *, seed: int = 0) -> list[Problem]:
+    """The problems of a size, each of them once; the seed is that of random ones.
 
     Lists of values make some twice, as where two formats are one because a dim is 1.
     """
+    if size == "random":
+        from dnncore.testing import random_problems
+
+        return [p for driver in DRIVERS for p in random_problems.draw(DRAWN, driver, seed=seed)]
     return list(dict.fromkeys(read_files(*case_files(size))))
