@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dnncore.errors import DescriptorError
@@ -25,13 +25,22 @@ PostOpKind = Literal["eltwise", "sum", "binary", "prelu"]
 FpMath = Literal["strict", "bf16", "f16", "tf32", "any"]
 ScratchpadMode = Literal["library", "user"]
 
+# The fields that each kind of post-op reads.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "eltwise": ("algorithm", "alpha", "beta"),
+    "sum": ("scale",),
+    "binary": ("algorithm", "src", "src2"),
+    "prelu": ("weights",),
+}
+
 
 @dataclass(frozen=True)
 class PostOp:
     """One step applied, in float32, to each element `x` of a primitive's result before its store.
 
     Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * the value that
-    dst held before), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x or weights * x).
+    dst held before), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x or weights * x). Fields
+    that are not of the kind must be left out. Raises `DescriptorError`.
 
     Steps of the last two kinds read operands: tensors of dst's rank, each dim 1 or dst's. At
     execution they are passed as `post_op_{i}_src` and the like, with i the position in the chain.
@@ -46,17 +55,44 @@ class PostOp:
     src2: MemoryDesc | None = None
     weights: MemoryDesc | None = None
 
+    def __post_init__(self) -> None:
+        if self.kind not in _FIELDS:
+            raise DescriptorError(
+                f"post-op: kind must be one of {', '.join(_FIELDS)}; got {self.kind!r};"
+                " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary or PostOp.prelu"
+            )
+        own = _FIELDS[self.kind]
+        what = f"post-op {self.kind}"
+        for row in fields(self)[1:]:
+            if row.name not in own and getattr(self, row.name) != row.default:
+                raise DescriptorError(f"{what}: it has no {row.name}; leave it out")
+        self._check_own(what, own)
+        for name in ("alpha", "beta", "scale"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
+    def _check_own(self, what: str, own: tuple[str, ...]) -> None:
+        """Check the fields that the kind reads; an eltwise step keeps its function's name."""
+        check_finite(what, alpha=self.alpha, beta=self.beta, scale=self.scale)
+        if self.kind == "eltwise":
+            function = check_eltwise(what, self.algorithm, self.alpha, self.beta)
+            object.__setattr__(self, "algorithm", function)
+        if self.kind == "binary":
+            check_algorithm(what, self.algorithm, BINARY_ALGORITHMS)
+            check_condition(what, self.algorithm, self.src2)
+        for name in {"src", "src2", "weights"}.intersection(own):
+            desc = getattr(self, name)
+            if desc is not None or name != "src2":
+                _check_operand(f"{what}: {name}", desc)
+
     @classmethod
     def eltwise(cls, algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> PostOp:
         """x = algorithm(x), with the algorithms and parameters of `EltwiseForward`."""
-        function = check_eltwise("post-op eltwise", algorithm, alpha, beta)
-        return cls("eltwise", function, float(alpha), float(beta))
+        return cls("eltwise", algorithm, alpha, beta)
 
     @classmethod
     def sum(cls, scale: float = 1.0) -> PostOp:
         """x = x + scale * dst; with scale 0 the step is dropped and dst is not read."""
-        check_finite("post-op sum", scale=scale)
-        return cls("sum", scale=float(scale))
+        return cls("sum", scale=scale)
 
     @classmethod
     def binary(cls, algorithm: str, src: MemoryDesc, src2: MemoryDesc | None = None) -> PostOp:
@@ -65,11 +101,6 @@ class PostOp:
         The operands are the arguments `post_op_{i}_src` and, for `select` alone, the condition
         `post_op_{i}_src2` of type s8: x stays where it is not 0, and becomes src elsewhere.
         """
-        check_algorithm("post-op binary", algorithm, BINARY_ALGORITHMS)
-        check_condition("post-op binary", algorithm, src2)
-        for name, desc in (("src", src), ("src2", src2)):
-            if desc is not None or name == "src":
-                _check_operand(f"post-op binary: {name}", desc)
         return cls("binary", algorithm, src=src, src2=src2)
 
     @classmethod
@@ -79,7 +110,6 @@ class PostOp:
         The shape of `weights` says what shares a slope: all 1 is one slope for everything, 1 but
         for dim 1 is one per channel.
         """
-        _check_operand("post-op prelu: weights", weights)
         return cls("prelu", weights=weights)
 
     @property
@@ -129,6 +159,7 @@ class Attributes:
         object.__setattr__(self, "post_ops", _checked_chain(self.post_ops))
         _check_choice("scratchpad", self.scratchpad, get_args(ScratchpadMode))
         _check_choice("fpmath", self.fpmath, get_args(FpMath))
+        _check_choice("deterministic", self.deterministic, (False, True))
         key = (self.post_ops, self.scratchpad, self.deterministic, self.fpmath)
         object.__setattr__(self, "_hash", hash(key))
 
@@ -168,8 +199,8 @@ class Attributes:
                 )
 
 
-def _check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
+def _check_choice(what: str, value: object, choices: tuple[object, ...]) -> None:
     if value not in choices:
         raise DescriptorError(
-            f"attributes: {what} must be one of {', '.join(choices)}; got {value!r}"
+            f"attributes: {what} must be one of {', '.join(map(str, choices))}; got {value!r}"
         )

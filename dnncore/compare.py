@@ -80,11 +80,17 @@ class Comparison:
 def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparison:
     """Compare two arrays of one shape; `bound` is the difference allowed, for all or per element.
 
-    NaN equals NaN here, and inf equals inf of its sign.
+    NaN equals NaN here, and inf equals inf of its sign. Raises `DescriptorError` for other shapes.
     """
+    got, expected, limits = np.asarray(got), np.asarray(expected), np.asarray(bound, np.float64)
     if got.shape != expected.shape:
         raise DescriptorError(
             f"compare: the arrays must have one shape; got {got.shape} and {expected.shape}"
+        )
+    if limits.ndim and limits.shape != got.shape:
+        raise DescriptorError(
+            f"compare: bound must be a number or have the arrays' shape {got.shape};"
+            f" got {limits.shape}"
         )
     if got.size == 0:
         return Comparison(True, 0.0, 0.0, None, 0.0, 0.0, 0.0)
@@ -93,7 +99,7 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
     finite = np.isfinite(g) & np.isfinite(e)
     misplaced = ~finite & (g != e) & ~(np.isnan(g) & np.isnan(e))
     difference = np.abs(np.subtract(g, e, out=np.zeros_like(g), where=finite))
-    limits = np.broadcast_to(np.asarray(bound, np.float64), g.shape)
+    limits = np.broadcast_to(limits, g.shape)
     excess = np.where(misplaced, np.inf, np.where(finite, difference - limits, -np.inf))
     index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), g.shape))
     return Comparison(
@@ -196,15 +202,17 @@ def against_reference(
     pd: of any engine. arguments: as `Primitive.execute` takes them. exact: demand equal bits, as an
     implementation may claim for whole numbers.
 
-    Returns one comparison per output name.
+    Returns one comparison per output name. Raises what `Primitive.bind` raises, and
+    `BackendNotFound` where no reference is installed.
     """
+    call = pd.primitive().bind(**arguments)
     stream.wait()
     inputs = {
         argument.name: np.array(arguments[argument.name].numpy())
         for argument, _ in pd.arguments
         if argument.direction == "in" or argument.name == _old_value(pd.op, pd.attr)
     }
-    pd.primitive().bind(**arguments)(stream).wait()
+    call(stream).wait()
     expected = expected_outputs(pd.op, pd.attr, inputs)
     return {
         name: right.check(arguments[name].numpy(), exact=exact, error_factor=pd.error_factor)

@@ -148,7 +148,7 @@ class HostEngine(Engine):
         """Allocate an uninitialised uint8 array, aligned to 128 bytes."""
         try:
             raw = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
-        except MemoryError as error:
+        except (MemoryError, ValueError) as error:  # numpy has a largest size
             raise ExecutionError(f"{self.name}: cannot allocate {nbytes} bytes: {error}") from error
         start = -raw.ctypes.data % ALIGNMENT
         return raw[start : start + max(nbytes, 1)]

@@ -284,7 +284,10 @@ def verdict(check: dnn.Comparison | None) -> tuple[str, ...]:
 @click.option("--host-fallback", is_flag=True, help="Let the CPU serve what the engine lacks.")
 def main(name: str, batch: int, iterations: int, compare: str | None, host_fallback: bool) -> None:
     """Run iterations and tell how each primitive is computed, and how long that takes."""
-    net = Net(dnn.engine(name), batch, host_fallback=host_fallback or None)
+    try:
+        net = Net(dnn.engine(name), batch, host_fallback=host_fallback or None)
+    except (dnn.BackendNotFound, dnn.EngineUnavailable, dnn.NoImplementation) as error:
+        raise click.ClickException(str(error)) from None
     total, parts = measure(net, iterations)
     checks = errors(net) if compare else []
     Console(width=140).print(report(net, total, parts, checks))

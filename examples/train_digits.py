@@ -457,9 +457,17 @@ def default_engines():
     return [d.name for d in dnn.devices() if d.status == "ok" and d.name.split(":")[0] in kinds]
 
 
+def opened(names):
+    """The engines of these names, all of them before the first is trained on."""
+    try:
+        return [dnn.engine(name) for name in names]
+    except (dnn.BackendNotFound, dnn.EngineUnavailable) as error:
+        raise click.ClickException(str(error)) from None
+
+
 @click.command()
 @click.option("--engine", "engines", multiple=True, help="Engine to train on; may be repeated.")
-@click.option("--epochs", default=15, show_default=True)
+@click.option("--epochs", default=15, show_default=True, type=click.IntRange(1))
 @click.option("--host-fallback", is_flag=True, help="Let the CPU serve what an engine lacks.")
 @click.option("--plot", "picture", type=Path, default="digits.png", show_default=True)
 def main(engines, epochs, host_fallback, picture):
@@ -467,9 +475,8 @@ def main(engines, epochs, host_fallback, picture):
     console = Console()
     digits = Digits.load()
     results = []
-    for name in engines or default_engines():
-        engine = dnn.engine(name)
-        console.rule(f"{name}: {engine.device.name}")
+    for engine in opened(engines or default_engines()):
+        console.rule(f"{engine.name}: {engine.device.name}")
         results.append(train(engine, digits, epochs, host_fallback, console))
     console.print(*map(primitives, results), summary(results), sep="\n")
     plot(results, picture)

@@ -189,9 +189,9 @@ VALUES = {
         lambda: eltwise_backward("tanh_use_dst_for_bwd", src=SRC),
     "eltwise backward: tanh computes the gradient from src, not from dst; give src= alone":
         lambda: eltwise_backward("tanh", src=SRC, dst=SRC),
-    "lrn: local_size must be a positive integer; got 0": lambda: lrn(local_size=0),
-    "lrn: local_size must be a positive integer; got 2.5": lambda: lrn(local_size=2.5),
-    "lrn: beta must be a finite number; got inf": lambda: lrn(beta=float("inf")),
+    "lrn: local_size must be an integer from 1 to 2147483647; got 0": lambda: lrn(local_size=0),
+    "lrn: local_size must be an integer from 1 to 2147483647; got 2.5": lambda: lrn(local_size=2.5),
+    "lrn: beta must be a finite number of float32; got inf": lambda: lrn(beta=float("inf")),
     "lrn: unknown algorithm 'across'; choose one of across_channels, within_channel":
         lambda: lrn("across"),
     "reduction: p must be at least 1; got 0.5": lambda: reduction("norm_lp_sum", p=0.5),
@@ -201,18 +201,38 @@ VALUES = {
         lambda: dnn.PostOp.binary("select", BIAS),
     "binary: src2, the s8 condition, belongs to select alone; got add with src2":
         lambda: dnn.Binary("add", src0=BIAS, src1=BIAS, src2=BIAS, dst=BIAS),
-    "eltwise: alpha must be a finite number; got nan": lambda: eltwise(alpha=float("nan")),
-    "eltwise: alpha must be a finite number; got 'x'": lambda: eltwise(alpha="x"),
+    "eltwise: alpha must be a finite number of float32; got nan":
+        lambda: eltwise(alpha=float("nan")),
+    "eltwise: beta must be a finite number of float32; got 1e+39":
+        lambda: eltwise("linear", beta=1e39),
+    "eltwise: beta must be a finite number of float32; got 1000000000":
+        lambda: eltwise("linear", beta=10**400),
+    "lrn: local_size must be an integer from 1 to 2147483647; got 2147483648":
+        lambda: lrn(local_size=2**31),
+    "convolution: strides must be at most 2147483647; got 1000000000":
+        lambda: convolution(strides=10**30),
+    "pooling: kernel must be at most 2147483647; got (1, 2147483648)":
+        lambda: pooling(kernel=(1, 2**31)),
+    "post-op: kind must be one of eltwise, sum, binary, prelu; got 'relu'; make a step with":
+        lambda: dnn.PostOp("relu"),
+    "post-op eltwise: it has no scale; leave it out":
+        lambda: dnn.PostOp("eltwise", "relu", scale=2.0),
+    "post-op eltwise: unknown algorithm 'sine'": lambda: dnn.PostOp("eltwise", "sine"),
+    "post-op sum: scale must be a finite number of float32; got 'x'":
+        lambda: dnn.PostOp("sum", scale="x"),
+    "attributes: deterministic must be one of False, True; got 'no'":
+        lambda: dnn.Attributes(deterministic="no"),
+    "eltwise: alpha must be a finite number of float32; got 'x'": lambda: eltwise(alpha="x"),
     "binary: unknown algorithm 'pow'; choose one of add, sub": lambda: add(BIAS, BIAS, "pow"),
     "pooling: unknown algorithm 'min'; choose one of max": lambda: pooling(algorithm="min"),
-    "sum: scale of src0 must be a finite number; got inf":
+    "sum: scale of src0 must be a finite number of float32; got inf":
         lambda: weighted_sum((float("inf"),), desc(2, 3)),
     "attributes: scratchpad must be one of library, user; got 'mine'":
         lambda: dnn.Attributes(scratchpad="mine"),
     "attributes: fpmath must be one of strict, bf16, f16, tf32, any; got 'fast'":
         lambda: dnn.Attributes(fpmath="fast"),
     "post-op eltwise: unknown algorithm 'rleu'": lambda: dnn.PostOp.eltwise("rleu"),
-    "scale must be a finite number; got nan": lambda: dnn.PostOp.sum(float("nan")),
+    "scale must be a finite number of float32; got nan": lambda: dnn.PostOp.sum(float("nan")),
 }  # fmt: skip
 
 WRONG_THINGS = {
@@ -224,6 +244,10 @@ WRONG_THINGS = {
     "binary: src1 must be a MemoryDesc; got NoneType": lambda: add(BIAS, None),
     "sum: src1 must be a MemoryDesc; got NoneType":
         lambda: weighted_sum((1, 2), desc(2, 3), None),
+    "sum: scales must be a sequence; got 1.0": lambda: weighted_sum(1.0, desc(2, 3)),
+    "sum: srcs must be a sequence; got MemoryDesc":
+        lambda: dnn.Sum((1.0,), srcs=desc(2, 3), dst=desc(2, 3)),
+    "post-op prelu: weights must be a MemoryDesc; got NoneType": lambda: dnn.PostOp("prelu"),
     "reorder: dst must be a MemoryDesc; got NoneType": lambda: reorder(None),
     "post-op prelu: weights must be a MemoryDesc; got float": lambda: dnn.PostOp.prelu(0.1),
     "post-op binary: src must be a MemoryDesc; got ndarray":

@@ -95,6 +95,15 @@ def test_empty_arrays_are_equal():
 def test_arrays_of_different_shapes_are_refused():
     with pytest.raises(dnn.DescriptorError, match=r"one shape; got \(2,\) and \(3,\)"):
         compare(np.zeros(2), np.zeros(3))
+    with pytest.raises(dnn.DescriptorError, match=r"bound must be a number or .*; got \(3,\)"):
+        compare([1, 2], [1, 2], np.ones(3))
+
+
+def test_a_missing_memory_is_told_before_anything_runs(cpu):
+    op = dnn.EltwiseForward("forward_training", "relu", src=desc(4), dst=desc(4))
+    pd = dnn.PrimitiveDesc(op, cpu, impl="reference:*")
+    with pytest.raises(dnn.DescriptorError, match="src"):
+        against_reference(pd, {"dst": dnn.Memory(desc(4), cpu)}, cpu.stream())
 
 
 # -- bounds ---------------------------------------------------------------------------------------

@@ -42,7 +42,10 @@ def test_memory_format_propagation(target):
     assert lines[-2:] == ["result: abcd", "equal to the same in nchw throughout"]
 
 
-@pytest.mark.parametrize("name", ["getting_started", "memory_format_propagation"])
+@pytest.mark.parametrize(
+    "name",
+    ["getting_started", "memory_format_propagation", "cnn_training_f32", "train_digits"],
+)
 def test_an_engine_that_is_not_there_is_told_in_a_line(name):
     code, out, errors = run(f"examples/{name}.py", "--engine", "tpu")
     assert code == 1

@@ -274,10 +274,30 @@ def test_types_that_would_lose_digits_are_refused(dtype):
         F.relu(np.zeros((2, 2), dtype))
 
 
-@pytest.mark.parametrize("values", [[[1, 2], [3]], ["a"], [1j], [10**400], {1: 2}, object(), None])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[1, 2], [3]],
+        ["a"],
+        ["1"],
+        [1j],
+        [10**400],
+        [None],
+        np.ma.array([1.0]),
+        {1: 2},
+        object(),
+        None,
+    ],
+)
 def test_what_is_no_array_is_refused(values):
     with pytest.raises(dnn.DescriptorError, match=r"^add: src1 must be "):
         F.add([1], values)
+
+
+@pytest.mark.parametrize("values", [[[1], [2, 3]], ["a"], np.array(["a"]), [1j], [None], None])
+def test_what_is_no_condition_is_refused(values):
+    with pytest.raises(dnn.DescriptorError, match=r"^where: condition must be "):
+        F.where(values, 1, 2)
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0, 3), (1,) * 12])
@@ -380,6 +400,8 @@ def test_the_engine_is_told_by_name_or_object(target):
 
 def test_an_engine_that_is_not_there():
     with pytest.raises(dnn.BackendNotFound, match="unknown engine 'tpu'"):
+        F.sum(np.ones((1, 3), np.float32), axis=0, engine="tpu")  # with nothing to reduce
+    with pytest.raises(dnn.BackendNotFound, match="unknown engine 'tpu'"):
         F.relu([1], engine="tpu")
     with pytest.raises(dnn.BackendNotFound, match="must be a string"):
         F.relu([1], engine=3)
@@ -406,6 +428,8 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 0.5), 1)), "padding must be one integer"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, dilations=2), "spans 7 cells along h but src has 5"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, dilations=-1), "dilations"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, strides=10**30), "strides must be at most 2147483647"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding=10**400), "padding must be at most 2147483647"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, activation="sigmoid"), "activation must be one of abs"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, activation=dnn.PostOp.sum()), "activation must be"),
         (lambda: F.conv2d(IMAGE, None), "conv2d: weights must be an array in host memory"),
@@ -424,7 +448,10 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.sum([[1]], axis=(0, 0)), "repeated axis"),
         (lambda: F.max([1], axis="x"), "max: axis must"),
         (lambda: F.sum(np.zeros((0, 2), "f"), 0), "nothing to reduce"),
+        (lambda: F.sum([1], axis=10**30), "sum: axis must be one or several of src's 1 dims"),
         (lambda: F.norm([1, 2], p=0.5), "p must be at least 1"),
+        (lambda: F.norm([1], p=0.5), "p must be at least 1"),
+        (lambda: F.norm([1, 2], p=1e39), "p must be a finite number of float32"),
         (lambda: F.softmax([1], axis=1), "softmax: axis must be an integer from -1 to 0; got 1"),
         (lambda: F.softmax([1], axis=None), "softmax: axis must"),
         (lambda: F.clip([1], 2, 1), "clip needs beta >= alpha"),

@@ -69,6 +69,8 @@ FORMATS = {
     "mixed": ((3, 5, 4, 3), ("nhwc", "oihw", "nc")),
     "blocked": ((3, 16, 4, 3), ("nChw8c", "oIhw8i", "nc")),
     "blocked_padded": ((3, 5, 4, 3), ("nChw8c", "any", "nc")),
+    "blocks_of_samples": ((3, 5, 4, 3), ("NChw8n16c", "any", "nc")),
+    "matrix_in_blocks": ((5, 20), ("BA16a4b", "any", "nc")),
 }
 
 

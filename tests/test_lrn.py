@@ -135,6 +135,15 @@ def test_any_forward_feeds_any_backward(target: Target, name):
                 agree(pd, run(pd, {**inputs, "workspace": got["workspace"]}), right)
 
 
+@pytest.mark.parametrize("name", ["across", "across_nhwc", "root", "reciprocal", "other_power"])
+def test_what_is_not_finite_stays_in_its_windows(target: Target, name):
+    """The neighbours of inf have an infinite base, and become 0; those of NaN become NaN."""
+    algorithm, src, fields = PROBLEMS[name]
+    values = fill_normal(src, 1)
+    values[0, 2, 1, 1], values[0, 4, 3, 2] = np.inf, np.nan
+    check(target, forward(algorithm, src, **fields), inputs={"src": values})
+
+
 def test_a_chain_of_post_ops_is_executed_or_refused(target: Target):
     """oneDNN's LRN takes no attributes; an implementation here may."""
     src = desc(2, 19, 5, 4, tag="nhwc")

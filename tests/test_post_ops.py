@@ -250,6 +250,15 @@ def test_golden():
     assert got.tolist() == [[63.0, -27.0, -45.0]]
 
 
+def test_a_comparison_gives_numbers():
+    """A truth value would be 1 + 1 = 1, and its exponential of half precision."""
+    desc = dnn.MemoryDesc((1, 2))
+    op = dnn.Binary("gt", src0=desc, src1=desc, dst=desc)
+    inputs = {"src0": np.array([[2.0, 0.0]]), "src1": np.ones((1, 2))}
+    got = reference_outputs(op, inputs, post_ops=[eltwise("exp")])["dst"]
+    assert np.array_equal(got, np.exp(np.array([[1.0, 0.0]])).astype(np.float32))
+
+
 def test_rounding_happens_once_after_the_chain():
     """1 + 2**-30 is no float32, but the float64 result of the product times 2**30 - 2**30 is."""
     op = dnn.MatMul(src=dnn.MemoryDesc((1, 2)), weights=dnn.MemoryDesc((2, 1)),

@@ -6,12 +6,10 @@ count as 1 from the left. A comparison gives 1 or 0, in float32; NaN is equal to
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dnncore.errors import DescriptorError
-from dnncore.functional.call import Array, EngineLike, Values, arrays, descs, run
+from dnncore.functional.call import Array, EngineLike, Values, arrays, descs, run, truth
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Binary
 
@@ -162,7 +160,7 @@ def ne(src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     return _binary("ne", src0, src1, engine)
 
 
-def where(condition: Any, src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
+def where(condition: Values, src0: Values, src1: Values, *, engine: EngineLike = None) -> Array:
     """dst = src0 where the condition is not 0, else src1: oneDNN's binary select.
 
     condition: booleans or numbers of any type, broadcast with src0 and src1.
@@ -170,10 +168,10 @@ def where(condition: Any, src0: Values, src1: Values, *, engine: EngineLike = No
     >>> where([True, False], [1, 2], 0).tolist()
     [1.0, 0.0]
     """
-    truth = np.asarray(condition) != 0
-    tensors = arrays("where", condition=truth, src0=src0, src1=src1)
+    chosen = truth("where: condition", condition)
+    tensors = arrays("where", condition=chosen, src0=src0, src1=src1)
     shape = _broadcast("where", tensors)
     a, b = tensors["src0"], tensors["src1"]
     if np.broadcast_shapes(a.shape, b.shape) != shape:  # select's condition stretches neither
         a = np.broadcast_to(a, shape).copy()
-    return _binary("where", a, b, engine, "select", src2=truth.astype(np.int8))
+    return _binary("where", a, b, engine, "select", src2=chosen.astype(np.int8))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.attributes import Attributes, PostOp
-from dnncore.engine import Engine, HostEngine
+from dnncore.engine import Engine
 from dnncore.errors import DescriptorError
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
@@ -18,15 +18,16 @@ from dnncore.plugins import engine as open_engine
 from dnncore.primitive_desc import PrimitiveDesc
 from dnncore.stream import Stream
 
-__all__ = ["Array", "EngineLike", "Values", "arrays", "check_rank", "desc", "descs", "run"]
+__all__ = [
+    "Array", "EngineLike", "Values",
+    "arrays", "check_rank", "desc", "descs", "opened", "run", "truth",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 Values = Any
 """Whatever `arrays` takes: arrays of any library in host memory, numbers, nested lists."""
 EngineLike = Engine | str | None
 """An engine, its name, or None for `dnncore.engine()`."""
-
-_HOST = HostEngine()
 
 
 class _Streams(threading.local):
@@ -50,14 +51,17 @@ def arrays(function: str, **values: Values) -> dict[str, Array]:
     return {name: _array(f"{function}: {name}", value) for name, value in values.items()}
 
 
+def truth(what: str, values: Values) -> Array:
+    """Where the values, real numbers of any type, are not 0; `DescriptorError` for others."""
+    array = _as_numpy(what, values, np.float64)
+    if not any(np.can_cast(array.dtype, wide, "safe") for wide in (np.float64, np.longdouble)):
+        raise DescriptorError(f"{what} must be booleans or real numbers; got {array.dtype}")
+    nonzero: Array = array != 0
+    return nonzero
+
+
 def _array(what: str, values: Values) -> Array:
-    try:
-        array = _as_numpy(values)
-    except Exception as error:  # other libraries raise what they like
-        raise DescriptorError(
-            f"{what} must be an array in host memory or nested lists of numbers;"
-            f" got {type(values).__name__}: {error}"
-        ) from error
+    array = _as_numpy(what, values, np.float32)
     if not np.can_cast(array.dtype, np.float32, "safe"):
         raise DescriptorError(
             f"{what} must be of a type whose values float32 holds exactly, since that is what is"
@@ -66,15 +70,25 @@ def _array(what: str, values: Values) -> Array:
     return np.asarray(array, np.float32, order="C")
 
 
-def _as_numpy(values: Values) -> Array:
-    """The values without copying, where they are an array's; Python's numbers are float32."""
-    if isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic):
-        return np.asarray(values, np.float32)
-    if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
-        return np.from_dlpack(values)
-    array = np.asarray(values)
-    if array.dtype == object:
-        raise TypeError("these are objects of Python, not numbers")
+def _as_numpy(what: str, values: Values, own: Any) -> Array:
+    """The values, without copying where they are an array's; Python's numbers become type `own`."""
+    try:
+        if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
+            return np.from_dlpack(values)
+        if isinstance(values, np.ma.MaskedArray):
+            raise TypeError("its mask would be dropped; replace what is masked with filled(value)")
+        array = np.asarray(values)
+        if array.dtype == object:
+            raise TypeError("these are objects of Python, not numbers")
+        if isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic):
+            if array.dtype.kind in "USMmc":
+                raise TypeError(f"these are of type {array.dtype}, not real numbers")
+            return array.astype(own)
+    except Exception as error:  # other libraries raise what they like
+        raise DescriptorError(
+            f"{what} must be an array in host memory or nested lists of numbers;"
+            f" got {type(values).__name__}: {error}"
+        ) from error
     return array
 
 
@@ -94,6 +108,11 @@ def descs(tensors: Mapping[str, Array]) -> dict[str, Any]:
     return {name: desc(array) for name, array in tensors.items()}
 
 
+def opened(engine: EngineLike) -> Engine:
+    """The engine that is meant; raises what `dnncore.engine` raises."""
+    return engine if isinstance(engine, Engine) else open_engine(engine)
+
+
 def run(
     op: Operation,
     tensors: Mapping[str, Array],
@@ -105,8 +124,7 @@ def run(
     Primitive descriptors and primitives come from the core's caches, so that a second call with the
     same shapes compiles nothing. Raises what `PrimitiveDesc` and `Primitive.execute` raise.
     """
-    if not isinstance(engine, Engine):
-        engine = open_engine(engine)
+    engine = opened(engine)
     stream = _streams.of.get(engine)
     if stream is None:
         stream = _streams.of[engine] = engine.stream()
@@ -135,4 +153,5 @@ def _memory(array: Array, desc: MemoryDesc, stream: Stream) -> Memory:
 
 def _result_memory(desc: MemoryDesc, engine: Engine) -> Memory:
     """A memory for the result, which on a host engine lives on in the array that is returned."""
-    return Memory(desc, engine, _HOST.allocate(desc.nbytes) if engine.is_host else None)
+    buffer = open_engine("cpu").allocate(desc.nbytes) if engine.is_host else None
+    return Memory(desc, engine, buffer)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from dnncore.errors import DescriptorError
-from dnncore.functional import eltwise
-from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
+from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, opened, run
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Reduction
+from dnncore.ops.reduction import check_power
 
 __all__ = ["Axis", "max", "mean", "min", "norm", "prod", "sum"]
 
@@ -37,8 +38,9 @@ def _reduce(
     kept = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
     shape = kept if keepdims else tuple(size for i, size in enumerate(x.shape) if i not in axes)
     if kept == x.shape:  # each element is all that there is to reduce
-        alone = eltwise.abs(x, engine=engine) if name == "norm" else x.copy()
-        return alone.reshape(shape)
+        opened(engine)
+        check_power(name, p)
+        return (np.abs(x) if name == "norm" else x.copy()).reshape(shape)
     op = Reduction(algorithm, src=desc(x), dst=MemoryDesc(kept), p=p)
     return run(op, tensors, engine).reshape(shape)
 
@@ -48,7 +50,7 @@ def _axes(name: str, axis: Axis, ndim: int) -> tuple[int, ...]:
         return tuple(range(ndim))
     try:
         return normalize_axis_tuple(axis, ndim)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise DescriptorError(
             f"{name}: axis must be one or several of src's {ndim} dims; got {axis!r}: {error}"
         ) from None

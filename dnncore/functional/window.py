@@ -38,8 +38,8 @@ def window(
     fields = {
         "strides": entries(function, "strides", strides, spatial),
         "dilations": entries(function, "dilations", dilations, spatial),
-        "padding_l": left,
-        "padding_r": right,
+        "padding_l": entries(function, "padding", left, spatial),
+        "padding_r": entries(function, "padding", right, spatial),
     }
     output = []
     for i, geometry in enumerate(zip(sizes, kernel, *fields.values(), strict=True)):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from numbers import Real
+
+import numpy as np
 
 from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
@@ -19,6 +20,8 @@ __all__ = [
     "check_eltwise",
     "check_finite",
 ]
+
+_LARGEST = float(np.finfo(np.float32).max)
 
 # In all of them NaN gives NaN.
 ELTWISE_ALGORITHMS = {
@@ -111,7 +114,16 @@ def check_condition(what: str, algorithm: str, src2: MemoryDesc | None) -> None:
 
 
 def check_finite(what: str, **values: object) -> None:
-    """Raise `DescriptorError` unless each value, told by its name, is a finite number."""
+    """Raise `DescriptorError` unless each value, told by its name, is finite in float32."""
     for name, value in values.items():
-        if not isinstance(value, Real) or not math.isfinite(value):
-            raise DescriptorError(f"{what}: {name} must be a finite number; got {value!r}")
+        if not isinstance(value, Real) or not _is_finite(value):
+            raise DescriptorError(
+                f"{what}: {name} must be a finite number of float32; got {value!r}"
+            )
+
+
+def _is_finite(value: Real) -> bool:
+    try:
+        return abs(float(value)) <= _LARGEST
+    except OverflowError:  # an integer beyond every float
+        return False

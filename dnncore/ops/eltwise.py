@@ -34,6 +34,7 @@ class EltwiseForward(Operation):
     def __post_init__(self) -> None:
         self._check_prop_kind(self.prop_kind)
         check_eltwise(self.KIND, self.algorithm, self.alpha, self.beta)
+        self._set(alpha=float(self.alpha), beta=float(self.beta))
         self._check_descs(concrete=("src",))
         self._check_types({"src": ("f32",), "dst": ("f32",)})
         self._check_dims("dst", self.src.dims, "src's dims")
@@ -66,6 +67,7 @@ class EltwiseBackward(Operation):
 
     def __post_init__(self) -> None:
         function = check_eltwise(self.KIND, self.algorithm, self.alpha, self.beta)
+        self._set(alpha=float(self.alpha), beta=float(self.beta))
         if function == "round":
             self._fail("round has no gradient; it exists forward only")
         name, other = ("dst", "src") if self.uses_dst else ("src", "dst")

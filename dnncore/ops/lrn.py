@@ -29,6 +29,7 @@ __all__ = ["LRN", "LRNBackward", "LRNForward"]
 
 # algorithm: the fewest dims of src
 ALGORITHMS = {"across_channels": 2, "within_channel": 3}
+LARGEST_SIZE = 2**31 - 1
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,10 +43,15 @@ class LRN(Operation):
 
     def _check(self, algorithm: str, *names: str) -> None:
         check_algorithm(self.KIND, algorithm, ALGORITHMS)
-        numbers = {"local_size": self.local_size, "alpha": self.alpha, "beta": self.beta}
-        check_finite(self.KIND, **numbers, k=self.k)
-        if self.local_size != int(self.local_size) or self.local_size < 1:
-            self._fail(f"local_size must be a positive integer; got {self.local_size!r}")
+        check_finite(self.KIND, alpha=self.alpha, beta=self.beta, k=self.k)
+        check_finite(self.KIND, local_size=self.local_size)
+        size = int(self.local_size)
+        if self.local_size != size or not 1 <= size <= LARGEST_SIZE:
+            self._fail(
+                f"local_size must be an integer from 1 to {LARGEST_SIZE}; got {self.local_size!r}"
+            )
+        numbers = {name: float(getattr(self, name)) for name in ("alpha", "beta", "k")}
+        self._set(local_size=size, **numbers)
         self._check_descs(concrete=("src",))
         self._check_types(dict.fromkeys(("src", *names), ("f32",)))
         least = ALGORITHMS[algorithm]

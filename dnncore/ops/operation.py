@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
@@ -195,8 +196,10 @@ class Operation:
             )
 
     def _check_axis(self, axis: Any, ndims: int) -> None:
-        if not isinstance(axis, int) or not 0 <= axis < ndims:
+        """Check the field `axis` and make it an int, whatever kind of integer it is."""
+        if not hasattr(axis, "__index__") or not 0 <= axis < ndims:
             self._fail(f"axis must be an integer from 0 to {ndims - 1}; got {axis!r}")
+        self._set(axis=operator.index(axis))
 
     def _check_prop_kind(self, value: str) -> None:
         if value not in FORWARD:

@@ -15,16 +15,24 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, reads, writes
 
-__all__ = ["Reduction"]
+__all__ = ["Reduction", "check_power"]
 
 ALGORITHMS = (
     "max", "min", "sum", "mul", "mean",
     "norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum",
 )  # fmt: skip
+
+
+def check_power(what: str, p: float) -> None:
+    """Raise `DescriptorError` unless p is the power of a norm: a finite number, at least 1."""
+    check_finite(what, p=p)
+    if p < 1:
+        raise DescriptorError(f"{what}: p must be at least 1; got {p}")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,8 +54,9 @@ class Reduction(Operation):
     def __post_init__(self) -> None:
         check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
         check_finite(self.KIND, p=self.p, eps=self.eps)
-        if self.is_norm and self.p < 1:
-            self._fail(f"p must be at least 1; got {self.p}")
+        self._set(p=float(self.p), eps=float(self.eps))
+        if self.is_norm:
+            check_power(self.KIND, self.p)
         self._check_descs(concrete=("src",))
         self._check_types({"src": ("f32",), "dst": ("f32",)})
         if not self.dst.broadcasts_to(self.src.dims) or self.dst.dims == self.src.dims:

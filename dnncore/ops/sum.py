@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,6 +29,9 @@ class Sum(Operation):
     dst: MemoryDesc
 
     def __post_init__(self) -> None:
+        for name in ("scales", "srcs"):
+            if not isinstance(getattr(self, name), Iterable):
+                self._fail(f"{name} must be a sequence; got {getattr(self, name)!r}")
         self._set(scales=tuple(self.scales), srcs=tuple(self.srcs))
         if not self.srcs or len(self.scales) != len(self.srcs):
             self._fail(

@@ -12,6 +12,7 @@ from dnncore.errors import DescriptorError
 __all__ = ["Windowed", "effective_kernel", "entries", "window_output"]
 
 SPATIAL = "dhw"
+LARGEST = 2**31 - 1  # so that no product of two of them leaves 64 bits
 
 
 def effective_kernel(kernel: int, dilation: int) -> int:
@@ -30,7 +31,8 @@ class Windowed:
     """Fields of an operation with a sliding window, one entry per spatial dim, outer to inner.
 
     strides >= 1; dilations >= 0, 0 is dense (default); padding_l >= 0 (default 0); padding_r
-    defaults to padding_l and may be negative as long as padding_r + stride > 0.
+    defaults to padding_l and may be negative as long as padding_r + stride > 0. All are at most
+    2**31 - 1.
     """
 
     strides: tuple[int, ...] = ()
@@ -75,7 +77,10 @@ class Windowed:
 def entries(
     kind: str, name: str, value: Any, spatial: int, default: tuple[int, ...] = ()
 ) -> tuple[int, ...]:
-    """Read one integer per spatial dim from `value`, which may be one integer for all."""
+    """Read one integer per spatial dim from `value`, which may be one integer for all.
+
+    Raises `DescriptorError` for anything else and for integers above `LARGEST`.
+    """
     try:
         found = (operator.index(value),) * spatial
     except TypeError:
@@ -88,6 +93,8 @@ def entries(
             f"{kind}: {name} must hold {spatial} integers, one per spatial dim, or be one integer"
             f" for all; got {value!r}"
         )
+    if max(found, default=0) > LARGEST:
+        raise DescriptorError(f"{kind}: {name} must be at most {LARGEST}; got {value!r}")
     return found
 
 

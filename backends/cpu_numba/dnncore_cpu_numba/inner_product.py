@@ -126,9 +126,12 @@ class BrgemmBackwardWeights(_BrgemmInnerProduct):
 
 
 def _order(desc: MemoryDesc) -> str:
-    """The order of a sample's elements in memory; row-major where they are not dense."""
+    """The order of a sample's elements in memory; row-major where they are not dense.
+
+    Samples that lie in blocks, "A...16a", are not.
+    """
     plain = "bcde"[: desc.ndims - 1]
-    if desc.tag is None or "a" not in desc.tag:
+    if desc.tag is None or "A" in desc.tag:
         return plain
     order = desc.tag.replace("a", "", 1)
     return order if _has_rows(desc, order) else plain

@@ -30,7 +30,7 @@ RING = 16384  # floats of a ring of `slabs`, which should use a part of it only
 _UNIT = 64  # loops run over whole units: four vectors, as LLVM unrolls them
 _BUFFER = (TILE + _UNIT) // 2  # int64
 _RING_BUFFER = RING // 2
-_ZERO, _ONE = np.float32(0), np.float32(1)
+_ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
 
 SQUARES, PRODUCTS, SUMS = range(3)
 GIVE_SUMS, GIVE_FORWARD, GIVE_BACKWARD = range(3)
@@ -183,15 +183,18 @@ def _give(params, src, diff, base, powers, total, count):
 
 @device
 def _raise(params, base, powers, count):
-    """base**-beta."""
+    """base**-beta; quick reciprocal roots make NaN of an infinite base, which gives 0."""
     mode = load_i64(params, POWER)
     if mode == _THREE_QUARTERS:
         for i in range(count):
-            root = np.sqrt(load_f32(base, i))
-            store_f32(powers, i, _ONE / (root * np.sqrt(root)))
+            x = load_f32(base, i)
+            root = np.sqrt(x)
+            power = _ONE / (root * np.sqrt(root))
+            store_f32(powers, i, _ZERO if x == _INFINITY else power)
     elif mode == _HALF:
         for i in range(count):
-            store_f32(powers, i, _ONE / np.sqrt(load_f32(base, i)))
+            x = load_f32(base, i)
+            store_f32(powers, i, _ZERO if x == _INFINITY else _ONE / np.sqrt(x))
     elif mode == _WHOLE:
         for i in range(count):
             store_f32(powers, i, _ONE / load_f32(base, i))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,12 @@ ELTWISE_SLOPES_OF_DST = {
     "tanh": lambda d, *_: (1 - d) * (1 + d),
 }
 
+
+def _zero_or_one(compare: np.ufunc) -> Callable[..., Array]:
+    """The comparison with numbers for its truth values, with which a chain of post-ops goes on."""
+    return lambda src0, src1: compare(src0, src1).astype(np.float64)
+
+
 BINARY = {
     "add": np.add,
     "sub": np.subtract,
@@ -139,11 +146,11 @@ BINARY = {
     "div": np.divide,
     "max": np.maximum,
     "min": np.minimum,
-    "ge": np.greater_equal,
-    "gt": np.greater,
-    "le": np.less_equal,
-    "lt": np.less,
-    "eq": np.equal,
-    "ne": np.not_equal,
+    "ge": _zero_or_one(np.greater_equal),
+    "gt": _zero_or_one(np.greater),
+    "le": _zero_or_one(np.less_equal),
+    "lt": _zero_or_one(np.less),
+    "eq": _zero_or_one(np.equal),
+    "ne": _zero_or_one(np.not_equal),
     "select": lambda src0, src1, src2: np.where(src2 != 0, src0, src1),
 }
