@@ -56,7 +56,7 @@ class PostOp:
     weights: MemoryDesc | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in _FIELDS:
+        if not isinstance(self.kind, str) or self.kind not in _FIELDS:
             raise DescriptorError(
                 f"post-op: kind must be one of {', '.join(_FIELDS)}; got {self.kind!r};"
                 " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary or PostOp.prelu"
@@ -200,7 +200,7 @@ class Attributes:
 
 
 def _check_choice(what: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, type(choices[0])) or value not in choices:
         raise DescriptorError(
             f"attributes: {what} must be one of {', '.join(map(str, choices))}; got {value!r}"
         )

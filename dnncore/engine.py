@@ -186,7 +186,7 @@ class HostEngine(Engine):
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
         """Open an in-order stream that runs in the calling thread."""
-        if order != "in":
+        if not (isinstance(order, str) and order == "in"):
             raise DescriptorError(
                 f"{self.name}: streams of this engine must have order 'in'; got {order!r}"
             )

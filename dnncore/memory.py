@@ -150,8 +150,9 @@ class Memory:
     def fill(self, value: float, stream: Stream | None = None) -> None:
         """Set every element to `value`; padding stays zero."""
         try:
-            array = np.full(self.desc.dims, value, self.desc.dtype)
-        except (TypeError, ValueError, OverflowError) as error:
+            with np.errstate(over="ignore", invalid="raise"):  # too large a float is infinity
+                array = np.full(self.desc.dims, value, self.desc.dtype)
+        except (TypeError, ValueError, ArithmeticError) as error:
             raise DescriptorError(
                 f"memory: fill needs a value that {self.desc.data_type} can hold; got {value!r}"
             ) from error

@@ -626,9 +626,12 @@ def _check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> Non
 def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
     if _OPAQUE.fullmatch(format_name) is None:
         _refuse(f"an opaque format reads owner:name or owner:name:params; got {format_name!r}")
-    if nbytes is None or nbytes < 0:
-        _refuse(f"an opaque format needs its size, nbytes >= 0; got {nbytes} for {format_name!r}")
-    return format_name, operator.index(nbytes)
+    if nbytes is None:
+        _refuse(f"an opaque format needs its size, nbytes; got none for {format_name!r}")
+    (size,) = _integers("nbytes", (nbytes,))
+    if size < 0:
+        _refuse(f"nbytes is at least 0; got {size} for {format_name!r}")
+    return format_name, size
 
 
 def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex], blocks: Blocks) -> Dims:
