@@ -1,5 +1,6 @@
 """Deep-learning primitives with oneDNN's programming model, on every engine."""
 
+import os
 import typing
 
 from dnncore import cache
@@ -51,6 +52,7 @@ from dnncore.stream import Event, Stream
 
 if typing.TYPE_CHECKING:
     from dnncore import functional
+    from dnncore.verbose import set_verbose
 
 __version__ = "0.1.0"
 
@@ -110,14 +112,21 @@ __all__ = [
     "primitive_descs",
     "register",
     "reorder",
+    "set_verbose",
     "unregister",
 ]
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Import `dnncore.functional` when it is first used."""
-    if name == "functional":
-        from importlib import import_module
+    """Import what is seldom needed when it is first used."""
+    from importlib import import_module
 
+    if name == "functional":
         return import_module("dnncore.functional")
+    if name == "set_verbose":
+        return import_module("dnncore.verbose").set_verbose
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if "DNNCORE_VERBOSE" in os.environ:
+    __getattr__("set_verbose")(os.environ["DNNCORE_VERBOSE"])

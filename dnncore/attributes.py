@@ -129,7 +129,10 @@ def _check_operand(what: str, desc: object) -> None:
 
 def _checked_chain(post_ops: object) -> tuple[PostOp, ...]:
     """The chain without the sums that add nothing."""
-    chain = tuple(post_ops) if isinstance(post_ops, Iterable) else (None,)
+    try:
+        chain = tuple(post_ops)  # type: ignore[arg-type]
+    except TypeError:
+        chain = (None,)
     if not all(isinstance(post_op, PostOp) for post_op in chain):
         raise DescriptorError(
             f"attributes: post_ops must be a sequence of PostOp; got {post_ops!r};"

@@ -10,7 +10,7 @@ import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from dnncore.errors import CacheWarning, DescriptorError
 
@@ -128,7 +128,7 @@ def _capacity() -> int:
     return int(text)
 
 
-primitives: MemoryCache[object] = MemoryCache(_capacity(), events=("built", "from_memory"))
+primitives: MemoryCache[Any] = MemoryCache(_capacity(), events=("built", "from_memory"))
 """The primitive cache: executables by operation, attributes, engine and implementation."""
 
 

@@ -54,6 +54,10 @@ class Comparison:
     got, expected, bound: of that element.
     misplaced: how many elements are NaN or inf in one array and not the same in the other; if there
         are any, `index` is the first of them.
+    ulp: how far off the worst element is, in units in the last place of what is expected.
+    wrong, share: how many elements are wrong, and of all of them which part, 0 to 1.
+    place: where those lie, in words; dims are named as in format tags: "only in the last 3 of 19
+        along c".
     """
 
     ok: bool
@@ -64,6 +68,10 @@ class Comparison:
     expected: float
     bound: float
     misplaced: int = 0
+    ulp: float = 0.0
+    wrong: int = 0
+    share: float = 0.0
+    place: str = ""
 
     def __str__(self) -> str:
         if self.index is None:
@@ -73,6 +81,10 @@ class Comparison:
             f" largest {self.max_error:.2g}; worst at {list(self.index)}: got {self.got:.9g},"
             f" expected {self.expected:.9g}, bound {self.bound:.2g}"
         )
+        if not self.ok:
+            text += (
+                f", off by {self.ulp:.3g} ulp; {self.wrong} wrong, {self.share:.1%}, {self.place}"
+            )
         places = f"; NaN or inf differ in {self.misplaced} place(s)" if self.misplaced else ""
         return text + places
 
@@ -102,6 +114,8 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
     limits = np.broadcast_to(limits, g.shape)
     excess = np.where(misplaced, np.inf, np.where(finite, difference - limits, -np.inf))
     index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), g.shape))
+    wrong = excess > 0
+    count = int(wrong.sum())
     return Comparison(
         ok=bool(excess[index] <= 0),
         error=_ratio(float(np.linalg.norm(difference)), float(np.linalg.norm(e[finite]))),
@@ -111,7 +125,52 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
         expected=float(e[index]),
         bound=float(limits[index]),
         misplaced=int(misplaced.sum()),
+        ulp=float(difference[index]) / _ulp(float(e[index]), expected.dtype),
+        wrong=count,
+        share=count / wrong.size,
+        place=_place(wrong) if count else "",
     )
+
+
+def _ulp(value: float, dtype: np.dtype[Any]) -> float:
+    """The distance from a finite value to its neighbours."""
+    if not np.isfinite(value) or dtype.kind in "biu":
+        return 1.0
+    limits = finfo(dtype)  # type: ignore[no-untyped-call]
+    exponent = math.frexp(max(abs(value), float(limits.tiny)))[1] - 1
+    return math.ldexp(float(limits.eps), exponent)
+
+
+def _place(wrong: Array) -> str:
+    """Where the true elements of an array lie, in words."""
+    if wrong.all():
+        return "everywhere"
+    if wrong.sum() == 1:
+        return "only there"
+    axes = range(wrong.ndim)
+    hits = [np.any(wrong, axis=tuple(a for a in axes if a != axis)) for axis in axes]
+    parts = [_along("abcdefghijkl"[axis], hit) for axis, hit in zip(axes, hits, strict=True)]
+    told = [part for part in parts if part]
+    return f"only {' and '.join(told)}" if told else "spread everywhere"
+
+
+def _along(letter: str, hit: Array) -> str:
+    """Which indices of one dim are hit; "" if all are."""
+    indices = np.flatnonzero(hit)
+    count, first, last, size = indices.size, int(indices[0]), int(indices[-1]), hit.size
+    if count == size:
+        return ""
+    if count == 1:
+        return f"at {letter} = {first}"
+    step = int(indices[1] - indices[0])
+    if not np.all(np.diff(indices) == step):
+        return f"at {count} of {size} along {letter}"
+    if step > 1:
+        return f"at every {step}th of {letter} from {first} to {last}"
+    if last == size - 1:
+        return f"in the last {count} of {size} along {letter}"
+    which = f"{first} to {last}" if first else f"the first {count}"
+    return f"in {which} of {size} along {letter}"
 
 
 def _ratio(difference: float, norm: float) -> float:

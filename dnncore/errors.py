@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dnncore import observers
+
 if TYPE_CHECKING:
     from dnncore.backend import Refusal
 
@@ -22,7 +24,16 @@ __all__ = [
 ]
 
 
-class DnnError(Exception):
+class _Told(Exception):
+    """What observers are told of when it is made."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        for observer in observers.active:
+            observer.raised(self)
+
+
+class DnnError(_Told):
     """Base of every error that dnncore raises."""
 
 
@@ -58,9 +69,9 @@ class ExecutionError(DnnError, RuntimeError):
     """A primitive was built but failed, or was asked to run on unfit arguments."""
 
 
-class CacheWarning(UserWarning):
+class CacheWarning(_Told, UserWarning):
     """A cache cannot be used; work goes on without it."""
 
 
-class ReferenceWarning(UserWarning):
+class ReferenceWarning(_Told, UserWarning):
     """A slow reference implementation was chosen because nothing faster accepts the problem."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from dnncore import observers
 from dnncore.backend import Executable, Run
 from dnncore.engine import Buffer, Engine
 from dnncore.errors import DescriptorError, DnnError, ExecutionError
@@ -35,6 +36,11 @@ class Primitive:
         self._scratchpad_bytes = pd.scratchpad_bytes
         self._user_scratchpad = pd.scratchpad_desc
         self._engines = (engine, src_engine)
+        observers.fill(self)
+
+    def refill(self) -> None:
+        """Take up the present observers."""
+        self._launch = self._launch_watched if observers.active else self.executable.execute
 
     @property
     def impl_name(self) -> str:
@@ -57,7 +63,7 @@ class Primitive:
             self._check_scratchpad(arguments.get("scratchpad"), memories)
         scratchpad = self._scratchpad(stream, arguments)
         try:
-            return self.executable.execute(stream, memories, scratchpad, wait_for)
+            return self._launch(stream, memories, scratchpad, wait_for)
         except DnnError:
             raise
         except Exception as error:
@@ -70,6 +76,18 @@ class Primitive:
         if self._user_scratchpad is not None:
             self._check_scratchpad(scratchpad, memories)
         return BoundPrimitive(self, memories, scratchpad)
+
+    def _launch_watched(
+        self,
+        stream: Stream,
+        memories: Sequence[Memory],
+        scratchpad: Buffer | None,
+        wait_for: Sequence[Event],
+    ) -> Event:
+        def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+            return self.executable.execute(stream, memories, scratchpad, wait_for)
+
+        return observers.watched(self, memories, run)(stream, wait_for)
 
     # -- checks ---------------------------------------------------------------------------------
 
@@ -186,7 +204,7 @@ class BoundPrimitive:
     It keeps its memories alive. Several streams may use it, each from its own thread.
     """
 
-    __slots__ = ("_attached", "_user_scratchpad", "memories", "primitive")
+    __slots__ = ("__weakref__", "_attached", "_user_scratchpad", "memories", "primitive")
 
     def __init__(
         self, primitive: Primitive, memories: list[Memory], scratchpad: Memory | None
@@ -194,7 +212,12 @@ class BoundPrimitive:
         self.primitive = primitive
         self.memories = memories
         self._user_scratchpad = scratchpad
-        self._attached: tuple[object, Buffer | None, Run] = (_unattached, None, _unattached)
+        self._attached: tuple[object, Buffer | None, Run]
+        observers.fill(self)
+
+    def refill(self) -> None:
+        """Forget the stream, so that the next call attaches with the present observers."""
+        self._attached = (_unattached, None, _unattached)
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         """Launch on `stream`; raises `ExecutionError` when that fails."""
@@ -229,9 +252,10 @@ class BoundPrimitive:
             raise primitive.failed(error) from error
 
     def _attach(self, stream: Stream) -> tuple[object, Buffer | None, Run]:
-        run = self.run_on(stream)
+        present = observers.active
+        run = observers.watched(self.primitive, self.memories, self.run_on(stream))
         self._attached = attached = (stream, stream.scratchpad, run)
-        return attached
+        return attached if observers.active is present else self._attach(stream)
 
 
 def _unattached(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:

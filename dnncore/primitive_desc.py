@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from dnncore import host_fallback
+from dnncore import host_fallback, observers
 from dnncore.attributes import Attributes
-from dnncore.backend import Refusal
-from dnncore.cache import primitives
+from dnncore.backend import Executable, Refusal
+from dnncore.cache import primitives, stats
 from dnncore.engine import Engine
 from dnncore.errors import (
     BuildError,
@@ -45,7 +46,8 @@ class PrimitiveDesc:
     Raises `NoImplementation`, whose `refusals` tell why each candidate refused.
 
     Every argument's resolved descriptor is an attribute: `src_desc`, `weights_desc`, `dst_desc`,
-    `workspace_desc`, ...; None for one that the primitive does not take.
+    `workspace_desc`, ...; None for one that the primitive does not take. `op` is the operation
+    with all formats resolved, `asked` as it was given.
     """
 
     def __init__(
@@ -83,6 +85,8 @@ class PrimitiveDesc:
             op.check_hint(hint)
         problem = Problem(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
         selection = select(problem)
+        for observer in observers.active:
+            observer.selected(problem, selection)
         if not selection.candidates:
             raise NoImplementation(_none_accepts(problem, selection), selection.refusals)
         self._settle(problem, selection, 0)
@@ -95,6 +99,7 @@ class PrimitiveDesc:
         self._place = place
         self._candidate: Candidate = selection.candidates[place]
         accepted = self._candidate.accepted
+        self.asked = problem.op
         self.op = accepted.op
         self.engine = problem.engine
         self.attr = problem.attr
@@ -142,6 +147,11 @@ class PrimitiveDesc:
     def seconds(self) -> float:
         """The estimate that ranked this implementation."""
         return self._candidate.seconds
+
+    @property
+    def rank_source(self) -> str:
+        """Where the estimate came from."""
+        return self._candidate.rank_source
 
     @property
     def deterministic(self) -> bool:
@@ -220,10 +230,10 @@ class PrimitiveDesc:
 
         Raises `BuildError` when the implementation fails to build what it accepted.
         """
-        executable = primitives.get(self.key, self._build)
-        return Primitive(self, executable)  # type: ignore[arg-type]
+        get = _get_observed if observers.active else _get
+        return Primitive(self, get(self))
 
-    def _build(self) -> object:
+    def _build(self) -> Executable:
         try:
             return self._candidate.accepted.build()
         except DnnError:
@@ -255,6 +265,31 @@ class PrimitiveDesc:
 
     def __repr__(self) -> str:
         return f"<{self.op.KIND} by {self.impl_name} on {self.engine.name}>"
+
+
+def _get(pd: PrimitiveDesc) -> Executable:
+    executable: Executable = primitives.get(pd.key, pd._build)
+    return executable
+
+
+def _get_observed(pd: PrimitiveDesc) -> Executable:
+    """The same, and tell the observers how long it took and where it came from."""
+    start, before = time.perf_counter(), stats()
+    origin = "cache_hit"
+
+    def build() -> Executable:
+        nonlocal origin
+        executable = pd._build()
+        now = stats()
+        loaded = now["from_disk"] > before["from_disk"] and now["compiled"] == before["compiled"]
+        origin = "from_disk" if loaded else "cache_miss"
+        return executable
+
+    executable: Executable = primitives.get(pd.key, build)
+    seconds = time.perf_counter() - start
+    for observer in observers.active:
+        observer.created(pd, origin, seconds)
+    return executable
 
 
 def primitive_descs(

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from collections.abc import Sequence as Calls
 from typing import Any
 
+from dnncore import observers
 from dnncore.backend import Run
 from dnncore.errors import DescriptorError, DnnError, ExecutionError
 from dnncore.plugins import describe
@@ -37,7 +38,12 @@ class Sequence:
                     f"sequence: each call must be a bound primitive or a sequence; got"
                     f" {type(call).__name__}; make one with primitive.bind(...)"
                 )
-        self._attached: tuple[object, Any, list[Run]] = (self, None, [])
+        self._attached: tuple[object, Any, list[Run]]
+        observers.fill(self)
+
+    def refill(self) -> None:
+        """Forget the stream, so that the next call attaches with the present observers."""
+        self._attached = (_NO_STREAM, None, [])
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -67,14 +73,29 @@ class Sequence:
                 f"sequence: the stream must be a Stream; got {type(stream).__name__};"
                 " open one with engine.stream()"
             )
+        present = observers.active
         for call in self.calls:
             call.reserve(stream)
         runs: list[Run] = []
         for chain, group in itertools.groupby(self.calls, key=_chain):
-            bound = [call.run_on(stream) for call in group]
-            runs += [chain(bound)] if chain and len(bound) > 1 else bound
+            calls = list(group)
+            bound = [call.run_on(stream) for call in calls]
+            runs += _chained(chain, bound, _watched(calls, bound))
         self._attached = attached = (stream, stream.scratchpad, runs)
-        return attached
+        return attached if observers.active is present else self._attach(stream)
+
+
+_NO_STREAM = object()
+
+
+def _chained(chain: Any, bound: list[Run], watched: list[Run]) -> list[Run]:
+    """Neighbours as one launch, unless somebody watches one of them."""
+    return [chain(bound)] if chain and len(bound) > 1 and watched == bound else watched
+
+
+def _watched(calls: list[BoundPrimitive], bound: list[Run]) -> list[Run]:
+    pairs = zip(calls, bound, strict=True)
+    return [observers.watched(call.primitive, call.memories, run) for call, run in pairs]
 
 
 def _chain(call: BoundPrimitive) -> Any:

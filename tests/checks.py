@@ -13,14 +13,13 @@ import pytest
 import dnncore as dnn
 from dnncore.compare import Expected, expected_outputs
 from dnncore.fills import Fill, fill_inputs, fill_integers, fill_normal, keeps_integers
+from dnncore.testing import torch_oracle
+from dnncore.testing.guarded import Arguments
 
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]
 Oracle = Callable[[Any, dnn.Attributes, Outputs], Outputs]
 
-GUARD = 4096  # bytes behind every tensor, on hosts also before it, that nothing may touch
-HOST_GUARD = GUARD + 16  # hosts' tensors begin off the allocation's alignment, as numpy's may
-GARBAGE = 0xFF  # four such bytes are NaN in float32, so that reading them shows
 NO_ATTRIBUTES = dnn.Attributes()
 
 
@@ -71,65 +70,24 @@ REFERENCE = Target("reference", "cpu", impl="reference:*", role="reference")
 # -- running --------------------------------------------------------------------------------------
 
 
-class Guarded:
-    """A memory in a buffer of known bytes, so that every byte written can be accounted for."""
-
-    def __init__(self, engine: dnn.Engine, desc: dnn.MemoryDesc, array: Array | None) -> None:
-        self.engine = engine
-        self.desc = desc
-        self.start = HOST_GUARD if engine.is_host else 0
-        self.before = np.full(self.start + desc.nbytes + GUARD, GARBAGE, np.uint8)
-        if array is not None:
-            desc.pack(np.asarray(array, desc.dtype), self.before[self.start :])
-        self.buffer = engine.allocate(self.before.size)
-        engine.copy_in(engine.stream(), self.before, self.buffer).wait()
-        buffer = self.buffer[self.start :] if engine.is_host else self.buffer
-        self.memory = dnn.Memory(desc, engine, buffer)
-
-    def after(self) -> Array:
-        """All bytes as they are now."""
-        host = np.empty_like(self.before)
-        self.engine.copy_out(self.engine.stream(), self.buffer, host).wait()
-        return host
-
-    def verify_untouched(self, what: str) -> None:
-        """Demand that nothing was written."""
-        assert np.array_equal(self.after(), self.before), f"{what} was written to"
-
-    def result(self, what: str) -> Array:
-        """The values written; demands zero padding, and that gaps and guard bytes were left."""
-        after = self.after()
-        values = np.array(self.desc.unpack(after[self.start :]))
-        allowed = self.before.copy()
-        self.desc.pack(values, allowed[self.start :])
-        wrong = np.flatnonzero(after != allowed) - self.start
-        assert not wrong.size, (
-            f"{what}: padding is not zero, or bytes outside of the tensor were written:"
-            f" {wrong.size} bytes, from {wrong[0]} to {wrong[-1]} where it has {self.desc.nbytes}"
-        )
-        return values
-
-
 def run(
     pd: dnn.PrimitiveDesc, inputs: Outputs, in_place: tuple[str, str] | None = None
 ) -> dict[str, Array]:
     """Execute `pd` once; returns its outputs. `in_place` names an input and the output over it."""
-    engine = pd.engine
-    boxes = {a.name: Guarded(engine, desc, inputs.get(a.name)) for a, desc in pd.arguments}
-    if pd.scratchpad_desc is not None:
-        boxes["scratchpad"] = Guarded(engine, pd.scratchpad_desc, None)
-    if in_place:
-        boxes[in_place[1]] = boxes[in_place[0]]
-    stream = engine.stream()
-    memories = {name: box.memory for name, box in boxes.items()}
-    pd.primitive().execute(stream, **memories).wait()
+    arguments = Arguments(pd, inputs, in_place)
+    stream = pd.engine.stream()
+    pd.primitive().execute(stream, **arguments.memories).wait()
     stream.wait()
-    read = [a.name for a, _ in pd.arguments if a.direction == "in"]
-    for name in read:
-        if not in_place or name != in_place[0]:
-            boxes[name].verify_untouched(f"{pd.impl_name}: {name}")
-    written = {name: box for name, box in boxes.items() if name not in read}
-    return {name: box.result(f"{pd.impl_name}: {name}") for name, box in written.items()}
+    outputs, findings = arguments.outcome()
+    assert not findings, f"{pd.impl_name}: {'; '.join(f.message for f in findings)}"
+    return outputs
+
+
+def torch_outputs(op: dnn.Operation, attr: dnn.Attributes, inputs: Outputs) -> dict[str, Array]:
+    """What torch computes; skips the test where torch is not installed."""
+    if not torch_oracle.is_available():
+        pytest.skip("peer comparison: torch is not installed")
+    return torch_oracle.torch_outputs(op, attr, inputs)
 
 
 # -- checking -------------------------------------------------------------------------------------

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from checks import Target, agree, run
-from oracles import torch_outputs
+from checks import Target, agree, run, torch_outputs
 from problems import COUNT, KINDS, inputs_of, problems
 
 import dnncore as dnn

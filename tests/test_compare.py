@@ -62,8 +62,39 @@ def test_the_worst_element_is_the_one_furthest_above_its_bound():
     assert result.error == pytest.approx(np.hypot(0.5, 0.25) / np.linalg.norm(expected))
     assert str(result) == (
         "WRONG: norm-wise error 0.0056, largest 0.5; worst at [1, 0]: got 1.25, expected 1,"
-        " bound 0.1"
+        " bound 0.1, off by 1.13e+15 ulp; 1 wrong, 25.0%, only there"
     )
+
+
+def test_wrong_elements_are_counted_and_measured_in_ulp():
+    expected = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
+    got = expected.copy()
+    got[1:3] = np.nextafter(got[1:3], np.float32(9.0))
+    result = compare(got, expected)
+    assert (result.wrong, result.share, result.ulp) == (2, 0.5, 1.0)
+    assert compare(expected, expected).wrong == 0
+    assert compare(np.array([7]), np.array([5])).ulp == 2.0
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [
+        (np.s_[:], "everywhere"),
+        (np.s_[1, 2, 3], "only there"),
+        (np.s_[:, 3], "only at b = 3"),
+        (np.s_[:, :, 16:], "only in the last 3 of 19 along c"),
+        (np.s_[:, :, :16], "only in the first 16 of 19 along c"),
+        (np.s_[:, :, 2:5], "only in 2 to 4 of 19 along c"),
+        (np.s_[:, 1, ::4], "only at b = 1 and at every 4th of c from 0 to 16"),
+        (np.s_[:, :, [1, 2, 7]], "only at 3 of 19 along c"),
+        ((np.arange(19) % 2, np.arange(19) % 5, np.arange(19)), "spread everywhere"),
+    ],
+)
+def test_the_place_of_wrong_elements_is_told_in_words(where, place):
+    expected = np.zeros((2, 5, 19), np.float32)
+    got = expected.copy()
+    got[where] = 1.0
+    assert compare(got, expected).place == place
 
 
 def test_one_bound_serves_all_elements():

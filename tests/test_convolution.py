@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, check, reference_outputs, run
-from oracles import torch_outputs
+from checks import REFERENCE, Target, check, reference_outputs, run, torch_outputs
 
 import dnncore as dnn
 from dnncore.fills import fill_inputs, fill_integers, fill_normal

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, agree, check, reference_outputs, run
-from oracles import torch_outputs
+from checks import REFERENCE, Target, agree, check, reference_outputs, run, torch_outputs
 
 import dnncore as dnn
 from dnncore.compare import expected_outputs
@@ -166,6 +165,18 @@ def test_golden():
     op = forward(WITHIN, flat, local_size=3, alpha=3.0, beta=1.0, k=1.0)
     within = reference_outputs(op, {"src": values.reshape(1, 1, 4)})
     assert np.array_equal(within["workspace"].ravel(), got["workspace"].ravel())
+
+
+@pytest.mark.parametrize(("algorithm", "alpha"), [(ACROSS, 4.0), (WITHIN, 16.0)])
+def test_golden_even(algorithm, alpha):
+    """Of size 4 the window reaches (4 - 1) // 2 = 1 to each side, and n is still 4 per dim."""
+    values = np.arange(1.0, 6.0).reshape(1, 5, 1, 1)
+    src = desc(1, 5, 1, 1)
+    if algorithm == WITHIN:
+        values, src = values.reshape(1, 1, 5, 1), desc(1, 1, 5, 1)
+    op = forward(algorithm, src, local_size=4, alpha=alpha, beta=1.0, k=0.0)
+    got = reference_outputs(op, {"src": values})["workspace"]
+    assert got.ravel().tolist() == [1 + 4, 1 + 4 + 9, 4 + 9 + 16, 9 + 16 + 25, 16 + 25]
 
 
 def test_golden_gradient():

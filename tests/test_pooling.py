@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, agree, check, reference_outputs, run
-from oracles import torch_outputs
+from checks import REFERENCE, Target, agree, check, reference_outputs, run, torch_outputs
 
 import dnncore as dnn
 from dnncore.compare import expected_outputs

@@ -6,8 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, check, reference_outputs
-from oracles import torch_outputs
+from checks import REFERENCE, Target, check, reference_outputs, torch_outputs
 from problems import PARAMETERS
 from test_convolution import PROBLEMS, Problem
 from test_inner_product import inner_product

@@ -1,23 +1,16 @@
-"""The command `dnncore`: what is installed and what can be opened, as tables or as JSON."""
+"""The command `dnncore`: what is installed, what computes a problem, and whether it is right."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 import dnncore
+from dnncore.cli.check import check
+from dnncore.cli.impls import impls
+from dnncore.cli.tables import Row, as_json_option, show
 
 __all__ = ["main"]
 
-Row = dict[str, Any]
-
-STATUS_STYLES = {"ok": "green", "unavailable": "yellow", "failed": "bold red", "blocked": "dim"}
 BACKEND_COLUMNS = ("name", "status", "version", "reason")
 DEVICE_COLUMNS = ("name", "status", "device", "vendor", "version", "limits", "reason")
 
@@ -28,11 +21,8 @@ def main() -> None:
     """Deep-learning primitives on every engine."""
 
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print a JSON list of objects.")
-
-
 @main.command()
-@_as_json
+@as_json_option
 def backends(as_json: bool) -> None:
     """List the backends: ok, unavailable, failed or blocked, and why."""
     rows: list[Row] = [
@@ -45,11 +35,11 @@ def backends(as_json: bool) -> None:
         }
         for backend in dnncore.backends()
     ]
-    _show(rows, BACKEND_COLUMNS, as_json=as_json)
+    show(rows, BACKEND_COLUMNS, as_json=as_json)
 
 
 @main.command()
-@_as_json
+@as_json_option
 def devices(as_json: bool) -> None:
     """List the devices, by the names that dnncore.engine takes, and what cannot be opened."""
     nothing = dnncore.Device("")
@@ -67,25 +57,8 @@ def devices(as_json: bool) -> None:
                 "limits": dict(device.limits),
             }
         )
-    _show(rows, DEVICE_COLUMNS, as_json=as_json)
+    show(rows, DEVICE_COLUMNS, as_json=as_json)
 
 
-def _show(rows: Sequence[Row], columns: Sequence[str], *, as_json: bool) -> None:
-    """Print the rows: all their keys as JSON, or a table of `columns` without the empty ones."""
-    if as_json:
-        click.echo(json.dumps(rows, indent=2, default=str))
-        return
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    shown = [column for column in columns if any(row[column] for row in rows)]
-    for column in shown:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        style = STATUS_STYLES[row["status"]]
-        table.add_row(*(Text(_text(row[c]), style if c == "status" else "") for c in shown))
-    Console().print(table)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {limit}" for name, limit in value.items())
-    return str(value)
+main.add_command(check)
+main.add_command(impls)

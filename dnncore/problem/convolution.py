@@ -10,23 +10,32 @@ from dnncore.ops import (
     ConvolutionForward,
     Operation,
 )
-from dnncore.problem.layers import Layer
-from dnncore.problem.settings import Driver, Settings, read_choice, read_letters
-from dnncore.problem.windows import read_spatial, spatial_text, window_letters
+from dnncore.problem.directions import direction_text, layer, read_operation
+from dnncore.problem.settings import Driver, Misread, Settings, read_algorithm
+from dnncore.problem.shapes import read_batch, read_letters
+from dnncore.problem.tensors import write_tensors
+from dnncore.problem.windows import WINDOW_LETTERS, read_spatial, spatial_text
 
 __all__ = ["CONVOLUTION"]
 
-LETTERS = f"g mb ic oc {window_letters()}"
-LAYER = Layer(ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights)
+ALGORITHMS = {"direct": "direct", "auto": "auto"}
+DIRECTIONS = layer(ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights)
+DEFAULTS = {
+    "dir": "FWD_B", "dt": "f32", "bia-dt": "f32",
+    "stag": "any", "wtag": "any", "btag": "abx", "dtag": "any",
+    "alg": "direct", "mb": "0",
+}  # fmt: skip
 
 
 def read(settings: Settings) -> Operation:
     """Groups become a dim of weights where g is given, 1 or not."""
-    letters = read_letters(settings, LETTERS)
-    read_choice(settings, "alg", {"direct": "direct", "auto": "auto"})
+    letters = read_letters(settings, f"g mb ic oc {WINDOW_LETTERS}", needed="ic oc")
+    read_algorithm(settings, ALGORITHMS, "convolution_")
     window = read_spatial(letters)
-    mb, ic, oc = (int(letters.get(name, default)) for name, default in _COUNTS)
-    groups = int(letters.get("g", 1))
+    mb, ic, oc = read_batch(settings, letters), letters["ic"], letters["oc"]
+    groups = letters.get("g", 1)
+    if groups < 1 or ic % groups or oc % groups:
+        raise Misread("shape", f"g must divide ic and oc; got g{groups}, ic{ic} and oc{oc}")
     filters = (oc // groups, ic // groups, *window.kernel)
     dims = {
         "src": (mb, ic, *window.src),
@@ -34,10 +43,7 @@ def read(settings: Settings) -> Operation:
         "bias": (oc,),
         "dst": (mb, oc, *window.dst),
     }
-    return LAYER.read(settings, dims, **window.fields)
-
-
-_COUNTS = (("mb", 2), ("ic", 1), ("oc", 1))
+    return read_operation(settings, DIRECTIONS, dims, **window.fields)
 
 
 def write(op: Any) -> Settings:
@@ -46,7 +52,12 @@ def write(op: Any) -> Settings:
     grouped = op.weights_role.ndims > op.src_role.ndims
     counts = f"mb{op.src_role.dims[0]}_ic{groups * ic}oc{groups * oc}"
     shape = (f"g{groups}" if grouped else "") + counts + spatial_text(op, kernel)
-    return {**LAYER.write(op), "alg": "direct", "shape": shape}
+    return {
+        "dir": direction_text(op, DIRECTIONS),
+        **write_tensors(op, DEFAULTS),
+        "shape": shape,
+    }
 
 
-CONVOLUTION = Driver("conv", LAYER.operations, {**LAYER.DEFAULTS, "alg": "direct"}, read, write)
+OPERATIONS = (ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights)
+CONVOLUTION = Driver("conv", OPERATIONS, DEFAULTS, read, write)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 from dnncore.errors import DescriptorError
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS
-from dnncore.problem.problem import Problem
+from dnncore.problem.problem import DEFAULTS, Problem
 from dnncore.problem.settings import Driver, Misread
 
 __all__ = ["read", "read_files"]
@@ -23,71 +22,113 @@ def read(text: str | Iterable[str]) -> list[Problem]:
 
     Raises `DescriptorError`, which names the word and what was expected there.
     """
-    words = shlex.split(text, comments=True, posix=False) if isinstance(text, str) else list(text)
-    return list(_Reader("problem text").read(words))
+    if isinstance(text, str):
+        return list(_Reader().text(text, "problem text"))
+    return list(_Reader().words(text, "problem text"))
 
 
 def read_files(*paths: str | Path) -> list[Problem]:
     """The problems of files: words over any number of lines, comments behind #."""
-    return [problem for path in paths for problem in _read_file(Path(path))]
+    return [problem for path in paths for problem in _Reader().file(Path(path))]
 
 
-def _read_file(path: Path) -> Iterator[Problem]:
-    reader = _Reader(str(path))
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        reader.where = f"{path}, line {number}"
-        yield from reader.read(shlex.split(line, comments=True, posix=False))
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # blanks between quotes do not end it
+_SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?', re.DOTALL)
+WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
 
 
-COMMON = {**attributes.DEFAULTS, "impl": "", "skip-impl": ""}
+def _split(line: str) -> list[str]:
+    """The words of a line; one that begins with # is a comment, with all behind it."""
+    words = _WORD.findall(line)
+    return list(itertools.takewhile(lambda word: not word.startswith("#"), words))
 
 
 @dataclass
 class _Reader:
-    """The state between words. `words` tells which word set an option, for messages."""
+    """The state between words.
 
-    where: str
+    said: option -> where it was set and by which word, for messages.
+    files: those being read, each including the next.
+    """
+
     driver: Driver | None = None
     options: dict[str, list[str]] = field(default_factory=dict)
-    words: dict[str, str] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+    match: re.Pattern[str] = field(default=re.compile(""))
+    files: tuple[Path, ...] = ()
 
-    def read(self, words: Iterable[str]) -> Iterator[Problem]:
+    # -- places --------------------------------------------------------------------------------
+
+    def file(self, path: Path) -> Iterator[Problem]:
+        """Carry out a file."""
+        try:
+            text, place = path.read_text(encoding="utf-8"), path.resolve()
+        except (OSError, ValueError) as error:
+            raise DescriptorError(f"expected a file of problem texts; got {error}") from None
+        if place in self.files:
+            raise DescriptorError(f"{path} includes itself")
+        outer, self.files = self.files, (*self.files, place)
+        yield from self.text(text, str(path))
+        self.files = outer
+
+    def text(self, text: str, place: str) -> Iterator[Problem]:
+        """Carry out one line after the other."""
+        lines = text.splitlines()
+        for number, line in enumerate(lines, 1):
+            yield from self.words(_split(line), f"{place}, line {number}")
+
+    def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
         """Carry out one word after the other."""
-        for place, word in enumerate(words, 1):
-            self.place = f"{self.where}, word {place}"
+        for number, word in enumerate(words, 1):
+            here = f"{place}, word {number}: {word}"
             try:
-                yield from self._word(word)
+                yield from self._word(word, here)
             except Misread as error:
-                said = self.words.get(error.setting, word) if error.setting != "shape" else word
-                raise DescriptorError(f"{self.place}: {said}: {error}") from None
+                said = self.said.get(error.setting)
+                place = f"{said} (read for {here})" if said else here
+                raise DescriptorError(f"{place}: {error}") from None
             except DescriptorError as error:
-                raise DescriptorError(f"{self.place}: {word}: {error}") from None
+                raise DescriptorError(f"{here}: {error}") from None
 
-    def _word(self, word: str) -> Iterator[Problem]:
+    # -- words ---------------------------------------------------------------------------------
+
+    def _word(self, word: str, here: str) -> Iterator[Problem]:
+        name, has_value, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
             yield from self._problems(word)
-            return
-        name, _, value = word[2:].partition("=")
-        if name in DRIVERS:
+        elif name in DRIVERS and not has_value:
             self.driver = DRIVERS[name]
             self._reset()
-        elif name == "reset":
+        elif word == "--reset":
             self._reset()
+        elif name == "batch":
+            yield from self._batch(value)
+        elif name == "match":
+            self.match = _pattern(value)
         else:
-            self._option(word, name, value)
+            self.said[self._option(name, value)] = here
 
     def _reset(self) -> None:
-        assert self.driver is not None
-        self.options = {name: [text] for name, text in {**COMMON, **self.driver.defaults}.items()}
-        self.words = {}
+        defaults = {**self.driver.defaults, **DEFAULTS} if self.driver else {}
+        self.options = {name: [text] for name, text in defaults.items()}
+        self.said = {}
 
-    def _option(self, word: str, name: str, value: str) -> None:
+    def _batch(self, name: str) -> Iterator[Problem]:
+        """A file beside the one being read or, if there is none, in the working directory."""
+        folders = [*(file.parent for file in self.files[-1:]), Path()]
+        paths = [folder / name for folder in folders]
+        yield from self.file(next(filter(_is_file, paths), Path(name)))
+
+    def _option(self, word: str, value: str) -> str:
+        """Set an option and return its name, in which - and _ are alike."""
         driver = self._the_driver()
-        if name not in self.options:
+        names = {name.replace("_", "-"): name for name in self.options}
+        name = names.get(word.replace("_", "-"), "")
+        if not name:
             known = ", ".join(f"--{option}" for option in self.options)
             raise DescriptorError(f"--{driver.name} has no such option; expected one of {known}")
-        self.options[name] = [value] if name in ("impl", "skip-impl") else value.split(",")
-        self.words[name] = word
+        self.options[name] = [value] if name in WHOLE else value.split(",")
+        return name
 
     def _the_driver(self) -> Driver:
         if self.driver is None:
@@ -97,10 +138,27 @@ class _Reader:
 
     def _problems(self, word: str) -> Iterator[Problem]:
         driver = self._the_driver()
-        match = re.fullmatch(r'(.*?)_?(?:n"([^"]*)")?', word)
+        match = _SHAPE.fullmatch(word)
         assert match is not None
         for texts in itertools.product(*self.options.values()):
-            settings = {**dict(zip(self.options, texts, strict=True)), "shape": match[1]}
+            settings = {**dict(zip(self.options, texts, strict=True)), "shape": match["shape"]}
             op = driver.read(settings)
             attr = attributes.read(settings, op.result.dims)
-            yield Problem(op, attr, settings["impl"], settings["skip-impl"], match[2] or "")
+            name = match["name"] or ""
+            problem = Problem(op, attr, settings["impl"], settings["skip-impl"], name)
+            if not self.match.pattern or self.match.search(str(problem)):
+                yield problem
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise DescriptorError(f"expected a regular expression; {error}") from None
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name too long, or none that a system could have
+        return False

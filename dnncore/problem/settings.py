@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 
 __all__ = [
+    "Dims",
     "Driver",
     "Misread",
     "Settings",
-    "format_text",
+    "algorithm_text",
     "misread",
     "number_text",
+    "read_algorithm",
     "read_choice",
-    "read_desc",
-    "read_dims",
-    "read_letters",
+    "read_integer",
+    "read_list",
     "read_number",
 ]
 
 Settings: TypeAlias = Mapping[str, str]
-"""Option name, or "shape", -> its text. All that a driver knows are present."""
+"""Option name, or "shape", -> its text."""
+
+Dims: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class Driver:
     name: of the option that names it.
     operations: all that it writes.
     defaults: its options, with what they are where the text is silent.
-    read: makes the operation; raises `Misread`, or `DescriptorError` where the shapes are at odds.
-    write: the inverse, with every option and the shape.
+    read: makes the operation of all options and the shape; raises `Misread` for a text that cannot
+        be read, `DescriptorError` where the tensors are at odds.
+    write: the inverse; options that it leaves out are at their defaults.
     """
 
     name: str
@@ -60,9 +63,6 @@ def misread(settings: Settings, setting: str, expected: str) -> NoReturn:
     raise Misread(setting, f"expected {expected}; got {settings[setting]!r}")
 
 
-# -- words ----------------------------------------------------------------------------------------
-
-
 def read_choice(settings: Settings, setting: str, choices: Mapping[str, Any]) -> Any:
     """What a word stands for."""
     word = settings[setting]
@@ -71,75 +71,47 @@ def read_choice(settings: Settings, setting: str, choices: Mapping[str, Any]) ->
     return choices[word]
 
 
-def read_number(settings: Settings, setting: str) -> float:
-    """A float."""
+def read_algorithm(settings: Settings, words: Mapping[str, str], prefix: str) -> str:
+    """The algorithm that `alg` names: one of `words`, what it stands for, or that with a prefix.
+
+    words: benchdnn's word -> the library's. prefix: of oneDNN's names, as in `eltwise_relu`.
+    """
+    word = settings["alg"].lower().removeprefix(prefix)
+    known = {name.lower(): name for name in words.values()}
+    known |= {short.lower(): name for short, name in words.items()}
+    if word not in known:
+        misread(settings, "alg", f"one of {', '.join(words)}")
+    return known[word]
+
+
+def algorithm_text(algorithm: str, words: Mapping[str, str]) -> str:
+    """The word that stands for an algorithm."""
+    return next(word for word, name in words.items() if name == algorithm)
+
+
+def read_list(settings: Settings, setting: str, count: int) -> list[str]:
+    """`count` parts between colons; a single one stands for all."""
+    parts = settings[setting].split(":")
+    if len(parts) not in (1, count):
+        misread(settings, setting, f"one value, or {count} with colons between them")
+    return parts * (count // len(parts))
+
+
+def read_integer(settings: Settings, setting: str) -> int:
+    """A whole number."""
+    if not re.fullmatch(r"-?[0-9]{1,18}", settings[setting]):
+        misread(settings, setting, "a whole number")
+    return int(settings[setting])
+
+
+def read_number(settings: Settings, setting: str, text: str | None = None) -> float:
+    """A float: the setting, or `text`, a part of it."""
     try:
-        return float(settings[setting])
+        return float(settings[setting] if text is None else text)
     except ValueError:
         misread(settings, setting, "a number")
 
 
 def number_text(value: float) -> str:
-    """The shortest text that reads as the same number: 2, 0.5, 1e-05."""
-    return repr(float(value)).removesuffix(".0")
-
-
-# -- shapes ---------------------------------------------------------------------------------------
-
-_LETTERS = re.compile(r"([a-z]+)(-?[0-9]+(?:\.[0-9]*)?(?:e[+-]?[0-9]+)?)_?")
-
-
-def read_letters(settings: Settings, known: str) -> dict[str, float]:
-    """A shape such as `mb2ic3_ih5`: letters -> number. `known`: the letters, between spaces."""
-    text, found = settings["shape"], {}
-    place = 0
-    while place < len(text):
-        match = _LETTERS.match(text, place)
-        if match is None or match[1] not in known.split():
-            raise Misread(
-                "shape",
-                f"at {text[place:]!r}: expected one of {known}, followed by a number",
-            )
-        if match[1] in found:
-            raise Misread("shape", f"at {text[place:]!r}: {match[1]} is given twice")
-        number = float(match[2])
-        found[match[1]] = int(number) if number.is_integer() and "." not in match[2] else number
-        place = match.end()
-    return found
-
-
-def read_dims(settings: Settings, count: int | None = None) -> list[tuple[int, ...]]:
-    """A shape such as `2x3:2x1`: the dims of each tensor; `count` of them, if given."""
-    parts = settings["shape"].split(":")
-    if count is not None and len(parts) != count:
-        misread(settings, "shape", f"{count} tensor(s), as in {':'.join(['2x3'] * count)}")
-    if not all(re.fullmatch(r"[0-9]+(x[0-9]+)*", part) for part in parts):
-        misread(settings, "shape", "dims such as 2x3, with : between tensors")
-    return [tuple(map(int, part.split("x"))) for part in parts]
-
-
-# -- formats --------------------------------------------------------------------------------------
-
-
-def format_text(desc: MemoryDesc) -> str:
-    """TAG[@STRIDES[@OFFSET]]: `acdb`, `any`; `ab@8x1` with gaps; `ab@8x1@3` starts at element 3."""
-    if not desc.offset0 and desc.tag is not None:
-        return desc.tag
-    strides = "x".join(map(str, desc.strides))
-    return f"{desc.order_tag}@{strides}" + (f"@{desc.offset0}" if desc.offset0 else "")
-
-
-def read_desc(
-    settings: Settings, setting: str, dims: tuple[int, ...], data_type: str, text: str | None = None
-) -> MemoryDesc:
-    """A tensor in the format that `setting`, or a part of it, `text`, says."""
-    text = settings[setting] if text is None else text
-    tag, *rest = text.split("@")
-    if len(rest) > 2 or not all(re.fullmatch(r"[0-9]+(x[0-9]+)*", part) for part in rest):
-        misread(settings, setting, "a format, TAG[@STRIDES[@OFFSET]], as in ab@8x1@3")
-    strides = tuple(map(int, rest[0].split("x"))) if rest else None
-    offset0 = int(rest[1]) if len(rest) > 1 else 0
-    try:
-        return MemoryDesc(dims, data_type, tag, strides=strides, offset0=offset0)
-    except DescriptorError as error:
-        raise Misread(setting, str(error)) from None
+    """The shortest text that reads as the same number: 2, 0.5, 1e-05. No + is in it."""
+    return repr(float(value)).removesuffix(".0").replace("e+", "e")

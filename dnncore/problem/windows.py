@@ -1,83 +1,106 @@
-"""Shapes with a window: `g2mb2_ic4oc8_ih5oh3kh3sh1dh0ph0_iw5ow3kw3sw1dw0pw0`."""
+"""Spatial parts of shapes: `ih5iw5`; with a window `ih5oh3kh3sh1dh0ph0_iw5ow3kw3sw1dw0pw0`.
+
+An axis without numbers is like the one before it: `ih5kh3` is a square.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.ops.window import effective_kernel
-from dnncore.problem.settings import Misread
+from dnncore.ops.window import effective_kernel, window_output
+from dnncore.problem.settings import Dims, Misread
 
-__all__ = ["Window", "read_spatial", "spatial_text", "window_letters"]
+__all__ = ["SIZE_LETTERS", "WINDOW_LETTERS", "Window", "read_sizes", "read_spatial", "sizes_text",
+           "spatial_text"]  # fmt: skip
 
 AXES = "dhw"
-SPATIAL = {"i": None, "o": None, "k": None, "s": 1, "d": 0, "p": None, "r": None}
+KINDS = ("i", "o", "k", "s", "d", "p", "pr")  # src, dst, kernel, stride, dilation, paddings
 
+SIZE_LETTERS = " ".join(f"i{axis}" for axis in AXES)
+WINDOW_LETTERS = " ".join(kind + axis for axis in AXES for kind in KINDS)
 
-def window_letters() -> str:
-    """The letters of all spatial axes."""
-    names = [kind + axis for axis in AXES for kind in ("i", "o", "k", "s", "d", "p")]
-    return " ".join(names + [f"pr{axis}" for axis in AXES])
+Row = dict[str, int]  # kind -> number, of one axis
 
 
 @dataclass(frozen=True)
 class Window:
     """Spatial dims, outer to inner, and the fields of `Windowed`."""
 
-    src: tuple[int, ...]
-    dst: tuple[int, ...]
-    kernel: tuple[int, ...]
-    fields: Mapping[str, tuple[int, ...]]
+    src: Dims
+    dst: Dims
+    kernel: Dims
+    fields: Mapping[str, Dims]
 
 
-def read_spatial(letters: Mapping[str, float]) -> Window:
-    """One row per axis; an axis without numbers is like the one before it.
+def _rows(letters: Mapping[str, int]) -> dict[str, Row]:
+    """One row per axis, from the first that has numbers."""
+    rows: dict[str, Row] = {}
+    previous: Row = {}
+    for axis in AXES:
+        row = {kind: letters[kind + axis] for kind in KINDS if kind + axis in letters}
+        previous = row or previous
+        if previous:
+            rows[axis] = previous
+    return rows
+
+
+def read_sizes(letters: Mapping[str, int]) -> Dims:
+    """Spatial dims without a window; there may be none."""
+    return tuple(row["i"] for row in _rows(letters).values())
+
+
+def sizes_text(sizes: Sequence[int]) -> str:
+    """What `read_sizes` reads: `_ih5iw5`, or nothing."""
+    axes = AXES[len(AXES) - len(sizes) :]
+    text = "".join(f"i{axis}{size}" for axis, size in zip(axes, sizes, strict=True))
+    return f"_{text}" if text else ""
+
+
+def read_spatial(letters: Mapping[str, int]) -> Window:
+    """Spatial dims with a window, at least one.
 
     dh 0 is dense. Without oh, the padding is the same on both sides, 0 if silent; without ph, it
     is what oh needs, half of it at the start. A right padding that oh tells is not written; prh
     is for another one.
     """
-    rows = [_row(letters, axis) for axis in AXES]
-    first = next((i for i, row in enumerate(rows) if row), None)
-    if first is None:
+    completed = [_completed(axis, row) for axis, row in _rows(letters).items()]
+    if not completed:
         raise Misread("shape", "expected the image's size, iw, ih or id")
-    for i in range(first + 1, len(AXES)):
-        rows[i] = rows[i] or rows[i - 1]
-    completed = [_completed(AXES[i], rows[i]) for i in range(first, len(AXES))]
     src, dst, kernel, *fields = zip(*completed, strict=True)
     names = ("strides", "dilations", "padding_l", "padding_r")
     return Window(src, dst, kernel, dict(zip(names, fields, strict=True)))
 
 
-def _row(letters: Mapping[str, float], axis: str) -> dict[str, int]:
-    names = {kind: f"pr{axis}" if kind == "r" else kind + axis for kind in SPATIAL}
-    return {kind: int(letters[name]) for kind, name in names.items() if name in letters}
-
-
-def _completed(axis: str, row: dict[str, int]) -> tuple[int, ...]:
+def _completed(axis: str, row: Row) -> Dims:
     """(src, dst, kernel, stride, dilation, left, right) of one axis."""
     for kind in "ik":
         if kind not in row:
-            raise Misread("shape", f"expected {kind}{axis} beside {_given(axis, row)}")
+            given = ", ".join(f"{kind}{axis}" for kind in row)
+            raise Misread("shape", f"expected {kind}{axis} beside {given}")
     i, k, stride, dilation = row["i"], row["k"], row.get("s", 1), row.get("d", 0)
     if stride < 1:
         raise Misread("shape", f"s{axis} must be at least 1; got {stride}")
-    span = effective_kernel(k, dilation)
     if "o" in row:
         o = row["o"]
-        total = (o - 1) * stride + span - i
-        left = row.get("p", max(0, total) // 2)
-        right = row.get("r", total - left)
+        left = row.get("p", max(0, _padding(i, o, k, stride, dilation)) // 2)
+        right = row.get("pr", _right(i, o, k, stride, dilation, left))
     else:
         left = row.get("p", 0)
-        right = row.get("r", left)
-        o = int((i - span + left + right) / stride) + 1
+        right = row.get("pr", left)
+        o = window_output(i, k, stride, dilation, left, right)
     return i, o, k, stride, dilation, left, right
 
 
-def _given(axis: str, row: dict[str, int]) -> str:
-    return ", ".join(f"{kind}{axis}" for kind in row)
+def _padding(i: int, o: int, k: int, stride: int, dilation: int) -> int:
+    """Padding on both sides together that gives exactly `o` outputs."""
+    return (o - 1) * stride + effective_kernel(k, dilation) - i
+
+
+def _right(i: int, o: int, k: int, stride: int, dilation: int, left: int) -> int:
+    """The least padding at the end that gives `o` outputs; it must be above -stride."""
+    return max(_padding(i, o, k, stride, dilation) - left, 1 - stride)
 
 
 def spatial_text(op: Any, kernel: Iterable[int]) -> str:
@@ -86,8 +109,8 @@ def spatial_text(op: Any, kernel: Iterable[int]) -> str:
     columns = (src, dst, kernel, op.strides, op.dilations, op.padding_l, op.padding_r)
     text = ""
     for axis, row in zip(AXES[-len(src) :], zip(*columns, strict=True), strict=True):
-        i, o, k, stride, dilation, left, right = row
-        text += f"_i{axis}{i}o{axis}{o}k{axis}{k}s{axis}{stride}d{axis}{dilation}p{axis}{left}"
-        if right != (o - 1) * stride + effective_kernel(k, dilation) - i - left:
+        *numbers, right = row
+        text += "_" + "".join(f"{kind}{axis}{n}" for kind, n in zip(KINDS, numbers, strict=False))
+        if right != _right(*numbers):
             text += f"pr{axis}{right}"
     return text

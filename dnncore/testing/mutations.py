@@ -139,7 +139,8 @@ def _is_pythons(error: Exception) -> bool:
     place = max(i for i, frame in enumerate(frames) if frame.filename == PROGRAM) + 1
     if place == len(frames) or frames[place].name == "__getattr__":
         return True
-    return frames[place].filename == __file__ or "/numpy/" in frames[place].filename
+    inside = [frame.filename for frame in frames[place:] if "dnncore" in frame.filename]
+    return not inside or inside[0] == __file__
 
 
 def _unfit(error: DnnError) -> str:

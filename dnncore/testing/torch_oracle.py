@@ -1,26 +1,42 @@
-"""The operations as torch computes them, in float64: a peer's answer to every problem.
-
-A test that asks for it is skipped, by name, where torch is not installed.
-"""
+"""The operations as torch computes them, in float64: a peer's answer to every problem."""
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
-import pytest
 
 import dnncore as dnn
+
+__all__ = ["is_available", "torch_outputs"]
 
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
 
 
-def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
-    """The outputs of `op` by torch; gradients come from its own differentiation."""
-    torch = pytest.importorskip("torch", reason="peer comparison: torch is not installed")
+@cache
+def is_available() -> bool:
+    """Whether torch is installed."""
+    return importlib.util.find_spec("torch") is not None
+
+
+@cache
+def _torch() -> Any:
+    import torch
+
     torch.set_num_threads(1)  # small tensors: waking threads costs more than the work
+    return torch
+
+
+def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
+    """The outputs of `op` by torch; gradients come from its own differentiation.
+
+    Raises `ImportError` where torch is not installed.
+    """
+    torch = _torch()
     tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
     outputs = _ORACLES[type(op)](torch, op, tensors)
     outputs[op.result_name] = _chain(torch, attr, outputs[op.result_name], tensors, op.result_name)
@@ -92,13 +108,17 @@ def _lrn_by_formula(torch: Any, op: Any, x: Any) -> Any:
 
 
 def _lrn_base(torch: Any, op: Any, x: Any) -> Any:
-    """Of even and square windows, which torch's function has not."""
-    total, h = x * x, op.half_window
-    for dim in op.window_dims:
+    """Of even and square windows, which torch's function has not.
+
+    The geometry is written out here: the operation's own would agree with the reference anyway.
+    """
+    dims = [1] if op.algorithm == "across_channels" else list(range(2, x.ndim))
+    total, h = x * x, (op.local_size - 1) // 2
+    for dim in dims:
         moved = total.movedim(dim, -1)
         total = torch.nn.functional.pad(moved, (h, h)).unfold(-1, 2 * h + 1, 1).sum(-1)
         total = total.movedim(-1, dim)
-    return op.k + op.alpha / op.divisor * total
+    return op.k + op.alpha / op.local_size ** len(dims) * total
 
 
 def _inner_product(torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
@@ -186,7 +206,7 @@ _INVERSES: dict[str, Callable[[Any, Any, Any], Any]] = {
     "exp": lambda torch, d, _step: torch.log(d),
     "logistic": lambda torch, d, _step: torch.logit(d),
     "relu": lambda torch, d, step: torch.where(d > 0, d, d / step.alpha if step.alpha else d - 1),
-    "sqrt": lambda torch, d, _step: d * d,
+    "sqrt": lambda _torch, d, _step: d * d,
     "tanh": lambda torch, d, _step: torch.atanh(d),
 }
 

@@ -1,0 +1,81 @@
+"""`dnncore impls`: which implementations compute a problem, in which order, and who refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from dnncore.backend import Refusal
+from dnncore.cli.problems import SETTINGS, chosen_devices, problem_words, problems_of
+from dnncore.cli.tables import Row, as_json_option, show
+from dnncore.errors import NoImplementation
+from dnncore.plugins import engine
+from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.problem import Problem
+
+__all__ = ["impls"]
+
+COLUMNS = ("rank", "implementation", "status", "seconds", "source", "kind", "reason")
+
+
+@click.command(context_settings=SETTINGS)
+@click.option("--engine", "engines", default="cpu", show_default=True, help="Engines.")
+@click.option("-v", "verbose", is_flag=True, help="Also what filters and host fallback rule out.")
+@as_json_option
+@problem_words
+def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool) -> None:
+    """Rank the implementations of a problem by estimated seconds, and tell why others refuse.
+
+    WORDS are a problem text, as in: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
+    """
+    problems = problems_of(words)
+    names = [row.name for row in chosen_devices(engines)]
+    rows: list[Row] = []
+    for problem in problems:
+        for name in names:
+            found = list(_rows(problem, name, verbose=verbose))
+            rows += found
+            if not as_json:
+                show(found, COLUMNS, title=f"{problem} on {name}")
+    if as_json:
+        show(rows, COLUMNS, as_json=True)
+
+
+def _rows(problem: Problem, engine_name: str, *, verbose: bool) -> Iterator[Row]:
+    base = {"problem": str(problem), "engine": engine_name}
+    found, refusals = _selected(problem, engine_name)
+    for rank, pd in enumerate(found, 1):
+        yield {
+            **base,
+            "rank": rank,
+            "implementation": pd.impl_name,
+            "status": "accepted",
+            "seconds": float(f"{pd.seconds:.3g}"),
+            "source": pd.rank_source,
+        }
+    own = [r for r in refusals if r.kind != "filter" and not r.impl_name.startswith("host:")]
+    for refusal in refusals if verbose or not (found or own) else own:
+        yield {
+            **base,
+            "implementation": refusal.impl_name,
+            "status": "refused",
+            "kind": refusal.kind,
+            "reason": refusal.reason,
+        }
+
+
+def _selected(
+    problem: Problem, engine_name: str
+) -> tuple[list[PrimitiveDesc], tuple[Refusal, ...]]:
+    """All primitive descriptors, best first, and the refusals."""
+    wishes: dict[str, Any] = {"impl": problem.impl, "skip_impl": problem.skip_impl}
+    found = list(primitive_descs(problem.op, engine(engine_name), problem.attr, **wishes))
+    if found:
+        return found, found[0].refusals
+    try:
+        PrimitiveDesc(problem.op, engine(engine_name), problem.attr, **wishes)
+    except NoImplementation as error:
+        return [], error.refusals
+    raise AssertionError("an operation without implementations has been accepted")

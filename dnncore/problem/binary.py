@@ -1,0 +1,56 @@
+"""Binary: `--binary --sdt=f32:f32 --ddt=f32 --stag=abx:axb --dtag=any --alg=ADD 2x3:2x1`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dnncore.ops import Binary, Operation
+from dnncore.ops.algorithms import BINARY_ALGORITHMS
+from dnncore.problem.settings import (
+    Dims,
+    Driver,
+    Settings,
+    algorithm_text,
+    read_algorithm,
+)
+from dnncore.problem.shapes import broadcast, dims_text, read_dims
+from dnncore.problem.tensors import read_tensors, write_tensors
+
+__all__ = ["BINARY"]
+
+ALGORITHMS = {name.upper(): name for name in BINARY_ALGORITHMS}
+DEFAULTS = {
+    "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "any", "strides": "", "alg": "ADD",
+}  # fmt: skip
+
+
+def read(settings: Settings) -> Operation:
+    """Two sources, and a third for select: the condition, of type s8 unless sdt tells three.
+
+    A source with fewer dims than src0 lacks its last ones, which are 1.
+    """
+    algorithm = read_algorithm(settings, ALGORITHMS, "binary_")
+    sources = _completed(read_dims(settings, 3 if algorithm == "select" else 2))
+    dims = {f"src{i}": source for i, source in enumerate(sources)}
+    dims["dst"] = broadcast(*sources[:2])
+    types = settings["sdt"].split(":")
+    if algorithm == "select" and len(types) < 3:
+        settings = {**settings, "sdt": ":".join([*(types * 2)[:2], "s8"])}
+    return Binary(algorithm, **read_tensors(settings, dims))
+
+
+def _completed(sources: list[Dims]) -> list[Dims]:
+    return [(*dims, *(1,) * (len(sources[0]) - len(dims))) for dims in sources]
+
+
+def write(op: Any) -> Settings:
+    """The shape without dst, which follows."""
+    sources = [desc for row, desc in op.tensors() if row.direction == "in"]
+    return {
+        **write_tensors(op, DEFAULTS),
+        "alg": algorithm_text(op.algorithm, ALGORITHMS),
+        "shape": dims_text(*(desc.dims for desc in sources)),
+    }
+
+
+BINARY = Driver("binary", (Binary,), DEFAULTS, read, write)

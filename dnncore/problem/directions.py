@@ -1,0 +1,81 @@
+"""Directions: `--dir=FWD_D` means an operation's forward_training, `--dir=BWD_D` its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.ops import Operation
+from dnncore.problem.settings import Dims, Settings, read_choice
+from dnncore.problem.tensors import read_tensors, role_of
+
+__all__ = ["Direction", "Directions", "direction_text", "layer", "pair", "read_operation"]
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One word of --dir: an operation type, its prop kind if forward, the tensors left out."""
+
+    kind: type[Operation]
+    prop_kind: str = ""
+    absent: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The arguments that the operation describes."""
+        absent = (*self.absent, "workspace")
+        return [row.name for row in self.kind.ARGUMENTS if row.name not in absent]
+
+
+Directions = Mapping[str, Direction]
+
+
+def pair(
+    forward: type[Operation], backward: type[Operation], *, absent: tuple[str, ...] = ()
+) -> Directions:
+    """Directions of an operation with one gradient, which lacks the tensors `absent`."""
+    return {
+        "FWD_D": Direction(forward, "forward_training"),
+        "FWD_I": Direction(forward, "forward_inference"),
+        "BWD_D": Direction(backward, absent=absent),
+    }
+
+
+def layer(forward: type[Operation], data: type[Operation], weights: type[Operation]) -> Directions:
+    """Directions of an operation with weights, whose letter B tells a bias."""
+    bias = ("bias", "diff_bias")
+    return {
+        "FWD_B": Direction(forward, "forward_training"),
+        "FWD_D": Direction(forward, "forward_training", bias),
+        "FWD_I": Direction(forward, "forward_inference", bias),
+        "FWD_IB": Direction(forward, "forward_inference"),
+        "BWD_D": Direction(data),
+        "BWD_W": Direction(weights, absent=bias),
+        "BWD_WB": Direction(weights),
+    }
+
+
+def read_operation(
+    settings: Settings, directions: Directions, dims: Mapping[str, Dims], **fields: Any
+) -> Operation:
+    """The operation of the direction that `dir` says.
+
+    dims: of the tensors, by the roles that they play forward. fields: all others.
+    """
+    direction: Direction = read_choice(settings, "dir", directions)
+    tensors = read_tensors(settings, {name: dims[role_of(name)] for name in direction.names})
+    if direction.prop_kind:
+        fields["prop_kind"] = direction.prop_kind
+    kind: Any = direction.kind
+    operation: Operation = kind(**tensors, **fields)
+    return operation
+
+
+def direction_text(op: Any, directions: Directions) -> str:
+    """The word for an operation's direction."""
+    names = [row.name for row, _ in op.tensors()]
+    at = (type(op), getattr(op, "prop_kind", ""), names)
+    return next(
+        word for word, row in directions.items() if (row.kind, row.prop_kind, row.names) == at
+    )

@@ -1,0 +1,98 @@
+"""Shapes: `mb2ic3_ih5` in letters, `2x3:3x4` in dims."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from dnncore.problem.settings import Dims, Misread, Settings, misread, read_integer
+
+__all__ = ["broadcast", "dims_text", "mask_of", "masked", "read_batch", "read_batched_dims",
+           "read_dims", "read_letters"]  # fmt: skip
+
+# -- letters ---------------------------------------------------------------------------------------
+
+_LETTERS = re.compile(r"([a-z]+)(-?[0-9]{1,18}(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)_?")
+
+
+def read_letters(
+    settings: Settings, integers: str, reals: str = "", *, needed: str
+) -> dict[str, Any]:
+    """A shape such as `mb2ic3_ih5`: letters -> number.
+
+    integers, reals: the letters known, between spaces, of whole numbers and of others; needed:
+    those that must be there.
+    """
+    text, found = settings["shape"], dict[str, Any]()
+    known, whole = f"{integers} {reals}".split(), integers.split()
+    place = 0
+    while place < len(text):
+        match = _LETTERS.match(text, place)
+        if match is None or match[1] not in known:
+            _misread_at(text[place:], f"expected a number behind one of {', '.join(known)}")
+        name, number = match.groups()
+        if name in found:
+            _misread_at(text[place:], f"{name} is given twice")
+        if name in whole and not number.removeprefix("-").isdecimal():
+            _misread_at(text[place:], f"expected a whole number behind {name}; got {number}")
+        found[name] = int(number) if name in whole else float(number)
+        place = match.end()
+    for name in needed.split():
+        if name not in found:
+            misread(settings, "shape", f"{name} and a number")
+    return found
+
+
+def _misread_at(rest: str, reason: str) -> NoReturn:
+    raise Misread("shape", f"at {rest!r}: {reason}")
+
+
+def read_batch(settings: Settings, letters: Mapping[str, int]) -> int:
+    """The batch: that of --mb unless 0, else the shape's, else 2."""
+    return read_integer(settings, "mb") or letters.get("mb", 2)
+
+
+# -- dims ------------------------------------------------------------------------------------------
+
+
+def read_dims(settings: Settings, *counts: int) -> list[Dims]:
+    """A shape such as `2x3:2x1`: the dims of each tensor, as many as one of `counts`."""
+    parts = settings["shape"].split(":")
+    if len(parts) not in counts:
+        number = " or ".join(map(str, counts))
+        misread(settings, "shape", f"dims of {number} tensor(s), such as 2x3, with : between them")
+    if not all(re.fullmatch(r"[0-9]{1,18}(x[0-9]{1,18})*", part) for part in parts):
+        misread(settings, "shape", "dims such as 2x3")
+    return [tuple(map(int, part.split("x"))) for part in parts]
+
+
+def read_batched_dims(settings: Settings) -> Dims:
+    """The dims of one tensor; --mb, unless 0, is the first."""
+    ((first, *rest),) = read_dims(settings, 1)
+    return (read_integer(settings, "mb") or first, *rest)
+
+
+def dims_text(*tensors: Iterable[int]) -> str:
+    """What `read_dims` reads."""
+    return ":".join("x".join(map(str, dims)) for dims in tensors)
+
+
+def broadcast(a: Dims, b: Dims) -> Dims:
+    """The dims of a result of two tensors, each dim of which is 1 or the result's."""
+    return tuple(n if m == 1 else m for m, n in zip(a, b, strict=False))
+
+
+# -- masks: bit d is set where dim d is the whole tensor's, not 1 ----------------------------------
+
+
+def mask_of(dims: Dims) -> int:
+    """The mask of a tensor that is broadcast."""
+    return sum(1 << d for d, n in enumerate(dims) if n != 1)
+
+
+def masked(settings: Settings, setting: str, mask: int, dims: Dims) -> Dims:
+    """The dims of a tensor that is broadcast to `dims`."""
+    if not 0 <= mask < 1 << len(dims):
+        misread(settings, setting, f"a mask from 0 to {(1 << len(dims)) - 1} for {len(dims)} dims")
+    return tuple(n if mask >> d & 1 else 1 for d, n in enumerate(dims))

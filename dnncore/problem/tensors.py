@@ -1,0 +1,158 @@
+"""Types and formats of tensors: `--dt=f32 --stag=acdb --wtag=any --dtag=ab@8x1@3`.
+
+An option speaks of one role, src, weights, bias or dst: of the tensor that plays it, of all where
+there are several (src0, src1, ...), and of its gradient. One value holds for all of these; several,
+with colons between them, are one for each, in the order of the operation's arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from string import digits
+from typing import TypeAlias
+
+from dnncore.errors import DescriptorError
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import Operation
+from dnncore.problem.settings import Dims, Misread, Settings, misread, read_list
+
+__all__ = ["ONE_TAG", "format_text", "joined", "read_desc", "read_tensors", "role_of",
+           "write_tensors"]  # fmt: skip
+
+ROLES = ("src", "weights", "bias", "dst")
+FORMAT_OPTIONS = {"src": "stag", "weights": "wtag", "bias": "btag", "dst": "dtag"}
+TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "dst": "ddt"}
+
+ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
+"""Defaults of drivers whose stag and dtag, where they are silent, are as tag."""
+
+
+def role_of(name: str) -> str:
+    """The role that a tensor plays forward: src, of src1 and diff_src as well."""
+    return name.removeprefix("diff_").rstrip(digits)
+
+
+Roles: TypeAlias = dict[str, list[str]]  # role -> names of the tensors that play it
+Formats: TypeAlias = dict[str, tuple[str, str]]  # name -> the option that tells it, the text there
+
+
+def _roles(names: Iterable[str]) -> Roles:
+    named = list(names)
+    players = {role: [name for name in named if role_of(name) == role] for role in ROLES}
+    return {role: group for role, group in players.items() if group}
+
+
+# -- one format ------------------------------------------------------------------------------------
+
+_FORMAT = re.compile(r"([A-Za-z0-9]+)(?:@([0-9]{1,18}(?:x[0-9]{1,18})*)(?:@([0-9]{1,18}))?)?")
+
+
+def format_text(desc: MemoryDesc) -> str:
+    """TAG[@STRIDES[@OFFSET]]: `acdb`, `any`; `ab@8x1` with gaps; `ab@8x1@3` starts at element 3.
+
+    Row-major is `abx` at any rank. Raises `DescriptorError` for an opaque format, which its owner
+    alone can make.
+    """
+    if desc.format_kind == "opaque":
+        raise DescriptorError(
+            f"problem text: an opaque format has no text; got {desc.tag!r}; write the operation"
+            " as it was before an implementation resolved 'any'"
+        )
+    if not desc.offset0 and desc.tag is not None:
+        return "abx" if desc == desc.with_format(None) else desc.tag
+    strides = "x".join(map(str, desc.strides))
+    return f"{desc.order_tag}@{strides}" + (f"@{desc.offset0}" if desc.offset0 else "")
+
+
+def read_desc(
+    settings: Settings, setting: str, dims: Dims, data_type: str, text: str | None = None
+) -> MemoryDesc:
+    """A tensor in the format that `setting`, or a part of it, `text`, says."""
+    match = _FORMAT.fullmatch(settings[setting] if text is None else text)
+    if match is None:
+        misread(settings, setting, "a format, TAG[@STRIDES[@OFFSET]], as in ab@8x1@3")
+    tag, strides, offset0 = match.groups()
+    layout = None if tag == "abx" else tag
+    steps = tuple(map(int, strides.split("x"))) if strides else None
+    try:
+        return MemoryDesc(dims, data_type, layout, strides=steps, offset0=int(offset0 or 0))
+    except DescriptorError as error:
+        raise Misread(setting, str(error)) from None
+
+
+# -- all of an operation ---------------------------------------------------------------------------
+
+
+def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, MemoryDesc]:
+    """The tensors of these argument names and dims, as the options about them say."""
+    roles = _roles(dims)
+    types = _read_types(settings, roles)
+    formats = _read_formats(settings, roles)
+    return {
+        name: read_desc(settings, option, dims[name], types[name], text)
+        for name, (option, text) in (formats | _read_strides(settings, formats)).items()
+    }
+
+
+def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
+    """`dt` has one type, or one per role; where there is no dt, each role has its own option."""
+    types: dict[str, str] = {}
+    shared = [role for role in roles if role != "bias"] if "dt" in settings else []
+    told = read_list(settings, "dt", len(shared)) if shared else []
+    for role, data_type in zip(shared, told, strict=True):
+        types |= dict.fromkeys(roles[role], data_type)
+    for role in [role for role in roles if role not in shared]:
+        texts = read_list(settings, TYPE_OPTIONS[role], len(roles[role]))
+        types |= zip(roles[role], texts, strict=True)
+    return types
+
+
+def _read_formats(settings: Settings, roles: Roles) -> Formats:
+    """One text for all of a role, or one for each."""
+    formats: Formats = {}
+    for role, names in roles.items():
+        option = FORMAT_OPTIONS[role] if settings[FORMAT_OPTIONS[role]] else "tag"
+        texts = read_list(settings, option, len(names))
+        formats |= {name: (option, text) for name, text in zip(names, texts, strict=True)}
+    return formats
+
+
+def _read_strides(settings: Settings, formats: Formats) -> Formats:
+    """Formats of the tensors that `--strides=8x1::4x1` speaks of: one part per tensor."""
+    names = [name for name in formats if role_of(name) != "bias"]
+    parts = settings.get("strides", "").split(":")
+    if not any(parts):
+        return {}
+    if len(parts) != len(names):
+        misread(settings, "strides", f"strides of {', '.join(names)}, with colons between them")
+    return {
+        name: ("strides", _with_strides(settings, formats[name][1], strides))
+        for name, strides in zip(names, parts, strict=True)
+        if strides
+    }
+
+
+def _with_strides(settings: Settings, tag: str, strides: str) -> str:
+    if "@" in tag:
+        misread(settings, "strides", f"nothing for a tensor whose format, {tag}, has strides")
+    return f"{'abx' if tag == 'any' else tag}@{strides}"
+
+
+def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
+    """What `read_tensors` reads, by the options that `defaults` has."""
+    descs = {row.name: desc for row, desc in op.tensors()}
+    roles = {role: [descs[name] for name in names] for role, names in _roles(descs).items()}
+    types = {role: joined(desc.data_type for desc in group) for role, group in roles.items()}
+    written = {FORMAT_OPTIONS[role]: joined(map(format_text, g)) for role, g in roles.items()}
+    if "tag" in defaults and written["stag"] == written["dtag"]:
+        written = {"tag": written["stag"]}
+    written["dt"] = joined(text for role, text in types.items() if role != "bias")
+    written |= {TYPE_OPTIONS[role]: types[role] for role in types if role in TYPE_OPTIONS}
+    return {option: text for option, text in written.items() if option in defaults}
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Texts with colons between them; one, if they are all the same."""
+    parts = list(texts)
+    return parts[0] if len(set(parts)) == 1 else ":".join(parts)

@@ -1,0 +1,54 @@
+"""The conformance kit: is an implementation right, on this problem, on this engine?
+
+From any folder, for a backend that is installed:
+
+    pytest --pyargs dnncore.testing.suite --dnncore-backend=mine --dnncore-size=smoke
+
+Among the tests of the backend's own repository:
+
+    from dnncore.testing import conformance
+
+    TestMine = conformance("mine", unsupported={"*f16*": "no half type"})
+
+In a notebook: `dnncore.testing.check_backend("mine")`; and for one problem:
+
+    run_case(read("--conv ic3ih8oc4kh3")[0], dnncore.engine("cpu"))
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dnncore.testing.backend_check import check_backend
+    from dnncore.testing.checks import CHECKS, run_case
+    from dnncore.testing.own_tests import conformance
+    from dnncore.testing.results import CaseResult, CheckFailed, Failure
+
+__all__ = [
+    "CHECKS",
+    "CaseResult",
+    "CheckFailed",
+    "Failure",
+    "check_backend",
+    "conformance",
+    "run_case",
+]
+
+_HOMES = {
+    "CHECKS": "checks",
+    "CaseResult": "results",
+    "CheckFailed": "results",
+    "Failure": "results",
+    "check_backend": "backend_check",
+    "conformance": "own_tests",
+    "run_case": "checks",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: every run of pytest imports this package, few use it."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,46 @@
+"""Check of attributes: honoured or refused, never ignored."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dnncore.attributes import PostOp
+from dnncore.errors import DescriptorError
+from dnncore.memory_desc import MemoryDesc
+from dnncore.testing.case import Trial
+from dnncore.testing.results import CheckFailed
+
+__all__ = ["attributes", "probes"]
+
+
+def probes(dims: tuple[int, ...]) -> list[PostOp]:
+    """A post-op of each kind, such that whoever ignores it is wrong nearly everywhere."""
+    channel = MemoryDesc(tuple(n if d == min(1, len(dims) - 1) else 1 for d, n in enumerate(dims)))
+    return [
+        PostOp.eltwise("linear", 2.0, 3.0),
+        PostOp.sum(2.0),
+        PostOp.binary("sub", channel),
+        PostOp.prelu(channel),
+    ]
+
+
+def attributes(trial: Trial) -> None:
+    """Whoever accepts one more post-op of any kind computes it."""
+    case = trial.case
+    for step in probes(case.op.result.dims):
+        attr = replace(case.attr, post_ops=(*case.attr.post_ops, step))
+        try:
+            pd = case.sibling(trial, attr)
+        except DescriptorError:
+            continue  # the core refuses the chain on this result
+        if pd is None:
+            continue
+        given = case.round("integers", attr)
+        wrong = trial.wrong(given, trial.execute(given, pd=pd))
+        if wrong and not _is_wrong_without(trial):
+            raise CheckFailed(f"accepts the post-op {step.algorithm or step.kind}, but: {wrong}")
+
+
+def _is_wrong_without(trial: Trial) -> bool:
+    """Whether the implementation is wrong in itself, for which other checks are meant."""
+    return bool(trial.wrong(trial.case.round("integers"), trial.outputs("integers")))

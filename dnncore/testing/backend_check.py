@@ -1,0 +1,46 @@
+"""The kit in a notebook: no pytest."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+from dnncore.testing.plan import Plan
+from dnncore.testing.report import Entry, division_of_time, entry, left_out, table
+from dnncore.testing.results import CaseResult
+from dnncore.testing.worker import Worker
+
+__all__ = ["check_backend"]
+
+
+def check_backend(
+    backend: str,
+    size: str = "smoke",
+    *,
+    engine: str = "",
+    match: str = "",
+    timeout: float = 60.0,
+    plugins: Sequence[str] = (),
+) -> list[CaseResult]:
+    """Run a size of the kit, print the failures and the coverage, and return the results.
+
+    engine, match: as for `Plan`. timeout: seconds that a case may take. plugins: modules that
+    register what is not installed, here and in the process that runs the cases.
+    """
+    results: list[CaseResult] = []
+    entries: list[Entry] = []
+    with Worker(timeout=timeout, plugins=plugins) as worker:
+        for job in Plan(backend, size, engine, match).jobs():
+            start = time.perf_counter()
+            result = worker.run(job.text, job.engine, job.impl)
+            results.append(result)
+            entries.append(entry(job, result, time.perf_counter() - start))
+            if result.failures:
+                _say(result, job.command)
+    _say(table(entries), *left_out(entries), division_of_time(entries))
+    return results
+
+
+def _say(*lines: object) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

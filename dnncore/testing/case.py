@@ -1,0 +1,304 @@
+"""A problem on an engine, what must come out, and one implementation of it on trial."""
+
+from __future__ import annotations
+
+import fnmatch
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+
+from dnncore.attributes import Attributes
+from dnncore.backend import Implementation
+from dnncore.compare import Expected, compare, consistent_inputs, expected_outputs
+from dnncore.engine import Engine
+from dnncore.errors import NoImplementation
+from dnncore.fills import Seed, fill_integers, fill_normal, keeps_integers
+from dnncore.memory_desc import MemoryDesc
+from dnncore.ops import Operation, Reorder
+from dnncore.plugins import registry
+from dnncore.primitive import Primitive
+from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.problem import Problem
+from dnncore.stream import Event, Stream
+from dnncore.testing import torch_oracle
+from dnncore.testing.clock import Clock
+from dnncore.testing.guarded import Arguments, Finding
+from dnncore.testing.results import CheckFailed
+
+__all__ = ["FILLS", "Case", "FillName", "Round", "Trial"]
+
+Array = np.ndarray[Any, Any]
+Arrays: TypeAlias = Mapping[str, Array]
+Launch: TypeAlias = Callable[[Primitive, Stream, dict[str, Any]], Event]
+FillName: TypeAlias = Literal["integers", "random"]
+
+EXACT_LIMIT = 2.0**24  # float32 holds every whole number up to here
+# So that conversions to integers saturate now and then.
+RANDOM_SCALE: dict[type[Operation], float] = {Reorder: 100.0}
+KEPT_ROUNDS = 64  # those of some problems: implementations and engines come one after the other
+
+
+def fill_random(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
+    """Normal values; whole ones where the type has no others."""
+    if desc.data_type[0] in "su":
+        return fill_integers(desc, seed)
+    return fill_normal(desc, seed, scale)
+
+
+FILLS: tuple[FillName, ...] = ("integers", "random")
+
+
+# -- what must come out ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Round:
+    """Inputs of a problem and what must come out; `exact` where no rounding can occur."""
+
+    op: Operation
+    attr: Attributes
+    inputs: Arrays
+    expected: Mapping[str, Expected]
+    exact: bool
+
+    @cached_property
+    def by_peer(self) -> Mapping[str, Expected] | None:
+        """What torch makes of the inputs, within the reference's bounds; None without torch."""
+        if not torch_oracle.is_available():
+            return None
+        values = torch_oracle.torch_outputs(self.op, self.attr, self.inputs)
+        return {
+            name: replace(right, values=values[name])
+            for name, right in self.expected.items()
+            if name in values
+        }
+
+
+@lru_cache(maxsize=KEPT_ROUNDS)
+def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias: Any) -> Round:
+    """A round, computed once for all implementations and engines.
+
+    alias: an input and an output whose old value is that input's, as in place; or None.
+    """
+    scale = RANDOM_SCALE.get(type(op), 1.0)
+    whole = fill == "integers"
+    draw = fill_integers if whole else lambda desc, seed: fill_random(desc, seed, scale)
+    inputs = consistent_inputs(op, attr, draw, seed)
+    if alias and alias[1] in inputs:
+        inputs[alias[1]] = inputs[alias[0]]
+    expected = expected_outputs(op, attr, inputs)
+    exact = whole and keeps_integers(op, attr) and all(map(_is_small, expected.values()))
+    return Round(op, attr, inputs, expected, exact)
+
+
+def _is_small(expected: Expected) -> bool:
+    values = expected.values.astype(np.float64)
+    return bool(np.all(np.abs(values) <= EXACT_LIMIT))
+
+
+# -- a case ---------------------------------------------------------------------------------------
+
+
+class Case:
+    """A problem on an engine.
+
+    impl: name patterns of the implementations to be tested; "" is all.
+    """
+
+    def __init__(self, problem: Problem, engine: Engine, impl: str = "") -> None:
+        self.problem = problem
+        self.op = problem.op
+        self.attr = problem.attr
+        self.engine = engine
+        self.impl = impl
+        self.clock = Clock()
+        self.text = str(problem)
+        self.seed = zlib.crc32(self.text.encode())
+
+    def round(
+        self,
+        fill: FillName,
+        attr: Attributes | None = None,
+        alias: tuple[str, str] | None = None,
+    ) -> Round:
+        """Inputs and expected outputs, by default with the problem's own attributes."""
+        attr = self.attr if attr is None else attr
+        with self.clock("reference"):
+            return make_round(self.op, Attributes(attr.post_ops), fill, self.seed, alias)
+
+    @cached_property
+    def trials(self) -> list[Trial]:
+        """One per implementation that accepts, best first."""
+        return [Trial(self, pd) for pd in self.descs(self.attr)]
+
+    def descs(self, attr: Attributes, impl: str = "", **wishes: Any) -> list[PrimitiveDesc]:
+        """Primitive descriptors of the problem with other attributes, of implementation `impl`."""
+        with self.clock("building"):
+            found = primitive_descs(self.op, self.engine, attr, **self._wishes(impl), **wishes)
+            return [pd for pd in found if self.wants(pd.impl_name)]
+
+    @cached_property
+    def refusals(self) -> tuple[str, ...]:
+        """Why the others do not accept; those that the filters keep out are not among them."""
+        found = self.trials[0].pd.refusals if self.trials else self._no_implementation()
+        return tuple(str(r) for r in found if r.kind != "filter" and self.wants(r.impl_name))
+
+    def wants(self, impl_name: str) -> bool:
+        """Whether the case is to test this implementation."""
+        patterns = [self.problem.impl, self.impl]
+        return all(not text or _matches(impl_name, text) for text in patterns) and not _matches(
+            impl_name, self.problem.skip_impl
+        )
+
+    def sibling(self, trial: Trial, attr: Attributes, **wishes: Any) -> PrimitiveDesc | None:
+        """The trial's implementation with other attributes; None where it refuses them."""
+        name = trial.pd.impl_name
+        return next((p for p in self.descs(attr, name, **wishes) if p.impl_name == name), None)
+
+    @cached_property
+    def implementations(self) -> list[Implementation]:
+        """All that there are for the operation on this engine and that the case is to test."""
+        found = registry.implementations(self.engine.kind, type(self.op))
+        return [implementation for _, implementation in found if self.wants(implementation.name)]
+
+    def _wishes(self, impl: str = "") -> dict[str, Any]:
+        wanted = impl or self.impl or self.problem.impl
+        return {"impl": wanted, "skip_impl": self.problem.skip_impl, "host_fallback": False}
+
+    def _no_implementation(self) -> Any:
+        try:
+            PrimitiveDesc(self.op, self.engine, self.attr, **self._wishes())
+        except NoImplementation as error:
+            return error.refusals
+        return ()
+
+
+def _matches(name: str, patterns: str) -> bool:
+    return any(fnmatch.fnmatchcase(name, p.strip()) for p in patterns.split(",") if p.strip())
+
+
+# -- an implementation on trial -------------------------------------------------------------------
+
+
+def by_name(primitive: Primitive, stream: Stream, memories: dict[str, Any]) -> Event:
+    """Launch as users do who bind nothing."""
+    return primitive.execute(stream, **memories)
+
+
+class Trial:
+    """One implementation of a case; its executions are shared by the checks that look at them.
+
+    findings: all that any execution so far wrote where it should not have.
+    """
+
+    def __init__(self, case: Case, pd: PrimitiveDesc) -> None:
+        self.case = case
+        self.pd = pd
+        self.findings: list[Finding] = []
+        self._outputs: dict[FillName, dict[str, Array] | Exception] = {}
+
+    @cached_property
+    def primitive(self) -> Primitive:
+        """The primitive, built when a check first asks for it."""
+        with self.case.clock("building"):
+            return self.pd.primitive()
+
+    def outputs(self, fill: FillName) -> dict[str, Array]:
+        """What the first execution on a round gave; what it raised is raised each time."""
+        if fill not in self._outputs:
+            try:
+                self._outputs[fill] = self.execute(self.case.round(fill))
+            except Exception as error:
+                self._outputs[fill] = error
+        outputs = self._outputs[fill]
+        if isinstance(outputs, Exception):
+            raise outputs
+        return outputs
+
+    def execute(
+        self,
+        given: Round,
+        *,
+        pd: PrimitiveDesc | None = None,
+        in_place: tuple[str, str] | None = None,
+        launch: Launch = by_name,
+    ) -> dict[str, Array]:
+        """Execute on fresh guarded memories and return the outputs; `pd` may be a sibling's."""
+        arguments = self.arguments(given, pd=pd, in_place=in_place)
+        stream = self.case.engine.stream()
+        launch(self._built(pd), stream, arguments.memories).wait()
+        stream.wait()
+        return self.finish(arguments)
+
+    def arguments(
+        self,
+        given: Round,
+        *,
+        pd: PrimitiveDesc | None = None,
+        in_place: tuple[str, str] | None = None,
+    ) -> Arguments:
+        """Fresh guarded memories with a round's inputs."""
+        return Arguments(self.pd if pd is None else pd, given.inputs, in_place)
+
+    def finish(self, arguments: Arguments) -> dict[str, Array]:
+        """The outputs of an execution that has ended; what it should not have written is kept."""
+        outputs, findings = arguments.outcome()
+        self.findings += findings
+        return outputs
+
+    def expected(self, given: Round) -> Mapping[str, Expected] | None:
+        """What must come out; None for the reference where no other oracle is there."""
+        if not self.pd.is_reference:
+            return given.expected
+        with self.case.clock("reference"):
+            return given.by_peer
+
+    def wrong(self, given: Round, outputs: Arrays) -> str:
+        """Which outputs are not as expected, and how; "" if all are or nothing is known."""
+        comparisons = {
+            name: right.check(
+                outputs[name],
+                exact=given.exact and self.pd.exact,
+                error_factor=self.pd.error_factor,
+            )
+            for name, right in (self.expected(given) or {}).items()
+        }
+        return "; ".join(f"{name}: {c}" for name, c in comparisons.items() if not c.ok)
+
+    def verify(self, fill: FillName, outputs: Arrays, what: str) -> None:
+        """Demand the first execution's outputs or right ones.
+
+        So an implementation that is wrong in itself fails the checks of values alone.
+        """
+        self.agree(self.case.round(fill), outputs, self.outputs(fill), f"{what}, {fill}")
+
+    def agree(self, given: Round, outputs: Arrays, others: Arrays, what: str) -> None:
+        """Demand outputs that are right or, bit for bit, those of another execution."""
+        if equal(others, outputs):
+            return
+        known = self.expected(given) is not None
+        wrong = self.wrong(given, outputs) if known else unequal(others, outputs)
+        if wrong:
+            raise CheckFailed(f"{what}: {wrong}")
+
+    def _built(self, pd: PrimitiveDesc | None) -> Primitive:
+        if pd is None:
+            return self.primitive
+        with self.case.clock("building"):
+            return pd.primitive()
+
+
+def equal(a: Arrays, b: Arrays) -> bool:
+    """Whether all outputs are the same, bit for bit."""
+    return all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+def unequal(a: Arrays, b: Arrays) -> str:
+    """Where two executions differ."""
+    return "; ".join(
+        f"{name}: {compare(b[name], a[name])}" for name in a if not equal({name: a[name]}, b)
+    )

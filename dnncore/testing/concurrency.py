@@ -1,0 +1,133 @@
+"""Checks of threads, streams and events."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from dnncore import selection
+from dnncore.cache import primitives
+from dnncore.stream import Event
+from dnncore.testing.case import FILLS, Trial
+from dnncore.testing.guarded import Arguments
+from dnncore.testing.results import CheckFailed
+
+__all__ = ["engine_threads", "events", "threads"]
+
+REPEATS = 8  # executions of each thread: enough that two of them meet
+SWITCH_SECONDS = 1e-5  # between Python threads, so that they meet inside short calls
+
+
+def threads(trial: Trial) -> None:
+    """Two threads with a stream each share the primitive, on different memories."""
+    given = {fill: trial.case.round(fill) for fill in FILLS}
+    work = {fill: [trial.arguments(r) for _ in range(REPEATS)] for fill, r in given.items()}
+    start = threading.Barrier(len(work))
+    errors: list[Exception] = []
+
+    def run(arguments: list[Arguments]) -> None:
+        stream = trial.case.engine.stream()
+        start.wait()
+        try:
+            for one in arguments:
+                trial.primitive.execute(stream, **one.memories)  # type: ignore[arg-type]
+            stream.wait()
+        except Exception as error:
+            errors.append(error)
+
+    trial.primitive  # noqa: B018 - built before the threads start
+    with _quick_switches():
+        workers = [threading.Thread(target=run, args=(a,)) for a in work.values()]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    if errors:
+        raise errors[0]
+    for fill, arguments in work.items():
+        for one in arguments:
+            trial.verify(fill, trial.finish(one), "two threads")
+
+
+@contextmanager
+def _quick_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+class Late(Event):
+    """An event of no engine's: it completes, by calling `deliver`, when it is first waited for."""
+
+    __slots__ = ("_deliver", "_done", "_lock")
+
+    def __init__(self, deliver: Callable[[], None]) -> None:
+        self._deliver = deliver
+        self._done = False
+        self._lock = threading.Lock()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Deliver."""
+        with self._lock:
+            if not self._done:
+                self._deliver()
+                self._done = True
+
+    @property
+    def done(self) -> bool:
+        """Whether anyone has waited."""
+        return self._done
+
+
+def events(trial: Trial) -> None:
+    """A launch waits for the events that it is given, and its own tells when it has ended."""
+    for way in ("execute", "bound call"):
+        arguments = trial.arguments(trial.case.round("random"))
+        arguments.spoil()
+        late = Late(arguments.restore)
+        stream, other = trial.case.engine.stream(), trial.case.engine.stream()
+        if way == "execute":
+            memories = arguments.memories
+            event = trial.primitive.execute(stream, wait_for=[late], **memories)
+        else:
+            event = trial.primitive.bind(**arguments.memories)(stream, [late])
+        if not isinstance(event, Event):
+            raise CheckFailed(f"{way} must return an Event; got {type(event).__name__}")
+        arguments.touch(other, event)
+        event.wait()
+        if not late.done:
+            raise CheckFailed(f"{way} ended without having waited for the event in wait_for")
+        if not event.done or event.error is not None:
+            raise CheckFailed(f"{way}: its event was waited for, but is not done; {event.error!r}")
+        stream.wait()
+        trial.verify("random", trial.finish(arguments), f"{way} behind an event")
+
+
+def engine_threads(trial: Trial) -> None:
+    """One and two threads of the engine give right results; for engines with `num_threads`."""
+    engine = trial.case.engine
+    usual = getattr(engine, "num_threads", None)
+    if usual is None:
+        return
+    try:
+        for count in (1, 2):
+            engine.num_threads = count  # type: ignore[attr-defined]
+            _forget_all()
+            pd = trial.case.sibling(trial, trial.case.attr)
+            if pd is not None:
+                outputs = trial.execute(trial.case.round("random"), pd=pd)
+                trial.verify("random", outputs, f"num_threads={count}")
+    finally:
+        engine.num_threads = usual  # type: ignore[attr-defined]
+        _forget_all()
+
+
+def _forget_all() -> None:
+    """What was selected and built for one number of threads must not serve another."""
+    selection.forget()
+    primitives.clear()

@@ -1,0 +1,149 @@
+"""Checks of the plugin contract: `accept` pure and quick, refusals that tell, descriptors as keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any, get_args
+
+from dnncore import cache
+from dnncore.attributes import Attributes, PostOpKind
+from dnncore.backend import Accepted, Implementation, RefusalKind, Refused
+from dnncore.datatypes import DATA_TYPES
+from dnncore.engine import Engine
+from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
+from dnncore.primitive_desc import PrimitiveDesc
+from dnncore.testing.case import Case
+from dnncore.testing.results import CheckFailed
+
+__all__ = ["accept", "descriptors", "refusals"]
+
+QUICK_SECONDS = 0.02  # of the quickest of some askings; built-in implementations take 20 to 200 us
+ASKED = 3
+OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # those two are the core's to give
+
+
+def accept(case: Case, implementation: Implementation) -> None:
+    """`accept` gives the same answer each time, builds and allocates nothing, and is quick."""
+    answers, seconds = [], []
+    before = _built()
+    with _counted_allocations(case.engine) as allocated:
+        for _ in range(ASKED):
+            start = time.perf_counter()
+            answers.append(_ask(case, implementation))
+            seconds.append(time.perf_counter() - start)
+    if any(_content(answer) != _content(answers[0]) for answer in answers):
+        raise CheckFailed(f"asked twice, it answers differently: {_different(answers)}")
+    built = {name: n - before[name] for name, n in _built().items() if n != before[name]}
+    if built:
+        raise CheckFailed(f"accept must build nothing; cache counters grew by {built}")
+    if allocated:
+        raise CheckFailed(f"accept must allocate nothing; it allocated {allocated} bytes")
+    if min(seconds) > QUICK_SECONDS:
+        raise CheckFailed(
+            f"accept must be quick, below {QUICK_SECONDS * 1e3:.0f} ms, since every implementation"
+            f" is asked; the quickest of {ASKED} took {min(seconds) * 1e3:.1f} ms"
+        )
+
+
+def _ask(case: Case, implementation: Implementation) -> Any:
+    answer = implementation.accept(case.op, case.attr, case.engine, None)
+    if not isinstance(answer, Accepted | Refused):
+        raise CheckFailed(
+            f"accept must return Accepted or Refused; got {type(answer).__name__}: {answer!r}"
+        )
+    return answer
+
+
+def _content(answer: Accepted | Refused) -> dict[str, Any]:
+    """All that an answer says; the builder is a new function each time."""
+    return {f.name: getattr(answer, f.name) for f in fields(answer) if f.name != "build"}
+
+
+def _different(answers: list[Any]) -> str:
+    kinds = {type(answer).__name__ for answer in answers}
+    if len(kinds) > 1:
+        return " and ".join(sorted(kinds))
+    contents = [_content(answer) for answer in answers]
+    names = [name for name in contents[0] if any(c[name] != contents[0][name] for c in contents)]
+    return "; ".join(f"{name} {' and '.join(str(c[name]) for c in contents)}" for name in names)
+
+
+def _built() -> dict[str, int]:
+    counts = cache.stats()
+    return {name: counts[name] for name in ("built", "compiled", "from_disk")}
+
+
+@contextmanager
+def _counted_allocations(engine: Engine) -> Iterator[list[int]]:
+    """The sizes of all allocations of an engine during a block."""
+    sizes: list[int] = []
+    allocate = engine.allocate
+
+    def counted(nbytes: int) -> Any:
+        sizes.append(nbytes)
+        return allocate(nbytes)
+
+    engine.allocate = counted  # type: ignore[method-assign]
+    try:
+        yield sizes
+    finally:
+        del engine.allocate  # type: ignore[method-assign]
+
+
+# -- refusals -------------------------------------------------------------------------------------
+
+_WORDS = {
+    *DATA_TYPES, *ELTWISE_ALGORITHMS, *BINARY_ALGORITHMS, *get_args(PostOpKind),
+    *(f.name for f in fields(Attributes)), "post", "chain", "any", "format", "blocked", "plain",
+    "one", "two", "three", "four", "zero",
+    "dims", "groups", "channels", "strides", "dilations", "padding", "kernel", "window", "axis",
+}  # fmt: skip
+
+
+def refusals(case: Case, implementation: Implementation) -> None:
+    """A refusal has a kind of the list and a reason that tells something of the problem."""
+    answer = _ask(case, implementation)
+    if isinstance(answer, Accepted):
+        return
+    if answer.kind not in OWN_KINDS:
+        raise CheckFailed(
+            f"a refusal's kind must be one of {', '.join(sorted(OWN_KINDS))}; got {answer.kind!r}"
+        )
+    if not _tells(case, answer.reason):
+        raise CheckFailed(
+            "a refusal's reason must tell what it is in the problem: a number, a format, a type,"
+            f" an algorithm, an argument or an attribute; got {answer.reason!r}"
+        )
+
+
+def _tells(case: Case, reason: str) -> bool:
+    names = {a.name for a in case.op.ARGUMENTS} | {f.name for f in fields(case.op)}
+    names |= {desc.tag for _, desc in case.op.tensors() if desc.tag}
+    values = {v for v in vars(case.op).values() if isinstance(v, str)}
+    words = {word.lower().rstrip("s") for word in _WORDS | names | values}
+    said = {word.lower().rstrip("s") for word in re.findall(r"\w+", reason)}
+    return bool(said & words) or any(letter.isdigit() for letter in reason)
+
+
+# -- descriptors ----------------------------------------------------------------------------------
+
+
+def descriptors(case: Case) -> None:
+    """Operations, attributes and memory descriptors are values: hashed, compared, pickled, copied.
+    """
+    values = [case.op, case.attr, case.problem, *(desc for _, desc in case.op.tensors())]
+    for value in values:
+        copies = (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value))  # noqa: S301
+        if not all(one == value and hash(one) == hash(value) for one in copies):
+            raise CheckFailed(f"pickled or copied, this is not equal or hashes otherwise: {value}")
+    for pd in case.descs(case.attr):
+        again = case.descs(case.attr, pd.impl_name)[0]
+        if again != pd or hash(again) != hash(pd) or not isinstance(pd, PrimitiveDesc):
+            raise CheckFailed(f"two primitive descriptors of one problem differ: {pd}")

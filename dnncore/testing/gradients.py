@@ -1,0 +1,224 @@
+"""Checks by algebra: gradients against forward implementations, and sums of arguments.
+
+For a linear f, <f(x), y> = <x, f'(y)>; of an affine f, f(a) + f(b) = f(a + b) + f(0). On whole
+numbers both hold without any rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dnncore.attributes import Attributes
+from dnncore.fills import fill_integers, fill_normal
+from dnncore.ops import (
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvolutionForward,
+    EltwiseBackward,
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+    InnerProductForward,
+    LRNBackward,
+    MatMul,
+    Operation,
+    PoolingBackward,
+    PoolingForward,
+    Reduction,
+    SoftmaxBackward,
+    Sum,
+)
+from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.testing.case import Trial
+from dnncore.testing.guarded import Arguments
+from dnncore.testing.results import CheckFailed
+
+__all__ = ["adjoint", "linear", "slope", "workspaces"]
+
+Array = np.ndarray[Any, Any]
+NO_ATTRIBUTES = Attributes()
+ROUNDING = 1e-5  # of the sum of absolute values: what float32 may lose where there is rounding
+
+
+def _run(pd: PrimitiveDesc, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """An execution apart from the trial's own."""
+    arguments = Arguments(pd, inputs)
+    stream = pd.engine.stream()
+    pd.primitive().execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
+    stream.wait()
+    return arguments.outcome()[0]
+
+
+def _forwards(trial: Trial) -> list[PrimitiveDesc]:
+    """The implementations of the gradient's forward operation on the same engine, best first."""
+    forward = trial.pd.op.forward_op
+    with trial.case.clock("building"):
+        found = primitive_descs(forward, trial.case.engine, impl="", skip_impl="") if forward else ()
+        return list(found)
+
+
+def _product(a: Array, b: Array) -> float:
+    return float(np.vdot(a.astype(np.float64), b.astype(np.float64)))
+
+
+# -- adjointness ----------------------------------------------------------------------------------
+
+_LINEAR = (
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+    PoolingBackward,
+)
+
+
+def adjoint(trial: Trial) -> None:
+    """A gradient of a linear operation is its adjoint, by the best forward implementation.
+
+    Maxima are linear as long as the same elements win.
+    """
+    op = trial.pd.op
+    if not isinstance(op, _LINEAR) or trial.case.attr.post_ops:
+        return
+    forward = next(iter(_forwards(trial)), None)
+    if forward is None:
+        return
+    given = trial.case.round("integers")
+    gradients = trial.outputs("integers")
+    x = _forward_inputs(op, forward, given.inputs, trial.case.seed)
+    y = given.inputs["diff_dst"]
+    dst = _run(forward, x)["dst"]
+    if np.any(dst == np.finfo(np.float32).min):
+        return  # a window that lies in the padding has no winner
+    left = _product(dst, y)
+    right = sum(_product(x[n.removeprefix("diff_")], g) for n, g in gradients.items())
+    scale = _product(np.abs(dst), np.abs(y)) + 1.0
+    allowed = 0.0 if given.exact and trial.pd.exact and forward.exact else ROUNDING * scale
+    if abs(left - right) > allowed * max(trial.pd.error_factor, forward.error_factor):
+        if trial.wrong(given, gradients):
+            return  # wrong values are told by the checks of values
+        raise CheckFailed(
+            f"not the adjoint of {forward.impl_name}: <f(x), y> is {left:.9g} and <x, f'(y)>"
+            f" {right:.9g}; allowed {allowed:.2g}"
+        )
+
+
+def _forward_inputs(
+    op: Operation, forward: PrimitiveDesc, given: Mapping[str, Array], seed: int
+) -> dict[str, Array]:
+    """What was given to the gradient, random values where it has a gradient, zeros elsewhere."""
+    written = {a.name.removeprefix("diff_") for a, _ in op.tensors() if a.direction == "out"}
+    inputs = {}
+    for place, (argument, desc) in enumerate(forward.arguments):
+        name = argument.name
+        if argument.direction == "in":
+            fresh = name in written and name not in given
+            drawn = fill_integers(desc, (seed, place)) if fresh else np.zeros(desc.dims, desc.dtype)
+            inputs[name] = given.get(name, drawn)
+    return inputs
+
+
+# -- workspaces -----------------------------------------------------------------------------------
+
+
+def workspaces(trial: Trial) -> None:
+    """The workspace of every forward implementation feeds this gradient."""
+    if "workspace" not in trial.pd.op.saved:
+        return
+    case = trial.case
+    given = case.round("random")
+    for forward in _forwards(trial):
+        workspace = _run(forward, {"src": given.inputs["src"]})["workspace"]
+        pd = case.sibling(trial, case.attr, hint=forward)
+        if pd is None or workspace.shape != given.inputs["workspace"].shape:
+            continue  # a private workspace, or a layout that this implementation refuses
+        arguments = Arguments(pd, {**given.inputs, "workspace": workspace})
+        stream = case.engine.stream()
+        pd.primitive().execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
+        stream.wait()
+        outputs = trial.finish(arguments)
+        trial.agree(
+            given, outputs, trial.outputs("random"), f"with {forward.impl_name}'s workspace"
+        )
+
+
+# -- the reference's own oracles ------------------------------------------------------------------
+
+_AFFINE: dict[type[Operation], str] = {
+    ConvolutionForward: "src",
+    ConvolutionBackwardData: "diff_dst",
+    ConvolutionBackwardWeights: "diff_dst",
+    InnerProductForward: "src",
+    InnerProductBackwardData: "diff_dst",
+    InnerProductBackwardWeights: "diff_dst",
+    MatMul: "src",
+    PoolingBackward: "diff_dst",
+    PoolingForward: "src",
+    Reduction: "src",
+    Sum: "src0",
+}
+
+
+def linear(trial: Trial) -> None:
+    """The reference, affine in an argument: f(a) + f(b) = f(a + b) + f(0)."""
+    op: Any = trial.pd.op
+    name = _AFFINE.get(type(op))
+    if not trial.pd.is_reference or name is None or trial.case.attr.post_ops or not _is_affine(op):
+        return
+    given = trial.case.round("integers")
+    a = given.inputs[name]
+    b = fill_integers(trial.pd.descs[name], (trial.case.seed, 1))
+    fa, fb, fab, f0 = (
+        _run(trial.pd, {**given.inputs, name: x.astype(a.dtype)})[op.result_name].astype(np.float64)
+        for x in (a, b, a + b, np.zeros_like(a))
+    )
+    allowed = 0.0 if given.exact else ROUNDING * (np.abs(fa) + np.abs(fb) + np.abs(f0) + 1e-3)
+    if np.any(np.abs(fa + fb - fab - f0) > allowed):
+        off = float(np.max(np.abs(fa + fb - fab - f0)))
+        raise CheckFailed(f"not linear in {name}: f(a) + f(b) - f(a + b) - f(0) is up to {off:.3g}")
+
+
+def _is_affine(op: Any) -> bool:
+    if isinstance(op, PoolingForward):
+        return not op.is_max
+    return not isinstance(op, Reduction) or op.algorithm in ("sum", "mean")
+
+
+STEP = 2.0**-8
+
+
+def slope(trial: Trial) -> None:
+    """The reference's gradients are the slopes of its forward operations along a direction.
+
+    With x moved by h along v, <f(x + h v) - f(x - h v), y> / (2 h) = <v, f'(x, y)> + O(h**2).
+    """
+    op: Any = trial.pd.op
+    nonlinear = isinstance(op, EltwiseBackward | LRNBackward | SoftmaxBackward)
+    if not trial.pd.is_reference or not nonlinear or trial.case.attr.post_ops:
+        return
+    src = _smooth(op, trial.case.round("random").inputs["src"].astype(np.float64))
+    y = trial.case.round("random").inputs["diff_dst"]
+    forward = next(pd for pd in _forwards(trial) if pd.is_reference)
+    v = np.sign(fill_normal(trial.pd.descs["diff_src"], (trial.case.seed, 2))).astype(np.float64)
+    at, high, low = (
+        _run(forward, {"src": (src + s * v).astype(np.float32)}) for s in (0.0, STEP, -STEP)
+    )
+    slopes = _run(trial.pd, {**at, "src": src.astype(np.float32), "diff_dst": y})["diff_src"]
+    along = _product(high["dst"].astype(np.float64) - low["dst"], y) / (2 * STEP)
+    size = _product(np.abs(slopes), np.abs(v)) + _product(np.abs(high["dst"]) + 1, np.abs(y))
+    if not abs(along - _product(v, slopes)) <= 1e-3 * size + 1e-6:
+        raise CheckFailed(
+            f"along a direction the slope is {along:.6g} and the gradient gives"
+            f" {_product(v, slopes):.6g}; allowed {1e-3 * size:.2g}"
+        )
+
+
+def _smooth(op: Any, src: Array) -> Array:
+    """Values where f is defined, no step away from a corner."""
+    if getattr(op, "function", "") in ("log", "sqrt", "pow"):
+        src = np.abs(src) + 0.5
+    for kink in (0.0, getattr(op, "alpha", 0.0), getattr(op, "beta", 0.0), 2.0, -2.0):
+        src = np.where(np.abs(src - kink) < 4 * STEP, kink + 8 * STEP, src)
+    return src

@@ -1,0 +1,151 @@
+"""Memories in buffers of known bytes, so that every byte written is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.engine import Engine
+from dnncore.memory import Memory
+from dnncore.memory_desc import MemoryDesc
+from dnncore.primitive_desc import PrimitiveDesc
+from dnncore.stream import Event, Stream
+
+__all__ = ["Arguments", "Finding", "Guarded"]
+
+Array = np.ndarray[Any, Any]
+
+GUARD = 4096  # bytes behind every tensor, on hosts also before it, that nothing may touch
+HOST_GUARD = GUARD + 16  # hosts' tensors begin off the allocation's alignment, as numpy's may
+GARBAGE = 0xFF  # four such bytes are NaN in float32, so that reading them shows
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A byte that should not have been written; `check` is the name of the check meant for it."""
+
+    check: str
+    message: str
+
+
+class Guarded:
+    """A memory with `array`'s values, or garbage, between guard bytes."""
+
+    def __init__(self, engine: Engine, desc: MemoryDesc, array: Array | None = None) -> None:
+        self.engine = engine
+        self.desc = desc
+        self.start = HOST_GUARD if engine.is_host else 0
+        self.before = np.full(self.start + desc.nbytes + GUARD, GARBAGE, np.uint8)
+        if array is not None:
+            desc.pack(np.asarray(array, desc.dtype), self.before[self.start :])
+        self.buffer = engine.allocate(self.before.size)
+        self.write(self.before)
+        buffer = self.buffer[self.start :] if engine.is_host else self.buffer
+        self.memory = Memory(desc, engine, buffer)
+
+    def write(self, data: Array) -> None:
+        """Overwrite the whole buffer."""
+        self.engine.copy_in(self.engine.stream(), data, self.buffer).wait()
+
+    def after(self) -> Array:
+        """All bytes as they are now."""
+        host = np.empty_like(self.before)
+        self.engine.copy_out(self.engine.stream(), self.buffer, host).wait()
+        return host
+
+    def touched(self) -> str:
+        """Where an input was written to; "" where it was not."""
+        return self._range(np.flatnonzero(self.after() != self.before))
+
+    def result(self) -> tuple[Array, str, str]:
+        """The values, what was written outside of the tensor, and where padding is not zero."""
+        after = self.after()
+        values = np.array(self.desc.unpack(after[self.start :]))
+        right = self._packed(values, self.before)
+        wrong = after != right
+        if not wrong.any():
+            return values, "", ""
+        # Whatever packing leaves as it was belongs to no element and no padding.
+        owned = self._packed(values, np.zeros_like(right))
+        owned = owned == self._packed(values, np.full_like(right, GARBAGE))
+        outside, padding = (np.flatnonzero(wrong & where) for where in (~owned, owned))
+        return values, self._range(outside), self._range(padding)
+
+    def _packed(self, values: Array, background: Array) -> Array:
+        packed = background.copy()
+        self.desc.pack(values, packed[self.start :])
+        return packed
+
+    def _range(self, places: Array) -> str:
+        if not places.size:
+            return ""
+        first, last = places[[0, -1]] - self.start
+        return f"{places.size} bytes, from {first} to {last} where it has {self.desc.nbytes}"
+
+
+class Arguments:
+    """Guarded memories for all arguments of a primitive descriptor, its user scratchpad included.
+
+    inputs: arrays by argument name; outputs among them begin with these values, others as garbage.
+    in_place: an input and the output that is to be the same memory.
+    """
+
+    def __init__(
+        self,
+        pd: PrimitiveDesc,
+        inputs: Mapping[str, Array],
+        in_place: tuple[str, str] | None = None,
+    ) -> None:
+        self.boxes = {a.name: Guarded(pd.engine, d, inputs.get(a.name)) for a, d in pd.arguments}
+        if pd.scratchpad_desc is not None:
+            self.boxes["scratchpad"] = Guarded(pd.engine, pd.scratchpad_desc)
+        self._read = {a.name for a, _ in pd.arguments if a.direction == "in"}
+        if in_place:
+            self.boxes[in_place[1]] = self.boxes[in_place[0]]
+            self._read.discard(in_place[0])
+
+    @property
+    def memories(self) -> dict[str, Memory]:
+        """What `Primitive.execute` takes."""
+        return {name: box.memory for name, box in self.boxes.items()}
+
+    def outcome(self) -> tuple[dict[str, Array], list[Finding]]:
+        """The outputs' values by name, and what was written that should not have been."""
+        outputs: dict[str, Array] = {}
+        return outputs, list(self._findings(outputs))
+
+    def _findings(self, outputs: dict[str, Array]) -> Iterator[Finding]:
+        for name, box in self.boxes.items():
+            if name in self._read:
+                touched = box.touched()
+                if touched:
+                    yield Finding("inputs", f"{name} was written to: {touched}")
+                continue
+            outputs[name], outside, padding = box.result()
+            if outside:
+                yield Finding(
+                    "guards", f"{name}: bytes outside of the tensor were written: {outside}"
+                )
+            if padding:
+                yield Finding("padding", f"{name}: padding is not zero: {padding}")
+
+    # -- late inputs ------------------------------------------------------------------------------
+
+    def spoil(self) -> None:
+        """Overwrite all inputs with garbage, until `restore`."""
+        for box in self.boxes.values():
+            box.write(np.full_like(box.before, GARBAGE))
+
+    def restore(self) -> None:
+        """Give all memories their values again."""
+        for box in self.boxes.values():
+            box.write(box.before)
+
+    def touch(self, stream: Stream, event: Event) -> None:
+        """Copy an output by another stream, behind `event`."""
+        *_, box = self.boxes.values()
+        host = np.empty_like(box.before)
+        box.engine.copy_out(stream, box.buffer, host, [event]).wait()

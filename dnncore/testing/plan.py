@@ -1,0 +1,214 @@
+"""What a run of the kit covers: which cases on which engines, and which are known not to pass."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import translate
+from functools import cached_property
+from pathlib import Path
+
+from dnncore.errors import BackendNotFound, DescriptorError, EngineUnavailable
+from dnncore.plugins import DeviceStatus, devices, registry
+from dnncore.problem import Problem
+from dnncore.testing.cases import SIZES, cases
+
+__all__ = [
+    "FLOORS",
+    "Job",
+    "Plan",
+    "choose",
+    "describe_device",
+    "devices_of",
+    "kind_of",
+    "read_patterns",
+    "working_devices",
+]
+
+# The least number of cases that must have run, unless fewer were selected: whatever a backend
+# lacks, a run that has checked less than this has checked nothing.
+FLOORS = {"tiny": 1, "smoke": 5, "full": 50, "networks": 1, "random": 1}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A problem for the implementations of one backend on one engine; its text is a test's id.
+
+    unsupported, xfail: why it is left out for good, why it is known to fail; "" if it is not.
+    """
+
+    backend: str
+    engine: str
+    problem: Problem
+    unsupported: str = ""
+    xfail: str = ""
+
+    @property
+    def target(self) -> str:
+        """Who is checked: `opencl@opencl:0`."""
+        return f"{self.backend}@{self.engine}"
+
+    @property
+    def impl(self) -> str:
+        """The pattern of the backend's implementations."""
+        return f"{self.backend}:*"
+
+    @cached_property
+    def text(self) -> str:
+        """The problem's text."""
+        return str(self.problem)
+
+    @property
+    def command(self) -> str:
+        """A line for the shell that runs this alone."""
+        problem = replace(self.problem, impl=self.problem.impl or self.impl)
+        return f"dnncore check {shlex.join([f'--engines={self.engine}', *str(problem).split()])}"
+
+    def __str__(self) -> str:
+        return f"{self.target} {self.text}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One backend, one size.
+
+    engine: which of the engines that the backend has implementations for, as `devices_of` takes it.
+    match: a regular expression that a job's text must contain.
+    unsupported, xfail: pattern -> reason, of what is left out for good and of what is known to
+        fail; a pattern is as `fnmatch` understands it, or `re:` and a regular expression, for the
+        text of a job or of its problem alone.
+    """
+
+    backend: str
+    size: str = "smoke"
+    engine: str = ""
+    match: str = ""
+    unsupported: Mapping[str, str] = field(default_factory=dict)
+    xfail: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.size not in SIZES:
+            raise DescriptorError(f"size: expected one of {', '.join(SIZES)}; got {self.size!r}")
+
+    def jobs(self) -> list[Job]:
+        """All that are to be run; raises `DescriptorError` where a pattern matches none."""
+        engines = [row.name for row in devices_of(self.backend, self.engine)]
+        problems = cases(self.size)
+        jobs = [Job(self.backend, name, problem) for name in engines for problem in problems]
+        left_out, failing = _Patterns(self.unsupported), _Patterns(self.xfail)
+        listed = [
+            replace(job, unsupported=left_out.reason(job), xfail=failing.reason(job))
+            for job in jobs
+        ]
+        idle = [*left_out.idle, *failing.idle]
+        if idle:
+            raise DescriptorError(
+                f"a pattern must match a case of size {self.size!r}; none matches"
+                f" {', '.join(map(repr, idle))}; correct or remove it"
+            )
+        matching = [job for job in listed if re.search(self.match, str(job))]
+        if not matching:
+            raise DescriptorError(f"no case of size {self.size!r} matches {self.match!r}")
+        return matching
+
+
+class _Patterns:
+    """Patterns with reasons; `idle` are those that have matched nothing so far."""
+
+    def __init__(self, reasons: Mapping[str, str]) -> None:
+        self.rows = [(pattern, _expression(pattern), reason) for pattern, reason in reasons.items()]
+        self.idle = dict.fromkeys(reasons)
+
+    def reason(self, job: Job) -> str:
+        """The first matching pattern's reason, or nothing."""
+        if not self.rows:
+            return ""
+        texts = (str(job), job.text)
+        found = [row for row in self.rows if any(row[1].search(text) for text in texts)]
+        for pattern, _, _ in found:
+            self.idle.pop(pattern, None)
+        return found[0][2] if found else ""
+
+
+def _expression(pattern: str) -> re.Pattern[str]:
+    if pattern.startswith("re:"):
+        return re.compile(pattern.removeprefix("re:"))
+    return re.compile(r"\A" + translate(pattern))
+
+
+def read_patterns(path: str) -> dict[str, str]:
+    """A file of lines `PATTERN  # reason`; empty lines and comments are left out."""
+    found = {}
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        pattern, _, reason = map(str.strip, line.partition("#"))
+        if pattern and not reason:
+            raise DescriptorError(
+                f"{path}, line {number}: expected PATTERN  # reason; got {line!r}"
+            )
+        if pattern:
+            found[pattern] = reason
+    return found
+
+
+# -- engines --------------------------------------------------------------------------------------
+
+
+def devices_of(backend: str, wanted: str = "") -> list[DeviceStatus]:
+    """The devices, each once, that a backend has implementations for; `wanted`: see `choose`.
+
+    Raises `BackendNotFound`, or `EngineUnavailable` where there is none.
+    """
+    registry.discover()
+    if backend not in registry.loaded:
+        raise BackendNotFound(
+            f"unknown backend {backend!r}; available: {', '.join(sorted(registry.loaded))}"
+            f"{registry.excuses()}"
+        )
+    kinds = {kind for kind, _ in registry.loaded[backend].backend.implementations}
+    return choose([row for row in working_devices() if kind_of(row) in kinds], wanted)
+
+
+def working_devices() -> list[DeviceStatus]:
+    """All devices that can be opened, each once: one whose runtime is registered twice is shown
+    twice by it.
+    """
+    rows = [row for row in devices() if row.device]
+    distinct = {describe_device(row) or row.name: row for row in reversed(rows)}
+    return list(reversed(distinct.values()))
+
+
+def choose(rows: Sequence[DeviceStatus], wanted: str) -> list[DeviceStatus]:
+    """Those that are meant by names or kinds of engines, or by words of a device's description,
+    such as `pocl`, between commas; by default all.
+
+    Raises `EngineUnavailable` where a name means none.
+    """
+    names = [name.strip() for name in wanted.split(",") if name.strip()]
+    chosen = [row for row in rows if not names or any(_is_meant(name, row) for name in names)]
+    missing = [name for name in names if not any(_is_meant(name, row) for row in chosen)]
+    if missing or not chosen:
+        there = "; ".join(f"{row.name} ({describe_device(row)})" for row in rows) or "none"
+        raise EngineUnavailable(
+            f"no engine is meant by {', '.join(missing) or 'default'}; there are: {there}"
+            f"{registry.excuses()}"
+        )
+    return chosen
+
+
+def kind_of(row: DeviceStatus) -> str:
+    """The kind of its engine."""
+    return row.name.partition(":")[0]
+
+
+def describe_device(row: DeviceStatus) -> str:
+    """Its name, vendor and version."""
+    assert row.device is not None
+    return ", ".join(filter(None, (row.device.name, row.device.vendor, row.device.version)))
+
+
+def _is_meant(name: str, row: DeviceStatus) -> bool:
+    if name in (row.name, kind_of(row)):
+        return True
+    return ":" not in name and name.lower() in describe_device(row).lower()

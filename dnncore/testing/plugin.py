@@ -1,0 +1,224 @@
+"""The kit's pytest plugin: options, the worker, the header and the closing table.
+
+It does nothing in runs that hold none of the kit's tests.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays for nothing
+    from dnncore.testing.plan import Job, Plan
+    from dnncore.testing.report import Entry
+    from dnncore.testing.worker import Worker
+
+_entry = pytest.StashKey["Entry"]()
+
+TEST_ARGUMENT = "dnncore_job"  # what a test of the kit asks for
+
+OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("backend", {"metavar": "NAMES", "action": "append", "help": "backends to be checked"}),
+    ("size", {"metavar": "SIZE", "default": "smoke",
+              "help": "smoke (default), tiny, full, networks or random"}),
+    ("engine", {"metavar": "NAMES", "default": "",
+                "help": "engines, kinds of engines, or words of a device's description; default:"
+                        " every engine that the backend has implementations for"}),
+    ("match", {"metavar": "REGEX", "default": "", "help": "run cases whose id contains this"}),
+    ("unsupported", {"metavar": "FILE", "action": "append",
+                     "help": "lines PATTERN  # reason of cases that are left out for good"}),
+    ("xfails", {"metavar": "FILE", "action": "append",
+                "help": "lines PATTERN  # reason of cases that are known to fail, and must"}),
+    ("floor", {"metavar": "N", "type": int,
+               "help": "fail where fewer cases were executed; the default depends on the size"}),
+    ("json", {"metavar": "FILE", "help": "write everything that was found to a file"}),
+    ("timeout", {"metavar": "SECONDS", "type": float, "default": 60.0,
+                 "help": "that a case may take (default 60)"}),
+    ("plugin", {"metavar": "MODULE", "action": "append",
+                "help": "register a backend that is not installed"}),
+    ("forbid", {"metavar": "REGEX", "default": "",
+                "help": "fail a case that prints this, as a sanitizer or a simulator does"}),
+)  # fmt: skip
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the kit's options, all of which begin with --dnncore-."""
+    group = parser.getgroup("dnncore", "conformance of dnncore's backends")
+    for name, settings in OPTIONS:
+        group.addoption(f"--dnncore-{name}", dest=f"dnncore_{name}", **settings)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Gather what will be found; register backends that are not installed."""
+    if not hasattr(config, "workerinput"):  # of xdist's processes, the one that reports
+        config.pluginmanager.register(_Findings(config))
+    for name in config.option.dnncore_plugin or ():
+        import dnncore
+
+        dnncore.register(import_module(name))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Take back what `pytest_configure` registered."""
+    for name in config.option.dnncore_plugin or ():
+        import dnncore
+
+        dnncore.unregister(import_module(name))
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    """Tell who is checked on what."""
+    if not config.option.dnncore_backend:
+        return []
+    from dnncore.errors import DnnError
+    from dnncore.testing.report import describe_run
+
+    lines = []
+    try:
+        for plan in _plans(config):
+            lines += describe_run(plan.backend, plan.engine)
+    except (DnnError, OSError):  # collection stops at it and tells
+        return lines
+    return lines
+
+
+# -- collecting -----------------------------------------------------------------------------------
+
+
+def _plans(config: pytest.Config) -> list[Plan]:
+    """One plan per backend that the command line names."""
+    option = config.option
+    names = [name.strip() for text in option.dnncore_backend or () for name in text.split(",")]
+    if not names:
+        return []
+    from dnncore.testing.plan import Plan, read_patterns
+
+    unsupported, xfail = (
+        {pattern: why for path in paths or () for pattern, why in read_patterns(path).items()}
+        for paths in (option.dnncore_unsupported, option.dnncore_xfails)
+    )
+    wishes = {"engine": option.dnncore_engine, "match": option.dnncore_match}
+    size = option.dnncore_size
+    return [Plan(n, size, unsupported=unsupported, xfail=xfail, **wishes) for n in names]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test of each job: of a conformance class's plan, or of the command line's plans."""
+    if TEST_ARGUMENT not in metafunc.fixturenames:
+        return
+    from dnncore.errors import DnnError
+
+    try:
+        plans = getattr(metafunc.cls, "plans", None) or _plans(metafunc.config)
+        jobs = [job for plan in plans for job in plan.jobs()]
+    except (DnnError, OSError) as error:
+        raise pytest.Collector.CollectError(str(error)) from error
+    if not plans:
+        raise pytest.Collector.CollectError("name a backend with --dnncore-backend=NAME")
+    metafunc.parametrize(TEST_ARGUMENT, [_parameter(job) for job in jobs])
+
+
+def _parameter(job: Job) -> Any:
+    marks = [pytest.mark.xfail(reason=job.xfail, strict=True)] if job.xfail else []
+    return pytest.param(job, id=str(job), marks=marks)
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def dnncore_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
+    """The process that runs the cases."""
+    from dnncore.testing.worker import Worker
+
+    option = pytestconfig.option
+    wishes = {"plugins": option.dnncore_plugin or (), "forbidden": option.dnncore_forbid}
+    with Worker(timeout=option.dnncore_timeout, **wishes) as worker:
+        yield worker
+
+
+@pytest.fixture
+def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Callable[[Job], None]:
+    """Run a job: fails where an implementation is wrong, skips where all refuse."""
+
+    def check(job: Job) -> None:
+        from dnncore.testing.report import entry
+
+        start = time.perf_counter()
+        result = None
+        if not job.unsupported:
+            result = dnncore_worker.run(job.text, job.engine, job.impl)
+        found = entry(job, result, time.perf_counter() - start)
+        request.node.stash[_entry] = found
+        if found["failures"]:
+            pytest.fail("\n".join([*found["failures"], job.command]), pytrace=False)
+        if found["status"] == "unsupported":
+            pytest.skip(job.unsupported or "; ".join(found["refusals"]) or "no implementation")
+
+    return check
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Attach what was found to the report, which travels between xdist's processes."""
+    report: Any = yield
+    if report.when == "call" and _entry in item.stash:
+        report.dnncore = item.stash[_entry]
+    return report
+
+
+# -- telling --------------------------------------------------------------------------------------
+
+
+class _Findings:
+    """What was found in all processes, told at the end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.option = config.option
+        self.entries: list[Entry] = []
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        """Keep what a job's report brings."""
+        if hasattr(report, "dnncore"):
+            self.entries.append(report.dnncore)
+
+    def missing(self) -> str:
+        """How the floor is missed; "" where it is kept."""
+        from dnncore.testing.plan import FLOORS
+
+        executed = sum(row["status"] != "unsupported" for row in self.entries)
+        floor = self.option.dnncore_floor
+        if floor is None:
+            floor = min(len(self.entries), FLOORS[self.option.dnncore_size])
+        if executed >= floor:
+            return ""
+        return f"{executed} cases were executed, fewer than the floor of {floor}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Fail below the floor; write the file."""
+        if not self.entries and not self.option.dnncore_backend:
+            return
+        if session.exitstatus == pytest.ExitCode.OK and self.missing():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.option.dnncore_json:
+            from dnncore.testing.report import save
+
+            save(self.option.dnncore_json, self.entries, self.option.dnncore_size)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Print the coverage, what is not supported and the division of time."""
+        if not self.entries:
+            return
+        from dnncore.testing.report import division_of_time, left_out, table
+
+        write = terminalreporter.write_line
+        terminalreporter.section("dnncore: coverage")
+        for line in (table(self.entries), *left_out(self.entries), division_of_time(self.entries)):
+            write(line)
+        if self.missing():
+            write(self.missing(), red=True)

@@ -1,0 +1,216 @@
+"""What a run of the kit has found, as a table, as JSON, and as a page of the documents.
+
+python -m dnncore.testing.report cpu.json opencl.json > docs/coverage.md
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dnncore.ops import Operation
+from dnncore.plugins import registry
+from dnncore.testing.plan import Job, describe_device, devices_of
+from dnncore.testing.results import CaseResult
+
+__all__ = [
+    "Entry",
+    "coverage",
+    "describe_run",
+    "division_of_time",
+    "entry",
+    "left_out",
+    "markdown",
+    "save",
+    "table",
+]
+
+Entry: TypeAlias = dict[str, Any]
+"""One job and what became of it, in plain data: `entry` makes it."""
+
+STATUSES = ("passed", "failed", "xfailed", "unsupported")
+WORDS = {"passed": "", "xfailed": "known to fail"}  # how a count is told, if not by its status
+ACTIVITIES = ("reference", "building", "running")
+SHOWN = 10  # cases that are refused and listed nowhere
+
+
+def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
+    """A row of the report; without a result the job was left out.
+
+    seconds: that the job took, the process's start included where it was the first.
+    """
+    operation, data_type, direction = _place(job.problem.op)
+    given = result or CaseResult(job.text, job.engine, "unsupported", (), (), (), 0, {})
+    return {
+        "id": str(job),
+        "target": job.target,
+        "problem": job.text,
+        "operation": operation,
+        "type": data_type,
+        "direction": direction,
+        "status": "xfailed" if job.xfail and given.status == "failed" else given.status,
+        "listed": job.unsupported or job.xfail,
+        "impl_names": list(given.impl_names),
+        "failures": [str(failure) for failure in given.failures],
+        "refusals": list(given.refusals),
+        "executed": given.executed,
+        "seconds": {**given.seconds, "total": seconds},
+    }
+
+
+def _place(op: Operation) -> tuple[str, str, str]:
+    """A problem's row in the table of coverage: operation, data types, direction."""
+    types = dict.fromkeys(desc.data_type for _, desc in op.tensors())
+    words = re.findall("[A-Z]+[a-z]*", type(op).__name__.partition("Backward")[2])
+    backward = " ".join(["backward", *words]).lower() if "Backward" in type(op).__name__ else ""
+    direction = backward or getattr(op, "prop_kind", "forward").replace("_", " ")
+    return op.KIND.removesuffix(" backward"), ":".join(types), direction
+
+
+# -- tables ---------------------------------------------------------------------------------------
+
+
+def coverage(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    """Counts of each status by operation, type, direction and target."""
+    keys = ("operation", "type", "direction", "target")
+    counts: dict[tuple[str, ...], Counter[str]] = {}
+    for row in entries:
+        counts.setdefault(tuple(row[key] for key in keys), Counter())[row["status"]] += 1
+    return [
+        {**dict(zip(keys, place, strict=True)), **{status: count[status] for status in STATUSES}}
+        for place, count in sorted(counts.items())
+    ]
+
+
+def _grid(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
+    """Lines of cells, the headings first: one line per problem kind, one column per target."""
+    cells = {
+        (row["operation"], row["type"], row["direction"], row["target"]): _cell(row) for row in rows
+    }
+    targets = sorted({key[3] for key in cells})
+    kinds = sorted({key[:3] for key in cells})
+    body = [[*kind, *(cells.get((*kind, target), "-") for target in targets)] for kind in kinds]
+    return [["operation", "type", "direction", *targets], *body]
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    told = [f"{row[s]} {WORDS.get(s, s)}".strip() for s in STATUSES if row[s]]
+    return ", ".join(told if row["passed"] else ["0", *told])
+
+
+def table(entries: Iterable[Entry]) -> str:
+    """Coverage as aligned text; a number alone counts what passed."""
+    grid = _grid(coverage(entries))
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
+    return "\n".join(lines)
+
+
+def left_out(entries: Sequence[Entry]) -> list[str]:
+    """What every implementation refuses though no list says so, as lines."""
+    rows = [row for row in entries if row["status"] == "unsupported" and not row["listed"]]
+    if not rows:
+        return []
+    lines = [f"{len(rows)} not supported and listed nowhere:"]
+    for row in rows[:SHOWN]:
+        lines.append(f"  {row['id']}")
+        lines += [f"    {refusal}" for refusal in row["refusals"] or ["no implementation"]]
+    more = len(rows) - SHOWN
+    return [*lines, f"  and {more} more; --dnncore-json=FILE has all"] if more > 0 else lines
+
+
+def division_of_time(entries: Iterable[Entry]) -> str:
+    """How the jobs' seconds divide between the reference, building, running and the rest."""
+    sums = _seconds(entries)
+    total = sums["total"] or 1.0
+    parts = {**{name: sums[name] for name in ACTIVITIES}, "the rest": sums["rest"]}
+    told = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in parts.items()]
+    return f"time: {', '.join(told)}"
+
+
+def _seconds(entries: Iterable[Entry]) -> dict[str, float]:
+    rows = list(entries)
+    sums = {name: sum(row["seconds"].get(name, 0.0) for row in rows) for name in ACTIVITIES}
+    total = sum(row["seconds"]["total"] for row in rows)
+    return {**sums, "rest": total - sum(sums.values()), "total": total}
+
+
+# -- where it ran ---------------------------------------------------------------------------------
+
+
+def describe_run(backend: str, engine: str = "") -> list[str]:
+    """Lines that tell who is checked, on which device and driver, with which settings."""
+    rows = devices_of(backend, engine)
+    status = registry.loaded[backend].status
+    lines = [f"backend {backend} {status.version}: {_versions(status.distribution, backend)}"]
+    lines += [f"engine {row.name}: {describe_device(row)}" for row in rows]
+    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("DNNCORE_")]
+    return [*lines, f"settings: {' '.join(settings)}"] if settings else lines
+
+
+def _versions(distribution: str, backend: str) -> str:
+    """Python's and that of each library that the backend's distribution needs for it."""
+    names = ["dnncore", distribution, *_requirements(distribution, backend)]
+    found = {"python": platform.python_version()}
+    for name in filter(None, names):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(f"{name} {version}" for name, version in found.items())
+
+
+def _requirements(distribution: str, backend: str) -> list[str]:
+    """Those of the distribution itself and of an extra with the backend's name."""
+    try:
+        texts = importlib.metadata.requires(distribution) if distribution else []
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    named = [re.match(r"([\w.-]+)(?:.*extra == ['\"](\w+)['\"])?", text) for text in texts or ()]
+    return [m[1] for m in named if m and m[2] in (None, backend)]
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def save(path: str | Path, entries: Sequence[Entry], size: str) -> None:
+    """Write everything as JSON: run, size, coverage, seconds and the cases."""
+    targets = sorted({tuple(row["target"].split("@")) for row in entries})
+    content = {
+        "run": [line for backend, engine in targets for line in describe_run(backend, engine)],
+        "size": size,
+        "coverage": coverage(entries),
+        "seconds": _seconds(entries),
+        "cases": sorted(entries, key=lambda row: row["id"]),
+    }
+    Path(path).write_text(json.dumps(content, indent=1) + "\n")
+
+
+INTRODUCTION = """# Coverage
+
+How many cases of the conformance kit each backend passes, by operation, data types and direction. A
+number alone counts what passed; "unsupported" is what all of the backend's implementations refuse,
+with the reason. `make coverage` writes this page.
+"""
+
+
+def markdown(*paths: str | Path) -> str:
+    """The page of one or more saved runs."""
+    runs = [json.loads(Path(path).read_text()) for path in paths]
+    heading, *body = _grid(row for run in runs for row in run["coverage"])
+    lines = [heading, ["---"] * len(heading), *body]
+    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    devices = "\n".join(f"- {line}" for run in runs for line in run["run"] if "engine " in line)
+    return f"{INTRODUCTION}\n{rows}\n\nRan on\n\n{devices}\n"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown(*sys.argv[1:]))

@@ -1,0 +1,37 @@
+"""Checks of values: right on whole numbers, right on random ones, the same every time."""
+
+from __future__ import annotations
+
+from dnncore.testing.case import FillName, Trial, equal, unequal
+from dnncore.testing.results import CheckFailed
+
+__all__ = ["integers", "random", "repeatable"]
+
+
+def integers(trial: Trial) -> None:
+    """Whole numbers: equal bit for bit where the implementation claims to be exact on them."""
+    _right(trial, "integers")
+
+
+def random(trial: Trial) -> None:
+    """Random numbers: within the bound of rounding times the error factor claimed."""
+    _right(trial, "random")
+
+
+def _right(trial: Trial, fill: FillName) -> None:
+    outputs = trial.outputs(fill)
+    wrong = trial.wrong(trial.case.round(fill), outputs)
+    if wrong:
+        raise CheckFailed(wrong)
+
+
+def repeatable(trial: Trial) -> None:
+    """A second execution gives the same bits where the implementation claims determinism."""
+    if not trial.pd.deterministic:
+        return
+    first = trial.outputs("random")
+    second = trial.execute(trial.case.round("random"))
+    if not equal(first, second):
+        raise CheckFailed(
+            f"claims to be deterministic, but a second run differs: {unequal(first, second)}"
+        )

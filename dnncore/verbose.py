@@ -1,0 +1,262 @@
+"""Verbose lines: what is chosen, created, executed and refused, one line on stdout for each.
+
+    DNNCORE_VERBOSE=profile_exec python train.py
+
+    dnncore_verbose,v1,primitive,exec,cpu,convolution,cpu_numba:brgemm:avx2,forward_training,
+        src:f32::blocked:acdb::f0 ...,attr-post-ops:eltwise_relu,alg:convolution_direct,mb1...,0.2
+
+Words and fields are oneDNN's (`dnncore.problem.verbose_fields`), so that its tools read the lines;
+`dnncore.problem.from_verbose` reads both. DNNCORE_VERBOSE takes words with commas between them:
+
+    none, 0          nothing, whatever stands before
+    error            errors other than those of `check`
+    warn             warnings
+    check            descriptors, attributes and arguments that break a rule
+    dispatch         why implementations refused a problem
+    profile_create   primitives as they are created: built, loaded from disk or taken from the cache
+    profile_exec     executions with their milliseconds
+    profile          both; all, -1: everything; 1: error, warn, profile_exec; 2: profile_create too
+    filter=REGEX     only the kinds of primitives in which this is found
+
+With DNNCORE_VERBOSE_TIMESTAMP=1 each line has the milliseconds since 1970 behind its version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dnncore import observers
+from dnncore.errors import DescriptorError, DnnError
+from dnncore.problem.verbose_fields import KINDS, Fields, kind_of, write
+
+if TYPE_CHECKING:
+    from dnncore.backend import Run
+    from dnncore.engine import Engine
+    from dnncore.memory import Memory
+    from dnncore.primitive import Primitive
+    from dnncore.primitive_desc import PrimitiveDesc
+    from dnncore.selection import Problem, Selection
+    from dnncore.stream import Event, Stream
+
+__all__ = ["Verbose", "set_verbose"]
+
+LEVELS = ("error", "warn", "check", "dispatch", "profile_create", "profile_exec")
+WORDS = {
+    **{level: (level,) for level in LEVELS},
+    "profile": ("profile_create", "profile_exec"),
+    "all": LEVELS,
+    "-1": LEVELS,
+    "1": ("error", "warn", "profile_exec"),
+    "2": ("error", "warn", "profile_exec", "profile_create"),
+}
+NONE = ("none", "0", "")
+TEMPLATE = (
+    "operation,engine,primitive,implementation,prop_kind,memory_descriptors,attributes,auxiliary,"
+    "problem_desc,exec_time"
+)
+
+
+# -- switching -------------------------------------------------------------------------------------
+
+
+class _Switch(contextlib.AbstractContextManager["_Switch"]):
+    """Puts back, at the end of a `with` block, what was before."""
+
+    def __init__(self, before: Verbose | None) -> None:
+        self._before = before
+
+    def __exit__(self, *error: object) -> None:
+        _put(self._before)
+
+
+_current: Verbose | None = None
+
+
+def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
+    """Write the lines of these words, as DNNCORE_VERBOSE has them, from now on; "none" for none.
+
+    As `with set_verbose("profile_exec"):` until the end of the block. Raises `DescriptorError` for
+    an unknown word or a filter that is no regular expression.
+    """
+    levels, pattern = _read(words)
+    timestamps = os.environ.get("DNNCORE_VERBOSE_TIMESTAMP", "0") not in ("", "0")
+    switch = _Switch(_current)
+    _put(Verbose(levels, pattern, timestamps=timestamps) if levels else None)
+    return switch
+
+
+def _put(verbose: Verbose | None) -> None:
+    global _current
+    before, _current = _current, verbose
+    if before is not None:
+        observers.remove(before)
+    if verbose is not None:
+        observers.add(verbose)
+
+
+def _read(text: str) -> tuple[frozenset[str], re.Pattern[str] | None]:
+    """The levels and the filter of a text such as `profile,filter=conv|pool`."""
+    levels: set[str] = set()
+    pattern = None
+    for word in map(str.strip, text.split(",")):
+        if word.startswith("filter="):
+            pattern = _pattern(word.removeprefix("filter="))
+        elif word.lower() in NONE:
+            levels.clear()
+        elif word.lower() in WORDS:
+            levels.update(WORDS[word.lower()])
+        else:
+            known = ", ".join(["none", "0", *WORDS, "filter=REGEX"])
+            raise DescriptorError(f"verbose: {word!r} is no word; expected some of {known}")
+    return frozenset(levels), pattern
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise DescriptorError(
+            f"verbose: filter={text} must be a regular expression; got one with {error}"
+        ) from None
+
+
+# -- lines -----------------------------------------------------------------------------------------
+
+
+class Verbose(observers.Observer):
+    """The observer that writes lines of some levels about the kinds that a pattern is found in."""
+
+    def __init__(
+        self, levels: Iterable[str], pattern: re.Pattern[str] | None, *, timestamps: bool
+    ) -> None:
+        self.levels = frozenset(levels)
+        self.pattern = pattern
+        self.timestamps = timestamps
+
+    def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
+        """Time the launch to its end."""
+        pd = primitive.pd
+        if not self._wants("profile_exec", kind_of(type(pd.op))):
+            return run
+        told = _told(pd)
+
+        def timed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+            for event in wait_for:
+                _wait(event)
+            moment, start = time.time(), time.perf_counter()
+            event = run(stream, wait_for)
+            if _wait(event):
+                self._profile(pd.engine, moment, "exec", told, time.perf_counter() - start)
+            return event
+
+        return timed
+
+    def created(self, pd: PrimitiveDesc, origin: str, seconds: float) -> None:
+        """One line of profile_create."""
+        if self._wants("profile_create", kind_of(type(pd.op))):
+            moment = time.time() - seconds
+            self._profile(pd.engine, moment, f"create:{origin}", _told(pd), seconds)
+
+    def selected(self, problem: Problem, selection: Selection) -> None:
+        """One line of dispatch for each refusal."""
+        kind = kind_of(type(problem.op))
+        if not selection.refusals or not self._wants("dispatch", kind):
+            return
+        workspace = problem.op.workspace_desc(problem.hint)
+        fields = write(problem.op, problem.attr, workspace)
+        engines = _engines(problem.engine, problem.src_engine)
+        lines = [
+            f"primitive,create:dispatch,{kind},{engines},{_line(refusal.impl_name, fields)},"
+            f"{refusal.kind}: {_one_line(refusal.reason)}"
+            for refusal in selection.refusals
+        ]
+        self._write(problem.engine, time.time(), lines)
+
+    def raised(self, error: Exception) -> None:
+        """One line of check, error or warn."""
+        level = "error" if isinstance(error, DnnError) else "warn"
+        level = "check" if isinstance(error, DescriptorError) else level
+        what, _, reason = str(error).partition(": ")
+        kind = what.removesuffix(" backward").replace(" ", "_")
+        if kind in KINDS and self._wants(level, kind):
+            self._write(None, time.time(), [f"primitive,{level},{kind},{_one_line(reason)}"])
+        elif kind not in KINDS and self._wants(level, "common"):
+            self._write(None, time.time(), [f"common,{level},{_one_line(str(error))}"])
+
+    def _wants(self, level: str, kind: str) -> bool:
+        return level in self.levels and (self.pattern is None or bool(self.pattern.search(kind)))
+
+    def _profile(
+        self, engine: Engine, moment: float, command: str, told: str, seconds: float
+    ) -> None:
+        self._write(engine, moment, [f"primitive,{command},{told},{seconds * 1e3:g}"])
+
+    def _write(self, engine: Engine | None, moment: float, lines: Iterable[str]) -> None:
+        """Lines behind the mark; before the first the header, before an engine's first its own."""
+        mark = "dnncore_verbose,v1,"
+        stamp = f"{moment * 1e3:.3f}," if self.timestamps else ""
+        with _writing:
+            head = [mark + line for line in _introduction(engine, timestamps=self.timestamps)]
+            text = "".join(
+                f"{line}\n" for line in [*head, *(mark + stamp + line for line in lines)]
+            )
+            if sys.stdout is not None:
+                sys.stdout.write(text)
+                sys.stdout.flush()
+
+
+_writing = threading.RLock()
+_introduced: set[str] = set()
+
+
+def _introduction(engine: Engine | None, *, timestamps: bool) -> list[str]:
+    """What readers should know first, each only once in a process."""
+    from dnncore import __version__
+
+    stamp = "timestamp," if timestamps else ""
+    header = {
+        "": [f"info,dnncore v{__version__}", f"primitive,info,template:{stamp}{TEMPLATE}"],
+    }
+    if engine is not None:
+        device = engine.device
+        words = _one_line(f"{device.name} {device.vendor} {device.version}").replace(",", ";")
+        header[engine.name] = [f"info,{engine.name},{words}"]
+    new = [name for name in header if name not in _introduced]
+    _introduced.update(new)
+    return [line for name in new for line in header[name]]
+
+
+def _told(pd: PrimitiveDesc) -> str:
+    """All fields of a primitive but the command and the time."""
+    fields = write(pd.op, pd.attr, pd.workspace_desc, pd.asked)
+    return f"{_engines(pd.engine, pd.src_engine)},{_line(pd.impl_name, fields)}"
+
+
+def _engines(engine: Engine, src_engine: Engine | None) -> str:
+    crosses = src_engine is not None and src_engine is not engine
+    return f"{src_engine.name}2{engine.name}" if src_engine and crosses else engine.name
+
+
+def _line(impl_name: str, fields: Fields) -> str:
+    kind, *others = fields.texts
+    return ",".join([kind, impl_name, *others])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _wait(event: Event) -> bool:
+    """Wait for the end, good or bad; the caller meets the error where it would have without us."""
+    try:
+        event.wait()
+    except DnnError:
+        return False
+    return True
