@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -130,8 +129,8 @@ def _check_operand(what: str, desc: object) -> None:
 def _checked_chain(post_ops: object) -> tuple[PostOp, ...]:
     """The chain without the sums that add nothing."""
     try:
-        chain = tuple(post_ops)  # type: ignore[arg-type]
-    except TypeError:
+        chain = tuple(post_ops)  # type: ignore[call-overload]
+    except Exception:  # whatever a stranger raises when it is iterated over
         chain = (None,)
     if not all(isinstance(post_op, PostOp) for post_op in chain):
         raise DescriptorError(

@@ -618,7 +618,7 @@ def _layout(
 def _integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
     try:
         return tuple(map(operator.index, values))
-    except TypeError:
+    except Exception:  # whatever a stranger raises when it is iterated over
         _refuse(f"{what} must be a sequence of integers; got {values!r}")
 
 

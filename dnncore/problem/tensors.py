@@ -112,7 +112,8 @@ def _read_formats(settings: Settings, roles: Roles) -> Formats:
     """One text for all of a role, or one for each."""
     formats: Formats = {}
     for role, names in roles.items():
-        option = FORMAT_OPTIONS[role] if settings[FORMAT_OPTIONS[role]] else "tag"
+        option = FORMAT_OPTIONS[role]
+        option = option if settings[option] or "tag" not in settings else "tag"
         texts = read_list(settings, option, len(names))
         formats |= {name: (option, text) for name, text in zip(names, texts, strict=True)}
     return formats

@@ -301,7 +301,9 @@ def _entries(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
     if way == "drop":
         del made.keys[a], made.values[a]
     elif way == "add":
-        made.keys.append(ast.Constant(rng.choice(("src", "dst", "bias", "scratchpad", "workspace"))))
+        made.keys.append(
+            ast.Constant(rng.choice(("src", "dst", "bias", "scratchpad", "workspace")))
+        )
         made.values.append(copy.deepcopy(made.values[a]))
     elif way == "rename":
         made.keys[a] = ast.Constant(rng.choice(("src", "weights", "post_op_0_src", "src99", "")))

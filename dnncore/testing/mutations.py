@@ -44,6 +44,7 @@ SLOW = 0.05  # seconds of processor time within which a descriptor is made or re
 HANGS = 60.0  # seconds after which a process is given up
 VOLUME = 2**18  # elements of all tensors above which nothing is executed
 HEADROOM = 2**31 - 2**26  # bytes that a process may allocate; the absurd sizes are beyond
+CHUNK = 100  # programs that a process is given at a time
 MOST_FAULTS = 200  # after which nothing more is to be learned
 SHORTEST = 20  # characters of a message that tells what and what was got
 
@@ -128,6 +129,7 @@ def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
 
 
 PROGRAM = "<program>"
+_WRONG_CALL = re.compile(r"\(\) (missing|takes|got an unexpected|got multiple|got some)")
 
 
 def _is_pythons(error: Exception) -> bool:
@@ -138,6 +140,8 @@ def _is_pythons(error: Exception) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     place = max(i for i, frame in enumerate(frames) if frame.filename == PROGRAM) + 1
     if place == len(frames) or frames[place].name == "__getattr__":
+        return True
+    if isinstance(error, TypeError) and _WRONG_CALL.search(str(error)):
         return True
     inside = [frame.filename for frame in frames[place:] if "dnncore" in frame.filename]
     return not inside or inside[0] == __file__
@@ -219,7 +223,11 @@ def _inconsistent(desc: dnn.MemoryDesc) -> str:
     again = dnn.MemoryDesc(
         desc.dims, desc.data_type, desc.order_tag, strides=desc.strides, offset0=desc.offset0
     )
-    if again != desc or hash(again) != hash(desc) or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc:
+    if (
+        again != desc
+        or hash(again) != hash(desc)
+        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc
+    ):
         return f"{desc!r} cannot be made again from what it says of itself"
     return ""
 
@@ -238,8 +246,7 @@ def _differs(pd: dnn.PrimitiveDesc, before: dict[str, Any], arguments: dict[str,
 class _Task(NamedTuple):
     engine: str
     level: str
-    seed: int
-    indices: Sequence[int]
+    programs: Sequence[str]
 
 
 def _serve(connection: Connection) -> None:
@@ -251,8 +258,8 @@ def _serve(connection: Connection) -> None:
         if task.engine not in opened:
             _warm_up(engine)
             opened.add(task.engine)
-        for index in task.indices:
-            connection.send(_timed(mutation(task.level, task.seed, index), engine, task.level))
+        for program in task.programs:
+            connection.send(_timed(program, engine, task.level))
 
 
 def _timed(program: str, engine: dnn.Engine, level: str) -> tuple[str, str]:
@@ -302,12 +309,12 @@ class _Worker:
         self._connection: Any = None
 
     def run(self, task: _Task) -> Iterator[tuple[str, str]]:
-        """One (end, reason) per index; a process that dies or hangs over one is replaced."""
-        rest = list(task.indices)
+        """One (end, reason) per program; a process that dies or hangs over one is replaced."""
+        rest = list(task.programs)
         while rest:
             if self._process is None:
                 self._start()
-            self._connection.send(task._replace(indices=rest))
+            self._connection.send(task._replace(programs=rest))
             while rest:
                 reply = self._reply()
                 rest.pop(0)
@@ -345,11 +352,10 @@ class _Worker:
 
 def survey(tasks: Iterable[tuple[str, str, int]], seed: int, processes: int = 2) -> Report:
     """Run mutations in `processes` processes. tasks: (engine's name, level, how many)."""
-    chunk = 100
     pending = [
-        _Task(engine, level, seed, range(start, min(start + chunk, count)))
+        (engine, level, range(start, min(start + CHUNK, count)))
         for engine, level, count in tasks
-        for start in range(0, count, chunk)
+        for start in range(0, count, CHUNK)
     ]
     report = Report()
     lock = threading.Lock()
@@ -359,15 +365,16 @@ def survey(tasks: Iterable[tuple[str, str, int]], seed: int, processes: int = 2)
         worker = _Worker()
         while True:
             with lock:
-                task = next(queue, None)
-            if task is None or len(report.faults) > MOST_FAULTS:
+                part = next(queue, None)
+            if part is None or len(report.faults) > MOST_FAULTS:
                 break
-            for index, (end, reason) in zip(task.indices, worker.run(task), strict=True):
+            engine, level, places = part
+            task = _Task(engine, level, [mutation(level, seed, place) for place in places])
+            for place, (end, reason) in zip(places, worker.run(task), strict=True):
                 with lock:
-                    report.counts[task.level, end] += 1
+                    report.counts[level, end] += 1
                     if reason:
-                        fault = Fault(task.engine, task.level, seed, index, f"{end}: {reason}")
-                        report.faults.append(fault)
+                        report.faults.append(Fault(engine, level, seed, place, f"{end}: {reason}"))
         worker.close()
 
     threads = [threading.Thread(target=work) for _ in range(processes)]
