@@ -17,7 +17,7 @@ from pathlib import Path
 from dnncore.errors import DescriptorError
 from dnncore.problem import DRIVERS, Problem, read_files
 
-__all__ = ["SIZES", "cases", "case_files"]
+__all__ = ["SIZES", "case_files", "cases"]
 
 SIZES = ("tiny", "smoke", "full", "networks", "random")
 DRAWN = 30  # random problems of each driver
