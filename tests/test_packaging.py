@@ -88,7 +88,7 @@ def test_the_wheel_holds_every_source_file_and_nothing_else(wheel):
         str(path.relative_to(folder))
         for name, folder in PACKAGES.items()
         for path in (folder / name).rglob("*")
-        if path.suffix in (".py", ".cl") or path.name == "py.typed"
+        if path.suffix in (".py", ".cl", ".txt") or path.name == "py.typed"
     }
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == sources
@@ -101,5 +101,6 @@ def test_the_wheel_declares_backends_command_and_licence(wheel):
     entries = configparser.ConfigParser()
     entries.read_string(wheel.read(path).decode())
     assert dict(entries["dnncore.backends"]) == BACKENDS
+    assert dict(entries["pytest11"]) == {"dnncore": "dnncore.testing.plugin"}
     assert dict(entries["console_scripts"]) == {"dnncore": "dnncore.cli:main"}
     assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())

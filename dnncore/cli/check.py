@@ -22,6 +22,7 @@ __all__ = ["check"]
 
 COLUMNS = ("implementation", "engine", "fill", "output", "status", "error", "worst", "got",
            "expected", "bound", "ulp", "wrong", "reason")  # fmt: skip
+NUMBERS = {"error": ".2g", "got": ".9g", "expected": ".9g", "bound": ".2g", "ulp": ".3g"}
 
 
 @click.command(context_settings=SETTINGS)
@@ -43,7 +44,7 @@ def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
         found = [row for name in names for row in _rows(problem, name)]
         rows += found
         if not as_json:
-            show(found, COLUMNS, title=str(problem))
+            show([*map(_for_people, found)], COLUMNS, title=str(problem))
             for command in dict.fromkeys(row["command"] for row in found if _is_wrong(row)):
                 click.echo(f"again: {command}")
     if as_json:
@@ -105,16 +106,17 @@ def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
 
 
 def _numbers(found: Comparison) -> Row:
-    row: Row = {"status": "ok" if found.ok else "wrong", "error": f"{found.error:.2g}"}
+    row: Row = {"status": "ok" if found.ok else "wrong", "error": found.error}
     if found.index is None:
         return row
-    row |= {
-        "worst": list(found.index),
-        "got": f"{found.got:.9g}",
-        "expected": f"{found.expected:.9g}",
-        "bound": f"{found.bound:.2g}",
-        "ulp": f"{found.ulp:.3g}",
-    }
-    if not found.ok:
-        row["wrong"] = f"{found.wrong} ({found.share:.1%}), {found.place}"
-    return row
+    row |= {name: getattr(found, name) for name in NUMBERS if name != "error"}
+    row |= {"worst": list(found.index), "wrong": found.wrong, "share": found.share}
+    return row | {"place": found.place}
+
+
+def _for_people(row: Row) -> Row:
+    """Short numbers, and what is wrong in words."""
+    told = {name: format(row[name], text) for name, text in NUMBERS.items() if name in row}
+    if row["status"] == "wrong":
+        told["wrong"] = f"{row['wrong']} ({row['share']:.1%}), {row['place']}"
+    return {**row, "wrong": "", **told}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,7 +37,7 @@ def show(
 ) -> None:
     """Print the rows: all their keys as JSON, or a table of `columns` without the empty ones."""
     if as_json:
-        click.echo(json.dumps(rows, indent=2, default=str))
+        click.echo(json.dumps([_plain(row) for row in rows], indent=2, default=str))
         return
     table = Table(box=None, header_style="bold", pad_edge=False)
     shown = [column for column in columns if any(row.get(column) for row in rows)]
@@ -49,6 +50,13 @@ def show(
     if title:
         console.print(Text(title, "bold"))
     console.print(table)
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity; they become text."""
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _text(value: Any) -> str:

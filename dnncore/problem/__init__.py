@@ -7,7 +7,20 @@ makes it one problem. The words are commands to a machine with a state: an optio
 shapes that follow it, until a driver is named again or `--reset` restores its defaults. An option
 with values between commas makes one problem of each; of several, one of each combination.
 
-The same text is a test's id, a filter, a line of input and the tail of a verbose line.
+    --impl=PATTERN --skip-impl=PATTERN      the implementations that are meant
+    --match=REGEX                           drops the problems in whose text it finds nothing,
+                                            whatever the driver; an empty one ends that
+    --batch=FILE                            the words of a file, beside the one that is being read
+    --from-verbose=FILE                     the problems of verbose lines, dnncore's or oneDNN's
+                                            or in the working directory
+    n"NAME" behind a shape                  its name
+
+Beyond benchdnn: formats may have strides and an offset, `ab@8x1@3` (`tensors.py`); a gradient's
+format may follow its tensor's, `--dtag=abx:axb`; FWD_IB is inference with bias (`directions.py`);
+`prh` is the padding at the end, where the output's size does not tell it (`windows.py`).
+
+The same text is a test's id, a filter and a line of input. Every operation has one, but for opaque
+formats: `read(str(problem)) == [problem]`.
 """
 
 from dnncore.problem.drivers import DRIVERS, driver_of

@@ -22,18 +22,26 @@ from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import MatMul, Operation, Sum
 from dnncore.problem import attributes
-from dnncore.problem.drivers import DRIVERS, driver_of
+from dnncore.problem.drivers import driver_of
 from dnncore.problem.problem import Problem
 from dnncore.problem.settings import Dims, Misread
 from dnncore.problem.shapes import masked
-from dnncore.problem.verbose_fields import KINDS, LETTERS, Fields, kind_of, prop_kinds_of, rows_of
+from dnncore.problem.verbose_fields import (
+    KINDS,
+    LETTERS,
+    OPERATIONS,
+    Fields,
+    Row,
+    kind_of,
+    prop_kinds_of,
+    rows_of,
+)
 
 __all__ = ["executions", "from_verbose"]
 
-OPERATIONS = {
+BY_NAMES = {
     (kind_of(operation), prop_kind): operation
-    for driver in DRIVERS.values()
-    for operation in driver.operations
+    for operation in OPERATIONS
     for prop_kind in prop_kinds_of(operation)
 }
 
@@ -125,9 +133,9 @@ def _problem(number: int, told: Fields) -> Problem:
 
 def _read(told: Fields) -> tuple[Operation, Attributes]:
     """The operation of the shape, then its tensors as the memory descriptors tell them."""
-    operation = OPERATIONS.get((told.kind, told.prop_kind))
+    operation = BY_NAMES.get((told.kind, told.prop_kind))
     if operation is None:
-        known = ", ".join(prop_kind for kind, prop_kind in OPERATIONS if kind == told.kind)
+        known = ", ".join(prop_kind for kind, prop_kind in BY_NAMES if kind == told.kind)
         raise Misread("prop_kind", f"expected one of {known} of {told.kind}")
     words = _words(told.auxiliary)
     tensors = [_read_desc(text) for text in told.memory_descriptors.split()]
@@ -193,7 +201,7 @@ class _Tensor:
 
 _DESC = re.compile(
     rf"([a-z_]+?)[_:]({'|'.join(DATA_TYPES)}|undef):[apo0]*:(\w*):([\w/]*)"
-    r"(?::([0-9x]*))?:(?:f0(?:_mask([0-9]{1,4}))?)?"
+    r"(?::((?:[0-9]{1,18}(?:x[0-9]{1,18})*)?))?:(?:f0(?:_mask([0-9]{1,4}))?)?"
 )
 
 
@@ -232,14 +240,25 @@ def _descs(op: Any, tensors: list[_Tensor], offsets: list[int]) -> Iterator[tupl
                 raise Misread("memory_descriptors", f"expected {row.word} next; got {got}")
             continue
         tensor, offset0 = rest.pop(0)
+        _check_presence(row, tensor)
         if tensor.data_type == "undef" or row.argument == "workspace":
             continue
         argument = _argument(op, row.argument)
-        found[row.argument] = tensor.desc(_dims(op, argument, tensor.mask), offset0)
+        found[row.argument] = tensor.desc(_dims(op, argument, tensor), offset0)
         yield argument, found[row.argument]
     if rest:
         raise Misread(
             "memory_descriptors", f"expected the end of the list; got {rest[0][0].text!r}"
+        )
+
+
+def _check_presence(row: Row, tensor: _Tensor) -> None:
+    absent = tensor.data_type == "undef"
+    if absent and not re.fullmatch("|workspace|(diff_)?bias", row.argument):
+        raise Misread("memory_descriptors", f"at {tensor.text!r}: expected a tensor, not none")
+    if not absent and not row.argument:
+        raise Misread(
+            "memory_descriptors", f"at {tensor.text!r}: expected {row.word}:undef::undef:::"
         )
 
 
@@ -250,13 +269,14 @@ def _argument(op: Any, name: str) -> str:
     return "dst" if op.uses_dst else "src"
 
 
-def _dims(op: Any, argument: str, mask: int) -> Dims:
+def _dims(op: Any, argument: str, tensor: _Tensor) -> Dims:
     """The dims that the shape gave, or those of a bias, which it did not."""
     desc: MemoryDesc | None = getattr(op, argument, None)
     if desc is not None:
         return desc.dims
     if isinstance(op, MatMul):
-        return masked({"mask": str(mask)}, "mask", mask, op.dst.dims)
+        told = {"memory_descriptors": tensor.text}
+        return masked(told, "memory_descriptors", tensor.mask, op.dst.dims)
     channels: int = op.dst_role.dims[1]
     return (channels,)
 

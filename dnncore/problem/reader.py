@@ -11,6 +11,7 @@ from pathlib import Path
 from dnncore.errors import DescriptorError
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS
+from dnncore.problem.from_verbose import from_verbose
 from dnncore.problem.problem import DEFAULTS, Problem
 from dnncore.problem.settings import Driver, Misread
 
@@ -24,7 +25,13 @@ def read(text: str | Iterable[str]) -> list[Problem]:
     """
     if isinstance(text, str):
         return list(_Reader().text(text, "problem text"))
-    return list(_Reader().words(text, "problem text"))
+    try:
+        words = list(text)
+    except Exception:  # whatever a stranger raises when it is iterated over
+        words = [None]
+    if not all(isinstance(word, str) for word in words):
+        raise DescriptorError(f"problem text: expected a string or words; got {text!r}")
+    return list(_Reader().words(words, "problem text"))
 
 
 def read_files(*paths: str | Path) -> list[Problem]:
@@ -35,6 +42,24 @@ def read_files(*paths: str | Path) -> list[Problem]:
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # blanks between quotes do not end it
 _SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?', re.DOTALL)
 WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """Numbered lines, one that ends with a backslash together with the next.
+
+    Behind a comma the next line continues the word.
+    """
+    start, joined = 1, ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not joined:
+            start = number
+        joined += line.strip() if joined.endswith(",") else f" {line.strip()}"
+        if joined.endswith("\\"):
+            joined = joined.removesuffix("\\").rstrip()
+        else:
+            yield start, joined
+            joined = ""
+    yield start, joined
 
 
 def _split(line: str) -> list[str]:
@@ -61,10 +86,7 @@ class _Reader:
 
     def file(self, path: Path) -> Iterator[Problem]:
         """Carry out a file."""
-        try:
-            text, place = path.read_text(encoding="utf-8"), path.resolve()
-        except (OSError, ValueError) as error:
-            raise DescriptorError(f"expected a file of problem texts; got {error}") from None
+        text, place = _text(path, "problem texts"), path.resolve()
         if place in self.files:
             raise DescriptorError(f"{path} includes itself")
         outer, self.files = self.files, (*self.files, place)
@@ -73,7 +95,7 @@ class _Reader:
 
     def text(self, text: str, place: str) -> Iterator[Problem]:
         """Carry out one line after the other."""
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in _lines(text):
             yield from self.words(_split(line), f"{place}, line {number}")
 
     def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
@@ -101,7 +123,10 @@ class _Reader:
         elif word == "--reset":
             self._reset()
         elif name == "batch":
-            yield from self._batch(value)
+            yield from self.file(self._found(value))
+        elif name == "from-verbose":
+            lines = _text(self._found(value), "verbose lines").splitlines()
+            yield from filter(self._is_wanted, from_verbose(lines))
         elif name == "match":
             self.match = _pattern(value)
         else:
@@ -112,11 +137,14 @@ class _Reader:
         self.options = {name: [text] for name, text in defaults.items()}
         self.said = {}
 
-    def _batch(self, name: str) -> Iterator[Problem]:
+    def _found(self, name: str) -> Path:
         """A file beside the one being read or, if there is none, in the working directory."""
         folders = [*(file.parent for file in self.files[-1:]), Path()]
         paths = [folder / name for folder in folders]
-        yield from self.file(next(filter(_is_file, paths), Path(name)))
+        return next(filter(_is_file, paths), Path(name))
+
+    def _is_wanted(self, problem: Problem) -> bool:
+        return not self.match.pattern or bool(self.match.search(str(problem)))
 
     def _option(self, word: str, value: str) -> str:
         """Set an option and return its name, in which - and _ are alike."""
@@ -145,7 +173,7 @@ class _Reader:
             attr = attributes.read(settings, op.result.dims)
             name = match["name"] or ""
             problem = Problem(op, attr, settings["impl"], settings["skip-impl"], name)
-            if not self.match.pattern or self.match.search(str(problem)):
+            if self._is_wanted(problem):
                 yield problem
 
 
@@ -154,6 +182,13 @@ def _pattern(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise DescriptorError(f"expected a regular expression; {error}") from None
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise DescriptorError(f"expected a file of {what}; got {error}") from None
 
 
 def _is_file(path: Path) -> bool:

@@ -25,10 +25,11 @@ from dnncore.ops.operation import FORWARD
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.lrn import NUMBERS
-from dnncore.problem.shapes import mask_of
+from dnncore.problem.shapes import dims_text, mask_of
 from dnncore.problem.tensors import format_text
 
-__all__ = ["KINDS", "LETTERS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of", "write"]
+__all__ = ["KINDS", "LETTERS", "OPERATIONS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of",
+           "write"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,8 @@ def kind_of(operation: type[Operation]) -> str:
     return operation.KIND.removesuffix(" backward").replace(" ", "_")
 
 
-KINDS = {kind_of(operation) for driver in DRIVERS.values() for operation in driver.operations}
+OPERATIONS = [operation for driver in DRIVERS.values() for operation in driver.operations]
+KINDS = {kind_of(operation) for operation in OPERATIONS}
 
 
 def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
@@ -144,7 +146,7 @@ def write(
     """
     kind = kind_of(type(op))
     tensors = list(_present(op, workspace))
-    problem, letters = _problem(kind, driver_of(type(op)).write(_public(op))["shape"])
+    problem, letters = _problem(kind, _shape(op))
     told = AUXILIARY.get(kind, "").format(**{name: _shown(v) for name, v in vars(op).items()})
     return Fields(
         kind,
@@ -156,11 +158,14 @@ def write(
     )
 
 
-def _public(op: Operation) -> Operation:
-    """The operation with formats that only their owners know left open, which have no text."""
+def _shape(op: Operation) -> str:
+    """The shape in the problem text; all dims of an operation that the text does not know yet."""
     tensors = op.tensors()
+    if type(op) not in OPERATIONS:
+        return dims_text(*(desc.dims for _, desc in tensors))
     secret = {row.name: desc for row, desc in tensors if desc.format_kind == "opaque"}
-    return op.with_descs(**{name: desc.with_format("any") for name, desc in secret.items()})
+    public = op.with_descs(**{name: desc.with_format("any") for name, desc in secret.items()})
+    return driver_of(type(op)).write(public)["shape"]
 
 
 def number_text(value: float) -> str:
@@ -239,8 +244,9 @@ def _step(step: PostOp) -> str:
         return "binary_" + attributes.write(Attributes((step,)))["attr-post-ops"]
     ((_, desc),) = step.operands
     plain = MemoryDesc(desc.dims, desc.data_type) == desc
+    tag = format_text(desc) if desc.tag is None or desc.offset0 else desc.tag
     if step.kind == "prelu":
-        return f"prelu:{mask_of(desc.dims)}" + ("" if plain else f":{format_text(desc)}")
-    several = sum(n != 1 for n in desc.dims) > 1
-    tag = f":{format_text(desc)}" if several or not plain else ""
-    return f"binary_{step.algorithm}:{desc.data_type}:{mask_of(desc.dims)}{tag}"
+        return f"prelu:{mask_of(desc.dims)}" + ("" if plain else f":{tag}")
+    silent = plain and sum(n != 1 for n in desc.dims) <= 1
+    operand = f"{desc.data_type}:{mask_of(desc.dims)}" + ("" if silent else f":{tag}")
+    return f"binary_{step.algorithm}:{operand}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dnncore.attributes import ScratchpadMode
 from dnncore.sequence import Sequence
 from dnncore.testing.case import FILLS, Trial
 
@@ -24,6 +25,10 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
     given = {fill: trial.arguments(trial.case.round(fill)) for fill in FILLS}
     calls = [trial.primitive.bind(**arguments.memories) for arguments in given.values()]
     stream = trial.case.engine.stream()
+    for call in calls:  # which resolves them; what they share shows when they are called again
+        call(stream).wait()
+    for arguments in given.values():
+        arguments.restore()
     if as_sequence:
         Sequence(calls)(stream).wait()
     else:
@@ -52,7 +57,7 @@ def in_place(trial: Trial) -> None:
 def scratchpad(trial: Trial) -> None:
     """A scratchpad of the user's, full of garbage, serves as well as the stream's."""
     attr = trial.case.attr
-    other = "library" if attr.scratchpad == "user" else "user"
+    other: ScratchpadMode = "library" if attr.scratchpad == "user" else "user"
     pd = trial.case.sibling(trial, replace(attr, scratchpad=other))
     if pd is not None and pd.scratchpad_bytes:
         outputs = trial.execute(trial.case.round("random"), pd=pd)

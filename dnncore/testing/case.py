@@ -207,6 +207,11 @@ class Trial:
         with self.case.clock("building"):
             return self.pd.primitive()
 
+    @property
+    def is_broken(self) -> bool:
+        """Whether a first execution raised, so that nothing more can be said."""
+        return any(isinstance(outputs, Exception) for outputs in self._outputs.values())
+
     def outputs(self, fill: FillName) -> dict[str, Array]:
         """What the first execution on a round gave; what it raised is raised each time."""
         if fill not in self._outputs:

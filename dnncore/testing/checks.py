@@ -2,39 +2,82 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from dnncore.engine import Engine
 from dnncore.plugins import describe
 from dnncore.problem import Problem
-from dnncore.testing import layout, values
-from dnncore.testing.case import Case, Trial
+from dnncore.testing import (
+    attributes,
+    calls,
+    concurrency,
+    contract,
+    golden,
+    gradients,
+    layout,
+    lifetime,
+    values,
+)
+from dnncore.testing.case import Case
 from dnncore.testing.results import CaseResult, CheckFailed, Failure, Status
 
 __all__ = ["CHECKS", "Check", "run_case"]
 
+Scope: TypeAlias = Literal["case", "candidate", "trial"]
+
 
 @dataclass(frozen=True)
 class Check:
-    """A property: `function` takes a `Trial`, of one implementation, and raises `CheckFailed`."""
+    """A property, checked by a plain function that raises `CheckFailed`.
+
+    scope: what the function takes: "case" a `Case`; "candidate" a `Case` and an `Implementation`,
+        which may refuse it; "trial" a `Trial`, of an implementation that accepts.
+    sparse: too dear for every case; made once per operation, implementation and engine in a
+        process, and on every case of `EVERY`, chosen by its text.
+    """
 
     name: str
-    function: Callable[[Any], None]
+    function: Callable[..., None]
+    scope: Scope = "trial"
+    sparse: bool = False
 
 
+EVERY = 128
+
+# In the order in which they run: those at the end look at all executions before them.
 CHECKS: dict[str, Check] = {
     check.name: check
     for check in (
+        Check("accept", contract.accept, "candidate"),
+        Check("refusals", contract.refusals, "candidate"),
+        Check("descriptors", contract.descriptors, "case"),
         Check("integers", values.integers),
         Check("random", values.random),
+        Check("golden", golden.golden, sparse=True),
+        Check("adjoint", gradients.adjoint),
+        Check("linear", gradients.linear),
+        Check("slope", gradients.slope),
         Check("repeatable", values.repeatable),
+        Check("bound", calls.bound),
+        Check("sequence", calls.sequence),
+        Check("in_place", calls.in_place),
+        Check("scratchpad", calls.scratchpad),
+        Check("events", concurrency.events),
+        Check("threads", concurrency.threads, sparse=True),
+        Check("engine_threads", concurrency.engine_threads, sparse=True),
+        Check("attributes", attributes.attributes, sparse=True),
+        Check("workspaces", gradients.workspaces),
+        Check("memory", lifetime.memory, sparse=True),
         Check("guards", layout.guards),
         Check("inputs", layout.inputs),
         Check("padding", layout.padding),
     )
 }
+
+_made: set[tuple[str, type, str, str]] = set()  # sparse checks that were passed in this process
 
 
 def run_case(
@@ -43,37 +86,64 @@ def run_case(
     """Run the checks of these names, by default all, on every implementation that accepts.
 
     impl: name patterns of the implementations to be tested; "" is all.
+
+    Checks that are sparse are left out on most cases, unless they are named.
     """
-    case = Case(problem, engine, impl)
-    wanted = [check for name, check in CHECKS.items() if not checks or name in checks]
-    failures: list[Failure] = []
-    executed = 0
-    for trial in case.trials:
-        failures += _failures(trial, wanted)
-        executed += len(wanted)
-    refusals = case.refusals
+    run = _Run(Case(problem, engine, impl), checks)
+    run.all()
+    case, failures = run.case, tuple(run.failures)
     status: Status = "failed" if failures else "passed" if case.trials else "unsupported"
     return CaseResult(
         problem=case.text,
         engine=engine.name,
         status=status,
-        failures=tuple(failures),
+        failures=failures,
         impl_names=tuple(trial.pd.impl_name for trial in case.trials),
-        refusals=refusals,
-        executed=executed,
+        refusals=case.refusals,
+        executed=run.executed,
         seconds=case.clock.stop(),
     )
 
 
-def _failures(trial: Trial, checks: list[Check]) -> Iterator[Failure]:
-    """An execution that raises fails the first check that asks for it."""
-    told: list[BaseException] = []
-    for check in checks:
+class _Run:
+    """The checks of one case, and what they find."""
+
+    def __init__(self, case: Case, checks: Collection[str]) -> None:
+        self.case = case
+        self.failures: list[Failure] = []
+        self.executed = 0
+        self._named = set(checks)
+
+    def all(self) -> None:
+        """Ask the candidates first, before anything else asks and builds."""
+        for implementation in self.case.implementations:
+            for check in self._wanted("candidate"):
+                self._make(check, implementation.name, self.case, implementation)
+        for check in self._wanted("case"):
+            self._make(check, "", self.case)
+        for trial in self.case.trials:
+            for check in self._wanted("trial"):
+                if not trial.is_broken:
+                    self._make(check, trial.pd.impl_name, trial)
+
+    def _wanted(self, scope: Scope) -> Iterator[Check]:
+        for check in CHECKS.values():
+            if check.scope == scope and (not self._named or check.name in self._named):
+                yield check
+
+    def _make(self, check: Check, impl_name: str, *arguments: Any) -> None:
+        key = (check.name, type(self.case.op), impl_name, self.case.engine.name)
+        if check.sparse and not self._named and key in _made and not self._is_chosen(check):
+            return
+        self.executed += 1
         try:
-            check.function(trial)
+            check.function(*arguments)
         except CheckFailed as failed:
-            yield Failure(check.name, trial.pd.impl_name, str(failed))
+            self.failures.append(Failure(check.name, impl_name, str(failed)))
         except Exception as error:
-            if not any(error is other for other in told):
-                yield Failure(check.name, trial.pd.impl_name, f"raised {describe(error)}")
-            told.append(error)
+            self.failures.append(Failure(check.name, impl_name, f"raised {describe(error)}"))
+        else:
+            _made.add(key)
+
+    def _is_chosen(self, check: Check) -> bool:
+        return zlib.crc32(f"{check.name} {self.case.text}".encode()) % EVERY == 0

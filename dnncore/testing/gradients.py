@@ -54,8 +54,9 @@ def _run(pd: PrimitiveDesc, inputs: Mapping[str, Array]) -> dict[str, Array]:
 def _forwards(trial: Trial) -> list[PrimitiveDesc]:
     """The implementations of the gradient's forward operation on the same engine, best first."""
     forward = trial.pd.op.forward_op
+    assert forward is not None
     with trial.case.clock("building"):
-        found = primitive_descs(forward, trial.case.engine, impl="", skip_impl="") if forward else ()
+        found = primitive_descs(forward, trial.case.engine, impl="", skip_impl="")
         return list(found)
 
 

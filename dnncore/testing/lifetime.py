@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
-import tracemalloc
+import itertools
+import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from dnncore import selection
 from dnncore.cache import primitives
@@ -14,34 +16,31 @@ from dnncore.testing.results import CheckFailed
 
 __all__ = ["memory"]
 
-ROUNDS = 4
+ROUNDS = 5
 EXECUTIONS = 8  # of a round
-CREATIONS = 2  # of a round
-SLACK = 64  # bytes per call: what counters and the interpreter itself may keep
+CREATIONS = 3
 
 
 def memory(trial: Trial) -> None:
-    """Memories die with their last user, and repeated use and creation take no more and more.
+    """Memories and primitives die with their last user; executions take no more and more.
 
-    Growth is what Python and numpy allocate, and counts when every one of some rounds grew.
+    What grows is counted in the blocks of Python's allocator, of which every object, every array
+    and every buffer takes one at least; it is a leak if each of several rounds grew.
     """
-    _memories_die(trial)
-    arguments = trial.arguments(trial.case.round("random"))
-    stream = trial.case.engine.stream()
+    with _quick_collections():
+        _memories_die(trial)
+        _primitives_die(trial)
+        _executions_stay_level(trial)
 
-    def execute() -> None:
-        trial.primitive.execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
-        trial.primitive.bind(**arguments.memories)(stream).wait()
 
-    def create() -> None:
-        selection.forget()
-        primitives.clear()
-        pd = trial.case.sibling(trial, trial.case.attr)
-        assert pd is not None
-        pd.primitive()
-
-    _stays_level(execute, EXECUTIONS, "each execution")
-    _stays_level(create, CREATIONS, "each creation of the primitive")
+@contextmanager
+def _quick_collections() -> Iterator[None]:
+    """Let the garbage collector look at new objects alone."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _memories_die(trial: Trial) -> None:
@@ -62,18 +61,40 @@ def _memories_die(trial: Trial) -> None:
         )
 
 
-def _stays_level(call: Callable[[], None], times: int, what: str) -> None:
-    call()
-    tracemalloc.start()
-    try:
-        sizes = []
-        for _ in range(ROUNDS + 1):
-            for _ in range(times):
-                call()
-            gc.collect()
-            sizes.append(tracemalloc.get_traced_memory()[0])
-    finally:
-        tracemalloc.stop()
-    growth = min(b - a for a, b in zip(sizes[1:], sizes[2:], strict=False)) / times
-    if growth > SLACK:
-        raise CheckFailed(f"{what} keeps {growth:.0f} bytes more; every round of {times} grew")
+def _primitives_die(trial: Trial) -> None:
+    """An implementation may keep one executable per problem, but not one per creation."""
+    built = [_new_executable(trial) for _ in range(CREATIONS)]
+    _forget()
+    gc.collect()
+    left = {id(one()) for one in built if one() is not None}
+    if len(left) > 1:
+        raise CheckFailed(
+            f"{len(left)} of {CREATIONS} executables are still kept after all that used them went"
+        )
+
+
+def _new_executable(trial: Trial) -> Callable[[], object]:
+    _forget()
+    pd = trial.case.sibling(trial, trial.case.attr)
+    assert pd is not None
+    return weakref.ref(pd.primitive().executable)
+
+
+def _forget() -> None:
+    selection.forget()
+    primitives.clear()
+
+
+def _executions_stay_level(trial: Trial) -> None:
+    arguments = trial.arguments(trial.case.round("random"))
+    stream = trial.case.engine.stream()
+    blocks = []
+    for _ in range(ROUNDS):
+        for _ in range(EXECUTIONS):
+            trial.primitive.execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
+        stream.wait()
+        gc.collect()
+        blocks.append(sys.getallocatedblocks())
+    growth = min(b - a for a, b in itertools.pairwise(blocks)) / EXECUTIONS
+    if growth >= 1:
+        raise CheckFailed(f"each execution keeps {growth:.0f} objects more")

@@ -39,7 +39,7 @@ Entry: TypeAlias = dict[str, Any]
 STATUSES = ("passed", "failed", "xfailed", "unsupported")
 WORDS = {"passed": "", "xfailed": "known to fail"}  # how a count is told, if not by its status
 ACTIVITIES = ("reference", "building", "running")
-SHOWN = 10  # cases that are refused and listed nowhere
+SHOWN = 10  # reasons for refusing what is listed nowhere
 
 
 def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
@@ -114,17 +114,22 @@ def table(entries: Iterable[Entry]) -> str:
     return "\n".join(lines)
 
 
-def left_out(entries: Sequence[Entry]) -> list[str]:
-    """What every implementation refuses though no list says so, as lines."""
-    rows = [row for row in entries if row["status"] == "unsupported" and not row["listed"]]
-    if not rows:
+def left_out(entries: Iterable[Entry]) -> list[str]:
+    """What every implementation refuses though no list says so, as lines: by reason, with one of
+    the cases each.
+    """
+    groups: dict[str, list[str]] = {}
+    for row in entries:
+        if row["status"] == "unsupported" and not row["listed"]:
+            why = "\n".join(row["refusals"]) or f"no implementation of {row['operation']}"
+            groups.setdefault(why, []).append(row["id"])
+    if not groups:
         return []
-    lines = [f"{len(rows)} not supported and listed nowhere:"]
-    for row in rows[:SHOWN]:
-        lines.append(f"  {row['id']}")
-        lines += [f"    {refusal}" for refusal in row["refusals"] or ["no implementation"]]
-    more = len(rows) - SHOWN
-    return [*lines, f"  and {more} more; --dnncore-json=FILE has all"] if more > 0 else lines
+    lines = [f"{sum(map(len, groups.values()))} not supported and listed nowhere:"]
+    for why, ids in sorted(groups.items(), key=lambda group: -len(group[1]))[:SHOWN]:
+        lines += [f"  {len(ids)} as {ids[0]}", *(f"    {line}" for line in why.splitlines())]
+    more = len(groups) - SHOWN
+    return [*lines, f"  and for {more} more reasons"] if more > 0 else lines
 
 
 def division_of_time(entries: Iterable[Entry]) -> str:
@@ -150,7 +155,8 @@ def describe_run(backend: str, engine: str = "") -> list[str]:
     """Lines that tell who is checked, on which device and driver, with which settings."""
     rows = devices_of(backend, engine)
     status = registry.loaded[backend].status
-    lines = [f"backend {backend} {status.version}: {_versions(status.distribution, backend)}"]
+    name = f"{backend} {status.version}".strip()
+    lines = [f"backend {name}: {_versions(status.distribution, backend)}"]
     lines += [f"engine {row.name}: {describe_device(row)}" for row in rows]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("DNNCORE_")]
     return [*lines, f"settings: {' '.join(settings)}"] if settings else lines

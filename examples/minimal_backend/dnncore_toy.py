@@ -42,7 +42,8 @@ def forward(op, src, dst):
 def backward(op, src, diff_dst, diff_src):
     """Compute diff_src."""
     _, slope = FORMULAS[op.algorithm]
-    values = diff_dst.numpy() * slope(src.numpy(), op.alpha, op.beta)
+    s = src.numpy().astype("f8")  # 1 - tanh^2 loses its digits in f4
+    values = diff_dst.numpy() * slope(s, op.alpha, op.beta)
     diff_src.desc.pack(values.astype("f4"), diff_src.buffer)
 
 

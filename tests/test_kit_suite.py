@@ -1,0 +1,150 @@
+"""The kit's pytest plugin, from an empty folder: options, lists, floors, tables, processes."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import dnncore as dnn
+from dnncore.testing.plan import Plan
+
+TESTS = Path(__file__).parent
+SUITE = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
+REFERENCE = ("--dnncore-backend=reference",)
+UNRULY = ("--dnncore-backend=unruly", "--dnncore-plugin=unruly")
+
+
+@pytest.fixture
+def kit(tmp_path):
+    """Run pytest in an empty folder; returns its exit status and what it printed."""
+    path = os.pathsep.join([*sys.path, str(TESTS)])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
+
+    def run(*options):
+        plain = ("--strict-markers", "-p", "no:cacheprovider", *options)
+        done = subprocess.run(
+            (sys.executable, "-P", "-m", "pytest", *plain),
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def counts(output):
+    """The closing line of pytest: passed=3, skipped=1, ..."""
+    line = output.splitlines()[-1]
+    return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", line)}
+
+
+def test_cases_pass_and_header_table_and_file_tell_of_them(kit, tmp_path):
+    code, output = kit(*SUITE, *REFERENCE, "--dnncore-match=--conv", "--dnncore-json=found.json")
+    assert code == 0, output
+    assert re.search(r"^backend reference \d.*numpy \d", output, re.M)
+    assert re.search(r"^engine cpu: ", output, re.M)
+    assert re.search(r"^convolution +f32 +forward training +\d+$", output, re.M)
+    assert re.search(r"^time: reference .* building .* running .* the rest", output, re.M)
+    found = json.loads((tmp_path / "found.json").read_text())
+    passed = counts(output)["passed"]
+    assert sum(row["passed"] for row in found["coverage"]) == len(found["cases"]) == passed
+    assert all(case["executed"] > 0 for case in found["cases"])
+    assert found["seconds"]["running"] > 0
+
+
+def test_processes_of_xdist_report_to_one_table_and_one_floor(kit):
+    options = (*SUITE, *REFERENCE, "--dnncore-match=--conv", "-n", "2")
+    code, output = kit(*options, "--dnncore-floor=1000")
+    assert code == 1
+    passed = counts(output)["passed"]
+    assert f"{passed} cases were executed, fewer than the floor of 1000" in output
+    rows = re.findall(r"^convolution .* (\d+)$", output, re.M)
+    assert sum(map(int, rows)) == passed
+
+
+def test_a_wrong_implementation_fails_with_its_name_and_a_line_to_repeat_it(kit):
+    options = ("--dnncore-match=--conv.*FWD_D|FWD_I", "--dnncore-timeout=20", "-x")
+    code, output = kit(*SUITE, *UNRULY, *options)
+    assert code == 1
+    assert "unruly:" in output
+    assert re.search(r"^dnncore check --engines=cpu --conv .*--impl=unruly:\*' ", output, re.M)
+
+
+def test_lists_leave_out_or_demand_failure(kit, tmp_path):
+    lists = tmp_path / "lists.txt"
+    options = (*SUITE, *REFERENCE, "--dnncore-match=--conv")
+    lists.write_text("# a comment\n\n*BWD_D*  # no gradient yet\n")
+    code, output = kit(*options, "--dnncore-unsupported=lists.txt", "-rs")
+    assert code == 0
+    assert "no gradient yet" in output
+    assert re.search(r"^convolution .*backward data .* unsupported$", output, re.M)
+    code, output = kit(*options, "--dnncore-xfails=lists.txt")
+    assert code == 1
+    assert "[XPASS(strict)] no gradient yet" in output
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "name a backend with --dnncore-backend"),
+        (("--dnncore-backend=nobody",), "unknown backend 'nobody'; available: cpu_numba"),
+        ((*REFERENCE, "--dnncore-xfails=missing.txt"), "No such file"),
+    ],
+)
+def test_what_cannot_run_stops_collection(kit, options, message):
+    code, output = kit(*SUITE, *options)
+    assert code == pytest.ExitCode.INTERRUPTED
+    assert message in output
+
+
+@pytest.mark.parametrize(
+    ("wishes", "message"),
+    [
+        ({"size": "huge"}, "size: expected one of .*tiny.*; got 'huge'"),
+        ({"engine": "abacus"}, "no engine is meant by abacus; there are: cpu"),
+        ({"match": "zzz"}, "no case of size 'smoke' matches 'zzz'"),
+        ({"xfail": {"*zzz*": "never"}}, "none matches '[*]zzz[*]'"),
+        ({"unsupported": {"re:zzz": "never"}}, "none matches 're:zzz'"),
+    ],
+)
+def test_a_plan_that_would_check_nothing_is_an_error(wishes, message):
+    with pytest.raises(dnn.DnnError, match=message):
+        Plan("reference", **wishes).jobs()
+
+
+def test_three_lines_in_an_implementers_repository(kit, tmp_path):
+    (tmp_path / "test_mine.py").write_text(
+        "from dnncore.testing import conformance\n\n"
+        'TestMine = conformance("reference", size="tiny", match="--conv.*BWD",'
+        ' xfail={"*BWD_WB*": "bias"})\n'
+    )
+    code, output = kit("-q")
+    assert code == 1  # what is listed as failing passes
+    assert "TestMine::test_case[reference@cpu --conv --dir=BWD_WB" in output
+    assert "dnncore: coverage" in output
+
+
+def test_other_peoples_runs_see_nothing_of_the_kit(kit, tmp_path):
+    (tmp_path / "test_other.py").write_text(
+        "import sys\n\n"
+        "def test_nothing_heavy_is_loaded():\n"
+        "    heavy = {'dnncore.testing.checks', 'dnncore_reference', 'numba', 'pyopencl'}\n"
+        "    assert not heavy & set(sys.modules)\n"
+    )
+    code, output = kit("-v")
+    assert code == 0, output
+    assert "dnncore" not in output.partition("test session starts")[2].replace(
+        "plugins: dnncore", ""
+    )
+
+
+def test_a_notebook_gets_the_table_and_the_results(capsys):
+    from dnncore.testing import check_backend
+
+    results = check_backend("reference", size="tiny", match="--conv.*FWD_D")
+    assert results
+    assert {result.status for result in results} == {"passed"}
+    assert f"{len(results)}" in capsys.readouterr().out

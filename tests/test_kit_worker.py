@@ -1,0 +1,82 @@
+"""Cases run in a process of their own, and what happens to it happens to no one else."""
+
+import time
+
+import pytest
+
+import dnncore as dnn
+from dnncore.testing.worker import Worker
+
+PROBLEM = "--conv --dir=FWD_D --stag=abx --wtag=abx --dtag=abx mb1ic1oc1ih3kh3"
+
+
+@pytest.fixture
+def worker():
+    with Worker(plugins=["unruly"], forbidden="Invalid (read|write)") as worker:
+        yield worker
+
+
+def message(worker, way):
+    """What is said of an implementation that has to bring the process down."""
+    result = worker.run(PROBLEM, "cpu", f"unruly:{way}")
+    assert result.status == "failed"
+    assert (result.problem, result.engine) == (PROBLEM, "cpu")
+    (failure,) = result.failures
+    assert failure.check == "worker"
+    return failure.message
+
+
+def test_a_case_passes_and_the_process_is_kept(worker):
+    results = [worker.run(PROBLEM, "cpu", "reference:*") for _ in range(3)]
+    assert {result.status for result in results} == {"passed"}
+    assert worker.started == 1
+
+
+def test_a_crash_is_told_by_signal_and_python_line_and_the_next_case_passes(worker):
+    text = message(worker, "crash")
+    assert "died of SIGSEGV" in text
+    assert "in crash" in text
+    assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
+    assert worker.started == 2
+
+
+def test_a_hang_ends_at_the_timeout_and_shows_where_it_hung(worker):
+    worker.run(PROBLEM, "cpu", "reference:*")  # imports take their time
+    worker.timeout = 1
+    start = time.monotonic()
+    text = message(worker, "hang")
+    assert 1 <= time.monotonic() - start < 15
+    assert "no reply within 1 s" in text
+    assert "in hang" in text
+
+
+def test_an_exit_is_told_with_what_was_printed_last(worker):
+    text = message(worker, "leave")
+    assert "exited with status 3" in text
+    assert "out of patience" in text
+
+
+def test_a_problem_that_cannot_be_read_fails_alone(worker):
+    (failure,) = worker.run("--nonsense", "cpu").failures
+    assert failure.check == "worker"
+    assert "--nonsense" in failure.message
+    assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
+    assert worker.started == 1
+
+
+def test_what_a_sanitizer_prints_fails_the_case_that_made_it_print(worker):
+    failures = worker.run(PROBLEM, "cpu", "unruly:chatter").failures
+    (found,) = [failure for failure in failures if failure.check == "output"]
+    assert "Invalid write of size 4 at address 0x10" in found.message
+    assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
+
+
+def test_settings_reach_the_process():
+    with Worker(environment={"DNNCORE_DISABLE_BACKENDS": "cpu_numba"}) as worker:
+        assert worker.run(PROBLEM, "cpu", "cpu_numba:*").status == "unsupported"
+
+
+def test_a_process_that_cannot_start_is_an_error_with_the_reason():
+    worker = Worker(plugins=["no_such_module"])
+    with pytest.raises(dnn.ExecutionError, match="no_such_module"):
+        worker.run(PROBLEM, "cpu")

@@ -1,0 +1,65 @@
+"""A backend that does to its process what drivers and generated code do on bad days."""
+
+import ctypes
+import os
+import sys
+import time
+
+import numpy as np
+
+from dnncore.backend import (
+    API_VERSION,
+    Accepted,
+    Backend,
+    ConvolutionForward,
+    HostFunction,
+    Implementation,
+    hookimpl,
+)
+
+
+def crash(*memories):
+    ctypes.string_at(0)
+
+
+def hang(*memories):
+    time.sleep(1000)
+
+
+def leave(*memories):
+    print("out of patience", file=sys.stderr, flush=True)
+    os._exit(3)
+
+
+def fail(*memories):
+    raise ZeroDivisionError("so much for that")
+
+
+def ones(src, weights, dst):
+    """Right where all numbers are zero only."""
+    dst.desc.pack(np.ones(dst.desc.dims, np.float32), dst.buffer)
+
+
+def chatter(src, weights, dst):
+    os.write(1, b"Invalid write of size 4 at address 0x10\n")
+    ones(src, weights, dst)
+
+
+class Unruly(Implementation):
+    def __init__(self, function):
+        self.name = f"unruly:{function.__name__}"
+        self.function = function
+
+    def accept(self, op, attr, engine, hint):
+        free = {a.name: desc.with_format(None) for a, desc in op.tensors() if desc.is_any}
+        op = op.resolve_any(**free)
+        return Accepted(op, build=lambda: HostFunction(self.function), seconds=1e-9)
+
+
+TABLE = [Unruly(f) for f in (crash, hang, leave, fail, ones, chatter)]
+
+
+@hookimpl
+def dnncore_backends():
+    tables = {("cpu", ConvolutionForward): f"{__name__}:TABLE"}
+    return Backend("unruly", API_VERSION, implementations=tables)
