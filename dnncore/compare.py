@@ -106,8 +106,7 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
         )
     if got.size == 0:
         return Comparison(True, 0.0, 0.0, None, 0.0, 0.0, 0.0)
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like others
-        g, e = got.astype(np.float64), expected.astype(np.float64)
+    g, e = got, expected
     finite = np.isfinite(g) & np.isfinite(e)
     misplaced = ~finite & (g != e) & ~(np.isnan(g) & np.isnan(e))
     difference = np.abs(np.subtract(g, e, out=np.zeros_like(g), where=finite))

@@ -1,5 +1,4 @@
-"""Checks of the plugin contract: `accept` pure and quick, refusals that tell, descriptors as keys.
-"""
+"""Checks of the plugin contract: `accept` pure and quick, refusals that tell, descriptors as keys."""
 
 from __future__ import annotations
 
@@ -136,8 +135,7 @@ def _tells(case: Case, reason: str) -> bool:
 
 
 def descriptors(case: Case) -> None:
-    """Operations, attributes and memory descriptors are values: hashed, compared, pickled, copied.
-    """
+    """Operations, attributes and memory descriptors are values: hashed, compared, pickled, copied."""
     values = [case.op, case.attr, case.problem, *(desc for _, desc in case.op.tensors())]
     for value in values:
         copies = (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value))  # noqa: S301

@@ -55,7 +55,9 @@ def _forwards(trial: Trial) -> list[PrimitiveDesc]:
     """The implementations of the gradient's forward operation on the same engine, best first."""
     forward = trial.pd.op.forward_op
     with trial.case.clock("building"):
-        found = primitive_descs(forward, trial.case.engine, impl="", skip_impl="") if forward else ()
+        found = (
+            primitive_descs(forward, trial.case.engine, impl="", skip_impl="") if forward else ()
+        )
         return list(found)
 
 
