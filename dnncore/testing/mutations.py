@@ -227,7 +227,7 @@ def _inconsistent(desc: dnn.MemoryDesc) -> str:
     if (
         again != desc
         or hash(again) != hash(desc)
-        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc
+        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc  # noqa: S307 - of our own making
     ):
         return f"{desc!r} cannot be made again from what it says of itself"
     return ""

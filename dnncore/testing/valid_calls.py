@@ -5,6 +5,8 @@ A program is a few lines of Python over `dnn`, `np`, `problem`, `engine` (the on
 that the results can be compared with the reference.
 """
 
+# ruff: noqa: E501 - a program reads best as Python has it
+
 from __future__ import annotations
 
 import itertools
