@@ -654,7 +654,8 @@ def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
     (size,) = _integers("nbytes", (nbytes,))
     if not 0 <= size < 8 * LARGEST:
         _refuse(
-            f"an opaque format needs its size, nbytes from 0 to 2**62; got {size} for {format_name!r}"
+            f"an opaque format needs its size, nbytes from 0 to 2**62; got {size} for"
+            f" {format_name!r}"
         )
     return format_name, size
 
