@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Literal, get_args
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
@@ -55,7 +56,7 @@ class PostOp:
     weights: MemoryDesc | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or self.kind not in _FIELDS:
+        if not isinstance(self.kind, str) or self.kind not in _FIELDS:  # type: ignore[redundant-expr]
             raise DescriptorError(
                 f"post-op: kind must be one of {', '.join(_FIELDS)}; got {self.kind!r};"
                 " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary or PostOp.prelu"
@@ -63,7 +64,7 @@ class PostOp:
         own = _FIELDS[self.kind]
         what = f"post-op {self.kind}"
         for row in fields(self)[1:]:
-            if row.name not in own and getattr(self, row.name) != row.default:
+            if row.name not in own and not _are_equal(getattr(self, row.name), row.default):
                 raise DescriptorError(f"{what}: it has no {row.name}; leave it out")
         self._check_own(what, own)
         for name in ("alpha", "beta", "scale"):
@@ -118,6 +119,11 @@ class PostOp:
         return tuple((name, desc) for name, desc in named if desc is not None)
 
 
+def _are_equal(value: object, default: object) -> bool:
+    """Whether they are, also where `value` is an array that answers for each element."""
+    return value is default or (isinstance(value, Real | str) and bool(value == default))
+
+
 def _check_operand(what: str, desc: object) -> None:
     if not isinstance(desc, MemoryDesc):
         raise DescriptorError(
@@ -126,10 +132,10 @@ def _check_operand(what: str, desc: object) -> None:
         )
 
 
-def _checked_chain(post_ops: object) -> tuple[PostOp, ...]:
+def _checked_chain(post_ops: Any) -> tuple[PostOp, ...]:
     """The chain without the sums that add nothing."""
     try:
-        chain = tuple(post_ops)  # type: ignore[call-overload]
+        chain: tuple[Any, ...] = tuple(post_ops)
     except Exception:  # whatever a stranger raises when it is iterated over
         chain = (None,)
     if not all(isinstance(post_op, PostOp) for post_op in chain):

@@ -94,7 +94,8 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
 
     NaN equals NaN here, and inf equals inf of its sign. Raises `DescriptorError` for other shapes.
     """
-    got, expected, limits = _real("got", got), _real("expected", expected), _real("bound", bound)
+    got, expected = np.asarray(got), np.asarray(expected)
+    g, e, limits = _real("got", got), _real("expected", expected), _real("bound", bound)
     if got.shape != expected.shape:
         raise DescriptorError(
             f"compare: the arrays must have one shape; got {got.shape} and {expected.shape}"
@@ -106,8 +107,6 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
         )
     if got.size == 0:
         return Comparison(True, 0.0, 0.0, None, 0.0, 0.0, 0.0)
-    with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like others
-        g, e = got.astype(np.float64), expected.astype(np.float64)
     finite = np.isfinite(g) & np.isfinite(e)
     misplaced = ~finite & (g != e) & ~(np.isnan(g) & np.isnan(e))
     difference = np.abs(np.subtract(g, e, out=np.zeros_like(g), where=finite))

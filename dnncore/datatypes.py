@@ -81,7 +81,7 @@ DATA_TYPES: dict[str, DataType] = {
 _NAME_OF_DTYPE: dict[np.dtype[Any], str] = {row.dtype: row.name for row in DATA_TYPES.values()}
 
 
-def data_type(name: str) -> DataType:
+def data_type(name: object) -> DataType:
     """Return the row of the data type called `name`; `DescriptorError` if there is none."""
     row = DATA_TYPES.get(name) if isinstance(name, str) else None
     if row is None:

@@ -10,6 +10,7 @@ inner blocks lie packed, last one fastest, at the innermost place of memory:
 
 from __future__ import annotations
 
+import itertools
 import math
 import operator
 import re
@@ -617,7 +618,8 @@ def _layout(
 
 def _integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
     try:
-        return tuple(map(operator.index, values))
+        # A range may go on for ever; no tensor has more dims than are taken here.
+        return tuple(map(operator.index, itertools.islice(values, MAX_NDIMS + 1)))
     except Exception:  # whatever a stranger raises when it is iterated over
         _refuse(f"{what} must be a sequence of integers; got {values!r}")
 
@@ -651,7 +653,10 @@ def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
         _refuse(f"an opaque format needs its size, nbytes; got none for {format_name!r}")
     (size,) = _integers("nbytes", (nbytes,))
     if not 0 <= size < 8 * LARGEST:
-        _refuse(f"nbytes is at least 0 and below 2**62; got {size} for {format_name!r}")
+        _refuse(
+            f"an opaque format needs its size, nbytes from 0 to 2**62; got {size} for"
+            f" {format_name!r}"
+        )
     return format_name, size
 
 

@@ -68,7 +68,7 @@ class Sequence:
         return event
 
     def _attach(self, stream: Stream) -> tuple[Stream | None, Any, list[Run]]:
-        if not isinstance(stream, Stream):
+        if not self.calls and not isinstance(stream, Stream):  # else the calls check it
             raise DescriptorError(
                 f"sequence: the stream must be a Stream; got {type(stream).__name__};"
                 " open one with engine.stream()"

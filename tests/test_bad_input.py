@@ -462,3 +462,40 @@ print(*[f"{b.name}={b.status}" for b in dnn.backends()])
 def test_a_plugin_without_backends_is_refused(thing):
     with pytest.raises(dnn.PluginError, match="dnncore_backends"):
         dnn.register(thing)
+
+
+# -- strangers ----------------------------------------------------------------------------------
+
+ARRAY = np.array([2, 3])
+STRANGERS = {
+    "memory descriptor: a tensor has less than 2**59 elements and places":
+        lambda: desc(2**40, 2**40),
+    "places; got padded dims (2, 3), strides (3, 1), offset0 1152921504606846976":
+        lambda: dnn.MemoryDesc((2, 3), offset0=2**60),
+    "data type: no such type; got array([2, 3])": lambda: desc(2, type=ARRAY),
+    "offset0 must be a sequence of integers": lambda: dnn.MemoryDesc((2,), offset0=ARRAY),
+    "nbytes must be a sequence of integers": lambda: dnn.MemoryDesc((2,), "u8", "a:b", nbytes="x"),
+    "like: other is a MemoryDesc; got float": lambda: SRC.like(1.5),
+    "matches: a format tag is a string; got 7": lambda: SRC.matches(7),
+    "a buffer is a contiguous 1-D uint8 array; got list": lambda: SRC.unpack([0]),
+    "a tensor has at most 12 dims; got 13": lambda: dnn.MemoryDesc(range(2**60)),
+    "post-op: kind must be one of eltwise": lambda: dnn.PostOp(ARRAY),
+    "post-op sum: it has no alpha": lambda: dnn.PostOp("sum", alpha=ARRAY),
+    "attributes: fpmath must be one of": lambda: dnn.Attributes(fpmath=ARRAY),
+    "attributes: post_ops must be a sequence": lambda: dnn.Attributes(np.array("relu")),
+    "convolution: prop_kind must be one of": lambda: convolution(ARRAY),
+    "axis must be an integer from 0 to 0": lambda: softmax(ARRAY),
+    "cpu: a size in bytes is an integer, at least 0; got 'x'": lambda: CPU.allocate("x"),
+    "streams of this engine must have order 'in'; got array": lambda: CPU.stream(ARRAY),
+    "compare: bound must be a number or an array of them": lambda: dnn.compare(ARRAY, ARRAY, 1j),
+    "memory: fill needs a value that s8 can hold; got nan":
+        lambda: dnn.Memory(desc(2, type="s8"), CPU).fill(float("nan")),
+    "memory: the stream must be one of cpu": lambda: dnn.Memory(BIAS, CPU).numpy(dnn.Memory(BIAS)),
+    "sequence: the stream must be a Stream; got int": lambda: dnn.Sequence([])(5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "make"), STRANGERS.items(), ids=list(STRANGERS))
+def test_strangers_end_in_the_librarys_errors(message, make):
+    with pytest.raises(dnn.DescriptorError, match=re.escape(message)):
+        make()

@@ -83,13 +83,13 @@ def test_what_is_right_and_what_is_at_fault(program, end, reason):
 def test_a_wrong_answer_is_a_fault():
     """As an implementation that fills dst with something else would give."""
     program = next(p for p in valid_calls.executed()[1] if "EltwiseForward" in p)
-    end, reason = mutations.examine(program + "\narguments['dst'].fill(7)", CPU)
+    _, reason = mutations.examine(program + "\narguments['dst'].fill(7)", CPU)
     assert "dst: WRONG" in reason
 
 
 def test_crashes_and_hangs_are_found(monkeypatch):
     """The process is replaced; the other programs run."""
-    monkeypatch.setattr(mutations, "HANGS", 20.0)
+    monkeypatch.setattr(mutations, "HANGS", 8.0)
     worker = mutations._Worker()
     programs = ("x = 1", "import ctypes; ctypes.string_at(0)", "while True: pass", "x = 2")
     try:

@@ -86,16 +86,17 @@ def check_eltwise(what: str, algorithm: object, alpha: object, beta: object) -> 
     known = (*ELTWISE_ALGORITHMS, *(name + USE_DST for name in USE_DST_ALGORITHMS))
     check_algorithm(what, algorithm, known)
     check_finite(what, alpha=alpha, beta=beta)
+    alpha, beta = float(alpha), float(beta)  # type: ignore[arg-type]
     name = str(algorithm)
     function = name.removesuffix(USE_DST)
     rules = {
-        "clip": (alpha <= beta, "beta >= alpha"),  # type: ignore[operator]
-        "clip_v2": (alpha <= beta, "beta >= alpha"),  # type: ignore[operator]
+        "clip": (alpha <= beta, "beta >= alpha"),
+        "clip_v2": (alpha <= beta, "beta >= alpha"),
         "soft_relu": (alpha != 0, "alpha != 0, as in log(1 + exp(alpha * s)) / alpha"),
     }
     if name in ("relu" + USE_DST, "elu" + USE_DST):
         # A negative slope would give dst the same sign on both sides of 0.
-        rules[function] = (alpha >= 0, "alpha >= 0")  # type: ignore[operator]
+        rules[function] = (alpha >= 0, "alpha >= 0")
     ok, rule = rules.get(function, (True, ""))
     if not ok:
         raise DescriptorError(f"{what}: {name} needs {rule}; got alpha {alpha}, beta {beta}")

@@ -205,6 +205,6 @@ class Operation:
             self._fail(f"axis must be an integer from 0 to {ndims - 1}; got {axis!r}")
         self._set(axis=place)
 
-    def _check_prop_kind(self, value: str) -> None:
+    def _check_prop_kind(self, value: object) -> None:
         if not isinstance(value, str) or value not in FORWARD:
             self._fail(f"prop_kind must be one of {', '.join(FORWARD)}; got {value!r}")

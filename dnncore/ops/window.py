@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def entries(
         found = (operator.index(value),) * spatial
     except TypeError:
         try:
-            found = tuple(map(operator.index, value)) or default
+            found = tuple(map(operator.index, itertools.islice(value, len(SPATIAL) + 1))) or default
         except Exception:  # whatever a stranger raises when it is iterated over
             found = ()
     if len(found) != spatial:

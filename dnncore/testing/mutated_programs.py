@@ -4,6 +4,8 @@ A few expressions of a valid program are replaced, dropped, doubled or exchanged
 index say, the same on every machine. What is made is text again, and its own reproducer.
 """
 
+# ruff: noqa: ARG001, ISC004 - all changes take the same arguments; long texts in a table
+
 from __future__ import annotations
 
 import ast
@@ -188,10 +190,7 @@ def _word(rng: Rng) -> str:
 def _garbled(rng: Rng, text: str) -> str:
     """The text with a character, a number or a word dropped, doubled or replaced."""
     unit = rng.choice(("character", "number", "word"))
-    if unit == "character":
-        parts = list(text)
-    else:
-        parts = _split(text, unit)
+    parts = list(text) if unit == "character" else _split(text, unit)
     places = [i for i, part in enumerate(parts) if part.strip()] or [0]
     if unit == "number":
         places = [i for i in places if parts[i].isdecimal()] or places
@@ -225,14 +224,14 @@ def _sequence(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
         items[0], items[-1] = items[-1], items[0]
     elif way == "turn":
         items = items[::-1]
-    made = type(node)(elts=items, ctx=ast.Load())
+    made: ast.expr = type(node)(elts=items, ctx=ast.Load())
     wrapper = {"numpy": "np.array", "list": "list", "iterator": "iter"}.get(way)
     return ast.Call(func=_parsed(wrapper), args=[made], keywords=[]) if wrapper else made
 
 
 def _arguments(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
     """A call with an argument missing, doubled, renamed, exchanged or too many."""
-    call = copy.deepcopy(node)
+    call: ast.Call = copy.deepcopy(node)
     way = rng.choice(("drop", "drop", "double", "rename", "exchange", "add", "position"))
     keywords = [k for k in call.keywords if k.arg]
     if way == "position":
@@ -249,12 +248,12 @@ def _arguments(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
         names = sorted({k.arg for k in _keywords(donor)} - taken) or ["src"]
         rng.choice(keywords).arg = rng.choice(names)
     elif way == "add":
-        names = {k.arg: k.value for k in _keywords(donor)}
-        for taken in keywords:
-            names.pop(taken.arg, None)
-        if names:
-            name = rng.choice(sorted(names))
-            call.keywords.append(ast.keyword(arg=name, value=copy.deepcopy(names[name])))
+        values = {k.arg: k.value for k in _keywords(donor)}
+        for keyword in keywords:
+            values.pop(keyword.arg, None)
+        if values:
+            name = rng.choice(sorted(values))
+            call.keywords.append(ast.keyword(arg=name, value=copy.deepcopy(values[name])))
     elif call.args or call.keywords:
         place = rng.randrange(len(call.args) + len(call.keywords))
         if place < len(call.args):
@@ -273,7 +272,7 @@ def _relaid(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
     dims = node.args[0] if node.args else None
     if not (ast.unparse(node.func) == "dnn.MemoryDesc" and isinstance(dims, ast.Tuple)):
         return _arguments(rng, node, donor)
-    call = copy.deepcopy(node)
+    call: ast.Call = copy.deepcopy(node)
     letters = list("abcdefghijkl"[: len(dims.elts)])
     rng.shuffle(letters)
     tag = "".join(letters)
@@ -293,7 +292,7 @@ def _relaid(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
 
 def _entries(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
     """A dict with an entry missing, more, renamed, or two of them exchanged."""
-    made = copy.deepcopy(node)
+    made: ast.Dict = copy.deepcopy(node)
     way = rng.choice(("drop", "add", "rename", "exchange", "share"))
     if not made.keys:
         return made

@@ -40,6 +40,7 @@ from dnncore.testing.mutated_programs import mutation
 
 __all__ = ["Fault", "Report", "examine", "survey"]
 
+PROGRAM_NAME = "dnncore.testing.mutations"  # also where it is __main__
 SLOW = 0.05  # seconds of processor time within which a descriptor is made or refused
 HANGS = 60.0  # seconds after which a process is given up
 VOLUME = 2**18  # elements of all tensors above which nothing is executed
@@ -55,14 +56,14 @@ class Fault(NamedTuple):
     engine: str
     level: str
     seed: int
-    index: int
+    place: int
     reason: str
 
     def __str__(self) -> str:
-        program = mutation(self.level, self.seed, self.index)
+        program = mutation(self.level, self.seed, self.place)
         return (
-            f"python -m {__name__} {self.engine} --level {self.level} --seed {self.seed}"
-            f" --index {self.index}\n{program}\n{self.reason}"
+            f"python -m {PROGRAM_NAME} {self.engine} --level {self.level} --seed {self.seed}"
+            f" --index {self.place}\n{program}\n{self.reason}"
         )
 
 
@@ -226,7 +227,7 @@ def _inconsistent(desc: dnn.MemoryDesc) -> str:
     if (
         again != desc
         or hash(again) != hash(desc)
-        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc
+        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc  # noqa: S307 - of our own making
     ):
         return f"{desc!r} cannot be made again from what it says of itself"
     return ""
@@ -386,7 +387,7 @@ def survey(tasks: Iterable[tuple[str, str, int]], seed: int, processes: int = 2)
 
 
 def _main() -> int:
-    parser = argparse.ArgumentParser(prog=f"python -m {__spec__.name}")
+    parser = argparse.ArgumentParser(prog=f"python -m {PROGRAM_NAME}")
     parser.add_argument("engines", nargs="+", metavar="ENGINE")
     parser.add_argument("--described", type=int, default=0, metavar="COUNT")
     parser.add_argument("--executed", type=int, default=0, metavar="COUNT")
