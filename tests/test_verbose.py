@@ -499,9 +499,7 @@ def test_problem_texts_may_name_files_of_verbose_lines(tmp_path):
         "--sum 8x3",
     ]
     (tmp_path / "log.txt").write_text(LINE.replace("2x3", "2by3"))
-    with pytest.raises(
-        dnn.DescriptorError, match=r"--from-verbose.*verbose line 1: problem"
-    ):
+    with pytest.raises(dnn.DescriptorError, match=r"--from-verbose.*verbose line 1: problem"):
         read_files(tmp_path / "batch.txt")
 
 
