@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -56,7 +55,7 @@ class PostOp:
     weights: MemoryDesc | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in _FIELDS:
+        if not isinstance(self.kind, str) or self.kind not in _FIELDS:
             raise DescriptorError(
                 f"post-op: kind must be one of {', '.join(_FIELDS)}; got {self.kind!r};"
                 " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary or PostOp.prelu"
@@ -129,7 +128,10 @@ def _check_operand(what: str, desc: object) -> None:
 
 def _checked_chain(post_ops: object) -> tuple[PostOp, ...]:
     """The chain without the sums that add nothing."""
-    chain = tuple(post_ops) if isinstance(post_ops, Iterable) else (None,)
+    try:
+        chain = tuple(post_ops)  # type: ignore[call-overload]
+    except Exception:  # whatever a stranger raises when it is iterated over
+        chain = (None,)
     if not all(isinstance(post_op, PostOp) for post_op in chain):
         raise DescriptorError(
             f"attributes: post_ops must be a sequence of PostOp; got {post_ops!r};"
@@ -200,7 +202,7 @@ class Attributes:
 
 
 def _check_choice(what: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
+    if not isinstance(value, type(choices[0])) or value not in choices:
         raise DescriptorError(
             f"attributes: {what} must be one of {', '.join(map(str, choices))}; got {value!r}"
         )

@@ -28,7 +28,7 @@ from dnncore.attributes import Attributes, PostOp
 from dnncore.cache import DiskStore
 from dnncore.cache import count as cache_count
 from dnncore.datatypes import data_type, numpy_dtype
-from dnncore.engine import Buffer, Device, Engine, HostEngine, Peaks
+from dnncore.engine import Buffer, Device, Engine, HostEngine, Peaks, check_size
 from dnncore.errors import (
     BuildError,
     DescriptorError,
@@ -213,6 +213,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Stream",
     "TimedEvent",
     "cache_count",
+    "check_size",
     "data_type",
     "hookimpl",
     "numpy_dtype",

@@ -94,7 +94,7 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
 
     NaN equals NaN here, and inf equals inf of its sign. Raises `DescriptorError` for other shapes.
     """
-    got, expected, limits = np.asarray(got), np.asarray(expected), np.asarray(bound, np.float64)
+    got, expected, limits = _real("got", got), _real("expected", expected), _real("bound", bound)
     if got.shape != expected.shape:
         raise DescriptorError(
             f"compare: the arrays must have one shape; got {got.shape} and {expected.shape}"
@@ -171,6 +171,17 @@ def _along(letter: str, hit: Array) -> str:
         return f"in the last {count} of {size} along {letter}"
     which = f"{first} to {last}" if first else f"the first {count}"
     return f"in {which} of {size} along {letter}"
+
+
+def _real(name: str, values: object) -> Array:
+    """The values as float64."""
+    try:
+        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like others
+            return np.asarray(values).astype(np.float64, casting="same_kind")
+    except (TypeError, ValueError, OverflowError):
+        raise DescriptorError(
+            f"compare: {name} must be a number or an array of them; got {values!r}"
+        ) from None
 
 
 def _ratio(difference: float, norm: float) -> float:

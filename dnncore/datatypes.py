@@ -83,7 +83,7 @@ _NAME_OF_DTYPE: dict[np.dtype[Any], str] = {row.dtype: row.name for row in DATA_
 
 def data_type(name: str) -> DataType:
     """Return the row of the data type called `name`; `DescriptorError` if there is none."""
-    row = DATA_TYPES.get(name)
+    row = DATA_TYPES.get(name) if isinstance(name, str) else None
     if row is None:
         raise DescriptorError(
             f"data type: no such type; got {name!r}; use one of {', '.join(DATA_TYPES)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
 from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
 
-__all__ = ["Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks"]
+__all__ = ["Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "check_size"]
 
 Buffer = Any
 """A block of an engine's memory, opaque to the core; a 1-D uint8 array on host engines."""
@@ -146,6 +147,7 @@ class HostEngine(Engine):
 
     def allocate(self, nbytes: int) -> Buffer:
         """Allocate an uninitialised uint8 array, aligned to 128 bytes."""
+        check_size(self.name, nbytes)
         try:
             raw = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError) as error:  # numpy has a largest size
@@ -186,7 +188,7 @@ class HostEngine(Engine):
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
         """Open an in-order stream that runs in the calling thread."""
-        if order != "in":
+        if not (isinstance(order, str) and order == "in"):
             raise DescriptorError(
                 f"{self.name}: streams of this engine must have order 'in'; got {order!r}"
             )
@@ -226,6 +228,12 @@ class CpuEngine(HostEngine):
         from dnncore.peaks import cpu_peaks
 
         return cpu_peaks(self.num_threads)
+
+
+def check_size(name: str, nbytes: object) -> None:
+    """Raise `DescriptorError` unless `nbytes`, asked of the engine `name`, is a number of bytes."""
+    if not isinstance(nbytes, Integral) or nbytes < 0:
+        raise DescriptorError(f"{name}: a size in bytes is an integer, at least 0; got {nbytes!r}")
 
 
 def _copy(

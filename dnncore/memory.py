@@ -117,7 +117,7 @@ class Memory:
         if mode not in ("r", "w", "rw"):
             raise DescriptorError(f"memory: map's mode must be 'r', 'w' or 'rw'; got {mode!r}")
         stream = self.engine.stream() if stream is None else stream
-        if getattr(stream, "engine", None) is not self.engine:
+        if not isinstance(stream, Stream) or stream.engine is not self.engine:
             raise DescriptorError(
                 f"memory: the stream must be one of {self.engine.name}; got {stream!r};"
                 " open one with engine.stream()"
@@ -150,8 +150,9 @@ class Memory:
     def fill(self, value: float, stream: Stream | None = None) -> None:
         """Set every element to `value`; padding stays zero."""
         try:
-            array = np.full(self.desc.dims, value, self.desc.dtype)
-        except (TypeError, ValueError, OverflowError) as error:
+            with np.errstate(over="ignore", invalid="raise"):  # too large a float is infinity
+                array = np.full(self.desc.dims, value, self.desc.dtype)
+        except (TypeError, ValueError, ArithmeticError) as error:
             raise DescriptorError(
                 f"memory: fill needs a value that {self.desc.data_type} can hold; got {value!r}"
             ) from error

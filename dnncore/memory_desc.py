@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryDesc"]
 
+LARGEST = 2**59  # elements, so that 8 bytes of each are still counted by 64 bits with a sign
 _OPAQUE = re.compile(r"[^:\s]+:[^:\s]+(:\S*)?")
 
 
@@ -108,9 +109,9 @@ class MemoryDesc:
         kind, steps, blocks, opaque = _layout(sizes, format, strides, nbytes)
         if nbytes is not None and opaque is None:
             _refuse(f"nbytes is for opaque formats, others tell their size; got format {format!r}")
-        if offset0 != 0:
+        if type(offset0) is not int or offset0 != 0:
             (offset0,) = _integers("offset0", (offset0,))
-            if offset0 < 0 or kind != "blocked":
+            if offset0 < 0 or (offset0 and kind != "blocked"):
                 _refuse(f"offset0 is at least 0, only of strides; got {offset0}, format {format!r}")
         self._fill(sizes, data_type, kind, steps, blocks, offset0, opaque)
 
@@ -141,6 +142,7 @@ class MemoryDesc:
         if inner_blocks:
             padded = tuple(map(operator.mul, outer, block_sizes(len(dims), inner_blocks)))
         used = used_strides(outer, strides)
+        _check_range(padded, outer, strides, offset0)
         key = (dims, data_type, format_kind, used, inner_blocks, offset0, opaque)
         put = object.__setattr__
         put(self, "dims", dims)
@@ -322,6 +324,8 @@ class MemoryDesc:
 
         Raises `DescriptorError` for a tag that is none, or is one of another rank.
         """
+        if not isinstance(tag, str):
+            _refuse(f"matches: a format tag is a string; got {tag!r}")
         order, blocks = parse_tag(tag, len(self.dims))
         strides = dense_strides(self.dims, order, blocks)
         fields = (self.dims, self.data_type, "blocked", strides, blocks, self.offset0, None)
@@ -350,8 +354,9 @@ class MemoryDesc:
 
     def broadcasts_to(self, dims: tuple[int, ...]) -> bool:
         """Whether the rank is that of `dims`, and each dim of this tensor 1 or the one there."""
-        return self.ndims == len(dims) and all(
-            own in (1, there) for own, there in zip(self.dims, dims, strict=True)
+        target = _integers("dims", dims)
+        return self.ndims == len(target) and all(
+            own in (1, there) for own, there in zip(self.dims, target, strict=True)
         )
 
     def with_format(self, format: str | None, *, nbytes: int | None = None) -> MemoryDesc:  # noqa: A002
@@ -381,6 +386,8 @@ class MemoryDesc:
         over where both agree, else the result is "any" and an implementation decides anew.
         Raises `DescriptorError` when a layout of another rank would be needed.
         """
+        if not isinstance(other, MemoryDesc):
+            _refuse(f"like: other is a MemoryDesc; got {type(other).__name__}")
         if other.format_kind == "opaque":
             same = self.dims == other.dims and self.data_type == other.data_type
             return other if same else self.with_format("any")
@@ -529,6 +536,8 @@ class MemoryDesc:
         The array has this descriptor's numpy dtype. Bytes outside of the layout keep their value.
         """
         self._check_buffer(buffer)
+        if not isinstance(array, np.ndarray):
+            _refuse(f"pack: the values are a numpy array; got {type(array).__name__}")
         if array.shape != self.dims or array.dtype != self.dtype:
             _refuse(
                 f"pack: the array must have shape {self.dims} and dtype {self.dtype}; got "
@@ -570,6 +579,8 @@ class MemoryDesc:
 
     def _check_buffer(self, buffer: Buffer) -> None:
         self._require_blocked("a buffer")
+        if not isinstance(buffer, np.ndarray):
+            _refuse(f"a buffer is a contiguous 1-D uint8 array; got {type(buffer).__name__}")
         if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous:
             _refuse(f"a buffer is a contiguous 1-D uint8 array; got {buffer.ndim}-D {buffer.dtype}")
         if buffer.size < self.nbytes:
@@ -607,7 +618,7 @@ def _layout(
 def _integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
     try:
         return tuple(map(operator.index, values))
-    except TypeError:
+    except Exception:  # whatever a stranger raises when it is iterated over
         _refuse(f"{what} must be a sequence of integers; got {values!r}")
 
 
@@ -623,12 +634,25 @@ def _check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> Non
         _refuse(f"a dim is at least 0; got {dims}")
 
 
+def _check_range(padded: Dims, outer: Dims, strides: Dims, offset0: int) -> None:
+    """Refuse what 64 bits cannot address: numpy, kernels and devices count bytes with them."""
+    last = offset0 + sum(map(operator.mul, outer, strides))
+    if max(math.prod([n or 1 for n in padded]), last) >= LARGEST:
+        _refuse(
+            f"a tensor has less than 2**59 elements and places; got padded dims {padded}, strides"
+            f" {strides}, offset0 {offset0}"
+        )
+
+
 def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
     if _OPAQUE.fullmatch(format_name) is None:
         _refuse(f"an opaque format reads owner:name or owner:name:params; got {format_name!r}")
-    if nbytes is None or nbytes < 0:
-        _refuse(f"an opaque format needs its size, nbytes >= 0; got {nbytes} for {format_name!r}")
-    return format_name, operator.index(nbytes)
+    if nbytes is None:
+        _refuse(f"an opaque format needs its size, nbytes; got none for {format_name!r}")
+    (size,) = _integers("nbytes", (nbytes,))
+    if not 0 <= size < 8 * LARGEST:
+        _refuse(f"nbytes is at least 0 and below 2**62; got {size} for {format_name!r}")
+    return format_name, size
 
 
 def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex], blocks: Blocks) -> Dims:

@@ -131,8 +131,7 @@ class Primitive:
                 self._fail_overlap(self._slots[i][0], self._slots[j][0], same)
 
     def _check_stream(self, stream: Stream) -> None:
-        engine = getattr(stream, "engine", None)
-        if engine not in self._engines:
+        if not isinstance(stream, Stream) or stream.engine not in self._engines:
             raise DescriptorError(
                 f"{self._kind}: the stream must be one of {self.pd.engine.name}; got"
                 f" {stream!r}; open one with engine.stream()"
@@ -225,7 +224,7 @@ class BoundPrimitive:
         attached = self._attached
         if attached[0] is not stream or attached[1] is not stream.scratchpad:
             attached = self._attach(stream)
-        if wait_for or wait_for is None:
+        if type(wait_for) is not tuple or wait_for:
             wait_for = checked_events(wait_for)
         try:
             return attached[2](stream, wait_for)

@@ -68,6 +68,11 @@ class Sequence:
         return event
 
     def _attach(self, stream: Stream) -> tuple[Stream | None, Any, list[Run]]:
+        if not isinstance(stream, Stream):
+            raise DescriptorError(
+                f"sequence: the stream must be a Stream; got {type(stream).__name__};"
+                " open one with engine.stream()"
+            )
         present = observers.active
         for call in self.calls:
             call.reserve(stream)

@@ -197,10 +197,14 @@ class Operation:
 
     def _check_axis(self, axis: Any, ndims: int) -> None:
         """Check the field `axis` and make it an int, whatever kind of integer it is."""
-        if not hasattr(axis, "__index__") or not 0 <= axis < ndims:
+        try:
+            place = operator.index(axis)
+        except TypeError:
+            place = -1
+        if not 0 <= place < ndims:
             self._fail(f"axis must be an integer from 0 to {ndims - 1}; got {axis!r}")
-        self._set(axis=operator.index(axis))
+        self._set(axis=place)
 
     def _check_prop_kind(self, value: str) -> None:
-        if value not in FORWARD:
+        if not isinstance(value, str) or value not in FORWARD:
             self._fail(f"prop_kind must be one of {', '.join(FORWARD)}; got {value!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -30,9 +29,7 @@ class Sum(Operation):
 
     def __post_init__(self) -> None:
         for name in ("scales", "srcs"):
-            if not isinstance(getattr(self, name), Iterable):
-                self._fail(f"{name} must be a sequence; got {getattr(self, name)!r}")
-        self._set(scales=tuple(self.scales), srcs=tuple(self.srcs))
+            self._set(**{name: self._items(name)})
         if not self.srcs or len(self.scales) != len(self.srcs):
             self._fail(
                 "there must be one scale per src and at least one src;"
@@ -47,6 +44,12 @@ class Sum(Operation):
         self._check_types(dict.fromkeys((*names, "dst"), ("f32",)))
         for name in names:
             self._check_dims(name, self.dst.dims, "dst's dims")
+
+    def _items(self, name: str) -> tuple[Any, ...]:
+        try:
+            return tuple(getattr(self, name))
+        except Exception:  # whatever a stranger raises when it is iterated over
+            self._fail(f"{name} must be a sequence; got {getattr(self, name)!r}")
 
     def _check_srcs(self) -> None:
         for i, desc in enumerate(self.srcs):

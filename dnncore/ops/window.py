@@ -86,7 +86,7 @@ def entries(
     except TypeError:
         try:
             found = tuple(map(operator.index, value)) or default
-        except TypeError:
+        except Exception:  # whatever a stranger raises when it is iterated over
             found = ()
     if len(found) != spatial:
         raise DescriptorError(

@@ -25,7 +25,13 @@ def read(text: str | Iterable[str]) -> list[Problem]:
     """
     if isinstance(text, str):
         return list(_Reader().text(text, "problem text"))
-    return list(_Reader().words(text, "problem text"))
+    try:
+        words = list(text)
+    except Exception:  # whatever a stranger raises when it is iterated over
+        words = [None]
+    if not all(isinstance(word, str) for word in words):
+        raise DescriptorError(f"problem text: expected a string or words; got {text!r}")
+    return list(_Reader().words(words, "problem text"))
 
 
 def read_files(*paths: str | Path) -> list[Problem]:

@@ -20,6 +20,7 @@ from dnncore.backend import (
     ExecutionError,
     Peaks,
     Stream,
+    check_size,
 )
 from dnncore_opencl.build import Builder
 from dnncore_opencl.devices import cl_devices, describe, device_type, pyopencl
@@ -138,6 +139,7 @@ class OpenCLEngine(Engine):
     def allocate(self, nbytes: int) -> Any:
         """Allocate an uninitialised pyopencl buffer; raises `ExecutionError` when out of memory."""
         cl = pyopencl()
+        check_size(self.name, nbytes)
         size = max(nbytes, SMALLEST_BUFFER)
         limit = self._device.limits["max_allocation"]
         if size > limit:
