@@ -1,4 +1,4 @@
-"""What the kit's checks say: results as data, how often they run, and the reference's own oracles."""
+"""What the kit's checks say: results as data, how often they run, and what judges the reference."""
 
 from __future__ import annotations
 

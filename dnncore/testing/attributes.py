@@ -36,7 +36,7 @@ def attributes(trial: Trial) -> None:
         if pd is None:
             continue
         given = case.round("integers", attr)
-        wrong = trial.wrong(given, trial.execute(given, pd=pd))
+        wrong = trial.wrong(given, trial.execute(given.inputs, pd=pd))
         if wrong and not _is_wrong_without(trial):
             raise CheckFailed(f"accepts the post-op {step.algorithm or step.kind}, but: {wrong}")
 

@@ -22,7 +22,7 @@ def sequence(trial: Trial) -> None:
 
 
 def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
-    given = {fill: trial.arguments(trial.case.round(fill)) for fill in FILLS}
+    given = {fill: trial.arguments(trial.case.round(fill).inputs) for fill in FILLS}
     calls = [trial.primitive.bind(**arguments.memories) for arguments in given.values()]
     stream = trial.case.engine.stream()
     for call in calls:  # which resolves them; what they share shows when they are called again
@@ -49,8 +49,8 @@ def in_place(trial: Trial) -> None:
             # With a sum in the chain the old value of dst is the input's.
             alias = (source, target) if trial.case.attr.reads_dst else None
             given = trial.case.round(fill, alias=alias)
-            apart = trial.execute(given) if alias else trial.outputs(fill)
-            outputs = trial.execute(given, in_place=(source, target))
+            apart = trial.execute(given.inputs) if alias else trial.outputs(fill)
+            outputs = trial.execute(given.inputs, in_place=(source, target))
             trial.agree(given, outputs, apart, f"{target} in place of {source}, {fill}")
 
 
@@ -60,5 +60,5 @@ def scratchpad(trial: Trial) -> None:
     other: ScratchpadMode = "library" if attr.scratchpad == "user" else "user"
     pd = trial.case.sibling(trial, replace(attr, scratchpad=other))
     if pd is not None and pd.scratchpad_bytes:
-        outputs = trial.execute(trial.case.round("random"), pd=pd)
+        outputs = trial.execute(trial.case.round("random").inputs, pd=pd)
         trial.verify("random", outputs, f"scratchpad={other}")

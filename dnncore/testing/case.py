@@ -216,7 +216,7 @@ class Trial:
         """What the first execution on a round gave; what it raised is raised each time."""
         if fill not in self._outputs:
             try:
-                self._outputs[fill] = self.execute(self.case.round(fill))
+                self._outputs[fill] = self.execute(self.case.round(fill).inputs)
             except Exception as error:
                 self._outputs[fill] = error
         outputs = self._outputs[fill]
@@ -226,14 +226,14 @@ class Trial:
 
     def execute(
         self,
-        given: Round,
+        inputs: Arrays,
         *,
         pd: PrimitiveDesc | None = None,
         in_place: tuple[str, str] | None = None,
         launch: Launch = by_name,
     ) -> dict[str, Array]:
         """Execute on fresh guarded memories and return the outputs; `pd` may be a sibling's."""
-        arguments = self.arguments(given, pd=pd, in_place=in_place)
+        arguments = self.arguments(inputs, pd=pd, in_place=in_place)
         stream = self.case.engine.stream()
         launch(self._built(pd), stream, arguments.memories).wait()
         stream.wait()
@@ -241,13 +241,13 @@ class Trial:
 
     def arguments(
         self,
-        given: Round,
+        inputs: Arrays,
         *,
         pd: PrimitiveDesc | None = None,
         in_place: tuple[str, str] | None = None,
     ) -> Arguments:
-        """Fresh guarded memories with a round's inputs."""
-        return Arguments(self.pd if pd is None else pd, given.inputs, in_place)
+        """Fresh guarded memories with these values."""
+        return Arguments(self.pd if pd is None else pd, inputs, in_place)
 
     def finish(self, arguments: Arguments) -> dict[str, Array]:
         """The outputs of an execution that has ended; what it should not have written is kept."""

@@ -23,7 +23,7 @@ SWITCH_SECONDS = 1e-5  # between Python threads, so that they meet inside short 
 def threads(trial: Trial) -> None:
     """Two threads with a stream each share the primitive, on different memories."""
     given = {fill: trial.case.round(fill) for fill in FILLS}
-    work = {fill: [trial.arguments(r) for _ in range(REPEATS)] for fill, r in given.items()}
+    work = {fill: [trial.arguments(r.inputs) for _ in range(REPEATS)] for fill, r in given.items()}
     start = threading.Barrier(len(work))
     errors: list[Exception] = []
 
@@ -32,7 +32,7 @@ def threads(trial: Trial) -> None:
         start.wait()
         try:
             for one in arguments:
-                trial.primitive.execute(stream, **one.memories)  # type: ignore[arg-type]
+                trial.primitive.execute(stream, **one.memories)
             stream.wait()
         except Exception as error:
             errors.append(error)
@@ -87,7 +87,7 @@ class Late(Event):
 def events(trial: Trial) -> None:
     """A launch waits for the events that it is given, and its own tells when it has ended."""
     for way in ("execute", "bound call"):
-        arguments = trial.arguments(trial.case.round("random"))
+        arguments = trial.arguments(trial.case.round("random").inputs)
         arguments.spoil()
         late = Late(arguments.restore)
         stream, other = trial.case.engine.stream(), trial.case.engine.stream()
@@ -120,7 +120,7 @@ def engine_threads(trial: Trial) -> None:
             _forget_all()
             pd = trial.case.sibling(trial, trial.case.attr)
             if pd is not None:
-                outputs = trial.execute(trial.case.round("random"), pd=pd)
+                outputs = trial.execute(trial.case.round("random").inputs, pd=pd)
                 trial.verify("random", outputs, f"num_threads={count}")
     finally:
         engine.num_threads = usual  # type: ignore[attr-defined]

@@ -9,8 +9,7 @@ import numpy as np
 
 from dnncore.compare import compare
 from dnncore.problem import read
-from dnncore.testing.case import Trial
-from dnncore.testing.guarded import Arguments
+from dnncore.testing.case import Case, Trial
 from dnncore.testing.results import CheckFailed
 
 __all__ = ["GOLDEN", "Golden", "golden"]
@@ -156,17 +155,12 @@ def golden(trial: Trial) -> None:
 
 
 def _check(trial: Trial, case: Golden, problem: Any) -> None:
-    from dnncore.testing.case import Case
-
     own = Case(problem, trial.case.engine)
     pd = own.sibling(trial, problem.attr)
     if pd is None:
         return
-    arguments = Arguments(pd, {n: np.array(v, pd.descs[n].dtype) for n, v in case.inputs.items()})
-    stream = trial.case.engine.stream()
-    pd.primitive().execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
-    stream.wait()
-    outputs = trial.finish(arguments)
+    inputs = {name: np.array(v, pd.descs[name].dtype) for name, v in case.inputs.items()}
+    outputs = trial.execute(inputs, pd=pd)
     for name, values in case.expected.items():
         right = np.array(values, pd.descs[name].dtype)
         result = compare(outputs[name], right, ROUNDING * np.abs(right.astype(np.float64)))

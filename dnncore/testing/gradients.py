@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.attributes import Attributes
 from dnncore.fills import fill_integers, fill_normal
 from dnncore.ops import (
     ConvolutionBackwardData,
@@ -38,15 +37,14 @@ from dnncore.testing.results import CheckFailed
 __all__ = ["adjoint", "linear", "slope", "workspaces"]
 
 Array = np.ndarray[Any, Any]
-NO_ATTRIBUTES = Attributes()
 ROUNDING = 1e-5  # of the sum of absolute values: what float32 may lose where there is rounding
 
 
 def _run(pd: PrimitiveDesc, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """An execution apart from the trial's own."""
+    """An execution of another implementation than the trial's."""
     arguments = Arguments(pd, inputs)
     stream = pd.engine.stream()
-    pd.primitive().execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
+    pd.primitive().execute(stream, **arguments.memories).wait()
     stream.wait()
     return arguments.outcome()[0]
 
@@ -135,11 +133,7 @@ def workspaces(trial: Trial) -> None:
         pd = case.sibling(trial, case.attr, hint=forward)
         if pd is None or workspace.shape != given.inputs["workspace"].shape:
             continue  # a private workspace, or a layout that this implementation refuses
-        arguments = Arguments(pd, {**given.inputs, "workspace": workspace})
-        stream = case.engine.stream()
-        pd.primitive().execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
-        stream.wait()
-        outputs = trial.finish(arguments)
+        outputs = trial.execute({**given.inputs, "workspace": workspace}, pd=pd)
         trial.agree(
             given, outputs, trial.outputs("random"), f"with {forward.impl_name}'s workspace"
         )
@@ -172,7 +166,7 @@ def linear(trial: Trial) -> None:
     a = given.inputs[name]
     b = fill_integers(trial.pd.descs[name], (trial.case.seed, 1))
     fa, fb, fab, f0 = (
-        _run(trial.pd, {**given.inputs, name: x.astype(a.dtype)})[op.result_name].astype(np.float64)
+        trial.execute({**given.inputs, name: x.astype(a.dtype)})[op.result_name].astype(np.float64)
         for x in (a, b, a + b, np.zeros_like(a))
     )
     allowed = 0.0 if given.exact else ROUNDING * (np.abs(fa) + np.abs(fb) + np.abs(f0) + 1e-3)
@@ -206,7 +200,8 @@ def slope(trial: Trial) -> None:
     at, high, low = (
         _run(forward, {"src": (src + s * v).astype(np.float32)}) for s in (0.0, STEP, -STEP)
     )
-    slopes = _run(trial.pd, {**at, "src": src.astype(np.float32), "diff_dst": y})["diff_src"]
+    kept = {**at, "src": src.astype(np.float32), "diff_dst": y}
+    slopes = trial.execute(kept)["diff_src"]
     along = _product(high["dst"].astype(np.float64) - low["dst"], y) / (2 * STEP)
     size = _product(np.abs(slopes), np.abs(v)) + _product(np.abs(high["dst"]) + 1, np.abs(y))
     if not abs(along - _product(v, slopes)) <= 1e-3 * size + 1e-6:

@@ -110,7 +110,7 @@ class Arguments:
             self._read.discard(in_place[0])
 
     @property
-    def memories(self) -> dict[str, Memory]:
+    def memories(self) -> dict[str, Any]:
         """What `Primitive.execute` takes."""
         return {name: box.memory for name, box in self.boxes.items()}
 

@@ -44,11 +44,11 @@ def _quick_collections() -> Iterator[None]:
 
 
 def _memories_die(trial: Trial) -> None:
-    arguments = trial.arguments(trial.case.round("random"))
+    arguments = trial.arguments(trial.case.round("random").inputs)
     memories = arguments.memories
     stream = trial.case.engine.stream()
     call = trial.primitive.bind(**memories)
-    trial.primitive.execute(stream, **memories).wait()  # type: ignore[arg-type]
+    trial.primitive.execute(stream, **memories).wait()
     call(stream).wait()
     stream.wait()
     alive = {name: weakref.ref(one) for name, one in memories.items()}
@@ -86,12 +86,12 @@ def _forget() -> None:
 
 
 def _executions_stay_level(trial: Trial) -> None:
-    arguments = trial.arguments(trial.case.round("random"))
+    arguments = trial.arguments(trial.case.round("random").inputs)
     stream = trial.case.engine.stream()
     blocks = []
     for _ in range(ROUNDS):
         for _ in range(EXECUTIONS):
-            trial.primitive.execute(stream, **arguments.memories).wait()  # type: ignore[arg-type]
+            trial.primitive.execute(stream, **arguments.memories).wait()
         stream.wait()
         gc.collect()
         blocks.append(sys.getallocatedblocks())

@@ -41,7 +41,8 @@ def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Ar
     outputs = _ORACLES[type(op)](torch, op, tensors)
     outputs[op.result_name] = _chain(torch, attr, outputs[op.result_name], tensors, op.result_name)
     written = [(a.name, d) for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"]
-    return {n: outputs[n].numpy().astype(d.dtype) for n, d in written if n in outputs}
+    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is inf
+        return {n: outputs[n].numpy().astype(d.dtype) for n, d in written if n in outputs}
 
 
 # -- forward --------------------------------------------------------------------------------------

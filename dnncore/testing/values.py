@@ -30,7 +30,7 @@ def repeatable(trial: Trial) -> None:
     if not trial.pd.deterministic:
         return
     first = trial.outputs("random")
-    second = trial.execute(trial.case.round("random"))
+    second = trial.execute(trial.case.round("random").inputs)
     if not equal(first, second):
         raise CheckFailed(
             f"claims to be deterministic, but a second run differs: {unequal(first, second)}"
