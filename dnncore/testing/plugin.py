@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays
     from dnncore.problem import Problem
     from dnncore.testing.plan import Job, Plan
     from dnncore.testing.report import Entry
+    from dnncore.testing.results import CaseResult
     from dnncore.testing.worker import Worker
 
 _entry = pytest.StashKey["Entry"]()
@@ -159,12 +160,18 @@ def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Cal
         found = entry(job, result, time.perf_counter() - start)
         request.node.stash[_entry] = found
         if found["failures"]:
-            again = job.command if job.seed is None else _shortest(job, dnncore_worker).command
-            pytest.fail("\n".join([*found["failures"], again]), pytrace=False)
+            if job.seed is not None and result and not _is_fatal(result):
+                job = _shortest(job, dnncore_worker)
+            pytest.fail("\n".join([*found["failures"], job.command]), pytrace=False)
         if found["status"] == "unsupported":
             pytest.skip(job.unsupported or "; ".join(found["refusals"]) or "no implementation")
 
     return check
+
+
+def _is_fatal(result: CaseResult) -> bool:
+    """Whether it ended the process: to try that again and again takes too long."""
+    return any(failure.check == "worker" for failure in result.failures)
 
 
 def _shortest(job: Job, worker: Worker) -> Job:
