@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 import dnncore as dnn
+from dnncore.testing import null
 
 os.environ.setdefault("NUMBA_NRT_STATS", "1")  # read when numba is first imported
 SAMPLES = 9
@@ -260,6 +261,7 @@ def main(engines: tuple[str, ...]) -> None:
     for column in ("what", "measured", "at most", ""):
         table.add_column(column, justify="left" if column == "what" else "right")
     rows = [("import dnncore above import numpy", import_seconds(), 0.08, "s"), *descriptor_rows()]
+    rows += [(f"core alone: {what}", s * 1e6, None, "us") for what, s in null.costs().items()]
     for name in engines:
         rows += call_rows(name) + start_rows(name) + allocation_rows(name)
     for what, value, limit, unit in rows:

@@ -11,6 +11,7 @@ import pytest
 
 import dnncore as dnn
 from dnncore.testing.plan import Plan
+from dnncore.testing.report import markdown
 
 TESTS = Path(__file__).parent
 SUITE = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
@@ -22,9 +23,10 @@ UNRULY = ("--dnncore-backend=unruly", "--dnncore-plugin=unruly")
 def kit(tmp_path):
     """Run pytest in an empty folder; returns its exit status and what it printed."""
     path = os.pathsep.join([*sys.path, str(TESTS)])
-    environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
 
     def run(*options):
+        ours = {"PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
+        environment = {**os.environ, **ours}
         plain = ("--strict-markers", "-p", "no:cacheprovider", *options)
         done = subprocess.run(
             (sys.executable, "-P", "-m", "pytest", *plain),
@@ -53,6 +55,9 @@ def test_cases_pass_and_header_table_and_file_tell_of_them(kit, tmp_path):
     assert sum(row["passed"] for row in found["coverage"]) == len(found["cases"]) == passed
     assert all(case["executed"] > 0 for case in found["cases"])
     assert found["seconds"]["running"] > 0
+    page = markdown(tmp_path / "found.json")
+    assert re.search(r"^\| operation \| type \| direction \| reference@cpu \|$", page, re.M)
+    assert re.search(r"^\| convolution \| f32 \| forward training \| \d+ \|$", page, re.M)
 
 
 def test_processes_of_xdist_report_to_one_table_and_one_floor(kit):
@@ -139,6 +144,18 @@ def test_other_peoples_runs_see_nothing_of_the_kit(kit, tmp_path):
     assert "dnncore" not in output.partition("test session starts")[2].replace(
         "plugins: dnncore", ""
     )
+
+
+def test_what_is_drawn_at_random_and_fails_is_shrunk_to_the_shortest_text(kit, monkeypatch):
+    monkeypatch.setenv("UNRULY", "ones")
+    options = ("--dnncore-size=random", "--dnncore-match=--conv", "-x")
+    unruly = ("--dnncore-backend=unruly", "--dnncore-plugin=unruly")
+    code, output = kit("--pyargs", "dnncore.testing.suite", *unruly, *options)
+    assert code == 1
+    again = re.search(r"^dnncore check .*$", output, re.M)
+    assert again is not None
+    assert "--attr" not in again[0]
+    assert "--stag" not in again[0]
 
 
 def test_a_notebook_gets_the_table_and_the_results(capsys):

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dnncore.errors import BackendNotFound, DescriptorError, EngineUnavailable
 from dnncore.plugins import DeviceStatus, devices, registry
-from dnncore.problem import Problem
-from dnncore.testing.cases import SIZES, cases
+from dnncore.problem import DRIVERS, Problem
+from dnncore.testing.cases import cases
 
 __all__ = [
     "FLOORS",
@@ -30,6 +30,8 @@ __all__ = [
 # The least number of cases that must have run, unless fewer were selected: whatever a backend
 # lacks, a run that has checked less than this has checked nothing.
 FLOORS = {"tiny": 1, "smoke": 5, "full": 50, "networks": 1, "random": 1}
+RANDOM = "random"
+DRAWN = 40  # problems of each driver that size random consists of
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Job:
     """A problem for the implementations of one backend on one engine; its text is a test's id.
 
     unsupported, xfail: why it is left out for good, why it is known to fail; "" if it is not.
+    seed: that the problem was drawn with; None if it is not of size random.
     """
 
     backend: str
@@ -44,6 +47,7 @@ class Job:
     problem: Problem
     unsupported: str = ""
     xfail: str = ""
+    seed: int | None = None
 
     @property
     def target(self) -> str:
@@ -79,6 +83,7 @@ class Plan:
     unsupported, xfail: pattern -> reason, of what is left out for good and of what is known to
         fail; a pattern is as `fnmatch` understands it, or `re:` and a regular expression, for the
         text of a job or of its problem alone.
+    seed: what size random draws its problems with.
     """
 
     backend: str
@@ -87,16 +92,18 @@ class Plan:
     match: str = ""
     unsupported: Mapping[str, str] = field(default_factory=dict)
     xfail: Mapping[str, str] = field(default_factory=dict)
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.size not in SIZES:
-            raise DescriptorError(f"size: expected one of {', '.join(SIZES)}; got {self.size!r}")
+        if self.size not in FLOORS:
+            raise DescriptorError(f"size: expected one of {', '.join(FLOORS)}; got {self.size!r}")
 
     def jobs(self) -> list[Job]:
         """All that are to be run; raises `DescriptorError` where a pattern matches none."""
         engines = [row.name for row in devices_of(self.backend, self.engine)]
-        problems = cases(self.size)
-        jobs = [Job(self.backend, name, problem) for name in engines for problem in problems]
+        seed = self.seed if self.size == RANDOM else None
+        problems = cases(self.size) if seed is None else _drawn(seed)
+        jobs = [Job(self.backend, name, p, seed=seed) for name in engines for p in problems]
         left_out, failing = _Patterns(self.unsupported), _Patterns(self.xfail)
         listed = [
             replace(job, unsupported=left_out.reason(job), xfail=failing.reason(job))
@@ -112,6 +119,13 @@ class Plan:
         if not matching:
             raise DescriptorError(f"no case of size {self.size!r} matches {self.match!r}")
         return matching
+
+
+def _drawn(seed: int) -> list[Problem]:
+    """As many of each operation."""
+    from dnncore.testing.random_problems import draw  # needs hypothesis
+
+    return [problem for driver in DRIVERS for problem in draw(DRAWN, driver, seed=seed)]
 
 
 class _Patterns:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays for nothing
+    from dnncore.problem import Problem
     from dnncore.testing.plan import Job, Plan
     from dnncore.testing.report import Entry
+    from dnncore.testing.results import CaseResult
     from dnncore.testing.worker import Worker
 
 _entry = pytest.StashKey["Entry"]()
@@ -36,6 +39,8 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("floor", {"metavar": "N", "type": int,
                "help": "fail where fewer cases were executed; the default depends on the size"}),
     ("json", {"metavar": "FILE", "help": "write everything that was found to a file"}),
+    ("seed", {"metavar": "N", "type": int, "default": 0,
+              "help": "what size random draws its problems with (default 0)"}),
     ("timeout", {"metavar": "SECONDS", "type": float, "default": 60.0,
                  "help": "that a case may take (default 60)"}),
     ("plugin", {"metavar": "MODULE", "action": "append",
@@ -101,9 +106,9 @@ def _plans(config: pytest.Config) -> list[Plan]:
         {pattern: why for path in paths or () for pattern, why in read_patterns(path).items()}
         for paths in (option.dnncore_unsupported, option.dnncore_xfails)
     )
-    wishes = {"engine": option.dnncore_engine, "match": option.dnncore_match}
-    size = option.dnncore_size
-    return [Plan(n, size, unsupported=unsupported, xfail=xfail, **wishes) for n in names]
+    wishes: dict[str, Any] = {"engine": option.dnncore_engine, "match": option.dnncore_match}
+    wishes |= {"size": option.dnncore_size, "seed": option.dnncore_seed}
+    return [Plan(n, unsupported=unsupported, xfail=xfail, **wishes) for n in names]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -155,11 +160,31 @@ def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Cal
         found = entry(job, result, time.perf_counter() - start)
         request.node.stash[_entry] = found
         if found["failures"]:
+            if job.seed is not None and result and not _is_fatal(result):
+                job = _shortest(job, dnncore_worker)
             pytest.fail("\n".join([*found["failures"], job.command]), pytrace=False)
         if found["status"] == "unsupported":
             pytest.skip(job.unsupported or "; ".join(found["refusals"]) or "no implementation")
 
     return check
+
+
+def _is_fatal(result: CaseResult) -> bool:
+    """Whether it ended the process: to try that again and again takes too long."""
+    return any(failure.check == "worker" for failure in result.failures)
+
+
+def _shortest(job: Job, worker: Worker) -> Job:
+    """A job whose problem is the simplest of the same operation that fails as drawn ones do."""
+    from dnncore.problem import driver_of
+    from dnncore.testing.random_problems import shortest_failure
+
+    def fails(problem: Problem) -> bool:
+        return worker.run(str(problem), job.engine, job.impl).status == "failed"
+
+    driver = driver_of(type(job.problem.op)).name
+    found = shortest_failure(fails, driver=driver, seed=job.seed or 0)
+    return replace(job, problem=found or job.problem)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,0 +1,114 @@
+"""A backend whose primitives do nothing, so that all that a call costs is the core's own.
+
+python -m dnncore.testing.null
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dnncore
+from dnncore.attributes import Attributes
+from dnncore.backend import (
+    API_VERSION,
+    Accepted,
+    Backend,
+    EltwiseForward,
+    HostEngine,
+    HostFunction,
+    Implementation,
+    hookimpl,
+)
+from dnncore.engine import Device
+from dnncore.primitive_desc import PrimitiveDesc
+
+__all__ = ["NullEngine", "costs", "installed"]
+
+SAMPLES = 9
+
+
+class NullEngine(HostEngine):
+    """Host memory; nothing is computed in it."""
+
+    kind = "null"
+
+    @classmethod
+    def devices(cls) -> list[Device]:
+        """One."""
+        return [Device("nothing")]
+
+
+class Null(Implementation):
+    """Accepts everything whose formats are given, and leaves the outputs as they are."""
+
+    name = "null:nothing"
+
+    def accept(
+        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+    ) -> Accepted:
+        """Never refuse."""
+        return Accepted(op, build=lambda: HostFunction(_nothing), seconds=1e-9)
+
+
+def _nothing(*memories: object) -> None:
+    pass
+
+
+TABLE = [Null()]
+
+
+@hookimpl
+def dnncore_backends() -> Backend:
+    """The backend `null` with its engine."""
+    return Backend(
+        "null",
+        API_VERSION,
+        engines={"null": f"{__name__}:NullEngine"},
+        implementations={("null", EltwiseForward): f"{__name__}:TABLE"},
+    )
+
+
+@contextmanager
+def installed() -> Iterator[dnncore.Engine]:
+    """Register the backend for a while; gives its engine."""
+    module = sys.modules[__name__]
+    dnncore.register(module)
+    try:
+        yield dnncore.engine("null")
+    finally:
+        dnncore.unregister(module)
+
+
+def costs() -> dict[str, float]:
+    """Seconds that the core takes for each step of a primitive's life, medians."""
+    with installed() as engine:
+        stream = engine.stream()
+        desc = dnncore.MemoryDesc((16,))
+        op = EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+        pd = PrimitiveDesc(op, engine)
+        primitive = pd.primitive()
+        memories: dict[str, Any] = {name: dnncore.Memory(desc, engine) for name in ("src", "dst")}
+        bound = primitive.bind(**memories)
+        return {
+            "primitive descriptor, warm": _median(lambda: PrimitiveDesc(op, engine)),
+            "primitive, cached": _median(pd.primitive),
+            "bind": _median(lambda: primitive.bind(**memories)),
+            "execute": _median(lambda: primitive.execute(stream, **memories)),
+            "bound call": _median(lambda: bound(stream)),
+        }
+
+
+def _median(work: Callable[[], object], loops: int = 2000) -> float:
+    """The median over samples of the mean seconds of a call."""
+    samples = []
+    for _ in range(SAMPLES):
+        start = time.perf_counter()
+        for _ in range(loops):
+            work()
+        samples.append((time.perf_counter() - start) / loops)
+    return statistics.median(samples)

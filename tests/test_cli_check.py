@@ -1,0 +1,136 @@
+"""`dnncore check` and `dnncore impls`: problem words in, a table or JSON out."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from toy import Relu, registered
+
+import dnncore as dnn
+from dnncore.backend import HostFunction
+from dnncore.cli import main
+
+CONV = ("--conv", "--dir=FWD_D", "--stag=abx", "--dtag=abx", "mb1ic3oc4ih5kh3")
+RELU = ("--eltwise", "--alg=relu", "2x3x4")
+
+
+def invoke(*arguments, code=0):
+    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "400"})
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def rows(*arguments, code=0):
+    return json.loads(invoke(*arguments, "--json", code=code))
+
+
+class OffByOne(Relu):
+    """Right, but for its last element."""
+
+    def build(self):
+        return HostFunction(self.compute)
+
+    def compute(self, src, dst):
+        values = src.numpy().clip(0)
+        values.flat[-1] += 1
+        dst.desc.pack(values, dst.buffer)
+
+
+@pytest.fixture
+def wrong():
+    """An implementation that is wrong in one place."""
+    with registered(OffByOne("toybackend:off_by_one")):
+        yield
+
+
+def test_every_implementation_on_every_engine_is_checked_on_both_fills():
+    found = rows("check", *CONV)
+    engines = {row["engine"] for row in found}
+    assert engines == {row.name for row in dnn.devices() if row.status == "ok"}
+    problem_op = dnn.ConvolutionForward(
+        "forward_training", src=dnn.MemoryDesc((1, 3, 5, 5)),
+        weights=dnn.MemoryDesc((4, 3, 3, 3), "f32", "any"), dst=dnn.MemoryDesc((1, 4, 3, 3)),
+    )  # fmt: skip
+    for name in engines:
+        told = {row["implementation"] for row in found if row["engine"] == name}
+        assert told == {pd.impl_name for pd in dnn.primitive_descs(problem_op, dnn.engine(name))}
+    assert {row["fill"] for row in found} == {"integers", "random"}
+    assert {row["status"] for row in found} <= {"ok", "unchecked"}
+    assert all(row["error"] == 0 for row in found if row["fill"] == "integers")
+
+
+def test_a_wrong_implementation_is_told_by_place_and_fails(wrong):
+    found = rows("check", "--engines=cpu", *RELU, code=1)
+    (bad, _) = (row for row in found if row["status"] == "wrong")
+    assert bad["implementation"] == "toybackend:off_by_one"
+    assert bad["worst"] == [1, 2, 3]
+    assert (bad["wrong"], bad["share"]) == (1, pytest.approx(1 / 24))
+    assert bad["got"] == bad["expected"] + 1
+    assert bad["ulp"] >= 1
+    table = invoke("check", "--engines=cpu", *RELU, code=1)
+    assert "1 (4.2%), only there" in table
+    again = table.partition("again: dnncore ")[2].splitlines()[0]
+    alone = rows(*again.split(), code=1)
+    assert {row["implementation"] for row in alone} == {"toybackend:off_by_one"}
+
+
+def test_an_implementation_that_cannot_be_built_is_told_with_the_reason():
+    broken = Relu("toybackend:broken", build=ZeroDivisionError("so much for that"))
+    with registered(broken):
+        found = rows("check", "--engines=cpu", *RELU, code=1)
+    (reason,) = {row["reason"] for row in found if row["status"] == "failed"}
+    assert "ZeroDivisionError: so much for that" in reason
+
+
+def test_several_problems_and_files_of_them(tmp_path):
+    batch = tmp_path / "problems.txt"
+    batch.write_text("--conv mb1ic1oc1ih3kh3 mb1ic2oc2ih3kh3\n")
+    output = invoke("check", "--engines=cpu", "--conv", f"--batch={batch}", "mb1ic5oc1ih3kh3")
+    assert all(f"ic{n}oc" in output for n in (1, 2, 5))
+
+
+def test_what_nobody_computes_is_told_with_the_refusals():
+    (row,) = rows("check", "--engines=cpu", "--conv", "--impl=nobody:*", "mb1ic1oc1ih3kh3")
+    assert row["status"] == "refused"
+
+
+def test_implementations_are_ranked_and_refusals_have_kind_and_reason():
+    found = rows("impls", *CONV)
+    accepted = [row for row in found if row["status"] == "accepted"]
+    assert [row["rank"] for row in accepted] == [*range(1, len(accepted) + 1)]
+    own = [row["seconds"] for row in accepted if not row["implementation"].startswith("reference")]
+    assert own == sorted(own)
+    assert accepted[-1]["implementation"] == "reference:convolution"
+    assert all(row["source"] for row in accepted)
+    refused = [row for row in found if row["status"] == "refused"]
+    assert all(row["kind"] and row["reason"] for row in refused)
+    assert "cpu_numba:depthwise" in " ".join(row["implementation"] for row in refused)
+    header = invoke("impls", *CONV).splitlines()[1]
+    columns = ["rank", "implementation", "status", "seconds", "source", "kind", "reason"]
+    assert header.split() == columns
+
+
+def test_filters_are_told_where_they_leave_nothing_or_on_demand():
+    filtered = ("--conv", "--impl=reference:*", "mb1ic1oc1ih3kh3")
+    assert {row["status"] for row in rows("impls", *filtered)} == {"accepted"}
+    assert {row.get("kind") for row in rows("impls", "-v", *filtered)} == {None, "filter"}
+    nobody = ("--conv", "--impl=nobody:*", "mb1ic1oc1ih3kh3")
+    assert {row["kind"] for row in rows("impls", *nobody)} == {"filter"}
+
+
+@pytest.mark.parametrize("command", ["check", "impls"])
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "name a problem"),
+        (("--conv", "ic3oc4zz5"), "ic3oc4zz5"),
+        (("mb1ic1oc1ih3kh3",), "expected a driver first"),
+    ],
+)
+def test_a_malformed_problem_is_a_usage_error(command, words, message):
+    assert message in invoke(command, *words, code=2)
+
+
+def test_an_unknown_engine_is_a_usage_error_that_names_those_there():
+    output = invoke("check", "--engines=abacus", *CONV, code=2)
+    assert "abacus; there are: cpu" in output
