@@ -80,3 +80,15 @@ def test_a_process_that_cannot_start_is_an_error_with_the_reason():
     worker = Worker(plugins=["no_such_module"])
     with pytest.raises(dnn.ExecutionError, match="no_such_module"):
         worker.run(PROBLEM, "cpu")
+
+
+def test_checks_can_be_left_out_and_must_exist():
+    everything = run_with()
+    assert 0 < run_with("random", "guards").executed < everything.executed
+    with pytest.raises(dnn.DescriptorError, match=r"expected names among .*guards.*; got nonsense"):
+        Worker(skip_checks=["nonsense"])
+
+
+def run_with(*left_out):
+    with Worker(skip_checks=left_out) as worker:
+        return worker.run(PROBLEM, "cpu", "reference:*")

@@ -43,6 +43,8 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
               "help": "what size random draws its problems with (default 0)"}),
     ("timeout", {"metavar": "SECONDS", "type": float, "default": 60.0,
                  "help": "that a case may take (default 60)"}),
+    ("skip-checks", {"metavar": "NAMES", "default": "",
+                     "help": "checks that are left out, where a runtime cannot serve them"}),
     ("plugin", {"metavar": "MODULE", "action": "append",
                 "help": "register a backend that is not installed"}),
     ("forbid", {"metavar": "REGEX", "default": "",
@@ -54,7 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the kit's options, all of which begin with --dnncore-."""
     group = parser.getgroup("dnncore", "conformance of dnncore's backends")
     for name, settings in OPTIONS:
-        group.addoption(f"--dnncore-{name}", dest=f"dnncore_{name}", **settings)
+        group.addoption(f"--dnncore-{name}", dest=f"dnncore_{name.replace('-', '_')}", **settings)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -141,8 +143,12 @@ def dnncore_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
     from dnncore.testing.worker import Worker
 
     option = pytestconfig.option
-    wishes = {"plugins": option.dnncore_plugin or (), "forbidden": option.dnncore_forbid}
-    with Worker(timeout=option.dnncore_timeout, **wishes) as worker:
+    with Worker(
+        timeout=option.dnncore_timeout,
+        plugins=option.dnncore_plugin or (),
+        forbidden=option.dnncore_forbid,
+        skip_checks=[name for name in option.dnncore_skip_checks.split(",") if name],
+    ) as worker:
         yield worker
 
 

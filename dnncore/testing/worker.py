@@ -22,15 +22,15 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
-from dnncore.errors import ExecutionError
+from dnncore.errors import DescriptorError, ExecutionError
 from dnncore.plugins import engine, register
 from dnncore.problem import read
-from dnncore.testing.checks import run_case
+from dnncore.testing.checks import CHECKS, run_case
 from dnncore.testing.results import CaseResult, Failure
 
 __all__ = ["Worker"]
@@ -45,6 +45,7 @@ class _Request(NamedTuple):
     engine: str
     impl: str
     timeout: float
+    checks: tuple[str, ...]
 
 
 class Worker:
@@ -55,6 +56,7 @@ class Worker:
         not installed.
     forbidden: a regular expression; what a case prints that matches it fails the case. So the
         reports of a sanitizer or a simulator count.
+    skip_checks: names of checks that are left out, where a runtime cannot serve them.
     environment: variables that the process sees beside those of this one.
 
     Use it from one thread, and close it, or enter it as a context.
@@ -66,9 +68,16 @@ class Worker:
         timeout: float = 60.0,
         plugins: Sequence[str] = (),
         forbidden: str = "",
+        skip_checks: Collection[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        unknown = sorted(set(skip_checks) - set(CHECKS))
+        if unknown:
+            raise DescriptorError(
+                f"skip_checks: expected names among {', '.join(CHECKS)}; got {', '.join(unknown)}"
+            )
         self.timeout = timeout
+        self._checks = tuple(name for name in CHECKS if name not in skip_checks)
         self.started = 0
         self._plugins = tuple(plugins)
         self._forbidden = re.compile(forbidden) if forbidden else None
@@ -85,7 +94,7 @@ class Worker:
         process = self._living()
         printed = process.mark()
         try:
-            result = process.ask(_Request(problem, engine, impl, self.timeout))
+            result = process.ask(_Request(problem, engine, impl, self.timeout, self._checks))
         except _Died as death:
             self.close()
             spent = {"reference": 0.0, "building": 0.0, "running": time.perf_counter() - started}
@@ -248,10 +257,10 @@ def _send(replies: BinaryIO, reply: object) -> None:
 
 
 def _run(request: _Request) -> CaseResult:
-    problem, engine_name, impl, _ = request
+    problem, engine_name, impl, _, checks = request
     try:
         (case,) = read(problem)
-        return run_case(case, engine(engine_name), impl=impl)
+        return run_case(case, engine(engine_name), impl=impl, checks=checks)
     except Exception:
         failure = Failure("worker", impl, traceback.format_exc(limit=-8))
         return CaseResult(problem, engine_name, "failed", (failure,), (), (), 1, {})
