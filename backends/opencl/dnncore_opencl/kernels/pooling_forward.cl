@@ -94,7 +94,7 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
             x = inside ? x : 0.0f;
             STORE_DST(n, c, d, h, w, x);
 #ifdef WORKSPACE
-            place = inside ? max(place, 0) : (INTS)(0);
+            place = inside ? max(place, (INTS)(0)) : (INTS)(0);
             STORE_WORKSPACE(n, c, d, h, w, place);
 #endif
         }
