@@ -254,8 +254,14 @@ class MemoryDesc:
         """Whether the elements, with padding, fill one range of memory without gap or repeat."""
         if self.format_kind != "blocked":
             return False
-        repeats = any(s == 0 and n > 1 for s, n in zip(self.strides, self._outer, strict=True))
-        return not repeats and self._span == math.prod(self.padded_dims)
+        return not self.has_repeats and self._span == math.prod(self.padded_dims)
+
+    @property
+    def has_repeats(self) -> bool:
+        """Whether elements share a place, by a stride of 0; such a tensor can only be read."""
+        if not self.strides or 0 in self.dims:
+            return False
+        return any(s == 0 and n > 1 for s, n in zip(self.strides, self._outer, strict=True))
 
     @property
     def has_padding(self) -> bool:
@@ -544,7 +550,7 @@ class MemoryDesc:
                 f"pack: the array must have shape {self.dims} and dtype {self.dtype}; got "
                 f"{array.shape} and {array.dtype}; reshape it or convert it with astype"
             )
-        if any(s == 0 and n > 1 for s, n in zip(self.strides, self.dims, strict=True)):
+        if self.has_repeats:
             _refuse(f"pack: elements must not share a place; got {self!r}; use another format")
         packed = DATA_TYPES[self.data_type].is_packed
         part = buffer[: self.nbytes]

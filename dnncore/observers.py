@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from dnncore.memory import Memory
     from dnncore.primitive import Primitive
     from dnncore.primitive_desc import PrimitiveDesc
-    from dnncore.selection import Problem, Selection
+    from dnncore.selection import Request, Selection
 
 __all__ = ["Observer", "Slot", "add", "fill", "remove", "watched"]
 
@@ -38,7 +38,7 @@ class Observer:
         """
         return run
 
-    def selected(self, problem: Problem, selection: Selection) -> None:
+    def selected(self, request: Request, selection: Selection) -> None:
         """Implementations were asked for a problem; `selection` has their answers."""
 
     def created(self, pd: PrimitiveDesc, origin: str, seconds: float) -> None:

@@ -25,7 +25,7 @@ from dnncore.ops.operation import Argument
 from dnncore.plugins import describe, registry
 from dnncore.plugins import engine as open_engine
 from dnncore.primitive import Primitive
-from dnncore.selection import Candidate, Problem, Selection, is_wanted, select
+from dnncore.selection import Candidate, Request, Selection, is_wanted, select
 
 __all__ = ["PrimitiveDesc", "primitive_descs"]
 
@@ -83,29 +83,29 @@ class PrimitiveDesc:
             attr.check(op)
         if hint is not None:
             op.check_hint(hint)
-        problem = Problem(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
-        selection = select(problem)
+        request = Request(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
+        selection = select(request)
         for observer in observers.active:
-            observer.selected(problem, selection)
+            observer.selected(request, selection)
         if not selection.candidates:
-            raise NoImplementation(_none_accepts(problem, selection), selection.refusals)
-        self._settle(problem, selection, 0)
-        if self._candidate.is_reference and not is_wanted(problem, self.impl_name):
+            raise NoImplementation(_none_accepts(request, selection), selection.refusals)
+        self._settle(request, selection, 0)
+        if self._candidate.is_reference and not is_wanted(request, self.impl_name):
             _warn_reference(self)
 
-    def _settle(self, problem: Problem, selection: Selection, place: int) -> None:
-        self._problem = problem
+    def _settle(self, request: Request, selection: Selection, place: int) -> None:
+        self._request = request
         self._selection = selection
         self._place = place
         self._candidate: Candidate = selection.candidates[place]
         accepted = self._candidate.accepted
-        self.asked = problem.op
+        self.asked = request.op
         self.op = accepted.op
-        self.engine = problem.engine
-        self.attr = problem.attr
-        self.hint = problem.hint
+        self.engine = request.engine
+        self.attr = request.attr
+        self.hint = request.hint
         self.impl_name = self._candidate.impl_name
-        workspace = accepted.workspace or accepted.op.workspace_desc(problem.hint)
+        workspace = accepted.workspace or accepted.op.workspace_desc(request.hint)
         self.workspace_desc: MemoryDesc | None = workspace
         self._arguments = tuple(self._rows())
         self.descs = {argument.name: desc for argument, desc in self._arguments}
@@ -116,9 +116,9 @@ class PrimitiveDesc:
             yield Argument(name, "in"), desc
 
     @classmethod
-    def _at(cls, problem: Problem, selection: Selection, place: int) -> PrimitiveDesc:
+    def _at(cls, request: Request, selection: Selection, place: int) -> PrimitiveDesc:
         pd = cls.__new__(cls)
-        pd._settle(problem, selection, place)
+        pd._settle(request, selection, place)
         return pd
 
     # -- what was chosen ------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class PrimitiveDesc:
     @property
     def src_engine(self) -> Engine:
         """Where a reorder reads from; the descriptor's own engine for everything else."""
-        return self._problem.src_engine or self.engine
+        return self._request.src_engine or self.engine
 
     @property
     def is_reference(self) -> bool:
@@ -209,11 +209,11 @@ class PrimitiveDesc:
         place = self._place + 1
         if place >= len(self._selection.candidates):
             return None
-        return PrimitiveDesc._at(self._problem, self._selection, place)
+        return PrimitiveDesc._at(self._request, self._selection, place)
 
     def explain(self) -> str:
         """Every candidate: accepted or refused, why, its rank and where the rank came from."""
-        lines = [f"{self._problem.op.KIND} on {self.engine.name}"]
+        lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):
             mark = "->" if place == self._place else "  "
             lines.append(
@@ -247,11 +247,11 @@ class PrimitiveDesc:
     @property
     def key(self) -> tuple[object, ...]:
         """What makes two primitive descriptors interchangeable."""
-        problem = self._problem
+        request = self._request
         return (
             self.op,
             self.engine,
-            problem.src_engine,
+            request.src_engine,
             self.attr,
             self.impl_name,
             self.workspace_desc,
@@ -322,10 +322,10 @@ def _check_types(*rows: tuple[object, Any, str, str]) -> None:
             )
 
 
-def _none_accepts(problem: Problem, selection: Selection) -> str:
+def _none_accepts(request: Request, selection: Selection) -> str:
     """What was asked for, each refusal, and the way out."""
     reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
-    text = f"{problem.op.KIND}: no implementation on {problem.engine.name} accepts this problem"
+    text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
     if not reasons:
         return f"{text}: no backend implements it there{registry.excuses()}"
     if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):

@@ -19,13 +19,13 @@ from dnncore.plugins import describe, engine, registry
 if TYPE_CHECKING:
     from dnncore.primitive_desc import PrimitiveDesc
 
-__all__ = ["Candidate", "Problem", "Selection", "forget", "is_wanted", "select"]
+__all__ = ["Candidate", "Request", "Selection", "forget", "is_wanted", "select"]
 
 REFERENCE = "reference"
 
 
 @dataclass(frozen=True)
-class Problem:
+class Request:
     """What is to be computed and under which wishes; the key under which a selection is cached.
 
     src_engine: where a reorder reads from, if that is not `engine`.
@@ -94,21 +94,21 @@ class _Filters:
 _selections: MemoryCache[Selection] = MemoryCache(4096)
 
 
-def select(problem: Problem) -> Selection:
+def select(request: Request) -> Selection:
     """Ask every implementation, apply the user's filters, rank; cached while nothing changes."""
     filters = _Filters(
-        _patterns(problem.impl, "DNNCORE_IMPL"),
-        _patterns(problem.skip_impl, "DNNCORE_SKIP_IMPL"),
+        _patterns(request.impl, "DNNCORE_IMPL"),
+        _patterns(request.skip_impl, "DNNCORE_SKIP_IMPL"),
         _patterns(None, "DNNCORE_PREFER"),
     )
     registry.discover()
-    key = (problem, filters, problem.allows_host_fallback, registry.generation)
-    return _selections.get(key, lambda: _select(problem, filters))
+    key = (request, filters, request.allows_host_fallback, registry.generation)
+    return _selections.get(key, lambda: _select(request, filters))
 
 
-def is_wanted(problem: Problem, name: str) -> bool:
+def is_wanted(request: Request, name: str) -> bool:
     """Whether the user asked for implementations like this one by name."""
-    return _matches(name, _patterns(problem.impl, "DNNCORE_IMPL"))
+    return _matches(name, _patterns(request.impl, "DNNCORE_IMPL"))
 
 
 def forget() -> None:
@@ -116,12 +116,12 @@ def forget() -> None:
     _selections.clear()
 
 
-def _select(problem: Problem, filters: _Filters) -> Selection:
+def _select(request: Request, filters: _Filters) -> Selection:
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
-    for backend, implementation in _implementations(problem, candidates):
+    for backend, implementation in _implementations(request, candidates):
         name = implementation.name
-        answer = filters.refusal(name) or _consider(backend, implementation, problem)
+        answer = filters.refusal(name) or _consider(backend, implementation, request)
         if isinstance(answer, Refused):
             refusals.append(Refusal(name, answer.kind, answer.reason))
         else:
@@ -136,45 +136,45 @@ def _select(problem: Problem, filters: _Filters) -> Selection:
 
 
 def _implementations(
-    problem: Problem, accepting: list[Candidate]
+    request: Request, accepting: list[Candidate]
 ) -> Iterator[tuple[Backend, Implementation]]:
     """Native implementations, then the CPU's as host fallbacks; for two engines, the crossings.
 
     accepting: those that have accepted so far. Where there are any, a host fallback that is not
     allowed is not worth the import of the CPU's backends.
     """
-    if problem.src_engine is not None and problem.src_engine is not problem.engine:
-        for side in (problem.engine, problem.src_engine):
-            for backend, implementation in registry.implementations(side.kind, type(problem.op)):
-                yield backend, transfer.Crossing(implementation, problem.src_engine, side)
+    if request.src_engine is not None and request.src_engine is not request.engine:
+        for side in (request.engine, request.src_engine):
+            for backend, implementation in registry.implementations(side.kind, type(request.op)):
+                yield backend, transfer.Crossing(implementation, request.src_engine, side)
         return
-    yield from registry.implementations(problem.engine.kind, type(problem.op))
+    yield from registry.implementations(request.engine.kind, type(request.op))
     cpu = engine("cpu")
-    allowed = problem.allows_host_fallback
-    if problem.engine.kind != cpu.kind and (allowed or not accepting):
-        for backend, implementation in registry.implementations(cpu.kind, type(problem.op)):
+    allowed = request.allows_host_fallback
+    if request.engine.kind != cpu.kind and (allowed or not accepting):
+        for backend, implementation in registry.implementations(cpu.kind, type(request.op)):
             yield backend, host_fallback.HostFallback(implementation, cpu, allowed)
 
 
 def _consider(
-    backend: Backend, implementation: Implementation, problem: Problem
+    backend: Backend, implementation: Implementation, request: Request
 ) -> Candidate | Refused:
     """Ask one implementation; a broken one must not hide the others."""
     try:
-        answer = implementation.accept(problem.op, problem.attr, problem.engine, problem.hint)
+        answer = implementation.accept(request.op, request.attr, request.engine, request.hint)
         if isinstance(answer, Refused):
             return answer
         if not isinstance(answer, Accepted):
             got = type(answer).__name__
             return Refused("failed", f"accept returned {got}, not Accepted or Refused")
-        return _unfit(answer, problem) or _candidate(backend, implementation.name, answer, problem)
+        return _unfit(answer, request) or _candidate(backend, implementation.name, answer, request)
     except Exception as error:
         return Refused("failed", f"accept raised {describe(error)}")
 
 
-def _unfit(accepted: Accepted, problem: Problem) -> Refused | None:
+def _unfit(accepted: Accepted, request: Request) -> Refused | None:
     """What rules out an implementation that said yes."""
-    if problem.attr.deterministic and not accepted.deterministic:
+    if request.attr.deterministic and not accepted.deterministic:
         return Refused("attribute", "deterministic=True, but its result depends on timing")
     for argument, desc in accepted.op.tensors():
         if desc.is_any:
@@ -182,13 +182,13 @@ def _unfit(accepted: Accepted, problem: Problem) -> Refused | None:
     return None
 
 
-def _candidate(backend: Backend, name: str, accepted: Accepted, problem: Problem) -> Candidate:
+def _candidate(backend: Backend, name: str, accepted: Accepted, request: Request) -> Candidate:
     seconds, source = accepted.seconds, "its own estimate"
     if seconds is None:
         op = accepted.op
         efficiency = accepted.efficiency or 1e-3
-        seconds = problem.engine.peaks.ideal_seconds(op.flops, op.bytes) / efficiency
-        source = f"efficiency {efficiency:.3g} of {problem.engine.name}'s peaks"
+        seconds = request.engine.peaks.ideal_seconds(op.flops, op.bytes) / efficiency
+        source = f"efficiency {efficiency:.3g} of {request.engine.name}'s peaks"
     is_reference = backend.role == REFERENCE
     return Candidate(name, backend.name, is_reference, accepted, seconds, source)
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dnncore.memory import Memory
     from dnncore.primitive import Primitive
     from dnncore.primitive_desc import PrimitiveDesc
-    from dnncore.selection import Problem, Selection
+    from dnncore.selection import Request, Selection
     from dnncore.stream import Event, Stream
 
 __all__ = ["Verbose", "set_verbose"]
@@ -167,20 +167,20 @@ class Verbose(observers.Observer):
             moment = time.time() - seconds
             self._profile(pd.engine, moment, f"create:{origin}", _told(pd), seconds)
 
-    def selected(self, problem: Problem, selection: Selection) -> None:
+    def selected(self, request: Request, selection: Selection) -> None:
         """One line of dispatch for each refusal."""
-        kind = kind_of(type(problem.op))
+        kind = kind_of(type(request.op))
         if not selection.refusals or not self._wants("dispatch", kind):
             return
-        workspace = problem.op.workspace_desc(problem.hint)
-        fields = write(problem.op, problem.attr, workspace)
-        engines = _engines(problem.engine, problem.src_engine)
+        workspace = request.op.workspace_desc(request.hint)
+        fields = write(request.op, request.attr, workspace)
+        engines = _engines(request.engine, request.src_engine)
         lines = [
             f"primitive,create:dispatch,{kind},{engines},{_line(refusal.impl_name, fields)},"
             f"{refusal.kind}: {_one_line(refusal.reason)}"
             for refusal in selection.refusals
         ]
-        self._write(problem.engine, time.time(), lines)
+        self._write(request.engine, time.time(), lines)
 
     def raised(self, error: Exception) -> None:
         """One line of check, error or warn."""

@@ -236,6 +236,8 @@ VALUES = {
 }  # fmt: skip
 
 WRONG_THINGS = {
+    "reorder: dst must have a place for each element; got MemoryDesc((2, 3), 'f32', 'ab', strides=":
+        lambda: dnn.Reorder(src=desc(2, 3), dst=dnn.MemoryDesc((2, 3), strides=(0, 1))),
     "convolution: src must be a MemoryDesc; got ndarray": lambda: convolution(src=np.ones(3)),
     "convolution: src must be a MemoryDesc; got NoneType": lambda: convolution(src=None),
     "convolution: weights must be a MemoryDesc; got NoneType": lambda: convolution(weights=None),

@@ -424,7 +424,7 @@ LETTERS = "abcdefghijkl"
 
 
 @st.composite
-def formats(draw, dims, *, concrete):
+def formats(draw, dims, *, concrete, repeats=True):
     """Any layout that these dims can have: its tag or strides, with gaps, repeats, an offset."""
     if not concrete and draw(st.integers(0, 3)) == 0:
         return {"format": "any"}
@@ -443,7 +443,7 @@ def formats(draw, dims, *, concrete):
         block[dim] *= size
     for dim in reversed(order):
         step += draw(st.sampled_from((0, 0, 0, 1, 5)))
-        strides[dim] = draw(st.sampled_from((step, step, step, step, 0)))
+        strides[dim] = draw(st.sampled_from((step, step, step, step, 0 if repeats else step)))
         step *= max(-(-dims[dim] // block[dim]), 1)
     layout = {"format": tag, "offset0": draw(st.sampled_from((0, 0, 0, 1, 64)))}
     return layout | ({"strides": strides} if draw(st.booleans()) else {})
@@ -452,18 +452,21 @@ def formats(draw, dims, *, concrete):
 def reformatted(draw, op):
     """The same operation with every tensor in a layout of its own, `any` where it is allowed."""
 
-    def other(old, concrete):
+    written = {argument.name for argument in op.ARGUMENTS if argument.direction == "out"}
+
+    def other(old, name, concrete):
         if isinstance(old, tuple):
-            return tuple(other(one, concrete) for one in old)
-        return dnn.MemoryDesc(old.dims, old.data_type, **draw(formats(old.dims, concrete=concrete)))
+            return tuple(other(one, name, concrete) for one in old)
+        layout = formats(old.dims, concrete=concrete, repeats=name not in written)
+        return dnn.MemoryDesc(old.dims, old.data_type, **draw(layout))
 
     for field in dataclasses.fields(op):
         value = getattr(op, field.name)
         if isinstance(value, dnn.MemoryDesc) or field.name == "srcs":
             try:
-                op = dataclasses.replace(op, **{field.name: other(value, concrete=False)})
+                op = dataclasses.replace(op, **{field.name: other(value, field.name, False)})
             except dnn.DescriptorError:
-                op = dataclasses.replace(op, **{field.name: other(value, concrete=True)})
+                op = dataclasses.replace(op, **{field.name: other(value, field.name, True)})
     return op
 
 

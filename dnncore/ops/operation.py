@@ -168,6 +168,8 @@ class Operation:
                 self._fail(f"{argument.name} must be a MemoryDesc; got {type(desc).__name__}")
             if desc.format_kind == "undef" or not desc.ndims:
                 self._fail(f"{argument.name} is an absent tensor; give it dims and a format")
+            if argument.direction == "out" and desc.has_repeats:
+                self._fail(f"{argument.name} must have a place for each element; got {desc!r}")
         for name in concrete:
             desc = getattr(self, name)
             if desc is not None and desc.is_any:

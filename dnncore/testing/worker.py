@@ -162,7 +162,7 @@ class _Process:
         try:
             while True:
                 self.replies.put(pickle.load(self.process.stdout))  # noqa: S301 - from our process
-        except (EOFError, OSError, pickle.UnpicklingError):
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # or closed by `end`
             self.replies.put(None)
 
     @property
