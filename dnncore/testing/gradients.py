@@ -213,8 +213,14 @@ def slope(trial: Trial) -> None:
 
 def _smooth(op: Any, src: Array) -> Array:
     """Values where f is defined, no step away from a corner."""
-    if getattr(op, "function", "") in ("log", "sqrt", "pow"):
+    function = getattr(op, "function", "")
+    if function in ("log", "sqrt", "pow"):
         src = np.abs(src) + 0.5
-    for kink in (0.0, getattr(op, "alpha", 0.0), getattr(op, "beta", 0.0), 2.0, -2.0):
-        src = np.where(np.abs(src - kink) < 4 * STEP, kink + 8 * STEP, src)
+    corners = [0.0]
+    if function in ("clip", "clip_v2"):
+        corners = [op.alpha, op.beta]
+    if function in ("hardsigmoid", "hardswish") and op.alpha:
+        corners = [(end - op.beta) / op.alpha for end in (0.0, 1.0)]
+    for corner in corners:
+        src = np.where(np.abs(src - corner) < 4 * STEP, corner + 8 * STEP, src)
     return src

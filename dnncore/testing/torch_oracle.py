@@ -42,7 +42,15 @@ def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Ar
     outputs[op.result_name] = _chain(torch, attr, outputs[op.result_name], tensors, op.result_name)
     written = [(a.name, d) for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"]
     with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is inf
-        return {n: outputs[n].numpy().astype(d.dtype) for n, d in written if n in outputs}
+        return {n: _stored(outputs[n].numpy(), d.dtype) for n, d in written if n in outputs}
+
+
+def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
+    """Rounded once; integers half to even, and saturated."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        values = np.clip(np.rint(values), limits.min, limits.max)
+    return values.astype(dtype)
 
 
 # -- forward --------------------------------------------------------------------------------------
@@ -169,11 +177,13 @@ def _sum(_torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
     return sum(scale * t[f"src{i}"] for i, scale in enumerate(op.scales))
 
 
-def _reorder(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
-    if op.dst.data_type not in ("s32", "s8", "u8"):
-        return t["src"]
-    limits = np.iinfo(op.dst.dtype)
-    return torch.round(t["src"]).clamp(limits.min, limits.max)
+def _reorder(_torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
+    return t["src"]
+
+
+def _ramp(torch: Any, x: Any) -> Any:
+    """From 0 to 1, flat at both ends, where torch's clamp has slope 1."""
+    return torch.where(x <= 0, 0.0, torch.where(x >= 1, 1.0, x))
 
 
 _ELTWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
@@ -184,8 +194,8 @@ _ELTWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
     "exp": lambda torch, x, _step: torch.exp(x),
     "gelu_erf": lambda torch, x, _step: torch.nn.functional.gelu(x),
     "gelu_tanh": lambda torch, x, _step: torch.nn.functional.gelu(x, approximate="tanh"),
-    "hardsigmoid": lambda torch, x, step: torch.clamp(step.alpha * x + step.beta, 0, 1),
-    "hardswish": lambda torch, x, step: x * torch.clamp(step.alpha * x + step.beta, 0, 1),
+    "hardsigmoid": lambda torch, x, step: _ramp(torch, step.alpha * x + step.beta),
+    "hardswish": lambda torch, x, step: x * _ramp(torch, step.alpha * x + step.beta),
     "linear": lambda _torch, x, step: step.alpha * x + step.beta,
     "log": lambda torch, x, _step: torch.log(x),
     "logistic": lambda torch, x, _step: torch.sigmoid(x),
