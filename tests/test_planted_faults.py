@@ -23,7 +23,7 @@ VALUES = {"integers", "random", "golden"}
 ALSO = {
     "wrong_value": VALUES,
     "wrong_at_odd_shapes": VALUES,
-    "shared_state": {"sequence", "memory"},
+    "shared_state": {"sequence", "memory", "threads"},  # the last by chance alone
 }
 
 
@@ -45,7 +45,8 @@ def test_a_fault_is_caught_by_its_check_alone(engine, name):
     result = run(fault.problem, engine, name)
     failed = {failure.check for failure in result.failures}
     assert result.status == "failed"
-    assert failed == {fault.check} | ALSO.get(name, set()), str(result)
+    assert fault.check in failed, str(result)
+    assert failed <= {fault.check} | ALSO.get(name, set()), str(result)
     assert {failure.impl_name for failure in result.failures} == {f"{KIND}:{name}"}
 
 
