@@ -1,4 +1,4 @@
-"""`dnncore check` and `dnncore impls`: problem words in, a table or JSON out."""
+"""`dnncore check` and `dnncore impls`: problem words in, lines or JSON out."""
 
 import json
 
@@ -15,7 +15,7 @@ RELU = ("--eltwise", "--alg=relu", "2x3x4")
 
 
 def invoke(*arguments, code=0):
-    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "400"})
+    result = CliRunner().invoke(main, arguments, env={"COLUMNS": "80"})
     assert result.exit_code == code, result.output
     return result.output
 
@@ -67,11 +67,32 @@ def test_a_wrong_implementation_is_told_by_place_and_fails(wrong):
     assert (bad["wrong"], bad["share"]) == (1, pytest.approx(1 / 24))
     assert bad["got"] == bad["expected"] + 1
     assert bad["ulp"] >= 1
-    table = invoke("check", "--engines=cpu", *RELU, code=1)
-    assert "1 (4.2%), only there" in table
-    again = table.partition("again: dnncore ")[2].splitlines()[0]
+    text = invoke("check", "--engines=cpu", *RELU, code=1)
+    again = text.partition("again: dnncore ")[2].splitlines()[0]
     alone = rows(*again.split(), code=1)
     assert {row["implementation"] for row in alone} == {"toybackend:off_by_one"}
+
+
+def test_people_read_one_line_per_row_with_what_is_wrong_below_and_a_summary(wrong):
+    text = invoke("check", "--engines=cpu", "--eltwise", "--impl=toy*,reference*", "2x3x4", code=1)
+    lines = text.splitlines()
+    assert lines[0] == "--eltwise --impl=toy*,reference* 2x3x4 on cpu"
+    assert "  ok     reference:eltwise      integers  dst  exact" in lines
+    (place,) = (i for i, line in enumerate(lines) if "toybackend:off_by_one  integers" in line)
+    assert lines[place].startswith("  WRONG  toybackend:off_by_one  integers  dst  error ")
+    assert lines[place + 1].startswith("      worst at [1, 2, 3]: got ")
+    assert lines[place + 1].endswith(" ulp")
+    assert lines[place + 2] == "      1 wrong (4.2%), only there"
+    assert text.count("again: dnncore check") == 1
+    assert lines[-1] == "2 implementations of 1 problem: 1 ok, 1 wrong"
+    assert "\x1b" not in text
+
+
+def test_colours_are_for_terminals(wrong):
+    environment = {"COLUMNS": "80", "FORCE_COLOR": "1", "TERM": "xterm"}
+    words = ["check", "--engines=cpu", "--eltwise", "--impl=toy*", "2x3x4"]
+    result = CliRunner().invoke(main, words, env=environment, color=True)
+    assert "\x1b[1;31mWRONG\x1b[0m" in result.output
 
 
 def test_an_implementation_that_cannot_be_built_is_told_with_the_reason():
@@ -90,8 +111,39 @@ def test_several_problems_and_files_of_them(tmp_path):
 
 
 def test_what_nobody_computes_is_told_with_the_refusals():
-    (row,) = rows("check", "--engines=cpu", "--conv", "--impl=nobody:*", "mb1ic1oc1ih3kh3")
+    nobody = ("check", "--engines=cpu", "--conv", "--impl=cpu_numba:depthwise*", CONV[-1])
+    (row,) = rows(*nobody, code=1)
     assert row["status"] == "refused"
+    text = invoke(*nobody, code=1)
+    assert "  not supported\n      cpu_numba:depthwise:" in text
+    assert text.splitlines()[-1] == (
+        "0 implementations of 1 problem: 1 problem not supported on cpu"
+    )
+    assert max(map(len, text.splitlines()[1:])) <= 80
+
+
+def test_filters_that_leave_nothing_are_told_and_have_checked_nothing():
+    text = invoke("check", "--engines=cpu", "--conv", "--impl=nobody:*", CONV[-1], code=1)
+    assert "there is no implementation that --impl=nobody:* leaves" in text
+
+
+def test_one_problem_that_is_computed_makes_up_for_one_that_is_not():
+    text = invoke(
+        "check", "--engines=cpu", "--eltwise", "--impl=reference:*", "2x3", "--impl=no:*", "2x3"
+    )
+    assert text.splitlines()[-1] == (
+        "1 implementation of 2 problems: 1 ok, 1 problem not supported on cpu"
+    )
+
+
+def test_a_problem_beyond_all_memory_is_told_as_failed(monkeypatch):
+    def full(*_):
+        raise MemoryError("Unable to allocate 7 EiB")
+
+    monkeypatch.setattr("dnncore.testing.case.make_round", full)
+    text = invoke("check", "--engines=cpu", "--eltwise", "--impl=reference:*", "2x3", code=1)
+    assert "FAILED  reference:eltwise  integers" in text
+    assert "what is right could not be computed: MemoryError: Unable to allocate" in text
 
 
 def test_implementations_are_ranked_and_refusals_have_kind_and_reason():
@@ -105,9 +157,24 @@ def test_implementations_are_ranked_and_refusals_have_kind_and_reason():
     refused = [row for row in found if row["status"] == "refused"]
     assert all(row["kind"] and row["reason"] for row in refused)
     assert "cpu_numba:depthwise" in " ".join(row["implementation"] for row in refused)
-    header = invoke("impls", *CONV).splitlines()[1]
-    columns = ["rank", "implementation", "status", "seconds", "source", "kind", "reason"]
-    assert header.split() == columns
+
+
+def test_people_read_one_line_per_implementation_and_refusals_below():
+    found = rows("impls", *CONV)
+    lines = invoke("impls", *CONV).splitlines()
+    assert lines[0].startswith("--conv --dir=FWD_D --stag=abx")
+    assert lines[0].endswith(" on cpu")
+    accepted = [row for row in found if row["status"] == "accepted"]
+    for row, line in zip(accepted, lines[1:], strict=False):
+        assert line.split()[:2] == [str(row["rank"]), row["implementation"]]
+        assert float(line.split()[2]) == pytest.approx(row["seconds"] * 1e6, rel=0.01)
+        assert line.split()[3] == "us"
+        assert line.endswith(row["source"])
+    below = " ".join(" ".join(lines[len(accepted) + 1 :]).split())
+    for row in found[len(accepted) :]:
+        told = f"{row['implementation']}: {row['kind']}: {row['reason']}"
+        assert " ".join(told.split()) in below
+    assert max(map(len, lines[1:])) <= 80
 
 
 def test_filters_are_told_where_they_leave_nothing_or_on_demand():

@@ -7,12 +7,9 @@ import click
 import dnncore
 from dnncore.cli.check import check
 from dnncore.cli.impls import impls
-from dnncore.cli.tables import Row, as_json_option, show
+from dnncore.cli.rows import Row, as_json_option, show, show_json
 
 __all__ = ["main"]
-
-BACKEND_COLUMNS = ("name", "status", "version", "reason")
-DEVICE_COLUMNS = ("name", "status", "device", "vendor", "version", "limits", "reason")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -35,7 +32,7 @@ def backends(as_json: bool) -> None:
         }
         for backend in dnncore.backends()
     ]
-    show(rows, BACKEND_COLUMNS, as_json=as_json)
+    show_json(rows) if as_json else show(rows, "version", "reason")
 
 
 @main.command()
@@ -57,7 +54,7 @@ def devices(as_json: bool) -> None:
                 "limits": dict(device.limits),
             }
         )
-    show(rows, DEVICE_COLUMNS, as_json=as_json)
+    show_json(rows) if as_json else show(rows, "device", "vendor", "version", "limits", "reason")
 
 
 main.add_command(check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dnncore.cli.check_lines import BAD, tell, tell_summary
 from dnncore.cli.problems import SETTINGS, chosen_devices, problem_words, problems_of
-from dnncore.cli.tables import Row, as_json_option, show
+from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.plugins import describe, engine
 from dnncore.problem import Problem
 
@@ -20,9 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-COLUMNS = ("implementation", "engine", "fill", "output", "status", "error", "worst", "got",
-           "expected", "bound", "ulp", "wrong", "reason")  # fmt: skip
-NUMBERS = {"error": ".2g", "got": ".9g", "expected": ".9g", "bound": ".2g", "ulp": ".3g"}
+NUMBERS = ("got", "expected", "bound", "ulp", "wrong", "share", "place")
 
 
 @click.command(context_settings=SETTINGS)
@@ -35,26 +35,27 @@ def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
     WORDS are a problem text, as in: dnncore check --conv --dir=FWD_B,BWD_D mb2ic3oc8_ih5kh3ph1
 
     Each is run on whole numbers, where the result must be exact if the implementation claims that,
-    and on random ones within the bound of rounding. Exits with 1 where one is wrong.
+    and on random ones within the bound of rounding. Exits with 1 where one is wrong or fails, and
+    where there was nothing to compare.
     """
     problems = problems_of(words)
     names = [row.name for row in chosen_devices(engines)]
     rows: list[Row] = []
-    for problem in problems:
-        found = [row for name in names for row in _rows(problem, name)]
+    for problem, name in itertools.product(problems, names):
+        found = list(_rows(problem, name))
         rows += found
         if not as_json:
-            show([*map(_for_people, found)], COLUMNS, title=str(problem))
-            for command in dict.fromkeys(row["command"] for row in found if _is_wrong(row)):
-                click.echo(f"again: {command}")
+            tell(found)
     if as_json:
-        show(rows, COLUMNS, as_json=True)
-    if any(map(_is_wrong, rows)):
+        show_json(rows)
+    else:
+        tell_summary(rows)
+    statuses = {row["status"] for row in rows}
+    if statuses & BAD or "ok" not in statuses:
         raise SystemExit(1)
 
 
-def _is_wrong(row: Row) -> bool:
-    return row["status"] in ("wrong", "failed")
+# -- rows ------------------------------------------------------------------------------------------
 
 
 def _rows(problem: Problem, engine_name: str) -> Iterator[Row]:
@@ -71,8 +72,15 @@ def _rows(problem: Problem, engine_name: str) -> Iterator[Row]:
             reason = "; ".join(map(str, trial.findings))
             yield {**base, "status": "failed", "reason": reason}
     if not case.trials:
-        reason = "; ".join(case.refusals) or "there is no implementation"
-        yield {**_base(problem, engine_name, ""), "status": "refused", "reason": reason}
+        refusals = list(case.refusals) or [_nobody(problem)]
+        told = {"status": "refused", "reason": "; ".join(refusals), "refusals": refusals}
+        yield {**_base(problem, engine_name, ""), **told}
+
+
+def _nobody(problem: Problem) -> str:
+    filters = {"--impl": problem.impl, "--skip-impl": problem.skip_impl}
+    told = " ".join(f"{option}={text}" for option, text in filters.items() if text)
+    return f"there is no implementation{f' that {told} leaves' if told else ''}"
 
 
 def _base(problem: Problem, engine_name: str, impl_name: str) -> Row:
@@ -87,8 +95,13 @@ def _base(problem: Problem, engine_name: str, impl_name: str) -> Row:
 
 
 def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
-    given = trial.case.round(fill)
-    expected = trial.expected(given)
+    try:
+        given = trial.case.round(fill)
+        expected = trial.expected(given)
+    except Exception as error:
+        reason = f"what is right could not be computed: {describe(error)}"
+        yield {"status": "failed", "reason": reason}
+        return
     if not expected:
         yield {"status": "unchecked", "reason": "it defines what is right, and torch cannot tell"}
         return
@@ -109,14 +122,4 @@ def _numbers(found: Comparison) -> Row:
     row: Row = {"status": "ok" if found.ok else "wrong", "error": found.error}
     if found.index is None:
         return row
-    row |= {name: getattr(found, name) for name in NUMBERS if name != "error"}
-    row |= {"worst": list(found.index), "wrong": found.wrong, "share": found.share}
-    return row | {"place": found.place}
-
-
-def _for_people(row: Row) -> Row:
-    """Short numbers, and what is wrong in words."""
-    told = {name: format(row[name], text) for name, text in NUMBERS.items() if name in row}
-    if row["status"] == "wrong":
-        told["wrong"] = f"{row['wrong']} ({row['share']:.1%}), {row['place']}"
-    return {**row, "wrong": "", **told}
+    return row | {"worst": list(found.index)} | {name: getattr(found, name) for name in NUMBERS}

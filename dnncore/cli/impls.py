@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from dnncore.backend import Refusal
+from dnncore.cli.lines import STYLES, line, wrapped
 from dnncore.cli.problems import SETTINGS, chosen_devices, problem_words, problems_of
-from dnncore.cli.tables import Row, as_json_option, show
+from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.errors import NoImplementation
 from dnncore.plugins import engine
 from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.problem import Problem
 
 __all__ = ["impls"]
-
-COLUMNS = ("rank", "implementation", "status", "seconds", "source", "kind", "reason")
 
 
 @click.command(context_settings=SETTINGS)
@@ -33,14 +33,13 @@ def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool)
     problems = problems_of(words)
     names = [row.name for row in chosen_devices(engines)]
     rows: list[Row] = []
-    for problem in problems:
-        for name in names:
-            found = list(_rows(problem, name, verbose=verbose))
-            rows += found
-            if not as_json:
-                show(found, COLUMNS, title=f"{problem} on {name}")
+    for problem, name in itertools.product(problems, names):
+        found = list(_rows(problem, name, verbose=verbose))
+        rows += found
+        if not as_json:
+            _tell(f"{problem} on {name}", found)
     if as_json:
-        show(rows, COLUMNS, as_json=True)
+        show_json(rows)
 
 
 def _rows(problem: Problem, engine_name: str, *, verbose: bool) -> Iterator[Row]:
@@ -79,3 +78,28 @@ def _selected(
     except NoImplementation as error:
         return [], error.refusals
     raise AssertionError("an operation without implementations has been accepted")
+
+
+# -- for people ------------------------------------------------------------------------------------
+
+
+def _tell(title: str, rows: Sequence[Row]) -> None:
+    """Print those that accept, best first, then those that refuse."""
+    line((title, "bold"))
+    accepted = [row for row in rows if row["status"] == "accepted"]
+    width = max((len(row["implementation"]) for row in accepted), default=0)
+    for row in accepted:
+        name, time = row["implementation"].ljust(width), _microseconds(row["seconds"])
+        line(f"  {row['rank']:>2}  ", (name, STYLES["accepted"]), f"  {time:>11}  {row['source']}")
+    if not accepted:
+        line("  ", ("no implementation accepts", STYLES["refused"]))
+    refused = [row for row in rows if row["status"] == "refused"]
+    if refused:
+        line("  ", ("refused", STYLES["refused"]))
+    for row in refused:
+        wrapped(f"{row['implementation']}: {row['kind']}: {row['reason']}", 6)
+
+
+def _microseconds(seconds: float) -> str:
+    value = seconds * 1e6
+    return f"{value:.3g} us" if value < 1000 else f"{value:.0f} us"

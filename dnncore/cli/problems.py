@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,11 +23,17 @@ def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def problems_of(words: Sequence[str]) -> list[Problem]:
-    """The problems of these words; what is wrong with them becomes click's error."""
-    try:
-        problems = read(words)
-    except (DnnError, OSError) as error:
-        raise click.UsageError(str(error)) from error
+    """The problems of these words; what is wrong with them becomes click's error.
+
+    What was left out of verbose lines is told on stderr.
+    """
+    with warnings.catch_warnings(record=True, action="always", category=UserWarning) as left_out:
+        try:
+            problems = read(words)
+        except (DnnError, OSError) as error:
+            raise click.UsageError(str(error)) from error
+    for warning in left_out:
+        click.echo(f"warning: {warning.message}", err=True)
     if not problems:
         raise click.UsageError("name a problem, as in: --conv mb2ic3oc8_ih5kh3ph1")
     return problems
