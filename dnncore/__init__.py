@@ -129,4 +129,6 @@ def __getattr__(name: str) -> typing.Any:
 
 
 if "DNNCORE_VERBOSE" in os.environ:
-    __getattr__("set_verbose")(os.environ["DNNCORE_VERBOSE"])
+    from dnncore import verbose as _verbose
+
+    _verbose.read_environment()

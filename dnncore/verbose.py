@@ -18,7 +18,8 @@ Words and fields are oneDNN's (`dnncore.problem.verbose_fields`), so that its to
     profile          both; all, -1: everything; 1: error, warn, profile_exec; 2: profile_create too
     filter=REGEX     only the kinds of primitives in which this is found
 
-With DNNCORE_VERBOSE_TIMESTAMP=1 each line has the milliseconds since 1970 behind its version.
+With another word it is as if it were not set, and that is warned of. With
+DNNCORE_VERBOSE_TIMESTAMP=1 each line has the milliseconds since 1970 behind its version.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import re
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from dnncore.selection import Request, Selection
     from dnncore.stream import Event, Stream
 
-__all__ = ["Verbose", "set_verbose"]
+__all__ = ["Verbose", "read_environment", "set_verbose"]
 
 LEVELS = ("error", "warn", "check", "dispatch", "profile_create", "profile_exec")
 WORDS = {
@@ -78,28 +80,41 @@ class _Switch(contextlib.AbstractContextManager["_Switch"]):
 
 
 _current: Verbose | None = None
+_switching = threading.Lock()
 
 
 def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
     """Write the lines of these words, as DNNCORE_VERBOSE has them, from now on; "none" for none.
 
-    As `with set_verbose("profile_exec"):` until the end of the block. Raises `DescriptorError` for
-    an unknown word or a filter that is no regular expression.
+    As `with set_verbose("profile_exec"):` until the end of the block. It holds for all threads.
+    Raises `DescriptorError` for an unknown word or a filter that is no regular expression.
     """
+    if not isinstance(words, str):
+        raise DescriptorError(f"verbose: expected words, as in 'profile_exec'; got {words!r}")
     levels, pattern = _read(words)
     timestamps = os.environ.get("DNNCORE_VERBOSE_TIMESTAMP", "0") not in ("", "0")
-    switch = _Switch(_current)
-    _put(Verbose(levels, pattern, timestamps=timestamps) if levels else None)
-    return switch
+    return _Switch(_put(Verbose(levels, pattern, timestamps=timestamps) if levels else None))
 
 
-def _put(verbose: Verbose | None) -> None:
+def read_environment() -> None:
+    """Do as DNNCORE_VERBOSE says; what it should not say is warned of."""
+    try:
+        set_verbose(os.environ.get("DNNCORE_VERBOSE", ""))
+    except DescriptorError as error:
+        text = f"DNNCORE_VERBOSE is as if it were not set: {error}"
+        warnings.warn(text, stacklevel=2)
+
+
+def _put(verbose: Verbose | None) -> Verbose | None:
+    """Replace what writes by `verbose`, and return it."""
     global _current
-    before, _current = _current, verbose
-    if before is not None:
-        observers.remove(before)
-    if verbose is not None:
-        observers.add(verbose)
+    with _switching:
+        before, _current = _current, verbose
+        if before is not None:
+            observers.remove(before)
+        if verbose is not None:
+            observers.add(verbose)
+        return before
 
 
 def _read(text: str) -> tuple[frozenset[str], re.Pattern[str] | None]:

@@ -236,6 +236,45 @@ def test_unknown_words_are_refused(words):
         dnn.set_verbose(words)
 
 
+@pytest.mark.parametrize("words", [None, 1, b"all"])
+def test_what_is_no_text_is_refused(words):
+    with pytest.raises(dnn.DescriptorError, match="verbose: expected words"):
+        dnn.set_verbose(words)
+
+
+def test_an_unknown_word_in_the_variable_is_warned_of_and_breaks_nothing():
+    done = subprocess.run(
+        [sys.executable, "-c", "import dnncore; print(dnncore.observers.active)"],
+        env={**os.environ, "DNNCORE_VERBOSE": "profile_exec,bogus"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "()\n"
+    assert "DNNCORE_VERBOSE is as if it were not set: verbose: 'bogus' is no word" in done.stderr
+
+
+def test_threads_that_switch_at_once_leave_nothing_behind():
+    before, interval = observers.active, sys.getswitchinterval()
+
+    def switch():
+        for _ in range(200):
+            dnn.set_verbose("profile_create")
+
+    threads = [threading.Thread(target=switch) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        with dnn.set_verbose("none"):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(observers.active) == len(before) + 1
+    finally:
+        sys.setswitchinterval(interval)
+    assert observers.active == before
+
+
 def test_a_block_puts_back_what_was_before(capsys):
     call, stream = relu_call(), CPU.stream()
     with dnn.set_verbose("profile_exec"):
