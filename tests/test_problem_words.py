@@ -23,6 +23,9 @@ MALFORMED = {
     "--eltwise --reset=1": (2, "no such option"),
     "--eltwise --batch=nowhere/no_such_file": (2, "expected a file of problem texts"),
     "--eltwise --batch=": (2, "expected a file of problem texts"),
+    "--batch problems.txt": (1, "expected a value behind it, as in --batch="),
+    "--from-verbose log.txt": (1, "expected a value behind it, as in --from-verbose="),
+    "--eltwise --alg relu 2x3": (2, "expected a value behind it, as in --alg="),
     "--match=[ --eltwise 2x3": (1, "expected a regular expression"),
     "--match=a{99999999999999999999}": (1, "expected a regular expression"),
     # words

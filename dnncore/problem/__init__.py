@@ -11,8 +11,8 @@ with values between commas makes one problem of each; of several, one of each co
     --match=REGEX                           drops the problems in whose text it finds nothing,
                                             whatever the driver; an empty one ends that
     --batch=FILE                            the words of a file, beside the one that is being read
-    --from-verbose=FILE                     the problems of verbose lines, dnncore's or oneDNN's
                                             or in the working directory
+    --from-verbose=FILE                     the problems of verbose lines, dnncore's or oneDNN's
     n"NAME" behind a shape                  its name
 
 Beyond benchdnn: formats may have strides and an offset, `ab@8x1@3` (`tensors.py`); a gradient's

@@ -3,8 +3,10 @@
     dnncore_verbose,v1,primitive,exec,cpu,convolution,cpu_numba:brgemm,forward_training,src:f32:...
     onednn_verbose,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:abcd::f0 ...
 
-Lines of executions and creations are read, all other lines are passed over. Formats are those that
-the primitive had, `any` resolved; formats that are their owner's secret become `any` again.
+Lines of executions and creations are read, all other lines are passed over. What can be read but is
+nothing that dnncore computes, of another data type for instance, is left out with a warning.
+Formats are those that the primitive had, `any` resolved; formats that are their owner's secret
+become `any` again.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def from_verbose(lines: Iterable[str]) -> list[Problem]:
     """The problems of verbose lines, each once, in the order in which they first come.
 
     Raises `DescriptorError`, which names the line, the field and what was expected there. Warns of
-    lines left out since dnncore has no such operation.
+    lines left out, and says why.
     """
     return list(executions(lines))
 
@@ -70,6 +72,7 @@ def executions(lines: Iterable[str]) -> dict[Problem, int]:
     """The problems of verbose lines, and how often each was executed; 0 if only created."""
     counts: dict[Problem, int] = {}
     unknown: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
     for number, line in enumerate(lines, 1):
         found = _split(number, line)
         if found is None:
@@ -78,13 +81,29 @@ def executions(lines: Iterable[str]) -> dict[Problem, int]:
         if told.kind not in KINDS:
             unknown[told.kind] += 1
             continue
-        problem = _problem(number, told)
+        try:
+            problem = _problem(number, told)
+        except _Refused as error:
+            refused[str(error)] += 1
+            continue
         counts[problem] = counts.get(problem, 0) + (command == "exec")
     if unknown:
-        listed = ", ".join(f"{count} of {kind}" for kind, count in unknown.items())
-        text = f"verbose lines: left out {listed}, which dnncore does not have"
-        warnings.warn(text, stacklevel=2)
+        _warn(f"left out {_listed(unknown, 'of')}, which dnncore does not have")
+    if refused:
+        _warn(f"left out {_listed(refused, 'with')}")
     return counts
+
+
+class _Refused(Exception):
+    """A line can be read, but dnncore has no such problem."""
+
+
+def _warn(text: str) -> None:
+    warnings.warn(f"verbose lines: {text}", stacklevel=4)
+
+
+def _listed(counts: Counter[str], word: str) -> str:
+    return ", ".join(f"{count} {word} {what}" for what, count in counts.items())
 
 
 _MARK = re.compile(r"(dnncore|onednn|dnnl)_verbose,(v[01],)?([0-9.]+,)?(primitive,)?")
@@ -105,7 +124,7 @@ def _split(number: int, line: str) -> tuple[str, Fields] | None:
             f" {', '.join(names)}; got {len(rest)}"
         )
     _engine, kind, _implementation, *texts, _time = rest
-    return command, Fields(kind, *texts)
+    return command, Fields(kind.removesuffix("_v2"), *texts)  # as in oneDNN 2
 
 
 # setting -> the field that it is read from; all others are words of the auxiliary field
@@ -125,7 +144,7 @@ def _problem(number: int, told: Fields) -> Problem:
         text = getattr(told, field)
         raise DescriptorError(f"verbose line {number}: {field} {text!r}: {error}") from None
     except DescriptorError as error:
-        raise DescriptorError(f"verbose line {number}: {error}") from None
+        raise _Refused(str(error)) from None
 
 
 # -- one primitive ---------------------------------------------------------------------------------
@@ -227,6 +246,10 @@ def _read_offsets(text: str | None, count: int) -> list[int]:
     return [int(part) for part in parts]
 
 
+# Tensors that a line may call undefined, and those of other versions leave out.
+_MAY_LACK = re.compile("|workspace|(diff_)?bias")
+
+
 def _descs(op: Any, tensors: list[_Tensor], offsets: list[int]) -> Iterator[tuple[str, MemoryDesc]]:
     """Argument -> descriptor, of the tensors that an operation takes."""
     found: dict[str, MemoryDesc] = {}
@@ -235,7 +258,7 @@ def _descs(op: Any, tensors: list[_Tensor], offsets: list[int]) -> Iterator[tupl
         if not rest or rest[0][0].word != row.word:
             if row.twin:
                 yield row.argument, found[row.twin]
-            elif not row.is_optional:
+            elif not (row.is_optional or _MAY_LACK.fullmatch(row.argument)):
                 got = repr(rest[0][0].text) if rest else "the end of the list"
                 raise Misread("memory_descriptors", f"expected {row.word} next; got {got}")
             continue
@@ -254,7 +277,7 @@ def _descs(op: Any, tensors: list[_Tensor], offsets: list[int]) -> Iterator[tupl
 
 def _check_presence(row: Row, tensor: _Tensor) -> None:
     absent = tensor.data_type == "undef"
-    if absent and not re.fullmatch("|workspace|(diff_)?bias", row.argument):
+    if absent and not _MAY_LACK.fullmatch(row.argument):
         raise Misread("memory_descriptors", f"at {tensor.text!r}: expected a tensor, not none")
     if not absent and not row.argument:
         raise Misread(
@@ -295,6 +318,8 @@ def _read_attributes(text: str, op: Operation) -> Attributes:
     settings = dict(attributes.DEFAULTS)
     for word in text.split():
         name, _, value = word.partition(":")
+        if name.startswith("attr-") and name not in settings:
+            raise DescriptorError(f"attributes that dnncore does not have: {name}")
         if name not in settings:
             raise Misread("attributes", f"expected one of {', '.join(settings)}; got {name!r}")
         settings[name] = value

@@ -41,6 +41,7 @@ def read_files(*paths: str | Path) -> list[Problem]:
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # blanks between quotes do not end it
 _SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?', re.DOTALL)
+WITHOUT_DRIVER = ("batch", "from-verbose", "match")
 WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
 
 
@@ -122,6 +123,8 @@ class _Reader:
             self._reset()
         elif word == "--reset":
             self._reset()
+        elif not has_value and name in (*self.options, *WITHOUT_DRIVER):
+            raise DescriptorError(f"expected a value behind it, as in --{name}=...")
         elif name == "batch":
             yield from self.file(self._found(value))
         elif name == "from-verbose":
