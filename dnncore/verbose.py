@@ -225,9 +225,19 @@ class Verbose(observers.Observer):
             text = "".join(
                 f"{line}\n" for line in [*head, *(mark + stamp + line for line in lines)]
             )
-            if sys.stdout is not None:
-                sys.stdout.write(text)
-                sys.stdout.flush()
+            self._print(text)
+
+    def _print(self, text: str) -> None:
+        """Write to stdout; where that fails, leave, since the program must not fail for us."""
+        if sys.stdout is None:
+            return
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except (OSError, ValueError) as error:  # its reader has gone, or it is closed
+            observers.remove(self)
+            text = f"verbose: no more lines, since stdout does not take them: {error}"
+            warnings.warn(text, stacklevel=2)
 
 
 _writing = threading.RLock()

@@ -1,5 +1,6 @@
 """Verbose lines: written as oneDNN writes them, read back without loss, gone without a trace."""
 
+import io
 import os
 import re
 import subprocess
@@ -179,6 +180,21 @@ def test_threads_write_whole_lines(capsys):
     lines = lines_of(capsys)
     assert len(lines) == 200
     assert executions(lines) == {Problem(call.primitive.pd.op): 200}
+
+
+def test_a_program_goes_on_where_stdout_is_gone(monkeypatch):
+    call, stream = relu_call(), CPU.stream()
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError("nobody reads")
+
+    monkeypatch.setattr(sys, "stdout", Gone())
+    with dnn.set_verbose("profile_exec"):
+        with pytest.warns(UserWarning, match="verbose: no more lines, .*nobody reads"):
+            call(stream)
+        call(stream)
+    assert (call.memories[1].numpy() == np.resize([0, 1], (4, 5))).all()
 
 
 def test_switching_while_threads_run_changes_no_result(capsys):
