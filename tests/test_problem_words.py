@@ -75,6 +75,8 @@ MALFORMED = {
     "--conv mb-1ic3oc4iw5kw2": (2, "a dim is at least 0"),
     "--conv ic3oc4iw5kw2dw-1": (2, "dilations"),
     "--conv ic99999999999999999999oc4iw5kw2": (2, "expected a number"),
+    "--conv ic3oc4iw5kw2nconv1": (2, "prw; a name has quotes, n"),
+    "--eltwise 2x3_nrelu": (2, "got '2x3_nrelu'; a name has quotes, n"),
     "--conv 2x3x4": (2, "at '2x3x4': expected a number behind one of"),
     '--conv ic3oc4iw5kw2n"open': (2, "expected a number behind one of"),
     "--pool g2ic3iw5kw2": (2, "at 'g2ic3iw5kw2': expected a number"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dnncore.cli.check_lines import BAD, tell, tell_summary
-from dnncore.cli.problems import SETTINGS, chosen_devices, problem_words, problems_of
+from dnncore.cli.problems import SETTINGS, chosen_devices, engine_option, problem_words, problems_of
 from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.plugins import describe, engine
 from dnncore.problem import Problem
@@ -26,13 +26,15 @@ NUMBERS = ("got", "expected", "bound", "ulp", "wrong", "share", "place")
 
 
 @click.command(context_settings=SETTINGS)
-@click.option("--engines", default="", help="Engines or kinds of engines; default: all.")
+@engine_option("")
 @as_json_option
 @problem_words
 def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
     """Compare every implementation that accepts a problem with what is right.
 
-    WORDS are a problem text, as in: dnncore check --conv --dir=FWD_B,BWD_D mb2ic3oc8_ih5kh3ph1
+    PROBLEM is a text, as in: dnncore check --conv --dir=FWD_B,BWD_D mb2ic3oc8_ih5kh3ph1
+
+    {WORDS}
 
     Each is run on whole numbers, where the result must be exact if the implementation claims that,
     and on random ones within the bound of rounding. Exits with 1 where one is wrong or fails, and

@@ -10,7 +10,7 @@ import click
 
 from dnncore.backend import Refusal
 from dnncore.cli.lines import STYLES, line, wrapped
-from dnncore.cli.problems import SETTINGS, chosen_devices, problem_words, problems_of
+from dnncore.cli.problems import SETTINGS, chosen_devices, engine_option, problem_words, problems_of
 from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.errors import NoImplementation
 from dnncore.plugins import engine
@@ -21,14 +21,16 @@ __all__ = ["impls"]
 
 
 @click.command(context_settings=SETTINGS)
-@click.option("--engine", "engines", default="cpu", show_default=True, help="Engines.")
+@engine_option("cpu")
 @click.option("-v", "verbose", is_flag=True, help="Also what filters and host fallback rule out.")
 @as_json_option
 @problem_words
 def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool) -> None:
     """Rank the implementations of a problem by estimated seconds, and tell why others refuse.
 
-    WORDS are a problem text, as in: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
+    PROBLEM is a text, as in: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
+
+    {WORDS}
     """
     problems = problems_of(words)
     names = [row.name for row in chosen_devices(engines)]

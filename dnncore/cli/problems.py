@@ -10,16 +10,30 @@ import click
 
 from dnncore.errors import DnnError
 from dnncore.plugins import DeviceStatus
-from dnncore.problem import Problem, read
+from dnncore.problem import DRIVERS, Problem, read
 
-__all__ = ["chosen_devices", "problem_words", "problems_of"]
+__all__ = ["SETTINGS", "chosen_devices", "engine_option", "problem_words", "problems_of"]
 
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
+WORDS = f"""Drivers: {", ".join(f"--{name}" for name in DRIVERS)}; a wrong option is answered with
+    those that there are. --impl=PATTERN and --skip-impl=PATTERN choose implementations;
+    --batch=FILE reads words, --from-verbose=FILE dnncore's or oneDNN's verbose lines, and
+    --match=REGEX keeps some."""
+
 
 def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand the words that are not the command's own options over as `words`."""
-    return click.argument("words", nargs=-1, required=False, type=click.UNPROCESSED)(function)
+    """Hand the words that are not the command's own options over as `words`; tell of them."""
+    function.__doc__ = (function.__doc__ or "").replace("{WORDS}", WORDS)
+    metavar = "PROBLEM..."
+    argument = click.argument("words", metavar=metavar, nargs=-1, type=click.UNPROCESSED)
+    return argument(function)
+
+
+def engine_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option that names engines, which both commands spell alike."""
+    text = f"Engines or kinds of engines, with commas between them; default: {default or 'all'}."
+    return click.option("--engines", "--engine", "engines", default=default, help=text)
 
 
 def problems_of(words: Sequence[str]) -> list[Problem]:

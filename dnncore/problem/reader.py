@@ -41,6 +41,8 @@ def read_files(*paths: str | Path) -> list[Problem]:
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # blanks between quotes do not end it
 _SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?', re.DOTALL)
+_NAMED = re.compile(r"[0-9_]n[A-Za-z]")
+UNQUOTED = """; a name has quotes, n"NAME", which a shell takes away: put '' around the word"""
 WITHOUT_DRIVER = ("batch", "from-verbose", "match")
 WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
 
@@ -108,7 +110,8 @@ class _Reader:
             except Misread as error:
                 said = self.said.get(error.setting)
                 blamed = f"{said} (read for {here})" if said else here
-                raise DescriptorError(f"{blamed}: {error}") from None
+                hint = UNQUOTED if error.setting == "shape" and _NAMED.search(word) else ""
+                raise DescriptorError(f"{blamed}: {error}{hint}") from None
             except DescriptorError as error:
                 raise DescriptorError(f"{here}: {error}") from None
 
