@@ -62,31 +62,8 @@ class PrimitiveDesc:
         host_fallback: bool | None = None,
         src_engine: Engine | None = None,
     ) -> None:
-        attr = DEFAULT_ATTRIBUTES if attr is None else attr
-        engine = open_engine() if engine is None else engine
-        _check_types(
-            (op, Operation, "op", "an operation descriptor"),
-            (engine, Engine, "engine", "an Engine"),
-            (attr, Attributes, "attr", "Attributes"),
-            (hint, PrimitiveDesc | None, "hint", "a PrimitiveDesc"),
-            (src_engine, Engine | None, "src_engine", "an Engine"),
-            (impl, str | None, "impl", "a name pattern"),
-            (skip_impl, str | None, "skip_impl", "a name pattern"),
-            (host_fallback, bool | None, "host_fallback", "True or False"),
-        )
-        if src_engine is not None and not isinstance(op, Reorder):
-            raise DescriptorError(
-                f"primitive descriptor: src_engine is for reorders only; got {op.KIND};"
-                " move its memories with dnncore.reorder"
-            )
-        if attr.post_ops:
-            attr.check(op)
-        if hint is not None:
-            op.check_hint(hint)
-        request = Request(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
-        selection = select(request)
-        for observer in observers.active:
-            observer.selected(request, selection)
+        wishes = (hint, src_engine, impl, skip_impl, host_fallback)
+        request, selection = _choose(op, engine, attr, *wishes)
         if not selection.candidates:
             raise NoImplementation(_none_accepts(request, selection), selection.refusals)
         self._settle(request, selection, 0)
@@ -302,15 +279,48 @@ def primitive_descs(
 
     `wishes` are the keywords of `PrimitiveDesc`.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReferenceWarning)
-            pd: PrimitiveDesc | None = PrimitiveDesc(op, engine, attr, **wishes)
-    except NoImplementation:
-        return
-    while pd is not None:
-        yield pd
-        pd = pd.next()
+    request, selection = _choose(op, engine, attr, **wishes)
+    for place in range(len(selection.candidates)):
+        yield PrimitiveDesc._at(request, selection, place)
+
+
+def _choose(
+    op: Operation,
+    engine: Engine | None = None,
+    attr: Attributes | None = None,
+    hint: PrimitiveDesc | None = None,
+    src_engine: Engine | None = None,
+    impl: str | None = None,
+    skip_impl: str | None = None,
+    host_fallback: bool | None = None,
+) -> tuple[Request, Selection]:
+    """Check the request, ask all implementations, and tell the observers."""
+    attr = DEFAULT_ATTRIBUTES if attr is None else attr
+    engine = open_engine() if engine is None else engine
+    _check_types(
+        (op, Operation, "op", "an operation descriptor"),
+        (engine, Engine, "engine", "an Engine"),
+        (attr, Attributes, "attr", "Attributes"),
+        (hint, PrimitiveDesc | None, "hint", "a PrimitiveDesc"),
+        (src_engine, Engine | None, "src_engine", "an Engine"),
+        (impl, str | None, "impl", "a name pattern"),
+        (skip_impl, str | None, "skip_impl", "a name pattern"),
+        (host_fallback, bool | None, "host_fallback", "True or False"),
+    )
+    if src_engine is not None and not isinstance(op, Reorder):
+        raise DescriptorError(
+            f"primitive descriptor: src_engine is for reorders only; got {op.KIND};"
+            " move its memories with dnncore.reorder"
+        )
+    if attr.post_ops:
+        attr.check(op)
+    if hint is not None:
+        op.check_hint(hint)
+    request = Request(op, engine, attr, hint, src_engine, impl, skip_impl, host_fallback)
+    selection = select(request)
+    for observer in observers.active:
+        observer.selected(request, selection)
+    return request, selection
 
 
 def _check_types(*rows: tuple[object, Any, str, str]) -> None:

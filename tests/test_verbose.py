@@ -163,6 +163,13 @@ def test_errors_and_warnings_are_lines_of_their_level(capsys, word, cause, error
     assert told.startswith(f"dnncore_verbose,v1,{line}")
 
 
+def test_to_ask_who_there_is_and_hear_nobody_is_no_error(capsys):
+    with dnn.set_verbose("error,warn,dispatch"):
+        assert not list(dnn.primitive_descs(relu_op(), CPU, impl="nobody"))
+    commands = {line.split(",")[3] for line in lines_of(capsys)}
+    assert commands == {"create:dispatch"}
+
+
 def test_threads_write_whole_lines(capsys):
     call = relu_call((64, 64))
 
