@@ -38,12 +38,12 @@ class Sequence:
                     f"sequence: each call must be a bound primitive or a sequence; got"
                     f" {type(call).__name__}; make one with primitive.bind(...)"
                 )
-        self._attached: tuple[object, Any, list[Run]]
+        self._attached: tuple[object, Any, list[Run], list[str]]
         observers.fill(self)
 
     def refill(self) -> None:
         """Forget the stream, so that the next call attaches with the present observers."""
-        self._attached = (_NO_STREAM, None, [])
+        self._attached = (_NO_STREAM, None, [], [])
 
     def __len__(self) -> int:
         return len(self.calls)
@@ -64,10 +64,11 @@ class Sequence:
         except DnnError:
             raise
         except Exception as error:
-            raise ExecutionError(f"sequence: {describe(error)}") from error
+            who = attached[3][attached[2].index(run)]
+            raise ExecutionError(f"sequence: {who} failed: {describe(error)}") from error
         return event
 
-    def _attach(self, stream: Stream) -> tuple[Stream | None, Any, list[Run]]:
+    def _attach(self, stream: Stream) -> tuple[Stream | None, Any, list[Run], list[str]]:
         if not self.calls and not isinstance(stream, Stream):  # else the calls check it
             raise DescriptorError(
                 f"sequence: the stream must be a Stream; got {type(stream).__name__};"
@@ -77,11 +78,14 @@ class Sequence:
         for call in self.calls:
             call.reserve(stream)
         runs: list[Run] = []
+        names: list[str] = []
         for chain, group in itertools.groupby(self.calls, key=_chain):
             calls = list(group)
             bound = [call.run_on(stream) for call in calls]
-            runs += _chained(chain, bound, _watched(calls, bound))
-        self._attached = attached = (stream, stream.scratchpad, runs)
+            found = _chained(chain, bound, _watched(calls, bound))
+            runs += found
+            names += _names(calls) if len(found) == len(calls) else [", ".join(_names(calls))]
+        self._attached = attached = (stream, stream.scratchpad, runs, names)
         return attached if observers.active is present else self._attach(stream)
 
 
@@ -96,6 +100,10 @@ def _chained(chain: Any, bound: list[Run], watched: list[Run]) -> list[Run]:
 def _watched(calls: list[BoundPrimitive], bound: list[Run]) -> list[Run]:
     pairs = zip(calls, bound, strict=True)
     return [observers.watched(call.primitive, call.memories, run) for call, run in pairs]
+
+
+def _names(calls: list[BoundPrimitive]) -> list[str]:
+    return [f"{call.primitive.pd.op.KIND} by {call.primitive.impl_name}" for call in calls]
 
 
 def _chain(call: BoundPrimitive) -> Any:

@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+from toy import Relu, registered, relu_op
 
 import dnncore as dnn
+from dnncore.backend import HostFunction
 
 CPU = dnn.engine("cpu")
 
@@ -45,6 +47,28 @@ def test_mixed_implementations_keep_their_order():
     slow = slow.bind(src0=x, src1=other, dst=x)
     dnn.Sequence([fast, slow, fast, slow])(CPU.stream())
     assert (x.numpy() == 3 * 2 * 3 * 2 * 3).all()
+
+
+class Bursting(Relu):
+    """An implementation that fails whenever it runs."""
+
+    def build(self):
+        return HostFunction(self.burst)
+
+    def burst(self, src, dst):
+        raise ZeroDivisionError("so much for that")
+
+
+@pytest.mark.parametrize("words", ["none", "profile_exec"])
+def test_a_failure_tells_which_call_it_was(words):
+    _, sums = chain_of_sums(2)
+    with registered(Bursting("toybackend:bursting")), dnn.set_verbose(words):
+        pd = dnn.PrimitiveDesc(relu_op((8,)), CPU, impl="toybackend:*")
+        src, dst = (dnn.Memory(desc, CPU) for desc in (pd.src_desc, pd.dst_desc))
+        net = dnn.Sequence([*sums, pd.primitive().bind(src=src, dst=dst), *sums])
+        message = "sequence: eltwise by toybackend:bursting failed: ZeroDivisionError: so much"
+        with pytest.raises(dnn.ExecutionError, match=message):
+            net(CPU.stream())
 
 
 def test_an_empty_sequence_is_done():
