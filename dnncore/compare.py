@@ -54,7 +54,8 @@ class Comparison:
     got, expected, bound: of that element.
     misplaced: how many elements are NaN or inf in one array and not the same in the other; if there
         are any, `index` is the first of them.
-    ulp: how far off the worst element is, in units in the last place of what is expected.
+    ulp: how far off the worst element is, in units in the last place of what is expected; 0 where
+        one of the two is NaN or inf.
     wrong, share: how many elements are wrong, and of all of them which part, 0 to 1.
     place: where those lie, in words; dims are named as in format tags: "only in the last 3 of 19
         along c".
@@ -82,9 +83,8 @@ class Comparison:
             f" expected {self.expected:.9g}, bound {self.bound:.2g}"
         )
         if not self.ok:
-            text += (
-                f", off by {self.ulp:.3g} ulp; {self.wrong} wrong, {self.share:.1%}, {self.place}"
-            )
+            text += f", off by {self.ulp:.3g} ulp" if self.ulp else ""
+            text += f"; {self.wrong} wrong, {self.share:.1%}, {self.place}"
         places = f"; NaN or inf differ in {self.misplaced} place(s)" if self.misplaced else ""
         return text + places
 

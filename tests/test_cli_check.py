@@ -81,8 +81,8 @@ def test_people_read_one_line_per_row_with_what_is_wrong_below_and_a_summary(wro
     (place,) = (i for i, line in enumerate(lines) if "toybackend:off_by_one  integers" in line)
     assert lines[place].startswith("  WRONG  toybackend:off_by_one  integers  dst  error ")
     assert lines[place + 1].startswith("      worst at [1, 2, 3]: got ")
-    assert lines[place + 1].endswith(" ulp")
-    assert lines[place + 2] == "      1 wrong (4.2%), only there"
+    assert lines[place + 2].startswith("      off by ")
+    assert lines[place + 2].endswith(" ulp; 1 wrong (4.2%), only there")
     assert text.count("again: dnncore check") == 1
     assert lines[-1] == "2 implementations of 1 problem: 1 ok, 1 wrong"
     assert "\x1b" not in text

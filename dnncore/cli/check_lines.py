@@ -3,8 +3,8 @@
     --eltwise 2x3x4 on cpu
       ok     cpu_numba:simd  integers  dst  exact
       WRONG  mine:eltwise    random    dst  error 0.21
-          worst at [1, 2, 3]: got 2.5, expected 1.5, bound 3e-07, off by 8.39e+06 ulp
-          1 wrong (4.2%), only there
+          worst at [1, 2, 3]: got 2.5, expected 1.5, bound 3e-07
+          off by 8.39e+06 ulp; 1 wrong (4.2%), only there
           again: dnncore check --engines=cpu --eltwise --impl=mine:eltwise 2x3x4
     2 implementations of 1 problem: 1 ok, 1 wrong
 
@@ -70,10 +70,11 @@ def _measure(row: Row) -> str:
 def _tell_worst(row: Row) -> None:
     wrapped(
         f"worst at {row['worst']}: got {row['got']:.9g}, expected {row['expected']:.9g},"
-        f" bound {row['bound']:.2g}, off by {row['ulp']:.3g} ulp",
+        f" bound {row['bound']:.2g}",
         INDENT,
     )
-    wrapped(f"{row['wrong']} wrong ({row['share']:.1%}), {row['place']}", INDENT)
+    off = f"off by {row['ulp']:.3g} ulp; " if row["ulp"] else ""  # of NaN and inf there are none
+    wrapped(f"{off}{row['wrong']} wrong ({row['share']:.1%}), {row['place']}", INDENT)
 
 
 # -- all together ----------------------------------------------------------------------------------
