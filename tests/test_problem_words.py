@@ -23,9 +23,9 @@ MALFORMED = {
     "--eltwise --reset=1": (2, "no such option"),
     "--eltwise --batch=nowhere/no_such_file": (2, "expected a file of problem texts"),
     "--eltwise --batch=": (2, "expected a file of problem texts"),
-    "--batch problems.txt": (1, "expected a value behind it, as in --batch="),
-    "--from-verbose log.txt": (1, "expected a value behind it, as in --from-verbose="),
-    "--eltwise --alg relu 2x3": (2, "expected a value behind it, as in --alg="),
+    "--batch no_such_file": (1, "expected a file of problem texts"),
+    "--from-verbose": (1, "expected a file of verbose lines"),
+    "--eltwise --alg 2x3": (2, "expected one of abs, clip"),
     "--match=[ --eltwise 2x3": (1, "expected a regular expression"),
     "--match=a{99999999999999999999}": (1, "expected a regular expression"),
     # words
@@ -119,6 +119,12 @@ MALFORMED = {
     "--eltwise --attr-post-ops=select:f32.1.ab.1x1.9 2x3": (2, "a type, a mask, a format"),
     "--eltwise --attr-post-ops=relu --tag=axx 2x3": (3, "format tag 'axx'"),
 }  # fmt: skip
+
+
+def test_a_value_may_be_the_next_word():
+    assert read("--eltwise --alg exp,abs --tag ba 2x3") == read(
+        "--eltwise --alg=exp,abs --tag=ba 2x3"
+    )
 
 
 @pytest.mark.parametrize("text", MALFORMED)

@@ -5,7 +5,8 @@
 A driver (`--conv`) says which operation is meant, options (`--dir=FWD_D`) say how, and a shape
 makes it one problem. The words are commands to a machine with a state: an option holds for all
 shapes that follow it, until a driver is named again or `--reset` restores its defaults. An option
-with values between commas makes one problem of each; of several, one of each combination.
+with values between commas makes one problem of each; of several, one of each combination. For the
+= a blank may stand.
 
     --impl=PATTERN --skip-impl=PATTERN      the implementations that are meant
     --match=REGEX                           drops the problems in whose text it finds nothing,

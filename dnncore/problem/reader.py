@@ -103,7 +103,9 @@ class _Reader:
 
     def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
         """Carry out one word after the other."""
-        for number, word in enumerate(words, 1):
+        numbered = enumerate(words, 1)
+        for number, first in numbered:
+            word = f"{first}={next(numbered, (0, ''))[1]}" if self._lacks_value(first) else first
             here = f"{place}, word {number}: {word}"
             try:
                 yield from self._word(word, here)
@@ -117,6 +119,11 @@ class _Reader:
 
     # -- words ---------------------------------------------------------------------------------
 
+    def _lacks_value(self, word: str) -> bool:
+        """Whether the word is an option's name alone, so that the next one is its value."""
+        name = word.removeprefix("--")
+        return word != name and name not in DRIVERS and name in (*self.options, *WITHOUT_DRIVER)
+
     def _word(self, word: str, here: str) -> Iterator[Problem]:
         name, has_value, value = word.removeprefix("--").partition("=")
         if not word.startswith("--"):
@@ -126,8 +133,6 @@ class _Reader:
             self._reset()
         elif word == "--reset":
             self._reset()
-        elif not has_value and name in (*self.options, *WITHOUT_DRIVER):
-            raise DescriptorError(f"expected a value behind it, as in --{name}=...")
         elif name == "batch":
             yield from self.file(self._found(value))
         elif name == "from-verbose":
