@@ -25,7 +25,7 @@ MALFORMED = {
     "--eltwise --batch=": (2, "expected a file of problem texts"),
     "--batch no_such_file": (1, "expected a file of problem texts"),
     "--from-verbose": (1, "expected a file of verbose lines"),
-    "--eltwise --alg 2x3": (2, "expected one of abs, clip"),
+    "--eltwise --alg 2x3 4": (2, "expected one of abs, clip"),
     "--match=[ --eltwise 2x3": (1, "expected a regular expression"),
     "--match=a{99999999999999999999}": (1, "expected a regular expression"),
     # words
