@@ -62,10 +62,9 @@ def test_a_fault_is_caught_by_its_check_alone(engine, name):
 def subtle():
     """The engine of subtle faults; what they did to the process is taken back."""
     dnn.register(subtle_faults)
-    errors, state = np.geterr(), np.random.get_state()
+    errors = np.geterr()
     yield dnn.engine(subtle_faults.KIND)
     np.seterr(**errors)
-    np.random.set_state(state)
     dnn.unregister(subtle_faults)
 
 
