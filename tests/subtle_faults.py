@@ -248,9 +248,9 @@ class SetsVariables(Right):
         return super().accept(op, attr, engine, hint)
 
 
-class ReseedsGenerator(Right):
+class DrawsNumbers(Right):
     def accept(self, op, attr, engine, hint):
-        random.seed(1)
+        random.random()
         return super().accept(op, attr, engine, hint)
 
 
@@ -292,7 +292,7 @@ FAULTS = {
     "wrong_stream": Fault(WrongStream, "events"),
     "leaks_native_memory": Fault(LeaksNativeMemory, "memory"),
     "sets_variables": Fault(SetsVariables, "accept"),
-    "reseeds_generator": Fault(ReseedsGenerator, "accept"),
+    "draws_numbers": Fault(DrawsNumbers, "accept"),
     "silences_numpy": Fault(SilencesNumpy, "accept"),
     "sets_threads": Fault(SetsThreads, "accept"),
 }

@@ -32,6 +32,7 @@ ALSO = {
     "wrong_workspace": VALUES,
     "wrong_factor": VALUES,
     "reduced_precision": {"attributes"},
+    "wrong_stream": {"threads"},  # by chance alone
 }
 
 

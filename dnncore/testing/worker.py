@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import pickle
 import queue
-import re
 import signal
 import subprocess
 import sys
@@ -32,6 +32,7 @@ from dnncore.errors import DescriptorError, ExecutionError
 from dnncore.plugins import engine, register
 from dnncore.problem import read
 from dnncore.testing.checks import CHECKS, run_case
+from dnncore.testing.plan import compiled
 from dnncore.testing.results import CaseResult, Failure, OnTrial
 
 __all__ = ["Worker"]
@@ -77,11 +78,13 @@ class Worker:
             raise DescriptorError(
                 f"skip_checks: expected names among {', '.join(CHECKS)}; got {', '.join(unknown)}"
             )
+        if not 0 < timeout < math.inf:
+            raise DescriptorError(f"timeout: expected seconds above 0; got {timeout!r}")
         self.timeout = timeout
         self._skipped = tuple(skip_checks)
         self.started = 0
         self._plugins = tuple(plugins)
-        self._forbidden = re.compile(forbidden) if forbidden else None
+        self._forbidden = compiled("forbidden", forbidden) if forbidden else None
         self._environment = dict(environment or {})
         self._process: _Process | None = None
 

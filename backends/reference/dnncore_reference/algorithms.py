@@ -13,12 +13,9 @@ Array = np.ndarray[Any, Any]
 ROOT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
-_ERFC = np.frompyfunc(math.erfc, 1, 1)  # once: each of numpy's functions is kept for ever
-
-
 def _erfc(s: Array) -> Array:
     """1 - erf(s) without cancellation; numpy has none, the standard library has it for numbers."""
-    return np.asarray(_ERFC(s), np.float64)
+    return np.asarray(np.frompyfunc(math.erfc, 1, 1)(s), np.float64)
 
 
 def _sigmoid(s: Array) -> Array:
