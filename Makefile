@@ -26,15 +26,15 @@ conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
 	mkdir -p $(FOUND)/intel $(FOUND)/simulator
 	ls $(CURDIR)/.venv/lib/libintelocl.so > $(FOUND)/intel/intel.icd
 	ls $(CURDIR)/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
-	$(KIT) --dnncore-size=full --dnncore-backend=cpu_numba --dnncore-floor=3000 \
+	$(KIT) --dnncore-size=full --dnncore-backend=cpu_numba --dnncore-floor=4500 \
 		--dnncore-json=$(FOUND)/cpu_numba.json
 	$(KIT) --dnncore-size=full --dnncore-backend=opencl --dnncore-engine=pocl \
-		--dnncore-floor=3000 --dnncore-json=$(FOUND)/opencl.json
+		--dnncore-floor=4500 --dnncore-json=$(FOUND)/opencl.json
 	OCL_ICD_VENDORS=$(FOUND)/intel $(KIT) --dnncore-size=smoke --dnncore-backend=opencl \
-		--dnncore-engine=intel --dnncore-floor=200
+		--dnncore-engine=intel --dnncore-floor=300
 	OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
 		$(KIT) --dnncore-size=tiny --dnncore-backend=opencl --dnncore-engine=oclgrind \
-		--dnncore-floor=40 --dnncore-timeout=300 --dnncore-skip-checks=events,threads \
+		--dnncore-floor=50 --dnncore-timeout=300 --dnncore-skip-checks=events,threads \
 		--dnncore-forbid='$(REPORTS)'
 
 # Of the last `make conformance`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from typing import get_args
 
@@ -18,6 +18,7 @@ from dnncore.ops import algorithms, lrn, pooling, reduction, reorder, softmax
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import DRIVERS, read
 from dnncore.testing.cases import SIZES, cases
+from dnncore.testing.plan import FLOORS
 from dnncore.testing.random_problems import draw, shortest_failure
 
 LISTS = [size for size in SIZES if size != "random"]
@@ -61,6 +62,12 @@ def of(kind, size="full"):
 ])  # fmt: skip
 def test_counts(size, least, most):
     assert least <= len(listed(size)) <= most
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_whoever_serves_one_operation_gets_to_the_floor(size):
+    counts = Counter(type(p.op).KIND.removesuffix(" backward") for p in listed(size))
+    assert FLOORS[size] == min(counts.values())
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import dnncore as dnn
-from dnncore.testing.plan import Plan
+from dnncore.testing.plan import Plan, read_patterns
 from dnncore.testing.report import markdown
 
 TESTS = Path(__file__).parent
@@ -97,6 +97,11 @@ def test_lists_leave_out_or_demand_failure(kit, tmp_path):
         ((), "name a backend with --dnncore-backend"),
         (("--dnncore-backend=nobody",), "unknown backend 'nobody'; available: cpu_numba"),
         ((*REFERENCE, "--dnncore-xfails=missing.txt"), "No such file"),
+        ((*REFERENCE, "--dnncore-match=("), "match: expected a regular expression; got '('"),
+        ((*REFERENCE, "--dnncore-forbid=("), "forbidden: expected a regular expression; got '('"),
+        ((*REFERENCE, "--dnncore-timeout=nan"), "timeout: expected seconds above 0; got nan"),
+        ((*REFERENCE, "--dnncore-skip-checks=x"), "skip_checks: expected names among accept"),
+        ((*REFERENCE, "--dnncore-json=no/found.json"), "there is no such folder; make it first"),
     ],
 )
 def test_what_cannot_run_stops_collection(kit, options, message):
@@ -113,11 +118,28 @@ def test_what_cannot_run_stops_collection(kit, options, message):
         ({"match": "zzz"}, "no case of size 'smoke' matches 'zzz'"),
         ({"xfail": {"*zzz*": "never"}}, "none matches '[*]zzz[*]'"),
         ({"unsupported": {"re:zzz": "never"}}, "none matches 're:zzz'"),
+        ({"xfail": {"re:(": "never"}}, r"pattern: expected a regular expression; got '\('"),
     ],
 )
 def test_a_plan_that_would_check_nothing_is_an_error(wishes, message):
     with pytest.raises(dnn.DnnError, match=message):
         Plan("reference", **wishes).jobs()
+
+
+def test_a_list_that_is_no_text_is_an_error(tmp_path):
+    path = tmp_path / "lists.txt"
+    path.write_bytes(b"\xff # why")
+    with pytest.raises(dnn.DescriptorError, match="expected lines of text in UTF-8"):
+        read_patterns(path)
+
+
+@pytest.mark.parametrize(("name", "reason"), [
+    ("no_such_module", "No module named 'no_such_module'"), ("json", "must implement the hook"),
+])  # fmt: skip
+def test_a_plugin_that_is_none_is_a_wrong_usage(kit, name, reason):
+    code, output = kit(*SUITE, *REFERENCE, f"--dnncore-plugin={name}")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert re.search(f"ERROR: --dnncore-plugin={name}: .*{reason}", output), output
 
 
 def test_three_lines_in_an_implementers_repository(kit, tmp_path):
@@ -165,3 +187,22 @@ def test_a_notebook_gets_the_table_and_the_results(capsys):
     assert results
     assert {result.status for result in results} == {"passed"}
     assert f"{len(results)}" in capsys.readouterr().out
+
+
+def test_a_notebook_needs_no_test_tools_and_no_installation():
+    """Neither pytest nor hypothesis nor torch; the backend is a module on the path."""
+    program = (
+        "import sys\n"
+        "sys.modules.update(dict.fromkeys(('pytest', 'hypothesis', 'torch')))\n"
+        "from dnncore.testing import check_backend\n"
+        "results = check_backend('unruly', 'tiny', match='--conv.*FWD', plugins=['unruly'])\n"
+        "assert results and {r.status for r in results} == {'failed'}\n"
+    )
+    path = os.pathsep.join([*sys.path, str(TESTS)])
+    environment = {**os.environ, "PYTHONPATH": path, "UNRULY": "ones"}
+    done = subprocess.run(
+        (sys.executable, "-P", "-c", program),
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "dnncore check --engines=cpu --conv" in done.stdout

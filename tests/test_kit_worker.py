@@ -5,6 +5,7 @@ import time
 import pytest
 
 import dnncore as dnn
+from dnncore.testing.checks import CHECKS
 from dnncore.testing.worker import Worker
 
 PROBLEM = "--conv --dir=FWD_D --stag=abx --wtag=abx --dtag=abx mb1ic1oc1ih3kh3"
@@ -18,11 +19,12 @@ def worker():
 
 def message(worker, way):
     """What is said of an implementation that has to bring the process down."""
-    result = worker.run(PROBLEM, "cpu", f"unruly:{way}")
+    result = worker.run(PROBLEM, "cpu", f"unruly:{way}*")
     assert result.status == "failed"
     assert (result.problem, result.engine) == (PROBLEM, "cpu")
     (failure,) = result.failures
     assert failure.check == "worker"
+    assert failure.impl_name == f"unruly:{way}"
     return failure.message
 
 
@@ -34,7 +36,7 @@ def test_a_case_passes_and_the_process_is_kept(worker):
 
 def test_a_crash_is_told_by_signal_and_python_line_and_the_next_case_passes(worker):
     text = message(worker, "crash")
-    assert "died of SIGSEGV" in text
+    assert "in the check integers: the process died of SIGSEGV" in text
     assert "in crash" in text
     assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
     assert worker.started == 2
@@ -48,6 +50,16 @@ def test_a_hang_ends_at_the_timeout_and_shows_where_it_hung(worker):
     assert 1 <= time.monotonic() - start < 15
     assert "no reply within 1 s" in text
     assert "in hang" in text
+
+
+def test_a_death_between_two_cases_is_not_overlooked(worker):
+    """As heaps that were spoilt end a process when nobody looks."""
+    worker.run(PROBLEM, "cpu", "unruly:later")
+    time.sleep(1)
+    (failure,) = worker.run(PROBLEM, "cpu", "reference:*").failures
+    assert failure.check == "worker"
+    assert "exited with status 4 after the case before this one" in failure.message
+    assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
 
 
 def test_an_exit_is_told_with_what_was_printed_last(worker):
@@ -80,6 +92,12 @@ def test_a_process_that_cannot_start_is_an_error_with_the_reason():
     worker = Worker(plugins=["no_such_module"])
     with pytest.raises(dnn.ExecutionError, match="no_such_module"):
         worker.run(PROBLEM, "cpu")
+
+
+def test_dear_checks_are_rare_in_the_process_too(worker):
+    first, *others = [worker.run(PROBLEM, "cpu", "reference:*").executed for _ in range(2)]
+    dear = sum(check.every > 1 for check in CHECKS.values())
+    assert min(others) < first <= min(others) + dear
 
 
 def test_checks_can_be_left_out_and_must_exist():

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import faulty_backends
+import numpy as np
 import pytest
+import subtle_faults
 from faulty_backends import DEADLY, FAULTS, KIND
 
 import dnncore as dnn
@@ -24,6 +26,13 @@ ALSO = {
     "wrong_value": VALUES,
     "wrong_at_odd_shapes": VALUES,
     "shared_state": {"sequence", "memory", "threads"},  # the last by chance alone
+    "second_call": {"sequence", "in_place", "events", "threads"},
+    "stale_input": {"in_place"},
+    "reads_dst": VALUES,
+    "wrong_workspace": VALUES,
+    "wrong_factor": VALUES,
+    "reduced_precision": {"attributes"},
+    "wrong_stream": {"threads"},  # by chance alone
 }
 
 
@@ -48,6 +57,30 @@ def test_a_fault_is_caught_by_its_check_alone(engine, name):
     assert fault.check in failed, str(result)
     assert failed <= {fault.check} | ALSO.get(name, set()), str(result)
     assert {failure.impl_name for failure in result.failures} == {f"{KIND}:{name}"}
+
+
+@pytest.fixture
+def subtle():
+    """The engine of subtle faults; what they did to the process is taken back."""
+    dnn.register(subtle_faults)
+    errors = np.geterr()
+    yield dnn.engine(subtle_faults.KIND)
+    np.seterr(**errors)
+    dnn.unregister(subtle_faults)
+
+
+@pytest.mark.parametrize("name", subtle_faults.FAULTS)
+def test_a_subtle_fault_is_caught_by_its_check(subtle, monkeypatch, name):
+    monkeypatch.setenv("SUBTLE", "")
+    fault = subtle_faults.FAULTS[name]
+    wrong, right = (
+        run_case(read(fault.problem)[0], subtle, impl=f"subtle:{impl}", checks=CHECKS)
+        for impl in (name, "right")
+    )
+    assert right.status == "passed", str(right)
+    failed = {failure.check for failure in wrong.failures}
+    assert fault.check in failed, str(wrong)
+    assert failed <= {fault.check} | ALSO.get(name, set()), str(wrong)
 
 
 @pytest.mark.parametrize("text", PROBLEMS)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+import threading
 import time
 
 import numpy as np
@@ -31,6 +32,12 @@ def leave(*memories):
     os._exit(3)
 
 
+def later(*memories):
+    """Ends the process when the case is over."""
+    threading.Timer(0.5, os._exit, [4]).start()
+    ones(*memories)
+
+
 def fail(*memories):
     raise ZeroDivisionError("so much for that")
 
@@ -57,7 +64,7 @@ class Unruly(Implementation):
         return Accepted(op, build=lambda: HostFunction(self.function), seconds=1e-9)
 
 
-WAYS = os.environ.get("UNRULY", "crash,hang,leave,fail,ones,chatter")
+WAYS = os.environ.get("UNRULY", "crash,hang,leave,later,fail,ones,chatter")
 TABLE = [Unruly(globals()[way]) for way in WAYS.split(",")]
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
 
+from dnncore.plugins import register, registry, unregister
 from dnncore.testing.plan import Plan
 from dnncore.testing.report import Entry, division_of_time, entry, left_out, table
 from dnncore.testing.results import CaseResult
@@ -25,13 +28,16 @@ def check_backend(
 ) -> list[CaseResult]:
     """Run a size of the kit, print the failures and the coverage, and return the results.
 
-    engine, match: as for `Plan`. timeout: seconds that a case may take. plugins: modules that
-    register what is not installed, here and in the process that runs the cases.
+    engine, match: as for `Plan`. timeout: seconds that a case may take. plugins: names of modules
+    with the hook, for a backend that is not installed; the process that runs the cases registers
+    them, and so does this one while it plans, unless it has the backend already.
     """
     results: list[CaseResult] = []
     entries: list[Entry] = []
+    with _registered(backend, plugins):
+        jobs = Plan(backend, size, engine, match).jobs()
     with Worker(timeout=timeout, plugins=plugins) as worker:
-        for job in Plan(backend, size, engine, match).jobs():
+        for job in jobs:
             start = time.perf_counter()
             result = worker.run(job.text, job.engine, job.impl)
             results.append(result)
@@ -40,6 +46,20 @@ def check_backend(
                 _say(result, job.command)
     _say(table(entries), *left_out(entries), division_of_time(entries))
     return results
+
+
+@contextmanager
+def _registered(backend: str, plugins: Sequence[str]) -> Iterator[None]:
+    """Register plugins for a while, unless the backend is there."""
+    registry.discover()
+    modules = [] if backend in registry.loaded else [import_module(name) for name in plugins]
+    for module in modules:
+        register(module)
+    try:
+        yield
+    finally:
+        for module in modules:
+            unregister(module)
 
 
 def _say(*lines: object) -> None:

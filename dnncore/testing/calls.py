@@ -12,7 +12,9 @@ __all__ = ["bound", "in_place", "scratchpad", "sequence"]
 
 
 def bound(trial: Trial) -> None:
-    """Bound calls that live side by side give what `execute` gives."""
+    """Bound calls that live side by side give what `execute` gives, of what their memories hold
+    when they are called.
+    """
     _call_bound(trial, as_sequence=False)
 
 
@@ -25,8 +27,10 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
     given = {fill: trial.arguments(trial.case.round(fill).inputs) for fill in FILLS}
     calls = [trial.primitive.bind(**arguments.memories) for arguments in given.values()]
     stream = trial.case.engine.stream()
-    for call in calls:  # which resolves them; what they share shows when they are called again
+    for call in calls:  # which resolves them; what they share or kept shows with other values
         call(stream).wait()
+    first, second = given.values()
+    first.exchange(second)
     for arguments in given.values():
         arguments.restore()
     if as_sequence:
@@ -34,7 +38,7 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
     else:
         for event in [call(stream) for call in calls]:
             event.wait()
-    for fill, arguments in given.items():
+    for fill, arguments in zip(FILLS, (second, first), strict=True):
         what = "in a sequence" if as_sequence else "bound"
         trial.verify(fill, trial.finish(arguments), what)
 
@@ -59,6 +63,6 @@ def scratchpad(trial: Trial) -> None:
     attr = trial.case.attr
     other: ScratchpadMode = "library" if attr.scratchpad == "user" else "user"
     pd = trial.case.sibling(trial, replace(attr, scratchpad=other))
-    if pd is not None and pd.scratchpad_bytes:
+    if pd is not None:
         outputs = trial.execute(trial.case.round("random").inputs, pd=pd)
         trial.verify("random", outputs, f"scratchpad={other}")

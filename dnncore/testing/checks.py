@@ -22,7 +22,7 @@ from dnncore.testing import (
     values,
 )
 from dnncore.testing.case import Case
-from dnncore.testing.results import CaseResult, CheckFailed, Failure, Status
+from dnncore.testing.results import CaseResult, CheckFailed, Failure, OnTrial, Status
 
 __all__ = ["CHECKS", "Check", "run_case"]
 
@@ -35,17 +35,15 @@ class Check:
 
     scope: what the function takes: "case" a `Case`; "candidate" a `Case` and an `Implementation`,
         which may refuse it; "trial" a `Trial`, of an implementation that accepts.
-    sparse: too dear for every case; made once per operation, implementation and engine in a
-        process, and on every case of `EVERY`, chosen by its text.
+    every: of what is too dear for every case: made until it is passed once per operation,
+        implementation and engine in a process, and on one case of so many, chosen by its text.
     """
 
     name: str
     function: Callable[..., None]
     scope: Scope = "trial"
-    sparse: bool = False
+    every: int = 1
 
-
-EVERY = 128
 
 # In the order in which they run: those at the end look at all executions before them.
 CHECKS: dict[str, Check] = {
@@ -56,7 +54,7 @@ CHECKS: dict[str, Check] = {
         Check("descriptors", contract.descriptors, "case"),
         Check("integers", values.integers),
         Check("random", values.random),
-        Check("golden", golden.golden, sparse=True),
+        Check("golden", golden.golden, every=16),
         Check("adjoint", gradients.adjoint),
         Check("linear", gradients.linear),
         Check("slope", gradients.slope),
@@ -66,30 +64,38 @@ CHECKS: dict[str, Check] = {
         Check("in_place", calls.in_place),
         Check("scratchpad", calls.scratchpad),
         Check("events", concurrency.events),
-        Check("threads", concurrency.threads, sparse=True),
-        Check("engine_threads", concurrency.engine_threads, sparse=True),
-        Check("attributes", attributes.attributes, sparse=True),
+        Check("threads", concurrency.threads),
+        Check("engine_threads", concurrency.engine_threads),
+        Check("attributes", attributes.attributes, every=16),
         Check("workspaces", gradients.workspaces),
-        Check("memory", lifetime.memory, sparse=True),
+        Check("memory", lifetime.memory, every=4),
         Check("guards", layout.guards),
         Check("inputs", layout.inputs),
         Check("padding", layout.padding),
     )
 }
 
-_made: set[tuple[str, type, str, str]] = set()  # sparse checks that were passed in this process
+_made: set[tuple[str, type, str, str]] = set()  # dear checks that were passed in this process
 
 
 def run_case(
-    problem: Problem, engine: Engine, *, impl: str = "", checks: Collection[str] = ()
+    problem: Problem,
+    engine: Engine,
+    *,
+    impl: str = "",
+    checks: Collection[str] = (),
+    skip: Collection[str] = (),
+    announce: Callable[[OnTrial], None] | None = None,
 ) -> CaseResult:
     """Run the checks of these names, by default all, on every implementation that accepts.
 
     impl: name patterns of the implementations to be tested; "" is all.
+    skip: names of checks that are left out.
+    announce: is told of each check before it begins.
 
-    Checks that are sparse are left out on most cases, unless they are named.
+    Checks that are dear are left out on most cases, unless they are named.
     """
-    run = _Run(Case(problem, engine, impl), checks)
+    run = _Run(Case(problem, engine, impl), checks, skip, announce)
     run.all()
     case, failures = run.case, tuple(run.failures)
     status: Status = "failed" if failures else "passed" if case.trials else "unsupported"
@@ -108,11 +114,19 @@ def run_case(
 class _Run:
     """The checks of one case, and what they find."""
 
-    def __init__(self, case: Case, checks: Collection[str]) -> None:
+    def __init__(
+        self,
+        case: Case,
+        checks: Collection[str],
+        skip: Collection[str],
+        announce: Callable[[OnTrial], None] | None,
+    ) -> None:
         self.case = case
+        self.announce = announce
         self.failures: list[Failure] = []
         self.executed = 0
         self._named = set(checks)
+        self._skipped = set(skip)
 
     def all(self) -> None:
         """Ask the candidates first, before anything else asks and builds."""
@@ -128,14 +142,17 @@ class _Run:
 
     def _wanted(self, scope: Scope) -> Iterator[Check]:
         for check in CHECKS.values():
-            if check.scope == scope and (not self._named or check.name in self._named):
+            wanted = check.name in self._named if self._named else check.name not in self._skipped
+            if check.scope == scope and wanted:
                 yield check
 
     def _make(self, check: Check, impl_name: str, *arguments: Any) -> None:
         key = (check.name, type(self.case.op), impl_name, self.case.engine.name)
-        if check.sparse and not self._named and key in _made and not self._is_chosen(check):
+        if key in _made and not self._named and not self._is_chosen(check):
             return
         self.executed += 1
+        if self.announce is not None:
+            self.announce(OnTrial(check.name, impl_name))
         try:
             check.function(*arguments)
         except CheckFailed as failed:
@@ -146,4 +163,4 @@ class _Run:
             _made.add(key)
 
     def _is_chosen(self, check: Check) -> bool:
-        return zlib.crc32(f"{check.name} {self.case.text}".encode()) % EVERY == 0
+        return zlib.crc32(f"{check.name} {self.case.text}".encode()) % check.every == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,7 @@ from dnncore.testing.results import CheckFailed
 __all__ = ["engine_threads", "events", "threads"]
 
 REPEATS = 8  # executions of each thread: enough that two of them meet
+LATE_SECONDS = 1e-3  # so that who does not wait for an event comes before it
 SWITCH_SECONDS = 1e-5  # between Python threads, so that they meet inside short calls
 
 
@@ -75,6 +77,7 @@ class Late(Event):
         """Deliver."""
         with self._lock:
             if not self._done:
+                time.sleep(LATE_SECONDS)
                 self._deliver()
                 self._done = True
 
@@ -85,27 +88,36 @@ class Late(Event):
 
 
 def events(trial: Trial) -> None:
-    """A launch waits for the events that it is given, and its own tells when it has ended."""
+    """A launch waits for the events that it is given, its own tells when it has ended, and its
+    stream's wait, too, waits for it.
+    """
     for way in ("execute", "bound call"):
-        arguments = trial.arguments(trial.case.round("random").inputs)
-        arguments.spoil()
-        late = Late(arguments.restore)
-        stream, other = trial.case.engine.stream(), trial.case.engine.stream()
-        if way == "execute":
-            memories = arguments.memories
-            event = trial.primitive.execute(stream, wait_for=[late], **memories)
-        else:
-            event = trial.primitive.bind(**arguments.memories)(stream, [late])
-        if not isinstance(event, Event):
-            raise CheckFailed(f"{way} must return an Event; got {type(event).__name__}")
+        for waits in ("event", "stream"):
+            _behind_an_event(trial, way, waits)
+
+
+def _behind_an_event(trial: Trial, way: str, waits: str) -> None:
+    arguments = trial.arguments(trial.case.round("random").inputs)
+    arguments.spoil()
+    late = Late(arguments.restore)
+    stream, other = trial.case.engine.stream(), trial.case.engine.stream()
+    if way == "execute":
+        event = trial.primitive.execute(stream, wait_for=[late], **arguments.memories)
+    else:
+        event = trial.primitive.bind(**arguments.memories)(stream, [late])
+    if not isinstance(event, Event):
+        raise CheckFailed(f"{way} must return an Event; got {type(event).__name__}")
+    if waits == "event":
         arguments.touch(other, event)
         event.wait()
-        if not late.done:
-            raise CheckFailed(f"{way} ended without having waited for the event in wait_for")
-        if not event.done or event.error is not None:
-            raise CheckFailed(f"{way}: its event was waited for, but is not done; {event.error!r}")
+    else:
         stream.wait()
-        trial.verify("random", trial.finish(arguments), f"{way} behind an event")
+    if not late.done:
+        raise CheckFailed(f"{way} ended without having waited for the event in wait_for")
+    if not event.done or event.error is not None:
+        raise CheckFailed(f"{way}: its {waits} was waited for, but it is not done; {event.error!r}")
+    stream.wait()
+    trial.verify("random", trial.finish(arguments), f"{way} behind an event")
 
 
 def engine_threads(trial: Trial) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
+import random
 import re
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, get_args
+
+import numpy as np
 
 from dnncore import cache
 from dnncore.attributes import Attributes, PostOpKind
@@ -28,14 +34,19 @@ OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # those two are t
 
 
 def accept(case: Case, implementation: Implementation) -> None:
-    """`accept` gives the same answer each time, builds and allocates nothing, and is quick."""
+    """`accept` gives the same answer each time, builds and allocates nothing, changes nothing that
+    others see, and is quick.
+    """
     answers, seconds = [], []
-    before = _built()
+    before, world = _built(), _world(case.engine)
     with _counted_allocations(case.engine) as allocated:
         for _ in range(ASKED):
             start = time.perf_counter()
             answers.append(_ask(case, implementation))
             seconds.append(time.perf_counter() - start)
+    changed = [name for name, state in _world(case.engine).items() if state != world[name]]
+    if changed:
+        raise CheckFailed(f"accept must be pure; it changed {', '.join(changed)}")
     if any(_content(answer) != _content(answers[0]) for answer in answers):
         raise CheckFailed(f"asked twice, it answers differently: {_different(answers)}")
     built = {name: n - before[name] for name, n in _built().items() if n != before[name]}
@@ -76,6 +87,19 @@ def _different(answers: list[Any]) -> str:
 def _built() -> dict[str, int]:
     counts = cache.stats()
     return {name: counts[name] for name in ("built", "compiled", "from_disk")}
+
+
+def _world(engine: Engine) -> dict[str, Any]:
+    """What everybody in the process shares, by its name for the message."""
+    return {
+        "os.environ": dict(os.environ),
+        "the current folder": Path.cwd(),
+        "numpy's error handling": np.geterr(),
+        "numpy's global generator": pickle.dumps(np.random.get_state()),  # noqa: NPY002
+        "Python's global generator": random.getstate(),
+        "the filters of warnings": len(warnings.filters),
+        "the engine's num_threads": getattr(engine, "num_threads", None),
+    }
 
 
 @contextmanager

@@ -136,7 +136,7 @@ class Arguments:
             if padding:
                 yield Finding("padding", f"{name}: padding is not zero: {padding}")
 
-    # -- late inputs ------------------------------------------------------------------------------
+    # -- values at other times --------------------------------------------------------------------
 
     def spoil(self) -> None:
         """Overwrite all inputs with garbage, until `restore`."""
@@ -147,6 +147,12 @@ class Arguments:
         """Give all memories their values again."""
         for box in self.boxes.values():
             box.write(box.before)
+
+    def exchange(self, other: Arguments) -> None:
+        """Let `restore` give these memories the values of the others, and these to them."""
+        for name, box in self.boxes.items():
+            twin = other.boxes[name]
+            box.before, twin.before = twin.before, box.before
 
     def touch(self, stream: Stream, event: Event) -> None:
         """Copy an output by another stream, behind `event`."""

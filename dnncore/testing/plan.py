@@ -12,14 +12,15 @@ from pathlib import Path
 
 from dnncore.errors import BackendNotFound, DescriptorError, EngineUnavailable
 from dnncore.plugins import DeviceStatus, devices, registry
-from dnncore.problem import DRIVERS, Problem
-from dnncore.testing.cases import cases
+from dnncore.problem import Problem
+from dnncore.testing.cases import SIZES, cases
 
 __all__ = [
     "FLOORS",
     "Job",
     "Plan",
     "choose",
+    "compiled",
     "describe_device",
     "devices_of",
     "kind_of",
@@ -27,11 +28,9 @@ __all__ = [
     "working_devices",
 ]
 
-# The least number of cases that must have run, unless fewer were selected: whatever a backend
-# lacks, a run that has checked less than this has checked nothing.
-FLOORS = {"tiny": 1, "smoke": 5, "full": 50, "networks": 1, "random": 1}
-RANDOM = "random"
-DRAWN = 40  # problems of each driver that size random consists of
+# The least number of cases that must have run, unless fewer were selected: no operation has fewer,
+# all its directions together, so that whoever serves one operation gets there.
+FLOORS = {"tiny": 2, "smoke": 9, "full": 95, "networks": 8, "random": 30}
 
 
 @dataclass(frozen=True)
@@ -95,14 +94,15 @@ class Plan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.size not in FLOORS:
-            raise DescriptorError(f"size: expected one of {', '.join(FLOORS)}; got {self.size!r}")
+        if self.size not in SIZES:
+            raise DescriptorError(f"size: expected one of {', '.join(SIZES)}; got {self.size!r}")
+        compiled("match", self.match)
 
     def jobs(self) -> list[Job]:
         """All that are to be run; raises `DescriptorError` where a pattern matches none."""
         engines = [row.name for row in devices_of(self.backend, self.engine)]
-        seed = self.seed if self.size == RANDOM else None
-        problems = cases(self.size) if seed is None else _drawn(seed)
+        seed = self.seed if self.size == "random" else None
+        problems = cases(self.size, seed=self.seed)
         jobs = [Job(self.backend, name, p, seed=seed) for name in engines for p in problems]
         left_out, failing = _Patterns(self.unsupported), _Patterns(self.xfail)
         listed = [
@@ -119,13 +119,6 @@ class Plan:
         if not matching:
             raise DescriptorError(f"no case of size {self.size!r} matches {self.match!r}")
         return matching
-
-
-def _drawn(seed: int) -> list[Problem]:
-    """As many of each operation."""
-    from dnncore.testing.random_problems import draw  # needs hypothesis
-
-    return [problem for driver in DRIVERS for problem in draw(DRAWN, driver, seed=seed)]
 
 
 class _Patterns:
@@ -148,14 +141,28 @@ class _Patterns:
 
 def _expression(pattern: str) -> re.Pattern[str]:
     if pattern.startswith("re:"):
-        return re.compile(pattern.removeprefix("re:"))
+        return compiled("pattern", pattern.removeprefix("re:"))
     return re.compile(r"\A" + translate(pattern))
 
 
-def read_patterns(path: str) -> dict[str, str]:
+def compiled(what: str, expression: str) -> re.Pattern[str]:
+    """A regular expression of the user's; raises `DescriptorError` where it is none."""
+    try:
+        return re.compile(expression)
+    except re.error as error:
+        raise DescriptorError(
+            f"{what}: expected a regular expression; got {expression!r}: {error}"
+        ) from error
+
+
+def read_patterns(path: str | Path) -> dict[str, str]:
     """A file of lines `PATTERN  # reason`; empty lines and comments are left out."""
     found = {}
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise DescriptorError(f"{path}: expected lines of text in UTF-8; got {error}") from error
+    for number, line in enumerate(lines, 1):
         pattern, _, reason = map(str.strip, line.partition("#"))
         if pattern and not reason:
             raise DescriptorError(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays
     from dnncore.testing.worker import Worker
 
 _entry = pytest.StashKey["Entry"]()
+_registered = pytest.StashKey[list[Any]]()  # the plugins that the command line names
 
 TEST_ARGUMENT = "dnncore_job"  # what a test of the kit asks for
 
@@ -66,15 +68,20 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in config.option.dnncore_plugin or ():
         import dnncore
 
-        dnncore.register(import_module(name))
+        try:
+            module = import_module(name)
+            dnncore.register(module)
+        except (ImportError, dnncore.DnnError) as error:
+            raise pytest.UsageError(f"--dnncore-plugin={name}: {error}") from error
+        config.stash.setdefault(_registered, []).append(module)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Take back what `pytest_configure` registered."""
-    for name in config.option.dnncore_plugin or ():
+    for module in config.stash.get(_registered, ()):
         import dnncore
 
-        dnncore.unregister(import_module(name))
+        dnncore.unregister(module)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -122,11 +129,22 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         plans = getattr(metafunc.cls, "plans", None) or _plans(metafunc.config)
         jobs = [job for plan in plans for job in plan.jobs()]
+        _check_options(metafunc.config)
     except (DnnError, OSError) as error:
         raise pytest.Collector.CollectError(str(error)) from error
     if not plans:
         raise pytest.Collector.CollectError("name a backend with --dnncore-backend=NAME")
     metafunc.parametrize(TEST_ARGUMENT, [_parameter(job) for job in jobs])
+
+
+def _check_options(config: pytest.Config) -> None:
+    """Raise `DescriptorError` for what would be found out by the first test, or after the last."""
+    from dnncore.errors import DescriptorError
+
+    _new_worker(config)
+    path = config.option.dnncore_json
+    if path and not Path(path).resolve().parent.is_dir():
+        raise DescriptorError(f"--dnncore-json={path}: there is no such folder; make it first")
 
 
 def _parameter(job: Job) -> Any:
@@ -140,16 +158,21 @@ def _parameter(job: Job) -> Any:
 @pytest.fixture(scope="session")
 def dnncore_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
     """The process that runs the cases."""
+    with _new_worker(pytestconfig) as worker:
+        yield worker
+
+
+def _new_worker(config: pytest.Config) -> Worker:
+    """A worker as the command line wants it; its process starts with the first case."""
     from dnncore.testing.worker import Worker
 
-    option = pytestconfig.option
-    with Worker(
+    option = config.option
+    return Worker(
         timeout=option.dnncore_timeout,
         plugins=option.dnncore_plugin or (),
         forbidden=option.dnncore_forbid,
         skip_checks=[name for name in option.dnncore_skip_checks.split(",") if name],
-    ) as worker:
-        yield worker
+    )
 
 
 @pytest.fixture
@@ -236,7 +259,7 @@ class _Findings:
             return
         if session.exitstatus == pytest.ExitCode.OK and self.missing():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if self.option.dnncore_json:
+        if self.option.dnncore_json and self.entries:
             from dnncore.testing.report import save
 
             save(self.option.dnncore_json, self.entries, self.option.dnncore_size)

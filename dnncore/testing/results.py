@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-__all__ = ["CaseResult", "CheckFailed", "Failure", "Status"]
+__all__ = ["CaseResult", "CheckFailed", "Failure", "OnTrial", "Status"]
 
 Status: TypeAlias = Literal["passed", "failed", "unsupported"]
 
 
 class CheckFailed(AssertionError):
     """A property does not hold; the text tells where, what was expected and what is there."""
+
+
+class OnTrial(NamedTuple):
+    """A check that begins, and the implementation that it is about; "" for the case itself."""
+
+    check: str
+    impl_name: str
 
 
 @dataclass(frozen=True)

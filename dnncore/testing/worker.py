@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import os
 import pickle
 import queue
-import re
 import signal
 import subprocess
 import sys
@@ -24,6 +24,7 @@ import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any, BinaryIO, NamedTuple
 
@@ -31,7 +32,8 @@ from dnncore.errors import DescriptorError, ExecutionError
 from dnncore.plugins import engine, register
 from dnncore.problem import read
 from dnncore.testing.checks import CHECKS, run_case
-from dnncore.testing.results import CaseResult, Failure
+from dnncore.testing.plan import compiled
+from dnncore.testing.results import CaseResult, Failure, OnTrial
 
 __all__ = ["Worker"]
 
@@ -45,7 +47,7 @@ class _Request(NamedTuple):
     engine: str
     impl: str
     timeout: float
-    checks: tuple[str, ...]
+    skip: tuple[str, ...]
 
 
 class Worker:
@@ -76,29 +78,34 @@ class Worker:
             raise DescriptorError(
                 f"skip_checks: expected names among {', '.join(CHECKS)}; got {', '.join(unknown)}"
             )
+        if not 0 < timeout < math.inf:
+            raise DescriptorError(f"timeout: expected seconds above 0; got {timeout!r}")
         self.timeout = timeout
-        self._checks = tuple(name for name in CHECKS if name not in skip_checks)
+        self._skipped = tuple(skip_checks)
         self.started = 0
         self._plugins = tuple(plugins)
-        self._forbidden = re.compile(forbidden) if forbidden else None
+        self._forbidden = compiled("forbidden", forbidden) if forbidden else None
         self._environment = dict(environment or {})
         self._process: _Process | None = None
 
     def run(self, problem: str, engine: str, impl: str = "") -> CaseResult:
         """Run the checks of a problem's text on an engine; `impl` selects implementations.
 
-        A case that crashes, hangs or raises is a failure of the check "worker"; one that prints
-        what is forbidden, of the check "output". Raises `ExecutionError` where no process starts.
+        A case that crashes, hangs or raises is a failure of the check "worker", as is a process
+        found dead, of what the cases before it did; one that prints what is forbidden, of the
+        check "output". Raises `ExecutionError` where no process starts.
         """
         started = time.perf_counter()
-        process = self._living()
+        process = self._current()
         printed = process.mark()
         try:
-            result = process.ask(_Request(problem, engine, impl, self.timeout, self._checks))
+            result = process.ask(_Request(problem, engine, impl, self.timeout, self._skipped))
         except _Died as death:
             self.close()
             spent = {"reference": 0.0, "building": 0.0, "running": time.perf_counter() - started}
-            failure = Failure("worker", impl, str(death))
+            check, name = process.on_trial or ("", "")
+            where = f"in the check {check}: " if check else ""
+            failure = Failure("worker", name or impl, f"{where}{death}")
             return CaseResult(problem, engine, "failed", (failure,), (), (), 1, spent)
         return self._judge(result, process.printed(printed), impl)
 
@@ -108,12 +115,10 @@ class Worker:
         failures = (*result.failures, Failure("output", impl, _last_lines(printed).strip()))
         return replace(result, status="failed", failures=failures)
 
-    def _living(self) -> _Process:
-        if self._process is not None and self._process.is_alive:
-            return self._process
-        self.close()
-        self._process = _Process(self._plugins, self._environment)
-        self.started += 1
+    def _current(self) -> _Process:
+        if self._process is None:
+            self._process = _Process(self._plugins, self._environment)
+            self.started += 1
         return self._process
 
     def close(self) -> None:
@@ -148,6 +153,7 @@ class _Process:
             stderr=self.output,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         )
+        self.on_trial: OnTrial | None = None  # the last that a request's case announced
         self.replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
         try:
@@ -161,17 +167,21 @@ class _Process:
         assert self.process.stdout is not None
         try:
             while True:
-                self.replies.put(pickle.load(self.process.stdout))  # noqa: S301 - from our process
+                message = pickle.load(self.process.stdout)  # noqa: S301 - from our process
+                if isinstance(message, OnTrial):
+                    self.on_trial = message
+                else:
+                    self.replies.put(message)
         except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # or closed by `end`
             self.replies.put(None)
-
-    @property
-    def is_alive(self) -> bool:
-        return self.process.poll() is None
 
     def ask(self, request: _Request) -> CaseResult:
         """Send a request and await the reply; raises `_Died`."""
         assert self.process.stdin is not None
+        self.on_trial = None
+        if self.process.poll() is not None:
+            last = _last_lines(self.printed(0))
+            raise _Died(f"{_ending(self.process.wait())} after the case before this one{last}")
         start = self.mark()
         try:
             pickle.dump(request, self.process.stdin)
@@ -244,7 +254,7 @@ def main(plugins: Sequence[str]) -> None:
         except EOFError:
             return
         faulthandler.dump_traceback_later(request.timeout, exit=True)
-        result = _run(request)
+        result = _run(request, replies)
         faulthandler.cancel_dump_traceback_later()
         _send(replies, result)
 
@@ -256,11 +266,12 @@ def _send(replies: BinaryIO, reply: object) -> None:
     replies.flush()
 
 
-def _run(request: _Request) -> CaseResult:
-    problem, engine_name, impl, _, checks = request
+def _run(request: _Request, replies: BinaryIO) -> CaseResult:
+    problem, engine_name, impl, _, skip = request
+    announce = partial(_send, replies)
     try:
         (case,) = read(problem)
-        return run_case(case, engine(engine_name), impl=impl, checks=checks)
+        return run_case(case, engine(engine_name), impl=impl, skip=skip, announce=announce)
     except Exception:
         failure = Failure("worker", impl, traceback.format_exc(limit=-8))
         return CaseResult(problem, engine_name, "failed", (failure,), (), (), 1, {})

@@ -1,0 +1,329 @@
+"""Faults that values on fresh memories do not show: an engine whose implementations are the
+reference's, with one planted fault each.
+
+`FAULTS` tells for each which check is meant for it, and a problem. The module is a plugin.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from dnncore_reference import convolution, eltwise, matmul, pooling
+
+from dnncore import backend
+
+KIND = "subtle"
+RELU = "--eltwise --alg=relu --alpha=0.25 --tag=aBc8b 2x11x7"
+MATMUL = "--matmul 3x40:40x5"
+MAXIMA = "--pool --alg=max mb1ic1ih5oh2kh3sh2ph0"
+GRADIENT = "--conv --dir=BWD_D mb1ic3ih5oc4oh5kh3ph1"
+
+
+class SubtleEngine(backend.HostEngine):
+    kind = KIND
+    num_threads = 4
+
+
+class Right(backend.Implementation):
+    """What the reference computes; `memories` are those of the arguments, in order."""
+
+    def __init__(self, name, definition):
+        self.name = f"{KIND}:{name}"
+        self.definition = definition
+
+    def accept(self, op, attr, engine, hint):
+        answer = self.definition.accept(op, attr, engine, hint)
+        if isinstance(answer, backend.Refused):
+            return answer
+        right = answer.build().function
+        return replace(answer, build=partial(self.build, answer.op, attr, engine, right))
+
+    def build(self, op, attr, engine, right):
+        return backend.HostFunction(partial(self.run, op, attr, engine, right))
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+
+
+def output(op, memories, name=""):
+    """The memory of the result, or of another argument."""
+    names = [argument.name for argument, _ in op.tensors(op.workspace_desc())]
+    return memories[names.index(name or op.result_name)]
+
+
+def scale(memory, factor):
+    memory.desc.pack((memory.numpy() * factor).astype(memory.desc.dtype), memory.buffer)
+
+
+def with_inputs(right, memories, change):
+    """Compute with the inputs changed and put them back."""
+    *inputs, dst = memories
+    before = [memory.buffer.copy() for memory in inputs]
+    for memory in inputs:
+        memory.desc.pack(change(memory.numpy()), memory.buffer)
+    right(*inputs, dst)
+    for memory, old in zip(inputs, before, strict=True):
+        memory.buffer[:] = old
+
+
+# -- faults of a call ------------------------------------------------------------------------------
+
+
+class OneThread(Right):
+    """The loop for a single thread stops early."""
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+        if engine.num_threads == 1:
+            scale(output(op, memories), 0)
+
+
+class UserScratchpad(Right):
+    """Needs no scratchpad, and stumbles over its mode."""
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+        if attr.scratchpad == "user":
+            scale(output(op, memories), 2)
+
+
+class SecondCall(Right):
+    """Claims no determinism, and is wrong from the second call of a primitive on."""
+
+    def accept(self, op, attr, engine, hint):
+        answer = super().accept(op, attr, engine, hint)
+        return replace(answer, deterministic=False)
+
+    def build(self, op, attr, engine, right):
+        calls = []
+
+        def function(*memories):
+            right(*memories)
+            calls.append(0)
+            if len(calls) > 2:  # the two fills of the checks of values
+                scale(output(op, memories), 1.5)
+
+        return backend.HostFunction(function)
+
+
+class StaleInput(Right):
+    """A bound call keeps the copy of its input that it made when it was first called."""
+
+    def build(self, op, attr, engine, right):
+        return Packing(right)
+
+
+class Packing(backend.Executable):
+    def __init__(self, right):
+        self.right = right
+
+    def bind(self, memories, scratchpad):
+        packed = []
+
+        def run(stream, wait_for=()):
+            for event in wait_for:
+                event.wait()
+            now = memories[0].buffer.copy()
+            packed.append(now)
+            memories[0].buffer[:] = packed[0]
+            self.right(*memories)
+            memories[0].buffer[:] = now
+            return backend.COMPLETED
+
+        return run
+
+
+class IgnoresBeta(Right):
+    """Of a post-op's two parameters it knows one."""
+
+    def accept(self, op, attr, engine, hint):
+        steps = tuple(replace(s, beta=0.0) if s.algorithm == "linear" else s for s in attr.post_ops)
+        return super().accept(op, replace(attr, post_ops=steps), engine, hint)
+
+
+class ReadsDst(Right):
+    """Multiplies by a beta of zero what should not be read."""
+
+    def run(self, op, attr, engine, right, *memories):
+        dst = output(op, memories)
+        old = dst.numpy().copy()
+        right(*memories)
+        dst.desc.pack(dst.numpy() + 0 * old, dst.buffer)
+
+
+class WrongWorkspace(Right):
+    """dst is right; where the maxima were is off by one."""
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+        workspace = output(op, memories, "workspace")
+        workspace.desc.pack(workspace.numpy() + np.uint8(1), workspace.buffer)
+
+
+class WrongFactor(Right):
+    """A gradient that forgot a factor."""
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+        scale(output(op, memories), 0.5)
+
+
+class ReducedPrecision(Right):
+    """Rounds its inputs to bfloat16, which whole numbers survive, though nobody allowed it."""
+
+    def run(self, op, attr, engine, right, *memories):
+        with_inputs(right, memories, lambda x: x.astype(ml_dtypes.bfloat16).astype(np.float32))
+
+
+class DirtyCorner(Right):
+    """The very last element of the padding is not zero."""
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+        dst = output(op, memories)
+        if dst.desc.has_padding:
+            dst.buffer[: dst.desc.nbytes].view(np.float32)[-1] = 1e-30
+
+
+class ElsewhereEvent(backend.Event):
+    def __init__(self, thread):
+        self.thread = thread
+
+    def wait(self, timeout=None):
+        self.thread.join(timeout)
+
+    @property
+    def done(self):
+        return not self.thread.is_alive()
+
+
+class Elsewhere(backend.HostFunction):
+    """Works beside the stream; its events are right."""
+
+    def bind(self, memories, scratchpad):
+        run = super().bind(memories, scratchpad)
+
+        def launch(stream, wait_for=()):
+            thread = threading.Thread(target=run, args=(stream, wait_for))
+            thread.start()
+            return ElsewhereEvent(thread)
+
+        return launch
+
+
+class WrongStream(Right):
+    def build(self, op, attr, engine, right):
+        return Elsewhere(right)
+
+
+LEAKED = 256  # bytes that each call forgets
+_reserved = ctypes.CDLL(None).malloc
+_reserved.restype = ctypes.c_void_p
+
+
+class LeaksNativeMemory(Right):
+    """Of which Python's allocator knows nothing."""
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+        _reserved(LEAKED)
+
+
+# -- faults of accept ------------------------------------------------------------------------------
+
+
+class SetsVariables(Right):
+    def accept(self, op, attr, engine, hint):
+        os.environ["SUBTLE"] = str(time.perf_counter_ns())
+        return super().accept(op, attr, engine, hint)
+
+
+class DrawsNumbers(Right):
+    def accept(self, op, attr, engine, hint):
+        random.random()
+        return super().accept(op, attr, engine, hint)
+
+
+class SilencesNumpy(Right):
+    def accept(self, op, attr, engine, hint):
+        np.seterr(all="raise")
+        return super().accept(op, attr, engine, hint)
+
+
+class SetsThreads(Right):
+    def accept(self, op, attr, engine, hint):
+        engine.num_threads = 3
+        return super().accept(op, attr, engine, hint)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A faulty implementation, the check that must fail and the problem that shows it."""
+
+    implementation: Callable[[str, Any], backend.Implementation]
+    check: str
+    problem: str = RELU
+
+
+FAULTS = {
+    "one_thread": Fault(OneThread, "engine_threads"),
+    "user_scratchpad": Fault(UserScratchpad, "scratchpad"),
+    "second_call": Fault(SecondCall, "bound"),
+    "stale_input": Fault(StaleInput, "bound"),
+    "ignores_beta": Fault(IgnoresBeta, "attributes"),
+    "reads_dst": Fault(ReadsDst, "integers"),
+    "wrong_workspace": Fault(WrongWorkspace, "integers", MAXIMA),
+    "wrong_factor": Fault(WrongFactor, "integers", GRADIENT),
+    "reduced_precision": Fault(ReducedPrecision, "random", MATMUL),
+    "dirty_corner": Fault(DirtyCorner, "padding"),
+    "wrong_stream": Fault(WrongStream, "events"),
+    "leaks_native_memory": Fault(LeaksNativeMemory, "memory"),
+    "sets_variables": Fault(SetsVariables, "accept"),
+    "draws_numbers": Fault(DrawsNumbers, "accept"),
+    "silences_numpy": Fault(SilencesNumpy, "accept"),
+    "sets_threads": Fault(SetsThreads, "accept"),
+}
+
+OPERATIONS = {
+    backend.EltwiseForward: eltwise.FORWARD,
+    backend.MatMul: matmul.TABLE,
+    backend.PoolingForward: pooling.FORWARD,
+    backend.ConvolutionForward: convolution.FORWARD,
+    backend.ConvolutionBackwardData: convolution.BACKWARD_DATA,
+}
+TABLES = {
+    operation.__name__: [
+        make(name, definition)
+        for definition in definitions
+        for name, make in (
+            ("right", Right),
+            *((n, fault.implementation) for n, fault in FAULTS.items()),
+        )
+    ]
+    for operation, definitions in OPERATIONS.items()
+}
+globals().update(TABLES)
+
+
+@backend.hookimpl
+def dnncore_backends():
+    """The engine "subtle" and everything above."""
+    return backend.Backend(
+        KIND,
+        backend.API_VERSION,
+        engines={KIND: f"{__name__}:SubtleEngine"},
+        implementations={(KIND, kind): f"{__name__}:{kind.__name__}" for kind in OPERATIONS},
+    )
