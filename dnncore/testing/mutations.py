@@ -365,12 +365,12 @@ def survey(tasks: Iterable[tuple[str, str, int]], seed: int, processes: int = 2)
     def work() -> None:
         worker = _Worker()
         while True:
-            with lock:
+            with lock:  # which `ast` needs as well: CPython 3.11 parses in one thread at a time
                 part = next(queue, None)
-            if part is None or len(report.faults) > MOST_FAULTS:
-                break
-            engine, level, places = part
-            task = _Task(engine, level, [mutation(level, seed, place) for place in places])
+                if part is None or len(report.faults) > MOST_FAULTS:
+                    break
+                engine, level, places = part
+                task = _Task(engine, level, [mutation(level, seed, place) for place in places])
             for place, (end, reason) in zip(places, worker.run(task), strict=True):
                 with lock:
                     report.counts[level, end] += 1
