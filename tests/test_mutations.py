@@ -4,6 +4,7 @@ import pytest
 
 import dnncore as dnn
 from dnncore.testing import mutated_programs, mutations, valid_calls
+from dnncore.testing.examination import Examiner, examine
 
 SEED = 1
 CPU = dnn.engine("cpu")
@@ -45,8 +46,8 @@ def test_unchanged_programs_end_well(place):
     """Else their mutations would show little."""
     chosen, executed = valid_calls.described()[2], valid_calls.executed()[1]
     each = len(executed) // len(valid_calls.OPERATIONS)
-    ends = [mutations.examine(executed[place * each], CPU)]
-    ends += [mutations.examine(chosen[place * len(valid_calls.WISHES) * 6], CPU)]
+    ends = [examine(executed[place * each], CPU)]
+    ends += [examine(chosen[place * len(valid_calls.WISHES) * 6], CPU)]
     assert ends == [("passed", "")] * 2
 
 
@@ -54,7 +55,7 @@ def test_unchanged_programs_end_well(place):
     "program", [*valid_calls.DESCRIPTORS, *valid_calls.MEMORIES, *valid_calls.ACROSS]
 )
 def test_unchanged_programs_of_memories_end_well(program):
-    assert mutations.examine(program, CPU) == ("passed", "")
+    assert examine(program, CPU) == ("passed", "")
 
 
 def test_a_seed_gives_the_same_programs():
@@ -74,7 +75,7 @@ def test_a_seed_gives_the_same_programs():
     ],
 )
 def test_what_is_right_and_what_is_at_fault(program, end, reason):
-    got = mutations.examine(program, CPU)
+    got = examine(program, CPU)
     assert got[0] == end
     assert reason in got[1]
     assert bool(reason) == bool(got[1])
@@ -83,23 +84,22 @@ def test_what_is_right_and_what_is_at_fault(program, end, reason):
 def test_a_wrong_answer_is_a_fault():
     """As an implementation that fills dst with something else would give."""
     program = next(p for p in valid_calls.executed()[1] if "EltwiseForward" in p)
-    _, reason = mutations.examine(program + "\narguments['dst'].fill(7)", CPU)
+    _, reason = examine(program + "\narguments['dst'].fill(7)", CPU)
     assert "dst: WRONG" in reason
 
 
-def test_crashes_and_hangs_are_found(monkeypatch):
+def test_crashes_and_hangs_are_found():
     """The process is replaced; the other programs run."""
-    monkeypatch.setattr(mutations, "HANGS", 8.0)
-    worker = mutations._Worker()
     programs = ("x = 1", "import ctypes; ctypes.string_at(0)", "while True: pass", "x = 2")
-    try:
-        ends = [end for end, _ in worker.run(mutations._Task("cpu", "executed", programs))]
-    finally:
-        worker.close()
-    assert ends == ["passed", "crashed", "hung", "passed"]
+    with Examiner(timeout=8) as examiner:
+        ends = [examiner.run(program, "cpu", "executed") for program in programs]
+    assert [end for end, _ in ends] == ["passed", "died", "died", "passed"]
+    assert "SIGSEGV" in ends[1][1]
+    assert "no reply within 8 s" in ends[2][1]
 
 
 def test_a_slow_program_is_a_fault():
-    slow = "sum(i for i in range(3_000_000))"
-    assert mutations._timed(slow, CPU, "described")[0] == "slow"
-    assert mutations._timed("x = 1", CPU, "described") == ("passed", "")
+    with Examiner() as examiner:
+        slow, _ = examiner.run("sum(i for i in range(3_000_000))", "cpu", "described")
+        assert slow == "slow"
+        assert examiner.run("x = 1", "cpu", "described") == ("passed", "")

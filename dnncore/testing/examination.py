@@ -1,0 +1,296 @@
+"""One program of the mutations: how it ends, and what is wrong with that.
+
+A program is at fault if it raises anything but a `DnnError` that says something, unless Python
+itself refuses the call; if it hides a foreign exception in one; if it takes long; if it executes a
+primitive and its outputs are not those of the reference; and if it crashes or hangs the process
+that is spawned for it.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dnncore as dnn
+from dnncore import selection
+from dnncore.compare import consistent_inputs, expected_outputs
+from dnncore.errors import DnnError, NoImplementation, ReferenceWarning
+from dnncore.fills import fill_normal
+from dnncore.testing import valid_calls
+from dnncore.testing.process import Died, Process, serve
+
+__all__ = ["Examiner", "examine"]
+
+MODULE = "dnncore.testing.examination"  # also where it is __main__
+PROGRAM = "<program>"
+SLOW = 0.05  # seconds of processor time within which a descriptor is made or refused
+HANGS = 60.0  # seconds after which a process is given up
+HEADROOM = 2**31 - 2**26  # bytes that a process may allocate; the absurd sizes are beyond
+VOLUME = 2**18  # elements of all tensors above which nothing is executed
+SHORTEST = 20  # characters of a message that tells what and what was got
+_WRONG_CALL = re.compile(r"\(\) (missing|takes|got an unexpected|got multiple|got some)")
+
+
+class _TooLarge(Exception):
+    """What a program would execute is beyond what there is time for."""
+
+
+class _Elsewhere(dnn.backend.HostEngine):
+    """An engine without any implementation."""
+
+    kind = "elsewhere"
+
+
+_ELSEWHERE = _Elsewhere()
+
+
+def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
+    """Run a program: how it ended, and what is wrong with that, "" if nothing is.
+
+    It ends "passed", with the reference's answers where it executed a primitive; "refused" by the
+    library; refused by "python" itself; or "left", where it would execute too much.
+    """
+    cpu = dnn.engine("cpu")
+    scope = {
+        **valid_calls.NAMES,
+        "engine": engine,
+        "other": _ELSEWHERE if engine is cpu else cpu,
+        "inputs": _inputs,
+        "copies": _copies,
+    }
+    code = compile(program, PROGRAM, "exec")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warnings.simplefilter("ignore", ReferenceWarning)
+            exec(code, scope)  # noqa: S102 - the point of it
+    except _TooLarge:
+        return "left", ""
+    except DnnError as error:
+        return "refused", _unfit(error)
+    except Exception as error:
+        if _is_pythons(error):
+            return "python", ""
+        return "raised", "".join(traceback.format_exception(error))
+    try:
+        return "passed", _wrong(scope, program)
+    except Exception as error:
+        return "passed", "".join(traceback.format_exception(error))
+
+
+def _is_pythons(error: Exception) -> bool:
+    """Whether the library was not reached, or has no such attribute.
+
+    A call with wrong keywords never leaves the program's own line.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    place = max(i for i, frame in enumerate(frames) if frame.filename == PROGRAM) + 1
+    if place == len(frames) or frames[place].name == "__getattr__":
+        return True
+    if isinstance(error, TypeError) and _WRONG_CALL.search(str(error)):
+        return True
+    inside = [frame.filename for frame in frames[place:] if "dnncore" in frame.filename]
+    return not inside or inside[0] == __file__
+
+
+def _unfit(error: DnnError) -> str:
+    """What is wrong with one of the library's own errors."""
+    text = str(error)
+    if len(text) < SHORTEST or " " not in text:
+        return f"the message says too little: {text!r}"
+    hidden = error.__cause__
+    if hidden is not None and type(hidden).__name__ in text:
+        return "it hides another: " + "".join(traceback.format_exception(error))
+    if isinstance(error, NoImplementation):
+        return "".join(map(_unfit_refusal, error.refusals))
+    return ""
+
+
+def _unfit_refusal(refusal: Any) -> str:
+    if refusal.kind == "failed" or len(refusal.reason) < SHORTEST:
+        return f"an implementation broke, or refused without a reason: {refusal}"
+    return ""
+
+
+def _inputs(pd: dnn.PrimitiveDesc) -> dict[str, Any]:
+    """Values of all inputs, where there is time to execute it."""
+    elements = sum(desc.nelems for _, desc in pd.arguments)
+    if elements > VOLUME or pd.op.flops > 64 * VOLUME:
+        raise _TooLarge
+    return consistent_inputs(pd.op, pd.attr, fill_normal)
+
+
+def _copies(arguments: Any) -> dict[str, Any]:
+    if not isinstance(arguments, dict):
+        return {}
+    return {
+        name: np.array(memory.numpy())
+        for name, memory in arguments.items()
+        if isinstance(memory, dnn.Memory) and memory.desc.nelems <= VOLUME
+    }
+
+
+def _wrong(scope: dict[str, Any], program: str) -> str:
+    """What is wrong with the answers of a program that ended well."""
+    pd = scope.get("pd")
+    if isinstance(pd, dnn.PrimitiveDesc):
+        broken = "".join(map(_unfit_refusal, pd.refusals))
+        if broken or not _executes(program):
+            return broken or _undescribed(pd)
+        return _differs(pd, scope["before"], scope["arguments"])
+    for desc in [v for v in scope.values() if isinstance(v, dnn.MemoryDesc)]:
+        if wrong := _inconsistent(desc):
+            return wrong
+    result = scope.get("result")
+    for read in result if isinstance(result, list) else ():
+        if not isinstance(read, dnn.problem.Problem):
+            break
+        text = str(read)
+        if dnn.problem.read(text) != [read]:
+            return f"{text!r} is read as another problem than the one that it was written from"
+    return ""
+
+
+def _executes(program: str) -> bool:
+    """Whether the program still runs its primitive, once, on its arguments."""
+    return "primitive = pd.primitive()" in program and (
+        len(re.findall(r"primitive\.(?:execute|bind)\([^\n]*\*\*arguments\)", program)) == 1
+        and len(re.findall(r"\b(?:execute|bind)\(", program)) == 1
+    )
+
+
+def _undescribed(pd: dnn.PrimitiveDesc) -> str:
+    return "" if pd.impl_name in pd.explain() and hash(pd) == hash(pd) else "no explanation"
+
+
+def _inconsistent(desc: dnn.MemoryDesc) -> str:
+    if desc.format_kind != "blocked":
+        return ""
+    again = dnn.MemoryDesc(
+        desc.dims, desc.data_type, desc.order_tag, strides=desc.strides, offset0=desc.offset0
+    )
+    if (
+        again != desc
+        or hash(again) != hash(desc)
+        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc  # noqa: S307 - of our own making
+    ):
+        return f"{desc!r} cannot be made again from what it says of itself"
+    return ""
+
+
+def _differs(pd: dnn.PrimitiveDesc, before: dict[str, Any], arguments: dict[str, Any]) -> str:
+    for name, right in expected_outputs(pd.op, pd.attr, before).items():
+        result = right.check(arguments[name].numpy(), error_factor=pd.error_factor)
+        if not result.ok:
+            return f"{pd.impl_name}: {name}: {result}"
+    return ""
+
+
+# -- many programs --------------------------------------------------------------------------------
+
+
+class Examiner:
+    """Runs programs in a spawned process, which is replaced when it dies.
+
+    timeout: seconds that a program may take. Close it, or enter it as a context.
+    """
+
+    def __init__(self, timeout: float = HANGS) -> None:
+        self.timeout = timeout
+        self._process: Process | None = None
+
+    def run(self, program: str, engine: str, level: str) -> tuple[str, str]:
+        """How a program ends, and what is wrong with that, "" if nothing is.
+
+        Beside the ends of `examine` there are "fault", "slow" and "died".
+        """
+        if self._process is None:
+            self._process = Process(MODULE)
+        try:
+            end, reason = self._process.ask(_Request(program, engine, level), self.timeout)
+        except Died as death:
+            self.close()
+            return "died", str(death)
+        return end, reason
+
+    def close(self) -> None:
+        """End the process; the next program starts another."""
+        if self._process is not None:
+            self._process.end()
+            self._process = None
+
+    def __enter__(self) -> Examiner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# -- in the process -------------------------------------------------------------------------------
+
+
+class _Request(NamedTuple):
+    program: str
+    engine: str
+    level: str
+
+
+def _start(_: Callable[[object], None]) -> Callable[[_Request], tuple[str, str]]:
+    opened: set[str] = set()
+
+    def answer(request: _Request) -> tuple[str, str]:
+        program, engine_name, level = request
+        engine = dnn.engine(engine_name)
+        if engine_name not in opened:
+            _warm_up(engine)
+            opened.add(engine_name)
+        return _timed(program, engine, level)
+
+    return answer
+
+
+def _timed(program: str, engine: dnn.Engine, level: str) -> tuple[str, str]:
+    started = time.process_time()
+    end, reason = examine(program, engine)
+    seconds = time.process_time() - started
+    if level == "described" and seconds > SLOW and not reason:
+        selection.forget()
+        gc.collect()  # neither a collection nor a first import counts
+        started = time.process_time()
+        examine(program, engine)
+        seconds = min(seconds, time.process_time() - started)
+        if seconds > SLOW:
+            return "slow", f"took {seconds * 1e3:.0f} ms"
+    return ("fault", reason) if reason else (end, "")
+
+
+def _warm_up(engine: dnn.Engine) -> None:
+    """Import and measure what the first use does, with one valid program of each operation."""
+    chosen = valid_calls.described()[2]
+    for program in chosen[:: len(chosen) // len(valid_calls.OPERATIONS)]:
+        examine(program, engine)
+    _limit_memory()
+
+
+def _limit_memory() -> None:
+    """Make absurd sizes fail at once, as on a machine without overcommitment."""
+    try:
+        import resource
+        from pathlib import Path
+
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except (ImportError, OSError):  # no such limits or no such file here
+        return
+    limit = pages * resource.getpagesize() + HEADROOM
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+if __name__ == "__main__":
+    serve(_start)

@@ -1,0 +1,187 @@
+"""A spawned process that answers requests: one that crashes or hangs costs its request alone.
+
+This side asks, and starts another process once one has died:
+
+    process = Process("dnncore.testing.worker")
+    reply = process.ask(request, seconds=60)
+
+That module's main calls `serve(answer)`. Requests and replies are pickled through stdin and stdout.
+Whatever is printed goes to a file, whose end is part of the message where the process dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dnncore.errors import ExecutionError
+
+__all__ = ["Died", "Process", "last_lines", "serve"]
+
+START_SECONDS = 120  # for imports and plugins, on a loaded machine
+GRACE = 5.0  # seconds after the timeout in which the process itself writes where it hangs
+LINES = 40  # of what was printed last are shown
+
+
+class Died(Exception):
+    """The process ended, or had to be ended, before it replied."""
+
+
+class _Request(NamedTuple):
+    content: Any
+    seconds: float
+
+
+class _Note(NamedTuple):
+    """What a process says of a request while it works on it."""
+
+    content: Any
+
+
+class Process:
+    """One spawned process: its pipes, and the file that takes what it prints.
+
+    module: its name is run as `python -m module *arguments`.
+    environment: variables that it sees beside those of this process.
+
+    Use it from one thread. Raises `ExecutionError` where it does not start.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        self._process = subprocess.Popen(  # noqa: S603 - this Python
+            [sys.executable, "-P", "-m", module, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._output,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
+        )
+        self.note: Any = None  # the last one on the present request
+        self._replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+        try:
+            self._reply(START_SECONDS)
+        except Died as death:
+            self.end()
+            raise ExecutionError(f"the process of {module} does not start: {death}") from None
+
+    def _listen(self) -> None:
+        """Hand on replies as they come; None after the last."""
+        assert self._process.stdout is not None
+        try:
+            while True:
+                message = pickle.load(self._process.stdout)  # noqa: S301 - from our process
+                if isinstance(message, _Note):
+                    self.note = message.content
+                else:
+                    self._replies.put(message)
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # or closed by `end`
+            self._replies.put(None)
+
+    def ask(self, request: Any, seconds: float) -> Any:
+        """Send a request and await its reply, never None; raises `Died`."""
+        assert self._process.stdin is not None
+        self.note = None
+        if self._process.poll() is not None:
+            last = last_lines(self.printed(0))
+            raise Died(f"{_ending(self._process.wait())} after the request before this one{last}")
+        start = self.mark()
+        try:
+            pickle.dump(_Request(request, seconds), self._process.stdin)
+            self._process.stdin.flush()
+        except OSError:  # it has just died, as the reply will tell
+            pass
+        return self._reply(seconds, start)
+
+    def _reply(self, seconds: float, start: int = 0) -> Any:
+        """The next reply; a process that is late is given time to write where it hangs."""
+        late = time.monotonic() + seconds
+        try:
+            reply = self._replies.get(timeout=seconds + GRACE)
+        except queue.Empty:
+            self._process.kill()
+            reply = None
+        if reply is None:
+            code = self._process.wait()
+            way = f"no reply within {seconds:g} s" if time.monotonic() >= late else _ending(code)
+            raise Died(f"{way}{last_lines(self.printed(start))}")
+        return reply
+
+    def mark(self) -> int:
+        """Where the file of printed text ends now."""
+        return os.fstat(self._output.fileno()).st_size
+
+    def printed(self, start: int) -> str:
+        """What was printed since a mark; read without moving the place where the process writes."""
+        descriptor = self._output.fileno()
+        return os.pread(descriptor, self.mark() - start, start).decode(errors="replace")
+
+    def end(self) -> None:
+        """Kill the process and let go of its pipes."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout, self._output):
+            assert pipe is not None
+            with contextlib.suppress(OSError):  # what was not flushed to a dead process is lost
+                pipe.close()
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"the process died of {signal.Signals(-code).name}"
+    return f"the process exited with status {code}"
+
+
+def last_lines(text: str) -> str:
+    """Return the end of what was printed, each line behind a line feed."""
+    lines = text.strip().splitlines()
+    return "".join(f"\n{line}" for line in lines[-LINES:])
+
+
+# -- in the process -------------------------------------------------------------------------------
+
+
+def serve(start: Callable[[Callable[[object], None]], Callable[[Any], Any]]) -> None:
+    """Answer requests until there are no more.
+
+    start: called once; takes what sends a note, returns what makes a reply of a request.
+    """
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what is printed must not come between the replies
+    with open(os.devnull) as nothing:  # noqa: PTH123 - a descriptor is wanted
+        os.dup2(nothing.fileno(), 0)
+    faulthandler.enable()
+
+    def send(message: object) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pickle.dump(message, replies)
+        replies.flush()
+
+    answer = start(lambda content: send(_Note(content)))
+    send("ready")
+    while True:
+        try:
+            request = pickle.load(requests)  # noqa: S301 - from the process that started this one
+        except EOFError:
+            return
+        faulthandler.dump_traceback_later(request.seconds, exit=True)
+        reply = answer(request.content)
+        faulthandler.cancel_dump_traceback_later()
+        send(reply)
