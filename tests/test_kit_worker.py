@@ -52,6 +52,14 @@ def test_a_hang_ends_at_the_timeout_and_shows_where_it_hung(worker):
     assert "in hang" in text
 
 
+def test_checks_share_no_timeout():
+    """What goes on is no hang, however long it is altogether."""
+    with Worker(plugins=["unruly"], timeout=2, skip_checks=["memory"]) as worker:
+        result = worker.run(PROBLEM, "cpu", "unruly:slow")
+    assert "worker" not in {failure.check for failure in result.failures}
+    assert sum(result.seconds.values()) > worker.timeout
+
+
 def test_a_death_between_two_cases_is_not_overlooked(worker):
     """As heaps that were spoilt end a process when nobody looks."""
     worker.run(PROBLEM, "cpu", "unruly:later")

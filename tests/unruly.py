@@ -38,6 +38,12 @@ def later(*memories):
     ones(*memories)
 
 
+def slow(*memories):
+    """Takes its time."""
+    time.sleep(0.1)
+    ones(*memories)
+
+
 def fail(*memories):
     raise ZeroDivisionError("so much for that")
 
@@ -64,7 +70,7 @@ class Unruly(Implementation):
         return Accepted(op, build=lambda: HostFunction(self.function), seconds=1e-9)
 
 
-WAYS = os.environ.get("UNRULY", "crash,hang,leave,later,fail,ones,chatter")
+WAYS = os.environ.get("UNRULY", "crash,hang,leave,later,slow,fail,ones,chatter")
 TABLE = [Unruly(globals()[way]) for way in WAYS.split(",")]
 
 

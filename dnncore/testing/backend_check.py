@@ -28,9 +28,9 @@ def check_backend(
 ) -> list[CaseResult]:
     """Run a size of the kit, print the failures and the coverage, and return the results.
 
-    engine, match: as for `Plan`. timeout: seconds that a case may take. plugins: names of modules
-    with the hook, for a backend that is not installed; the process that runs the cases registers
-    them, and so does this one while it plans, unless it has the backend already.
+    engine, match: as for `Plan`. timeout: seconds that a check of a case may take. plugins: names
+    of modules with the hook, for a backend that is not installed; the process that runs the cases
+    registers them, and so does this one while it plans, unless it has the backend already.
     """
     results: list[CaseResult] = []
     entries: list[Entry] = []

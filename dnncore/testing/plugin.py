@@ -44,7 +44,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("seed", {"metavar": "N", "type": int, "default": 0,
               "help": "what size random draws its problems with (default 0)"}),
     ("timeout", {"metavar": "SECONDS", "type": float, "default": 60.0,
-                 "help": "that a case may take (default 60)"}),
+                 "help": "that a check of a case may take (default 60)"}),
     ("skip-checks", {"metavar": "NAMES", "default": "",
                      "help": "checks that are left out, where a runtime cannot serve them"}),
     ("plugin", {"metavar": "MODULE", "action": "append",

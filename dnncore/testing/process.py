@@ -44,7 +44,7 @@ class _Request(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """What a process says of a request while it works on it."""
+    """What a process says of a request while it works on it; its time begins anew."""
 
     content: Any
 
@@ -73,7 +73,7 @@ class Process:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
         )
         self.note: Any = None  # the last one on the present request
-        self._replies: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
         try:
             self._reply(START_SECONDS)
@@ -82,20 +82,19 @@ class Process:
             raise ExecutionError(f"the process of {module} does not start: {death}") from None
 
     def _listen(self) -> None:
-        """Hand on replies as they come; None after the last."""
+        """Hand on messages as they come; None after the last."""
         assert self._process.stdout is not None
         try:
             while True:
-                message = pickle.load(self._process.stdout)  # noqa: S301 - from our process
-                if isinstance(message, _Note):
-                    self.note = message.content
-                else:
-                    self._replies.put(message)
+                self._messages.put(pickle.load(self._process.stdout))  # noqa: S301 - our process
         except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # or closed by `end`
-            self._replies.put(None)
+            self._messages.put(None)
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and await its reply, never None; raises `Died`."""
+        """Send a request and await its reply, never None; raises `Died`.
+
+        seconds: within which the reply, or a note that the work goes on, has to come.
+        """
         assert self._process.stdin is not None
         self.note = None
         if self._process.poll() is not None:
@@ -110,18 +109,25 @@ class Process:
         return self._reply(seconds, start)
 
     def _reply(self, seconds: float, start: int = 0) -> Any:
-        """The next reply; a process that is late is given time to write where it hangs."""
+        message = self._message(seconds, start)
+        while isinstance(message, _Note):
+            self.note = message.content
+            message = self._message(seconds, start)
+        return message
+
+    def _message(self, seconds: float, start: int) -> Any:
+        """The next message; a process that is late is given time to write where it hangs."""
         late = time.monotonic() + seconds
         try:
-            reply = self._replies.get(timeout=seconds + GRACE)
+            message = self._messages.get(timeout=seconds + GRACE)
         except queue.Empty:
             self._process.kill()
-            reply = None
-        if reply is None:
+            message = None
+        if message is None:
             code = self._process.wait()
             way = f"no reply within {seconds:g} s" if time.monotonic() >= late else _ending(code)
             raise Died(f"{way}{last_lines(self.printed(start))}")
-        return reply
+        return message
 
     def mark(self) -> int:
         """Where the file of printed text ends now."""
@@ -174,14 +180,20 @@ def serve(start: Callable[[Callable[[object], None]], Callable[[Any], Any]]) -> 
         pickle.dump(message, replies)
         replies.flush()
 
-    answer = start(lambda content: send(_Note(content)))
+    seconds = 0.0  # of the present request
+
+    def note(content: object) -> None:
+        faulthandler.dump_traceback_later(seconds, exit=True)  # begins anew
+        send(_Note(content))
+
+    answer = start(note)
     send("ready")
     while True:
         try:
-            request = pickle.load(requests)  # noqa: S301 - from the process that started this one
+            content, seconds = pickle.load(requests)  # noqa: S301 - from our starter
         except EOFError:
             return
-        faulthandler.dump_traceback_later(request.seconds, exit=True)
-        reply = answer(request.content)
+        faulthandler.dump_traceback_later(seconds, exit=True)
+        reply = answer(content)
         faulthandler.cancel_dump_traceback_later()
         send(reply)

@@ -36,7 +36,7 @@ class _Request(NamedTuple):
 class Worker:
     """Runs one case after the other in a spawned process, which is replaced when it dies.
 
-    timeout: seconds that a case may take.
+    timeout: seconds that a check of a case may take.
     plugins: modules that the process registers as `dnncore.register` does, for backends that are
         not installed.
     forbidden: a regular expression; what a case prints that matches it fails the case. So the
