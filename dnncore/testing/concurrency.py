@@ -17,7 +17,8 @@ from dnncore.testing.results import CheckFailed
 
 __all__ = ["engine_threads", "events", "threads"]
 
-REPEATS = 8  # executions of each thread: enough that two of them meet
+BRIEF = 2**22  # bytes of arguments below which an execution is so short that few of them meet
+REPEATS = 8  # executions of each thread where they are brief: enough that two of them meet
 LATE_SECONDS = 1e-3  # so that who does not wait for an event comes before it
 SWITCH_SECONDS = 1e-5  # between Python threads, so that they meet inside short calls
 
@@ -25,7 +26,9 @@ SWITCH_SECONDS = 1e-5  # between Python threads, so that they meet inside short 
 def threads(trial: Trial) -> None:
     """Two threads with a stream each share the primitive, on different memories."""
     given = {fill: trial.case.round(fill) for fill in FILLS}
-    work = {fill: [trial.arguments(r.inputs) for _ in range(REPEATS)] for fill, r in given.items()}
+    brief = sum(desc.nbytes for _, desc in trial.pd.arguments) < BRIEF
+    repeats = range(REPEATS if brief else 2)
+    work = {fill: [trial.arguments(r.inputs) for _ in repeats] for fill, r in given.items()}
     start = threading.Barrier(len(work))
     errors: list[Exception] = []
 
