@@ -25,9 +25,9 @@ from rich.table import Table
 
 import dnncore as dnn
 from dnncore.testing import null
+from dnncore.testing.null import SAMPLES, median
 
 os.environ.setdefault("NUMBA_NRT_STATS", "1")  # read when numba is first imported
-SAMPLES = 9
 EXECUTIONS = 1000
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -52,17 +52,6 @@ network.train(images, np.arange(network.batch) % 10, min(network.updates))
 network.stream.wait()
 print(json.dumps(dict(dnn.cache.stats(), seconds=time.time() - {start!r})))
 """
-
-
-def median(work: Callable[[], object], loops: int) -> float:
-    """The median over SAMPLES of the mean seconds of `loops` calls."""
-    samples = []
-    for _ in range(SAMPLES):
-        start = time.perf_counter()
-        for _ in range(loops):
-            work()
-        samples.append((time.perf_counter() - start) / loops)
-    return statistics.median(samples)
 
 
 def above(work: Callable[[], object], base: Callable[[], object], loops: int) -> float:

@@ -56,7 +56,7 @@ class PostOp:
     weights: MemoryDesc | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or self.kind not in _FIELDS:  # type: ignore[redundant-expr]
+        if not isinstance(self.kind, str) or self.kind not in _FIELDS:  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
                 f"post-op: kind must be one of {', '.join(_FIELDS)}; got {self.kind!r};"
                 " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary or PostOp.prelu"

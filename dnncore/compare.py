@@ -135,7 +135,7 @@ def _ulp(value: float, dtype: np.dtype[Any]) -> float:
     """The distance from a finite value to its neighbours."""
     if not np.isfinite(value) or dtype.kind in "biu":
         return 1.0
-    limits = finfo(dtype)  # type: ignore[no-untyped-call]
+    limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
     exponent = math.frexp(max(abs(value), float(limits.tiny)))[1] - 1
     return math.ldexp(float(limits.eps), exponent)
 
@@ -211,7 +211,7 @@ class Expected:
 
 def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
     """The distance from 1 to the next number, and the smallest normal number."""
-    limits = finfo(dtype)  # type: ignore[no-untyped-call]
+    limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
     return float(limits.eps), float(limits.tiny)
 
 

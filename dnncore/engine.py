@@ -188,7 +188,7 @@ class HostEngine(Engine):
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
         """Open an in-order stream that runs in the calling thread."""
-        if not isinstance(order, str) or order != "in":  # type: ignore[redundant-expr]
+        if not isinstance(order, str) or order != "in":  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
                 f"{self.name}: streams of this engine must have order 'in'; got {order!r}"
             )

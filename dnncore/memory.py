@@ -117,7 +117,7 @@ class Memory:
         if mode not in ("r", "w", "rw"):
             raise DescriptorError(f"memory: map's mode must be 'r', 'w' or 'rw'; got {mode!r}")
         stream = self.engine.stream() if stream is None else stream
-        if not isinstance(stream, Stream) or stream.engine is not self.engine:  # type: ignore[redundant-expr]
+        if not isinstance(stream, Stream) or stream.engine is not self.engine:  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
                 f"memory: the stream must be one of {self.engine.name}; got {stream!r};"
                 " open one with engine.stream()"

@@ -131,7 +131,7 @@ class Primitive:
                 self._fail_overlap(self._slots[i][0], self._slots[j][0], same)
 
     def _check_stream(self, stream: Stream) -> None:
-        if not isinstance(stream, Stream) or stream.engine not in self._engines:  # type: ignore[redundant-expr]
+        if not isinstance(stream, Stream) or stream.engine not in self._engines:  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
                 f"{self._kind}: the stream must be one of {self.pd.engine.name}; got"
                 f" {stream!r}; open one with engine.stream()"

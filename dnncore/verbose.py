@@ -106,7 +106,7 @@ def read_environment() -> None:
 
 
 def _put(verbose: Verbose | None) -> Verbose | None:
-    """Replace what writes by `verbose`, and return it."""
+    """Let `verbose` write from now on; returns what wrote before."""
     global _current
     with _switching:
         before, _current = _current, verbose

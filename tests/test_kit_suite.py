@@ -86,7 +86,7 @@ def test_lists_leave_out_or_demand_failure(kit, tmp_path):
     assert code == 0
     assert "no gradient yet" in output
     assert re.search(r"^convolution .*backward data .* unsupported$", output, re.M)
-    code, output = kit(*options, "--dnncore-xfails=lists.txt")
+    code, output = kit(*options, "--dnncore-xfail=lists.txt")
     assert code == 1
     assert "[XPASS(strict)] no gradient yet" in output
 
@@ -96,7 +96,7 @@ def test_lists_leave_out_or_demand_failure(kit, tmp_path):
     [
         ((), "name a backend with --dnncore-backend"),
         (("--dnncore-backend=nobody",), "unknown backend 'nobody'; available: cpu_numba"),
-        ((*REFERENCE, "--dnncore-xfails=missing.txt"), "No such file"),
+        ((*REFERENCE, "--dnncore-xfail=missing.txt"), "No such file"),
         ((*REFERENCE, "--dnncore-match=("), "match: expected a regular expression; got '('"),
         ((*REFERENCE, "--dnncore-forbid=("), "forbidden: expected a regular expression; got '('"),
         ((*REFERENCE, "--dnncore-timeout=nan"), "timeout: expected seconds above 0; got nan"),

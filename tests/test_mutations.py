@@ -4,7 +4,7 @@ import pytest
 
 import dnncore as dnn
 from dnncore.testing import mutated_programs, mutations, valid_calls
-from dnncore.testing.examination import Examiner, examine
+from dnncore.testing.examination import examine, examine_in, examiner
 
 SEED = 1
 CPU = dnn.engine("cpu")
@@ -91,15 +91,15 @@ def test_a_wrong_answer_is_a_fault():
 def test_crashes_and_hangs_are_found():
     """The process is replaced; the other programs run."""
     programs = ("x = 1", "import ctypes; ctypes.string_at(0)", "while True: pass", "x = 2")
-    with Examiner(timeout=8) as examiner:
-        ends = [examiner.run(program, "cpu", "executed") for program in programs]
+    with examiner() as process:
+        ends = [examine_in(process, p, "cpu", "executed", timeout=8) for p in programs]
     assert [end for end, _ in ends] == ["passed", "died", "died", "passed"]
     assert "SIGSEGV" in ends[1][1]
     assert "no reply within 8 s" in ends[2][1]
 
 
 def test_a_slow_program_is_a_fault():
-    with Examiner() as examiner:
-        slow, _ = examiner.run("sum(i for i in range(3_000_000))", "cpu", "described")
+    with examiner() as process:
+        slow, _ = examine_in(process, "sum(i for i in range(3_000_000))", "cpu", "described")
         assert slow == "slow"
-        assert examiner.run("x = 1", "cpu", "described") == ("passed", "")
+        assert examine_in(process, "x = 1", "cpu", "described") == ("passed", "")

@@ -55,7 +55,7 @@ def problems_of(words: Sequence[str]) -> list[Problem]:
 
 def chosen_devices(wanted: str) -> list[DeviceStatus]:
     """The devices of these engines, by default all."""
-    from dnncore.testing.plan import choose, working_devices
+    from dnncore.testing.device_choice import choose, working_devices
 
     try:
         return choose(working_devices(), wanted)

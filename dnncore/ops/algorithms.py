@@ -86,7 +86,7 @@ def check_eltwise(what: str, algorithm: object, alpha: object, beta: object) -> 
     known = (*ELTWISE_ALGORITHMS, *(name + USE_DST for name in USE_DST_ALGORITHMS))
     check_algorithm(what, algorithm, known)
     check_finite(what, alpha=alpha, beta=beta)
-    alpha, beta = float(alpha), float(beta)  # type: ignore[arg-type]
+    alpha, beta = float(alpha), float(beta)  # type: ignore[arg-type]  # checked to be numbers
     name = str(algorithm)
     function = name.removesuffix(USE_DST)
     rules = {

@@ -17,9 +17,9 @@ from dnncore.testing import (
     contract,
     golden,
     gradients,
-    layout,
     lifetime,
     values,
+    writes,
 )
 from dnncore.testing.case import Case
 from dnncore.testing.results import CaseResult, CheckFailed, Failure, OnTrial, Status
@@ -69,9 +69,9 @@ CHECKS: dict[str, Check] = {
         Check("attributes", attributes.attributes, every=16),
         Check("workspaces", gradients.workspaces),
         Check("memory", lifetime.memory, every=4),
-        Check("guards", layout.guards),
-        Check("inputs", layout.inputs),
-        Check("padding", layout.padding),
+        Check("guards", writes.guards),
+        Check("inputs", writes.inputs),
+        Check("padding", writes.padding),
     )
 }
 

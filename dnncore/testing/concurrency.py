@@ -131,14 +131,14 @@ def engine_threads(trial: Trial) -> None:
         return
     try:
         for count in (1, 2):
-            engine.num_threads = count  # type: ignore[attr-defined]
+            engine.num_threads = count  # type: ignore[attr-defined]  # it has one
             _forget_all()
             pd = trial.case.sibling(trial, trial.case.attr)
             if pd is not None:
                 outputs = trial.execute(trial.case.round("random").inputs, pd=pd)
                 trial.verify("random", outputs, f"num_threads={count}")
     finally:
-        engine.num_threads = usual  # type: ignore[attr-defined]
+        engine.num_threads = usual  # type: ignore[attr-defined]  # it has one
         _forget_all()
 
 

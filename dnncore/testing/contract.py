@@ -95,7 +95,7 @@ def _world(engine: Engine) -> dict[str, Any]:
         "os.environ": dict(os.environ),
         "the current folder": Path.cwd(),
         "numpy's error handling": np.geterr(),
-        "numpy's global generator": pickle.dumps(np.random.get_state()),  # noqa: NPY002
+        "numpy's global generator": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - the global one is meant
         "Python's global generator": random.getstate(),
         "the filters of warnings": len(warnings.filters),
         "the engine's num_threads": getattr(engine, "num_threads", None),
@@ -112,7 +112,7 @@ def _counted_allocations(engine: Engine) -> Iterator[list[int]]:
         sizes.append(nbytes)
         return allocate(nbytes)
 
-    engine.allocate = counted  # type: ignore[method-assign]
+    engine.allocate = counted  # type: ignore[method-assign]  # put back below
     try:
         yield sizes
     finally:
@@ -161,7 +161,7 @@ def descriptors(case: Case) -> None:
     """Descriptors are values: hashed, compared, pickled, copied."""
     values = [case.op, case.attr, case.problem, *(desc for _, desc in case.op.tensors())]
     for value in values:
-        copies = (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value))  # noqa: S301
+        copies = (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value))  # noqa: S301 - our own bytes
         if not all(one == value and hash(one) == hash(value) for one in copies):
             raise CheckFailed(f"pickled or copied, this is not equal or hashes otherwise: {value}")
     for pd in case.descs(case.attr):

@@ -26,7 +26,7 @@ from dnncore.fills import fill_normal
 from dnncore.testing import valid_calls
 from dnncore.testing.process import Died, Process, serve
 
-__all__ = ["Examiner", "examine"]
+__all__ = ["examine", "examine_in", "examiner"]
 
 MODULE = "dnncore.testing.examination"  # also where it is __main__
 PROGRAM = "<program>"
@@ -196,41 +196,24 @@ def _differs(pd: dnn.PrimitiveDesc, before: dict[str, Any], arguments: dict[str,
 # -- many programs --------------------------------------------------------------------------------
 
 
-class Examiner:
-    """Runs programs in a spawned process, which is replaced when it dies.
+def examiner() -> Process:
+    """A process for `examine_in`."""
+    return Process(MODULE)
 
-    timeout: seconds that a program may take. Close it, or enter it as a context.
+
+def examine_in(
+    process: Process, program: str, engine: str, level: str, timeout: float = HANGS
+) -> tuple[str, str]:
+    """How a program ends in a process of its own, and what is wrong with that.
+
+    timeout: seconds that it may take. Beside the ends of `examine` there are "fault", "slow" and
+    "died".
     """
-
-    def __init__(self, timeout: float = HANGS) -> None:
-        self.timeout = timeout
-        self._process: Process | None = None
-
-    def run(self, program: str, engine: str, level: str) -> tuple[str, str]:
-        """How a program ends, and what is wrong with that, "" if nothing is.
-
-        Beside the ends of `examine` there are "fault", "slow" and "died".
-        """
-        if self._process is None:
-            self._process = Process(MODULE)
-        try:
-            end, reason = self._process.ask(_Request(program, engine, level), self.timeout)
-        except Died as death:
-            self.close()
-            return "died", str(death)
-        return end, reason
-
-    def close(self) -> None:
-        """End the process; the next program starts another."""
-        if self._process is not None:
-            self._process.end()
-            self._process = None
-
-    def __enter__(self) -> Examiner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    try:
+        end, reason = process.ask(_Request(program, engine, level), timeout)
+    except Died as death:
+        return "died", str(death)
+    return end, reason
 
 
 # -- in the process -------------------------------------------------------------------------------

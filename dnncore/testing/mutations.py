@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import dnncore as dnn
-from dnncore.testing.examination import Examiner, examine
+from dnncore.testing.examination import examine, examine_in, examiner
 from dnncore.testing.mutated_programs import mutation
 
 __all__ = ["Fault", "Report", "survey"]
@@ -69,7 +69,7 @@ def survey(tasks: Iterable[tuple[str, str, int]], seed: int, processes: int = 2)
     queue = iter(pending)
 
     def work() -> None:
-        with Examiner() as examiner:
+        with examiner() as process:
             while True:
                 with lock:
                     part = next(queue, None)
@@ -79,7 +79,7 @@ def survey(tasks: Iterable[tuple[str, str, int]], seed: int, processes: int = 2)
                     # CPython 3.11 parses in one thread at a time.
                     programs = [mutation(level, seed, place) for place in places]
                 for place, program in zip(places, programs, strict=True):
-                    end, reason = examiner.run(program, engine, level)
+                    end, reason = examine_in(process, program, engine, level)
                     with lock:
                         report.counts[level, end] += 1
                         if reason:

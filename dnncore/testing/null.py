@@ -95,16 +95,16 @@ def costs() -> dict[str, float]:
         memories: dict[str, Any] = {name: dnncore.Memory(desc, engine) for name in ("src", "dst")}
         bound = primitive.bind(**memories)
         return {
-            "primitive descriptor, warm": _median(lambda: PrimitiveDesc(op, engine)),
-            "primitive, cached": _median(pd.primitive),
-            "bind": _median(lambda: primitive.bind(**memories)),
-            "execute": _median(lambda: primitive.execute(stream, **memories)),
-            "bound call": _median(lambda: bound(stream)),
+            "primitive descriptor, warm": median(lambda: PrimitiveDesc(op, engine)),
+            "primitive, cached": median(pd.primitive),
+            "bind": median(lambda: primitive.bind(**memories)),
+            "execute": median(lambda: primitive.execute(stream, **memories)),
+            "bound call": median(lambda: bound(stream)),
         }
 
 
-def _median(work: Callable[[], object], loops: int = 2000) -> float:
-    """The median over samples of the mean seconds of a call."""
+def median(work: Callable[[], object], loops: int = 2000) -> float:
+    """The median over SAMPLES of the mean seconds of `loops` calls."""
     samples = []
     for _ in range(SAMPLES):
         start = time.perf_counter()

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
 
-from dnncore.errors import BackendNotFound, DescriptorError, EngineUnavailable
-from dnncore.plugins import DeviceStatus, devices, registry
+from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
 from dnncore.testing.cases import SIZES, cases
+from dnncore.testing.device_choice import devices_of
 
 __all__ = [
     "FLOORS",
     "Job",
     "Plan",
-    "choose",
     "compiled",
-    "describe_device",
-    "devices_of",
-    "kind_of",
     "read_patterns",
-    "working_devices",
 ]
 
 # The least number of cases that must have run, unless fewer were selected: no operation has fewer,
@@ -171,65 +166,3 @@ def read_patterns(path: str | Path) -> dict[str, str]:
         if pattern:
             found[pattern] = reason
     return found
-
-
-# -- engines --------------------------------------------------------------------------------------
-
-
-def devices_of(backend: str, wanted: str = "") -> list[DeviceStatus]:
-    """The devices, each once, that a backend has implementations for; `wanted`: see `choose`.
-
-    Raises `BackendNotFound`, or `EngineUnavailable` where there is none.
-    """
-    registry.discover()
-    if backend not in registry.loaded:
-        raise BackendNotFound(
-            f"unknown backend {backend!r}; available: {', '.join(sorted(registry.loaded))}"
-            f"{registry.excuses()}"
-        )
-    kinds = {kind for kind, _ in registry.loaded[backend].backend.implementations}
-    return choose([row for row in working_devices() if kind_of(row) in kinds], wanted)
-
-
-def working_devices() -> list[DeviceStatus]:
-    """All devices that can be opened, each once: one whose runtime is registered twice is shown
-    twice by it.
-    """
-    rows = [row for row in devices() if row.device]
-    distinct = {describe_device(row) or row.name: row for row in reversed(rows)}
-    return list(reversed(distinct.values()))
-
-
-def choose(rows: Sequence[DeviceStatus], wanted: str) -> list[DeviceStatus]:
-    """Those that are meant by names or kinds of engines, or by words of a device's description,
-    such as `pocl`, between commas; by default all.
-
-    Raises `EngineUnavailable` where a name means none.
-    """
-    names = [name.strip() for name in wanted.split(",") if name.strip()]
-    chosen = [row for row in rows if not names or any(_is_meant(name, row) for name in names)]
-    missing = [name for name in names if not any(_is_meant(name, row) for row in chosen)]
-    if missing or not chosen:
-        there = "; ".join(f"{row.name} ({describe_device(row)})" for row in rows) or "none"
-        raise EngineUnavailable(
-            f"no engine is meant by {', '.join(missing) or 'default'}; there are: {there}"
-            f"{registry.excuses()}"
-        )
-    return chosen
-
-
-def kind_of(row: DeviceStatus) -> str:
-    """The kind of its engine."""
-    return row.name.partition(":")[0]
-
-
-def describe_device(row: DeviceStatus) -> str:
-    """Its name, vendor and version."""
-    assert row.device is not None
-    return ", ".join(filter(None, (row.device.name, row.device.vendor, row.device.version)))
-
-
-def _is_meant(name: str, row: DeviceStatus) -> bool:
-    if name in (row.name, kind_of(row)):
-        return True
-    return ":" not in name and name.lower() in describe_device(row).lower()

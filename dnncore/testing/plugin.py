@@ -36,7 +36,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("match", {"metavar": "REGEX", "default": "", "help": "run cases whose id contains this"}),
     ("unsupported", {"metavar": "FILE", "action": "append",
                      "help": "lines PATTERN  # reason of cases that are left out for good"}),
-    ("xfails", {"metavar": "FILE", "action": "append",
+    ("xfail", {"metavar": "FILE", "action": "append",
                 "help": "lines PATTERN  # reason of cases that are known to fail, and must"}),
     ("floor", {"metavar": "N", "type": int,
                "help": "fail where fewer cases were executed; the default depends on the size"}),
@@ -113,7 +113,7 @@ def _plans(config: pytest.Config) -> list[Plan]:
 
     unsupported, xfail = (
         {pattern: why for path in paths or () for pattern, why in read_patterns(path).items()}
-        for paths in (option.dnncore_unsupported, option.dnncore_xfails)
+        for paths in (option.dnncore_unsupported, option.dnncore_xfail)
     )
     wishes: dict[str, Any] = {"engine": option.dnncore_engine, "match": option.dnncore_match}
     wishes |= {"size": option.dnncore_size, "seed": option.dnncore_seed}

@@ -1,9 +1,7 @@
 """A spawned process that answers requests: one that crashes or hangs costs its request alone.
 
-This side asks, and starts another process once one has died:
-
-    process = Process("dnncore.testing.worker")
-    reply = process.ask(request, seconds=60)
+    with Process("dnncore.testing.worker") as process:
+        reply = process.ask(request, seconds=60)
 
 That module's main calls `serve(answer)`. Requests and replies are pickled through stdin and stdout.
 Whatever is printed goes to a file, whose end is part of the message where the process dies.
@@ -50,12 +48,12 @@ class _Note(NamedTuple):
 
 
 class Process:
-    """One spawned process: its pipes, and the file that takes what it prints.
+    """One spawned process after the other: the first request starts one, a death is mended so, too.
 
     module: its name is run as `python -m module *arguments`.
     environment: variables that it sees beside those of this process.
 
-    Use it from one thread. Raises `ExecutionError` where it does not start.
+    Use it from one thread, and close it, or enter it as a context.
     """
 
     def __init__(
@@ -64,22 +62,84 @@ class Process:
         arguments: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
     ) -> None:
+        self.started = 0
+        self.note: Any = None  # the last one on the last request
+        self._module = module
+        self._command = [sys.executable, "-P", "-m", module, *arguments]
+        self._environment = {**(environment or {})}
+        self._live: _Live | None = None
+        self._mark = 0  # where the file of printed text ended when the last request began
+
+    def ask(self, request: Any, seconds: float) -> Any:
+        """Send a request and await its reply.
+
+        seconds: within which the reply, or a note that the work goes on, has to come.
+
+        Raises `Died` where none comes, and where the process is found dead, of what the requests
+        before did to it; `ExecutionError` where none starts.
+        """
+        live = self._live or self._start()
+        self.note = None
+        self._mark = live.printed_bytes
+        try:
+            if live.has_ended:
+                self._mark = 0
+                raise Died(f"{live.ending()} after the request before this one")
+            live.send(_Request(request, seconds))
+            message = live.message(seconds)
+            while isinstance(message, _Note):
+                self.note = message.content
+                message = live.message(seconds)
+        except Died as death:
+            last = last_lines(self.printed())
+            self.close()
+            raise Died(f"{death}{last}") from None
+        return message
+
+    def printed(self) -> str:
+        """What was printed since the last request began."""
+        return self._live.printed(self._mark) if self._live else ""
+
+    def _start(self) -> _Live:
+        self._live = live = _Live(self._command, self._environment)
+        self.started += 1
+        try:
+            live.message(START_SECONDS)
+        except Died as death:
+            last = last_lines(live.printed(0))
+            self.close()
+            raise ExecutionError(
+                f"the process of {self._module} does not start: {death}{last}"
+            ) from None
+        return live
+
+    def close(self) -> None:
+        """End the process; the next request starts another."""
+        if self._live is not None:
+            self._live.end()
+        self._live = None
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Live:
+    """A process that runs: its pipes, and the file that takes what it prints."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
         self._process = subprocess.Popen(  # noqa: S603 - this Python
-            [sys.executable, "-P", "-m", module, *arguments],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._output,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **(environment or {})},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
         )
-        self.note: Any = None  # the last one on the present request
         self._messages: queue.SimpleQueue[Any] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
-        try:
-            self._reply(START_SECONDS)
-        except Died as death:
-            self.end()
-            raise ExecutionError(f"the process of {module} does not start: {death}") from None
 
     def _listen(self) -> None:
         """Hand on messages as they come; None after the last."""
@@ -90,32 +150,24 @@ class Process:
         except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # or closed by `end`
             self._messages.put(None)
 
-    def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and await its reply, never None; raises `Died`.
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
-        seconds: within which the reply, or a note that the work goes on, has to come.
-        """
+    def ending(self) -> str:
+        """How it has ended."""
+        code = self._process.wait()
+        if code < 0:
+            return f"the process died of {signal.Signals(-code).name}"
+        return f"the process exited with status {code}"
+
+    def send(self, request: _Request) -> None:
         assert self._process.stdin is not None
-        self.note = None
-        if self._process.poll() is not None:
-            last = last_lines(self.printed(0))
-            raise Died(f"{_ending(self._process.wait())} after the request before this one{last}")
-        start = self.mark()
-        try:
-            pickle.dump(_Request(request, seconds), self._process.stdin)
+        with contextlib.suppress(OSError):  # it has just died, as the message will tell
+            pickle.dump(request, self._process.stdin)
             self._process.stdin.flush()
-        except OSError:  # it has just died, as the reply will tell
-            pass
-        return self._reply(seconds, start)
 
-    def _reply(self, seconds: float, start: int = 0) -> Any:
-        message = self._message(seconds, start)
-        while isinstance(message, _Note):
-            self.note = message.content
-            message = self._message(seconds, start)
-        return message
-
-    def _message(self, seconds: float, start: int) -> Any:
+    def message(self, seconds: float) -> Any:
         """The next message; a process that is late is given time to write where it hangs."""
         late = time.monotonic() + seconds
         try:
@@ -124,34 +176,28 @@ class Process:
             self._process.kill()
             message = None
         if message is None:
-            code = self._process.wait()
-            way = f"no reply within {seconds:g} s" if time.monotonic() >= late else _ending(code)
-            raise Died(f"{way}{last_lines(self.printed(start))}")
+            ending = self.ending()
+            raise Died(f"no reply within {seconds:g} s" if time.monotonic() >= late else ending)
         return message
 
-    def mark(self) -> int:
-        """Where the file of printed text ends now."""
+    @property
+    def printed_bytes(self) -> int:
+        """How much was printed so far."""
         return os.fstat(self._output.fileno()).st_size
 
     def printed(self, start: int) -> str:
-        """What was printed since a mark; read without moving the place where the process writes."""
-        descriptor = self._output.fileno()
-        return os.pread(descriptor, self.mark() - start, start).decode(errors="replace")
+        """What was printed from there; read without moving the place where the process writes."""
+        size = self.printed_bytes - start
+        return os.pread(self._output.fileno(), size, start).decode(errors="replace")
 
     def end(self) -> None:
-        """Kill the process and let go of its pipes."""
+        """Kill it and let go of its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._output):
             assert pipe is not None
             with contextlib.suppress(OSError):  # what was not flushed to a dead process is lost
                 pipe.close()
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"the process died of {signal.Signals(-code).name}"
-    return f"the process exited with status {code}"
 
 
 def last_lines(text: str) -> str:

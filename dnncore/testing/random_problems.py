@@ -217,7 +217,7 @@ def draw(count: int, driver: str, *, seed: int = 0) -> list[Problem]:
         return len(found) == count
 
     limit = _settings(100 * count, Phase.generate)
-    find(problems(driver), enough, settings=limit, random=Random(seed))  # noqa: S311
+    find(problems(driver), enough, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
     return list(found)[:count]
 
 
@@ -231,6 +231,6 @@ def shortest_failure(
     """
     limit = _settings(examples, Phase.generate, Phase.shrink)
     try:
-        return find(problems(driver), fails, settings=limit, random=Random(seed))  # noqa: S311
+        return find(problems(driver), fails, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
     except NoSuchExample:
         return None

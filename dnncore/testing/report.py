@@ -18,7 +18,8 @@ from typing import Any, TypeAlias
 
 from dnncore.ops import Operation
 from dnncore.plugins import registry
-from dnncore.testing.plan import Job, describe_device, devices_of
+from dnncore.testing.device_choice import describe_device, devices_of
+from dnncore.testing.plan import Job
 from dnncore.testing.results import CaseResult
 
 __all__ = [

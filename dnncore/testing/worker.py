@@ -65,11 +65,13 @@ class Worker:
             raise DescriptorError(f"timeout: expected seconds above 0; got {timeout!r}")
         self.timeout = timeout
         self._skipped = tuple(skip_checks)
-        self.started = 0
-        self._plugins = tuple(plugins)
         self._forbidden = compiled("forbidden", forbidden) if forbidden else None
-        self._environment = dict(environment or {})
-        self._process: Process | None = None
+        self._process = Process(__name__, plugins, environment)
+
+    @property
+    def started(self) -> int:
+        """How many processes there have been."""
+        return self._process.started
 
     def run(self, problem: str, engine: str, impl: str = "") -> CaseResult:
         """Run the checks of a problem's text on an engine; `impl` selects implementations.
@@ -79,20 +81,16 @@ class Worker:
         check "output". Raises `ExecutionError` where no process starts.
         """
         started = time.perf_counter()
-        process = self._current()
-        printed = process.mark()
+        request = _Request(problem, engine, impl, self._skipped)
         try:
-            result: CaseResult = process.ask(
-                _Request(problem, engine, impl, self._skipped), self.timeout
-            )
+            result: CaseResult = self._process.ask(request, self.timeout)
         except Died as death:
-            self.close()
             spent = {"reference": 0.0, "building": 0.0, "running": time.perf_counter() - started}
-            check, name = process.note or ("", "")
+            check, name = self._process.note or ("", "")
             where = f"in the check {check}: " if check else ""
             failure = Failure("worker", name or impl, f"{where}{death}")
             return CaseResult(problem, engine, "failed", (failure,), (), (), 1, spent)
-        return self._judge(result, process.printed(printed), impl)
+        return self._judge(result, self._process.printed(), impl)
 
     def _judge(self, result: CaseResult, printed: str, impl: str) -> CaseResult:
         if self._forbidden is None or not self._forbidden.search(printed):
@@ -100,17 +98,9 @@ class Worker:
         failures = (*result.failures, Failure("output", impl, last_lines(printed).strip()))
         return replace(result, status="failed", failures=failures)
 
-    def _current(self) -> Process:
-        if self._process is None:
-            self._process = Process(__name__, self._plugins, self._environment)
-            self.started += 1
-        return self._process
-
     def close(self) -> None:
         """End the process; the next case starts another."""
-        if self._process is not None:
-            self._process.end()
-            self._process = None
+        self._process.close()
 
     def __enter__(self) -> Worker:
         return self
