@@ -10,17 +10,15 @@ inner blocks lie packed, last one fastest, at the innermost place of memory:
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
-import re
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
 from dnncore.datatypes import DATA_TYPES, data_type
-from dnncore.errors import DescriptorError
-from dnncore.format_tags import MAX_NDIMS, canonical_tag, parse_tag
+from dnncore.format_tags import canonical_tag, parse_tag
+from dnncore.layout_rules import check_dims, check_range, integers, layout_of, refuse
 from dnncore.strides import (
     block_sizes,
     dense_strides,
@@ -35,16 +33,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dnncore.layout_rules import Opaque
     from dnncore.strides import Blocks, Dims
 
-    Opaque = tuple[str, int]  # format, bytes
     Array = NDArray[Any]
     Buffer = NDArray[np.uint8]
 
 __all__ = ["MemoryDesc"]
-
-LARGEST = 2**59  # elements, so that 8 bytes of each are still counted by 64 bits with a sign
-_OPAQUE = re.compile(r"[^:\s]+:[^:\s]+(:\S*)?")
 
 
 class MemoryDesc:
@@ -105,15 +100,15 @@ class MemoryDesc:
         offset0: int = 0,
         nbytes: int | None = None,
     ) -> None:
-        sizes = _integers("dims", dims)
-        _check_dims(sizes, data_type, format)
-        kind, steps, blocks, opaque = _layout(sizes, format, strides, nbytes)
+        sizes = integers("dims", dims)
+        check_dims(sizes, data_type, format)
+        kind, steps, blocks, opaque = layout_of(sizes, format, strides, nbytes)
         if nbytes is not None and opaque is None:
-            _refuse(f"nbytes is for opaque formats, others tell their size; got format {format!r}")
+            refuse(f"nbytes is for opaque formats, others tell their size; got format {format!r}")
         if type(offset0) is not int or offset0 != 0:
-            (offset0,) = _integers("offset0", (offset0,))
+            (offset0,) = integers("offset0", (offset0,))
             if offset0 < 0 or (offset0 and kind != "blocked"):
-                _refuse(f"offset0 is at least 0, only of strides; got {offset0}, format {format!r}")
+                refuse(f"offset0 is at least 0, only of strides; got {offset0}, format {format!r}")
         self._fill(sizes, data_type, kind, steps, blocks, offset0, opaque)
 
     @classmethod
@@ -143,7 +138,7 @@ class MemoryDesc:
         if inner_blocks:
             padded = tuple(map(operator.mul, outer, block_sizes(len(dims), inner_blocks)))
         used = used_strides(outer, strides)
-        _check_range(padded, outer, strides, offset0)
+        check_range(padded, outer, strides, offset0)
         key = (dims, data_type, format_kind, used, inner_blocks, offset0, opaque)
         put = object.__setattr__
         put(self, "dims", dims)
@@ -332,7 +327,7 @@ class MemoryDesc:
         Raises `DescriptorError` for a tag that is none, or is one of another rank.
         """
         if not isinstance(tag, str):
-            _refuse(f"matches: a format tag is a string; got {tag!r}")
+            refuse(f"matches: a format tag is a string; got {tag!r}")
         order, blocks = parse_tag(tag, len(self.dims))
         strides = dense_strides(self.dims, order, blocks)
         fields = (self.dims, self.data_type, "blocked", strides, blocks, self.offset0, None)
@@ -344,12 +339,12 @@ class MemoryDesc:
         `index` has one entry per dim, from 0 to below `padded_dims`: padding has a place as well.
         """
         self._require_blocked("offset")
-        position = list(_integers("index", index))
+        position = list(integers("index", index))
         inside = len(position) == len(self.dims) and all(
             0 <= i < n for i, n in zip(position, self.padded_dims, strict=True)
         )
         if not inside:
-            _refuse(f"an index lies inside padded dims {self.padded_dims}; got {tuple(position)}")
+            refuse(f"an index lies inside padded dims {self.padded_dims}; got {tuple(position)}")
         offset, step = self.offset0, 1
         for dim, size in reversed(self.inner_blocks):
             position[dim], within = divmod(position[dim], size)
@@ -361,7 +356,7 @@ class MemoryDesc:
 
     def broadcasts_to(self, dims: tuple[int, ...]) -> bool:
         """Whether the rank is that of `dims`, and each dim of this tensor 1 or the one there."""
-        target = _integers("dims", dims)
+        target = integers("dims", dims)
         return self.ndims == len(target) and all(
             own in (1, there) for own, there in zip(self.dims, target, strict=True)
         )
@@ -374,15 +369,15 @@ class MemoryDesc:
         """Return the same layout of another data type; an opaque layout has only its own."""
         data_type(name)
         if self._opaque and name != self.data_type:
-            _refuse(f"an opaque layout has one data type; got {name} for {self!r}; use with_format")
+            refuse(f"an opaque layout has one data type; got {name} for {self!r}; use with_format")
         return self._replace(data_type=name)
 
     def with_offset0(self, offset0: int) -> MemoryDesc:
         """Return the same layout starting at element `offset0` of the buffer."""
         self._require_blocked("with_offset0")
-        (start,) = _integers("offset0", (offset0,))
+        (start,) = integers("offset0", (offset0,))
         if start < 0:
-            _refuse(f"offset0 is at least 0; got {start}")
+            refuse(f"offset0 is at least 0; got {start}")
         return self._replace(offset0=start)
 
     def like(self, other: MemoryDesc) -> MemoryDesc:
@@ -394,14 +389,14 @@ class MemoryDesc:
         Raises `DescriptorError` when a layout of another rank would be needed.
         """
         if not isinstance(other, MemoryDesc):
-            _refuse(f"like: other is a MemoryDesc; got {type(other).__name__}")
+            refuse(f"like: other is a MemoryDesc; got {type(other).__name__}")
         if other.format_kind == "opaque":
             same = self.dims == other.dims and self.data_type == other.data_type
             return other if same else self.with_format("any")
         if other.format_kind != "blocked":
             return self.with_format(other.format_kind)
         if other.ndims != self.ndims:
-            _refuse(f"like: ranks must be equal; got format of {other!r} for dims {self.dims}")
+            refuse(f"like: ranks must be equal; got format of {other!r} for dims {self.dims}")
         strides = dense_strides(self.dims, other._order, other.inner_blocks)
         fields = (self.dims, self.data_type, "blocked", strides, other.inner_blocks, 0, None)
         return MemoryDesc._make(*fields)
@@ -415,17 +410,17 @@ class MemoryDesc:
         otherwise its padding would be its neighbour's data.
         """
         self._require_blocked("submemory")
-        lengths, starts = _integers("dims", dims), _integers("offsets", offsets)
+        lengths, starts = integers("dims", dims), integers("offsets", offsets)
         if not len(lengths) == len(starts) == len(self.dims):
-            _refuse(f"submemory needs {self.ndims} dims and offsets; got {lengths} and {starts}")
+            refuse(f"submemory needs {self.ndims} dims and offsets; got {lengths} and {starts}")
         sizes = block_sizes(self.ndims, self.inner_blocks)
         offset0 = self.offset0
         for dim, (start, length, size) in enumerate(zip(starts, lengths, sizes, strict=True)):
             end, whole = start + length, self.dims[dim]
             if start < 0 or length < 0 or end > whole:
-                _refuse(f"submemory: dim {dim} has {whole} elements; got {start} to {end}")
+                refuse(f"submemory: dim {dim} has {whole} elements; got {start} to {end}")
             if start % size or (end % size and end != whole):
-                _refuse(
+                refuse(
                     f"submemory: dim {dim} is cut between blocks of {size} only; got {start} to "
                     f"{end} of {whole}; reorder to a plain format first"
                 )
@@ -434,9 +429,9 @@ class MemoryDesc:
 
     def permute_axes(self, perm: Sequence[SupportsIndex]) -> MemoryDesc:
         """Renumber the logical dims of the same memory: dim d becomes dim `perm[d]`."""
-        target = _integers("perm", perm)
+        target = integers("perm", perm)
         if sorted(target) != list(range(self.ndims)):
-            _refuse(f"permute_axes: perm names each of {self.ndims} dims once; got {target}")
+            refuse(f"permute_axes: perm names each of {self.ndims} dims once; got {target}")
         if self.format_kind == "opaque":
             self._require_blocked("permute_axes")
         source = sorted(range(self.ndims), key=target.__getitem__)
@@ -452,19 +447,19 @@ class MemoryDesc:
         Dims of size 1 may come and go; adjacent dims may be joined or split where they have no
         blocks and each steps just past the next. What would need a copy raises `DescriptorError`.
         """
-        target = _integers("dims", dims)
+        target = integers("dims", dims)
         if target == self.dims:
             return self
-        _check_dims(target, self.data_type, None)
+        check_dims(target, self.data_type, None)
         if math.prod(target) != self.nelems:
-            _refuse(f"reshape keeps the {self.nelems} elements of {self.dims}; got {target}")
+            refuse(f"reshape keeps the {self.nelems} elements of {self.dims}; got {target}")
         if self.format_kind in ("any", "undef"):
             return self._replace(dims=target)
         self._require_blocked("reshape")
         try:
             strides, place_of = self._reshaped(target)
         except ValueError:
-            _refuse(
+            refuse(
                 f"reshape: only dims without blocks that follow each other in memory can be joined "
                 f"or split; got {target} from {self!r}; reorder to row-major first"
             )
@@ -519,7 +514,7 @@ class MemoryDesc:
         refused, since numpy cannot address half a byte.
         """
         if DATA_TYPES[self.data_type].is_packed:
-            _refuse(f"view: an element is whole bytes; got {self.data_type}; use unpack and pack")
+            refuse(f"view: an element is whole bytes; got {self.data_type}; use unpack and pack")
         self._check_buffer(buffer)
         return self._strided(buffer)
 
@@ -544,14 +539,14 @@ class MemoryDesc:
         """
         self._check_buffer(buffer)
         if not isinstance(array, np.ndarray):
-            _refuse(f"pack: the values are a numpy array; got {type(array).__name__}")
+            refuse(f"pack: the values are a numpy array; got {type(array).__name__}")
         if array.shape != self.dims or array.dtype != self.dtype:
-            _refuse(
+            refuse(
                 f"pack: the array must have shape {self.dims} and dtype {self.dtype}; got "
                 f"{array.shape} and {array.dtype}; reshape it or convert it with astype"
             )
         if self.has_repeats:
-            _refuse(f"pack: elements must not share a place; got {self!r}; use another format")
+            refuse(f"pack: elements must not share a place; got {self!r}; use another format")
         packed = DATA_TYPES[self.data_type].is_packed
         part = buffer[: self.nbytes]
         room = _nibbles_to_bytes(part) if packed else part
@@ -587,110 +582,17 @@ class MemoryDesc:
     def _check_buffer(self, buffer: Buffer) -> None:
         self._require_blocked("a buffer")
         if not isinstance(buffer, np.ndarray):
-            _refuse(f"a buffer is a contiguous 1-D uint8 array; got {type(buffer).__name__}")
+            refuse(f"a buffer is a contiguous 1-D uint8 array; got {type(buffer).__name__}")
         if buffer.dtype != np.uint8 or buffer.ndim != 1 or not buffer.flags.c_contiguous:
-            _refuse(f"a buffer is a contiguous 1-D uint8 array; got {buffer.ndim}-D {buffer.dtype}")
+            refuse(f"a buffer is a contiguous 1-D uint8 array; got {buffer.ndim}-D {buffer.dtype}")
         if buffer.size < self.nbytes:
-            _refuse(f"{self!r} needs a buffer of {self.nbytes} bytes; got {buffer.size}")
+            refuse(f"{self!r} needs a buffer of {self.nbytes} bytes; got {buffer.size}")
 
     def _require_blocked(self, what: str) -> None:
         if self.format_kind != "blocked":
-            _refuse(f"{what} needs a blocked layout; got {self!r}")
-
-
-def _layout(
-    dims: Dims,
-    format_name: str | None,
-    strides: Iterable[SupportsIndex] | None,
-    nbytes: int | None,
-) -> tuple[str, Dims, Blocks, Opaque | None]:
-    """Return format kind, strides, inner blocks and opaque format for a constructor's arguments."""
-    if format_name is None:
-        steps = row_major(dims) if strides is None else _checked_strides(dims, strides, ())
-        return "blocked", steps, (), None
-    if not isinstance(format_name, str):
-        _refuse(f"a format is a string, or None for row-major; got {format_name!r}")
-    if format_name in ("any", "undef") or ":" in format_name:
-        if strides is not None:
-            _refuse(f"strides go with a format tag; got them with format {format_name!r}")
-        if ":" in format_name:
-            return "opaque", (), (), _checked_opaque(format_name, nbytes)
-        return format_name, (), (), None
-    order, blocks = parse_tag(format_name, len(dims))
-    dense = dense_strides(dims, order, blocks)
-    steps = dense if strides is None else _checked_strides(dims, strides, blocks)
-    return "blocked", steps, blocks, None
-
-
-def _integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
-    try:
-        # A range may go on for ever; no tensor has more dims than are taken here.
-        return tuple(map(operator.index, itertools.islice(values, MAX_NDIMS + 1)))
-    except Exception:  # whatever a stranger raises when it is iterated over
-        _refuse(f"{what} must be a sequence of integers; got {values!r}")
-
-
-def _check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> None:
-    data_type(data_type_name)
-    if not dims and format_name != "undef":
-        _refuse(
-            "a tensor has dims; got none; use (1,) for a scalar, MemoryDesc.zero() for no tensor"
-        )
-    if len(dims) > MAX_NDIMS:
-        _refuse(f"a tensor has at most {MAX_NDIMS} dims; got {len(dims)}: {dims}")
-    if dims and min(dims) < 0:
-        _refuse(f"a dim is at least 0; got {dims}")
-
-
-def _check_range(padded: Dims, outer: Dims, strides: Dims, offset0: int) -> None:
-    """Refuse what 64 bits cannot address: numpy, kernels and devices count bytes with them."""
-    last = offset0 + sum(map(operator.mul, outer, strides))
-    if max(math.prod([n or 1 for n in padded]), last) >= LARGEST:
-        _refuse(
-            f"a tensor has less than 2**59 elements and places; got padded dims {padded}, strides"
-            f" {strides}, offset0 {offset0}"
-        )
-
-
-def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
-    if _OPAQUE.fullmatch(format_name) is None:
-        _refuse(f"an opaque format reads owner:name or owner:name:params; got {format_name!r}")
-    if nbytes is None:
-        _refuse(f"an opaque format needs its size, nbytes; got none for {format_name!r}")
-    (size,) = _integers("nbytes", (nbytes,))
-    if not 0 <= size < 8 * LARGEST:
-        _refuse(
-            f"an opaque format needs its size, nbytes from 0 to 2**62; got {size} for"
-            f" {format_name!r}"
-        )
-    return format_name, size
-
-
-def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex], blocks: Blocks) -> Dims:
-    """Return `strides` as a tuple, after checking that no two elements meet except by stride 0."""
-    steps = _integers("strides", strides)
-    if len(steps) != len(dims):
-        _refuse(f"there is one stride per dim; got strides {steps} for dims {dims}")
-    if steps and min(steps) < 0:
-        _refuse(f"a stride is at least 0; got {steps}; copy the array first")
-    span = math.prod(size for _, size in blocks)
-    outer = outer_counts(dims, blocks)
-    for step, size in sorted(zip(steps, outer, strict=True)) if 0 not in dims else ():
-        if step == 0 or size == 1:
-            continue
-        if step < span:
-            _refuse(
-                f"elements must not overlap; got strides {steps} for dims {dims}, where {step} is "
-                f"less than the {span} elements inside it; use 0 to repeat a dim"
-            )
-        span += step * (size - 1)
-    return steps
+            refuse(f"{what} needs a blocked layout; got {self!r}")
 
 
 def _nibbles_to_bytes(buffer: Buffer) -> Buffer:
     """Give each 4-bit element of `buffer` a byte of its own, the low nibble first."""
     return np.stack([buffer & 0xF, buffer >> 4], axis=-1).reshape(-1)
-
-
-def _refuse(reason: str) -> NoReturn:
-    raise DescriptorError(f"memory descriptor: {reason}")
