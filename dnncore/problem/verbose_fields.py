@@ -168,14 +168,14 @@ def _shape(op: Operation) -> str:
     return driver_of(type(op)).write(public)["shape"]
 
 
-def number_text(value: float) -> str:
+def six_digits(value: float) -> str:
     """A number with six digits, as oneDNN writes it, or as many as it needs."""
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))
 
 
 def _shown(value: Any) -> str:
-    return number_text(value) if isinstance(value, float) else str(value)
+    return six_digits(value) if isinstance(value, float) else str(value)
 
 
 def _present(op: Any, workspace: MemoryDesc | None) -> Iterator[tuple[Row, MemoryDesc | None]]:
@@ -217,7 +217,7 @@ def _problem(kind: str, shape: str) -> tuple[str, list[str]]:
 def _untold(op: Any, descs: list[MemoryDesc | None]) -> Iterator[str]:
     """What oneDNN leaves out."""
     if isinstance(op, ops.Sum) and set(op.scales) != {1.0}:
-        yield "scales:" + ":".join(map(number_text, op.scales))
+        yield "scales:" + ":".join(map(six_digits, op.scales))
     offsets = [desc.offset0 if desc is not None else 0 for desc in descs]
     if any(offsets):
         yield "offsets:" + ":".join(map(str, offsets))
@@ -236,10 +236,10 @@ def _attributes(attr: Attributes) -> Iterator[str]:
 
 def _step(step: PostOp) -> str:
     if step.kind == "sum":
-        return "sum" if step.scale == 1 else f"sum:{number_text(step.scale)}"
+        return "sum" if step.scale == 1 else f"sum:{six_digits(step.scale)}"
     if step.kind == "eltwise":
         numbers = [step.alpha, step.beta] if step.beta else [step.alpha] if step.alpha else []
-        return ":".join([f"eltwise_{step.algorithm}", *map(number_text, numbers)])
+        return ":".join([f"eltwise_{step.algorithm}", *map(six_digits, numbers)])
     if step.algorithm == "select":
         return "binary_" + attributes.write(Attributes((step,)))["attr-post-ops"]
     ((_, desc),) = step.operands

@@ -6,7 +6,7 @@ import fnmatch
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -40,6 +40,7 @@ EXACT_LIMIT = 2.0**24  # float32 holds every whole number up to here
 # So that conversions to integers saturate now and then.
 RANDOM_SCALE: dict[type[Operation], float] = {Reorder: 100.0}
 KEPT_ROUNDS = 64  # those of some problems: implementations and engines come one after the other
+KEPT_BYTES = 2**24  # of a problem's tensors, above which its rounds go with the case
 
 
 def fill_random(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
@@ -118,6 +119,8 @@ class Case:
         self.clock = Clock()
         self.text = str(problem)
         self.seed = zlib.crc32(self.text.encode())
+        is_large = problem.op.bytes > KEPT_BYTES
+        self._make_round = cache(make_round.__wrapped__) if is_large else make_round
 
     def round(
         self,
@@ -128,7 +131,7 @@ class Case:
         """Inputs and expected outputs, by default with the problem's own attributes."""
         attr = self.attr if attr is None else attr
         with self.clock("reference"):
-            return make_round(self.op, Attributes(attr.post_ops), fill, self.seed, alias)
+            return self._make_round(self.op, Attributes(attr.post_ops), fill, self.seed, alias)
 
     @cached_property
     def trials(self) -> list[Trial]:
