@@ -48,7 +48,7 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/lint-imports
 
 bench: .venv/installed-all
-	$(BIN)/python benchmarks/overheads.py
+	$(BIN)/python -m benchmarks.overheads
 
 # Apart, since the OpenCL loader lists it in every process once it is among the packages.
 .venv/oclgrind: | $(BIN)/python

@@ -1,6 +1,6 @@
 """One training step of AlexNet's first layers beside oneDNN, primitive by primitive.
 
-    python benchmarks/alexnet.py [--engine cpu --engine opencl:0] [--batch 8] [--json figures.json]
+    python -m benchmarks.alexnet [--engine cpu --engine opencl:0] [--batch 8] [--json figures.json]
 
 Every side runs examples/cnn_training_f32.py's net on the same data, in one process and on as many
 threads; each chooses its own formats. The sides are sampled in turn, a pause apart, since OpenMP's
@@ -32,7 +32,8 @@ import dnncore as dnn
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
 from cnn_training_f32 import BATCH, Net, Step
-from onednn import Peer, PeerPrimitive
+
+from benchmarks.onednn import Peer, PeerPrimitive
 
 PAUSE = 0.005  # seconds
 GOALS = {"cpu": 2.0, "opencl": 4.0}  # times the side to its left

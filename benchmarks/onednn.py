@@ -19,9 +19,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from onednn_library import Dims, Handle, Layouts, Library, PeerError, Unsupported
 
 import dnncore as dnn
+from benchmarks.onednn_library import Dims, Handle, Layouts, Library, PeerError, Unsupported
 from dnncore.ops.operation import Argument
 
 Array = np.ndarray[Any, Any]

@@ -1,6 +1,6 @@
 """What dnncore costs beside the kernels: imports, descriptors, calls, starts, allocations.
 
-    python benchmarks/overheads.py [--engine cpu --engine opencl:0]
+    python -m benchmarks.overheads [--engine cpu --engine opencl:0]
 
 Every time is a median of at least 9 samples taken in turn, next to the limit that it must keep.
 """

@@ -15,10 +15,11 @@ from click.testing import CliRunner
 import dnncore as dnn
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
 
 import cnn_training_f32 as example
-from onednn import Peer
+
+from benchmarks.onednn import Peer
 
 BATCH = 2
 PRIMITIVES = [

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 from problems import KINDS, inputs_of, problems
 
 import dnncore as dnn
+from benchmarks.onednn import Peer, Unsupported
 from dnncore.compare import expected_outputs
 from dnncore.fills import fill_normal, reads
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-
-from onednn import Peer, Unsupported
 
 pytestmark = pytest.mark.peer
 

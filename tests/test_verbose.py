@@ -481,8 +481,7 @@ def sizes(op):
 
 PEER = """
 import sys
-sys.path.insert(0, "benchmarks")
-from onednn import Peer, Unsupported
+from benchmarks.onednn import Peer, Unsupported
 from dnncore.problem import read
 try:
     peer = Peer()

@@ -1,0 +1,1 @@
+"""What dnncore costs and how fast it is beside its peers: `python -m benchmarks.<name>`."""
