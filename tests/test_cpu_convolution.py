@@ -144,10 +144,10 @@ def test_a_microkernel_whose_a_has_columns(isa, vectors, lanes):
     a = rng.integers(-3, 4, (2, 5, 3, columns)).astype(np.float32)  # batch, k, row, column
     b = rng.integers(-3, 4, (2, 5, columns)).astype(np.float32)
     c = np.full((3, columns + 1), 7.5, np.float32)
-    table = np.array([[0, 0], [a.strides[0], b.strides[0]]], np.int64)
+    table = np.array([2, 5, 0, 0, a.strides[0], b.strides[0]], np.int64)
     arguments = {
         "a": a.ctypes.data, "b": b.ctypes.data, "c": c.ctypes.data,
-        "batch_table": table.ctypes.data, "batch": 2, "k": 5, "a_stride": a.strides[2],
+        "batch_table": table.ctypes.data, "blocks": 1, "a_stride": a.strides[2],
         "a_k": a.strides[1], "a_block": 4 * isa.lanes, "b_row": b.strides[1],
         "b_block": 4 * isa.lanes, "c_row": c.strides[0], "c_block": 4 * isa.lanes, "lanes": lanes,
     }  # fmt: skip

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import sys
 import threading
 from array import array
 from collections.abc import Callable
@@ -68,9 +69,10 @@ class Pool:
     def _help(self) -> None:
         alarm = threading.Lock()
         alarm.acquire()
+        wake = functools.partial(_wake, threading.get_native_id(), alarm)
         while True:
             self._wait_for_work(self.state, _PATIENCE)
-            self.asleep.append(alarm.release)
+            self.asleep.append(wake)
             alarm.acquire()
 
     def _start_afresh(self) -> None:
@@ -78,6 +80,21 @@ class Pool:
         self._lock = threading.Lock()
         self._memory[:] = array("q", bytes(8 * len(self._memory)))
         self.asleep[:] = [self._new_helper() for _ in range(self._helpers)]
+
+
+def _wake(thread: int, alarm: threading.Lock) -> None:
+    """Let a helper go on, on another processor than the caller's.
+
+    Linux wakes threads where their waker runs, and may leave both there for many milliseconds.
+    """
+    if _current_cpu is not None:
+        others = os.sched_getaffinity(0) - {_current_cpu()}
+        if others:
+            os.sched_setaffinity(thread, others)
+    alarm.release()
+
+
+_current_cpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if sys.platform == "linux" else None
 
 
 @functools.cache
