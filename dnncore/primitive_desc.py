@@ -351,7 +351,7 @@ def _warn_reference(pd: PrimitiveDesc) -> None:
     _warned.add(kind)
     warnings.warn(
         f"{pd.op.KIND}: {pd.impl_name}, which is made for checking, not for speed, was chosen since"
-        f" nothing else accepts the problem:\n{pd.explain()}",
+        f" nothing else accepts the problem{registry.excuses()}:\n{pd.explain()}",
         ReferenceWarning,
         stacklevel=3,
     )
