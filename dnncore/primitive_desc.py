@@ -26,6 +26,7 @@ from dnncore.plugins import describe, registry
 from dnncore.plugins import engine as open_engine
 from dnncore.primitive import Primitive
 from dnncore.selection import Candidate, Request, Selection, is_wanted, select
+from dnncore.threads import num_threads_of
 
 __all__ = ["PrimitiveDesc", "primitive_descs"]
 
@@ -212,7 +213,8 @@ class PrimitiveDesc:
 
     def _build(self) -> Executable:
         try:
-            return self._candidate.accepted.build()
+            with num_threads_of(self._request.num_threads):
+                return self._candidate.accepted.build()
         except DnnError:
             raise
         except Exception as error:
@@ -232,6 +234,7 @@ class PrimitiveDesc:
             self.attr,
             self.impl_name,
             self.workspace_desc,
+            request.num_threads,
         )
 
     def __eq__(self, other: object) -> bool:

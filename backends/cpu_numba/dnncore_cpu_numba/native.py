@@ -17,13 +17,14 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba.core.compiler_lock import global_compiler_lock
 
-from dnncore.backend import BuildError, DiskStore, cache_count
+from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork
 from dnncore_cpu_numba.isa import BEST, Isa, host_features
 
 __all__ = ["function", "machine", "optimized", "symbol_of"]
 
 _store = DiskStore("cpu_numba")
 _addresses: dict[str, int] = {}
+hold_at_fork(global_compiler_lock)
 
 
 def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> int:
