@@ -190,13 +190,16 @@ class PrimitiveDesc:
         return PrimitiveDesc._at(self._request, self._selection, place)
 
     def explain(self) -> str:
-        """Every candidate: accepted or refused, why, its rank and where the rank came from."""
+        """Every candidate: accepted or refused, why, its rank, where the rank came from, and how
+        much scratchpad it needs.
+        """
         lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):
             mark = "->" if place == self._place else "  "
             lines.append(
                 f"{mark} {place + 1}. {candidate.impl_name}: accepted,"
-                f" {candidate.seconds * 1e6:.1f} us by {candidate.rank_source}"
+                f" {candidate.seconds * 1e6:.1f} us by {candidate.rank_source},"
+                f" {candidate.accepted.scratchpad_bytes} bytes of scratchpad"
             )
         lines += [f"   -  {refusal}" for refusal in self._selection.refusals]
         return "\n".join(lines)

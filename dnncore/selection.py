@@ -180,6 +180,9 @@ def _unfit(accepted: Accepted, request: Request) -> Refused | None:
     """What rules out an implementation that said yes."""
     if request.attr.deterministic and not accepted.deterministic:
         return Refused("attribute", "deterministic=True, but its result depends on timing")
+    limit, needed = request.attr.scratchpad_limit, accepted.scratchpad_bytes
+    if limit is not None and needed > limit:
+        return Refused("resources", f"needs {needed} bytes of scratchpad; scratchpad_limit={limit}")
     for argument, desc in accepted.op.tensors():
         if desc.is_any:
             return Refused("failed", f"accept left the format of {argument.name} unresolved")
