@@ -66,7 +66,7 @@ def test_a_bad_setting_is_a_reason_not_a_traceback(monkeypatch):
     monkeypatch.setattr(threads, "_state", threads._State())  # as if it had not been read
     cpu = rows("devices")["cpu"]
     assert cpu["status"] == "failed"
-    assert "must be a positive whole number; got 'many'" in cpu["reason"]
+    assert "must be a whole number from 1 to 1024; got 'many'" in cpu["reason"]
 
 
 def test_help_and_usage_errors():
