@@ -12,7 +12,7 @@ pytest.importorskip("numba")
 from checks import Target, check
 from dnncore_cpu_numba import convolution_gemm
 from dnncore_cpu_numba.geometry import Geometry
-from dnncore_cpu_numba.isa import ISAS
+from dnncore_cpu_numba.isa import AVAILABLE
 from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
 
 import dnncore as dnn
@@ -133,7 +133,7 @@ def test_parts_cover_each_pixel_with_the_taps_that_it_sees(stride, padding):
     assert np.array_equal(seen, expected)
 
 
-@pytest.mark.parametrize("isa", [isa for isa in ISAS if not isa.missing], ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", AVAILABLE, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("vectors", [1, 2])
 @pytest.mark.parametrize("lanes", [1, 3, 4])
 def test_a_microkernel_whose_a_has_columns(isa, vectors, lanes):

@@ -12,10 +12,9 @@ import pytest
 pytest.importorskip("numba")
 
 from dnncore_cpu_numba.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
-from dnncore_cpu_numba.isa import BEST, ISAS
+from dnncore_cpu_numba.isa import AVAILABLE, BEST
 from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
 
-HERE = [isa for isa in ISAS if not isa.missing]
 GUARD = np.float32(7.5)
 
 
@@ -99,7 +98,7 @@ def assert_close(got, expected, factor=1.0):
     np.testing.assert_allclose(got, expected, rtol=0, atol=factor * 2e-6 * scale)
 
 
-@pytest.fixture(params=HERE, ids=lambda isa: isa.name)
+@pytest.fixture(params=AVAILABLE, ids=lambda isa: isa.name)
 def isa(request):
     return request.param
 

@@ -94,15 +94,13 @@ class Microkernel:
     @property
     def address(self) -> int:
         """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text)
+        return native.function(self.name, self.llvm_text, self.isa)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
         module = ir.Module(symbol)
         kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
         function = ir.Function(module, kind, symbol)
-        if self.isa.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{self.isa.target}"')
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         _Emitter(self, builder, dict(zip(ARGUMENTS, function.args, strict=True))).emit()
         builder.ret_void()

@@ -9,13 +9,17 @@ child starts helpers of its own.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import sys
 import threading
+import warnings
 from array import array
 from collections.abc import Callable
+
+from numba.core.compiler_lock import global_compiler_lock
 
 from dnncore_cpu_numba.driver import STATE, run_program, wait_for_work
 
@@ -64,7 +68,15 @@ class Pool:
             wake()
 
     def _new_helper(self) -> Callable[[], None]:
-        return threading.Thread(target=self._help, name="dnncore", daemon=True).start
+        thread = threading.Thread(target=self._help, name="dnncore", daemon=True)
+
+        def start() -> None:
+            try:
+                thread.start()
+            except RuntimeError as error:  # the others, and the caller, do its part
+                warnings.warn(f"cpu_numba: a thread less: {error}", RuntimeWarning, stacklevel=4)
+
+        return start
 
     def _help(self) -> None:
         alarm = threading.Lock()
@@ -89,15 +101,22 @@ def _wake(thread: int, alarm: threading.Lock) -> None:
     """
     if _current_cpu is not None:
         others = os.sched_getaffinity(0) - {_current_cpu()}
-        if others:
-            os.sched_setaffinity(thread, others)
+        with contextlib.suppress(OSError):  # it may run where it is, too
+            if others:
+                os.sched_setaffinity(thread, others)
     alarm.release()
 
 
 _current_cpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if sys.platform == "linux" else None
 
 
-@functools.cache
+_made: list[Pool] = []
+
+
 def pool() -> Pool:
     """The process's one pool."""
-    return Pool()
+    if not _made:
+        with global_compiler_lock:  # held by forks, too
+            if not _made:
+                _made.append(Pool())
+    return _made[0]

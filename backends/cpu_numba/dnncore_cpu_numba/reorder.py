@@ -13,7 +13,7 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_cpu_numba.chains import chain_steps, zero_padding
 from dnncore_cpu_numba.convert import convert_steps
 from dnncore_cpu_numba.elementwise import refuse_layouts
-from dnncore_cpu_numba.native import cpu_features
+from dnncore_cpu_numba.isa import BEST
 from dnncore_cpu_numba.nest import nests
 from dnncore_cpu_numba.plan import Tensor
 from dnncore_cpu_numba.post_ops import stages_of
@@ -62,8 +62,8 @@ class SimdReorder(Implementation):
 
 def _refuse_halves(op: Any) -> Refused | None:
     """LLVM calls a library for f16 where an x86 processor does not convert it."""
-    if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in cpu_features().split(","):
-        return Refused("device", "the processor lacks f16c, which converts f16")
+    if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in BEST.features.split(","):
+        return Refused("device", f"{BEST.name} lacks f16c, which converts f16")
     return None
 
 
