@@ -20,14 +20,15 @@ from dnncore_cpu_numba.streaming import stream
 from dnncore_cpu_numba.task import Task, exact, task
 
 __all__ = [
-    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "CHUNK", "COSTS", "ELTWISE", "PRELU", "SELECT",
-    "SLOPES", "SLOPES_OF_DST", "STREAMED",
+    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "CHUNK", "COSTS", "ELTWISE", "POWERS",
+    "POWER_GRADIENTS", "PRELU", "SELECT", "SLOPES", "SLOPES_OF_DST", "STREAMED",
 ]  # fmt: skip
 
 ALPHA, BETA = 2, 4  # where a stage has them, in float32
 CHUNK = 64  # elements that a stage has in registers before it streams them
 _CHUNK_BUFFER = CHUNK // 2  # int64
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_INFINITY = np.float32("inf")
 
 
 @exact
@@ -39,6 +40,12 @@ def _clipped(x, low, high):
 @exact
 def _unit(x, alpha, beta):
     return _clipped(alpha * x + beta, _ZERO, _ONE)
+
+
+@exact
+def _root(x):
+    """x**0.5 as IEEE 754 has it, which differs from the square root at -0 and -infinity."""
+    return abs(vecmath.sqrt(_INFINITY if x == -_INFINITY else x))
 
 
 @exact
@@ -200,6 +207,20 @@ SLOPES = _tasks(_gradient, "slope", {
     "swish": lambda x, alpha, beta: vecmath.swish_slope(x, alpha),
     "tanh": lambda x, alpha, beta: vecmath.tanh_slope(x),
 })  # fmt: skip
+
+_POWERS = {  # alpha * x**beta, a product in float64, so that nothing overflows on the way
+    -1.0: lambda x, alpha, beta: alpha / x,
+    -0.5: lambda x, alpha, beta: alpha / _root(x),
+    0.0: lambda x, alpha, beta: alpha,
+    0.5: lambda x, alpha, beta: alpha * _root(x),
+    1.0: lambda x, alpha, beta: alpha * x,
+    2.0: lambda x, alpha, beta: np.float32(np.float64(alpha) * (np.float64(x) * np.float64(x))),
+}
+POWERS = {beta: _map(f"power_{i}", f) for i, (beta, f) in enumerate(_POWERS.items())}
+POWER_GRADIENTS = {
+    beta: _gradient(f"power_gradient_{i}", f) for i, (beta, f) in enumerate(_POWERS.items())
+}
+"""The stages of pow for the usual beta: far quicker than the general one."""
 
 SLOPES_OF_DST = _tasks(_gradient, "slope_of_dst", {
     "clip_v2": _inside,

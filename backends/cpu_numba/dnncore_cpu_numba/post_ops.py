@@ -97,11 +97,15 @@ def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:
     """x = algorithm(x). Raises `UnknownAlgorithm`, as all that name one."""
     if algorithm == "relu" and alpha == 0.0:
         algorithm = "relu_0"
+    if algorithm == "pow" and beta in algorithms.POWERS:
+        return Stage(algorithms.POWERS[beta], alpha)
     return Stage(_task(algorithms.ELTWISE, algorithm), alpha, beta)
 
 
 def gradient(algorithm: str, alpha: float, beta: float, operand: int, *, of_dst: bool) -> Stage:
     """x = operand * the derivative of the algorithm at x, or where its value is x."""
+    if algorithm == "pow" and beta != 0.0 and beta - 1.0 in algorithms.POWER_GRADIENTS:
+        return Stage(algorithms.POWER_GRADIENTS[beta - 1.0], alpha * beta, operand=operand)
     table = algorithms.SLOPES_OF_DST if of_dst else algorithms.SLOPES
     return Stage(_task(table, algorithm), alpha, beta, operand)
 

@@ -28,6 +28,7 @@ from dnncore_cpu_numba.pointers import bits_to_f32, bits_to_f64, f32_to_bits, f6
 from dnncore_cpu_numba.task import exact
 
 __all__ = [
+    "decay",
     "exp",
     "expm1",
     "gelu_erf",
@@ -61,6 +62,7 @@ _TANH_SPLIT = _F(0.625)
 _SQRT_HALF_BITS = np.int32(0x3F3504F3)
 _SMALLEST_NORMAL = _F(1.17549435e-38)
 _TWO_23 = _F(8388608.0)
+_TWO_MINUS_64 = _F(2.0**-64)
 _TAIL_STEP = _F(0.3 * 0.5**0.5)
 _ROOT_2_PI = _F(0.3989422804014327)  # 1 / sqrt(2 * pi)
 _GATE, _GATE_CUBE = _F(1.5957691216057308), _F(0.07135481627)  # twice sqrt(2 / pi), and * 0.044715
@@ -131,10 +133,19 @@ def exp(x):
     x = _EXP_LARGEST if x > _EXP_LARGEST else x
     x = _EXP_SMALLEST if x < _EXP_SMALLEST else x
     power, less_one = _split(x)
-    y = less_one + _ONE
     # Twice half the power: 2**power itself may be no normal number.
     half = np.int32(power >> 1)
-    return y * _power_of_two(half) * _power_of_two(np.int32(power - half))
+    scale = _power_of_two(half)
+    return (less_one * scale + scale) * _power_of_two(np.int32(power - half))
+
+
+@exact
+def decay(x):
+    """e**x for x <= 0, quicker."""
+    x = _EXP_SMALLEST if x < _EXP_SMALLEST else x
+    power, less_one = _split(x)
+    scale = _power_of_two(np.int32(power + 64))
+    return (less_one * scale + scale) * _TWO_MINUS_64
 
 
 @exact
@@ -188,7 +199,7 @@ def _mantissa(x):
 @exact
 def softplus(x):
     """log(1 + e**x) for x <= 0."""
-    e = exp(x)
+    e = decay(x)
     w = e / (_TWO + e)
     return w * _log1p_tail(w * w)
 
@@ -253,7 +264,8 @@ def tanh(x):
     size = _absolute(x)
     square = x * x
     near = _tanh_tail(square) * square * x + x
-    far = _ONE - _TWO / (exp(size + size) + _ONE)
+    e = decay(-_TWO * size)
+    far = _ONE - _TWO * e / (_ONE + e)
     far = -far if x < _ZERO else far
     return near if size < _TANH_SPLIT else far
 
@@ -267,14 +279,14 @@ def tanh_slope(x):
 @exact
 def logistic(x):
     """1 / (1 + e**-x)."""
-    e = exp(-_absolute(x))
+    e = decay(-_absolute(x))
     return (e if x < _ZERO else _ONE) / (_ONE + e)
 
 
 @exact
 def logistic_slope(x):
     """The derivative of logistic, e**-x / (1 + e**-x)**2."""
-    e = exp(-_absolute(x))
+    e = decay(-_absolute(x))
     scale = _ONE / (_ONE + e)
     return e * (scale * scale)
 
@@ -283,7 +295,7 @@ def logistic_slope(x):
 def swish(x, alpha):
     """x / (1 + e**(-alpha * x))."""
     z = alpha * x
-    root = exp(_absolute(z) * -_HALF)  # its square may be 0 where the product with x is not
+    root = decay(_absolute(z) * -_HALF)  # its square may be 0 where the product with x is not
     return (x if z > _ZERO else x * root * root) / (_ONE + root * root)
 
 
@@ -296,7 +308,7 @@ def swish_slope(x, alpha):
 @exact
 def _gated_slope(z, growth):
     """The derivative of x * logistic(z), where growth is z'(x) * x / z."""
-    e = exp(-_absolute(z))
+    e = decay(-_absolute(z))
     scale = _ONE / (_ONE + e)
     part = e * scale
     return (part if z < _ZERO else scale) + z * growth * part * scale
@@ -339,14 +351,14 @@ def gelu_tanh_slope(x):
 @exact
 def gelu_erf(x):
     """x times the normal distribution function."""
-    tail = _normal_tail(x, exp(x * x * -_HALF))
+    tail = _normal_tail(x, decay(x * x * -_HALF))
     return x * (_ONE - tail if x > _ZERO else tail)
 
 
 @exact
 def gelu_erf_slope(x):
     """The derivative of gelu_erf."""
-    e = exp(x * x * -_HALF)
+    e = decay(x * x * -_HALF)
     tail = _normal_tail(x, e)
     return (_ONE - tail if x > _ZERO else tail) + x * e * _ROOT_2_PI
 
