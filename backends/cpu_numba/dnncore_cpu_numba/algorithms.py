@@ -20,13 +20,13 @@ from dnncore_cpu_numba.streaming import stream
 from dnncore_cpu_numba.task import Task, exact, task
 
 __all__ = [
-    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "CHUNK", "COSTS", "ELTWISE", "POWERS",
+    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "COSTS", "ELTWISE", "POWERS",
     "POWER_GRADIENTS", "PRELU", "SELECT", "SLOPES", "SLOPES_OF_DST", "STREAMED",
 ]  # fmt: skip
 
 ALPHA, BETA = 2, 4  # where a stage has them, in float32
-CHUNK = 64  # elements that a stage has in registers before it streams them
-_CHUNK_BUFFER = CHUNK // 2  # int64
+_CHUNK = 256  # elements that a stage computes before it streams them
+_CHUNK_BUFFER = _CHUNK // 2  # int64
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _INFINITY = np.float32("inf")
 
@@ -79,8 +79,8 @@ def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 Element = Callable[..., Any]
 STREAMED: dict[Task, Task] = {}
-"""The twin of each stage that writes whole cache lines past the caches: to a multiple of 64, of a
-multiple of `CHUNK` elements, none of which is an input."""
+"""The twin of each stage that writes whole cache lines past the caches: a multiple of 16 elements,
+to a multiple of 64 bytes, where no input is."""
 
 
 def _stage(name: str, element: Element, *, zipped: bool) -> Task:
@@ -105,11 +105,12 @@ def _stage(name: str, element: Element, *, zipped: bool) -> Task:
     def streamed(stage, x, operand, condition, y, length):
         alpha, beta = load_f32(stage, ALPHA), load_f32(stage, BETA)
         chunk = stack(_CHUNK_BUFFER)
-        for start in range(0, length, CHUNK):
-            for i in range(CHUNK):
+        for start in range(0, length, _CHUNK):
+            count = min(_CHUNK, length - start)
+            for i in range(count):
                 value = each(start + i, x, operand, condition, alpha, beta)
                 store_f32(chunk, i, value)
-            stream(chunk, y + 4 * start, CHUNK)
+            stream(chunk, y + 4 * start, count)
 
     stage.__name__, streamed.__name__ = name, f"{name}_streamed"
     made = task(stage, arity=6)
@@ -148,8 +149,8 @@ def _zip(name: str, function: Callable[..., Any]) -> Task:
 
 
 def _selected(i, x, operand, condition, alpha, beta):
-    chosen = load_f32(condition, i) != _ZERO
-    return load_f32(x, i) if chosen else load_f32(operand, i)
+    yes, no = load_f32(x, i), load_f32(operand, i)  # both in any case, so that it is vector code
+    return yes if load_f32(condition, i) != _ZERO else no
 
 
 def _tasks(

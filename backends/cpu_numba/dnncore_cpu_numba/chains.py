@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.algorithms import CHUNK
 from dnncore_cpu_numba.nest import MAX_LOOPS, Loop, Nest, advance, nests, padding, seek
 from dnncore_cpu_numba.pointers import load_i64, stack, store_i8, store_i64
 from dnncore_cpu_numba.post_ops import (
@@ -33,6 +32,8 @@ __all__ = ["MAX_TENSORS", "Place", "chain_steps", "zero_padding"]
 
 MAX_TENSORS = 128  # of one chain: what a thread has room for
 _TENSORS = TENSOR * MAX_TENSORS
+_LINE_LENGTH = 16  # elements of a cache line
+_CHUNK = 4 * _LINE_LENGTH  # elements of a loop's item
 _GRAIN = 4096  # elements of a part at least: what a core does in the time of a launch
 
 
@@ -92,7 +93,7 @@ class _Chain:
         steps = [s * n for s, n in zip(loop.strides, self.itemsizes, strict=True)]
         tensors = zip(self._starts(nest), steps, loop.strides, self.readers, strict=True)
         params += itertools.chain.from_iterable(tensors)
-        return _step(_along, params, -(-loop.extent // CHUNK), CHUNK)
+        return _step(_along, params, -(-loop.extent // _CHUNK), _CHUNK)
 
     def _starts(self, nest: Nest) -> list[Arg | Scratch]:
         parts = zip(self.places, self.itemsizes, nest.offsets, strict=True)
@@ -157,15 +158,18 @@ def _along(params, begin, end):
     streamed, extent, longest = load_i64(params, 3) != 0, load_i64(params, 4), load_i64(params, 5)
     tensors, room = stack(_TENSORS), stack(ROOM)
     forget(room)
-    first, last = begin * CHUNK, min(end * CHUNK, extent)
-    for start in range(first, last, longest):
+    start, last = begin * _CHUNK, min(end * _CHUNK, extent)
+    while start < last:
+        columns = min(longest, last - start)
+        if columns > _LINE_LENGTH:  # what is left does not keep the others from being streamed
+            columns -= columns % _LINE_LENGTH
         for t in range(load_i64(params, 6)):
             given, tensor = params + 8 * (7 + TENSOR * t), tensors + 8 * TENSOR * t
             store_i64(tensor, 0, load_i64(given, 0) + start * load_i64(given, 1))
             store_i64(tensor, 1, load_i64(given, 2))
             store_i64(tensor, 3, load_i64(given, 3))
-        columns = min(longest, last - start)
         apply_stages(chain, count, copy, tensors, 1, columns, streamed, room)
+        start += columns
 
 
 @task

@@ -22,7 +22,6 @@ import numpy as np
 
 from dnncore.backend import PostOp, Refused
 from dnncore_cpu_numba import algorithms
-from dnncore_cpu_numba.algorithms import CHUNK
 from dnncore_cpu_numba.pointers import (
     call,
     load_i32,
@@ -176,7 +175,7 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
     chosen = room + 8 * (_HELD + 2 * _BUFFER)
     contiguous = _is_contiguous(tensors, rows, columns)
     dst = load_i64(tensors, 0) if contiguous else tile
-    streamed = streamed and contiguous and dst % LINE == 0 and length % CHUNK == 0
+    streamed = streamed and contiguous and dst % LINE == 0 and length % (LINE // 4) == 0
     if count == 0 and not streamed:
         call(load_i64(tensors, TENSOR + 3), (tensors + 8 * TENSOR, tensors, rows, columns))
         return

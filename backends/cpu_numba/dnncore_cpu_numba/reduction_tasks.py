@@ -56,10 +56,10 @@ def fold(params, begin, end):
     sums, totals = stack(_BUFFER), stack(_BUFFER)
     result_position, place_position = stack(MAX_LOOPS), stack(MAX_LOOPS)
     tensors, source = stack(2), stack(1)
-    for item in range(begin, end):
-        part = item % parts
-        seek(load_i64(params, RESULTS), item // parts, result_position,
-             params + 8 * ADDRESSES, tensors, 1)  # fmt: skip
+    part = begin % parts
+    seek(load_i64(params, RESULTS), begin // parts, result_position,
+         params + 8 * ADDRESSES, tensors, 1)  # fmt: skip
+    for _ in range(begin, end):
         first = part * per_part
         last = min(first + per_part, load_i64(params, STEPS))
         seek(load_i64(params, PLACES), first, place_position, tensors + 8, source, 1)
@@ -83,6 +83,10 @@ def fold(params, begin, end):
         dst = load_i64(tensors, 0) + part * load_i64(params, PART_BYTES)
         for i in range(count):
             store_f32(dst, i * load_i64(params, DST_STRIDE), load_f32(totals, i))
+        part += 1
+        if part == parts:
+            part = 0
+            advance(load_i64(params, RESULTS), result_position, tensors, 1)
 
 
 @device
@@ -132,7 +136,10 @@ class Fold:
 
 
 def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]) -> Fold:
-    """The native functions (src, stride, sums, count, params) of an algorithm."""
+    """The native functions (src, stride, sums, count, params) of an algorithm.
+
+    `columns` of nothing folds the lanes into the first.
+    """
     each, both = device(map_), device(combine)
 
     def columns(src, stride, sums, count, params):
@@ -171,17 +178,13 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
 @device
 def _fold_lanes(sums, both):
     """Fold the lanes into the first of them."""
-    for i in range(32):
-        store_f32(sums, i, both(load_f32(sums, i), load_f32(sums, 32 + i)))
-    for i in range(16):
-        store_f32(sums, i, both(load_f32(sums, i), load_f32(sums, 16 + i)))
-    for i in range(8):
-        store_f32(sums, i, both(load_f32(sums, i), load_f32(sums, 8 + i)))
-    for i in range(4):
-        store_f32(sums, i, both(load_f32(sums, i), load_f32(sums, 4 + i)))
-    for i in range(2):
-        store_f32(sums, i, both(load_f32(sums, i), load_f32(sums, 2 + i)))
-    store_f32(sums, 0, both(load_f32(sums, 0), load_f32(sums, 1)))
+    count = LANES // 4
+    while count > 0:
+        for i in range(count):
+            a, b = load_f32(sums, i), load_f32(sums, count + i)
+            c, d = load_f32(sums, 2 * count + i), load_f32(sums, 3 * count + i)
+            store_f32(sums, i, both(both(a, b), both(c, d)))
+        count //= 4
 
 
 def _larger(x, y):
