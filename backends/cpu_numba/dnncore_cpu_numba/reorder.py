@@ -20,7 +20,7 @@ from dnncore_cpu_numba.post_ops import stages_of
 from dnncore_cpu_numba.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.transpose import transpose_steps
 
-__all__ = ["TABLE"]
+__all__ = ["TABLE", "copy_steps"]
 
 SRC, DST = 0, 1  # binding order
 _ALIGNMENT = 64  # bytes
@@ -55,7 +55,7 @@ class SimdReorder(Implementation):
             steps = chain_steps(op.dst.dims, tensors, stages_of(attr.post_ops, 2))
         else:
             pairs = itertools.pairwise(_hops(op))
-            steps = [step for src, dst in pairs for step in _copied(dst, src)]
+            steps = [step for src, dst in pairs for step in copy_steps(dst, src)]
             steps += zero_padding(DST, op.dst)
         return Program(steps, num_threads)
 
@@ -104,7 +104,7 @@ def _transposed(dst: Tensor, src: Tensor) -> list[Step]:
     return [step for steps in tiles for step in steps or ()] if all(tiles) else []
 
 
-def _copied(dst: Tensor, src: Tensor) -> list[Step]:
+def copy_steps(dst: Tensor, src: Tensor) -> list[Step]:
     """The steps of dst = src, whatever is in dst's padding."""
     if src.desc.data_type != dst.desc.data_type or src.desc.itemsize != 4:
         return convert_steps(dst.desc, src.desc, (dst.address, src.address))
