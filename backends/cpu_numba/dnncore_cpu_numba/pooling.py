@@ -18,6 +18,8 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_cpu_numba import pooling_tasks as tasks
 from dnncore_cpu_numba import windows
 from dnncore_cpu_numba.chains import zero_padding
+from dnncore_cpu_numba.copies import copy_steps
+from dnncore_cpu_numba.copy_kernel import SIDE, CopyKernel
 from dnncore_cpu_numba.elementwise import (
     refuse_layouts,
     refuse_post_ops,
@@ -29,9 +31,7 @@ from dnncore_cpu_numba.nest import Nest, nests
 from dnncore_cpu_numba.plan import Tensor, moved
 from dnncore_cpu_numba.pooling_kernel import FIELDS, SLOT, PoolingKernel
 from dnncore_cpu_numba.program import Arg, Param, Program, Scratch, Step, Table
-from dnncore_cpu_numba.reorder import copy_steps
 from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
-from dnncore_cpu_numba.transposer import SIDE, Transposer
 
 __all__ = ["BACKWARD", "FORWARD"]
 
@@ -409,19 +409,22 @@ def _staged(fold: _Fold, part: Nest, bands: _Bands) -> Step:
     planes = bands.planes(fold)
     for i, (desc, place) in enumerate(zip(fold.used_descs, bands.places(fold), strict=False)):
         size, width = desc.itemsize, desc.dims[-1]
-        channel = size * columns.strides[i]
-        views.append((place, channel, *strides[i][:2], width, size, planes[i]))
+        channels = np.minimum(np.arange(SIDE), columns.extent - 1) * (size * columns.strides[i])
+        pixels = np.arange(bands.rows[i] * width) * (SIDE * size)
+        tables = (Table(places.astype(np.int64)) for places in (channels, pixels))
+        views.append((place, *tables, *strides[i][:2], width, size, planes[i]))
         strides[i] = (0, SIDE * size * width, SIDE * size)
     block = _block(fold, SIDE, strides)
     block[SLOT["a_d"]] = planes[1]
     if fold.uses_b:
         block[SLOT["b_d"]] = 0 if fold.name == "largest" else planes[2]
-    used_b = fold.tensors[2].desc.itemsize if fold.uses_b else 4
+    types = [tensor.desc.data_type for tensor in (fold.used[0], fold.used[-1])]
+    moves = [CopyKernel("transposed", kind, kind).address for kind in types]
     views += [(0,) * tasks.VIEW_SLOTS] * (3 - len(views))
     params = _common(fold, part, (_kernel(fold, SIDE).address, 0), block, strides)
     reads = fold.uses_b and fold.name != "largest"
-    params += [Table(bands.table), len(bands.table), columns.extent, Transposer(32).address]
-    params += [Transposer(8 * used_b).address, int(reads), int(fold.uses_b and not reads)]
+    params += [Table(bands.table), len(bands.table), columns.extent, *moves]
+    params += [int(reads), int(fold.uses_b and not reads)]
     params += itertools.chain(*views)
     items = outer.size * len(bands.table)
     return Step(tasks.staged, params, items, grain=_grain(fold, SIDE, bands.rows[0]))

@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import numpy as np
 
+from dnncore_cpu_numba.copy_kernel import SIDE
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.pointers import (
     call,
-    load_i32,
     load_i64,
-    load_u8,
     stack,
     store_f32,
-    store_i8,
-    store_i32,
     store_i64,
 )
 from dnncore_cpu_numba.pooling_kernel import FIELDS, SLOT
 from dnncore_cpu_numba.streaming import LINE
 from dnncore_cpu_numba.task import device, task
-from dnncore_cpu_numba.transposer import SIDE
 
 __all__ = ["BUFFERS", "in_place", "staged"]
 
@@ -36,11 +32,12 @@ BUFFERS = 256 << 10  # bytes for the buffers of `staged`, a part of a second-lev
 NEST, KERNEL, STREAMED, BLOCK, D, H, W, HEIGHTS, SEGMENTS, ROWS, EMPTY, UNIFORM = range(12)
 RESULT, A, B, TAPS, TAP, COUNT, ROW = range(7)
 ADDRESSES = 12  # of result, a and b
-# Of `staged`: bands, a table, and how many; the channels; the transposers of 32 bits and of b;
-# whether b is read or written; and how result, a and b lie in their buffers and in memory.
+# Of `staged`: bands, a table, and how many; the channels; the kernels that transpose results and b;
+# whether b is read or written; and for result, a and b where the buffer is, tables of the places of
+# channels in memory and of pixels in the buffer, and how the tensor lies in memory.
 BANDS, BAND_COUNT, CHANNELS, MOVE, MOVE_B, B_READ, B_WRITTEN, VIEWS = range(15, 23)
 DEPTH_OF, FIRST, LAST, START, STOP, SOURCE_DEPTH, DEPTH_STEP, BAND_SLOTS = range(8)
-BUFFER, CHANNEL, DEPTH, HEIGHT, WIDTH, ITEM, PLANE, VIEW_SLOTS = range(8)
+BUFFER, OUTSIDE, INSIDE, DEPTH, HEIGHT, WIDTH, ITEM, PLANE, VIEW_SLOTS = range(9)
 
 _RESULT, _A, _B = SLOT["result"], SLOT["a"], SLOT["b"]
 _D, _H, _W, _TAP, _COUNT = (SLOT[name] for name in ("d", "h", "w", "tap", "count"))
@@ -186,42 +183,20 @@ def _move_rows(params, move, view, image, buffer, depth, start, stop, inwards):
     """Transpose the rows [start, stop) into a buffer or back."""
     width, item = load_i64(view, WIDTH), load_i64(view, ITEM)
     image += depth * load_i64(view, DEPTH) + start * load_i64(view, HEIGHT)
-    rows, length, channels = stop - start, width, load_i64(params, CHANNELS)
+    rows, length = stop - start, width
     if load_i64(view, HEIGHT) == width * item:
         rows, length = 1, (stop - start) * width
+    shape = stack(4)
+    store_i64(shape, 0, SIDE if inwards else length)
+    store_i64(shape, 1, length if inwards else load_i64(params, CHANNELS))
+    store_i64(shape, 2, load_i64(view, OUTSIDE if inwards else INSIDE))
+    store_i64(shape, 3, load_i64(view, INSIDE if inwards else OUTSIDE))
     for row in range(rows):
-        place = image + row * load_i64(view, HEIGHT)
-        _move_run(move, load_i64(view, CHANNEL), place, buffer + row * length * SIDE * item, length,
-                  channels, item, inwards)  # fmt: skip
-
-
-@device
-def _move_run(move, channel, place, buffer, length, channels, item, inwards):
-    """Transpose some neighbours; the last block overlaps the one before."""
-    if length < SIDE:
-        for i in range(length):
-            for c in range(SIDE if inwards else channels):
-                outside = place + min(c, channels - 1) * channel + i * item
-                inside = buffer + (i * SIDE + c) * item
-                if inwards:
-                    _copy_item(outside, inside, item)
-                else:
-                    _copy_item(inside, outside, item)
-        return
-    line, last = SIDE * item, channels - 1
-    for part in range(2):
-        first = (length - SIDE) * part
-        count = length // SIDE if part == 0 else int(length % SIDE > 0)
-        outside, inside = place + first * item, buffer + first * line
+        outside, inside = (
+            image + row * load_i64(view, HEIGHT),
+            buffer + row * length * SIDE * item,
+        )
         if inwards:
-            call(move, (outside, channel, last, line, inside, line, SIDE, SIDE * line, count))
+            call(move, (outside, inside, shape))
         else:
-            call(move, (inside, line, SIDE, SIDE * line, outside, channel, last, line, count))
-
-
-@device
-def _copy_item(source, target, item):
-    if item == 1:
-        store_i8(target, 0, load_u8(source, 0))
-    else:
-        store_i32(target, 0, load_i32(source, 0))
+            call(move, (inside, outside, shape))
