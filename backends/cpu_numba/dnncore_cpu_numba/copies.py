@@ -20,6 +20,7 @@ __all__ = ["copy_steps"]
 DST, SRC = 0, 1
 _LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
 _TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread
+_PAGES = 32  # rows of a tile that may each be on a page of its own
 _GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
 NEST, KERNEL, STREAMED, ADDRESSES, SHAPE = 0, 1, 2, 3, 5  # slots of the task's parameters
 
@@ -73,27 +74,58 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
     sizes = dst.desc.itemsize, src.desc.itemsize
     loops = list(nest.loops)
     inner = [loops.pop() if loops else Loop(1, (1, 1)) for _ in range(3)]
-    columns, rows, planes = inner
+    columns, *others = inner
     shape = [loop.extent for loop in inner]
     shape += [loop.strides[tensor] * sizes[tensor] for loop in inner for tensor in (SRC, DST)]
-    strides = [loop.strides[DST] for loop in (rows, planes, *loops)]
+    strides = [loop.strides[DST] for loop in (*others, *loops)]
     whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
     aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
     outer = Nest(nest.offsets, tuple(loops))
     return _step("rows", nest, outer, dst, src, shape, aligned=aligned)
 
 
+def _rows_cut(nest: Nest) -> Iterator[Nest]:
+    """Tiles of rows that are close to each other in dst, times rows that are so in src."""
+    loops = list(nest.loops)
+    if len(loops) < 3:
+        yield from nest.tiles(_TILE)
+        return
+    columns, rows = loops.pop(), loops.pop()
+    near = min(loops, key=lambda loop: loop.strides[SRC])
+    loops.remove(near)
+    lines = max(1, _TILE // columns.extent)
+    first = min(rows.extent, _PAGES, lines)
+    for part in Nest(nest.offsets, (*loops, near, rows, columns)).split(len(loops) + 1, first):
+        where = len(part.loops) - 3
+        if len(part.loops) == len(nest.loops):
+            yield from part.split(where, max(1, lines // first))
+            continue
+        tiles, middle = part.loops[where], part.loops[where - 1]
+        outer = (*part.loops[: where - 1], tiles, middle, *part.loops[where + 1 :])
+        yield from Nest(part.offsets, outer).split(where, max(1, lines // first))
+
+
 # -- transposed ------------------------------------------------------------------------------------
 
 
 def _tiled(nest: Nest) -> Iterator[Nest]:
-    """Cut loops to the sides of tiles: those along which dst or src is contiguous, or the rows."""
-    places = [_contiguous(nest.loops, tensor) for tensor in (DST, SRC)]
-    if None in places:
-        yield from nest.tiles(_TILE)
+    """Cut the loops along which dst and src are contiguous to the sides of tiles."""
+    for part in _cut(nest, DST):
+        yield from _cut(part, SRC)
+
+
+def _cut(nest: Nest, tensor: int) -> Iterator[Nest]:
+    """Cut the contiguous loop of a tensor, or where it is no whole blocks, the next one."""
+    place = _contiguous(nest.loops, tensor)
+    if place is None:
+        yield from _rows_cut(nest)
         return
-    for part in nest.split(places[0], _LONGEST):
-        yield from part.split(_contiguous(part.loops, SRC), _LONGEST)
+    extent = nest.loops[place].extent
+    nexts = [i for i, loop in enumerate(nest.loops) if loop.strides[tensor] == extent]
+    if extent % SIDE and nexts:
+        yield from nest.split(nexts[0], SIDE * max(1, _LONGEST // SIDE // extent))
+    else:
+        yield from nest.split(place, _LONGEST)
 
 
 def _transposed(nest: Nest, dst: Tensor, src: Tensor) -> Step | None:
@@ -126,7 +158,7 @@ def _chain(loops: Sequence[Loop], tensor: int, other: int) -> list[Loop]:
     """
     chain = [loops[_contiguous(loops, tensor)]]
     size = chain[0].extent
-    while size % SIDE:
+    while size % SIDE or size < _LONGEST:
         following = [
             loop
             for loop in loops

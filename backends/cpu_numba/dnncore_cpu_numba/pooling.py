@@ -36,7 +36,7 @@ from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 __all__ = ["BACKWARD", "FORWARD"]
 
 _MAX_COLUMNS = 512
-_GRAIN = 4096  # taps of a part at least, in vectors of columns
+_BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
 _LOWEST, _MINUS_INFINITY = float(np.finfo(np.float32).min), -math.inf
 
@@ -107,6 +107,11 @@ class _Fold:
     def uses_b(self) -> bool:
         """Whether b is an argument."""
         return self.index > 0
+
+    @property
+    def uses_taps(self) -> bool:
+        """Whether the taps' numbers matter."""
+        return self.uses_b
 
     @property
     def used(self) -> tuple[Tensor, ...]:
@@ -190,7 +195,7 @@ def _steps(fold: _Fold) -> list[Step]:
     for nest in _nests(fold):
         if _are_neighbours(nest, fold):
             steps += [_in_place(fold, part) for part in nest.rows(_MAX_COLUMNS)]
-        elif bands := _bands(fold):
+        elif bands := _fitting(fold):
             steps += [_staged(fold, part, bands) for part in nest.rows(SIDE)]
         else:
             steps += [_in_place(fold, part) for part in nest.rows(1)]
@@ -248,22 +253,28 @@ def _room(desc: MemoryDesc) -> int:
 
 def _in_place(fold: _Fold, part: Nest) -> Step:
     """A step whose kernel works on the tensors themselves."""
-    columns, outer = part.loops[-1].extent, part.without(1)
+    columns = part.loops[-1].extent
     strides = [_spatial(tensor.desc) for tensor in fold.tensors]
     kernel = _kernel(fold, columns)
     whole = 4 * kernel.lanes == LINE and columns % kernel.lanes == 0
     streams = whole and fold.tensors[0].desc.nbytes >= STREAM_BYTES
     kernels = kernel.address, replace(kernel, streamed=True).address if streams else 0
-    params = _common(fold, part, kernels, _block(fold, columns, strides), strides)
-    rows = math.prod(len(axis.taps) for axis in fold.axes[:2])
-    return Step(tasks.in_place, params, outer.size * rows, grain=_grain(fold, columns, 1))
+    bands = _cut(fold, _height(fold, columns))
+    params = _common(fold, part, kernels, bands, _block(fold, columns, strides), strides)
+    return _step(fold, part, bands, [*params, 0])
 
 
-def _grain(fold: _Fold, columns: int, rows: int) -> int:
-    """How many items of so many rows a part has at least."""
-    vectors = -(-columns // BEST.lanes) * rows
+def _step(fold: _Fold, part: Nest, bands: _Bands, params: list[Param]) -> Step:
+    items = part.without(1).size * len(bands.table)
+    height = _height(fold, part.loops[-1].extent)
+    return Step(tasks.pool, params, items, grain=-(-height // max(1, bands.rows[0])) // 4 or 1)
+
+
+def _height(fold: _Fold, columns: int) -> int:
+    """Rows of results that are work enough for a band."""
+    vectors = -(-columns // BEST.lanes)
     taps = math.prod(int(axis.taps.max(initial=1)) for axis in fold.axes[:2])
-    return -(-_GRAIN // max(1, vectors * taps * int(fold.axes[2].taps.sum())))
+    return -(-_BAND // max(1, vectors * taps * int(fold.axes[2].taps.sum())))
 
 
 def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
@@ -275,14 +286,19 @@ def _common(
     fold: _Fold,
     part: Nest,
     kernels: tuple[int, int],
+    bands: _Bands,
     block: np.ndarray,
     strides: Sequence[tuple[int, ...]],
 ) -> list[Param]:
-    """The parameters of both tasks. strides: the bytes along d, h and w of result, a and b."""
-    outer = part.without(1)
+    """The parameters up to the addresses. strides: the bytes along d, h and w of result, a, b."""
     itemsizes = [tensor.desc.itemsize for tensor in fold.tensors]
-    axes = [_table(fold, dim, strides) for dim in range(3)]
-    rows = math.prod(len(axis.taps) for axis in fold.axes[:2])
+    depths, _, widths = fold.axes
+    segments = [
+        [segment for d in range(len(depths.taps)) for segment in depths.segments(d, d + 1)],
+        bands.runs,
+        widths.segments(by_tap=fold.uses_taps),
+    ]
+    along = [Table(_rows(fold, dim, found, strides)) for dim, found in enumerate(segments)]
     empty = _bits(_LOWEST if fold.name == "largest" else 0.0)
     starts = [
         tensor.address
@@ -291,8 +307,8 @@ def _common(
         for tensor, size, offset in zip(fold.tensors, itemsizes, part.offsets, strict=True)
     ]
     return [
-        Table(outer.table(itemsizes)), *kernels, Table(block), *map(Table, axes),
-        len(fold.axes[1].taps), len(axes[2]), rows, empty, int(fold.divisor is not None), *starts,
+        Table(part.without(1).table(itemsizes)), *kernels, Table(block), *along, len(segments[2]),
+        Table(bands.table), len(bands.table), empty, int(fold.divisor is not None), *starts,
     ]  # fmt: skip
 
 
@@ -307,34 +323,28 @@ def _kernel(fold: _Fold, columns: int) -> PoolingKernel:
     return kernel
 
 
-def _table(fold: _Fold, dim: int, strides: Sequence[tuple[int, ...]]) -> np.ndarray:
-    """The table D, H or W of `pooling_tasks`."""
-    axis = fold.axes[dim]
-    if dim == 2:
-        runs = [(s.first, s.source, s.taps, s.tap, s.count) for s in axis.segments()]
-    else:
-        fields = zip(axis.source.tolist(), axis.taps.tolist(), axis.tap.tolist(), strict=True)
-        runs = [(i, *row, 1) for i, row in enumerate(fields)]
-    rows = []
-    for first, source, taps, tap, count in runs:
-        b = first if fold.name == "largest" else source
+def _rows(
+    fold: _Fold, dim: int, segments: Sequence[windows.Segment], strides: Sequence[tuple[int, ...]]
+) -> np.ndarray:
+    """A table along a dim for `pooling_tasks`."""
+    rows, period = [], fold.axes[dim].period
+    for segment in segments:
+        result, source = (segment.first, period), (segment.source, segment.source_step)
+        of_tensors = result, source, result if fold.name == "largest" else source
         moves = [
-            place * stride[dim] for place, stride in zip((first, source, b), strides, strict=True)
+            [way[i] * stride[dim] for way, stride in zip(of_tensors, strides, strict=True)]
+            for i in range(2)
         ]
-        rows.append((*moves, taps, tap * fold.taps[dim], count))
+        row = segment.taps, segment.tap * fold.taps[dim], segment.count
+        rows.append((*moves[0], *moves[1], *row))
     return np.array(rows, np.int64).reshape(-1, tasks.ROW)
 
 
 def _block(fold: _Fold, columns: int, strides: Sequence[tuple[int, ...]]) -> np.ndarray:
     """The fields of the kernel that stay."""
-    result, a, b = strides
-    w = fold.axes[2]
-    fields = dict.fromkeys(FIELDS, 0)
-    along = w.period if fold.name == "largest" else w.period_step
-    fields |= {"result_step": w.period * result[2], "a_step": w.period_step * a[2]}
-    fields |= {"b_step": along * b[2], "columns": columns}
-    for dim, name in enumerate("dhw"):
-        axis = fold.axes[dim]
+    fields = dict.fromkeys(FIELDS, 0) | {"columns": columns}
+    _, a, b = strides
+    for dim, (name, axis) in enumerate(zip("dhw", fold.axes, strict=True)):
         fields[f"a_{name}"] = axis.source_step * a[dim]
         fields[f"b_{name}"] = 0 if fold.name == "largest" else axis.source_step * b[dim]
         fields[f"tap_{name}"] = axis.tap_step * fold.taps[dim]
@@ -347,17 +357,19 @@ def _bits(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
-# -- bands, for layouts whose channels are not neighbours ------------------------------------------
+# -- bands -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Bands:
-    """Rows of results whose buffers fit into the room.
+    """Rows of results.
 
-    table: as `pooling_tasks` reads it. rows: the most of result, a and b that a band needs.
+    table: as `pooling_tasks` reads it; runs: what it refers to. rows: the most of result, a and b
+    that a band needs, of so many depths.
     """
 
     table: np.ndarray
+    runs: list[windows.Segment]
     rows: tuple[int, int, int]
     depth: int
 
@@ -375,11 +387,11 @@ class _Bands:
         return list(itertools.accumulate(sizes, initial=0))
 
 
-def _bands(fold: _Fold) -> _Bands | None:
-    """The highest bands that fit; None if none do, or places along w are no neighbours."""
+def _fitting(fold: _Fold) -> _Bands | None:
+    """Bands whose buffers fit into the room; None if places along w are no neighbours either."""
     if any(desc.strides[-1] != 1 and desc.dims[-1] > 1 for desc in fold.used_descs):
         return None
-    height = len(fold.axes[1].taps)
+    height = min(_height(fold, SIDE), len(fold.axes[1].taps))
     while height:
         bands = _cut(fold, height)
         if bands.places(fold)[-1] <= tasks.BUFFERS:
@@ -391,20 +403,23 @@ def _bands(fold: _Fold) -> _Bands | None:
 def _cut(fold: _Fold, height: int) -> _Bands:
     """Bands of so many rows."""
     depths, heights, _ = fold.axes
-    table = []
+    table, runs = [], []
     for first in range(0, len(heights.taps), height):
         last = min(first + height, len(heights.taps))
-        low, high = heights.reads(first, last)
-        for d, depth in enumerate(depths.source):
-            table.append((d, first, last, low, high, depth, depths.source_step))
-    rows = max(high - low for *_, low, high, _, _ in table)
-    b = height if fold.name == "largest" else rows
-    return _Bands(np.array(sorted(table), np.int64), (height, rows, b), int(depths.taps.max()))
+        found = heights.segments(first, last, by_tap=fold.uses_taps)
+        rows = first, last, len(runs), len(runs) + len(found), *heights.reads(first, last)
+        runs += found
+        table += [(d, *rows, int(z), depths.source_step) for d, z in enumerate(depths.source)]
+    most = max(stop - start for *_, start, stop, _, _ in table)
+    b = height if fold.name == "largest" else most
+    return _Bands(
+        np.array(sorted(table), np.int64), runs, (height, most, b), int(depths.taps.max())
+    )
 
 
 def _staged(fold: _Fold, part: Nest, bands: _Bands) -> Step:
     """A step whose kernel works on buffers."""
-    columns, outer = part.loops[-1], part.without(1)
+    columns = part.loops[-1]
     strides, views = [_spatial(tensor.desc) for tensor in fold.tensors], []
     planes = bands.planes(fold)
     for i, (desc, place) in enumerate(zip(fold.used_descs, bands.places(fold), strict=False)):
@@ -416,18 +431,15 @@ def _staged(fold: _Fold, part: Nest, bands: _Bands) -> Step:
         strides[i] = (0, SIDE * size * width, SIDE * size)
     block = _block(fold, SIDE, strides)
     block[SLOT["a_d"]] = planes[1]
-    if fold.uses_b:
-        block[SLOT["b_d"]] = 0 if fold.name == "largest" else planes[2]
+    reads = fold.uses_b and fold.name != "largest"
+    if reads:
+        block[SLOT["b_d"]] = planes[2]
     types = [tensor.desc.data_type for tensor in (fold.used[0], fold.used[-1])]
     moves = [CopyKernel("transposed", kind, kind).address for kind in types]
-    views += [(0,) * tasks.VIEW_SLOTS] * (3 - len(views))
-    params = _common(fold, part, (_kernel(fold, SIDE).address, 0), block, strides)
-    reads = fold.uses_b and fold.name != "largest"
-    params += [Table(bands.table), len(bands.table), columns.extent, *moves]
-    params += [int(reads), int(fold.uses_b and not reads)]
+    params = _common(fold, part, (_kernel(fold, SIDE).address, 0), bands, block, strides)
+    params += [1, columns.extent, *moves, int(reads), int(fold.uses_b and not reads)]
     params += itertools.chain(*views)
-    items = outer.size * len(bands.table)
-    return Step(tasks.staged, params, items, grain=_grain(fold, SIDE, bands.rows[0]))
+    return _step(fold, part, bands, params)
 
 
 FORWARD = (DirectPooling(),)

@@ -1,6 +1,6 @@
 """The kernel of pooling: a tile of results in registers, over a box of taps.
 
-    result[i][lane] = fold over d < D, h < H, w < W of term(a, b)    for `count` points, all columns
+    result[i][lane] = fold over d < D, h < H, w < W of term(a, b)    for all columns
 
 a and b are read at `a + i * a_step + d * a_d + h * a_h + w * a_w + lane`, so that a window going
 forward and the windows that see a cell going backward are the same box with other steps:
@@ -31,7 +31,8 @@ from dnncore_cpu_numba.vector_ir import F32, I64
 __all__ = ["FIELDS", "SLOT", "PoolingKernel"]
 
 FIELDS = (
-    "result", "a", "b", "result_step", "a_step", "b_step", "count", "columns",
+    "result", "a", "b", "result_step", "a_step", "b_step", "result_line", "a_line", "b_line",
+    "count", "lines", "columns",
     "d", "h", "w", "a_d", "a_h", "a_w", "b_d", "b_h", "b_w", "tap", "tap_d", "tap_h", "tap_w",
     "start", "divisor",
 )  # fmt: skip
@@ -90,6 +91,20 @@ class PoolingKernel:
         return str(module)
 
 
+@dataclass(frozen=True)
+class _Point:
+    """A vector of results so far; of maxima their taps, and a sum that is NaN if any value is."""
+
+    value: Value
+    tap: Value | None = None
+    total: Value | None = None
+
+    @property
+    def values(self) -> list[Value]:
+        """Those that there are."""
+        return [value for value in (self.value, self.tap, self.total) if value is not None]
+
+
 class _Emitter:
     """The code of one kernel."""
 
@@ -105,22 +120,26 @@ class _Emitter:
     def emit(self) -> None:
         """Loop over columns and points, in the order that suits the tile."""
         kernel, fields = self.kernel, self.fields
-        if kernel.along == "columns":
-            width = kernel.tile * kernel.lanes
-            self._loop(fields["count"], 1, lambda point:
-                       self._loop(fields["columns"], width, lambda column:
-                                  self._tile(point, column, kernel.tile)))  # fmt: skip
-            return
 
-        def points(column: Value) -> None:
+        def columns(line: Value) -> None:
+            width = kernel.tile * kernel.lanes
+            self._loop(fields["count"], 1, lambda point: self._loop(
+                fields["columns"], width, lambda column: self._tile(line, point, column,
+                                                                    kernel.tile)))  # fmt: skip
+
+        def points(column: Value, line: Value) -> None:
             enough = self.builder.icmp_signed(">=", fields["count"], I64(kernel.tile))
             with self.builder.if_else(enough) as (tiles, singles):
                 for way, size in ((tiles, kernel.tile), (singles, 1)):
                     with way:
-                        self._loop(fields["count"], size,
-                                   lambda p, size=size: self._tile(p, column, size))  # fmt: skip
+                        self._loop(fields["count"], size, lambda point, size=size:
+                                   self._tile(line, point, column, size))  # fmt: skip
 
-        self._loop(fields["columns"], kernel.lanes, points)
+        if kernel.along == "columns":
+            self._loop(fields["lines"], 1, columns)
+        else:
+            self._loop(fields["columns"], kernel.lanes, lambda column: self._loop(
+                fields["lines"], 1, lambda line: points(column, line)))  # fmt: skip
 
     def _loop(self, count: Value, step: int, body: Any) -> None:
         """For 0, step, 2 * step, ..., the last one moved back to end at `count`."""
@@ -136,60 +155,94 @@ class _Emitter:
 
         vir.loop(builder, turns, [], turn)
 
-    def _tile(self, point: Value, column: Value, size: int) -> None:
-        """Fold `size` points, from one point and one column on."""
+    def _tile(self, line: Value, point: Value, column: Value, size: int) -> None:
+        """Fold `size` points of a line, from one point and one column on."""
         builder, fields = self.builder, self.fields
         sizes = {"result": 4, "a": 4, "b": self.b_size}
         places = {}
         for name, nbytes in sizes.items():
             place = builder.add(fields[name], builder.mul(point, fields[f"{name}_step"]))
+            place = builder.add(place, builder.mul(line, fields[f"{name}_line"]))
             place = builder.add(place, builder.mul(column, I64(nbytes)))
             places[name] = vir.address(builder, place)
-        start = builder.bitcast(builder.trunc(fields["start"], I32), F32)
-        kept = [vir.repeat(builder, start, self.vector)] * size
-        if self._keeps_taps:
-            kept += [self._splat(fields["tap"])] * size
-        state = [places["a"], places["b"], fields["tap"], *kept]
+        if size == 1:
+            self._finish(self._folded(places, 1, unrolled=False), places)
+            return
         usual = builder.icmp_signed("==", fields["w"], I64(self.kernel.width))
         with builder.if_else(usual) as (unrolled, looped):
             for way, is_usual in ((unrolled, True), (looped, False)):
                 with way:
-                    kept = self._box("dhw", state, size, unrolled=is_usual)[3:]
-                    self._finish(kept[:size], kept[size:], places, size)
+                    self._checked(self._folded(places, size, unrolled=is_usual), places)
+
+    def _checked(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
+        """Store a tile; where NaN may have been among maxima, fold its points one by one."""
+        builder = self.builder
+        if self.kernel.fold != "largest":
+            self._finish(points, places)
+            return
+        total = points[0].total
+        for point in points[1:]:
+            total = builder.fadd(total, point.total)
+        lanes = builder.fcmp_unordered("uno", total, total)
+        bits = ir.IntType(self.kernel.lanes)
+        doubtful = builder.icmp_unsigned("!=", builder.bitcast(lanes, bits), bits(0))
+        with builder.if_else(doubtful, likely=False) as (one_by_one, all_at_once):
+            with one_by_one:
+                for i in range(len(points)):
+                    place = {name: self._at(name, places[name], i) for name in places}
+                    self._finish(self._folded(place, 1, unrolled=False), place)
+            with all_at_once:
+                self._finish(points, places)
+
+    def _folded(self, places: dict[str, Value], size: int, *, unrolled: bool) -> list[_Point]:
+        """So many points folded over the whole box. Single ones heed NaN."""
+        builder, fields = self.builder, self.fields
+        start = builder.bitcast(builder.trunc(fields["start"], I32), F32)
+        value = vir.repeat(builder, start, self.vector)
+        tap = self._splat(fields["tap"]) if self._keeps_taps else None
+        total = self.vector(None) if self.kernel.fold == "largest" and size > 1 else None
+        state = [places["a"], places["b"], fields["tap"]]
+        state += _Point(value, tap, total).values * size
+        return self._points(self._box("dhw", state, size, unrolled=unrolled), size)
+
+    def _points(self, state: Sequence[Value], size: int) -> list[_Point]:
+        """What a state holds of each point."""
+        kept, each = state[3:], (len(state) - 3) // size
+        rows = [kept[each * i : each * (i + 1)] for i in range(size)]
+        if self._keeps_taps:
+            return [_Point(*row) for row in rows]
+        return [_Point(row[0], None, *row[1:]) for row in rows]
 
     @property
     def _keeps_taps(self) -> bool:
         return self.kernel.fold == "largest" and self.kernel.index > 0
 
-    def _box(
-        self, dims: str, state: Sequence[Value], size: int, *, unrolled: bool = False
-    ) -> list[Value]:
-        """Go through the box of taps; the state is a, b, the tap, and what is kept."""
+    def _box(self, dims: str, state: Sequence[Value], size: int, *, unrolled: bool) -> list[Value]:
+        """Go through the box of taps; the state is a, b, the tap, and what is kept of points."""
+        builder, fields = self.builder, self.fields
         if not dims:
-            return self._taps(state, size, 1)
-        builder, fields, dim = self.builder, self.fields, dims[0]
-        if dim == "w" and unrolled:
-            return self._taps(state, size, self.kernel.width)
+            return self._row(state, size, 1)
+        if dims == "w" and unrolled:
+            return self._row(state, size, self.kernel.width)
 
         def turn(_: Value, inside: Sequence[Value]) -> list[Value]:
             kept = self._box(dims[1:], inside, size, unrolled=unrolled)[3:]
-            return [*self._next(dim, inside), *kept]
+            return [*self._next(dims[0], inside), *kept]
 
-        return vir.loop(builder, fields[dim], state, turn)
+        return vir.loop(builder, fields[dims[0]], state, turn)
 
-    def _taps(self, state: Sequence[Value], size: int, count: int) -> list[Value]:
-        """What is kept after some taps along w, which are folded by themselves first."""
+    def _row(self, state: Sequence[Value], size: int, count: int) -> list[Value]:
+        """Fold some taps along w, first by themselves, which shortens the chain of each point."""
         places = [list(state[:3])]
         while len(places) < count:
             places.append(self._next("w", places[-1]))
-        kept = state[3:]
-        points = []
-        for i in range(size):
+        kept = []
+        for i, point in enumerate(self._points(state, size)):
             row, *others = (self._term(*place, i) for place in places)
             for other in others:
-                row = self._joined(row, other)
-            points.append(self._joined(kept[i::size], row))
-        return [*places[-1], *(value for values in zip(*points, strict=True) for value in values)]
+                row = self._joined(row, other, heed_nan=size == 1)
+            kept += self._joined(point, row, heed_nan=size == 1).values
+        return [*places[-1], *kept]
 
     def _next(self, dim: str, state: Sequence[Value]) -> list[Value]:
         """a, b and the tap one step along a dim."""
@@ -198,12 +251,12 @@ class _Emitter:
         b = vir.at(builder, state[1], fields[f"b_{dim}"])
         return [a, b, builder.add(state[2], fields[f"tap_{dim}"])]
 
-    def _term(self, a: Value, b: Value, tap: Value, i: int) -> tuple[Value, ...]:
-        """What a single tap gives to the i-th point, and for maxima the tap."""
+    def _term(self, a: Value, b: Value, tap: Value, i: int) -> _Point:
+        """What a single tap gives to the i-th point."""
         builder, kernel = self.builder, self.kernel
         value = vir.load(builder, self._at("a", a, i), self.vector, None)
-        if self._keeps_taps:
-            return value, self._splat(tap)
+        if kernel.fold == "largest":
+            return _Point(value, self._splat(tap) if self._keeps_taps else None, value)
         if kernel.fold == "shares":
             factor = builder.load(self._at("b", b, i), typ=F32, align=4)
             value = builder.fmul(value, vir.repeat(builder, factor, self.vector))
@@ -212,34 +265,39 @@ class _Emitter:
             winner = builder.load(self._at("b", b, i), typ=kind, align=1)
             wins = builder.icmp_signed("==", winner, self._splat(tap, kind))
             value = builder.select(wins, value, self.vector(None))
-        return (value,)
+        return _Point(value)
 
-    def _joined(self, first: Sequence[Value], then: Sequence[Value]) -> Sequence[Value]:
+    def _joined(self, first: _Point, then: _Point, *, heed_nan: bool) -> _Point:
         """Two folds as one; of maxima the first is kept, and of NaN."""
         builder = self.builder
         if self.kernel.fold != "largest":
-            return (builder.fadd(first[0], then[0]),)
-        larger = builder.fcmp_unordered(">", then[0], first[0])
-        larger = builder.and_(larger, builder.fcmp_ordered("ord", first[0], first[0]))
-        return [builder.select(larger, new, old) for old, new in zip(first, then, strict=True)]
+            return _Point(builder.fadd(first.value, then.value))
+        if heed_nan:
+            larger = builder.fcmp_unordered(">", then.value, first.value)
+            known = builder.fcmp_ordered("ord", first.value, first.value)
+            larger = builder.and_(larger, known)
+        else:
+            larger = builder.fcmp_ordered(">", then.value, first.value)
+        value = builder.select(larger, then.value, first.value)
+        tap = builder.select(larger, then.tap, first.tap) if first.tap else None
+        total = None if heed_nan else builder.fadd(first.total, then.total)
+        return _Point(value, tap, total)
 
-    def _finish(
-        self, results: Sequence[Value], taps: Sequence[Value], places: Any, size: int
-    ) -> None:
+    def _finish(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
+        """Divide and store."""
         builder = self.builder
-        divisor = None
-        if self.kernel.fold == "sum":
-            number = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
-            divisor = vir.repeat(builder, number, self.vector)
-        for i, result in enumerate(results):
-            value = builder.fdiv(result, divisor) if divisor else result
+        number = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
+        for i, point in enumerate(points):
+            value = point.value
+            if self.kernel.fold == "sum":
+                value = builder.fdiv(value, vir.repeat(builder, number, self.vector))
             store = builder.store(value, self._at("result", places["result"], i), align=4)
             if self.kernel.streamed:
                 mark_streamed(builder, store)
-        for i, tap in enumerate(taps):
-            kind = ir.VectorType(ir.IntType(self.kernel.index), self.kernel.lanes)
-            number = tap if kind == tap.type else builder.trunc(tap, kind)
-            builder.store(number, self._at("b", places["b"], i), align=1)
+            if point.tap:
+                kind = ir.VectorType(ir.IntType(self.kernel.index), self.kernel.lanes)
+                tap = point.tap if kind == self.taps else builder.trunc(point.tap, kind)
+                builder.store(tap, self._at("b", places["b"], i), align=1)
 
     def _at(self, name: str, pointer: Value, i: int) -> Value:
         """The i-th point of a tile."""

@@ -8,9 +8,7 @@ the places that they read.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -20,13 +18,18 @@ __all__ = ["Along", "Segment", "backward", "forward"]
 Places = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Segment:
-    """Results `first`, `first + period`, ... that have the same taps; the first reads `source`."""
+    """Results `first`, `first + period`, ... with as many taps.
+
+    source: where the first tap of the first result reads; of the next ones `source_step` further.
+    tap: the first tap's number; those of the next ones are the same, or of no interest.
+    """
 
     first: int
     count: int
     source: int
+    source_step: int
     tap: int
     taps: int
 
@@ -36,7 +39,7 @@ class Along:
     """One dim: for each result its first tap, how many it has, and where the first one reads.
 
     tap_step, source_step: from one tap to the next. period: the results so far apart have the taps
-    of each other but for the borders, and read `period_step` further on.
+    of each other, but for the borders.
     """
 
     tap: Places
@@ -45,7 +48,6 @@ class Along:
     tap_step: int
     source_step: int
     period: int
-    period_step: int
 
     def reads(self, first: int, last: int) -> tuple[int, int]:
         """The first place that the results [first, last) read, and behind the last."""
@@ -56,14 +58,23 @@ class Along:
         ends = source, source + (taps - 1) * self.source_step
         return int(np.minimum(*ends).min()), int(np.maximum(*ends).max()) + 1
 
-    def segments(self) -> Iterator[Segment]:
-        """The results, in runs of equal taps."""
-        for start in range(min(self.period, len(self.taps))):
-            places = range(start, len(self.taps), self.period)
-            for (tap, taps), run in groupby(places, lambda i: (self.tap[i], self.taps[i])):
-                first, *others = run
-                source = int(self.source[first])
-                yield Segment(first, 1 + len(others), source, int(tap), int(taps))
+    def segments(
+        self, first: int = 0, last: int | None = None, *, by_tap: bool = True
+    ) -> list[Segment]:
+        """The results [first, last) in segments; by_tap: where the taps' numbers matter."""
+        last, found = len(self.taps) if last is None else last, []
+        for start in range(first, min(first + self.period, last)):
+            segment = None
+            for place in range(start, last, self.period):
+                source, tap, taps = (int(x[place]) for x in (self.source, self.tap, self.taps))
+                if segment and taps == segment.taps and (tap == segment.tap or not by_tap):
+                    step = source - segment.source - (segment.count - 1) * segment.source_step
+                    if segment.count == 1 or step == segment.source_step:
+                        segment.count, segment.source_step = segment.count + 1, step
+                        continue
+                segment = Segment(place, 1, source, 0, tap, taps)
+                found.append(segment)
+        return found
 
 
 def forward(
@@ -73,7 +84,7 @@ def forward(
     start = np.arange(results) * stride - padding
     low = np.maximum(0, -(start // dilation))
     high = np.minimum(kernel - 1, (sources - 1 - start) // dilation)
-    return _along(low, high, start + low * dilation, (1, dilation), (1, stride))
+    return _along(low, high, start + low * dilation, (1, dilation), 1)
 
 
 def backward(
@@ -94,12 +105,10 @@ def backward(
     low = first + -(-behind // (step * dilation)) * step
     high = np.minimum(kernel - 1, cell // dilation)
     source = (cell - low * dilation) // stride
-    return _along(low, high, source, (step, -(dilation // shared)), (stride, 1))
+    return _along(low, high, source, (step, -(dilation // shared)), stride)
 
 
-def _along(
-    low: Places, high: Places, source: Places, steps: tuple[int, int], period: tuple[int, int]
-) -> Along:
+def _along(low: Places, high: Places, source: Places, steps: tuple[int, int], period: int) -> Along:
     taps = np.maximum(0, (high - low) // steps[0] + 1)
     some = taps > 0
-    return Along(low * some, taps, source * some, *steps, *period)
+    return Along(low * some, taps, source * some, *steps, period)
