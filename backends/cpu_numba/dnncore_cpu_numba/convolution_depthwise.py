@@ -29,6 +29,7 @@ from dnncore_cpu_numba.image import Image
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor
 from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tiles import Matrix, utilisation
 
 __all__ = [
@@ -207,10 +208,12 @@ class _Loop:
         operands = [*self.operands, *(Matrix(Table(row)) for row in call_rows(self.epilogue))]
         image, plane = self.dst.outer[:2]
         values: dict[str, Param] = {
-            "kernel": kernels[0], "last_kernel": kernels[1], "lists": Table(lists),
+            "kernel": kernels[0], "last_kernel": kernels[1],
+            "stream_kernel": kernels[2], "lists": Table(lists),
             "rows": Table(rows), "row_count": row_count, "strips": strips, "vectors": vectors,
             "whole": self.groups // lanes, "chunk": chunk, "chunks": chunks,
-            "lanes": self.groups % lanes, "planes": self.planes[1], "src": self.src.address, "src_batch": self.src.batch,
+            "lanes": self.groups % lanes, "planes": self.planes[1],
+            "src": self.src.address, "src_batch": self.src.batch,
             "src_block": src_block, "weights": self.filters.address,
             "weights_plane": self.filters.output_plane, "weights_block": self.filters.block,
             "dst": self.dst.address, "dst_batch": image, "dst_plane": plane,
@@ -222,8 +225,8 @@ class _Loop:
             params += [operand.address, image, plane, operand.block, operand.row, z, y]
         return Step(depthwise_loop, params, items * strips)
 
-    def _kernels(self) -> tuple[int, int]:
-        """Addresses: for whole vectors, and for the last one."""
+    def _kernels(self) -> tuple[int, int, int]:
+        """Addresses: for whole vectors, for the last one, and for whole ones that are streamed."""
         most = max(4, self.isa.rows[1] - max(0, self.filters_in_a_row - 3))
         kernel = DepthwiseKernel(
             self.isa, self.gathers[2].tiles(most), self.src_steps[2], self.dst.row,
@@ -231,7 +234,20 @@ class _Loop:
         )  # fmt: skip
         partial = dataclasses.replace(kernel, edge=self.edge)
         whole, lanes = divmod(self.groups, self.isa.lanes)
-        return kernel.address if whole else 0, partial.address if lanes else 0
+        streamed = dataclasses.replace(kernel, streamed=True)
+        return (
+            kernel.address if whole else 0,
+            partial.address if lanes else 0,
+            streamed.address if whole and self._streams() else 0,
+        )
+
+    def _streams(self) -> bool:
+        """Whether dst is written past the caches, which hold less than it and src."""
+        pixels = math.prod(gather.length for gather in self.gathers)
+        written = self.batch * self.planes[1] * self.groups * pixels
+        steps = (*self.dst.outer, self.dst.row, self.dst.block)
+        in_lines = 4 * self.isa.lanes == LINE and not any(step % LINE for step in steps)
+        return in_lines and 4 * (math.prod(self.src.dims) + written) >= 2 * STREAM_BYTES
 
     @property
     def filters_in_a_row(self) -> int:

@@ -27,6 +27,7 @@ from dnncore_cpu_numba import vector_ir as vir
 from dnncore_cpu_numba.depthwise_tiles import Tile
 from dnncore_cpu_numba.epilogue import Epilogue, View
 from dnncore_cpu_numba.isa import Isa
+from dnncore_cpu_numba.streaming import mark_streamed
 from dnncore_cpu_numba.vector_ir import I64
 
 __all__ = ["ARGUMENTS", "OPERAND", "ROW", "DepthwiseKernel"]
@@ -47,7 +48,8 @@ class DepthwiseKernel:
     """A class of kernels.
 
     src_pixel, dst_pixel, tap: bytes from one to the next along a row.
-    edge: what all vectors are, see `Microkernel`.
+    edge: what all vectors are, see `Microkernel`. streamed: full ones go past the caches; dst is
+        aligned to cache lines then.
     """
 
     isa: Isa
@@ -57,6 +59,7 @@ class DepthwiseKernel:
     tap: int
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
+    streamed: bool = False
 
     @property
     def name(self) -> str:
@@ -155,6 +158,8 @@ class _Emitter:
             pointer, valid = dst.place(m, n)
             if valid is not None and self.kernel.edge == "zeroed":
                 vir.store(b, b.select(valid, x, self.vector(None)), pointer, None)
+            elif self.kernel.streamed:
+                mark_streamed(b, b.store(x, pointer))
             else:
                 vir.store(b, x, pointer, valid)
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from dnncore_cpu_numba.depthwise_kernel import OPERAND, ROW
 from dnncore_cpu_numba.pointers import call, load_i64, stack, store_i64
+from dnncore_cpu_numba.streaming import LINE
 from dnncore_cpu_numba.task import device, task
 from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 
 __all__ = ["OPERANDS", "PARAMETERS", "SLOTS", "depthwise_loop"]
 
 PARAMETERS = (
-    "kernel", "last_kernel", "lists", "rows", "row_count", "strips", "vectors", "whole", "chunk",
+    "kernel", "last_kernel", "stream_kernel", "lists", "rows", "row_count", "strips", "vectors", "whole", "chunk",
     "chunks",
     "lanes", "planes", "src", "src_batch", "src_block", "weights", "weights_plane",
     "weights_block", "dst", "dst_batch", "dst_plane", "dst_block", "operand_count",
 )  # fmt: skip
 """The task's parameters; then come the operands, each as `SLOTS`. Strides are in bytes."""
 (
-    KERNEL, LAST_KERNEL, LISTS, ROWS, ROW_COUNT, STRIPS, VECTORS, WHOLE, CHUNK, CHUNKS,
+    KERNEL, LAST_KERNEL, STREAM_KERNEL, LISTS, ROWS, ROW_COUNT, STRIPS, VECTORS, WHOLE, CHUNK, CHUNKS,
     LANES, PLANES, SRC, SRC_BATCH, SRC_BLOCK, WEIGHTS, WEIGHTS_PLANE,
     WEIGHTS_BLOCK, DST, DST_BATCH, DST_PLANE, DST_BLOCK, OPERAND_COUNT, OPERANDS,
 ) = range(len(PARAMETERS) + 1)  # fmt: skip
@@ -38,6 +39,7 @@ def depthwise_loop(params, begin, end):
     strips, chunks = load_i64(params, STRIPS), load_i64(params, CHUNKS)
     planes, rows = load_i64(params, PLANES), load_i64(params, ROW_COUNT)
     room = stack(ROOM)
+    streams = load_i64(params, STREAM_KERNEL) != 0 and load_i64(params, DST) % LINE == 0
     for item in range(begin, end):
         strip, index = item % strips, item // strips
         chunk, index = index % chunks, index // chunks
@@ -47,7 +49,7 @@ def depthwise_loop(params, begin, end):
         end_vector = min(vector + load_i64(params, CHUNK), load_i64(params, VECTORS))
         whole = min(end_vector, load_i64(params, WHOLE)) - vector
         if whole > 0:
-            kernel = load_i64(params, KERNEL)
+            kernel = load_i64(params, STREAM_KERNEL if streams else KERNEL)
             _run(params, room, kernel, image, plane, vector, whole, first, last)
         if vector + whole < end_vector:
             kernel = load_i64(params, LAST_KERNEL)
