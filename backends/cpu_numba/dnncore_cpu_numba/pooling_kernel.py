@@ -81,12 +81,11 @@ class PoolingKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64]), symbol)
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        _Emitter(self, builder, function.args[0]).emit()
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(
+            symbol,
+            ("fields",),
+            lambda builder, args: _Emitter(self, builder, args["fields"]).emit(),
+        )
 
 
 @dataclass(frozen=True)
