@@ -30,7 +30,11 @@ OPERATIONS = [
 BACKWARD_ELTWISE = {name for name in algorithms.ELTWISE_ALGORITHMS if name != "round"} | {
     name + algorithms.USE_DST for name in algorithms.USE_DST_ALGORITHMS
 }
+CONVOLUTION = ("direct", "winograd", "auto")
 ALGORITHMS = {
+    dnn.ConvolutionForward: CONVOLUTION,
+    dnn.ConvolutionBackwardData: CONVOLUTION,
+    dnn.ConvolutionBackwardWeights: CONVOLUTION,
     dnn.Binary: algorithms.BINARY_ALGORITHMS,
     dnn.EltwiseForward: algorithms.ELTWISE_ALGORITHMS,
     dnn.EltwiseBackward: BACKWARD_ELTWISE,

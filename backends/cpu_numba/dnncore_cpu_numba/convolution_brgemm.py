@@ -12,9 +12,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, MemoryDesc, Refused
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
-from dnncore_cpu_numba.geometry import Geometry, Phase, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.geometry import (
+    Geometry,
+    Phase,
+    dot,
+    refuse_algorithm,
+    scaled,
+    weights_as_6d,
+)
 from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
 from dnncore_cpu_numba.program import Step
@@ -27,6 +34,10 @@ class Brgemm(Planned):
     """What the three directions share: the formats that they want."""
 
     weights_tag: str  # of an ungrouped filter
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Another algorithm."""
+        return refuse_algorithm(op, "direct") or super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
         """Activations become blocked where channels fill the blocks, else channels last."""
