@@ -12,6 +12,7 @@ from typing import Any
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.chains import chain_steps, zero_padding
 from dnncore_cpu_numba.convert import convert_steps
+from dnncore_cpu_numba.convolution_winograd_weights import WinogradReorder
 from dnncore_cpu_numba.elementwise import refuse_layouts
 from dnncore_cpu_numba.native import cpu_features
 from dnncore_cpu_numba.nest import nests
@@ -117,4 +118,4 @@ def _efficiency(op: Any) -> float:
     return 0.6 if op.src.data_type == op.dst.data_type else 0.3
 
 
-TABLE = (SimdReorder(),)
+TABLE = (SimdReorder(), WinogradReorder())
