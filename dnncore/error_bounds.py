@@ -29,7 +29,9 @@ from dnncore.attributes import Attributes, PostOp
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import (
     Binary,
+    ConvolutionBackwardData,
     ConvolutionBackwardWeights,
+    ConvolutionForward,
     EltwiseBackward,
     EltwiseForward,
     InnerProductBackwardWeights,
@@ -52,6 +54,7 @@ Evaluate = Callable[[Operation, Attributes, Inputs], dict[str, Array]]
 Size = Callable[[Array, Array, float, float], Array]
 
 _U = float(np.finfo(np.float32).eps) / 2
+_TILE = 8  # cells that Winograd's F(6x6, 3x3), the largest in use, transforms at once
 _PLAIN = Attributes()
 
 
@@ -92,6 +95,27 @@ def _accumulated(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array
     terms = 1.0 + op.flops / (2.0 * max(1, op.result.nelems))
     sizes = evaluate(op, _PLAIN, {name: np.abs(array) for name, array in inputs.items()})
     return {name: _growth(terms) * _U * size.astype(np.float64) for name, size in sizes.items()}
+
+
+def _convolution(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Winograd's algorithm mixes cells that lie close, of which not all belong to a window."""
+    if op.algorithm == "direct":
+        return _accumulated(op, inputs, evaluate)
+    name = op.DST if isinstance(op, ConvolutionBackwardData) else op.SRC
+    return _accumulated(op, {**inputs, name: _largest_nearby(inputs[name])}, evaluate)
+
+
+def _largest_nearby(image: Array) -> Array:
+    """The largest absolute value within a tile around each cell."""
+    largest = np.abs(image)
+    for axis in range(2, image.ndim):
+        cells = np.moveaxis(largest, axis, 0)
+        spread = cells.copy()
+        for shift in range(1, min(_TILE, len(cells))):
+            np.maximum(spread[shift:], cells[:-shift], out=spread[shift:])
+            np.maximum(spread[:-shift], cells[shift:], out=spread[:-shift])
+        largest = np.moveaxis(spread, 0, axis)
+    return largest
 
 
 def _weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
@@ -211,7 +235,9 @@ def _lrn_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Arra
 
 _RULES: dict[type[Operation], Callable[[Any, Inputs, Evaluate], dict[str, Array]]] = {
     Binary: _binary,
+    ConvolutionBackwardData: _convolution,
     ConvolutionBackwardWeights: _weights,
+    ConvolutionForward: _convolution,
     EltwiseBackward: _eltwise_backward,
     EltwiseForward: _eltwise,
     InnerProductBackwardWeights: _weights,

@@ -37,11 +37,13 @@ from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.microkernel import Microkernel
 from dnncore_cpu_numba.plan import Plan, Planned, Tensor
 from dnncore_cpu_numba.program import Param, Step, Table
-from dnncore_cpu_numba.tiles import Matrix
+from dnncore_cpu_numba.tiles import Matrix, utilisation
 
 __all__ = ["WinogradBackwardData", "WinogradForward"]
 
-SRC_BYTES = 448 << 10  # of a block's transformed tiles, which stay in a second-level cache
+LEAST_TILES = 24  # of a block: products per element of a filter that is in a third-level cache
+FILTER_BYTES_PER_TILE = 256 << 10  # and of one that is not; both measured
+LONG_SHARE = 8  # blocks, of which the last one may be shorter
 
 
 class Winograd(Brgemm):
@@ -92,8 +94,8 @@ class Winograd(Brgemm):
     def utilisation(self, op: Any) -> float:
         """The direct algorithm's products over this one's, at the tiles' part of the peak."""
         problem = _Problem.of(op, self.direction)
-        saved = op.flops / (2 * POSITIONS * problem.tiles * problem.depth * problem.columns)
-        return 0.8 * saved
+        saved = op.flops / max(1, 2 * POSITIONS * problem.tiles * problem.depth * problem.columns)
+        return max(saved, 1e-3) * utilisation(self.isa, problem.tiles, problem.columns)
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
@@ -200,14 +202,15 @@ class _Loop:
         panels = -(-all_vectors // isa.most_vectors)
         vectors = -(-all_vectors // panels)
         panels = -(-all_vectors // vectors)
-        rows = isa.rows[vectors]
-        most = max(rows, SRC_BYTES // (4 * POSITIONS * problem.depth) // rows * rows)
+        filter_bytes = 4 * POSITIONS * problem.depth * problem.columns
+        wanted = max(LEAST_TILES, filter_bytes // FILTER_BYTES_PER_TILE)
         tiles = max(1, problem.tiles)
-        blocks = -(-tiles // most)
-        blocks = -(-blocks // threads) * threads if blocks > 1 else 1
-        block = -(-tiles // blocks)
+        per_thread = round(tiles / (wanted * threads))
+        groups = 1 if per_thread else min(panels, threads)
+        block = -(-tiles // max(1, per_thread * threads, threads // groups))
+        if per_thread >= LONG_SHARE:
+            block = -(-block // isa.rows[vectors]) * isa.rows[vectors]
         blocks = -(-tiles // block)
-        groups = 1 if blocks % threads == 0 else min(panels, threads)
         shares = min(threads, blocks * groups)
         return cls(isa, problem, block, blocks, groups, panels, vectors, shares)
 
