@@ -19,7 +19,7 @@ and the last term.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +45,7 @@ from dnncore.ops import (
     SoftmaxForward,
     Sum,
 )
+from dnncore.ops.window import effective_kernel
 
 __all__ = ["noise"]
 
@@ -54,7 +55,7 @@ Evaluate = Callable[[Operation, Attributes, Inputs], dict[str, Array]]
 Size = Callable[[Array, Array, float, float], Array]
 
 _U = float(np.finfo(np.float32).eps) / 2
-_TILE = 8  # cells that Winograd's F(6x6, 3x3), the largest in use, transforms at once
+_TILE = 8  # cells at most that Winograd transforms at once: F(6x6, 3x3) is the largest in use
 _PLAIN = Attributes()
 
 
@@ -98,24 +99,46 @@ def _accumulated(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array
 
 
 def _convolution(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    """Winograd's algorithm mixes cells that lie close, of which not all belong to a window."""
+    """Winograd's algorithm adds up products of all cells near a window with all of its weights."""
     if op.algorithm == "direct":
         return _accumulated(op, inputs, evaluate)
-    name = op.DST if isinstance(op, ConvolutionBackwardData) else op.SRC
-    return _accumulated(op, {**inputs, name: _largest_nearby(inputs[name])}, evaluate)
+    groups, oc, ic, *taps = op.grouped_weights
+    weights = np.abs(inputs["weights"].astype(np.float64))
+    weights = weights.reshape(groups, oc, ic, math.prod(taps)).sum(axis=-1)
+    if isinstance(op, ConvolutionForward):
+        image = inputs[op.SRC]
+    else:
+        image, weights = inputs[op.DST], weights.swapaxes(1, 2)
+    image = np.abs(image.astype(np.float64))
+    for dim, reaches in enumerate(_reaches(op, taps)):
+        image = _largest(image, 2 + dim, reaches)
+    image = image.reshape(len(image), groups, weights.shape[-1], math.prod(op.result.dims[2:]))
+    sizes = (weights @ image).reshape(op.result.dims)
+    if "bias" in inputs:
+        sizes += np.abs(inputs["bias"]).reshape(-1, *[1] * len(taps))
+    return {op.result_name: _growth(1.0 + ic * math.prod(taps)) * _U * sizes}
 
 
-def _largest_nearby(image: Array) -> Array:
-    """The largest absolute value within a tile around each cell."""
-    largest = np.abs(image)
-    for axis in range(2, image.ndim):
-        cells = np.moveaxis(largest, axis, 0)
-        spread = cells.copy()
-        for shift in range(1, min(_TILE, len(cells))):
-            np.maximum(spread[shift:], cells[:-shift], out=spread[shift:])
-            np.maximum(spread[:-shift], cells[shift:], out=spread[:-shift])
-        largest = np.moveaxis(spread, 0, axis)
-    return largest
+def _reaches(op: Any, taps: Sequence[int]) -> Iterator[list[slice]]:
+    """For each spatial dim and place of the result: the cells that a tile around it holds."""
+    forward = isinstance(op, ConvolutionForward)
+    for dim, size in enumerate(op.result.dims[2:]):
+        stride, left = op.strides[dim], op.padding_l[dim]
+        span = effective_kernel(taps[dim], op.dilations[dim])
+        ends = (
+            (i * stride - left, i * stride - left + span)
+            if forward
+            else (-(-(i + left - span + 1) // stride), (i + left) // stride + 1)
+            for i in range(size)
+        )
+        yield [slice(max(0, first - _TILE), max(0, end + _TILE)) for first, end in ends]
+
+
+def _largest(image: Array, axis: int, reaches: Sequence[slice]) -> Array:
+    """The largest values along an axis within each of some stretches of it."""
+    image = np.moveaxis(image, axis, 0)
+    largest = [image[reach].max(axis=0, initial=0.0) for reach in reaches]
+    return np.moveaxis(np.array(largest).reshape(len(reaches), *image.shape[1:]), 0, axis)
 
 
 def _weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:

@@ -41,9 +41,14 @@ from dnncore_cpu_numba.tiles import Matrix, utilisation
 
 __all__ = ["WinogradBackwardData", "WinogradForward"]
 
-LEAST_TILES = 24  # of a block: products per element of a filter that is in a third-level cache
-FILTER_BYTES_PER_TILE = 256 << 10  # and of one that is not; both measured
+# Measured on 2 cores with 1 MiB of second-level and 32 MiB of third-level cache:
+LEAST_TILES = 24  # of a block, each a use of the whole filter, which comes from a farther cache
+FILTER_BYTES_PER_TILE = 256 << 10  # the same of filters that come from memory
 LONG_SHARE = 8  # blocks, of which the last one may be shorter
+SHORT_DEPTH = 32  # channels in whose time a microkernel starts and ends
+CACHED_FILTER = 16 << 20  # bytes
+# Multiplications and additions in the time of a byte that is transformed, or read of a filter:
+TRANSFORM_FLOPS, CACHED_FLOPS, MEMORY_FLOPS = 11, 4, 13
 
 
 class Winograd(Brgemm):
@@ -92,10 +97,20 @@ class Winograd(Brgemm):
         return self.filter.desc(op.weights)
 
     def utilisation(self, op: Any) -> float:
-        """The direct algorithm's products over this one's, at the tiles' part of the peak."""
+        """The direct algorithm's work over this one's, traffic counted in the time of flops."""
         problem = _Problem.of(op, self.direction)
-        saved = op.flops / max(1, 2 * POSITIONS * problem.tiles * problem.depth * problem.columns)
-        return max(saved, 1e-3) * utilisation(self.isa, problem.tiles, problem.columns)
+        depth, columns = problem.depth, problem.columns
+        share = utilisation(self.isa, problem.tiles, columns) * depth / (depth + SHORT_DEPTH)
+        work = 2 * POSITIONS * problem.tiles * depth * columns / share
+        lanes = self.isa.lanes
+        vectors = -(-depth // lanes) + -(-columns // lanes)
+        work += 4 * POSITIONS * problem.tiles * vectors * lanes * TRANSFORM_FLOPS
+        filter_bytes = self.filter.desc(op.weights).nbytes
+        if filter_bytes <= CACHED_FILTER:
+            work += filter_bytes * CACHED_FLOPS
+        else:
+            work += filter_bytes * _Loop.of(self.isa, problem, 1).blocks * MEMORY_FLOPS
+        return max(op.flops, 1.0) / work
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
