@@ -17,7 +17,7 @@ plans it.
 
 from __future__ import annotations
 
-from dnncore_cpu_numba.convolution_winograd_transforms import OUTPUTS, POSITIONS, SPAN
+from dnncore_cpu_numba.convolution_winograd_matrices import OUTPUTS, POSITIONS, SPAN, TAPS
 from dnncore_cpu_numba.pointers import call, load_i64, stack, store_i64
 from dnncore_cpu_numba.task import device, task
 from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
@@ -181,7 +181,7 @@ def transform_weights(params, begin, end):
     depth, lane_bytes = load_i64(params, 4), load_i64(params, 6)
     block = depth * lane_bytes
     for vector in range(begin, end):
-        src = load_i64(params, 1) + vector * 9 * block
+        src = load_i64(params, 1) + vector * TAPS * TAPS * block
         target = load_i64(params, 5) + vector * POSITIONS * block
         call(
             load_i64(params, 0),

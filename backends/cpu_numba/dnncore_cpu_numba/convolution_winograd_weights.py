@@ -13,12 +13,8 @@ from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.convolution_winograd_loop import transform_weights
-from dnncore_cpu_numba.convolution_winograd_transforms import (
-    OUTPUTS,
-    POSITIONS,
-    TAPS,
-    WeightsTransform,
-)
+from dnncore_cpu_numba.convolution_winograd_matrices import OUTPUTS, POSITIONS, TAPS
+from dnncore_cpu_numba.convolution_winograd_transforms import WeightsTransform
 from dnncore_cpu_numba.isa import AVAILABLE, Isa
 from dnncore_cpu_numba.plan import Plan, Tensor, moved
 from dnncore_cpu_numba.program import Program, Step
