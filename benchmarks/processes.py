@@ -112,13 +112,17 @@ def _worker(texts: list[str], settings: Settings) -> Iterator[Outcome]:
     )
     assert worker.stdin is not None
     assert worker.stdout is not None
+    done = 0
     with worker:
-        worker.stdin.write(json.dumps(words | {"problems": texts}))
-        worker.stdin.close()
-        done = 0
-        for line in worker.stdout:
-            yield json.loads(line)
-            done += 1
+        try:
+            worker.stdin.write(json.dumps(words | {"problems": texts}))
+            worker.stdin.close()
+            for line in worker.stdout:
+                yield json.loads(line)
+                done += 1
+        except BaseException:  # whoever asked for outcomes wants no more of them
+            worker.kill()
+            raise
     if done < len(texts):
         yield {"problem": texts[done], "wrong": _end(worker.returncode)}
 
