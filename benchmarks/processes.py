@@ -93,13 +93,13 @@ def _one_process(
         else:
             yield known
     while missing:
-        for outcome in _worker(missing, settings):
+        for outcome in _worker(tuple(missing), settings):
             missing.remove(outcome["problem"])
             ledger.put(keys[outcome["problem"]], outcome)
             yield outcome
 
 
-def _worker(texts: list[str], settings: Settings) -> Iterator[Outcome]:
+def _worker(texts: Sequence[str], settings: Settings) -> Iterator[Outcome]:
     """Outcomes as they come; a problem that ends the process is one, too, and the last."""
     words = asdict(settings)
     threads = words.pop("threads")
