@@ -36,6 +36,7 @@ class Line:
 
 BOTH = ("onednn", "torch")
 TRAINING = {"match": "^--conv", "sets": ("resnet_50", "alexnet"), "batches": ("4",), "peers": BOTH}
+WINOGRAD = {"sets": ("resnet_50", "vgg_16"), "match": "kh3sh1", "options": {"alg": "auto"}}
 LAYERS = ("alexnet", "vgg_16", "resnet_50", "mobilenet")
 AS_THEY_ARE = {"directions": ("",), "batches": ("",), "quick": ("",)}
 
@@ -48,6 +49,10 @@ LINES = (
     Line("Convolution forward, the others: MobileNet", None, None, ("mobilenet",),
          match=r"^--conv .*(_pw|conv1\*)"),
     Line("Convolution forward, channels no multiple of 16", 0.95, None, ("odd",)),
+    Line("Convolution forward, auto, 3x3 with stride 1, batch 32: ResNet-50, VGG-16", 1.4, None,
+         **WINOGRAD, batches=("32",), quick=("32",)),
+    Line("Convolution forward, auto, 3x3 with stride 1, batch 1: ResNet-50, VGG-16", None, 1.0,
+         **WINOGRAD, batches=("1",), quick=("1",)),
     Line("Convolution forward, channels-last, no reorder: ResNet-50", 1.0, None, ("resnet_50",),
          match="^--conv", options={"tag": "axb"}, peers=BOTH),
     Line("Convolution forward, plain nchw, reorders counted: ResNet-50", 1.0, None, ("resnet_50",),
