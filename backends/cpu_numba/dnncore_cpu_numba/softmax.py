@@ -137,7 +137,8 @@ def _forward_vectors(params, begin, end):
         for start in range(0, length, _VECTOR):
             top = max(top, _take(src + 4 * start, x, min(_VECTOR, length - start)))
         largest = _of_key(top)
-        prefetch(src + 4 * length, 4 * min(length, _VECTOR))
+        if streamed:
+            prefetch(src + 4 * length, 4 * min(length, _VECTOR))
         total = _ZERO
         for start in range(0, length, _VECTOR):
             count = min(_VECTOR, length - start)
@@ -238,8 +239,9 @@ def _backward_vectors(params, begin, end):
         else:
             for i in range(length):
                 total += load_f32(diff_dst, i) * load_f32(dst, i)
-        prefetch(dst + 4 * length, 4 * min(length, _VECTOR))
-        prefetch(diff_dst + 4 * length, 4 * min(length, _VECTOR))
+        if streamed:
+            prefetch(dst + 4 * length, 4 * min(length, _VECTOR))
+            prefetch(diff_dst + 4 * length, 4 * min(length, _VECTOR))
         through = streamed or diff_src in (dst, diff_dst)
         for start in range(0, length, _VECTOR):
             count = min(_VECTOR, length - start)
