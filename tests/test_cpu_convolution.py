@@ -12,7 +12,7 @@ pytest.importorskip("numba")
 from checks import Target, check
 from dnncore_cpu_numba import convolution_gemm
 from dnncore_cpu_numba.geometry import Geometry
-from dnncore_cpu_numba.isa import ISAS
+from dnncore_cpu_numba.isa import AVAILABLE
 from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
 
 import dnncore as dnn
@@ -133,7 +133,7 @@ def test_parts_cover_each_pixel_with_the_taps_that_it_sees(stride, padding):
     assert np.array_equal(seen, expected)
 
 
-@pytest.mark.parametrize("isa", [isa for isa in ISAS if not isa.missing], ids=lambda isa: isa.name)
+@pytest.mark.parametrize("isa", AVAILABLE, ids=lambda isa: isa.name)
 @pytest.mark.parametrize("vectors", [1, 2])
 @pytest.mark.parametrize("lanes", [1, 3, 4])
 def test_a_microkernel_whose_a_has_columns(isa, vectors, lanes):
@@ -144,10 +144,10 @@ def test_a_microkernel_whose_a_has_columns(isa, vectors, lanes):
     a = rng.integers(-3, 4, (2, 5, 3, columns)).astype(np.float32)  # batch, k, row, column
     b = rng.integers(-3, 4, (2, 5, columns)).astype(np.float32)
     c = np.full((3, columns + 1), 7.5, np.float32)
-    table = np.array([[0, 0], [a.strides[0], b.strides[0]]], np.int64)
+    table = np.array([2, 5, 0, 0, a.strides[0], b.strides[0]], np.int64)
     arguments = {
         "a": a.ctypes.data, "b": b.ctypes.data, "c": c.ctypes.data,
-        "batch_table": table.ctypes.data, "batch": 2, "k": 5, "a_stride": a.strides[2],
+        "batch_table": table.ctypes.data, "blocks": 1, "a_stride": a.strides[2],
         "a_k": a.strides[1], "a_block": 4 * isa.lanes, "b_row": b.strides[1],
         "b_block": 4 * isa.lanes, "c_row": c.strides[0], "c_block": 4 * isa.lanes, "lanes": lanes,
     }  # fmt: skip

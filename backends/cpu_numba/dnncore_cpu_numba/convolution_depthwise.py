@@ -20,12 +20,12 @@ import numpy as np
 
 from dnncore.backend import Attributes, Refused
 from dnncore_cpu_numba.convolution_brgemm import Brgemm, in_phase
-from dnncore_cpu_numba.geometry import Geometry, Phase, Triple, dot, scaled
+from dnncore_cpu_numba.geometry import ONES, Geometry, Phase, Triple, dot, scaled
 from dnncore_cpu_numba.image import Image, as_5d
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor
 from dnncore_cpu_numba.program import Step
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
+from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
 
 __all__ = [
     "FEW_ROWS",
@@ -42,7 +42,6 @@ __all__ = [
 LOAD_BOUND = 0.25  # of the peak, measured: each multiply-add loads a vector
 MOST_PARTS = 32  # of an image; a border costs less than more steps
 FEW_ROWS = 6  # that are worth to be exchanged for another dim
-ONES: Triple = (1, 1, 1)
 NO_BORDER: Triple = (0, 0, 0)
 
 
@@ -109,7 +108,7 @@ class _Gathering(Depthwise):
             found = parts(NO_BORDER, image.dims[2:])
             if len(found) <= MOST_PARTS:
                 return image, found
-        image = self.read_image(plan, tensor, g.groups, *border, plane_order(g, planes))
+        image = self.read_image(plan, tensor, g.groups, border, plane_order(g, planes))
         return image, parts(*border)
 
     def gather(
@@ -141,10 +140,10 @@ class _Gathering(Depthwise):
                 for p in range(planes[0])
             ]
             return _shaped(TileLoop(
-                isa=self.isa, outer=(g.batch, planes[1], *part.count[:2]), rows=part.count[2],
-                columns=g.groups, a=a, b=b, c=in_phase(c, part, stride), a_k=a_k, b_k=b_k,
+                isa=self.isa, outer=(g.batch, planes[1], *part.count[:2]), cover=Rows(part.count[2]),
+                columns=g.groups, a=a, b=b, c=in_phase(c, part, stride).unfolded, a_k=a_k, b_k=b_k,
                 edge=edge, epilogue=epilogue, chunks=[Chunk(batch, k)], by_lanes=True,
-                operands=[in_phase(operand, part, stride) for operand in operands],
+                operands=[in_phase(operand, part, stride).unfolded for operand in operands],
             )).step(plan.num_threads)  # fmt: skip
 
         for part in parts:
@@ -161,7 +160,8 @@ class DepthwiseForward(_Gathering):
             plan, plan.argument("src", op.src), g, g.ic, (g.padding, g.span),
             lambda left, size: g.windows().parts(ONES, left, g.stride, size),
         )  # fmt: skip
-        weights, (block, oc, *steps) = self._read_weights(plan, op)
+        weights = self._read_weights(plan, op)
+        block, oc, *steps = (4 * stride for stride in weights.desc.strides)
         self.gather(
             plan, attr, g, src, parts, g.stride, Matrix(weights.address, (0, oc), block=block),
             steps, (g.ic, g.oc), plan.argument("dst", op.dst), ONES,
@@ -182,7 +182,8 @@ class DepthwiseBackwardData(_Gathering):
                 part for phase in phases for part in phase.parts(g.stride, left, ONES, size)
             ],
         )  # fmt: skip
-        weights, (block, oc, ic, *steps) = self._read_weights(plan, op)
+        weights = self._read_weights(plan, op)
+        block, oc, ic, *steps = (4 * stride for stride in weights.desc.strides)
         self.gather(
             plan, attr, g, diff_dst, parts, ONES, Matrix(weights.address, (0, ic), block=block),
             (oc, *steps), (g.oc, g.ic), plan.argument("diff_src", op.diff_src), g.stride,
@@ -200,7 +201,7 @@ def _shaped(loop: TileLoop) -> TileLoop:
     """The same problem in tiles of the fewest vectors whose rows there are: streams of memory."""
     loop = _turned(loop)
     most = sorted(loop.isa.rows.items())
-    fitting = next((vectors for vectors, rows in most if rows <= loop.rows), most[-1][0])
+    fitting = next((vectors for vectors, rows in most if rows <= loop.cover.count), most[-1][0])
     return dataclasses.replace(loop, most_vectors=fitting)
 
 
@@ -208,7 +209,7 @@ def _turned(loop: TileLoop) -> TileLoop:
     """The same problem with the longest outer dim as rows, where there are few; B has neither."""
     extents = {dim: loop.outer[dim] for dim in (0, 2, 3)}
     longest = max(extents, key=lambda dim: extents[dim])
-    if loop.rows >= min(FEW_ROWS, extents[longest]):
+    if loop.cover.count >= min(FEW_ROWS, extents[longest]):
         return loop
 
     def turned(matrix: Matrix) -> Matrix:
@@ -217,8 +218,8 @@ def _turned(loop: TileLoop) -> TileLoop:
         return dataclasses.replace(matrix, outer=tuple(outer), row=row)
 
     outer = list(loop.outer)
-    rows, outer[longest] = outer[longest], loop.rows
+    rows, outer[longest] = outer[longest], loop.cover.count
     return dataclasses.replace(
-        loop, outer=tuple(outer), rows=rows, a=turned(loop.a), c=turned(loop.c),
+        loop, outer=tuple(outer), cover=Rows(rows), a=turned(loop.a), c=turned(loop.c),
         operands=[turned(operand) for operand in loop.operands],
     )  # fmt: skip

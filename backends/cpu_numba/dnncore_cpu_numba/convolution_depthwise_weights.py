@@ -30,7 +30,7 @@ from dnncore_cpu_numba.geometry import Geometry, Phase, dot, scaled, weights_as_
 from dnncore_cpu_numba.image import Image
 from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
 from dnncore_cpu_numba.program import Step, Table
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
+from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
 
 __all__ = ["DepthwiseBackwardWeights"]
 
@@ -48,7 +48,7 @@ class DepthwiseBackwardWeights(Depthwise):
         g = Geometry.of(op)
         src, parts = self._read_parts(plan, plan.argument("src", op.src), g, attr)
         image = plan.argument("diff_dst", op.diff_dst)
-        diff_dst = self.read_image(plan, image, g.groups, NO_BORDER, g.dst, plane_order(g, g.oc))
+        diff_dst = self.read_image(plan, image, g.groups, order=plane_order(g, g.oc))
         splats, operands = self._read_operands(plan, op, attr)
         epilogue = from_post_ops(attr, splats)
         desc, tag = op.diff_weights, self.weights_format(op)
@@ -66,7 +66,7 @@ class DepthwiseBackwardWeights(Depthwise):
             place = dot((*c.outer[2:], c.row), part.taps[0][0])
             *outer, rows = (len({tap[dim] for tap, _ in part.taps}) for dim in range(3))
             return TileLoop(
-                isa=self.isa, outer=(g.oc, g.ic, *outer), rows=rows, columns=g.groups, a=a, b=b,
+                isa=self.isa, outer=(g.oc, g.ic, *outer), cover=Rows(rows), columns=g.groups, a=a, b=b,
                 c=dataclasses.replace(c, address=moved(c.address, place)), a_k=lines.a_k,
                 b_k=lines.b_k, edge="zeroed", epilogue=epilogue, operands=operands, by_lanes=True,
                 chunks=lines.chunks(whole=has_sum(attr)), continues=part is not parts[0],
@@ -92,7 +92,7 @@ class DepthwiseBackwardWeights(Depthwise):
             whole = bool(parts) and len(parts[0].taps) == len(windows.taps)
             if whole and len(parts) <= (1 if attr.post_ops else MOST_PARTS):
                 return image, parts
-        image = self.read_image(plan, tensor, g.groups, g.padding, g.span, plane_order(g, g.ic))
+        image = self.read_image(plan, tensor, g.groups, (g.padding, g.span), plane_order(g, g.ic))
         return image, windows.parts(ONES, g.padding, g.stride, g.span)
 
     def _plan_bias(
@@ -108,7 +108,7 @@ class DepthwiseBackwardWeights(Depthwise):
             lines = _Lines.of(g.windows(), g, src, diff_dst)
             (chunk,) = lines.chunks(whole=True)
             return TileLoop(
-                isa=self.isa, outer=(g.oc,), rows=1, columns=g.groups, a=ones, b=b, c=c, a_k=0,
+                isa=self.isa, outer=(g.oc,), cover=Rows(1), columns=g.groups, a=ones, b=b, c=c, a_k=0,
                 b_k=lines.b_k, by_lanes=True,
                 chunks=[Chunk([(0, offset) for _, offset in chunk.batch], chunk.k)],
             ).step(plan.num_threads)  # fmt: skip

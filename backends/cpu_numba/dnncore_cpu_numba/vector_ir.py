@@ -20,6 +20,7 @@ __all__ = [
     "loop",
     "multiple",
     "multiply_add",
+    "prefetch",
     "repeat",
     "room",
     "store",
@@ -147,6 +148,11 @@ def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | 
         return builder.load(pointer, typ=vector, align=4)
     name = f"llvm.masked.load.v{vector.count}f32.p0"
     return intrinsic(builder, name, vector, [pointer, I32(4), mask, vector(None)])
+
+
+def prefetch(builder: Builder, pointer: Value) -> None:
+    """Ask for a cache line that will be read, in all levels of the cache."""
+    intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)])
 
 
 def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
