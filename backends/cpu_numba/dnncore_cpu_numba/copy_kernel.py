@@ -57,8 +57,6 @@ class CopyKernel:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
         module = ir.Module(symbol)
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), symbol)
-        if BEST.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{BEST.target}"')
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         src, dst, shape = (vir.address(builder, arg) for arg in function.args)
         names = ROWS if self.kind == "rows" else TRANSPOSED
