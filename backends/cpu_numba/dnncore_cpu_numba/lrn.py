@@ -202,8 +202,8 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
                 for i, offset in enumerate(part.offsets)
             ]
             vectors = result.padded_dims[axis] // LANES
-            params += [points.extent, vectors, *(4 * stride for stride in points.strides), *jumps]
-            params += [k, scale, factor]
+            params += [points.extent, vectors, result.dims[axis]]
+            params += [*(4 * stride for stride in points.strides), *jumps, k, scale, factor]
             grain = -(-_GRAIN // (result.dims[axis] * points.extent))
             steps.append(Step(tasks.rows, params, outer.size, grain=grain))
     return steps

@@ -31,10 +31,10 @@ POWERS = (0.5, 0.75, 1.0)
 """The betas for which base**-beta is made of reciprocal roots."""
 TENSORS = ("result", "base", "src", "diff")
 FIELDS = (
-    "points", "vectors", *(f"{name}_point" for name in TENSORS),
+    "points", "vectors", "length", *(f"{name}_point" for name in TENSORS),
     *(f"{name}_vector" for name in TENSORS), "k", "scale", "factor",
 )  # fmt: skip
-"""Sizes, strides in bytes from point to point and from vector to vector, bits of float32."""
+"""Sizes, the length of the axis, strides in bytes from point to point and from vector to vector, bits of float32."""
 I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
@@ -138,7 +138,10 @@ class _Emitter:
         src = self._load(places, "src", v)
         if self.kernel.forward:
             return _Row(builder.fmul(src, src), src, src)
-        power, inverse = self._powers(self._load(places, "base", v))
+        left = builder.sub(self.fields["length"], builder.mul(v, I64(LANES)))
+        inside = vir.first_lanes(builder, left, LANES)  # bases that pad a block are 0
+        base = builder.select(inside, self._load(places, "base", v), vir.constant(VECTOR, 1.0))
+        power, inverse = self._powers(base)
         own = builder.fmul(self._load(places, "diff", v), power)
         return _Row(builder.fmul(own, builder.fmul(src, inverse)), src, own)
 
