@@ -137,7 +137,7 @@ class Peer:
             made["workspace"] = forward["workspace"]
         memories = self._execute(primitive, inputs, made)
         names = [a.name for a, _ in op.tensors() if a.direction == "out"]
-        return {name: self._values(memories[name]) for name in names}
+        return {name: self.values(memories[name]) for name in names}
 
     def _execute(
         self, primitive: PeerPrimitive, inputs: Mapping[str, Array], made: dict[str, dnn.Memory]
@@ -148,7 +148,8 @@ class Peer:
         primitive.bind(**memories)()
         return memories
 
-    def _values(self, memory: dnn.Memory) -> Array:
+    def values(self, memory: dnn.Memory) -> Array:
+        """What a memory holds, in logical dims."""
         if memory.desc.format_kind == "blocked":
             return np.array(memory.numpy())
         plain = self.memory(memory.desc.with_format(None))
@@ -236,8 +237,8 @@ class PeerPrimitive:
         """One argument of the function that makes the primitive descriptor."""
         value = getattr(self.op, name, None)
         number = self.peer.library.number
-        if name == "algorithm":  # a convolution has no such field: it is always the direct one
-            return number("alg_kind", f"{stem.partition('_')[0]}_{value or 'direct'}")
+        if name == "algorithm":
+            return number("alg_kind", f"{stem.partition('_')[0]}_{value}")
         if name == "prop_kind":
             return number("prop_kind", value)
         if name == "engine":

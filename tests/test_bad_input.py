@@ -96,6 +96,8 @@ SHAPES = {
         lambda: convolution(src=desc(2, 3)),
     "convolution: weights must not be empty; got (0, 3, 3, 3)":
         lambda: convolution(weights=desc(0, 3, 3, 3), bias=None, dst=desc(2, 0, 6, 6)),
+    "convolution: unknown algorithm 'wino'; choose one of direct, winograd, auto":
+        lambda: convolution(algorithm="wino"),
     "convolution: strides must hold 2 integers, one per spatial dim, or be one":
         lambda: convolution(strides=(1, 1, 1)),
     "convolution: strides[0] must be at least 1; got 0": lambda: convolution(strides=(0, 1)),
@@ -231,6 +233,10 @@ VALUES = {
         lambda: dnn.Attributes(scratchpad="mine"),
     "attributes: fpmath must be one of strict, bf16, f16, tf32, any; got 'fast'":
         lambda: dnn.Attributes(fpmath="fast"),
+    "attributes: scratchpad_limit must be a whole number of bytes, at least 0, or None for no":
+        lambda: dnn.Attributes(scratchpad_limit=-1),
+    "no limit; got 1.5": lambda: dnn.Attributes(scratchpad_limit=1.5),
+    "no limit; got True": lambda: dnn.Attributes(scratchpad_limit=True),
     "post-op eltwise: unknown algorithm 'rleu'": lambda: dnn.PostOp.eltwise("rleu"),
     "scale must be a finite number of float32; got nan": lambda: dnn.PostOp.sum(float("nan")),
 }  # fmt: skip

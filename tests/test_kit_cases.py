@@ -14,7 +14,7 @@ import pytest
 import dnncore as dnn
 from dnncore import ops
 from dnncore.attributes import FpMath, PostOpKind, ScratchpadMode
-from dnncore.ops import algorithms, lrn, pooling, reduction, reorder, softmax
+from dnncore.ops import algorithms, convolution, lrn, pooling, reduction, reorder, softmax
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import DRIVERS, read
 from dnncore.testing.cases import SIZES, cases
@@ -32,6 +32,9 @@ BACKWARD_ELTWISE = {name for name in algorithms.ELTWISE_ALGORITHMS if name != "r
 }
 ALGORITHMS = {
     dnn.Binary: algorithms.BINARY_ALGORITHMS,
+    dnn.ConvolutionForward: convolution.ALGORITHMS,
+    dnn.ConvolutionBackwardData: convolution.ALGORITHMS,
+    dnn.ConvolutionBackwardWeights: convolution.ALGORITHMS,
     dnn.EltwiseForward: algorithms.ELTWISE_ALGORITHMS,
     dnn.EltwiseBackward: BACKWARD_ELTWISE,
     dnn.LRNForward: lrn.ALGORITHMS,
@@ -201,9 +204,9 @@ def test_convolutions_around_the_sizes_of_blocks():
 # follow from their layers.
 PUBLISHED = {
     "alexnet": ((60, 61), (700, 740)),
-    "vgg16": ((138, 138.5), (15400, 15600)),
+    "vgg_16": ((138, 138.5), (15400, 15600)),
     "googlenet": ((6.8, 7.0), (1500, 1600)),
-    "resnet50": ((25.4, 25.6), (3800, 3900)),
+    "resnet_50": ((25.4, 25.6), (3800, 3900)),
     "mobilenet": ((4.2, 4.25), (568.5, 569.5)),
 }
 

@@ -16,14 +16,14 @@ import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
 from dnncore_cpu_numba.col2im import col2im_step
-from dnncore_cpu_numba.geometry import Geometry
+from dnncore_cpu_numba.geometry import Geometry, refuse_algorithm
 from dnncore_cpu_numba.image import as_5d, spatial_tag
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.packing import Axis, copy_step, places
 from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
 from dnncore_cpu_numba.product import Product, blocked_columns, transposed
 from dnncore_cpu_numba.program import Step, Table
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
+from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
 
 __all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
 
@@ -37,6 +37,10 @@ class _Gemm(Planned):
     def __init__(self) -> None:
         super().__init__(BEST)
         self.name = "cpu_numba:gemm"
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Another algorithm."""
+        return refuse_algorithm(op, "direct") or super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
         """All formats become plain, in the order of dims."""
@@ -182,7 +186,7 @@ def _add_reduction(
 
     def loop() -> Step:
         return TileLoop(
-            isa=isa, outer=(g.groups,), rows=rows, columns=g.oc, a=a,
+            isa=isa, outer=(g.groups,), cover=Rows(rows), columns=g.oc, a=a,
             b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
             chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
         ).step(plan.num_threads)  # fmt: skip

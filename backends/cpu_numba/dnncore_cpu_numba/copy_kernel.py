@@ -55,19 +55,15 @@ class CopyKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), symbol)
-        if BEST.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{BEST.target}"')
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        src, dst, shape = (vir.address(builder, arg) for arg in function.args)
+        return vir.function_text(symbol, ("src", "dst", "shape"), self._emit)
+
+    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+        src, dst, shape = (vir.address(builder, arg) for arg in args.values())
         names = ROWS if self.kind == "rows" else TRANSPOSED
         sizes = {name: builder.load(vir.at(builder, shape, 8 * i), typ=I64)
                  for i, name in enumerate(names)}  # fmt: skip
         emit = _emit_rows if self.kind == "rows" else _emit_transposed
         emit(self, builder, src, dst, sizes)
-        builder.ret_void()
-        return str(module)
 
     def stored(self, builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
         """Convert a vector and store it."""

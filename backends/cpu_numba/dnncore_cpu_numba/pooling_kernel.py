@@ -78,18 +78,15 @@ class PoolingKernel:
     @property
     def address(self) -> int:
         """The address of the compiled function, which takes a block of `FIELDS`."""
-        return native.function(self.name, self.llvm_text)
+        return native.function(self.name, self.llvm_text, self.isa)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64]), symbol)
-        if self.isa.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{self.isa.target}"')
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        _Emitter(self, builder, function.args[0]).emit()
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(
+            symbol,
+            ("fields",),
+            lambda builder, args: _Emitter(self, builder, args["fields"]).emit(),
+        )
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
 from dnncore_cpu_numba.chains import chain_steps, zero_padding
+from dnncore_cpu_numba.convolution_winograd_weights import WinogradReorder
 from dnncore_cpu_numba.copies import copy_steps
 from dnncore_cpu_numba.elementwise import refuse_layouts
-from dnncore_cpu_numba.native import cpu_features
+from dnncore_cpu_numba.isa import BEST
 from dnncore_cpu_numba.plan import Tensor
 from dnncore_cpu_numba.post_ops import stages_of
 from dnncore_cpu_numba.program import Arg, Program
@@ -54,8 +55,8 @@ class SimdReorder(Implementation):
 
 def _refuse_halves(op: Any) -> Refused | None:
     """LLVM calls a library for f16 where an x86 processor does not convert it."""
-    if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in cpu_features().split(","):
-        return Refused("device", "the processor lacks f16c, which converts f16")
+    if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in BEST.features.split(","):
+        return Refused("device", f"{BEST.name} lacks f16c, which converts f16")
     return None
 
 
@@ -64,4 +65,4 @@ def _efficiency(op: Any) -> float:
     return 0.6 if op.src.data_type == op.dst.data_type else 0.3
 
 
-TABLE = (SimdReorder(),)
+TABLE = (SimdReorder(), WinogradReorder())

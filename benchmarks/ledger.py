@@ -1,0 +1,77 @@
+"""What has been measured already, in a file, so that a long run can be stopped and continued."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dnncore as dnn
+from dnncore.cache import cache_root
+
+__all__ = ["Ledger", "default_path", "source_hash"]
+
+ROOT = Path(__file__).parents[1]
+SOURCES = (
+    "dnncore/**/*.py", "backends/cpu_numba/**/*.py", "benchmarks/by_*.py", "benchmarks/contest*.py",
+    "benchmarks/libraries.py", "benchmarks/onednn*.py", "benchmarks/sampling.py",
+)  # fmt: skip
+
+
+def default_path() -> Path:
+    """Beside dnncore's caches."""
+    return cache_root() / "benchmarks.jsonl"
+
+
+@functools.cache
+def source_hash() -> str:
+    """Of the processor and all sources that a figure may depend on: what is measured, and how."""
+    digest = hashlib.sha256(dnn.engine("cpu").device.name.encode())
+    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+class Ledger:
+    """A file of lines of JSON, each a key and what was measured; without a path, only in memory.
+
+    A line that was cut off, as when the machine stopped, is as if it had not been measured.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self._found: dict[str, Any] = {}
+        if path and path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                try:
+                    key, value = json.loads(line)
+                except ValueError:
+                    continue
+                self._found[key] = value
+
+    @staticmethod
+    def key(what: str, how: Mapping[str, Any]) -> str:
+        """Of something measured in some way, by these sources."""
+        text = json.dumps([what, how, source_hash()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def get(self, key: str) -> Any:
+        """What was measured; None where nothing was."""
+        return self._found.get(key)
+
+    def put(self, key: str, value: Any) -> None:
+        """Add a line, on a line of its own even where the last one was cut off."""
+        self._found[key] = value
+        if self.path:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(f"\n{json.dumps([key, value])}\n")
+
+    def finish(self) -> None:
+        """Forget everything: the next run starts anew."""
+        self._found.clear()
+        if self.path:
+            self.path.unlink(missing_ok=True)
