@@ -188,7 +188,7 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
     forward = window.give == tasks.GIVE_FORWARD
     kernel = LrnKernel(forward, op.half_window, op.beta, forward and tasks.BASE in window.tensors)
     streamed = 0
-    if result.nbytes >= STREAM_BYTES:
+    if sum(tensor.desc.nbytes for tensor in window.tensors.values()) >= STREAM_BYTES:
         streamed = replace(kernel, streamed=True).address
     jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
     k, scale, _, factor = constants

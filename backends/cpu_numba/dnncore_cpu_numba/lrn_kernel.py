@@ -34,7 +34,7 @@ FIELDS = (
     "points", "vectors", "length", *(f"{name}_point" for name in TENSORS),
     *(f"{name}_vector" for name in TENSORS), "k", "scale", "factor",
 )  # fmt: skip
-"""Sizes, the length of the axis, strides in bytes from point to point and from vector to vector, bits of float32."""
+"""Sizes, strides in bytes from point to point and from vector to vector, bits of float32."""
 I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
@@ -63,14 +63,11 @@ class LrnKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 2), symbol)
-        if BEST.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{BEST.target}"')
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        _Emitter(self, builder, function.args).emit()
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(
+            symbol,
+            ("tensors", "fields"),
+            lambda builder, args: _Emitter(self, builder, list(args.values())).emit(),
+        )
 
 
 @dataclass(frozen=True)
