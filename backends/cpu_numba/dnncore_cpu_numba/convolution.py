@@ -1,4 +1,4 @@
-"""Convolution: the implementations of its three directions, best first."""
+"""Convolution: the implementations of its three directions, best instruction set first."""
 
 from __future__ import annotations
 
@@ -7,32 +7,17 @@ from dnncore_cpu_numba.convolution_brgemm_weights import BrgemmBackwardWeights
 from dnncore_cpu_numba.convolution_depthwise import DepthwiseBackwardData, DepthwiseForward
 from dnncore_cpu_numba.convolution_depthwise_weights import DepthwiseBackwardWeights
 from dnncore_cpu_numba.convolution_gemm import GemmBackwardData, GemmBackwardWeights, GemmForward
-from dnncore_cpu_numba.isa import AVX2, AVX512_CORE, GENERIC
+from dnncore_cpu_numba.isa import ISAS
 
 FORWARD = (
-    DepthwiseForward(AVX512_CORE),
-    BrgemmForward(AVX512_CORE),
-    DepthwiseForward(AVX2),
-    BrgemmForward(AVX2),
+    *(kind(isa) for isa in ISAS for kind in (DepthwiseForward, BrgemmForward)),
     GemmForward(),
-    BrgemmForward(GENERIC),
-    DepthwiseForward(GENERIC),
 )
 BACKWARD_DATA = (
-    DepthwiseBackwardData(AVX512_CORE),
-    BrgemmBackwardData(AVX512_CORE),
-    DepthwiseBackwardData(AVX2),
-    BrgemmBackwardData(AVX2),
+    *(kind(isa) for isa in ISAS for kind in (DepthwiseBackwardData, BrgemmBackwardData)),
     GemmBackwardData(),
-    BrgemmBackwardData(GENERIC),
-    DepthwiseBackwardData(GENERIC),
 )
 BACKWARD_WEIGHTS = (
-    DepthwiseBackwardWeights(AVX512_CORE),
-    BrgemmBackwardWeights(AVX512_CORE),
-    DepthwiseBackwardWeights(AVX2),
-    BrgemmBackwardWeights(AVX2),
+    *(kind(isa) for isa in ISAS for kind in (DepthwiseBackwardWeights, BrgemmBackwardWeights)),
     GemmBackwardWeights(),
-    BrgemmBackwardWeights(GENERIC),
-    DepthwiseBackwardWeights(GENERIC),
 )

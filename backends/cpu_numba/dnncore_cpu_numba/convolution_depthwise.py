@@ -33,7 +33,6 @@ from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tiles import Matrix, utilisation
 
 __all__ = [
-    "NO_BORDER",
     "Depthwise",
     "DepthwiseBackwardData",
     "DepthwiseForward",
@@ -49,7 +48,6 @@ STRIPS_PER_THREAD = 4
 # Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
 PLACES = 9  # of the input that a tile sees through a row of taps
 VECTORS = 8  # of channels of a work item
-NO_BORDER: Triple = (0, 0, 0)
 
 
 class Depthwise(Brgemm):
@@ -107,8 +105,7 @@ class _Gathering(Depthwise):
     ) -> None:  # fmt: skip
         """Append the steps; gathers: along D, H and W. planes: of the input and the output."""
         orders = [plane_order(g, count) for count in planes]
-        sizes = tuple(gather.size for gather in gathers)
-        src = self.read_image(plan, source, g.groups, NO_BORDER, sizes, orders[0])
+        src = self.read_image(plan, source, g.groups, order=orders[0])
         epilogue, operands = self._epilogue(plan, attr, g.groups, bias, orders[1])
         dst, edge = self._write_image(plan, output, g.groups, attr, orders[1])
         axes = row_axes(gathers, g.kernel)
@@ -131,7 +128,8 @@ class DepthwiseForward(_Gathering):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        weights, (block, oc, ic, *taps) = self._read_weights(plan, op)
+        weights = self._read_weights(plan, op)
+        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
         self.append(
             plan, attr, g, [Gather.forward(g, dim) for dim in range(3)], (g.ic, g.oc),
             plan.argument("src", op.src), _Filters(weights.address, block, ic, oc, tuple(taps)),
@@ -146,7 +144,8 @@ class DepthwiseBackwardData(_Gathering):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        weights, (block, oc, ic, *taps) = self._read_weights(plan, op)
+        weights = self._read_weights(plan, op)
+        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
         self.append(
             plan, attr, g, [Gather.backward(g, dim) for dim in range(3)], (g.oc, g.ic),
             plan.argument("diff_dst", op.diff_dst),
@@ -210,7 +209,7 @@ class _Loop:
         rows, lists = self._rows()
         kernels = self._kernels(PLACES if is_contiguous else 1 << 30)
         operands = [*self.operands, *(Matrix(Table(row)) for row in call_rows(self.epilogue))]
-        image, plane = self.dst.outer[:2]
+        image, plane = self.dst.outer
         values: dict[str, Param] = {
             "kernel": kernels[0], "last_kernel": kernels[1],
             "stream_kernel": kernels[2], "lists": Table(lists),
@@ -225,7 +224,8 @@ class _Loop:
         }  # fmt: skip
         params = [values[name] for name in PARAMETERS]
         for operand in operands:
-            image, plane, z, y = operand.outer or (0, 0, 0, 0)
+            image, plane = operand.outer or (0, 0)
+            z, y = operand.planes or (0, 0)
             params += [operand.address, image, plane, operand.block, operand.row, z, y]
         return Step(depthwise_loop, params, items * strips)
 
@@ -251,9 +251,9 @@ class _Loop:
         """Whether dst is written past the caches, which hold less than it and src."""
         pixels = math.prod(gather.length for gather in self.gathers)
         written = self.batch * self.planes[1] * self.groups * pixels
-        steps = (*self.dst.outer, self.dst.row, self.dst.block)
+        steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
         in_lines = 4 * self.isa.lanes == LINE and not any(step % LINE for step in steps)
-        return in_lines and 4 * (math.prod(self.src.dims) + written) >= 2 * STREAM_BYTES
+        return in_lines and 4 * (math.prod(self.src.dims) + written) >= STREAM_BYTES
 
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of rows and of lists; see `DepthwiseKernel`."""
@@ -278,7 +278,7 @@ class _Loop:
                     known[key] = 16 * len(lists), len(found)
                     lists += found
                 src = dot(self.src_steps, (depth.origin(z), height.origin(y)))
-                rows.append((src, dot(self.dst.outer[2:], (z, y)), *known[key], z, y))
+                rows.append((src, dot(self.dst.planes, (z, y)), *known[key], z, y))
         return np.array(rows, np.int64), np.array(lists or [(0, 0)], np.int64)
 
 
@@ -297,6 +297,5 @@ def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:
     """The same with other spatial dims outside and along rows."""
-    image, plane, *spatial = (*matrix.outer, matrix.row)
-    *outer, row = turned(spatial, axes)
-    return dataclasses.replace(matrix, outer=(image, plane, *outer), row=row)
+    *planes, row = turned(matrix.spatial, axes)
+    return dataclasses.replace(matrix, planes=tuple(planes), row=row)

@@ -18,7 +18,6 @@ import numpy as np
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.chains import MAX_TENSORS
 from dnncore_cpu_numba.convolution_depthwise import (
-    NO_BORDER,
     Depthwise,
     plane_order,
     row_axes,
@@ -49,9 +48,9 @@ class DepthwiseBackwardWeights(Depthwise):
         gathers = [Gather.forward(g, dim) for dim in range(3)]
         orders = plane_order(g, g.ic), plane_order(g, g.oc)
         src, diff_dst = (
-            self.read_image(plan, plan.argument(*tensor), g.groups, NO_BORDER, size, order)
-            for tensor, size, order in zip(
-                (("src", op.src), ("diff_dst", op.diff_dst)), (g.src, g.dst), orders, strict=True
+            self.read_image(plan, plan.argument(*tensor), g.groups, order=order)
+            for tensor, order in zip(
+                (("src", op.src), ("diff_dst", op.diff_dst)), orders, strict=True
             )
         )
         axes = row_axes(gathers, g.kernel)

@@ -67,7 +67,7 @@ class DepthwiseWeightsKernel:
     @property
     def address(self) -> int:
         """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text)
+        return native.function(self.name, self.llvm_text, self.isa)
 
     @property
     def copies(self) -> int:
@@ -76,7 +76,7 @@ class DepthwiseWeightsKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, self.isa.target, ARGUMENTS, self._emit)
+        return vir.function_text(symbol, ARGUMENTS, self._emit)
 
     def _emit(self, builder: ir.IRBuilder, args: dict[str, Value]) -> None:
         _Emitter(self, builder, args).kernel()

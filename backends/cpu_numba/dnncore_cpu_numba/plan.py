@@ -236,8 +236,8 @@ class Planned(Implementation):
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
         """What cannot be served."""
-        if missing := self.isa.missing:
-            return Refused("device", f"the processor lacks {', '.join(missing)}")
+        if obstacle := self.isa.obstacle:
+            return Refused("device", obstacle)
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
         if rows >= MOST_OPERANDS:
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")

@@ -21,6 +21,7 @@ __all__ = [
     "loop",
     "multiple",
     "multiply_add",
+    "prefetch",
     "repeat",
     "room",
     "store",
@@ -36,20 +37,16 @@ Builder = ir.IRBuilder
 
 def function_text(
     symbol: str,
-    target: str,
     arguments: Sequence[str],
     emit: Callable[[Builder, dict[str, Value]], None],
 ) -> str:
     """The assembly of a module with one function of 64-bit integers that returns nothing.
 
-    target: LLVM's processor model to emit code for, "" for the processor that we run on.
     emit: appends the body, given the arguments by name.
     """
     module = ir.Module(symbol)
     kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
     function = ir.Function(module, kind, symbol)
-    if target:  # an attribute that llvmlite does not list
-        set.add(function.attributes, f'"target-cpu"="{target}"')
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     emit(builder, dict(zip(arguments, function.args, strict=True)))
     builder.ret_void()
@@ -170,6 +167,11 @@ def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | 
         return builder.load(pointer, typ=vector, align=4)
     name = f"llvm.masked.load.v{vector.count}f32.p0"
     return intrinsic(builder, name, vector, [pointer, I32(4), mask, vector(None)])
+
+
+def prefetch(builder: Builder, pointer: Value) -> None:
+    """Ask for a cache line that will be read, in all levels of the cache."""
+    intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)])
 
 
 def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
