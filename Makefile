@@ -15,8 +15,9 @@ demo: .venv/installed-all
 test: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
 
-# The kit on the built-in backends, on several runtimes of OpenCL. Oclgrind, the simulator, never
-# ends a wait for another queue's event, and its commands are not for several threads.
+# The kit on the built-in backends, on every instruction set of the CPU and several runtimes of
+# OpenCL. Oclgrind, the simulator, never ends a wait for another queue's event, and its commands are
+# not for several threads.
 KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist worksteal \
 	-p no:cacheprovider -rfE --noconftest --pyargs dnncore.testing.suite
 FOUND := .venv/conformance
@@ -28,6 +29,8 @@ conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
 	ls $(CURDIR)/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
 	$(KIT) --dnncore-size=full --dnncore-backend=cpu_numba --dnncore-floor=4500 \
 		--dnncore-json=$(FOUND)/cpu_numba.json
+	for isa in avx2 sse41 simd128; do DNNCORE_MAX_CPU_ISA=$$isa $(KIT) --dnncore-size=full \
+		--dnncore-backend=cpu_numba --dnncore-floor=4500 || exit 1; done
 	$(KIT) --dnncore-size=full --dnncore-backend=opencl --dnncore-engine=pocl \
 		--dnncore-floor=4500 --dnncore-json=$(FOUND)/opencl.json
 	OCL_ICD_VENDORS=$(FOUND)/intel $(KIT) --dnncore-size=smoke --dnncore-backend=opencl \

@@ -1,129 +1,122 @@
-"""dnncore beside a peer, problem by problem, interleaved in one process: time and ratio.
+"""dnncore beside its peers, problem by problem.
 
-python -m benchmarks.compare --peer=onednn --set=resnet_50 --dir=FWD_I --mb=4 [PROBLEM...]
+    python -m benchmarks.compare --peer=onednn --set=resnet_50 --dir=FWD_I --mb=4 --json=rows.json
+    python -m benchmarks.compare --peer=onednn,torch --eltwise --alg=relu --tag=axb 16x64x112x112
+
+Both sides compute the same problem on the same values, in one process and on as many threads; each
+chooses the formats that the problem leaves open, and packs weights beforehand. They are sampled in
+turn, a pause apart, since OpenMP's threads spin for a while after their work. Where a side has
+several contestants, the strongest is found on one pass and reported from another. ratio: the
+peer's time over ours, above 1 where ours is quicker.
+
+Problems are sets, or words as `dnncore check` takes them. Exit code 1: a result was wrong.
 """
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import statistics
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
-import numpy as np
+from rich.console import Console
 
-THREADS = 2
+from benchmarks import report
+from benchmarks.contest import Outcome
+from benchmarks.contestants import PEERS
+from benchmarks.ledger import Ledger
+from benchmarks.problem_sets import changed, distinct, read_set
+from benchmarks.processes import Settings, measured
+from benchmarks.sampling import SAMPLES
+from dnncore.errors import DescriptorError
+from dnncore.problem import Problem, read
 
-
-def problems(names, words, options):
-    from dnncore.problem import read, read_files
-    from dnncore.testing import cases
-
-    inputs = Path(cases.__file__).parent / "inputs" / "networks"
-    found = {}
-    texts = [
-        str(p)
-        for name in names
-        for p in read_files(
-            next(
-                p
-                for p in (Path(__file__).parent / "sets" / f"{name}.txt", inputs / f"{name}.txt")
-                if p.is_file()
-            )
-        )
-    ]
-    texts += [str(p) for p in read(words)]
-    for text in texts:
-        driver, *rest = text.split()
-        if driver != "--conv" and "dir" in options and "FWD_I" not in options["dir"]:
-            pass
-        kept = [w for w in rest if not (w.startswith("--") and w[2:].partition("=")[0] in options)]
-        try:
-            for p in read([driver, *[f"--{k}={v}" for k, v in options.items()], *kept]):
-                found.setdefault((p.op, p.attr), p)
-        except Exception as e:
-            print("left out", text, e, file=sys.stderr)
-    return list(found.values())
+OPTIONS = ("dir", "mb", "tag", "stag", "wtag", "dtag", "alg")
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--peer", "peers", default="onednn")
-@click.option("--set", "sets", multiple=True)
-@click.option("--match", default="")
-@click.option("--dir", "direction")
-@click.option("--mb")
-@click.option("--tags")
-@click.option("--json", "path")
-@click.option("--samples", default=9)
+def chosen_problems(
+    sets: tuple[str, ...], words: tuple[str, ...], options: dict[str, str], match: str
+) -> list[Problem]:
+    """The problems of the sets, then those of the words, with these options, each once.
+
+    match: a regular expression to be found in the text.
+    """
+    found = [problem for name in sets for problem in read_set(name, options)]
+    found += [changed(problem, options) for problem in read(words)]
+    return distinct(problem for problem in found if re.search(match, str(problem)))
+
+
+def _peers(_context: Any, _parameter: Any, text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        if name not in PEERS:
+            raise click.BadParameter(f"expected some of {', '.join(PEERS)}; got {name!r}")
+    return names
+
+
+def _tell(console: Console, count: int) -> Any:
+    """A function that prints how each problem went, as it arrives."""
+    done = 0
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal done
+        done += 1
+        console.print(f"{done}/{count} {report.one_line(outcome)}", markup=False, soft_wrap=True)
+
+    return tell
+
+
+# What click does not know are words of problems: `--conv`, `--alg=relu`, shapes.
+@click.command(context_settings={"ignore_unknown_options": True}, help=__doc__)
+@click.option("--peer", "peers", default="onednn", show_default=True, callback=_peers,
+              help=f"Some of {', '.join(PEERS)}, with commas; the strongest counts.")  # fmt: skip
+@click.option("--set", "sets", multiple=True, help="A set's name; may be repeated.")
+@click.option("--dir", "dir", help="Another direction for all problems of the same pass.")
+@click.option("--mb", help="Another batch.")
+@click.option("--tag", help="Another format of activations.")
+@click.option("--stag", help="Another format of src.")
+@click.option("--wtag", help="Another format of weights.")
+@click.option("--dtag", help="Another format of dst.")
+@click.option("--alg", help="Another algorithm.")
+@click.option("--match", default="", help="Only problems in whose text this expression is found.")
+@click.option("--impl", default="", help="Patterns of our implementations to choose from.")
+@click.option("--reorders", is_flag=True,
+              help="A contestant may choose its formats, between reorders that count.")  # fmt: skip
+@click.option("--processes", default=1, show_default=True, type=click.IntRange(1),
+              help="The median over so many fresh processes.")  # fmt: skip
+@click.option("--samples", default=SAMPLES, show_default=True, type=click.IntRange(1))
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--json", "path", is_flag=False, flag_value="-",
+              help="Write the figures to this file, or alone to stdout.")  # fmt: skip
+@click.option("--ledger", type=Path, help="Keep what is measured here, and go on from there.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
-def main(peers, sets, match, direction, mb, tags, path, samples, words):
-    for name in ("OMP_NUM_THREADS", "DNNCORE_NUM_THREADS"):
-        os.environ.setdefault(name, str(THREADS))
-    from benchmarks.contestants import PEERS, ours
-    from benchmarks.sampling import in_turn
-
-    options = {}
-    if direction:
-        options["dir"] = direction
-    if mb:
-        options["mb"] = mb
-    if tags:
-        options |= {"stag": tags, "dtag": tags}
-    rows = []
-    for p in problems(sets, words, options):
-        if match and not re.search(match, str(p)):
-            continue
-        try:
-            mine = next(ours(p))
-            theirs = [c for peer in peers.split(",") for c in PEERS[peer](p)]
-        except Exception as e:
-            print(f"{p}: {e}", file=sys.stderr)
-            continue
-        if not theirs:
-            continue
-        mine.run()
-        got = mine.outputs()
-        error = 0.0
-        for c in theirs:
-            c.run()
-            for n, v in c.outputs().items():
-                scale = np.abs(v).max() or 1
-                error = max(error, float(np.abs(got[n] - v).max() / scale))
-        if len(theirs) > 1:
-            times = in_turn([c.run for c in theirs], 3)
-            theirs = [theirs[int(np.argmin(times))]]
-        a, b = in_turn([mine.run, theirs[0].run], samples)
-        row = dict(
-            problem=str(p),
-            impl=mine.name,
-            peer_impl=theirs[0].name,
-            ours_ms=a * 1e3,
-            peer_ms=b * 1e3,
-            ratio=b / a,
-            gflops=p.op.flops / a / 1e9,
-            peer_gflops=p.op.flops / b / 1e9,
-            error=error,
-            scratchpad=mine.scratchpad,
-            peer_scratchpad=theirs[0].scratchpad,
-        )
-        rows.append(row)
-        mark = "" if error < 1e-4 else " WRONG?"
-        print(
-            f"{row['ratio']:.2f} {row['ours_ms']:9.3f} {row['peer_ms']:9.3f} ms {row['gflops']:6.1f} {row['peer_gflops']:6.1f} GF/s {mine.name} | {theirs[0].name} | {p} err {error:.1e} sp {mine.scratchpad} {theirs[0].scratchpad}{mark}",
-            flush=True,
-        )
-    if rows:
-        print(
-            "geomean",
-            statistics.geometric_mean(r["ratio"] for r in rows),
-            "min",
-            min(r["ratio"] for r in rows),
-        )
-    if path:
-        Path(path).write_text(json.dumps(rows))
+def main(
+    peers: tuple[str, ...], sets: tuple[str, ...], match: str, impl: str, reorders: bool,
+    processes: int, samples: int, threads: int, path: str | None, ledger: Path | None,
+    words: tuple[str, ...], **options: str | None,
+) -> None:  # fmt: skip
+    """Measure and print."""
+    given = {name: text for name, text in options.items() if text is not None}
+    try:
+        problems = chosen_problems(sets, words, given, match)
+    except DescriptorError as error:
+        raise click.UsageError(str(error)) from None
+    if not problems:
+        raise click.UsageError("there is no problem; give --set or words, see --help")
+    problems = [replace(problem, impl=impl or problem.impl) for problem in problems]
+    tell = _tell(Console(stderr=True), processes * len(problems))
+    settings = Settings(peers, reorders, samples, threads)
+    outcomes = measured(problems, settings, processes, ledger=Ledger(ledger), tell=tell)
+    figures = report.figures(outcomes)
+    if path == "-":
+        click.echo(report.json_text(figures))
+    else:
+        Console(width=None if sys.stdout.isatty() else 200).print(report.table(figures))
+    if path not in (None, "-"):
+        Path(path).write_text(report.json_text(figures))
+    sys.exit(1 if figures["wrong"] else 0)
 
 
 if __name__ == "__main__":

@@ -137,7 +137,7 @@ class Peer:
             made["workspace"] = forward["workspace"]
         memories = self._execute(primitive, inputs, made)
         names = [a.name for a, _ in op.tensors() if a.direction == "out"]
-        return {name: self._values(memories[name]) for name in names}
+        return {name: self.values(memories[name]) for name in names}
 
     def _execute(
         self, primitive: PeerPrimitive, inputs: Mapping[str, Array], made: dict[str, dnn.Memory]
@@ -148,7 +148,8 @@ class Peer:
         primitive.bind(**memories)()
         return memories
 
-    def _values(self, memory: dnn.Memory) -> Array:
+    def values(self, memory: dnn.Memory) -> Array:
+        """What a memory holds, in logical dims."""
         if memory.desc.format_kind == "blocked":
             return np.array(memory.numpy())
         plain = self.memory(memory.desc.with_format(None))

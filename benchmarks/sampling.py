@@ -10,7 +10,7 @@ __all__ = ["PAUSE", "SAMPLES", "in_turn"]
 
 SAMPLES = 9
 SAMPLE_SECONDS = 0.01  # at least; short calls are repeated
-PAUSE = 0.005  # seconds between the sides: the threads of OpenMP spin for a while after their work
+PAUSE = 0.02  # seconds between the sides: the threads of OpenMP spin for a while after their work
 
 Call = Callable[[], object]
 

@@ -49,6 +49,7 @@ from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.reorder import reorder
 from dnncore.sequence import Sequence
 from dnncore.stream import Event, Stream
+from dnncore.threads import get_num_threads, set_num_threads
 
 if typing.TYPE_CHECKING:
     from dnncore import functional
@@ -109,9 +110,11 @@ __all__ = [
     "devices",
     "engine",
     "functional",
+    "get_num_threads",
     "primitive_descs",
     "register",
     "reorder",
+    "set_num_threads",
     "set_verbose",
     "unregister",
 ]

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import numpy as np
+
 from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import (
@@ -155,12 +157,15 @@ class Attributes:
         `pd.scratchpad_desc`).
     deterministic: only implementations whose result does not depend on timing.
     fpmath: the loosest arithmetic allowed inside for f32 data; "strict" is f32 itself.
+    scratchpad_limit: only implementations that need at most so many bytes of scratchpad; None is no
+        limit.
     """
 
     post_ops: tuple[PostOp, ...] = ()
     scratchpad: ScratchpadMode = "library"
     deterministic: bool = False
     fpmath: FpMath = "strict"
+    scratchpad_limit: int | None = None
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -168,7 +173,8 @@ class Attributes:
         _check_choice("scratchpad", self.scratchpad, get_args(ScratchpadMode))
         _check_choice("fpmath", self.fpmath, get_args(FpMath))
         _check_choice("deterministic", self.deterministic, (False, True))
-        key = (self.post_ops, self.scratchpad, self.deterministic, self.fpmath)
+        object.__setattr__(self, "scratchpad_limit", _checked_limit(self.scratchpad_limit))
+        key = tuple(getattr(self, row.name) for row in fields(self) if row.compare)
         object.__setattr__(self, "_hash", hash(key))
 
     def __hash__(self) -> int:
@@ -205,6 +211,18 @@ class Attributes:
                 raise DescriptorError(
                     f"{op.KIND}: {name} must be of type {wanted}; got {desc.data_type}"
                 )
+
+
+def _checked_limit(limit: object) -> int | None:
+    """A number of bytes, as Python's own integer, or None."""
+    if limit is None:
+        return None
+    if not isinstance(limit, int | np.integer) or isinstance(limit, bool) or limit < 0:
+        raise DescriptorError(
+            "attributes: scratchpad_limit must be a whole number of bytes, at least 0, or None for"
+            f" no limit; got {limit!r}"
+        )
+    return int(limit)
 
 
 def _check_choice(what: str, value: object, choices: tuple[object, ...]) -> None:

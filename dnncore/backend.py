@@ -37,6 +37,7 @@ from dnncore.errors import (
     ExecutionError,
     PluginError,
 )
+from dnncore.forking import hold_at_fork
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
@@ -215,6 +216,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "cache_count",
     "check_size",
     "data_type",
+    "hold_at_fork",
     "hookimpl",
     "numpy_dtype",
     *_operations,

@@ -7,12 +7,14 @@ import hashlib
 import os
 import threading
 import warnings
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from dnncore.errors import CacheWarning, DescriptorError
+from dnncore.forking import INNERMOST, hold_at_fork
 
 __all__ = ["DiskStore", "MemoryCache", "count", "primitives", "stats"]
 
@@ -21,6 +23,7 @@ DIGEST_BYTES = hashlib.sha256().digest_size
 
 _counts: Counter[str] = Counter()
 _counts_lock = threading.Lock()
+hold_at_fork(_counts_lock, INNERMOST)
 
 
 def count(event: str, n: int = 1) -> None:
@@ -62,6 +65,7 @@ class MemoryCache(Generic[T]):
         self._events = events
         self._entries: OrderedDict[Hashable, _Entry[T]] = OrderedDict()
         self._lock = threading.Lock()
+        _caches.add(self)
 
     @property
     def capacity(self) -> int:
@@ -99,6 +103,12 @@ class MemoryCache(Generic[T]):
             self._build(key, entry, build)
         return entry.result()
 
+    def forget_unfinished(self) -> None:
+        """In a forked child, where the threads that were building do not exist."""
+        self._lock = threading.Lock()
+        ready = ((key, entry) for key, entry in self._entries.items() if entry.ready.is_set())
+        self._entries = OrderedDict(ready)
+
     def _build(self, key: Hashable, entry: _Entry[T], build: Callable[[], T]) -> None:
         try:
             entry.value = build()
@@ -117,6 +127,18 @@ class MemoryCache(Generic[T]):
     def _evict(self) -> None:
         while len(self._entries) > self._capacity:
             self._entries.popitem(last=False)
+
+
+_caches: weakref.WeakSet[MemoryCache[Any]] = weakref.WeakSet()
+
+
+def _forget_unfinished() -> None:
+    for cache in tuple(_caches):
+        cache.forget_unfinished()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_unfinished)
 
 
 def _capacity() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -12,6 +11,7 @@ import numpy as np
 
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
 from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
+from dnncore.threads import get_num_threads, set_num_threads
 
 __all__ = ["Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "check_size"]
 
@@ -198,8 +198,7 @@ class HostEngine(Engine):
 class CpuEngine(HostEngine):
     """The CPU with the host's memory; backends give it implementations.
 
-    num_threads: how many threads every backend's implementations use; from `DNNCORE_NUM_THREADS`,
-    else the CPUs that this process may run on.
+    num_threads: how many threads every backend's implementations use; `set_num_threads` sets it.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -208,14 +207,23 @@ class CpuEngine(HostEngine):
         if index:
             raise EngineUnavailable(f"cpu:{index}: there is one CPU engine; use 'cpu'")
         super().__init__(index)
-        self.num_threads = _num_threads()
+        get_num_threads()  # which raises for a wrong DNNCORE_NUM_THREADS
+
+    @property
+    def num_threads(self) -> int:
+        """Inside `accept` and `build`, the number that the primitive descriptor is made for."""
+        return get_num_threads()
+
+    @num_threads.setter
+    def num_threads(self, count: int) -> None:
+        set_num_threads(count)
 
     @classmethod
     def devices(cls) -> Sequence[Device]:
         """One device, the processor."""
         from dnncore.peaks import processor_name
 
-        return (Device(name=processor_name(), limits={"threads": _num_threads()}),)
+        return (Device(name=processor_name(), limits={"threads": get_num_threads()}),)
 
     @property
     def name(self) -> str:
@@ -242,18 +250,3 @@ def _copy(
     wait_all(wait_for)
     np.copyto(target, source)
     return COMPLETED
-
-
-def _num_threads() -> int:
-    text = os.environ.get("DNNCORE_NUM_THREADS", "")
-    if not text:
-        return (
-            len(os.sched_getaffinity(0))
-            if hasattr(os, "sched_getaffinity")
-            else os.cpu_count() or 1
-        )
-    if not text.isdecimal() or int(text) < 1:
-        raise DescriptorError(
-            f"DNNCORE_NUM_THREADS must be a positive whole number; got {text!r}; unset it"
-        )
-    return int(text)

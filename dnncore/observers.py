@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from dnncore.forking import INNERMOST, hold_at_fork
+
 if TYPE_CHECKING:
     from dnncore.backend import Run
     from dnncore.memory import Memory
@@ -59,6 +61,7 @@ active: tuple[Observer, ...] = ()
 """All observers, the first added closest to the launch; replaced as a whole, never changed."""
 
 _lock = threading.RLock()
+hold_at_fork(_lock, INNERMOST)
 _slots: weakref.WeakSet[Slot] = weakref.WeakSet()
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from dnncore.cache import DiskStore
 from dnncore.engine import Peaks
+from dnncore.threads import available
 
 __all__ = ["cpu_peaks", "processor_name"]
 
@@ -38,18 +39,25 @@ def processor_name() -> str:
 
 @functools.cache
 def cpu_peaks(threads: int) -> Peaks:
-    """Peaks of `threads` threads of this processor, from the disk store or measured now."""
+    """Peaks of `threads` threads of this processor."""
+    figures = _of_one_thread()
+    at_once = min(threads, available())
+    flops = {name: at_once * figures[name] for name in TYPES}
+    return Peaks(flops, bandwidth=figures["bytes"], launch=LAUNCH_SECONDS)
+
+
+@functools.cache
+def _of_one_thread() -> dict[str, float]:
+    """What one thread reaches, from the disk store or measured now."""
     store = DiskStore("peaks")
-    key = f"{processor_name()}:{threads}:{np.__version__}"
+    key = f"{processor_name()}:{np.__version__}"
     stored = store.get(key)
     if stored is not None:
-        figures = json.loads(stored)
-    else:
-        figures = {name: threads * _flops(dtype) for name, dtype in TYPES.items()}
-        figures["bytes"] = _bandwidth()
-        store.put(key, json.dumps(figures).encode())
-    flops = {name: figures[name] for name in TYPES}
-    return Peaks(flops, bandwidth=figures["bytes"], launch=LAUNCH_SECONDS)
+        return dict(json.loads(stored))
+    figures = {name: _flops(dtype) for name, dtype in TYPES.items()}
+    figures["bytes"] = _bandwidth()
+    store.put(key, json.dumps(figures).encode())
+    return figures
 
 
 def _flops(dtype: type) -> float:

@@ -16,6 +16,7 @@ from dnncore.backend import API_VERSION, Backend, Implementation
 from dnncore.cache import primitives
 from dnncore.engine import CpuEngine, Device, Engine
 from dnncore.errors import BackendNotFound, DnnError, EngineUnavailable, PluginError
+from dnncore.forking import PLUGINS, hold_at_fork
 from dnncore.ops import Operation
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class Registry:
         self._engines: dict[tuple[str, int], Engine] = {}
         self._discovered = False
         self._lock = threading.RLock()
+        hold_at_fork(self._lock, PLUGINS)
         self._manager = pluggy.PluginManager("dnncore")
         self._manager.add_hookspecs(hookspecs)
 

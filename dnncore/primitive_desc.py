@@ -26,6 +26,7 @@ from dnncore.plugins import describe, registry
 from dnncore.plugins import engine as open_engine
 from dnncore.primitive import Primitive
 from dnncore.selection import Candidate, Request, Selection, is_wanted, select
+from dnncore.threads import num_threads_of
 
 __all__ = ["PrimitiveDesc", "primitive_descs"]
 
@@ -189,13 +190,16 @@ class PrimitiveDesc:
         return PrimitiveDesc._at(self._request, self._selection, place)
 
     def explain(self) -> str:
-        """Every candidate: accepted or refused, why, its rank and where the rank came from."""
+        """Every candidate: accepted or refused, why, its rank, where the rank came from, and how
+        much scratchpad it needs.
+        """
         lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):
             mark = "->" if place == self._place else "  "
             lines.append(
                 f"{mark} {place + 1}. {candidate.impl_name}: accepted,"
-                f" {candidate.seconds * 1e6:.1f} us by {candidate.rank_source}"
+                f" {candidate.seconds * 1e6:.1f} us by {candidate.rank_source},"
+                f" {candidate.accepted.scratchpad_bytes} bytes of scratchpad"
             )
         lines += [f"   -  {refusal}" for refusal in self._selection.refusals]
         return "\n".join(lines)
@@ -212,7 +216,8 @@ class PrimitiveDesc:
 
     def _build(self) -> Executable:
         try:
-            return self._candidate.accepted.build()
+            with num_threads_of(self._request.num_threads):
+                return self._candidate.accepted.build()
         except DnnError:
             raise
         except Exception as error:
@@ -232,6 +237,7 @@ class PrimitiveDesc:
             self.attr,
             self.impl_name,
             self.workspace_desc,
+            request.num_threads,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -351,7 +357,7 @@ def _warn_reference(pd: PrimitiveDesc) -> None:
     _warned.add(kind)
     warnings.warn(
         f"{pd.op.KIND}: {pd.impl_name}, which is made for checking, not for speed, was chosen since"
-        f" nothing else accepts the problem:\n{pd.explain()}",
+        f" nothing else accepts the problem{registry.excuses()}:\n{pd.explain()}",
         ReferenceWarning,
         stacklevel=3,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from dnncore import host_fallback, transfer
@@ -15,6 +15,7 @@ from dnncore.cache import MemoryCache
 from dnncore.engine import Engine
 from dnncore.ops import Operation
 from dnncore.plugins import describe, engine, registry
+from dnncore.threads import get_num_threads, num_threads_of
 
 if TYPE_CHECKING:
     from dnncore.primitive_desc import PrimitiveDesc
@@ -30,6 +31,7 @@ class Request:
 
     src_engine: where a reorder reads from, if that is not `engine`.
     impl, skip_impl: comma-separated name patterns, as `fnmatch` understands them.
+    num_threads: of the CPU, whichever the engine: it may serve others.
     """
 
     op: Operation
@@ -40,6 +42,7 @@ class Request:
     impl: str | None = None
     skip_impl: str | None = None
     host_fallback: bool | None = None
+    num_threads: int = field(default_factory=get_num_threads)
 
     @property
     def allows_host_fallback(self) -> bool:
@@ -119,13 +122,14 @@ def forget() -> None:
 def _select(request: Request, filters: _Filters) -> Selection:
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
-    for backend, implementation in _implementations(request, candidates):
-        name = implementation.name
-        answer = filters.refusal(name) or _consider(backend, implementation, request)
-        if isinstance(answer, Refused):
-            refusals.append(Refusal(name, answer.kind, answer.reason))
-        else:
-            candidates.append(answer)
+    with num_threads_of(request.num_threads):
+        for backend, implementation in _implementations(request, candidates):
+            name = implementation.name
+            answer = filters.refusal(name) or _consider(backend, implementation, request)
+            if isinstance(answer, Refused):
+                refusals.append(Refusal(name, answer.kind, answer.reason))
+            else:
+                candidates.append(answer)
 
     def rank(candidate: Candidate) -> tuple[bool, int, bool, float, str]:
         last = candidate.impl_name.startswith(host_fallback.PREFIX)
@@ -176,6 +180,9 @@ def _unfit(accepted: Accepted, request: Request) -> Refused | None:
     """What rules out an implementation that said yes."""
     if request.attr.deterministic and not accepted.deterministic:
         return Refused("attribute", "deterministic=True, but its result depends on timing")
+    limit, needed = request.attr.scratchpad_limit, accepted.scratchpad_bytes
+    if limit is not None and needed > limit:
+        return Refused("resources", f"needs {needed} bytes of scratchpad; scratchpad_limit={limit}")
     for argument, desc in accepted.op.tensors():
         if desc.is_any:
             return Refused("failed", f"accept left the format of {argument.name} unresolved")

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 from dnncore import observers
 from dnncore.errors import DescriptorError, DnnError
+from dnncore.forking import OUTPUT, hold_at_fork
 from dnncore.problem.verbose_fields import KINDS, Fields, kind_of, write
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ class _Switch(contextlib.AbstractContextManager["_Switch"]):
 
 _current: Verbose | None = None
 _switching = threading.Lock()
+hold_at_fork(_switching, OUTPUT)
 
 
 def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
@@ -241,6 +243,7 @@ class Verbose(observers.Observer):
 
 
 _writing = threading.RLock()
+hold_at_fork(_writing, OUTPUT)
 _introduced: set[str] = set()
 
 

@@ -233,6 +233,10 @@ VALUES = {
         lambda: dnn.Attributes(scratchpad="mine"),
     "attributes: fpmath must be one of strict, bf16, f16, tf32, any; got 'fast'":
         lambda: dnn.Attributes(fpmath="fast"),
+    "attributes: scratchpad_limit must be a whole number of bytes, at least 0, or None for no":
+        lambda: dnn.Attributes(scratchpad_limit=-1),
+    "no limit; got 1.5": lambda: dnn.Attributes(scratchpad_limit=1.5),
+    "no limit; got True": lambda: dnn.Attributes(scratchpad_limit=True),
     "post-op eltwise: unknown algorithm 'rleu'": lambda: dnn.PostOp.eltwise("rleu"),
     "scale must be a finite number of float32; got nan": lambda: dnn.PostOp.sum(float("nan")),
 }  # fmt: skip

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from toy import Relu, registered
 
 import dnncore as dnn
+from dnncore import threads
 from dnncore.cli import main
 
 
@@ -62,9 +63,10 @@ def test_a_broken_backend_and_its_devices_are_told_with_the_reason():
 
 def test_a_bad_setting_is_a_reason_not_a_traceback(monkeypatch):
     monkeypatch.setenv("DNNCORE_NUM_THREADS", "many")
+    monkeypatch.setattr(threads, "_state", threads._State())  # as if it had not been read
     cpu = rows("devices")["cpu"]
     assert cpu["status"] == "failed"
-    assert "must be a positive whole number; got 'many'" in cpu["reason"]
+    assert "must be a whole number from 1 to 1024; got 'many'" in cpu["reason"]
 
 
 def test_help_and_usage_errors():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,6 @@ pytest.importorskip("numba")
 from checks import Target, check
 from dnncore_cpu_numba import convolution_gemm
 from dnncore_cpu_numba.geometry import Geometry
-from dnncore_cpu_numba.isa import ISAS
-from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
 
 import dnncore as dnn
 
@@ -131,30 +127,6 @@ def test_parts_cover_each_pixel_with_the_taps_that_it_sees(stride, padding):
         for y in range(dst[0])
     ]
     assert np.array_equal(seen, expected)
-
-
-@pytest.mark.parametrize("isa", [isa for isa in ISAS if not isa.missing], ids=lambda isa: isa.name)
-@pytest.mark.parametrize("vectors", [1, 2])
-@pytest.mark.parametrize("lanes", [1, 3, 4])
-def test_a_microkernel_whose_a_has_columns(isa, vectors, lanes):
-    edge = "full" if lanes == isa.lanes else "masked"
-    kernel = Microkernel(isa, 3, vectors, "lanes", panel=False, edge=edge)
-    columns = (vectors - 1) * isa.lanes + lanes
-    rng = np.random.default_rng(0)
-    a = rng.integers(-3, 4, (2, 5, 3, columns)).astype(np.float32)  # batch, k, row, column
-    b = rng.integers(-3, 4, (2, 5, columns)).astype(np.float32)
-    c = np.full((3, columns + 1), 7.5, np.float32)
-    table = np.array([[0, 0], [a.strides[0], b.strides[0]]], np.int64)
-    arguments = {
-        "a": a.ctypes.data, "b": b.ctypes.data, "c": c.ctypes.data,
-        "batch_table": table.ctypes.data, "batch": 2, "k": 5, "a_stride": a.strides[2],
-        "a_k": a.strides[1], "a_block": 4 * isa.lanes, "b_row": b.strides[1],
-        "b_block": 4 * isa.lanes, "c_row": c.strides[0], "c_block": 4 * isa.lanes, "lanes": lanes,
-    }  # fmt: skip
-    values = [arguments.get(name, 0) for name in ARGUMENTS]
-    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(values))(kernel.address)(*values)
-    assert np.array_equal(c[:, :-1], np.einsum("ixmj,ixj->mj", a, b))
-    assert (c[:, -1] == 7.5).all()
 
 
 @pytest.mark.parametrize("tag", ["abcdefghijkl", "jihgfedcbalk", "abcdefghijkL16l"])

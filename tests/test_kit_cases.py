@@ -204,9 +204,9 @@ def test_convolutions_around_the_sizes_of_blocks():
 # follow from their layers.
 PUBLISHED = {
     "alexnet": ((60, 61), (700, 740)),
-    "vgg16": ((138, 138.5), (15400, 15600)),
+    "vgg_16": ((138, 138.5), (15400, 15600)),
     "googlenet": ((6.8, 7.0), (1500, 1600)),
-    "resnet50": ((25.4, 25.6), (3800, 3900)),
+    "resnet_50": ((25.4, 25.6), (3800, 3900)),
     "mobilenet": ((4.2, 4.25), (568.5, 569.5)),
 }
 

@@ -12,10 +12,9 @@ import pytest
 pytest.importorskip("numba")
 
 from dnncore_cpu_numba.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
-from dnncore_cpu_numba.isa import BEST, ISAS
+from dnncore_cpu_numba.isa import AVAILABLE, BEST
 from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
 
-HERE = [isa for isa in ISAS if not isa.missing]
 GUARD = np.float32(7.5)
 
 
@@ -71,15 +70,15 @@ class Problem:
             b = b.reshape(batch, k, kernel.vectors, width).transpose(0, 2, 1, 3)
         b = np.ascontiguousarray(b)
         places = np.arange(batch)[:, None]
-        table = np.concatenate([places * 4 * rows * k, places * b.strides[0]], axis=1)
+        places = np.concatenate([places * 4 * rows * k, places * b.strides[0]], axis=1)
+        table = [batch, k, *places.ravel()]
         call(
             kernel,
             a=a,
             b=b,
             c=self.c,
-            batch_table=np.ascontiguousarray(table, np.int64),
-            batch=batch,
-            k=k,
+            batch_table=np.array(table, np.int64),
+            blocks=1,
             a_stride=4 * (k if kernel.along == "k" else rows),
             b_row=4 * (width if kernel.panel else self.columns),
             b_block=4 * width * (k if kernel.panel else 1),
@@ -99,7 +98,7 @@ def assert_close(got, expected, factor=1.0):
     np.testing.assert_allclose(got, expected, rtol=0, atol=factor * 2e-6 * scale)
 
 
-@pytest.fixture(params=HERE, ids=lambda isa: isa.name)
+@pytest.fixture(params=AVAILABLE, ids=lambda isa: isa.name)
 def isa(request):
     return request.param
 
@@ -129,6 +128,31 @@ def test_every_depth(isa, k, batch):
 def test_accumulates(isa):
     problem = Problem(Microkernel(isa, 3, 2))
     assert_close(problem.run(accumulate=True), problem.product + problem.before)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_blocks_of_segments_of_some_rows(isa, ahead):
+    """Rows 3, 0 and 7 of A; the second segment's elements are for the first and the last."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((5, 8, 9), dtype=np.float32)  # block, row, column
+    b = rng.standard_normal((5, 7, isa.lanes), dtype=np.float32)
+    segments = [((0, 1, 2), 4, [(0, 1), (2, 3)]), ((0, 2), 3, [(5, 4)])]  # rows, k, (column, row)
+    table, expected = [], np.zeros((3, isa.lanes))
+    for rows, k, elements in segments:
+        table += [len(elements), k, *(4 * n for x, y in elements for n in (x, y * isa.lanes))]
+        for x, y in elements:
+            product = np.einsum("qmx,qxn->mn", a[:, [3, 0, 7], x : x + k], b[:, y : y + k])
+            expected[list(rows)] += product[list(rows)]
+    c = np.empty((3, isa.lanes), np.float32)
+    kernel = Microkernel(
+        isa, 3, 1, a_rows=(3 * 36, 0, 7 * 36), segments=((0, 1, 2), (0, 2)), ahead=ahead
+    )
+    call(
+        kernel, a=a, b=b, c=c, batch_table=np.array(table, np.int64), blocks=5,
+        a_advance=a.strides[0], b_advance=b.strides[0], b_row=b.strides[1], c_row=c.strides[0],
+        operands=operand_table(kernel),
+    )  # fmt: skip
+    assert_close(c, expected)
 
 
 @pytest.mark.parametrize("edge", ["masked", "zeroed"])
@@ -228,6 +252,9 @@ def test_names_tell_classes_apart():
         Microkernel(BEST, 4, 2, edge="masked"),
         Microkernel(BEST, 4, 2, epilogue=(Sum(1.0),)),
         Microkernel(BEST, 4, 2, epilogue=(Sum(2.0),)),
+        Microkernel(BEST, 4, 2, a_rows=(0, 4, 8, 12)),
+        Microkernel(BEST, 4, 2, segments=((0, 1),)),
+        Microkernel(BEST, 4, 2, ahead=True),
     ]
     names = [kernel.name for kernel in kernels]
     assert len(set(names)) == len(names)

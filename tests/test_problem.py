@@ -504,6 +504,7 @@ def chains(draw, dims):
         scratchpad=draw(st.sampled_from(("library", "user"))),
         deterministic=draw(st.booleans()),
         fpmath=draw(st.sampled_from(("strict", "bf16", "f16", "tf32", "any"))),
+        scratchpad_limit=draw(st.sampled_from((None, 0, 1, 10**12))),
     )
 
 

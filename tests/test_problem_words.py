@@ -103,6 +103,7 @@ MALFORMED = {
     # attributes
     "--eltwise --attr-scratchpad=mine 2x3": (2, "expected one of library, user; got 'mine'"),
     "--eltwise --attr-deterministic=maybe 2x3": (2, "expected one of false, true"),
+    "--eltwise --attr-scratchpad-limit=1k 2x3": (2, "expected a whole number"),
     "--eltwise --attr-fpmath=f8 2x3": (2, "expected one of strict, bf16"),
     "--eltwise --attr-scales=src:common 2x3": (2, "no such option"),
     "--eltwise --attr-post-ops=frob 2x3": (2, "expected one of sum[:SCALE], ELTWISE"),

@@ -91,6 +91,25 @@ def test_deterministic_removes_candidates_with_a_reason():
         assert refusal.kind == "attribute"
 
 
+def test_a_scratchpad_limit_removes_candidates_with_the_numbers():
+    frugal, greedy = (
+        Relu("toybackend:frugal", 8.0, scratchpad_bytes=1000),
+        Relu("toybackend:greedy", 9.0, scratchpad_bytes=1001),
+    )
+    with registered(frugal, greedy):
+        cpu = dnn.engine("cpu")
+        assert names(relu_op())[:2] == ["toybackend:greedy", "toybackend:frugal"]
+        pd = dnn.PrimitiveDesc(relu_op(), cpu, dnn.Attributes(scratchpad_limit=1000))
+        assert pd.impl_name == "toybackend:frugal"
+        assert "us by efficiency 8 of cpu's peaks, 1000 bytes of scratchpad" in pd.explain()
+        refusal = next(r for r in pd.refusals if r.impl_name == "toybackend:greedy")
+        assert refusal.kind == "resources"
+        assert refusal.reason == "needs 1001 bytes of scratchpad; scratchpad_limit=1000"
+        none = dnn.Attributes(scratchpad_limit=0)
+        with pytest.raises(dnn.NoImplementation, match="scratchpad_limit=0"):
+            dnn.PrimitiveDesc(relu_op(), cpu, none, impl="toybackend:*")
+
+
 def test_a_descriptor_is_chosen_without_building_anything():
     toy = Relu("toybackend:a", 9.0)
     with registered(toy):

@@ -10,7 +10,7 @@ from checks import Target, check
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba import algorithms, eltwise
+from dnncore_cpu_numba import algorithms, chains, eltwise, softmax
 from dnncore_cpu_numba.chains import MAX_TENSORS
 from dnncore_cpu_numba.post_ops import UnknownAlgorithm, binary, refuse_unknown
 from dnncore_cpu_numba.post_ops import eltwise as eltwise_stage
@@ -24,6 +24,7 @@ TABLES = (
     algorithms.SLOPES,
     algorithms.SLOPES_OF_DST,
     algorithms.BINARY,
+    algorithms.POWERS,
     {"add_scaled": algorithms.ADD_SCALED, "prelu": algorithms.PRELU, "select": algorithms.SELECT},
 )
 STAGES = [task for table in TABLES for task in table.values()]
@@ -43,6 +44,48 @@ def test_stages_are_vector_code_without_calls(stage):
     assert re.search(r"store <\d+ x float>", text)
     called = set(re.findall(r"call [^@\n]*@([\w.]+)", text))
     assert {name for name in called if not name.startswith("llvm.")} == set()
+
+
+@pytest.mark.parametrize("stage", STAGES[::10], ids=lambda task: task.name)
+def test_streamed_twins_store_whole_lines(stage):
+    text = algorithms.STREAMED[stage].llvm_text("twin")
+    stores = re.findall(r"store <(\d+) x \w+>.*", text)
+    streamed = re.findall(r"store <16 x float>.*align 64.*!nontemporal", text)
+    assert 0 < len(streamed) < len(stores)  # the others are those of the chunk
+
+
+@pytest.mark.parametrize("dims", [(64,), (3, 1000), (9, 7, 333), (2, 20, 8, 8)])
+def test_streamed_results(dims, monkeypatch):
+    """Every kind of stage, with whole chunks and rests, in one loop and in tiles, in place too."""
+    monkeypatch.setattr(chains, "STREAM_BYTES", 0)
+    desc = dnn.MemoryDesc(dims, "f32", "aBcd16b" if len(dims) == 4 else None)
+    row = dnn.MemoryDesc((1, *dims[1:]))
+    either = dnn.MemoryDesc(dims, "s8")
+    forward = dnn.EltwiseForward("forward_inference", "linear", alpha=1.5, src=desc, dst=desc)
+    backward = dnn.EltwiseBackward("square", diff_src=desc, diff_dst=desc, src=desc)
+    for op in (
+        forward, backward, dnn.Sum((1.0, 2.5), srcs=(desc, desc), dst=desc),
+        dnn.Binary("sub", src0=desc, src1=row, dst=desc),
+        dnn.Binary("select", src0=desc, src1=desc, src2=either, dst=desc),
+    ):  # fmt: skip
+        check(CPU, op)
+    check(CPU, forward, in_place=("src", "dst"))
+    check(CPU, forward, dnn.Attributes([dnn.PostOp.binary("add", row), dnn.PostOp.sum(2.0)]))
+    check(CPU, forward, dnn.Attributes([dnn.PostOp.eltwise("abs"), dnn.PostOp.binary("add", row)]))
+    offset = dnn.MemoryDesc(dims, strides=desc.strides, offset0=3) if desc.is_plain else desc
+    check(CPU, dnn.EltwiseForward("forward_inference", "abs", src=desc, dst=offset))
+
+
+@pytest.mark.parametrize("dims", [(3, 40), (5, 1000), (3, 1 << 15), (2, (1 << 15) + 21)])
+@pytest.mark.parametrize("algorithm", ["accurate", "log"])
+def test_streamed_softmax(dims, algorithm, monkeypatch):
+    monkeypatch.setattr(softmax, "STREAM_BYTES", 0)
+    desc = dnn.MemoryDesc(dims)
+    op = dnn.SoftmaxForward("forward_inference", algorithm, axis=1, src=desc, dst=desc)
+    check(CPU, op)
+    check(CPU, op, in_place=("src", "dst"))
+    gradient = dnn.SoftmaxBackward(algorithm, axis=1, diff_src=desc, diff_dst=desc, dst=desc)
+    check(CPU, gradient)
 
 
 def test_unknown_algorithms_are_refused_never_taken_for_others():

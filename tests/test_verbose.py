@@ -406,6 +406,7 @@ CHANNELS = dnn.MemoryDesc((1, 8, 1, 1))
         dnn.Attributes((dnn.PostOp.prelu(IMAGE.with_format("aBcd8b")),)),
         dnn.Attributes((dnn.PostOp.binary("select", IMAGE, CHANNELS.with_data_type("s8")),)),
         dnn.Attributes(scratchpad="user", deterministic=True, fpmath="bf16"),
+        dnn.Attributes(scratchpad_limit=0),
     ],
 )
 def test_attributes_read_back(attr):

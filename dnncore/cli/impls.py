@@ -55,6 +55,7 @@ def _rows(problem: Problem, engine_name: str, *, verbose: bool) -> Iterator[Row]
             "status": "accepted",
             "seconds": float(f"{pd.seconds:.3g}"),
             "source": pd.rank_source,
+            "scratchpad_bytes": pd.scratchpad_bytes,
         }
     own = [r for r in refusals if r.kind != "filter" and not r.impl_name.startswith("host:")]
     for refusal in refusals if verbose or not (found or own) else own:

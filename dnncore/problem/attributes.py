@@ -1,5 +1,7 @@
 """Attributes: `--attr-post-ops=relu:0.1+sum:0.5+add:f32:per_oc:axb+prelu:2 --attr-scratchpad=user`.
 
+`--attr-scratchpad-limit=BYTES` removes who needs more scratchpad; without it there is no limit.
+
 A post-op's operand is told by its type, a mask, whose bit d says that dim d is dst's size, not 1,
 or the mask's name, and a format. `select` has two: `select:f32.per_oc.axb:per_tensor.abx` has src,
 then the condition, of type s8.
@@ -21,6 +23,7 @@ from dnncore.problem.settings import (
     misread,
     number_text,
     read_choice,
+    read_integer,
     read_number,
 )
 from dnncore.problem.shapes import mask_of, masked
@@ -31,6 +34,7 @@ __all__ = ["DEFAULTS", "read", "write"]
 DEFAULTS: Settings = {
     "attr-post-ops": "",
     "attr-scratchpad": "library",
+    "attr-scratchpad-limit": "",
     "attr-deterministic": "false",
     "attr-fpmath": "strict",
 }
@@ -49,7 +53,13 @@ def read(settings: Settings, dims: Dims) -> Attributes:
         scratchpad=_read_word(settings, "attr-scratchpad", ScratchpadMode),
         deterministic=read_choice(settings, "attr-deterministic", FLAGS),
         fpmath=_read_word(settings, "attr-fpmath", FpMath),
+        scratchpad_limit=_read_limit(settings),
     )
+
+
+def _read_limit(settings: Settings) -> int | None:
+    limit = "attr-scratchpad-limit"
+    return read_integer(settings, limit) if settings[limit] else None
 
 
 def _read_word(settings: Settings, setting: str, words: object) -> Any:
@@ -58,11 +68,13 @@ def _read_word(settings: Settings, setting: str, words: object) -> Any:
 
 def write(attr: Attributes) -> Settings:
     """The inverse of `read`."""
+    limit = attr.scratchpad_limit
     return {
         CHAIN: "+".join(map(_step_text, attr.post_ops)),
         "attr-scratchpad": attr.scratchpad,
         "attr-deterministic": str(bool(attr.deterministic)).lower(),
         "attr-fpmath": attr.fpmath,
+        "attr-scratchpad-limit": "" if limit is None else str(limit),
     }
 
 

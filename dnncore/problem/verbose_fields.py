@@ -226,6 +226,8 @@ def _untold(op: Any, descs: list[MemoryDesc | None]) -> Iterator[str]:
 def _attributes(attr: Attributes) -> Iterator[str]:
     if attr.scratchpad != "library":
         yield f"attr-scratchpad:{attr.scratchpad}"
+    if attr.scratchpad_limit is not None:
+        yield f"attr-scratchpad-limit:{attr.scratchpad_limit}"
     if attr.fpmath != "strict":
         yield f"attr-fpmath:{attr.fpmath}"
     if attr.deterministic:

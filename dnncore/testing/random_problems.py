@@ -69,6 +69,7 @@ OPTIONS: dict[str, Options] = {
 
 ATTRIBUTES: Options = {
     "attr-scratchpad": ("library", "user"),
+    "attr-scratchpad-limit": ("", "0", "4096"),
     "attr-deterministic": ("false", "true"),
 }
 MASKS = ("common", "per_oc", "per_dim_0", "per_tensor")

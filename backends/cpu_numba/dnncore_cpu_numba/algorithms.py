@@ -15,16 +15,20 @@ from typing import Any
 import numpy as np
 
 from dnncore_cpu_numba import vecmath
-from dnncore_cpu_numba.pointers import load_f32, store_f32
+from dnncore_cpu_numba.pointers import load_f32, stack, store_f32
+from dnncore_cpu_numba.streaming import stream
 from dnncore_cpu_numba.task import Task, exact, task
 
 __all__ = [
-    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "COSTS", "ELTWISE", "PRELU", "SELECT", "SLOPES",
-    "SLOPES_OF_DST",
+    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "COSTS", "ELTWISE", "POWERS",
+    "POWER_GRADIENTS", "PRELU", "SELECT", "SLOPES", "SLOPES_OF_DST", "STREAMED",
 ]  # fmt: skip
 
 ALPHA, BETA = 2, 4  # where a stage has them, in float32
+_CHUNK = 256  # elements that a stage computes before it streams them
+_CHUNK_BUFFER = _CHUNK // 2  # int64
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_INFINITY = np.float32("inf")
 
 
 @exact
@@ -36,6 +40,12 @@ def _clipped(x, low, high):
 @exact
 def _unit(x, alpha, beta):
     return _clipped(alpha * x + beta, _ZERO, _ONE)
+
+
+@exact
+def _root(x):
+    """x**0.5 as IEEE 754 has it, which differs from the square root at -0 and -infinity."""
+    return abs(vecmath.sqrt(_INFINITY if x == -_INFINITY else x))
 
 
 @exact
@@ -67,57 +77,80 @@ def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return exact(getattr(function, "py_func", function))
 
 
-def _map(name: str, function: Callable[..., Any]) -> Task:
-    """The stage y = function(x, alpha, beta)."""
-    each = _inlined(function)
+Element = Callable[..., Any]
+STREAMED: dict[Task, Task] = {}
+"""The twin of each stage that writes whole cache lines past the caches: a multiple of 16 elements,
+to a multiple of 64 bytes, where no input is."""
+
+
+def _stage(name: str, element: Element, *, zipped: bool) -> Task:
+    """The stage y[i] = element(i, x, operand, condition, alpha, beta).
+
+    zipped: it reads the operand.
+    """
+    each = exact(element)
 
     def stage(stage, x, operand, condition, y, length):
         alpha, beta = load_f32(stage, ALPHA), load_f32(stage, BETA)
         if x == y:  # LLVM has to know, or it makes a scalar loop
             for i in range(length):
-                store_f32(y, i, each(load_f32(y, i), alpha, beta))
+                store_f32(y, i, each(i, y, operand, condition, alpha, beta))
+        elif zipped and operand == y:
+            for i in range(length):
+                store_f32(y, i, each(i, x, y, condition, alpha, beta))
         else:
             for i in range(length):
-                store_f32(y, i, each(load_f32(x, i), alpha, beta))
+                store_f32(y, i, each(i, x, operand, condition, alpha, beta))
 
-    stage.__name__ = name
-    return task(stage, arity=6)
+    def streamed(stage, x, operand, condition, y, length):
+        alpha, beta = load_f32(stage, ALPHA), load_f32(stage, BETA)
+        chunk = stack(_CHUNK_BUFFER)
+        for start in range(0, length, _CHUNK):
+            count = min(_CHUNK, length - start)
+            for i in range(count):
+                value = each(start + i, x, operand, condition, alpha, beta)
+                store_f32(chunk, i, value)
+            stream(chunk, y + 4 * start, count)
+
+    stage.__name__, streamed.__name__ = name, f"{name}_streamed"
+    made = task(stage, arity=6)
+    STREAMED[made] = task(streamed, arity=6)
+    return made
+
+
+def _map(name: str, function: Callable[..., Any]) -> Task:
+    """The stage y = function(x, alpha, beta)."""
+    f = _inlined(function)
+
+    def element(i, x, operand, condition, alpha, beta):
+        return f(load_f32(x, i), alpha, beta)
+
+    return _stage(name, element, zipped=False)
+
+
+def _gradient(name: str, function: Callable[..., Any]) -> Task:
+    """The stage y = function(x, alpha, beta) * operand."""
+    f = _inlined(function)
+
+    def element(i, x, operand, condition, alpha, beta):
+        return f(load_f32(x, i), alpha, beta) * load_f32(operand, i)
+
+    return _stage(name, element, zipped=True)
 
 
 def _zip(name: str, function: Callable[..., Any]) -> Task:
-    """The stage y = function(x, operand, alpha)."""
-    each = _inlined(function)
+    """The stage y = function(x, operand, alpha, beta)."""
+    f = _inlined(function)
 
-    def stage(stage, x, operand, condition, y, length):
-        alpha = load_f32(stage, ALPHA)
-        if x == y:
-            for i in range(length):
-                store_f32(y, i, each(load_f32(y, i), load_f32(operand, i), alpha))
-        elif operand == y:
-            for i in range(length):
-                store_f32(y, i, each(load_f32(x, i), load_f32(y, i), alpha))
-        else:
-            for i in range(length):
-                store_f32(y, i, each(load_f32(x, i), load_f32(operand, i), alpha))
+    def element(i, x, operand, condition, alpha, beta):
+        return f(load_f32(x, i), load_f32(operand, i), alpha, beta)
 
-    stage.__name__ = name
-    return task(stage, arity=6)
+    return _stage(name, element, zipped=True)
 
 
-@exact
-def _selected(x, operand, condition):
-    return x if condition != _ZERO else operand
-
-
-def _select(stage, x, operand, condition, y, length):
-    if x == y:
-        for i in range(length):
-            value = _selected(load_f32(y, i), load_f32(operand, i), load_f32(condition, i))
-            store_f32(y, i, value)
-    else:
-        for i in range(length):
-            value = _selected(load_f32(x, i), load_f32(operand, i), load_f32(condition, i))
-            store_f32(y, i, value)
+def _selected(i, x, operand, condition, alpha, beta):
+    yes, no = load_f32(x, i), load_f32(operand, i)  # both in any case, so that it is vector code
+    return yes if load_f32(condition, i) != _ZERO else no
 
 
 def _tasks(
@@ -151,7 +184,7 @@ ELTWISE = _tasks(_map, "eltwise", {
     "tanh": lambda x, alpha, beta: vecmath.tanh(x),
 })  # fmt: skip
 
-SLOPES = _tasks(_map, "slope", {
+SLOPES = _tasks(_gradient, "slope", {
     "abs": lambda x, alpha, beta: _ONE if x > _ZERO else (-_ONE if x < _ZERO else x),
     "clip": lambda x, alpha, beta: _ONE if (alpha < x) & (x <= beta) else _ZERO,
     "clip_v2": _inside,
@@ -176,7 +209,21 @@ SLOPES = _tasks(_map, "slope", {
     "tanh": lambda x, alpha, beta: vecmath.tanh_slope(x),
 })  # fmt: skip
 
-SLOPES_OF_DST = _tasks(_map, "slope_of_dst", {
+_POWERS = {  # alpha * x**beta, a product in float64, so that nothing overflows on the way
+    -1.0: lambda x, alpha, beta: alpha / x,
+    -0.5: lambda x, alpha, beta: alpha / _root(x),
+    0.0: lambda x, alpha, beta: alpha,
+    0.5: lambda x, alpha, beta: alpha * _root(x),
+    1.0: lambda x, alpha, beta: alpha * x,
+    2.0: lambda x, alpha, beta: np.float32(np.float64(alpha) * (np.float64(x) * np.float64(x))),
+}
+POWERS = {beta: _map(f"power_{i}", f) for i, (beta, f) in enumerate(_POWERS.items())}
+POWER_GRADIENTS = {
+    beta: _gradient(f"power_gradient_{i}", f) for i, (beta, f) in enumerate(_POWERS.items())
+}
+"""The stages of pow for the usual beta: far quicker than the general one."""
+
+SLOPES_OF_DST = _tasks(_gradient, "slope_of_dst", {
     "clip_v2": _inside,
     "elu": lambda y, alpha, beta: _ONE if y > _ZERO else y + alpha,
     "exp": lambda y, alpha, beta: y,
@@ -187,23 +234,23 @@ SLOPES_OF_DST = _tasks(_map, "slope_of_dst", {
 })  # fmt: skip
 
 BINARY = _tasks(_zip, "binary", {
-    "add": lambda x, y, alpha: x + y,
-    "sub": lambda x, y, alpha: x - y,
-    "mul": lambda x, y, alpha: x * y,
-    "div": lambda x, y, alpha: x / y,
-    "max": lambda x, y, alpha: y if (y > x) | (y != y) else x,
-    "min": lambda x, y, alpha: y if (y < x) | (y != y) else x,
-    "ge": lambda x, y, alpha: _ONE if x >= y else _ZERO,
-    "gt": lambda x, y, alpha: _ONE if x > y else _ZERO,
-    "le": lambda x, y, alpha: _ONE if x <= y else _ZERO,
-    "lt": lambda x, y, alpha: _ONE if x < y else _ZERO,
-    "eq": lambda x, y, alpha: _ONE if x == y else _ZERO,
-    "ne": lambda x, y, alpha: _ONE if x != y else _ZERO,
+    "add": lambda x, y, alpha, beta: x + y,
+    "sub": lambda x, y, alpha, beta: x - y,
+    "mul": lambda x, y, alpha, beta: x * y,
+    "div": lambda x, y, alpha, beta: x / y,
+    "max": lambda x, y, alpha, beta: y if (y > x) | (y != y) else x,
+    "min": lambda x, y, alpha, beta: y if (y < x) | (y != y) else x,
+    "ge": lambda x, y, alpha, beta: _ONE if x >= y else _ZERO,
+    "gt": lambda x, y, alpha, beta: _ONE if x > y else _ZERO,
+    "le": lambda x, y, alpha, beta: _ONE if x <= y else _ZERO,
+    "lt": lambda x, y, alpha, beta: _ONE if x < y else _ZERO,
+    "eq": lambda x, y, alpha, beta: _ONE if x == y else _ZERO,
+    "ne": lambda x, y, alpha, beta: _ONE if x != y else _ZERO,
 })  # fmt: skip
 
-ADD_SCALED = _zip("add_scaled", lambda x, y, alpha: x + alpha * y)
-PRELU = _zip("prelu", lambda x, y, alpha: x if x > _ZERO else y * x)
-SELECT = task(_select, arity=6)
+ADD_SCALED = _zip("add_scaled", lambda x, y, alpha, beta: beta * x + alpha * y)
+PRELU = _zip("prelu", lambda x, y, alpha, beta: x if x > _ZERO else y * x)
+SELECT = _stage("select", _selected, zipped=True)
 
 _HEAVY = {
     "elu", "exp", "gelu_erf", "gelu_tanh", "log", "logistic", "mish", "soft_relu", "swish", "tanh",

@@ -1,13 +1,14 @@
 """Direct convolution by batch-reduce GEMM, forward and backward by data: taps are the batch.
 
-A tile is some pixels of one row of dst times some vectors of output channels; the batch runs over
-taps and runs of input channels, so that each tile is finished in registers. Backward by data is the
-same loop over diff_dst, once per phase of the strides. Where windows leave the image, or its layout
-does not serve, it is first copied, with a border of zeros, into the scratchpad.
+A tile is some pixels of dst times some vectors of output channels; the batch runs over taps, in
+blocks of input channels, so that each tile is finished in registers. Backward by data is the same
+loop over diff_dst, once per phase of the strides. Where windows leave the image, tiles have fewer
+taps. An image whose layout does not serve is first copied into the scratchpad.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,25 +16,33 @@ from typing import Any
 from dnncore.backend import Attributes, MemoryDesc, Refused
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.geometry import (
+    ONES,
     Geometry,
     Phase,
+    Triple,
     dot,
     refuse_algorithm,
     scaled,
     weights_as_6d,
 )
 from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
+from dnncore_cpu_numba.packing import places
 from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
-from dnncore_cpu_numba.program import Step
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
+from dnncore_cpu_numba.program import Arg, Step
+from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, Windows, utilisation
 
-__all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward", "in_phase", "joins_taps"]
+__all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward", "in_phase"]
+
+FEW_CHANNELS = 4  # of a plain image, such as an input with its colours
 
 
 class Brgemm(Planned):
-    """What the three directions share: the formats that they want."""
+    """What the three directions share: the formats that they want.
 
-    weights_tag: str  # of an ungrouped filter
+    filter_letters: of the filter's channels, those of the image that is read and of the output.
+    """
+
+    filter_letters = "i", "o"
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
         """Another algorithm."""
@@ -46,39 +55,57 @@ class Brgemm(Planned):
             name: self.activations(g, per_group, spatial)
             for name, per_group in ((op.SRC, g.ic), (op.DST, g.oc))
         }
-        formats[op.WEIGHTS] = self.weights_format(op)
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
-        return op.resolve_any(**formats)
+        op = op.resolve_any(**formats)
+        return op.resolve_any(**{op.WEIGHTS: self.weights_format(op)})
 
     def activations(self, _geometry: Geometry, per_group: int, spatial: str) -> str:
         """The tag that activations with so many channels per group become."""
         blocked = per_group % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
+    def gathered(self, op: Any) -> MemoryDesc:
+        """The image whose channels are the filter's that come first in `filter_letters`."""
+        return op.src_role
+
     def weights_format(self, op: Any) -> str:
-        """The tag of the filter that the tiles read or write."""
-        grouped = "g" if op.weights_role.ndims > op.src_role.ndims else ""
-        spatial = spatial_tag(op.src_role.ndims)
-        return grouped + self.weights_tag.format(spatial=spatial, lanes=self.isa.lanes)
+        """Vectors of the output's channels; inside, the image's channels in its own runs."""
+        read, written = self.filter_letters
+        image = Image.of(Tensor(Arg(0), as_5d(self.gathered(op))))
+        ndims, lanes = op.src_role.ndims, self.isa.lanes
+        grouped, spatial = "g" * (op.weights_role.ndims - ndims), spatial_tag(ndims)
+        channels = op.grouped_weights[1 if read == "o" else 2]
+        inside = f"{spatial}{read}"
+        if image is not None and not image.is_channels_last and self.serves(image, channels):
+            if image.run == 1:
+                inside = f"{read}{spatial}"
+            elif channels % lanes == 0:
+                inside = f"{read.upper()}{spatial}{lanes}{read}"
+        return f"{grouped}{written.upper()}{inside}{lanes}{written}"
 
     def room(self, _per_group: int) -> str:
         """The tag of a 5-D image that is copied since its layout does not serve."""
         return "acdeb"
 
     def serves(self, image: Image, per_group: int) -> bool:
-        """Whether tiles can read an image as it lies."""
-        return image.is_channels_last or per_group % image.run == 0
+        """Whether runs of channels are long, or so few that rows of taps do as well."""
+        if image.is_channels_last or image.run == self.isa.lanes:
+            return image.is_channels_last or per_group % image.run == 0
+        return image.run == 1 and per_group <= FEW_CHANNELS and image.spatial[2] in (0, 4)
 
     def read_image(
-        self, plan: Plan, tensor: Tensor, per_group: int, left: Sequence[int], size: Sequence[int],
+        self, plan: Plan, tensor: Tensor, per_group: int,
+        border: tuple[Sequence[int], Sequence[int]] | None = None,
         order: Sequence[int] | None = None,
     ) -> Image:  # fmt: skip
-        """An image of `size` pixels whose first one lies `left` of the tensor's.
+        """An image that tiles can read.
 
+        border: (pixels before the tensor's first one, size) of an image with a border of zeros.
         order: of the channels, if not the tensor's.
         """
         tensor = tensor.seen_as(as_5d(tensor.desc))
+        left, size = border or ((0, 0, 0), tensor.desc.dims[2:])
         image = None if order else Image.of(tensor)
         serves = image is not None and self.serves(image, per_group)
         inside = not any(left) and all(map(int.__le__, size, tensor.desc.dims[2:]))
@@ -88,12 +115,12 @@ class Brgemm(Planned):
         wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
         return Image.of(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
-    def _read_weights(self, plan: Plan, op: Any) -> tuple[Tensor, list[int]]:
-        """The filter in this direction's format, and its strides, in bytes, as 6-D."""
+    def _read_weights(self, plan: Plan, op: Any) -> Tensor:
+        """The filter in this direction's format, as 6-D."""
         desc, tag = op.weights, self.weights_format(op)
         wanted = None if desc.matches(tag) else desc.with_format(tag)
         weights = plan.read(plan.argument("weights", desc), wanted)
-        return weights, [4 * s for s in weights_as_6d(weights.desc, op.src_role.ndims).strides]
+        return weights.seen_as(weights_as_6d(weights.desc, op.src_role.ndims))
 
     def _epilogue(
         self, plan: Plan, attr: Attributes, per_group: int, bias: Tensor | None = None,
@@ -135,10 +162,50 @@ class Brgemm(Planned):
         return image.matrix(self.isa.lanes, per_group), edge
 
 
-class BrgemmForward(Brgemm):
-    """Forward; weights become `Ohwi16o` (with the lanes of the instruction set)."""
+class _Gathering(Brgemm):
+    """Forward and backward by data: pixels of the output gather from an image through taps."""
 
-    weights_tag = "O{spatial}i{lanes}o"
+    def gather(
+        self, plan: Plan, g: Geometry, phases: Sequence[Phase], step: Triple, image: Image,
+        weights: Tensor, channels: tuple[int, int], output: Matrix, stride: Triple, **loop: Any,
+    ) -> None:  # fmt: skip
+        """Append a tile loop for each phase of the output.
+
+        step: from window to window in the image. channels: per group, of the image and the output.
+        stride: from pixel to pixel of a phase. loop: further fields of the `TileLoop`.
+        """
+        depth, columns = channels
+        read, written = (2, 1) if self.filter_letters[0] == "i" else (1, 2)
+        strides = [4 * stride for stride in weights.desc.strides]
+        run = min(image.run, depth)
+        b_advance = 4 * int(places(weights.desc, read)[run]) if run < depth else 0
+        b = Matrix(weights.address, (0, strides[0]), block=strides[written])
+        row_bytes = 4 * depth * math.prod(step)
+        operands = loop.pop("operands")
+        *planes, row = scaled(image.spatial, step)
+        a = Matrix(image.address, (image.batch, image.channel(depth)), row, planes=tuple(planes))
+
+        def part(phase: Phase) -> Step:
+            shifts = [shift for _, shift in phase.taps]
+            batch = [
+                (dot(image.spatial, shift), dot(strides[3:], tap)) for tap, shift in phase.taps
+            ]
+            a_step, b_step = map(int.__sub__, batch[1], batch[0]) if len(batch) > 1 else (0, 0)
+            joined = (a_step, b_step) == (4 * run, 4 * self.isa.lanes * run)
+            cover = Windows(phase.count, step, image.dims[2:], shifts, joined and g.kernel[2] > 1)
+            c, *others = (in_phase(matrix, phase, stride) for matrix in (output, *operands))
+            return TileLoop(
+                isa=self.isa, outer=(g.batch, g.groups), cover=cover, columns=columns, a=a, b=b,
+                c=c, operands=others, row_bytes=row_bytes,
+                chunks=[Chunk(batch, run, depth // run, image.block, b_advance)], **loop,
+            ).step(plan.num_threads)  # fmt: skip
+
+        for phase in phases:
+            plan.add(lambda phase=phase: part(phase))
+
+
+class BrgemmForward(_Gathering):
+    """Forward; weights become `OIhw16i16o` (with the lanes of the instruction set)."""
 
     def utilisation(self, op: Any) -> float:
         """That of tiles of pixels by output channels."""
@@ -148,37 +215,25 @@ class BrgemmForward(Brgemm):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        src = self.read_image(plan, plan.argument("src", op.src), g.ic, g.padding, g.span)
-        weights, steps = self._read_weights(plan, op)
+        src = self.read_image(plan, plan.argument("src", op.src), g.ic)
+        weights = self._read_weights(plan, op)
         bias = None if op.bias is None else plan.argument("bias", op.bias)
         epilogue, operands = self._epilogue(plan, attr, g.oc, bias)
         dst, edge = self._write_image(plan, plan.argument("dst", op.dst), g.oc, attr)
-        *outer, row = scaled(src.spatial, g.stride)
-        a = Matrix(src.address, (src.batch, src.channel(g.ic), *outer), row)
-        b = Matrix(weights.address, (0, steps[0]), block=steps[1])
-
-        def loop() -> Step:
-            return TileLoop(
-                isa=self.isa, outer=(g.batch, g.groups, *g.dst[:2]), rows=g.dst[2], columns=g.oc,
-                a=a, b=b, c=dst, edge=edge, epilogue=epilogue, operands=operands,
-                chunks=[self._taps(g, src, steps)],
-            ).step(plan.num_threads)  # fmt: skip
-
-        plan.add(loop)
-
-    def _taps(self, g: Geometry, src: Image, steps: Sequence[int]) -> Chunk:
-        """All taps and runs of channels; taps of one row are joined where they are contiguous."""
-        distances = scaled(src.spatial, g.dilation)
-        taps = [(dot(distances, tap), dot(steps[3:], tap)) for tap in g.taps]
-        if joins_taps(g, src):
-            return Chunk(taps[:: g.kernel[2]], g.kernel[2] * g.ic)
-        return _over_runs(taps, src, g.ic, steps[2])
+        self.gather(
+            plan, g, [g.windows()], g.stride, src, weights, (g.ic, g.oc), dst, ONES,
+            edge=edge, epilogue=epilogue, operands=operands,
+        )  # fmt: skip
 
 
-class BrgemmBackwardData(Brgemm):
-    """Backward by data; weights become `Ihwo16i` (with the lanes of the instruction set)."""
+class BrgemmBackwardData(_Gathering):
+    """Backward by data; weights become `IOhw16o16i` (with the lanes of the instruction set)."""
 
-    weights_tag = "I{spatial}o{lanes}i"
+    filter_letters = "o", "i"
+
+    def gathered(self, op: Any) -> MemoryDesc:
+        """The image that is read."""
+        return op.dst_role
 
     def utilisation(self, op: Any) -> float:
         """That of tiles of pixels of one phase by input channels."""
@@ -188,53 +243,20 @@ class BrgemmBackwardData(Brgemm):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        phases = g.phases()
-        left, size = g.reach(phases)
-        diff_dst = self.read_image(plan, plan.argument("diff_dst", op.diff_dst), g.oc, left, size)
-        weights, steps = self._read_weights(plan, op)
+        diff_dst = self.read_image(plan, plan.argument("diff_dst", op.diff_dst), g.oc)
+        weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, g.ic)
         diff_src = plan.argument("diff_src", op.diff_src)
         diff_src, edge = self._write_image(plan, diff_src, g.ic, attr)
-        a = replace(diff_dst.matrix(self.isa.lanes, g.oc), block=0)
-        b = Matrix(weights.address, (0, steps[0]), block=steps[2])
-
-        def loop(phase: Phase) -> Step:
-            taps = [
-                (dot(diff_dst.spatial, map(int.__add__, left, shift)), dot(steps[3:], tap))
-                for tap, shift in phase.taps
-            ]
-            return TileLoop(
-                isa=self.isa, outer=(g.batch, g.groups, *phase.count[:2]), rows=phase.count[2],
-                columns=g.ic, a=a, b=b, c=in_phase(diff_src, phase, g.stride),
-                edge=edge, epilogue=epilogue,
-                operands=[in_phase(operand, phase, g.stride) for operand in operands],
-                chunks=[_over_runs(taps, diff_dst, g.oc, steps[1])],
-            ).step(plan.num_threads)  # fmt: skip
-
-        for phase in phases:
-            plan.add(lambda phase=phase: loop(phase))
-
-
-def joins_taps(g: Geometry, src: Image) -> bool:
-    """Whether the taps of one row, and their channels, are one contiguous run of src."""
-    dense = src.is_channels_last and src.spatial[2] == 4 * g.ic
-    return dense and g.groups == 1 and g.dilation[2] == 1
-
-
-def _over_runs(taps: Sequence[tuple[int, int]], image: Image, channels: int, step: int) -> Chunk:
-    """A batch over taps and runs of channels; step: bytes from channel to channel in B."""
-    run = min(image.run, channels)
-    batch = [
-        (a + image.channel(first), b + first * step)
-        for a, b in taps
-        for first in range(0, channels, run)
-    ]
-    return Chunk(batch, run)
+        self.gather(
+            plan, g, g.phases(), ONES, diff_dst, weights, (g.oc, g.ic), diff_src, g.stride,
+            edge=edge, epilogue=epilogue, operands=operands,
+        )  # fmt: skip
 
 
 def in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:
     """The pixels of one phase of an image."""
-    batch, group, *spatial = *matrix.outer, matrix.row
-    *outer, row = scaled(spatial, stride)
-    address = moved(matrix.address, dot(spatial, phase.position))
-    return replace(matrix, address=address, outer=(batch, group, *outer), row=row)
+    steps = matrix.spatial
+    *planes, row = scaled(steps, stride)
+    address = moved(matrix.address, dot(steps, phase.position))
+    return replace(matrix, address=address, planes=tuple(planes), row=row)

@@ -8,20 +8,19 @@ read of src and diff_dst stays in cache while all tiles pass.
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_cpu_numba.convolution_brgemm import Brgemm, joins_taps
+from dnncore_cpu_numba.convolution_brgemm import Brgemm
 from dnncore_cpu_numba.epilogue import from_post_ops
 from dnncore_cpu_numba.geometry import Geometry, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.image import Image, as_5d
 from dnncore_cpu_numba.packing import Axis, copy_step, places
 from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
 from dnncore_cpu_numba.program import Step, Table
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
+from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
 
 __all__ = ["REDUCTION", "BrgemmBackwardWeights", "rows_of_pixels"]
 
@@ -29,9 +28,7 @@ REDUCTION = 256  # pixels of a chunk: 64 KiB of four vectors of diff_dst
 
 
 class BrgemmBackwardWeights(Brgemm):
-    """Backward by weights and bias; weights become `Ohwi16o`, as forward."""
-
-    weights_tag = "O{spatial}i{lanes}o"
+    """Backward by weights and bias; weights become `OIhw16i16o`, as forward."""
 
     def utilisation(self, op: Any) -> float:
         """That of tiles of input by output channels."""
@@ -41,21 +38,21 @@ class BrgemmBackwardWeights(Brgemm):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        src = self.read_image(plan, plan.argument("src", op.src), g.ic, g.padding, g.span)
+        src = self.read_image(plan, plan.argument("src", op.src), g.ic, (g.padding, g.span))
         diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
-        splats, operands = self._read_operands(plan, op, attr)
+        splats, operands = self._read_operands(plan, op, attr, min(src.run, g.ic))
         desc, tag = op.diff_weights, self.weights_format(op)
         wanted = None if desc.matches(tag) else desc.with_format(tag)
         diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
-        c = self._matrix(diff_weights, op)
         run = min(src.run, g.ic)
-        extents = (g.groups, *g.kernel, g.ic // run)
-        if joins_taps(g, src) and not operands:
-            extents, run = (1, *g.kernel[:2]), g.kernel[2] * g.ic
-            c = replace(c, row=4 * self.isa.lanes)  # of IC 1, channels have no stride, taps have
-        a = Matrix(
-            src.address, (src.channel(g.ic), *scaled(src.spatial, g.dilation), src.block), row=4
-        )
+        c = self._matrix(diff_weights, op, run)
+        group, *taps, block = src.channel(g.ic), *scaled(src.spatial, g.dilation), src.block
+        outer, a = (g.groups, *g.kernel, g.ic // run), (group, *taps, block)
+        rows = run
+        if not operands and taps[2] == 4 * run and c.outer[3] in (0, run * c.row):
+            rows = g.kernel[2] * run  # those of neighbouring taps follow each other
+            outer = (*outer[:3], 1, outer[4])
+        a = Matrix(src.address, a, row=4)
         count = g.batch * g.dst[0] * g.dst[1]
         length = max(1, count if has_sum(attr) else REDUCTION // max(1, g.dst[2]))
         group = diff_dst.channel(diff_dst.dims[1] // g.groups)
@@ -64,10 +61,9 @@ class BrgemmBackwardWeights(Brgemm):
         def loop() -> Step:
             pixels = rows_of_pixels(g, src, diff_dst)
             return TileLoop(
-                isa=self.isa, outer=extents, rows=run, columns=g.oc, a=a, b=b,
-                c=replace(c, outer=(*c.outer, run * c.row)), a_k=src.spatial[2] * g.stride[2],
-                edge="zeroed", epilogue=from_post_ops(attr, splats),
-                operands=[replace(o, outer=(*o.outer, run * o.row)) for o in operands],
+                isa=self.isa, outer=outer, cover=Rows(rows), columns=g.oc, a=a, b=b, c=c,
+                a_k=src.spatial[2] * g.stride[2], edge="zeroed",
+                epilogue=from_post_ops(attr, splats), operands=operands,
                 chunks=[
                     Chunk(pixels[first : first + length], g.dst[2])
                     for first in range(0, max(1, count), length)
@@ -91,8 +87,8 @@ class BrgemmBackwardWeights(Brgemm):
         def loop() -> Step:
             pixels = [(0, offset) for _, offset in rows_of_pixels(g, src, diff_dst)]
             return TileLoop(
-                isa=self.isa, outer=(g.groups,), rows=1, columns=g.oc, a=Matrix(ones), b=b, c=c,
-                chunks=[Chunk(pixels, g.dst[2])], most_vectors=1,
+                isa=self.isa, outer=(g.groups,), cover=Rows(1), columns=g.oc, a=Matrix(ones), b=b,
+                c=c, chunks=[Chunk(pixels, g.dst[2])], most_vectors=1,
             ).step(plan.num_threads)  # fmt: skip
 
         plan.add(loop)
@@ -121,7 +117,7 @@ class BrgemmBackwardWeights(Brgemm):
         return Image.of(copy)
 
     def _read_operands(
-        self, plan: Plan, op: Any, attr: Attributes
+        self, plan: Plan, op: Any, attr: Attributes, run: int
     ) -> tuple[list[bool], list[Matrix]]:
         """The post-ops' operands, and which of them are broadcast along output channels."""
         splats, matrices = [], []
@@ -132,18 +128,29 @@ class BrgemmBackwardWeights(Brgemm):
             serves = desc.is_plain if splat else desc.matches(tag)
             tensor = plan.read(operand, None if serves else desc.with_format(tag))
             splats.append(splat)
-            matrices.append(self._matrix(tensor, op))
+            matrices.append(self._matrix(tensor, op, run))
         return splats, matrices
 
-    @staticmethod
-    def _matrix(tensor: Tensor, op: Any) -> Matrix:
-        """A filter: rows are input channels, columns output channels; outer dims G, D, H, W."""
+    def _matrix(self, tensor: Tensor, op: Any, run: int) -> Matrix:
+        """A filter: rows are a run of input channels, columns output channels.
+
+        Its outer dims are groups, the kernel's and runs.
+        """
         desc = weights_as_6d(tensor.desc, op.src.ndims)
-        group, block, row, *kernel = (
+        group, block, _, *kernel = (
             0 if size == 1 else 4 * stride
             for size, stride in zip(desc.dims, desc.strides, strict=True)
         )
-        return Matrix(tensor.address, (group, *kernel), row, block)
+        channels = 4 * places(desc, 2)
+        row = (
+            int(channels[1])
+            if 1 < run <= desc.dims[2]
+            else 0
+            if desc.dims[2] == 1
+            else 4 * self.isa.lanes
+        )
+        step = int(channels[run]) if run < desc.dims[2] else 0
+        return Matrix(tensor.address, (group, *kernel, step), row, block)
 
 
 def rows_of_pixels(g: Geometry, src: Image, diff_dst: Image) -> list[tuple[int, int]]:

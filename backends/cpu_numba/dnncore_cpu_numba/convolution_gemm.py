@@ -23,7 +23,7 @@ from dnncore_cpu_numba.packing import Axis, copy_step, places
 from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
 from dnncore_cpu_numba.product import Product, blocked_columns, transposed
 from dnncore_cpu_numba.program import Step, Table
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, utilisation
+from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
 
 __all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
 
@@ -186,7 +186,7 @@ def _add_reduction(
 
     def loop() -> Step:
         return TileLoop(
-            isa=isa, outer=(g.groups,), rows=rows, columns=g.oc, a=a,
+            isa=isa, outer=(g.groups,), cover=Rows(rows), columns=g.oc, a=a,
             b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
             chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
         ).step(plan.num_threads)  # fmt: skip

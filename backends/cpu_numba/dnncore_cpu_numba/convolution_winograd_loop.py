@@ -30,7 +30,7 @@ __all__ = ["OPERANDS", "OPERAND_SLOTS", "transform_weights", "winograd_loop"]
     PRODUCTS,
     SRC, SRC_BATCH, SRC_ROW, SRC_PIXEL, SRC_STEP, SRC_VECTORS, SRC_LANES, HEIGHT, WIDTH, TOP, LEFT,
     READERS, SRC_PLANE, SRC_BYTES,
-    WEIGHTS, DEPTH, LANE_BYTES, NO_OFFSETS, KERNELS, MOST_ROWS, VECTORS, LAST_VECTORS, DST_PLANE,
+    WEIGHTS, DEPTH, LANE_BYTES, BATCH_TABLE, KERNELS, MOST_ROWS, VECTORS, LAST_VECTORS, DST_PLANE,
     DST, DST_BATCH, DST_ROW, DST_PIXEL, DST_STEP, DST_LANES, DST_HEIGHT, DST_WIDTH, WRITERS,
     OPERAND_COUNT, OPERANDS,
 ) = range(45)  # fmt: skip
@@ -104,7 +104,7 @@ def _multiply(params, src, products, panel, count):
     depth, src_bytes = load_i64(params, DEPTH), load_i64(params, SRC_BYTES)
     block, row = POSITIONS * depth * lane_bytes, load_i64(params, VECTORS) * lane_bytes
     b = load_i64(params, WEIGHTS) + panel * load_i64(params, VECTORS) * block
-    offsets = load_i64(params, NO_OFFSETS)
+    batch = load_i64(params, BATCH_TABLE)
     parts = -(-count // most)
     for position in range(POSITIONS):
         a = src + position * load_i64(params, SRC_PLANE)
@@ -114,8 +114,8 @@ def _multiply(params, src, products, panel, count):
             call(
                 load_i64(kernels, rows),
                 (
-                    a, b, c, offsets, 1, depth, src_bytes, 4, 0, lane_bytes, block, row,
-                    lane_bytes, 0, 0, 0,
+                    a, b, c, batch, 1, 0, 0, src_bytes, lane_bytes, block, row, lane_bytes, 0, 0,
+                    0,
                 ),
             )  # fmt: skip
             a += rows * src_bytes

@@ -100,19 +100,11 @@ class _Kernel:
     @property
     def address(self) -> int:
         """The address of the function, which takes `ARGUMENTS`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text)
+        return native.function(self.name, self.llvm_text, self.isa)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        kind = ir.FunctionType(ir.VoidType(), [I64] * len(self.ARGUMENTS))
-        function = ir.Function(module, kind, symbol)
-        if self.isa.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{self.isa.target}"')
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        self._emit(builder, dict(zip(self.ARGUMENTS, function.args, strict=True)))
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(symbol, self.ARGUMENTS, self._emit)
 
     def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
         raise NotImplementedError

@@ -15,7 +15,7 @@ from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Re
 from dnncore_cpu_numba.convolution_winograd_loop import transform_weights
 from dnncore_cpu_numba.convolution_winograd_matrices import OUTPUTS, POSITIONS, TAPS
 from dnncore_cpu_numba.convolution_winograd_transforms import WeightsTransform
-from dnncore_cpu_numba.isa import ISAS, Isa
+from dnncore_cpu_numba.isa import AVAILABLE, Isa
 from dnncore_cpu_numba.plan import Plan, Tensor, moved
 from dnncore_cpu_numba.program import Program, Step
 
@@ -36,7 +36,7 @@ class WinogradFilter:
     @classmethod
     def of(cls, desc: MemoryDesc) -> WinogradFilter | None:
         """What an opaque format's text says; None if it is another one's, or another machine's."""
-        filters = (cls(direction, isa) for isa in ISAS if not isa.missing for direction in BLOCKED)
+        filters = (cls(direction, isa) for isa in AVAILABLE for direction in BLOCKED)
         return next((one for one in filters if one.tag == desc.tag), None)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dnncore_cpu_numba.elementwise import ElementWise
-from dnncore_cpu_numba.post_ops import Stage, binary, eltwise, slope
+from dnncore_cpu_numba.post_ops import Stage, eltwise, gradient
 
 __all__ = ["BACKWARD", "FORWARD"]
 
@@ -17,7 +17,7 @@ def _forward(op: Any) -> list[Stage]:
 
 
 def _backward(op: Any) -> list[Stage]:
-    return [slope(op.function, op.alpha, op.beta, of_dst=op.uses_dst), binary("mul", DIFF_DST)]
+    return [gradient(op.function, op.alpha, op.beta, DIFF_DST, of_dst=op.uses_dst)]
 
 
 FORWARD = (ElementWise(_forward),)

@@ -10,9 +10,19 @@ from typing import Any
 
 from dnncore.backend import MemoryDesc, Refused
 
-__all__ = ["Geometry", "Phase", "Triple", "dot", "refuse_algorithm", "scaled", "weights_as_6d"]
+__all__ = [
+    "ONES",
+    "Geometry",
+    "Phase",
+    "Triple",
+    "dot",
+    "refuse_algorithm",
+    "scaled",
+    "weights_as_6d",
+]
 
 Triple = tuple[int, ...]
+ONES: Triple = (1, 1, 1)
 
 
 @dataclass(frozen=True)

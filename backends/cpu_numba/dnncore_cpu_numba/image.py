@@ -29,7 +29,10 @@ class Image:
 
     @classmethod
     def of(cls, tensor: Tensor) -> Image | None:
-        """A 5-D f32 tensor as an image, None if its channels are not in runs."""
+        """A 5-D f32 tensor as an image, None if its blocks are not of channels alone.
+
+        Of a plain tensor whose channels are not contiguous, runs have one channel.
+        """
         desc = tensor.desc
         batch, channel, *spatial = (
             0 if size == 1 else 4 * stride
@@ -39,7 +42,7 @@ class Image:
             case ():
                 run, block = max(1, desc.dims[1]), 4 * desc.dims[1]
                 if channel not in (0, 4):
-                    return None
+                    run, block = 1, channel
             case ((1, run),):
                 block = channel
             case _:
@@ -54,7 +57,9 @@ class Image:
     @property
     def tag(self) -> str:
         """Of a dense image with runs as long as this one's."""
-        return "acdeb" if self.is_channels_last else f"aBcde{self.run}b"
+        if self.is_channels_last:
+            return "acdeb"
+        return "abcde" if self.run == 1 else f"aBcde{self.run}b"
 
     def channel(self, index: int) -> int:
         """Bytes from the first channel to another."""
@@ -68,12 +73,12 @@ class Image:
         return self.block if self.run == lanes and whole else None
 
     def matrix(self, lanes: int, per_group: int) -> Matrix:
-        """Rows are the pixels of an image's row, columns channels; outer dims N, G, D, H."""
+        """Rows are pixels, columns channels; outer dims N, G."""
         splat = self.dims[1] == 1
         step = 0 if splat else self.vector_step(lanes, per_group) or 0
         group = 0 if splat else self.channel(per_group)
-        *outer, row = self.spatial
-        return Matrix(self.address, (self.batch, group, *outer), row, step)
+        *planes, row = self.spatial
+        return Matrix(self.address, (self.batch, group), row, step, tuple(planes))
 
 
 @functools.lru_cache(1024)  # every instruction set asks for the same

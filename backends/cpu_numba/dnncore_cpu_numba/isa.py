@@ -1,13 +1,25 @@
-"""The instruction sets that microkernels are emitted for, and their register tiles."""
+"""The instruction sets that code is made for: what of a processor they use, and register tiles.
+
+Tasks are compiled for `BEST`, microkernels for the set that they are written for. With
+`DNNCORE_MAX_CPU_ISA` set to one of their names, or to oneDNN's word for a set beside them, `BEST`
+is no better than that, and nothing in the process is compiled for a better one. The variable is
+read once, when this backend is first used.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dnncore_cpu_numba.native import cpu_features
+import llvmlite.binding as llvm
 
-__all__ = ["AVX2", "AVX512_CORE", "BEST", "GENERIC", "ISAS", "Isa"]
+from dnncore.backend import DescriptorError
+
+__all__ = ["AVAILABLE", "AVX2", "AVX512_CORE", "BEST", "ISAS", "SIMD128", "SSE41", "Isa"]
+
+CAP = "DNNCORE_MAX_CPU_ISA"
 
 
 @dataclass(frozen=True)
@@ -17,41 +29,96 @@ class Isa:
     lanes: floats in a vector.
     rows: vectors of a register tile -> the most rows that its registers hold beside one row of B
         and a broadcast of A; tiles need 8 or more accumulators to hide an FMA's latency.
-    requires: LLVM features that the processor must have.
-    target: LLVM's processor model to emit code for, "" for the processor that we run on.
+    x86: the features that its code may use on an x86 processor, by LLVM's names.
+    any_processor: whether it is for others too; there, code may use all that they have.
     """
 
     name: str
     lanes: int
     rows: Mapping[int, int] = field(hash=False)
-    requires: frozenset[str] = frozenset()
-    target: str = ""
+    x86: frozenset[str]
+    any_processor: bool = False
 
     @property
     def most_vectors(self) -> int:
         """The widest tile, in vectors."""
         return max(self.rows)
 
-    @property
-    def missing(self) -> list[str]:
-        """What the processor lacks of this instruction set."""
-        have = cpu_features().split(",")
-        return sorted(feature for feature in self.requires if f"+{feature}" not in have)
+    @functools.cached_property
+    def obstacle(self) -> str:
+        """Why its code cannot run here or may not; empty where it can."""
+        if ISAS.index(self) < ISAS.index(cap := highest_allowed()):
+            return f"{CAP}={os.environ[CAP]} allows {cap.name} and less"
+        if self.any_processor:
+            return ""
+        missing = sorted(name for name in self.x86 if not host_features().get(name))
+        return f"the processor lacks {', '.join(missing)}" if missing else ""
+
+    @functools.cached_property
+    def features(self) -> str:
+        """What code for this processor may use: LLVM's list, for example "+avx2,-avx512f"."""
+        host = host_features()
+        if "sse2" in host:  # an x86 processor
+            host = {name: name in self.x86 for name in host}
+        return ",".join(f"{'+' if has else '-'}{name}" for name, has in sorted(host.items()))
 
 
-AVX512_CORE = Isa(
-    "avx512_core",
-    lanes=16,
-    rows={1: 24, 2: 14, 3: 8, 4: 6},
-    requires=frozenset({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "fma"}),
-)
-AVX2 = Isa(
-    "avx2",
-    lanes=8,
-    rows={1: 12, 2: 6},
-    requires=frozenset({"avx2", "fma", "bmi", "bmi2", "f16c", "lzcnt", "movbe"}),
-    target="x86-64-v3",
-)
-GENERIC = Isa("generic", lanes=4, rows={1: 10, 2: 6})
-ISAS = (AVX512_CORE, AVX2, GENERIC)
-BEST = next(isa for isa in ISAS if not isa.missing)
+_X86_64 = frozenset({"64bit", "cmov", "cx8", "fxsr", "mmx", "sse", "sse2"})
+_SSE41 = _X86_64 | {"cx16", "sahf", "sse3", "ssse3", "sse4.1"}
+_AVX2 = _SSE41 | {
+    "avx", "avx2", "bmi", "bmi2", "crc32", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sse4.2",
+    "xsave",
+}  # fmt: skip
+_AVX512_CORE = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+
+AVX512_CORE = Isa("avx512_core", 16, {1: 24, 2: 14, 3: 8, 4: 6}, _AVX512_CORE)
+AVX2 = Isa("avx2", 8, {1: 12, 2: 6}, _AVX2)
+SSE41 = Isa("sse41", 4, {1: 10, 2: 6}, _SSE41)
+# The tiles are for 32 registers, as most other processors have them.
+SIMD128 = Isa("simd128", 4, {1: 14, 2: 9, 3: 6, 4: 5}, _X86_64, any_processor=True)
+ISAS = (AVX512_CORE, AVX2, SSE41, SIMD128)
+"""All instruction sets, best first; the last one can be used on every processor."""
+
+# oneDNN's words for sets that come between two of these: the lower one.
+_WORDS = {
+    "default": AVX512_CORE,
+    "avx": SSE41,
+    **dict.fromkeys(("avx2_vnni", "avx2_vnni_2"), AVX2),
+    **dict.fromkeys(
+        (
+            "avx512_core_vnni", "avx512_core_bf16", "avx512_core_fp16", "avx512_core_amx",
+            "avx512_core_amx_fp16", "avx10_1_512", "avx10_1_512_amx", "avx10_1_512_amx_fp16",
+            "avx10_2_512", "avx10_2_amx_2",
+        ),
+        AVX512_CORE,
+    ),
+    **{isa.name: isa for isa in ISAS},
+}  # fmt: skip
+
+
+@functools.cache
+def highest_allowed() -> Isa:
+    """The instruction set that the user's cap names. Raises `DescriptorError` for another word."""
+    word = os.environ.get(CAP, "") or "default"
+    isa = _WORDS.get(word.lower())
+    if isa is None:
+        raise DescriptorError(
+            f"{CAP} must be one of {', '.join(isa.name for isa in ISAS)}, default, or oneDNN's word"
+            f" for another instruction set; got {word!r}; unset it to use what the processor has"
+        )
+    return isa
+
+
+@functools.cache
+def host_features() -> Mapping[str, bool]:
+    """What LLVM knows that a processor of this kind may have, and whether this one does."""
+    try:
+        return dict(llvm.get_host_cpu_features())
+    except RuntimeError:  # LLVM cannot tell on some systems
+        return {}
+
+
+AVAILABLE = tuple(isa for isa in ISAS if not isa.obstacle)
+"""Those that this process may use, best first."""
+
+BEST = AVAILABLE[0]

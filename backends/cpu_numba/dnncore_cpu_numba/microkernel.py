@@ -1,29 +1,32 @@
 """The batch-reduce GEMM microkernel, from which all of this backend's matrix work is built.
 
-    acc[m][j] = sum over i < batch, x < k of A_i[m][x] * B_i[x][j]       m < rows, j < vectors * VL
-
-or, where A has columns as well, A_i[m][x][j] * B_i[x][j].
+    acc[m][j] = sum over blocks q, elements i, x < k of A_qi[m][x] * B_qi[x][j]
+                                                           m < rows, j < vectors * VL
 
 `acc` is one tile of registers. It starts from zero or, with `accumulate`, from C; at the end the
 epilogue is applied to it and it is stored to C. The class of a problem (instruction set, tile,
 direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are
 arguments, so that few kernels serve all shapes. All strides are in bytes:
 
-    A_i[m][x]               a + a_offset[i] + m * a_stride + x * 4      where A runs along k
-                            a + a_offset[i] + m * 4 + x * a_stride      where A runs along rows
-    A_i[m][x][n * VL + lane]
-        a + a_offset[i] + m * a_stride + x * a_k + n * a_block + lane * 4       along lanes
-    B_i[x][n * VL + lane]   b + b_offset[i] + n * b_block + x * b_row + lane * 4
+    A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    where A runs along k
+                            a + q * a_advance + a_offset[i] + m * 4 + x * a_stride      along rows
+    B_qi[x][n * VL + lane]  b + q * b_advance + b_offset[i] + n * b_block + x * b_row + lane * 4
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
-b_row is VL * 4, which lets the processor fetch ahead, unless B is a plain matrix in place.
-`batch_table` holds (a_offset, b_offset) per element, `operands` (address, row stride, block stride)
-per operand of the epilogue, then the address of a row per call, all int64. `lanes` is the number of
-valid lanes in the last vector of each row, for tiles on the edge.
+row(m) is m * a_stride or, for rows that are not evenly spaced, compiled in. b_row is VL * 4, which
+lets the processor fetch ahead, unless B is a plain matrix in place.
+
+The elements of the batch come in segments, in each of which some rows of the tile take part: where
+a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
+`batch_table` holds, for each segment, the number of its elements, their k, and (a_offset, b_offset)
+of each. `operands` holds (address, row stride, block stride) per operand of the epilogue, then the
+address of a row per call. All are int64. `lanes` is the number of valid lanes in the last vector
+of each row, for tiles on the edge.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +43,7 @@ from dnncore_cpu_numba.vector_ir import F32, I64
 __all__ = ["ARGUMENTS", "Microkernel"]
 
 ARGUMENTS = (
-    "a", "b", "c", "batch_table", "batch", "k", "a_stride", "a_k", "a_block", "b_row",
+    "a", "b", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "b_row",
     "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
 )  # fmt: skip
 UNROLL = 4  # steps of k per turn of the inner loop
@@ -52,19 +55,26 @@ Value = Any
 class Microkernel:
     """A class of microkernels.
 
-    along: the direction in which A is contiguous; where that is "lanes" A has columns.
+    along: the direction in which A is contiguous.
     panel: B's rows follow each other in each block; if not, b_row is anything.
     edge: what the last vector of each row of C is: "full"; "masked", where only `lanes` of it are
         touched; "zeroed", where the others are padding and become zero.
+    a_rows: the offsets in bytes of A's rows, where they are not evenly spaced.
+    segments: the rows that take part in each segment of the batch; none stands for one segment of
+        all rows.
+    ahead: the rows of A of the next block are prefetched, since they lie far away.
     """
 
     isa: Isa
     rows: int
     vectors: int
-    along: Literal["k", "rows", "lanes"] = "k"
+    along: Literal["k", "rows"] = "k"
     panel: bool = True
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
+    a_rows: tuple[int, ...] = ()
+    segments: tuple[tuple[int, ...], ...] = ()
+    ahead: bool = False
 
     @property
     def name(self) -> str:
@@ -72,140 +82,137 @@ class Microkernel:
         kind = "panel" if self.panel else "matrix"
         tile = f"{self.rows}x{self.vectors}"
         name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
-        chain = hashlib.sha256(repr(self.epilogue).encode()).hexdigest()[:16]
-        return f"{name}_{chain}" if self.epilogue else name
+        name += "_ahead" if self.ahead else ""
+        rest = (self.epilogue, self.a_rows, self.segments)
+        digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
+        return f"{name}_{digest}" if any(rest) else name
 
     @property
     def address(self) -> int:
         """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text)
+        return native.function(self.name, self.llvm_text, self.isa)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
-        function = ir.Function(module, kind, symbol)
-        if self.isa.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{self.isa.target}"')
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        _emit(self, builder, dict(zip(ARGUMENTS, function.args, strict=True)))
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(
+            symbol, ARGUMENTS, lambda builder, args: _Emitter(self, builder, args).emit()
+        )
 
 
-def _emit(kernel: Microkernel, builder: ir.IRBuilder, args: dict[str, Value]) -> None:
-    vector = vir.vector_of(kernel.isa.lanes)
-    places = [(m, n) for m in range(kernel.rows) for n in range(kernel.vectors)]
-    mask = None
-    if kernel.edge != "full":
-        mask = vir.first_lanes(builder, args["lanes"], kernel.isa.lanes)
-    last = kernel.vectors - 1
+@dataclass
+class _Emitter:
+    """Writes one kernel's body."""
 
-    def view(pointer: Value, row: Value, block: Value) -> View:
-        return View(builder, vector, vir.address(builder, pointer), row, block, last, mask)
+    kernel: Microkernel
+    builder: ir.IRBuilder
+    args: dict[str, Value]
 
-    c = view(args["c"], args["c_row"], args["c_block"])
+    def __post_init__(self) -> None:
+        lanes = self.kernel.isa.lanes
+        self.vector = vir.vector_of(lanes)
+        self.mask = None
+        if self.kernel.edge != "full":
+            self.mask = vir.first_lanes(self.builder, self.args["lanes"], lanes)
 
-    def load_c(_turn: Value, _zeros: Sequence[Value]) -> list[Value]:
-        return [c.load(m, n) for m, n in places]
+    def emit(self) -> None:
+        """The whole body: the tile, its epilogue, the store."""
+        kernel, builder, args = self.kernel, self.builder, self.args
+        places = [(m, n) for m in range(kernel.rows) for n in range(kernel.vectors)]
+        c = self._view(args["c"], args["c_row"], args["c_block"])
 
-    def element(index: Value, tile: Sequence[Value]) -> list[Value]:
-        return _batch_element(kernel, builder, args, mask, index, tile)
+        def load_c(_turn: Value, _zeros: Sequence[Value]) -> list[Value]:
+            return [c.load(m, n) for m, n in places]
 
-    tile = vir.loop(builder, args["accumulate"], [vector(None)] * len(places), load_c)
-    tile = vir.loop(builder, args["batch"], tile, element)
-    operands = [view(*row) for row in _operands(kernel, builder, args["operands"])]
-    tile = epilogue.apply(kernel.epilogue, tile, c, operands, places)
-    for (m, n), x in zip(places, tile, strict=True):
-        pointer, valid = c.place(m, n)
-        if valid is not None and kernel.edge == "zeroed":
-            vir.store(builder, builder.select(valid, x, vector(None)), pointer, None)
-        else:
-            vir.store(builder, x, pointer, valid)
+        zeros = [self.vector(None)] * len(places)
+        tile = vir.loop(builder, args["accumulate"], zeros, load_c)
+        state = [args["a"], args["b"], *tile]
+        _, _, *tile = vir.loop(builder, args["blocks"], state, self._block)
+        tile = epilogue.apply(kernel.epilogue, tile, c, self._operands(), places)
+        for (m, n), x in zip(places, tile, strict=True):
+            pointer, valid = c.place(m, n)
+            if valid is not None and kernel.edge == "zeroed":
+                kept = builder.select(valid, x, self.vector(None))
+                vir.store(builder, kept, pointer, None)
+            else:
+                vir.store(builder, x, pointer, valid)
 
+    def _view(self, address: Value, row: Value, block: Value) -> View:
+        pointer, last = vir.address(self.builder, address), self.kernel.vectors - 1
+        return View(self.builder, self.vector, pointer, row, block, last, self.mask)
 
-def _operands(kernel: Microkernel, builder: ir.IRBuilder, table: Value) -> list[list[Value]]:
-    """(address, row stride, block stride) of each row that the epilogue reads."""
-    base = vir.address(builder, table)
-    return [
-        [builder.load(vir.at(builder, base, 8 * (3 * i + j)), typ=I64) for j in range(3)]
-        for i in range(epilogue.table_rows(kernel.epilogue))
-    ]
-
-
-def _batch_element(
-    kernel: Microkernel,
-    builder: ir.IRBuilder,
-    args: dict[str, Value],
-    mask: Value | None,
-    index: Value,
-    tile: Sequence[Value],
-) -> list[Value]:
-    entry = vir.at(builder, vir.address(builder, args["batch_table"]), builder.shl(index, I64(4)))
-    offsets = [builder.load(vir.at(builder, entry, 8 * i), typ=I64) for i in range(2)]
-    starts = [builder.add(args[name], o) for name, o in zip("ab", offsets, strict=True)]
-    state = [*(vir.address(builder, start) for start in starts), *tile]
-    for count, steps in (
-        (builder.ashr(args["k"], I64(UNROLL.bit_length() - 1)), UNROLL),
-        (builder.and_(args["k"], I64(UNROLL - 1)), 1),
-    ):
-        state = vir.loop(
-            builder, count, state,
-            lambda _, s, steps=steps: _steps(kernel, builder, args, mask, s, steps),
-        )  # fmt: skip
-    return state[2:]
-
-
-def _steps(
-    kernel: Microkernel,
-    builder: ir.IRBuilder,
-    args: dict[str, Value],
-    mask: Value | None,
-    state: Sequence[Value],
-    steps: int,
-) -> list[Value]:
-    """Some steps of k; the state is the pointers into A and B, then the tile."""
-    a, b, *tile = state
-    vector = vir.vector_of(kernel.isa.lanes)
-    b_row = I64(4 * kernel.isa.lanes) if kernel.panel else args["b_row"]
-    a_k = {"k": I64(4), "rows": args["a_stride"], "lanes": args["a_k"]}[kernel.along]
-    masks = [None] * (kernel.vectors - 1) + [None if kernel.panel else mask]
-    for _ in range(steps):
-        row_of_b = [
-            vir.load(builder, vir.multiple(builder, b, args["b_block"], n), vector, masks[n])
-            for n in range(kernel.vectors)
+    def _operands(self) -> list[View]:
+        """The rows that the epilogue reads."""
+        table = self.args["operands"]
+        return [
+            self._view(*(self._int64(table, 3 * i + j) for j in range(3)))
+            for i in range(epilogue.table_rows(self.kernel.epilogue))
         ]
-        for m in range(kernel.rows):
-            factors = _row_of_a(kernel, builder, args, mask, a, m)
-            for n, pair in enumerate(zip(factors, row_of_b, strict=True)):
-                place = m * kernel.vectors + n
-                tile[place] = vir.multiply_add(builder, *pair, tile[place])
-        a, b = vir.at(builder, a, a_k), vir.at(builder, b, b_row)
-    return [a, b, *tile]
 
+    def _int64(self, table: Value, place: int) -> Value:
+        pointer = vir.address(self.builder, table)
+        return self.builder.load(vir.at(self.builder, pointer, 8 * place), typ=I64)
 
-def _row_of_a(
-    kernel: Microkernel,
-    builder: ir.IRBuilder,
-    args: dict[str, Value],
-    mask: Value | None,
-    a: Value,
-    m: int,
-) -> list[Value]:
-    """Row m of A at one k: a vector per vector of the tile, the same one where it has no columns.
+    def _block(self, _index: Value, state: Sequence[Value]) -> list[Value]:
+        """All segments of the batch; the state is where A and B begin, then the tile."""
+        builder, (a, b, *tile) = self.builder, state
+        entry = self.args["batch_table"]
+        for rows in self.kernel.segments or (range(self.kernel.rows),):
+            count, k = (self._int64(entry, place) for place in (0, 1))
+            element = functools.partial(self._element, rows, k, (a, b))
+            state = [builder.add(entry, I64(16)), *tile]
+            entry, *tile = vir.loop(builder, count, state, element)
+        advanced = zip((a, b), ("a_advance", "b_advance"), strict=True)
+        return [*(builder.add(x, self.args[name]) for x, name in advanced), *tile]
 
-    a: the pointer to row 0.
-    """
-    vector = vir.vector_of(kernel.isa.lanes)
-    if kernel.along == "rows":
-        pointer = vir.at(builder, a, 4 * m)
-    else:
-        pointer = vir.multiple(builder, a, args["a_stride"], m)
-    if kernel.along != "lanes":
-        scalar = builder.load(pointer, typ=F32, align=4)
-        return [vir.repeat(builder, scalar, vector)] * kernel.vectors
-    masks = [None] * (kernel.vectors - 1) + [mask]
-    return [
-        vir.load(builder, vir.multiple(builder, pointer, args["a_block"], n), vector, masks[n])
-        for n in range(kernel.vectors)
-    ]
+    def _element(
+        self, rows: Sequence[int], k: Value, block: Sequence[Value],
+        _index: Value, state: Sequence[Value],
+    ) -> list[Value]:  # fmt: skip
+        """One element of the batch; the state is its place in the table, then the tile."""
+        builder, (entry, *tile) = self.builder, state
+        starts = [builder.add(x, self._int64(entry, i)) for i, x in enumerate(block)]
+        if self.kernel.ahead:
+            following = vir.address(builder, builder.add(starts[0], self.args["a_advance"]))
+            for m in rows:
+                vir.prefetch(builder, self._row(following, m))
+        state = [*(vir.address(builder, start) for start in starts), *tile]
+        for count, steps in (
+            (builder.ashr(k, I64(UNROLL.bit_length() - 1)), UNROLL),
+            (builder.and_(k, I64(UNROLL - 1)), 1),
+        ):
+            state = vir.loop(
+                builder, count, state, lambda _, s, steps=steps: self._steps(rows, s, steps)
+            )
+        return [builder.add(entry, I64(16)), *state[2:]]
+
+    def _steps(self, rows: Sequence[int], state: Sequence[Value], steps: int) -> list[Value]:
+        """Some steps of k; the state is the pointers into A and B, then the tile."""
+        builder, args, (a, b, *tile) = self.builder, self.args, state
+        vectors = self.kernel.vectors
+        b_row = I64(4 * self.kernel.isa.lanes) if self.kernel.panel else args["b_row"]
+        a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
+        for _ in range(steps):
+            row_of_b = self._row_of_b(b)
+            for m in rows:
+                factor = builder.load(self._row(a, m), typ=F32, align=4)
+                factor = vir.repeat(builder, factor, self.vector)
+                for n, x in enumerate(row_of_b):
+                    place = m * vectors + n
+                    tile[place] = vir.multiply_add(builder, factor, x, tile[place])
+            a, b = vir.at(builder, a, a_k), vir.at(builder, b, b_row)
+        return [a, b, *tile]
+
+    def _row(self, a: Value, m: int) -> Value:
+        """A pointer to row m of A."""
+        if self.kernel.a_rows:
+            return vir.at(self.builder, a, self.kernel.a_rows[m])
+        if self.kernel.along == "rows":
+            return vir.at(self.builder, a, 4 * m)
+        return vir.multiple(self.builder, a, self.args["a_stride"], m)
+
+    def _row_of_b(self, b: Value) -> list[Value]:
+        """The vectors of one row of B."""
+        masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
+        places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in range(len(masks))]
+        pairs = zip(places, masks, strict=True)
+        return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]

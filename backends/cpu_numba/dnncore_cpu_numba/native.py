@@ -10,38 +10,40 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
+from numba.core.compiler_lock import global_compiler_lock
 
-from dnncore.backend import BuildError, DiskStore, cache_count
+from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork
+from dnncore_cpu_numba.isa import BEST, Isa, host_features
 
-__all__ = ["cpu_features", "cpu_name", "function", "optimized", "symbol_of"]
+__all__ = ["function", "machine", "optimized", "symbol_of"]
 
 _store = DiskStore("cpu_numba")
-_lock = threading.RLock()  # LLVM's just-in-time engine is not safe for threads
 _addresses: dict[str, int] = {}
+hold_at_fork(global_compiler_lock)
 
 
-def function(name: str, text: Callable[[str], str]) -> int:
+def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> int:
     """The address of a compiled function.
 
     name: identifies the function and, by its parameters, its code: an identifier of letters, digits
         and underscores. The backend's sources, LLVM and the processor are part of the key anyway.
     text: returns the LLVM assembly of a module that defines the function under the given symbol;
         called only when the object is not in the store.
+    isa: what of the processor the code may use.
 
     Raises `BuildError` when LLVM refuses the text.
     """
     address = _addresses.get(name)
     if address is None:
-        with _lock:
+        with global_compiler_lock:  # numba's, as LLVM is one for both
             address = _addresses.get(name)
             if address is None:
-                address = _addresses[name] = _load(name, text)
+                address = _addresses[name] = _load(name, text, isa)
     return address
 
 
@@ -50,39 +52,41 @@ def symbol_of(name: str) -> str:
     return f"dnncore_{name}"
 
 
-def cpu_name() -> str:
-    """LLVM's name of this processor."""
-    return str(llvm.get_host_cpu_name())
-
-
-@functools.cache
-def cpu_features() -> str:
-    """LLVM's list of this processor's features, for example "+avx2,+fma,-amx-tile"."""
-    return str(llvm.get_host_cpu_features().flatten())
-
-
 def optimized(module: Any) -> str:
     """The assembly of an LLVM module after the optimiser's passes for this processor."""
-    _, machine = _jit()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True
-    passes = llvm.create_pass_builder(machine, options)
+    passes = llvm.create_pass_builder(machine(BEST), options)
     module.verify()
     passes.getModulePassManager().run(module, passes)
     return str(module)
 
 
-def _load(name: str, text: Callable[[str], str]) -> int:
+@functools.cache
+def machine(isa: Isa) -> Any:
+    """What compiles for an instruction set on this processor: LLVM's target machine."""
+    return _new_machine(isa)
+
+
+def _new_machine(isa: Isa) -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_triple(llvm.get_process_triple())
+    cpu = llvm.get_host_cpu_name()
+    return target.create_target_machine(cpu=cpu, features=isa.features, opt=3)
+
+
+def _load(name: str, text: Callable[[str], str], isa: Isa) -> int:
     symbol = symbol_of(name)
-    key = f"{symbol}:{_environment()}"
+    key = f"{symbol}:{isa.name}:{_environment()}"
     code = _store.get(key)
     if code is None:
-        code = _emit(symbol, text(symbol))
+        code = _emit(symbol, text(symbol), isa)
         _store.put(key, code)
         cache_count("compiled")
     else:
         cache_count("from_disk")
-    engine, _ = _jit()
+    engine = _engine()
     engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
     address = engine.get_function_address(symbol)
     if not address:
@@ -90,30 +94,20 @@ def _load(name: str, text: Callable[[str], str]) -> int:
     return int(address)
 
 
-def _emit(symbol: str, text: str) -> bytes:
+def _emit(symbol: str, text: str, isa: Isa) -> bytes:
     """Compile LLVM assembly to an object file."""
-    _, machine = _jit()
     try:
         module = llvm.parse_assembly(text)
         module.verify()
-        return bytes(machine.emit_object(module))
+        return bytes(machine(isa).emit_object(module))
     except RuntimeError as error:
         raise BuildError(f"cpu_numba: LLVM refuses {symbol}: {error}") from error
 
 
 @functools.cache
-def _jit() -> tuple[Any, Any]:
-    """The process's one engine for objects, and the machine that they are compiled for."""
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_triple(llvm.get_process_triple())
-    options = {"cpu": cpu_name(), "features": cpu_features(), "opt": 3}
-    machine = target.create_target_machine(**options)
-    # The engine owns the machine it is given; ours must outlive it to emit more objects.
-    engine = llvm.create_mcjit_compiler(
-        llvm.parse_assembly(""), target.create_target_machine(**options)
-    )
-    return engine, machine
+def _engine() -> Any:
+    """The process's one engine, which loads objects; it owns the machine that it is given."""
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(BEST))
 
 
 @functools.cache
@@ -124,5 +118,6 @@ def _environment() -> str:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
-    digest.update(f"{llvm.get_process_triple()} {cpu_name()} {cpu_features()}".encode())
+    digest.update(f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()}\n".encode())
+    digest.update(repr(sorted(host_features().items())).encode())
     return digest.hexdigest()

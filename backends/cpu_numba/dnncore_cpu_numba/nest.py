@@ -22,6 +22,7 @@ from dnncore_cpu_numba.task import device
 
 __all__ = ["MAX_LOOPS", "Loop", "Nest", "advance", "nests", "padding", "places", "seek"]
 
+_LINE = 16  # elements of a cache line, mostly
 MAX_LOOPS = 64  # far beyond 12 dims and the blocks of several tensors
 
 
@@ -90,15 +91,23 @@ class Nest:
         """Nests whose loop at `place` has at most `longest` steps, the rest around it."""
         loop = self.loops[place]
         before, after = self.loops[:place], self.loops[place + 1 :]
-        whole, rest = divmod(loop.extent, longest)
-        if whole <= 1 and not (whole and rest):
+        if loop.extent <= longest:
             yield self
             return
-        steps = tuple(longest * stride for stride in loop.strides)
-        yield Nest(self.offsets, (*before, Loop(whole, steps), Loop(longest, loop.strides), *after))
+        length = _even_length(loop.extent, longest)
+        whole, rest = divmod(loop.extent, length)
+        steps = tuple(length * stride for stride in loop.strides)
+        yield Nest(self.offsets, (*before, Loop(whole, steps), Loop(length, loop.strides), *after))
         if rest:
             moved = tuple(o + whole * s for o, s in zip(self.offsets, steps, strict=True))
             yield Nest(moved, (*before, Loop(rest, loop.strides), *after))
+
+
+def _even_length(extent: int, longest: int) -> int:
+    """The length of equal pieces that are not much shorter than `longest`; if there is none, it."""
+    least = -(-extent // longest)
+    lengths = [extent // count for count in range(least, 2 * least) if extent % count == 0]
+    return max(lengths, key=lambda n: (n % _LINE == 0, n), default=longest)
 
 
 def nests(

@@ -9,12 +9,17 @@ child starts helpers of its own.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
+import sys
 import threading
+import warnings
 from array import array
 from collections.abc import Callable
+
+from numba.core.compiler_lock import global_compiler_lock
 
 from dnncore_cpu_numba.driver import STATE, run_program, wait_for_work
 
@@ -63,14 +68,23 @@ class Pool:
             wake()
 
     def _new_helper(self) -> Callable[[], None]:
-        return threading.Thread(target=self._help, name="dnncore", daemon=True).start
+        thread = threading.Thread(target=self._help, name="dnncore", daemon=True)
+
+        def start() -> None:
+            try:
+                thread.start()
+            except RuntimeError as error:  # the others, and the caller, do its part
+                warnings.warn(f"cpu_numba: a thread less: {error}", RuntimeWarning, stacklevel=4)
+
+        return start
 
     def _help(self) -> None:
         alarm = threading.Lock()
         alarm.acquire()
+        wake = functools.partial(_wake, threading.get_native_id(), alarm)
         while True:
             self._wait_for_work(self.state, _PATIENCE)
-            self.asleep.append(alarm.release)
+            self.asleep.append(wake)
             alarm.acquire()
 
     def _start_afresh(self) -> None:
@@ -80,7 +94,29 @@ class Pool:
         self.asleep[:] = [self._new_helper() for _ in range(self._helpers)]
 
 
-@functools.cache
+def _wake(thread: int, alarm: threading.Lock) -> None:
+    """Let a helper go on, on another processor than the caller's.
+
+    Linux wakes threads where their waker runs, and may leave both there for many milliseconds.
+    """
+    if _current_cpu is not None:
+        others = os.sched_getaffinity(0) - {_current_cpu()}
+        with contextlib.suppress(OSError):  # it may run where it is, too
+            if others:
+                os.sched_setaffinity(thread, others)
+    alarm.release()
+
+
+_current_cpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if sys.platform == "linux" else None
+
+
+_made: list[Pool] = []
+
+
 def pool() -> Pool:
     """The process's one pool."""
-    return Pool()
+    if not _made:
+        with global_compiler_lock:  # held by forks, too
+            if not _made:
+                _made.append(Pool())
+    return _made[0]

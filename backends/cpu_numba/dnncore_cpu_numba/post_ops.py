@@ -1,7 +1,8 @@
 """Chains of element-wise stages, run tile by tile, so that no code is compiled per chain.
 
 A stage is `STAGE` int64: the address of a native function (`algorithms.py`), alpha, beta (float32
-bits), the numbers of its operand and of its condition or -1. The function is
+bits), the numbers of its operand and of its condition or -1, and the address of the function's twin
+that streams its results or 0. The function is
 `void stage(stage, x, operand, condition, y, length)`: y = f(x, operand, condition) for contiguous
 float32, where y may be one of the others. A chain runs over a tile of at most `TILE_LENGTH`
 elements, one pass per stage, in the first-level cache.
@@ -35,6 +36,7 @@ from dnncore_cpu_numba.streaming import LINE, stream
 from dnncore_cpu_numba.task import Task, device, task
 
 __all__ = [
+    "ROOM",
     "STAGE",
     "TENSOR",
     "TILE_LENGTH",
@@ -45,17 +47,20 @@ __all__ = [
     "binary",
     "copy_tile",
     "eltwise",
+    "forget",
+    "gradient",
     "reader",
     "refuse_unknown",
-    "slope",
     "stages_of",
 ]
 
-STAGE = 5  # int64 of one stage
+STAGE = 6  # int64 of one stage
 TENSOR = 4  # int64 of one tensor
 TILE_LENGTH = 2048  # elements: src, dst and two buffers of 8 KB each are about a first-level cache
 DST = 0
 _BUFFER = TILE_LENGTH // 2  # int64
+_HELD = 8  # int64: which tiles the buffers of operand and condition hold; a cache line
+ROOM = _HELD + 3 * _BUFFER
 
 
 class UnknownAlgorithm(LookupError):
@@ -77,28 +82,36 @@ class Stage:
         """Its time over that of reading and writing memory, beside which it runs; measured."""
         return algorithms.COSTS.get(self.task, 0.0)
 
-    def row(self) -> list[int]:
-        """What a chain holds for the stage, whose function is compiled now."""
+    def row(self, *, streamed: bool = False) -> list[int]:
+        """What a chain holds for the stage, whose function is compiled now.
+
+        streamed: with the function's twin.
+        """
         bits = (_bits(self.alpha), _bits(self.beta))
-        return [self.task.address, *bits, self.operand, self.condition]
+        twin = algorithms.STREAMED[self.task].address if streamed else 0
+        return [self.task.address, *bits, self.operand, self.condition, twin]
 
 
 def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:
     """x = algorithm(x). Raises `UnknownAlgorithm`, as all that name one."""
     if algorithm == "relu" and alpha == 0.0:
         algorithm = "relu_0"
+    if algorithm == "pow" and beta in algorithms.POWERS:
+        return Stage(algorithms.POWERS[beta], alpha)
     return Stage(_task(algorithms.ELTWISE, algorithm), alpha, beta)
 
 
-def slope(algorithm: str, alpha: float, beta: float, *, of_dst: bool) -> Stage:
-    """x = the derivative of the algorithm at x, or where its value is x."""
+def gradient(algorithm: str, alpha: float, beta: float, operand: int, *, of_dst: bool) -> Stage:
+    """x = operand * the derivative of the algorithm at x, or where its value is x."""
+    if algorithm == "pow" and beta != 0.0 and beta - 1.0 in algorithms.POWER_GRADIENTS:
+        return Stage(algorithms.POWER_GRADIENTS[beta - 1.0], alpha * beta, operand=operand)
     table = algorithms.SLOPES_OF_DST if of_dst else algorithms.SLOPES
-    return Stage(_task(table, algorithm), alpha, beta)
+    return Stage(_task(table, algorithm), alpha, beta, operand)
 
 
-def add(operand: int, scale: float = 1.0) -> Stage:
-    """x = x + scale * operand."""
-    return Stage(algorithms.ADD_SCALED, scale, operand=operand)
+def add(operand: int, scale: float = 1.0, of_x: float = 1.0) -> Stage:
+    """x = of_x * x + scale * operand."""
+    return Stage(algorithms.ADD_SCALED, scale, of_x, operand)
 
 
 def binary(algorithm: str, operand: int) -> Stage:
@@ -151,45 +164,66 @@ def _bits(value: float) -> int:
 
 
 @device
-def apply_stages(chain, count, copy, tensors, rows, columns, streamed):
+def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
     """Run `count` stages over one tile; see the head of this file.
 
-    copy: address of `copy_tile`. streamed: write dst past the caches where it allows it.
+    copy: address of `copy_tile`. streamed: write dst past the caches where it allows it. room:
+    `ROOM` int64 that a task keeps from tile to tile; `forget` makes them ready.
     """
     length = rows * columns
-    tile, aside, chosen = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
+    tile, aside = room + 8 * _HELD, room + 8 * (_HELD + _BUFFER)
+    chosen = room + 8 * (_HELD + 2 * _BUFFER)
     contiguous = _is_contiguous(tensors, rows, columns)
-    streamed = streamed and contiguous and length % (LINE // 4) == 0
-    streamed = streamed and load_i64(tensors, 0) % LINE == 0
+    dst = load_i64(tensors, 0) if contiguous else tile
+    streamed = streamed and contiguous and dst % LINE == 0 and length % (LINE // 4) == 0
     if count == 0 and not streamed:
         call(load_i64(tensors, TENSOR + 3), (tensors + 8 * TENSOR, tensors, rows, columns))
         return
-    x = _gathered(copy, tensors, 1, tile, rows, columns)
-    dst = load_i64(tensors, 0) if contiguous and not streamed else tile
+    x = _gathered(copy, tensors, 1, tile, 0, rows, columns)
+    if count == 0:
+        stream(x, dst, length)
+        return
     for i in range(count):
         stage = chain + 8 * STAGE * i
-        y = dst if i == count - 1 else tile
-        operand = _gathered(copy, tensors, load_i64(stage, 3), aside, rows, columns)
-        condition = _gathered(copy, tensors, load_i64(stage, 4), chosen, rows, columns)
-        call(load_i64(stage, 0), (stage, x, operand, condition, y, length))
-        x = y
-    if streamed:
-        stream(x, load_i64(tensors, 0), length)
-    elif dst == tile:
+        last = i == count - 1
+        operand = _gathered(copy, tensors, load_i64(stage, 3), aside, room, rows, columns)
+        condition = _gathered(copy, tensors, load_i64(stage, 4), chosen, room + 16, rows, columns)
+        # What is read and written in place is in the cache already.
+        twin = last and streamed and x != dst and operand != dst and condition != dst
+        function = load_i64(stage, 5 if twin else 0)
+        call(function, (stage, x, operand, condition, dst if last else tile, length))
+        x = tile
+    if dst == tile:
         source = stack(TENSOR)
         _describe(source, tile, columns)
         call(copy, (source, tensors, rows, columns))
 
 
 @device
-def _gathered(copy, tensors, number, buffer, rows, columns):
-    """The address of a tensor's tile: where it is if it is contiguous, else a copy in `buffer`."""
+def forget(room):
+    """Make the room of `apply_stages` ready: nothing is held."""
+    store_i64(room, 0, 0)
+    store_i64(room, 2, 0)
+
+
+@device
+def _gathered(copy, tensors, number, buffer, held, rows, columns):
+    """The address of a tensor's tile: where it is if it is contiguous, else a copy in `buffer`.
+
+    held: the number and address of the tensor that the buffer holds a tile of, which may be the
+    one that is asked for; 0 where it is overwritten.
+    """
     if number < 0:
         return buffer
     tensor = tensors + 8 * TENSOR * number
-    read = load_i64(tensor, 3)
+    start, read = load_i64(tensor, 0), load_i64(tensor, 3)
     if read == copy and _is_contiguous(tensor, rows, columns):
-        return load_i64(tensor, 0)
+        return start
+    if held != 0:
+        if load_i64(held, 0) == number and load_i64(held, 1) == start:
+            return buffer
+        store_i64(held, 0, number)
+        store_i64(held, 1, start)
     target = stack(TENSOR)
     _describe(target, buffer, columns)
     call(read, (tensor, target, rows, columns))
@@ -214,6 +248,9 @@ def copy_tile(source, target, rows, columns):
     """Copy a tile of four-byte elements from one tensor to another; they do not overlap."""
     x, x_column, x_row = load_i64(source, 0), load_i64(source, 1), load_i64(source, 2)
     y, y_column, y_row = load_i64(target, 0), load_i64(target, 1), load_i64(target, 2)
+    if x_row == 0 and x_column == 1 and y_column == 1 and y_row == columns:
+        _repeat_row(x, y, rows, columns)
+        return
     for row in range(rows):
         from_, to = x + 4 * x_row * row, y + 4 * y_row * row
         if x_column == 1 and y_column == 1:
@@ -226,6 +263,18 @@ def copy_tile(source, target, rows, columns):
         else:
             for i in range(columns):
                 store_i32(to, i * y_column, load_i32(from_, i * x_column))
+
+
+@device
+def _repeat_row(x, y, rows, columns):
+    """Copy a row into neighbouring ones, twice as many at a time."""
+    for i in range(columns):
+        store_i32(y, i, load_i32(x, i))
+    done, length = columns, rows * columns
+    while done < length:
+        for i in range(min(done, length - done)):
+            store_i32(y + 4 * done, i, load_i32(y, i))
+        done *= 2
 
 
 @task(arity=4)

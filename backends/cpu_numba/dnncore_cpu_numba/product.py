@@ -17,7 +17,7 @@ from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop
+from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop
 
 __all__ = ["Product", "blocked_columns", "transposed"]
 
@@ -92,7 +92,7 @@ class Product:
 
         def loop():
             return TileLoop(
-                isa=self.isa, outer=tuple(batch), rows=rows, columns=columns, a=a, b=b, c=c,
+                isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
                 a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
                 chunks=[
                     Chunk([(a_k * k, b_step * k)], min(length, depth - k))

@@ -29,6 +29,7 @@ __all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "Fold", "fold"]
 
 COLUMNS = 1024  # results of a row at most
 LANES = 64
+_STRETCH = 4 * LANES  # elements that are folded before the sums in memory are touched
 _BUFFER = COLUMNS // 2  # int64
 _PATIENCE = 256  # rows that are folded before what came of them
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
@@ -55,31 +56,37 @@ def fold(params, begin, end):
     sums, totals = stack(_BUFFER), stack(_BUFFER)
     result_position, place_position = stack(MAX_LOOPS), stack(MAX_LOOPS)
     tensors, source = stack(2), stack(1)
-    for item in range(begin, end):
-        part = item % parts
-        seek(load_i64(params, RESULTS), item // parts, result_position,
-             params + 8 * ADDRESSES, tensors, 1)  # fmt: skip
+    part = begin % parts
+    seek(load_i64(params, RESULTS), begin // parts, result_position,
+         params + 8 * ADDRESSES, tensors, 1)  # fmt: skip
+    for _ in range(begin, end):
         first = part * per_part
         last = min(first + per_part, load_i64(params, STEPS))
         seek(load_i64(params, PLACES), first, place_position, tensors + 8, source, 1)
-        _fill(sums, start, width)
         _fill(totals, start, width)
-        for step in range(first, last):
-            call(function, (load_i64(source, 0), stride, sums, length, params))
-            advance(load_i64(params, PLACES), place_position, source, 1)
-            if (step - first) % _PATIENCE == _PATIENCE - 1:
-                call(merge, (sums, 1, totals, width, params))
-                _fill(sums, start, width)
-        call(merge, (sums, 1, totals, width, params))
+        if last == first + 1:
+            call(function, (load_i64(source, 0), stride, totals, length, params))
+        else:
+            _fill(sums, start, width)
+            for step in range(first, last):
+                call(function, (load_i64(source, 0), stride, sums, length, params))
+                advance(load_i64(params, PLACES), place_position, source, 1)
+                if (step - first) % _PATIENCE == _PATIENCE - 1:
+                    call(merge, (sums, 1, totals, width, params))
+                    _fill(sums, start, width)
+            call(merge, (sums, 1, totals, width, params))
         count = width
         if load_i64(params, IN_LANES):
-            while count > 1:
-                count //= 2
-                call(merge, (totals + 4 * count, 1, totals, count, params))
+            call(merge, (0, 1, totals, 0, params))
+            count = 1
         _finish(params, totals, count)
         dst = load_i64(tensors, 0) + part * load_i64(params, PART_BYTES)
         for i in range(count):
             store_f32(dst, i * load_i64(params, DST_STRIDE), load_f32(totals, i))
+        part += 1
+        if part == parts:
+            part = 0
+            advance(load_i64(params, RESULTS), result_position, tensors, 1)
 
 
 @device
@@ -129,12 +136,17 @@ class Fold:
 
 
 def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]) -> Fold:
-    """The native functions (src, stride, sums, count, params) of an algorithm."""
+    """The native functions (src, stride, sums, count, params) of an algorithm.
+
+    `columns` of nothing folds the lanes into the first.
+    """
     each, both = device(map_), device(combine)
 
     def columns(src, stride, sums, count, params):
         p = load_f32(params, 2 * POWER)
-        if stride == 1:
+        if count == 0:
+            _fold_lanes(sums, both)
+        elif stride == 1:
             for i in range(count):
                 value = each(load_f32(src, i), p)
                 store_f32(sums, i, both(load_f32(sums, i), value))
@@ -145,7 +157,14 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
 
     def lanes(src, stride, sums, count, params):
         p = load_f32(params, 2 * POWER)
-        for start in range(0, count, LANES):
+        done = count - count % _STRETCH if stride == 1 else 0
+        for start in range(0, done, _STRETCH):
+            x = src + 4 * start
+            for i in range(LANES):
+                a, b = each(load_f32(x, i), p), each(load_f32(x, LANES + i), p)
+                c, d = each(load_f32(x, 2 * LANES + i), p), each(load_f32(x, 3 * LANES + i), p)
+                store_f32(sums, i, both(load_f32(sums, i), both(both(a, b), both(c, d))))
+        for start in range(done, count, LANES):
             some = min(LANES, count - start)
             for i in range(some):
                 value = each(load_f32(src, (start + i) * stride), p)
@@ -154,6 +173,18 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
     columns.__name__ = f"{name}_columns"
     lanes.__name__ = f"{name}_lanes"
     return Fold(task(columns, arity=5), task(lanes, arity=5), start)
+
+
+@device
+def _fold_lanes(sums, both):
+    """Fold the lanes into the first of them."""
+    count = LANES // 4
+    while count > 0:
+        for i in range(count):
+            a, b = load_f32(sums, i), load_f32(sums, count + i)
+            c, d = load_f32(sums, 2 * count + i), load_f32(sums, 3 * count + i)
+            store_f32(sums, i, both(both(a, b), both(c, d)))
+        count //= 4
 
 
 def _larger(x, y):

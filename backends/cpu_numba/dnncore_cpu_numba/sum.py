@@ -23,8 +23,9 @@ def _stages(op: Any) -> list[Stage]:
 def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
     """x = scales[0] * x + scales[1] * tensor 2 + ..."""
     first, *others = scales
-    stages = [] if first == 1.0 else [eltwise("linear", first)]
-    return stages + [add(i, scale) for i, scale in enumerate(others, 2)]
+    if not others:
+        return [] if first == 1.0 else [eltwise("linear", first)]
+    return [add(i, scale, first if i == 2 else 1.0) for i, scale in enumerate(others, 2)]
 
 
 class SimdSum(ElementWise):

@@ -7,7 +7,8 @@ any thread, and it must not raise, allocate or touch a Python object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -20,6 +21,7 @@ from numba.core.errors import NumbaError
 
 from dnncore.backend import BuildError
 from dnncore_cpu_numba import native
+from dnncore_cpu_numba.isa import BEST
 
 __all__ = ["Task", "device", "exact", "task"]
 
@@ -80,15 +82,16 @@ def _llvm_text(task: Task, symbol: str) -> str:
     flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"
     flags.fastmath = FastMathOptions(task.fastmath)
-    compiled = compiler.compile_extra(
-        target.typing_context,
-        target.target_context,
-        task.function,
-        (types.int64,) * task.arity,
-        types.void,
-        flags,
-        locals={},
-    )
+    with _optimizing_for(native.machine(BEST)):
+        compiled = compiler.compile_extra(
+            target.typing_context,
+            target.target_context,
+            task.function,
+            (types.int64,) * task.arity,
+            types.void,
+            flags,
+            locals={},
+        )
     module = compiled.library._final_module
     for library in dict.fromkeys(compiled.library._linking_libraries):
         module.link_in(library._get_module_for_linking(), preserve=True)
@@ -98,6 +101,17 @@ def _llvm_text(task: Task, symbol: str) -> str:
         if not function.is_declaration and function.name != symbol:
             function.linkage = "internal"
     return native.optimized(module)
+
+
+@contextlib.contextmanager
+def _optimizing_for(machine: Any) -> Iterator[None]:
+    """Let numba's own passes see this machine, not all that the processor has."""
+    generator = registry.cpu_target.target_context.codegen()
+    usual, generator._tm = generator._tm, machine
+    try:
+        yield
+    finally:
+        generator._tm = usual
 
 
 def _export(context: Any, fndesc: Any, symbol: str) -> ir.Module:

@@ -1,12 +1,12 @@
 """The task behind all matrix work: it runs tiles through the microkernel.
 
-`dnncore_cpu_numba.tiles` plans it. A work item is one outer index and row block of a problem:
+`dnncore_cpu_numba.tiles` plans it. A work item is one block of tiles of one outer index:
 
     for each stretch of items small enough that their part of A stays in cache:
         for each panel:                                 B's panel stays in cache
             for each chunk of the reduction:            C is accumulated from the second on
                 for each item of the stretch:
-                    for each tile of rows:              the microkernel
+                    for each tile of its block:         the microkernel
 
 Where B is the larger matrix, panels are outermost instead and threads split them.
 """
@@ -23,16 +23,23 @@ MOST_OPERANDS = 128  # that the post-ops read: what a thread has room for
 
 # The slots of the task's parameters.
 (
-    KERNELS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, ROW_BLOCKS, REST, STRETCH, PANELS, PANELS_PER_GROUP,
-    VECTORS, LAST_LANES, ROWS, ROW_BLOCK, MOST_ROWS, A_STEP, A_K, B_STEP, CONTINUES, OPERANDS, DIMS,
-    EXTENTS,
-) = range(21)  # fmt: skip
+    KERNELS, KINDS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, TILE_TABLE, BLOCK_TABLE, BLOCKS, REST,
+    STRETCH, PANELS, PANELS_PER_GROUP, VECTORS, LAST_LANES, A_STEP, B_STEP, CONTINUES, OPERANDS,
+    DIMS, EXTENTS,
+) = range(20)  # fmt: skip
 MATRICES = EXTENTS + OUTER
 ADDRESS, ROW, BLOCK, STRIDES = range(4)  # inside each matrix; the strides are those of outer dims
 SLOTS = STRIDES + OUTER
-A, B, C = (8 * (MATRICES + i * SLOTS) for i in range(3))  # in bytes
-OPERANDS_OF_TILE = 8 * 3 * 3  # in bytes: where a thread's room holds them, after A, B and C
-ROOM = 3 * (3 + MOST_OPERANDS)
+B, C = (8 * (MATRICES + i * SLOTS) for i in (1, 2))  # in bytes
+
+# A block is (first tile, tiles), a tile (kind, its batch's place in bytes); then an offset in bytes
+# for each matrix. A chunk is (its batches' place in bytes, blocks, a_advance, b_advance).
+FIRST, COUNT = KIND, BATCH = range(2)
+OFFSETS = 2
+
+MOST = 3 + MOST_OPERANDS  # matrices; a thread's room holds their addresses for a block, then the
+TABLE = 8 * MOST  # table of operands that the microkernel reads
+ROOM = MOST + 3 * MOST_OPERANDS
 
 
 @task
@@ -52,60 +59,59 @@ def tile_loop(params, begin, end):
             for panel in range(group * per_group, panel_end):
                 for chunk in range(load_i64(params, CHUNKS)):
                     for index in range(first, last):
-                        _row_block_of(params, room, index, panel, chunk)
+                        _run_block(params, room, index, panel, chunk)
         item = group * rest + until
 
 
 @device
-def _row_block_of(params, room, index, panel, chunk):
+def _run_block(params, room, index, panel, chunk):
     """Run one item in one panel and chunk, tile by tile."""
-    row = index % load_i64(params, ROW_BLOCKS) * load_i64(params, ROW_BLOCK)
-    rows = min(load_i64(params, ROW_BLOCK), load_i64(params, ROWS) - row)
     matrices = 3 + load_i64(params, OPERANDS)
-    vector = panel * load_i64(params, VECTORS)
-    _find_tile(params, room, matrices, index // load_i64(params, ROW_BLOCKS), row, vector)
-    a, b, c = load_i64(room, 0), load_i64(room, 3), load_i64(room, 6)
+    width = 8 * (OFFSETS + matrices)
+    block = load_i64(params, BLOCK_TABLE) + index % load_i64(params, BLOCKS) * width
+    _find_block(params, room, matrices, index // load_i64(params, BLOCKS), block, panel)
 
-    most = load_i64(params, MOST_ROWS)
     is_last_chunk = chunk == load_i64(params, CHUNKS) - 1
     is_last_panel = panel == load_i64(params, PANELS) - 1
-    kernels = load_i64(params, KERNELS) + 8 * (most + 1) * (2 * is_last_chunk + is_last_panel)
-    lanes = load_i64(params, LAST_LANES)
+    kinds = load_i64(params, KINDS)
+    kernels = load_i64(params, KERNELS) + 8 * kinds * (2 * is_last_chunk + is_last_panel)
     accumulate = load_i64(params, CONTINUES) | min(chunk, 1)
-    entry = load_i64(params, CHUNK_TABLE) + 24 * chunk
-    batch_table = load_i64(params, BATCH_TABLE) + load_i64(entry, 0)
-    tiles = -(-rows // most)
-    longer = rows % tiles
-    for tile in range(tiles):
-        size = rows // tiles + (tile < longer)
+    chunk_row = load_i64(params, CHUNK_TABLE) + 32 * chunk
+    batches = load_i64(params, BATCH_TABLE) + load_i64(chunk_row, 0)
+    tile = load_i64(params, TILE_TABLE) + load_i64(block, FIRST) * width
+    for _ in range(load_i64(block, COUNT)):
+        for i in range(3, matrices):
+            store_i64(room + TABLE, 3 * (i - 3), load_i64(room, i) + load_i64(tile, OFFSETS + i))
         call(
-            load_i64(kernels, size),
+            load_i64(kernels, load_i64(tile, KIND)),
             (
-                a, b, c, batch_table, load_i64(entry, 1), load_i64(entry, 2),
-                load_i64(params, A_STEP), load_i64(params, A_K), load_i64(params + A, BLOCK),
-                load_i64(params, B_STEP), load_i64(params + B, BLOCK),
-                load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate, lanes,
-                room + OPERANDS_OF_TILE,
+                load_i64(room, 0) + load_i64(tile, OFFSETS), load_i64(room, 1),
+                load_i64(room, 2) + load_i64(tile, OFFSETS + 2),
+                batches + load_i64(tile, BATCH), load_i64(chunk_row, 1), load_i64(chunk_row, 2),
+                load_i64(chunk_row, 3), load_i64(params, A_STEP), load_i64(params, B_STEP),
+                load_i64(params + B, BLOCK),
+                load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate,
+                load_i64(params, LAST_LANES), room + TABLE,
             ),
         )  # fmt: skip
-        a += size * load_i64(params + A, ROW)
-        c += size * load_i64(params + C, ROW)
-        for i in range(3, matrices):
-            store_i64(room, 3 * i, load_i64(room, 3 * i) + size * load_i64(room, 3 * i + 1))
+        tile += width
 
 
 @device
-def _find_tile(params, room, matrices, index, row, vector):
-    """Fill the room with (address of the tile, ROW, BLOCK) of each matrix."""
+def _find_block(params, room, matrices, index, block, panel):
+    """Fill the room with the address of the block in each matrix, and operands' strides."""
+    vector = panel * load_i64(params, VECTORS)
     for i in range(matrices):
         matrix = params + 8 * (MATRICES + i * SLOTS)
-        place = row * load_i64(matrix, ROW) + vector * load_i64(matrix, BLOCK)
-        store_i64(room, 3 * i, load_i64(matrix, ADDRESS) + place)
-        store_i64(room, 3 * i + 1, load_i64(matrix, ROW))
-        store_i64(room, 3 * i + 2, load_i64(matrix, BLOCK))
+        place = load_i64(block, OFFSETS + i) + vector * load_i64(matrix, BLOCK)
+        store_i64(room, i, load_i64(matrix, ADDRESS) + place)
+    for i in range(3, matrices):
+        matrix = params + 8 * (MATRICES + i * SLOTS)
+        store_i64(room + TABLE, 3 * (i - 3) + 1, load_i64(matrix, ROW))
+        store_i64(room + TABLE, 3 * (i - 3) + 2, load_i64(matrix, BLOCK))
     for dim in range(load_i64(params, DIMS) - 1, -1, -1):
         place = index % load_i64(params, EXTENTS + dim)
         index //= load_i64(params, EXTENTS + dim)
         for i in range(matrices):
             stride = load_i64(params + 8 * (MATRICES + i * SLOTS), STRIDES + dim)
-            store_i64(room, 3 * i, load_i64(room, 3 * i) + place * stride)
+            store_i64(room, i, load_i64(room, i) + place * stride)

@@ -1,8 +1,9 @@
 """Tiles: how a matrix problem is cut for caches, registers and threads.
 
 A problem is C[i][row][column] = sum over k of A[i][row][k] * B[i][k][column] for each index i of up
-to ten outer dims. Columns are the lanes of vectors; several vectors make a *panel*, some rows a
-*row block*. The loops over them are in `dnncore_cpu_numba.tile_loop`.
+to ten outer dims. Columns are the lanes of vectors; several vectors make a *panel*. Rows are cut
+into tiles, and those into blocks, by a *cover* (`dnncore_cpu_numba.cover`). The loops over them are
+in `dnncore_cpu_numba.tile_loop`.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dnncore_cpu_numba.cover import Kind, Rows, Segment, Tiles, Windows
 from dnncore_cpu_numba.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.microkernel import Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.tile_loop import MATRICES, OUTER, tile_loop
 
-__all__ = ["Chunk", "Matrix", "TileLoop", "utilisation"]
+__all__ = ["Chunk", "Matrix", "Rows", "TileLoop", "Windows", "utilisation"]
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
@@ -32,44 +34,79 @@ MOST_WAITING = 0.05  # of the threads' time, for the last item
 class Matrix:
     """Where A, B, C or an operand of the post-ops lies: an address and its strides in bytes.
 
-    block: from one vector of columns to the next; B has no rows, and A no columns unless they are
-        those of B.
+    block: from one vector of columns to the next; B has no rows, and A no columns.
+    planes: those of a cover's places before the row's, where it has several coordinates.
     """
 
     address: Param
     outer: tuple[int, ...] = ()
     row: int = 0
     block: int = 0
+    planes: tuple[int, ...] = ()
 
     def strides(self) -> list[int]:
         """Row, block, and the outer strides, filled up with zeros."""
         return [self.row, self.block, *self.outer, *[0] * (OUTER - len(self.outer))]
 
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """Along each coordinate of a place."""
+        return (*self.planes, self.row)
+
+    @property
+    def unfolded(self) -> Matrix:
+        """The same with the planes as further outer dims."""
+        return dataclasses.replace(self, outer=(*self.outer, *self.planes), planes=())
+
+    def at(self, place: Sequence[int]) -> int:
+        """The offset of a place in bytes."""
+        return sum(map(int.__mul__, place, self.spatial[-len(place) :]))
+
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of the reduction: (offset in A, offset in B) in bytes per element, and their k."""
+    """A part of the reduction: (offset in A, offset in B) in bytes per element, and their k.
+
+    All of it is repeated for `blocks` places of A and B that are a_advance and b_advance apart.
+    """
 
     batch: Sequence[tuple[int, int]]
     k: int
+    blocks: int = 1
+    a_advance: int = 0
+    b_advance: int = 0
+
+    @property
+    def depth(self) -> int:
+        """The products that are added up for an element of C."""
+        return self.blocks * len(self.batch) * self.k
+
+    def table(self, batch: tuple[Segment, ...]) -> list[int]:
+        """What the microkernel reads of a tile's part of the batch."""
+        numbers: list[int] = []
+        for segment in batch or (Segment(tuple(range(len(self.batch)))),):
+            numbers += [len(segment.firsts), segment.length * self.k]
+            for first in segment.firsts:
+                numbers += self.batch[first]
+        return numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class TileLoop:
     """A matrix problem; `step()` makes it one step of a program.
 
-    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart, unless `by_lanes`.
+    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
     b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
     epilogue, operands: post-ops, and the matrix of each `Operand` in them.
     chunks: with an epilogue that reads C there can be only one.
     most_vectors: of a panel, if not the instruction set's.
     continues: C holds the sum of another loop's chunks.
-    by_lanes: A has columns too: C[i][row][column] sums A[i][row][k][column] * B[i][k][column].
+    row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
     """
 
     isa: Isa
     outer: tuple[int, ...]
-    rows: int
+    cover: Rows | Windows
     columns: int
     a: Matrix
     b: Matrix
@@ -82,21 +119,19 @@ class TileLoop:
     operands: Sequence[Matrix] = ()
     most_vectors: int = 0
     continues: bool = False
-    by_lanes: bool = False
+    row_bytes: int = 0
 
     def step(self, threads: int) -> Step:
         """Compile the microkernels that are needed and lay out the parameters."""
-        if 0 in (*self.outer, self.rows, self.columns):
+        if 0 in (*self.outer, self.cover.count, self.columns):
             return Step(tile_loop, (), items=0)
         calls = [Matrix(Table(row)) for row in call_rows(self.epilogue)]
         loop = dataclasses.replace(self, operands=[*self.operands, *calls])._collapsed()
         return loop._step(_Tiling.of(loop, threads))
 
     @property
-    def along(self) -> Literal["k", "rows", "lanes"]:
+    def along(self) -> Literal["k", "rows"]:
         """The direction in which A is contiguous."""
-        if self.by_lanes:
-            return "lanes"
         return "k" if self.a_k == 4 else "rows"
 
     @property
@@ -113,28 +148,50 @@ class TileLoop:
     def _collapsed(self) -> TileLoop:
         """The same problem with outer dims joined to the rows where all strides allow it."""
         matrices = [self.a, self.b, self.c, *self.operands]
+        if isinstance(self.cover, Windows):
+            return (
+                self._as_rows()._collapsed() if self.cover.is_inside and self._is_flat() else self
+            )
+        rows = self.cover.count
         for dim in reversed(range(len(self.outer))):
             extent = self.outer[dim]
-            if extent == 1 or all(m.strides()[2 + dim] == self.rows * m.row for m in matrices):
+            if extent == 1 or all(m.strides()[2 + dim] == rows * m.row for m in matrices):
                 a, b, c, *operands = (_without(m, dim) for m in matrices)
                 joined = dataclasses.replace(
-                    self, rows=self.rows * extent, outer=_drop(self.outer, dim),
+                    self, cover=Rows(rows * extent), outer=_drop(self.outer, dim),
                     a=a, b=b, c=c, operands=operands,
                 )  # fmt: skip
                 return joined._collapsed()
         return self
 
+    def _is_flat(self) -> bool:
+        """Whether the rows of an image follow each other."""
+        _, height, width = self.cover.pixels
+        flat = (m.planes[-1:] in ((), (width * m.row,)) for m in (self.a, self.c, *self.operands))
+        return height == 1 or all(flat)
+
+    def _as_rows(self) -> TileLoop:
+        """The same problem with the image's planes as outer dims, and its rows joined."""
+        depth, height, width = self.cover.pixels
+
+        def joined(matrix: Matrix) -> Matrix:
+            return dataclasses.replace(matrix, planes=matrix.planes[:1]).unfolded
+
+        return dataclasses.replace(
+            self, cover=Rows(height * width), outer=(*self.outer, depth), a=joined(self.a),
+            b=joined(self.b), c=joined(self.c), operands=[joined(o) for o in self.operands],
+        )  # fmt: skip
+
     def _step(self, tiling: _Tiling) -> Step:
-        kernels, batch_table, chunk_table = self._kernels(tiling), [], []
-        for chunk in self.chunks:
-            chunk_table.append((16 * len(batch_table), len(chunk.batch), chunk.k))
-            batch_table.extend(chunk.batch)
+        kinds, batches, tile_table, block_table = self._tables(tiling.tiles)
+        batch_table, chunk_table = self._chunk_tables(batches)
         params: list[Param] = [
-            Table(kernels), Table(_table(batch_table)), Table(_table(chunk_table)),
-            len(self.chunks), tiling.row_blocks, tiling.rest, tiling.stretch, tiling.panels,
-            tiling.panels_per_group, tiling.vectors, tiling.last_lanes, self.rows, tiling.row_block,
-            tiling.most_rows, self.a_k if self.along == "rows" else self.a.row, self.a_k, self.b_k,
-            self.continues, len(self.operands), len(self.outer),
+            Table(self._kernels(tiling, kinds)), len(kinds), Table(batch_table),
+            Table(chunk_table), len(self.chunks), Table(tile_table), Table(block_table),
+            len(tiling.tiles.blocks), tiling.rest, tiling.stretch, tiling.panels,
+            tiling.panels_per_group, tiling.vectors, tiling.last_lanes,
+            self.a_k if self.along == "rows" else self.a.row, self.b_k, self.continues,
+            len(self.operands), len(self.outer),
             *self.outer, *[0] * (OUTER - len(self.outer)),
         ]  # fmt: skip
         assert len(params) == MATRICES
@@ -142,19 +199,50 @@ class TileLoop:
             params += [matrix.address, *matrix.strides()]
         return Step(tile_loop, params, tiling.items)
 
-    def _kernels(self, tiling: _Tiling) -> np.ndarray[Any, Any]:
-        """Addresses by [last chunk][last panel][rows]; 0 where a combination does not occur."""
-        table = np.zeros((2, 2, tiling.most_rows + 1), np.int64)
-        kinds = {int(p == tiling.panels - 1) for p in range(tiling.panels)}
-        stages = {int(c == len(self.chunks) - 1) for c in range(len(self.chunks))}
-        for stage in stages:
-            for kind in kinds:
-                vectors = tiling.last_vectors if kind else tiling.vectors
-                partial = kind and tiling.last_lanes < self.isa.lanes
-                for rows in tiling.tile_rows(self.rows):
-                    table[stage, kind, rows] = Microkernel(
-                        self.isa, rows, vectors, self.along, self.b_is_panel,
+    def _tables(self, tiles: Tiles) -> tuple[Any, ...]:
+        """The kinds and batches of tiles, in order, and the tables of tiles and blocks."""
+        matrices = [self.a, Matrix(0), self.c, *self.operands]
+        kinds: dict[Kind, int] = {}
+        batches: dict[tuple[Segment, ...], int] = {}
+        places: dict[int, int] = {}  # of the first of some tiles
+        tile_table, block_table = [], []
+        for made, place in tiles.blocks:
+            if id(made) not in places:
+                places[id(made)] = len(tile_table)
+                for tile in made:
+                    kind = kinds.setdefault(tile.kind, len(kinds))
+                    batch = batches.setdefault(tile.batch, len(batches))
+                    tile_table.append([kind, batch, *(m.at(tile.place) for m in matrices)])
+            row = [places[id(made)], len(made), *(m.at(place) for m in matrices)]
+            block_table.append(row)
+        starts = np.cumsum([0, *(8 * len(self.chunks[0].table(batch)) for batch in batches)])
+        for row in tile_table:
+            row[1] = int(starts[row[1]])
+        return list(kinds), list(batches), _table(tile_table), _table(block_table)
+
+    def _chunk_tables(self, batches: Sequence[tuple[Segment, ...]]) -> tuple[Any, Any]:
+        """The batches of each chunk, one after the other, and the chunks."""
+        numbers: list[int] = []
+        chunk_table = []
+        for chunk in self.chunks:
+            chunk_table.append((8 * len(numbers), chunk.blocks, chunk.a_advance, chunk.b_advance))
+            for batch in batches:
+                numbers += chunk.table(batch)
+        return np.array(numbers, np.int64), _table(chunk_table)
+
+    def _kernels(self, tiling: _Tiling, kinds: Sequence[Kind]) -> np.ndarray[Any, Any]:
+        """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
+        table = np.zeros((2, 2, len(kinds)), np.int64)
+        ahead = self.chunks[0].blocks > 1 and self.along == "k"
+        for stage in {int(c == len(self.chunks) - 1) for c in range(len(self.chunks))}:
+            for last in {int(p == tiling.panels - 1) for p in range(tiling.panels)}:
+                vectors = tiling.last_vectors if last else tiling.vectors
+                partial = last and tiling.last_lanes < self.isa.lanes
+                for place, kind in enumerate(kinds):
+                    table[stage, last, place] = Microkernel(
+                        self.isa, kind.rows, vectors, self.along, self.b_is_panel,
                         self.edge if partial else "full", self.epilogue if stage else (),
+                        kind.a_rows, kind.segments, ahead,
                     ).address  # fmt: skip
         return table
 
@@ -173,15 +261,13 @@ def utilisation(isa: Isa, rows: int, columns: int) -> float:
 
 @dataclass(frozen=True)
 class _Tiling:
-    """How a problem is cut: into panels, row blocks, and stretches of items."""
+    """How a problem is cut: into panels, blocks of tiles, and stretches of items."""
 
     vectors: int
     panels: int
     last_vectors: int
     last_lanes: int
-    most_rows: int
-    row_block: int
-    row_blocks: int
+    tiles: Tiles
     rest: int
     stretch: int
     panels_per_group: int
@@ -195,11 +281,12 @@ class _Tiling:
         panels = -(-blocks // vectors)
         most_rows = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
         outer = math.prod(loop.outer)
-        row_block = _row_block(loop.rows, most_rows, outer, threads)
-        row_blocks = -(-loop.rows // row_block)
-        rest = outer * row_blocks
-        depth = 4 * max(len(chunk.batch) * chunk.k for chunk in loop.chunks)
-        panel_bytes, item_bytes = vectors * lanes * depth, row_block * depth
+        others = [matrix.spatial for matrix in (loop.c, *loop.operands)]
+        tiles = loop.cover.tiles(most_rows, -(-4 * threads // outer), loop.a.spatial, others)
+        rest = outer * len(tiles.blocks)
+        depth = 4 * max(chunk.depth for chunk in loop.chunks)
+        panel_bytes = vectors * lanes * depth
+        item_bytes = tiles.rows_per_block * (loop.row_bytes or depth)
         waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
         by_panels = panels > 1 and (waits or panels * panel_bytes > rest * item_bytes)
         stretch = rest
@@ -207,7 +294,7 @@ class _Tiling:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))
         return cls(
             vectors, panels, blocks - (panels - 1) * vectors,
-            loop.columns - (blocks - 1) * lanes, most_rows, row_block, row_blocks, rest, stretch,
+            loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
             1 if by_panels else panels,
         )  # fmt: skip
 
@@ -215,22 +302,6 @@ class _Tiling:
     def items(self) -> int:
         """Work items: those of each group of panels, group after group."""
         return self.rest * -(-self.panels // self.panels_per_group)
-
-    def tile_rows(self, rows: int) -> set[int]:
-        """The sizes of tiles that occur: row blocks are cut as evenly as can be."""
-        sizes = set()
-        for block in {min(self.row_block, rows), rows - (self.row_blocks - 1) * self.row_block}:
-            tiles = -(-block // self.most_rows)
-            sizes |= {block // tiles, -(-block // tiles)}
-        return sizes
-
-
-def _row_block(rows: int, most: int, outer: int, threads: int) -> int:
-    """Rows of one item: about eight tiles, fewer where the threads would lack work."""
-    tiles = -(-rows // most)
-    wanted = min(8, max(1, tiles * outer // (4 * threads)))
-    blocks = -(-tiles // wanted)
-    return -(-rows // blocks)
 
 
 def _without(matrix: Matrix, dim: int) -> Matrix:

@@ -15,11 +15,13 @@ __all__ = [
     "call",
     "constant",
     "first_lanes",
+    "function_text",
     "intrinsic",
     "load",
     "loop",
     "multiple",
     "multiply_add",
+    "prefetch",
     "repeat",
     "room",
     "store",
@@ -31,6 +33,24 @@ F32 = ir.FloatType()
 POINTER = ir.PointerType()
 Value = Any
 Builder = ir.IRBuilder
+
+
+def function_text(
+    symbol: str,
+    arguments: Sequence[str],
+    emit: Callable[[Builder, dict[str, Value]], None],
+) -> str:
+    """The assembly of a module with one function of 64-bit integers that returns nothing.
+
+    emit: appends the body, given the arguments by name.
+    """
+    module = ir.Module(symbol)
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+    function = ir.Function(module, kind, symbol)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    emit(builder, dict(zip(arguments, function.args, strict=True)))
+    builder.ret_void()
+    return str(module)
 
 
 def loop(
@@ -147,6 +167,11 @@ def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | 
         return builder.load(pointer, typ=vector, align=4)
     name = f"llvm.masked.load.v{vector.count}f32.p0"
     return intrinsic(builder, name, vector, [pointer, I32(4), mask, vector(None)])
+
+
+def prefetch(builder: Builder, pointer: Value) -> None:
+    """Ask for a cache line that will be read, in all levels of the cache."""
+    intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)])
 
 
 def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:

@@ -1,0 +1,181 @@
+"""Copies of tensors into any other layout and data type: which kernel takes which loops."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dnncore_cpu_numba.copy_kernel import SIDE, CopyKernel
+from dnncore_cpu_numba.nest import MAX_LOOPS, Loop, Nest, advance, nests, seek
+from dnncore_cpu_numba.plan import Tensor, moved
+from dnncore_cpu_numba.pointers import call, load_i64, stack
+from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
+from dnncore_cpu_numba.task import task
+
+__all__ = ["copy_steps"]
+
+DST, SRC = 0, 1
+_LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
+_TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread
+_PAGES = 32  # rows of a tile that may each be on a page of its own
+_GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
+NEST, KERNEL, STREAMED, ADDRESSES, SHAPE = 0, 1, 2, 3, 5  # slots of the task's parameters
+
+
+def copy_steps(dst: Tensor, src: Tensor) -> list[Step]:
+    """The steps of dst = src, whatever is in dst's padding."""
+    steps = []
+    for nest in nests(dst.desc.dims, (dst.desc, src.desc)):
+        tiles = _tiled(nest.ordered())
+        steps += [_transposed(part, dst, src) or _rows(part, dst, src) for part in tiles]
+    return steps
+
+
+@task
+def _copy(params, begin, end):
+    """Copy the tiles of a nest."""
+    position, tensors = stack(MAX_LOOPS), stack(2)
+    seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
+    for _ in range(begin, end):
+        dst, src = load_i64(tensors, 0), load_i64(tensors, 1)
+        streams = load_i64(params, STREAMED) != 0 and dst % LINE == 0
+        kernel = load_i64(params, STREAMED if streams else KERNEL)
+        call(kernel, (src, dst, params + 8 * SHAPE))
+        advance(load_i64(params, NEST), position, tensors, 1)
+
+
+def _step(
+    kind: str, part: Nest, outer: Nest, dst: Tensor, src: Tensor, shape: Sequence[Param], *,
+    aligned: bool,
+) -> Step:  # fmt: skip
+    """A step of tiles. aligned: each tile of dst is made of whole vectors if its address is."""
+    types = src.desc.data_type, dst.desc.data_type
+    kernel, streamed = CopyKernel(kind, *types), 0
+    if aligned and dst.desc.nbytes >= STREAM_BYTES:
+        streamed = CopyKernel(kind, *types, streamed=True).address
+    itemsizes = dst.desc.itemsize, src.desc.itemsize
+    starts = [
+        moved(tensor.address, size * offset)
+        for tensor, size, offset in zip((dst, src), itemsizes, part.offsets, strict=True)
+    ]
+    params = [Table(outer.table(itemsizes)), kernel.address, streamed, *starts, *shape]
+    grain = -(-_GRAIN * outer.size // max(1, part.size))
+    return Step(_copy, params, outer.size, grain=grain)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
+    """A step that keeps the order of the innermost loop."""
+    sizes = dst.desc.itemsize, src.desc.itemsize
+    loops = list(nest.loops)
+    inner = [loops.pop() if loops else Loop(1, (1, 1)) for _ in range(3)]
+    columns, *others = inner
+    shape = [loop.extent for loop in inner]
+    shape += [loop.strides[tensor] * sizes[tensor] for loop in inner for tensor in (SRC, DST)]
+    strides = [loop.strides[DST] for loop in (*others, *loops)]
+    whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
+    aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
+    outer = Nest(nest.offsets, tuple(loops))
+    return _step("rows", nest, outer, dst, src, shape, aligned=aligned)
+
+
+def _rows_cut(nest: Nest) -> Iterator[Nest]:
+    """Tiles of rows that are close to each other in dst, times rows that are so in src."""
+    loops = list(nest.loops)
+    if len(loops) < 3:
+        yield from nest.tiles(_TILE)
+        return
+    columns, rows = loops.pop(), loops.pop()
+    near = min(loops, key=lambda loop: loop.strides[SRC])
+    loops.remove(near)
+    lines = max(1, _TILE // columns.extent)
+    first = min(rows.extent, _PAGES, lines)
+    for part in Nest(nest.offsets, (*loops, near, rows, columns)).split(len(loops) + 1, first):
+        where = len(part.loops) - 3
+        if len(part.loops) == len(nest.loops):
+            yield from part.split(where, max(1, lines // first))
+            continue
+        tiles, middle = part.loops[where], part.loops[where - 1]
+        outer = (*part.loops[: where - 1], tiles, middle, *part.loops[where + 1 :])
+        yield from Nest(part.offsets, outer).split(where, max(1, lines // first))
+
+
+# -- transposed ------------------------------------------------------------------------------------
+
+
+def _tiled(nest: Nest) -> Iterator[Nest]:
+    """Cut the loops along which dst and src are contiguous to the sides of tiles."""
+    for part in _cut(nest, DST):
+        yield from _cut(part, SRC)
+
+
+def _cut(nest: Nest, tensor: int) -> Iterator[Nest]:
+    """Cut the contiguous loop of a tensor, or where it is no whole blocks, the next one."""
+    place = _contiguous(nest.loops, tensor)
+    if place is None:
+        yield from _rows_cut(nest)
+        return
+    extent = nest.loops[place].extent
+    nexts = [i for i, loop in enumerate(nest.loops) if loop.strides[tensor] == extent]
+    if extent % SIDE and nexts:
+        yield from nest.split(nexts[0], SIDE * max(1, _LONGEST // SIDE // extent))
+    else:
+        yield from nest.split(place, _LONGEST)
+
+
+def _transposed(nest: Nest, dst: Tensor, src: Tensor) -> Step | None:
+    """A step that swaps two loops; None where dst and src are contiguous along the same one."""
+    if None in [_contiguous(nest.loops, tensor) for tensor in (DST, SRC)]:
+        return None
+    a = _chain(nest.loops, DST, SRC)
+    j = _chain([loop for loop in nest.loops if loop not in a], SRC, DST)
+    tables = [_places(a, SRC, src.desc.itemsize), _places(j, DST, dst.desc.itemsize)]
+    outer = Nest(nest.offsets, tuple(loop for loop in nest.loops if loop not in (*a, *j)))
+    bytes_of_vector = SIDE * dst.desc.itemsize
+    strides = [loop.strides[DST] * dst.desc.itemsize for loop in (*outer.loops, *j)]
+    aligned = len(tables[0]) % SIDE == 0 and all(s % bytes_of_vector == 0 for s in strides)
+    shape = [len(tables[0]), len(tables[1]), *map(Table, tables)]
+    return _step("transposed", nest, outer, dst, src, shape, aligned=aligned)
+
+
+def _contiguous(loops: Sequence[Loop], tensor: int) -> int | None:
+    """The place of the loop with stride 1 in one tensor only."""
+    for place, loop in enumerate(loops):
+        if loop.strides[tensor] == 1 and loop.strides[1 - tensor] != 1:
+            return place
+    return None
+
+
+def _chain(loops: Sequence[Loop], tensor: int, other: int) -> list[Loop]:
+    """The contiguous loop of a tensor, and those it goes on with until blocks are whole.
+
+    Outermost first; a loop in which the other tensor is contiguous is left to that one.
+    """
+    chain = [loops[_contiguous(loops, tensor)]]
+    size = chain[0].extent
+    while size % SIDE or size < _LONGEST:
+        following = [
+            loop
+            for loop in loops
+            if loop.strides[tensor] == size
+            and loop.strides[other] != 1
+            and loop not in chain
+            and size * loop.extent <= 4 * _LONGEST
+        ]
+        if not following:
+            break
+        chain.insert(0, following[0])
+        size *= following[0].extent
+    return chain
+
+
+def _places(chain: Sequence[Loop], tensor: int, itemsize: int) -> np.ndarray:
+    """Where each step of a chain begins in the other tensor, in bytes."""
+    steps = itertools.product(*(range(loop.extent) for loop in chain))
+    strides = [itemsize * loop.strides[tensor] for loop in chain]
+    return np.array([sum(map(int.__mul__, step, strides)) for step in steps], np.int64)

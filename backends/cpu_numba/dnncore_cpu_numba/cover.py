@@ -1,0 +1,188 @@
+"""Covers: how the rows of a matrix problem are cut into tiles of registers, and those into blocks.
+
+A block is what one work item computes in one panel. Most problems have rows that all sum over the
+same batch, `Rows`. Those of a convolution are pixels, `Windows`: where a window leaves the image,
+its taps are left out, tile by tile, so that no image need be copied for the sake of a border.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["ALL", "Cover", "Kind", "Rows", "Segment", "Tile", "Tiles", "Windows"]
+
+Place = tuple[int, ...]
+Subset = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What distinguishes the microkernels of tiles; see `Microkernel`."""
+
+    rows: int
+    a_rows: tuple[int, ...] = ()
+    segments: tuple[Subset, ...] = ()
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment of the batch: the first element of each run, and how many elements runs have."""
+
+    firsts: tuple[int, ...]
+    length: int = 1
+
+
+ALL: tuple[Segment, ...] = ()
+"""One segment of all elements."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile: its kind, its batch, and its place inside its block."""
+
+    kind: Kind
+    batch: tuple[Segment, ...]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """All tiles of one outer index: (tiles, place) of each block; blocks may share tiles."""
+
+    blocks: Sequence[tuple[Sequence[Tile], Place]]
+    rows_per_block: int
+
+
+class Cover(Protocol):
+    """How rows are cut; places have a coordinate for each stride of `Matrix.spatial`."""
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+
+    def tiles(
+        self, most: int, parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
+    ) -> Tiles:
+        """Tiles of at most so many rows, in at least so many blocks where there are that many.
+
+        a, others: the strides in bytes of A, and of C and operands, along the coordinates.
+        """
+
+
+def _evenly(count: int, most: int) -> list[tuple[int, int]]:
+    """(first, count) of the fewest parts, as even as can be."""
+    parts = -(-count // most)
+    bounds = [count * i // parts for i in range(parts + 1)]
+    return [(a, b - a) for a, b in itertools.pairwise(bounds)]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that all sum over the whole batch, evenly spaced; a place is a row's number."""
+
+    count: int
+
+    def tiles(
+        self, most: int, parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
+    ) -> Tiles:
+        """Blocks of about eight tiles."""
+        tiles = -(-self.count // most)
+        block = -(-self.count // max(-(-tiles // 8), min(tiles, parts)))
+        made = {
+            rows: [Tile(Kind(n), ALL, (first,)) for first, n in _evenly(rows, most)]
+            for rows in {block, self.count % block or block}
+        }
+        starts = range(0, self.count, block)
+        return Tiles([(made[min(block, self.count - at)], (at,)) for at in starts], block)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Pixels of an image; a place is (z, y, x).
+
+    pixels: of the output along its three dims. step: from window to window in the input, whose
+    size is `size`. shifts: for each element of the batch, a tap, what its place in the input is
+    for the pixel (0, 0, 0). joined: neighbouring taps of a row, and their channels, follow each
+    other in A and in B.
+    """
+
+    pixels: Place
+    step: Place
+    size: Place
+    shifts: Sequence[Place]
+    joined: bool = False
+
+    @property
+    def count(self) -> int:
+        """The number of pixels."""
+        depth, height, width = self.pixels
+        return depth * height * width
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether no window leaves the image."""
+        last = [(n - 1) * step for n, step in zip(self.pixels, self.step, strict=True)]
+        return all(
+            at >= 0 and at + far < size
+            for shift in self.shifts
+            for at, far, size in zip(shift, last, self.size, strict=True)
+        )
+
+    def tiles(
+        self, most: int, _parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
+    ) -> Tiles:
+        """A block is one row of pixels, or several where they fit into one tile."""
+        depth, height, width = self.pixels
+        follow = all(len(m) < 2 or m[-2] == width * m[-1] for m in others)
+        rows = max(1, most // width) if follow else 1
+        across = _evenly(width, most)
+        made: dict[object, list[Tile]] = {}
+        blocks = []
+        for z, (y, high) in itertools.product(range(depth), _evenly(height, rows)):
+            seen = self._subsets(0, z, 1), self._subsets(1, y, high)
+            key = high, *(tuple(subsets.items()) for subsets in seen)
+            if key not in made:
+                made[key] = [self._tile(seen, high, x, n, a) for x, n in across]
+            blocks.append((made[key], (z, y, 0)))
+        return Tiles(blocks, rows * width)
+
+    def _subsets(self, dim: int, first: int, count: int) -> dict[int, Subset]:
+        """For each shift along a dim, which of some pixels have it inside the image."""
+        step, size = self.step[dim], self.size[dim]
+        return {
+            shift: tuple(i for i in range(count) if 0 <= (first + i) * step + shift < size)
+            for shift in sorted({shift[dim] for shift in self.shifts})
+        }
+
+    def _tile(
+        self, seen: Sequence[dict[int, Subset]], height: int, x: int, width: int, a: Sequence[int]
+    ) -> Tile:
+        """The tile of so many pixels from column x on."""
+        deep, high, wide = *seen, self._subsets(2, x, width)
+        segments: dict[tuple[Subset, int], list[int]] = {}
+        for first, length in self._runs(wide):
+            z, y, shift = self.shifts[first]
+            rows = [i * width + j for _ in deep[z] for i in high[y] for j in wide[shift]]
+            if rows:
+                segments.setdefault((tuple(rows), length), []).append(first)
+        subsets = tuple(rows for rows, _ in segments)
+        every = tuple(range(height * width))
+        a_rows = tuple(i * a[1] + j * a[2] for i in range(height) for j in range(width))
+        kind = Kind(height * width, a_rows, () if subsets in ((), (every,)) else subsets)
+        batch = tuple(Segment(tuple(firsts), n) for (_, n), firsts in segments.items())
+        return Tile(kind, batch or (Segment(()),), (0, 0, x))
+
+    def _runs(self, wide: dict[int, Subset]) -> list[tuple[int, int]]:
+        """(first, length) of runs of joined taps that the same pixels have inside."""
+        runs: list[list[int]] = []
+        for index, (*row, shift) in enumerate(self.shifts):
+            if self.joined and runs:
+                *last_row, last = self.shifts[index - 1]
+                if row == last_row and wide[shift] == wide[last]:
+                    runs[-1][1] += 1
+                    continue
+            runs.append([index, 1])
+        return [(first, length) for first, length in runs]

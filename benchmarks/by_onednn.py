@@ -1,0 +1,139 @@
+"""oneDNN's contestants: its first choice, and matrix multiplication for inner products."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import dnncore as dnn
+from benchmarks.contestants import Array, Contestant, LeftOut, activations, values_of
+from benchmarks.libraries import between_reorders, contestant
+from benchmarks.onednn import Peer, PeerPrimitive
+from benchmarks.onednn_library import Unsupported
+from dnncore.problem import Problem
+
+__all__ = ["contestants"]
+
+
+class OneDnn:
+    """oneDNN as a library among others; it allocates nothing while it runs."""
+
+    def __init__(self) -> None:
+        self.peer = Peer()
+
+    def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> PeerPrimitive:
+        """Its first choice, with the scratchpad from outside."""
+        return self.peer.primitive(op, attr=replace(attr, scratchpad="user"))
+
+    def fill(self, memory: dnn.Memory, values: Array) -> None:
+        """By its own reorder where the format is opaque."""
+        if memory.desc.format_kind == "blocked":
+            memory.desc.pack(values, memory.buffer)
+        else:
+            plain = dnn.Memory.from_numpy(values, engine=memory.engine)
+            self.peer.reorder(plain, memory)
+
+    def values(self, memory: dnn.Memory) -> Array:
+        """By its own reorder where the format is opaque."""
+        return self.peer.values(memory)
+
+    def forward(self, pd: PeerPrimitive) -> PeerPrimitive:
+        """The hint, which every gradient has."""
+        assert pd.hint is not None
+        return pd.hint
+
+    def scratchpad(self, pd: PeerPrimitive) -> int:
+        """Bytes of the argument."""
+        desc = pd.descs.get("scratchpad")
+        return desc.nbytes if desc else 0
+
+    def call(self, calls: list[Any]) -> Callable[[], object]:
+        """Each waits for its end, which on the CPU costs nothing."""
+        if len(calls) == 1:
+            return calls[0]
+
+        def run() -> None:
+            for call in calls:
+                call()
+
+        return run
+
+
+@functools.cache
+def _library() -> OneDnn:
+    return OneDnn()
+
+
+def contestants(problem: Problem, reorders: bool) -> Iterator[Contestant]:
+    """oneDNN's first choice; for an inner product also as a product of matrices."""
+    library, op, attr = _library(), problem.op, problem.attr
+    try:
+        yield contestant(library, library.choose(op, attr))
+        moved = between_reorders(library, op, attr) if reorders else None
+    except Unsupported as error:
+        raise LeftOut(str(error)) from None
+    if moved:
+        yield moved
+    if type(op) in _PRODUCTS and not attr.post_ops and _is_product(op):
+        yield _product(library, op)
+
+
+# -- inner products as matrix multiplication -------------------------------------------------------
+
+
+def _is_product(op: Any) -> bool:
+    """Whether the activations may be plain, and there is no gradient of a bias to sum up."""
+    descs = [getattr(op, name) for name in activations(op)]
+    plain = all(desc.is_any or desc == desc.with_format(None) for desc in descs)
+    return plain and getattr(op, "diff_bias", None) is None
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """The operands of a product by the inner product's arguments; ^T marks a transposed one."""
+
+    src: str
+    weights: str
+    dst: str
+
+
+_PRODUCTS = {
+    dnn.InnerProductForward: Matrices("src", "weights^T", "dst"),
+    dnn.InnerProductBackwardData: Matrices("diff_dst", "weights", "diff_src"),
+    dnn.InnerProductBackwardWeights: Matrices("diff_dst^T", "src", "diff_weights"),
+}
+
+
+def _product(library: OneDnn, op: Any) -> Contestant:
+    """The weights may be packed; activations stay plain."""
+    names = vars(_PRODUCTS[type(op)])
+    matrices = {name: _matrix(op, text) for name, text in names.items()}
+    bias = getattr(op, "bias", None)
+    row = dnn.MemoryDesc((1, *bias.dims)) if bias else None
+
+    def values(name: str, dims: tuple[int, ...]) -> Array:
+        text = names.get(name, name)
+        own = text.removesuffix("^T")
+        found = values_of(own, getattr(op, own).dims) if hasattr(op, own) else values_of(own, dims)
+        found = found.reshape(len(found), -1) if name != "bias" else found.reshape(dims)
+        return found.T if text.endswith("^T") else found
+
+    pd = library.choose(dnn.MatMul(bias=row, **matrices), dnn.Attributes())
+    made = contestant(library, pd, f"matmul {pd.impl_name}", values)
+    result = getattr(op, names["dst"])
+    return replace(made, outputs=lambda: {names["dst"]: made.outputs()["dst"].reshape(result.dims)})
+
+
+def _matrix(op: Any, text: str) -> dnn.MemoryDesc:
+    """The descriptor of an operand."""
+    name = text.removesuffix("^T")
+    rows, *rest = getattr(op, name).dims
+    columns = math.prod(rest)
+    if name == "weights":
+        return dnn.MemoryDesc((columns, rows) if text != name else (rows, columns), "f32", "any")
+    if text != name:
+        return dnn.MemoryDesc((columns, rows), "f32", "ba")
+    return dnn.MemoryDesc((rows, columns))

@@ -1,0 +1,88 @@
+"""Sets of problems: lists of problem texts, and what an option changes in all of them.
+
+A set is a file of its name, of `benchmarks/sets/` or of the networks that the conformance kit runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from dnncore.errors import DescriptorError
+from dnncore.ops import Operation
+from dnncore.problem import Problem, driver_of, read, read_files
+from dnncore.testing.cases import case_files
+
+__all__ = ["changed", "distinct", "pass_of", "read_set", "set_files"]
+
+FOLDER = Path(__file__).parent / "sets"
+
+
+def set_files() -> dict[str, Path]:
+    """The file of each set, by its name."""
+    files = [*case_files("networks"), *sorted(FOLDER.glob("*.txt"))]
+    return {file.stem: file for file in files}
+
+
+def read_set(name: str, options: Mapping[str, str]) -> Iterator[Problem]:
+    """The problems of a set with other options, without those that cannot have them.
+
+    `dir` keeps the problems of the same pass, forward or the gradient of data or of weights: a
+    network's first layer has no gradient of data. Raises `DescriptorError` for a name that no set
+    has.
+    """
+    files = set_files()
+    if name not in files:
+        raise DescriptorError(f"set: expected one of {', '.join(files)}; got {name!r}")
+    direction = options.get("dir")
+    for problem in read_files(files[name]):
+        if direction is None or pass_of(problem.op) == _pass_named(direction):
+            try:
+                yield changed(problem, options)
+            except DescriptorError:
+                continue  # such as a format that an operation of another rank cannot have
+
+
+def pass_of(op: Operation) -> str:
+    """forward, data or weights."""
+    if op.forward_op is None:
+        return "forward"
+    return "weights" if op.result_name == "diff_weights" else "data"
+
+
+def _pass_named(direction: str) -> str:
+    """Of a word of --dir, such as BWD_WB."""
+    if direction.startswith("FWD"):
+        return "forward"
+    return "weights" if direction.startswith("BWD_W") else "data"
+
+
+def changed(problem: Problem, options: Mapping[str, str]) -> Problem:
+    """The problem with other options, those that its driver has; `tag` stands for stag and dtag.
+
+    Raises `DescriptorError` for a value that cannot be.
+    """
+    driver = driver_of(type(problem.op))
+    wanted = dict(options)
+    if "tag" in wanted and "tag" not in driver.defaults:
+        tag = wanted.pop("tag")
+        wanted |= {"stag": tag, "dtag": tag}
+    wanted = {name: text for name, text in wanted.items() if name in driver.defaults}
+    words = [f"--{driver.name}"]
+    words += [w for w in str(problem).split()[1:] if _option_of(w) not in wanted]
+    words[1:1] = [f"--{name}={text}" for name, text in wanted.items()]
+    (new,) = read(words)
+    return replace(new, name=problem.name)
+
+
+def _option_of(word: str) -> str:
+    return word.removeprefix("--").partition("=")[0] if word.startswith("--") else ""
+
+
+def distinct(problems: Iterable[Problem]) -> list[Problem]:
+    """Each problem once, whatever its name."""
+    found: dict[Problem, Problem] = {}
+    for problem in problems:
+        found.setdefault(replace(problem, name=""), problem)
+    return list(found.values())

@@ -1,0 +1,92 @@
+"""What was measured, for readers: a table, a line, an object of JSON."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks.contest import Outcome
+
+__all__ = ["figures", "is_arithmetic", "json_text", "one_line", "rate", "table"]
+
+ARITHMETIC = ("--conv", "--ip", "--matmul")  # their speed is told in GF/s, others' in GB/s
+
+
+def figures(outcomes: list[Outcome]) -> dict[str, Any]:
+    """The rows, the geometric mean and the least of their ratios, and what there is no row for."""
+    rows = [outcome for outcome in outcomes if "ratio" in outcome]
+    ratios = [row["ratio"] for row in rows]
+    return {
+        "geomean": statistics.geometric_mean(ratios) if ratios else None,
+        "min": min(ratios, default=None),
+        "rows": rows,
+        "left_out": [outcome for outcome in outcomes if "left_out" in outcome],
+        "wrong": [outcome for outcome in outcomes if "wrong" in outcome],
+    }
+
+
+def json_text(found: dict[str, Any]) -> str:
+    """As JSON."""
+    return json.dumps(found, indent=1)
+
+
+def is_arithmetic(row: Outcome) -> bool:
+    """Whether arithmetic, not memory, is what the operation is about."""
+    return str(row["problem"]).startswith(ARITHMETIC)
+
+
+def rate(row: Outcome, who: str) -> str:
+    """GF/s or GB/s of one side, `ours` or `peer`."""
+    unit = "gflops" if is_arithmetic(row) else "gbps"
+    return f"{row[f'{who}_{unit}']:.0f} {'GF/s' if unit == 'gflops' else 'GB/s'}"
+
+
+def one_line(outcome: Outcome) -> str:
+    """How one problem went."""
+    if "left_out" in outcome:
+        return f"left out  {outcome['problem']}: {outcome['left_out']}"
+    if "wrong" in outcome:
+        return f"WRONG  {outcome['problem']}: {outcome['wrong']}"
+    times = f"{outcome['ours_ms']:.3f} ms, {outcome['peer_ms']:.3f}"
+    rates = f"{rate(outcome, 'ours')}, {rate(outcome, 'peer')}"
+    return f"{outcome['ratio']:.2f}  {times}  {rates}  {outcome['impl']}  {outcome['problem']}"
+
+
+def table(found: dict[str, Any]) -> Group:
+    """All rows side by side, and below them what there is no row for."""
+    grid = Table(box=SIMPLE, padding=(0, 1, 0, 0))
+    grid.add_column("problem", overflow="fold")
+    for title in ("ours", "peer"):
+        grid.add_column(title, overflow="fold")
+        for figure in ("ms", "", "scratchpad"):
+            grid.add_column(figure, justify="right")
+    for title in ("ratio", "error"):
+        grid.add_column(title, justify="right")
+    for row in found["rows"]:
+        grid.add_row(Text(row["problem"]), *_cells(row))
+    if found["rows"]:
+        grid.add_section()
+        means = f"{found['geomean']:.3f}", f"{found['min']:.3f}"
+        grid.add_row("geometric mean; least", *[""] * 8, f"{means[0]}; {means[1]}", "")
+    rest = [Text(one_line(outcome)) for outcome in (*found["left_out"], *found["wrong"])]
+    return Group(grid, *rest)
+
+
+def _cells(row: Outcome) -> list[Any]:
+    cells: list[Any] = []
+    for who, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}")):
+        size = _size(row[f"{who}_scratchpad"])
+        cells += [Text(name), f"{row[f'{who}_ms']:.3f}", rate(row, who), size]
+    return [*cells, f"{row['ratio']:.2f}", f"{row['error']:.1e}"]
+
+
+def _size(nbytes: int | None) -> str:
+    if nbytes is None:
+        return "?"
+    return f"{nbytes / 1024:.0f} KB" if nbytes else "-"

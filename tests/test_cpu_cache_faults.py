@@ -1,0 +1,108 @@
+"""The CPU backend's code on disk: whatever is wrong with a file, it is compiled anew, never run."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("numba")
+
+from dnncore_cpu_numba.isa import AVAILABLE
+
+from dnncore.cache import DIGEST_BYTES, DiskStore
+
+# Compiles some tasks and microkernels, and tells how many came from where.
+PROGRAM = """
+import numpy as np
+import dnncore as dnn
+a = np.arange(35, dtype=np.float32).reshape(5, 7)
+b = np.arange(84, dtype=np.float32).reshape(7, 12)
+assert (dnn.functional.matmul(a, b) == a @ b).all()
+assert (dnn.functional.square(a) == a * a).all()
+assert (dnn.functional.softmax(a, axis=1).sum(1).round(5) == 1).all()
+counts = dnn.cache.stats()
+print(counts["compiled"], counts["from_disk"])
+"""
+
+
+def run(folder, **environment):
+    """Run the program in a process of its own; returns (compiled, from disk)."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, "DNNCORE_CACHE_DIR": str(folder), **environment},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return tuple(map(int, done.stdout.split()))
+
+
+def flipped(content, place):
+    """The bytes with one bit of one of them changed."""
+    changed = bytearray(content)
+    changed[place] ^= 0x10
+    return bytes(changed)
+
+
+# What a file becomes, from its own content and another file's.
+DAMAGES = {
+    "the checksum": lambda own, _: flipped(own, 5),
+    "the first byte of the object": lambda own, _: flipped(own, DIGEST_BYTES),
+    "a byte of its code": lambda own, _: flipped(own, DIGEST_BYTES + 0x40),
+    "a byte in the middle": lambda own, _: flipped(own, len(own) // 2),
+    "the last byte": lambda own, _: flipped(own, -1),
+    "half of it": lambda own, _: own[: len(own) // 2],
+    "no more than a checksum": lambda own, _: own[:DIGEST_BYTES],
+    "nothing": lambda _own, _: b"",
+    "a byte more": lambda own, _: own + b"\0",
+    "no checksum": lambda own, _: own[DIGEST_BYTES:],
+    "another function": lambda _, other: other,
+    "another function's object": lambda own, other: own[:DIGEST_BYTES] + other[DIGEST_BYTES:],
+    "zeros": lambda own, _: bytes(len(own)),
+}
+
+
+def test_what_is_damaged_foreign_or_exchanged_is_compiled_anew(tmp_path):
+    compiled, loaded = run(tmp_path)
+    assert (compiled > 0, loaded) == (True, 0)
+    files = sorted((tmp_path / "cpu_numba").iterdir())
+    damages = list(DAMAGES.values())
+    rounds = -(-len(damages) // len(files))
+    for turn in range(rounds):
+        contents = [file.read_bytes() for file in files]
+        batch = damages[turn * len(files) : (turn + 1) * len(files)]
+        for place, damage in enumerate(batch):
+            files[place].write_bytes(damage(contents[place], contents[place - 1]))
+        assert run(tmp_path) == (len(batch), compiled - len(batch))
+    assert run(tmp_path) == (0, compiled)
+
+
+@pytest.mark.skipif(len(AVAILABLE) < 2, reason="this processor has one instruction set")
+def test_code_for_another_instruction_set_is_not_taken(tmp_path):
+    better, lesser = AVAILABLE[:2]
+    folder = tmp_path / "cpu_numba"
+    first, _ = run(tmp_path, DNNCORE_MAX_CPU_ISA=better.name)
+    theirs = sorted(folder.iterdir())
+    second, loaded = run(tmp_path, DNNCORE_MAX_CPU_ISA=lesser.name)
+    assert second > loaded  # a lesser set's kernel may serve both
+    ours = sorted(set(folder.iterdir()) - set(theirs))
+    assert (len(theirs), len(ours)) == (first, second)
+    for place, file in enumerate(ours):
+        file.write_bytes(theirs[place % first].read_bytes())
+    assert run(tmp_path, DNNCORE_MAX_CPU_ISA=lesser.name) == (second, loaded)
+
+
+def test_a_change_of_any_byte_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path))
+    store = DiskStore("some")
+    content = bytes(range(256))
+    store.put("key", content)
+    (file,) = store.folder.iterdir()
+    stored = file.read_bytes()
+    for place in range(len(stored)):
+        file.write_bytes(flipped(stored, place))
+        assert store.get("key") is None
+        file.write_bytes(stored[:place])
+        assert store.get("key") is None
+    file.write_bytes(stored)
+    assert store.get("key") == content
