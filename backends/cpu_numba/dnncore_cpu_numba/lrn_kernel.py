@@ -65,8 +65,6 @@ class LrnKernel:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
         module = ir.Module(symbol)
         function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 2), symbol)
-        if BEST.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{BEST.target}"')
         builder = ir.IRBuilder(function.append_basic_block("entry"))
         _Emitter(self, builder, function.args).emit()
         builder.ret_void()
