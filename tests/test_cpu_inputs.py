@@ -111,6 +111,8 @@ def test_nan_infinity_and_denormals(driver):
         expected = expected_outputs(case.op, case.attr, inputs)
         given = Round(case.op, case.attr, inputs, expected, exact=False)
         for trial in case.trials:
+            if ":winograd" in trial.pd.impl_name:
+                continue  # its transforms mix each pixel into all of a tile
             outputs = trial.execute(inputs)
             for name, right in expected.items():
                 skipped = undefined(case, inputs) & np.isnan(right.values)
