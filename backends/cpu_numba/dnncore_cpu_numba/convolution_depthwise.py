@@ -224,7 +224,8 @@ class _Loop:
         }  # fmt: skip
         params = [values[name] for name in PARAMETERS]
         for operand in operands:
-            (image, plane), (z, y) = operand.outer or (0, 0), operand.planes or (0, 0)
+            image, plane = operand.outer or (0, 0)
+            z, y = operand.planes or (0, 0)
             params += [operand.address, image, plane, operand.block, operand.row, z, y]
         return Step(depthwise_loop, params, items * strips)
 
@@ -252,7 +253,7 @@ class _Loop:
         written = self.batch * self.planes[1] * self.groups * pixels
         steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
         in_lines = 4 * self.isa.lanes == LINE and not any(step % LINE for step in steps)
-        return in_lines and 4 * (math.prod(self.src.dims) + written) >= 2 * STREAM_BYTES
+        return in_lines and 4 * (math.prod(self.src.dims) + written) >= STREAM_BYTES
 
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of rows and of lists; see `DepthwiseKernel`."""
@@ -296,6 +297,5 @@ def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:
     """The same with other spatial dims outside and along rows."""
-    spatial = matrix.spatial if matrix.planes else (0, 0, matrix.row)
-    *planes, row = turned(spatial, axes)
+    *planes, row = turned(matrix.spatial, axes)
     return dataclasses.replace(matrix, planes=tuple(planes), row=row)

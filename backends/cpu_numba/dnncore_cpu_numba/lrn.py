@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba import lrn_arithmetic as arithmetic
 from dnncore_cpu_numba import lrn_tasks as tasks
 from dnncore_cpu_numba.chains import zero_padding
 from dnncore_cpu_numba.elementwise import (
@@ -43,7 +44,7 @@ class _Window:
     axis: int
     produce: int
     give: int
-    tensors: Mapping[int, Tensor]  # by their numbers in `lrn_tasks`
+    tensors: Mapping[int, Tensor]  # by their numbers in `lrn_arithmetic`
 
 
 class SimdLRN(Implementation):
@@ -86,7 +87,7 @@ class SimdLRN(Implementation):
             if _suits_rows(window, op):
                 steps += _row_steps(window, op, constants)
                 continue
-            steps += _steps(window, op.half_window, tasks.power_mode(op.beta), constants)
+            steps += _steps(window, op.half_window, arithmetic.power_mode(op.beta), constants)
         result = names.index(op.result_name)
         steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
         if "dst" in names and workspace is not None:
@@ -111,34 +112,39 @@ def _refuse_windows(op: Any) -> Refused | None:
 def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     """The steps of an operation, the innermost axis first."""
     forward = "dst" in tensors
-    ends = {tasks.SRC: tensors["src"], tasks.RESULT: tensors["dst" if forward else "diff_src"]}
-    starts = {tasks.SRC: tensors["src"]}
+    ends = {
+        arithmetic.SRC: tensors["src"],
+        arithmetic.RESULT: tensors["dst" if forward else "diff_src"],
+    }
+    starts = {arithmetic.SRC: tensors["src"]}
     if "workspace" in tensors:
-        ends[tasks.BASE] = tensors["workspace"]
+        ends[arithmetic.BASE] = tensors["workspace"]
     if not forward:
-        ends[tasks.DIFF] = tensors["diff_dst"]
-        starts |= {tasks.DIFF: tensors["diff_dst"], tasks.BASE: tensors["workspace"]}
-    produce = tasks.SQUARES if forward else tasks.PRODUCTS
-    give = tasks.GIVE_FORWARD if forward else tasks.GIVE_BACKWARD
+        ends[arithmetic.DIFF] = tensors["diff_dst"]
+        starts |= {arithmetic.DIFF: tensors["diff_dst"], arithmetic.BASE: tensors["workspace"]}
+    produce = arithmetic.SQUARES if forward else arithmetic.PRODUCTS
+    give = arithmetic.GIVE_FORWARD if forward else arithmetic.GIVE_BACKWARD
     *axes, last = reversed(op.window_dims)
     sums = Tensor(Scratch(), op.result)
     windows = []
     for axis in axes:
-        windows.append(_Window(axis, produce, tasks.GIVE_SUMS, {**starts, tasks.RESULT: sums}))
-        starts, produce = {tasks.EARLIER: sums}, tasks.SUMS
+        windows.append(
+            _Window(axis, produce, arithmetic.GIVE_SUMS, {**starts, arithmetic.RESULT: sums})
+        )
+        starts, produce = {arithmetic.EARLIER: sums}, arithmetic.SUMS
     windows.append(_Window(last, produce, give, {**starts, **ends}))
     return windows
 
 
 def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> list[Step]:
     """The steps over all dims but the axis."""
-    result = window.tensors[tasks.RESULT].desc
+    result = window.tensors[arithmetic.RESULT].desc
     if not result.nelems:
         return []
     length = result.dims[window.axis]
     reach = min(reach, length - 1)
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)  # an absent tensor stays at 0
-    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in tasks.TENSORS]
+    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in arithmetic.TENSORS]
     pieces = [_piece(desc, window.axis) for desc in descs]
     tables = [Table(4 * np.array(places(desc, window.axis), np.int64)) for desc in descs]
     room = tasks.room(length, reach)
@@ -173,7 +179,7 @@ def _suits_rows(window: _Window, op: Any) -> bool:
         or (not desc.inner_blocks and desc.strides[window.axis] == 1)
         for desc in descs
     )
-    one_step = window.produce != tasks.SUMS and window.give != tasks.GIVE_SUMS
+    one_step = window.produce != arithmetic.SUMS and window.give != arithmetic.GIVE_SUMS
     quick = op.beta in POWERS and op.half_window < LANES
     whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
     return one_step and quick and whole and bool(descs[0].nelems)
@@ -181,14 +187,16 @@ def _suits_rows(window: _Window, op: Any) -> bool:
 
 def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
     """The steps over all points."""
-    names, axis = tasks.TENSORS[:4], window.axis
-    result = window.tensors[tasks.RESULT].desc
+    names, axis = arithmetic.TENSORS[:4], window.axis
+    result = window.tensors[arithmetic.RESULT].desc
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
     descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
-    forward = window.give == tasks.GIVE_FORWARD
-    kernel = LrnKernel(forward, op.half_window, op.beta, forward and tasks.BASE in window.tensors)
+    forward = window.give == arithmetic.GIVE_FORWARD
+    kernel = LrnKernel(
+        forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors
+    )
     streamed = 0
-    if result.nbytes >= STREAM_BYTES:
+    if sum(tensor.desc.nbytes for tensor in window.tensors.values()) >= STREAM_BYTES:
         streamed = replace(kernel, streamed=True).address
     jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
     k, scale, _, factor = constants
@@ -202,8 +210,8 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
                 for i, offset in enumerate(part.offsets)
             ]
             vectors = result.padded_dims[axis] // LANES
-            params += [points.extent, vectors, *(4 * stride for stride in points.strides), *jumps]
-            params += [k, scale, factor]
+            params += [points.extent, vectors, result.dims[axis]]
+            params += [*(4 * stride for stride in points.strides), *jumps, k, scale, factor]
             grain = -(-_GRAIN // (result.dims[axis] * points.extent))
             steps.append(Step(tasks.rows, params, outer.size, grain=grain))
     return steps

@@ -31,7 +31,7 @@ POWERS = (0.5, 0.75, 1.0)
 """The betas for which base**-beta is made of reciprocal roots."""
 TENSORS = ("result", "base", "src", "diff")
 FIELDS = (
-    "points", "vectors", *(f"{name}_point" for name in TENSORS),
+    "points", "vectors", "length", *(f"{name}_point" for name in TENSORS),
     *(f"{name}_vector" for name in TENSORS), "k", "scale", "factor",
 )  # fmt: skip
 """Sizes, strides in bytes from point to point and from vector to vector, bits of float32."""
@@ -63,14 +63,11 @@ class LrnKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 2), symbol)
-        if BEST.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{BEST.target}"')
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        _Emitter(self, builder, function.args).emit()
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(
+            symbol,
+            ("tensors", "fields"),
+            lambda builder, args: _Emitter(self, builder, list(args.values())).emit(),
+        )
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,10 @@ class _Emitter:
         src = self._load(places, "src", v)
         if self.kernel.forward:
             return _Row(builder.fmul(src, src), src, src)
-        power, inverse = self._powers(self._load(places, "base", v))
+        left = builder.sub(self.fields["length"], builder.mul(v, I64(LANES)))
+        inside = vir.first_lanes(builder, left, LANES)  # bases that pad a block are 0
+        base = builder.select(inside, self._load(places, "base", v), vir.constant(VECTOR, 1.0))
+        power, inverse = self._powers(base)
         own = builder.fmul(self._load(places, "diff", v), power)
         return _Row(builder.fmul(own, builder.fmul(src, inverse)), src, own)
 

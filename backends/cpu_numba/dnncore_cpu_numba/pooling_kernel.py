@@ -292,8 +292,12 @@ class _Emitter:
     def _finish(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
         """Divide and store."""
         builder = self.builder
+        divisor = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
+        divisor = vir.repeat(builder, divisor, self.vector)
         for i, point in enumerate(points):
-            value = self._quotient(point.value) if self.kernel.fold == "sum" else point.value
+            value = point.value
+            if self.kernel.fold == "sum":
+                value = builder.fdiv(value, divisor)
             store = builder.store(value, self._at("result", places["result"], i), align=4)
             if self.kernel.streamed:
                 mark_streamed(builder, store)
@@ -301,23 +305,6 @@ class _Emitter:
                 kind = ir.VectorType(ir.IntType(self.kernel.index), self.kernel.lanes)
                 tap = point.tap if kind == self.taps else builder.trunc(point.tap, kind)
                 builder.store(tap, self._at("b", places["b"], i), align=1)
-
-    def _quotient(self, total: Value) -> Value:
-        """A sum over the divisor.
-
-        A division takes as long as ten sums. With fused products it is a product and one correction
-        by the remainder, which is rounded as a division is (P. Markstein 1990).
-        """
-        builder = self.builder
-        divisor = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
-        if "fma" not in self.kernel.isa.requires:
-            return builder.fdiv(total, vir.repeat(builder, divisor, self.vector))
-        numbers = [divisor, builder.fdiv(F32(1.0), divisor)]
-        divisor, inverse = (vir.repeat(builder, number, self.vector) for number in numbers)
-        near = builder.fmul(total, inverse)
-        remainder = vir.multiply_add(builder, builder.fneg(near), divisor, total)
-        quotient = vir.multiply_add(builder, remainder, inverse, near)
-        return builder.select(builder.fcmp_ordered("ord", remainder, remainder), quotient, near)
 
     def _at(self, name: str, pointer: Value, i: int) -> Value:
         """The i-th point of a tile."""
