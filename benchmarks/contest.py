@@ -127,13 +127,13 @@ def norm_wise_error(got: Mapping[str, Array], expected: Mapping[str, Array]) -> 
 
 
 def _error(got: Array, expected: Array) -> float:
+    if np.array_equal(got, expected):
+        return 0.0
     with np.errstate(invalid="ignore"):
-        difference = np.abs(got.astype(np.float64, copy=False) - expected)
+        difference = np.abs(got - expected)
     same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    difference = np.where(same, 0.0, difference)
-    finite = np.isfinite(expected)
-    largest = float(np.abs(expected[finite]).max(initial=0.0))
-    worst = float(difference.max(initial=0.0))
+    worst = float(difference.max(initial=0.0, where=~same))
+    largest = float(np.abs(expected).max(initial=0.0, where=np.isfinite(expected)))
     return worst / largest if worst and largest else (math.inf if worst else 0.0)
 
 
