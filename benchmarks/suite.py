@@ -90,9 +90,10 @@ class Run:
 
 def measure(run: Run) -> document.Figures:
     """Everything."""
-    programs = {name: run.program(name) for name in PROGRAMS}
     lines = {line.title: run.rows(line) for line in LINES}
-    return document.Figures(lines, run.rows(SELECTION), programs, run.threads, full=run.full)
+    selection = run.rows(SELECTION)
+    programs = {name: run.program(name) for name in PROGRAMS}
+    return document.Figures(lines, selection, programs, run.threads, full=run.full)
 
 
 @click.command(help=__doc__)

@@ -410,6 +410,53 @@ def test_pictures_are_written(tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.peer
+def test_the_document_tells_what_holds_and_what_does_not(tmp_path):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("torch")
+    from benchmarks import document
+
+    outcomes = {
+        line.title: [_measured(text, (line.goal or 1) + better) for text in (TINY, CONVOLUTION)]
+        for line, better in zip(LINES, [0.1, -0.5] * len(LINES), strict=False)
+    }
+    outcomes[LINES[0].title].append({"problem": TINY, "left_out": "too hard"})
+    outcomes[LINES[2].title].append({"problem": TINY, "wrong": "by far"})
+    figures = document.Figures(
+        outcomes, [_measured(TINY, 0.5), _measured(TINY, 1)], PROGRAMS, 2, True
+    )
+    text = document.write(figures, tmp_path).read_text()
+    goals = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
+    assert goals[LINES[0].title].endswith("| 1.13 | 1.13 | 2, 1 left out | holds |")
+    assert goals[LINES[1].title].endswith("| 0.50 | 0.50 | 2 | **missed** |")
+    assert goals[LINES[2].title].endswith("**1 wrong** |")
+    assert "within 10 % of our best on 50% of 2 layers" in text
+    assert "all would take 75.0% of the time" in text
+    assert f"beyond oneDNN's by more than 1 MB and 10 %: {len(LINES)} of" in text
+    assert [outcome["wrong"] for outcome in figures.wrong] == ["by far"]
+    for name in ("benchmarks_speed_ups.png", "benchmarks_roofline.png"):
+        assert f"(pictures/{name})" in text
+        assert (tmp_path / "pictures" / name).exists()
+
+
+CONVOLUTION = "--conv --dir=FWD_I mb2ic16ih8oc32kh3ph1"
+PROGRAMS = {
+    "roofline": {"flops": 5e11, "bandwidth": 5e10},
+    "alexnet": {"cpu": {"the whole step": {"goal": 1.1, "ratio": 1.2}}},
+    "digits": {"problem": "an epoch", "ratio": 1.2},
+    "overheads": [["a call", 3.0, 2.0, "us"], ["an import", 0.1, None, "s"]],
+}
+
+
+def _measured(text, ratio):
+    """A row; of convolutions ours has a scratchpad of 3 MB, the peer's of 1 MB."""
+    row = {"problem": text, "impl": "ours", "peer": "a", "peer_impl": "theirs", "ratio": ratio,
+           "ours_ms": 1.0, "peer_ms": ratio, "error": 0.0}  # fmt: skip
+    for who, size in (("ours", 3_000_000), ("peer", 1_000_000)):
+        row |= {f"{who}_gflops": 9.0, f"{who}_gbps": 3.0, f"{who}_scratchpad": size}
+    return row
+
+
 def test_the_roof_is_the_lower_of_both():
     pytest.importorskip("numba")
     from benchmarks.roofline import Roofline

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
 pytest.importorskip("numba")
 
 from checks import Target, check
-from dnncore_cpu_numba import convolution_gemm
+from dnncore_cpu_numba import convolution_depthwise, convolution_gemm
+from dnncore_cpu_numba.depthwise_tiles import Gather
 from dnncore_cpu_numba.geometry import Geometry
 
 import dnncore as dnn
@@ -37,6 +40,7 @@ def convolution(direction, src, weights, dst, tag=None, **window):
 GROUPED = {
     "depthwise": ((2, 32, 9, 30), (32, 1, 1, 3, 3), (9, 30), {"padding_l": (1, 1)}),
     "odd": ((2, 19, 6, 7), (19, 1, 1, 3, 3), (3, 4), {"padding_l": (1, 1), "strides": (2, 2)}),
+    "many_channels": ((2, 72, 5, 27), (72, 1, 1, 3, 3), (5, 27), {"padding_l": (1, 1)}),
     "multiplier": ((2, 18, 5, 6), (18, 3, 1, 3, 2), (5, 5), {"padding_l": (1, 0)}),
     "small_groups": ((2, 32, 5, 6), (16, 3, 2, 3, 3), (5, 6), {"padding_l": (1, 1)}),
     "narrow": ((9, 16, 20, 2), (16, 1, 1, 3, 3), (20, 2), {"padding_l": (1, 1)}),
@@ -107,26 +111,41 @@ def test_column_matrices_of_a_few_images_at_a_time(monkeypatch, direction, tag):
         check(GEMM, op, dnn.Attributes(post_ops=steps))
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("padding", [0, 1, 4])
-def test_parts_cover_each_pixel_with_the_taps_that_it_sees(stride, padding):
-    src = (1, 16, 7, 11)
-    dst = [(size + 2 * padding - 3) // stride + 1 for size in src[2:]]
-    window = {"padding_l": (padding,) * 2, "strides": (stride,) * 2}
-    g = Geometry.of(convolution("forward", src, (16, 1, 1, 3, 3), dst, **window))
-    seen = np.zeros(dst, int)
-    for part in g.windows().parts((1, 1, 1), (0, 0, 0), g.stride, g.src):
-        (_, top, left), (_, rows, columns) = part.position, part.count
-        seen[top : top + rows, left : left + columns] += len(part.taps)
-    inside = np.pad(np.ones(src[2:], int), padding)
-    expected = [
-        [
-            inside[y * stride : y * stride + 3, x * stride : x * stride + 3].sum()
-            for x in range(dst[1])
-        ]
-        for y in range(dst[0])
-    ]
-    assert np.array_equal(seen, expected)
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_depthwise_results_past_the_caches(monkeypatch, tag):
+    monkeypatch.setattr(convolution_depthwise, "STREAM_BYTES", 0)
+    op = convolution("forward", (2, 48, 9, 11), (48, 1, 1, 3, 3), (9, 11), tag, padding_l=(1, 1))
+    check(DEPTHWISE, op)
+
+
+@all_directions
+def test_a_kernel_too_wide_to_unroll_is_refused(direction):
+    op = convolution(direction, (1, 16, 70, 70), (16, 1, 1, 65, 65), (6, 6))
+    with pytest.raises(dnn.NoImplementation, match="65 in all dims"):
+        dnn.PrimitiveDesc(op, dnn.engine("cpu"), impl="cpu_numba:depthwise:*")
+
+
+GATHERS = [(way, *sizes) for way in ("forward", "backward") for sizes in
+           itertools.product([1, 3, 4], [1, 2, 3], [1, 2], [0, 1, 4])]  # fmt: skip
+
+
+@pytest.mark.parametrize(("way", "kernel", "stride", "dilation", "padding"), GATHERS)
+def test_tiles_see_each_place_through_the_right_tap(way, kernel, stride, dilation, padding):
+    size = 11
+    length = (size + 2 * padding - (kernel - 1) * dilation - 1) // stride + 1
+    window = {"strides": (stride,), "dilations": (dilation - 1,), "padding_l": (padding,)}
+    op = convolution("forward", (1, 4, size), (4, 1, 1, kernel), (length,), **window)
+    gather = getattr(Gather, way)(Geometry.of(op), 2)
+    found = set()
+    for tile in gather.tiles(5):
+        for number, (pixel, seen) in itertools.product(range(tile.count), enumerate(tile.seen)):
+            origin = tile.origin + number * tile.advance
+            output = tile.first + number * tile.pixels + pixel
+            found |= {(output, tap, origin + at) for tap, at in seen}
+    pairs = {(o, t, o * stride + t * dilation - padding)
+             for o in range(length) for t in range(kernel)}  # fmt: skip
+    pairs = {(o, t, i) for o, t, i in pairs if 0 <= i < size}
+    assert found == (pairs if way == "forward" else {(i, t, o) for o, t, i in pairs})
 
 
 @pytest.mark.parametrize("tag", ["abcdefghijkl", "jihgfedcbalk", "abcdefghijkL16l"])

@@ -11,14 +11,14 @@ from dnncore_cpu_numba.convolution_winograd import WinogradBackwardData, Winogra
 from dnncore_cpu_numba.isa import ISAS
 
 FORWARD = (
-    *(kind(isa) for isa in ISAS for kind in (DepthwiseForward, BrgemmForward, WinogradForward)),
+    *(kind(isa) for isa in ISAS for kind in (DepthwiseForward, WinogradForward, BrgemmForward)),
     GemmForward(),
 )
 BACKWARD_DATA = (
     *(
         kind(isa)
         for isa in ISAS
-        for kind in (DepthwiseBackwardData, BrgemmBackwardData, WinogradBackwardData)
+        for kind in (DepthwiseBackwardData, WinogradBackwardData, BrgemmBackwardData)
     ),
     GemmBackwardData(),
 )

@@ -45,6 +45,9 @@ LOAD_BOUND = 0.25  # of the peak, measured: each multiply-add loads a vector
 MOST_TAPS = 64  # of a row; they are unrolled
 FEW_PIXELS = 6  # of a row: a longer dim takes its part
 STRIPS_PER_THREAD = 4
+# Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
+PLACES = 9  # of the input that a tile sees through a row of taps
+VECTORS = 8  # of channels of a work item
 
 
 class Depthwise(Brgemm):
@@ -198,12 +201,13 @@ class _Loop:
         lanes = self.isa.lanes
         vectors = -(-self.groups // lanes)
         src_block = self.src.vector_step(lanes, self.groups) or 0
-        chunk = vectors if src_block == self.dst.block == 4 * lanes else 1
+        is_contiguous = src_block == self.dst.block == 4 * lanes
+        chunk = min(vectors, VECTORS) if is_contiguous else 1
         chunks = -(-vectors // chunk)
         items = self.batch * self.planes[1] * chunks
         strips = 1 if items % threads == 0 else min(row_count, STRIPS_PER_THREAD * threads)
         rows, lists = self._rows()
-        kernels = self._kernels()
+        kernels = self._kernels(PLACES if is_contiguous else 1 << 30)
         operands = [*self.operands, *(Matrix(Table(row)) for row in call_rows(self.epilogue))]
         image, plane = self.dst.outer
         values: dict[str, Param] = {
@@ -220,15 +224,18 @@ class _Loop:
         }  # fmt: skip
         params = [values[name] for name in PARAMETERS]
         for operand in operands:
-            (image, plane), (z, y) = operand.outer or (0, 0), operand.planes or (0, 0)
+            image, plane = operand.outer or (0, 0)
+            z, y = operand.planes or (0, 0)
             params += [operand.address, image, plane, operand.block, operand.row, z, y]
         return Step(depthwise_loop, params, items * strips)
 
-    def _kernels(self) -> tuple[int, int, int]:
+    def _kernels(self, places: int) -> tuple[int, int, int]:
         """Addresses: for whole vectors, for the last one, and for whole ones that are streamed."""
-        most = max(4, self.isa.rows[1] - max(0, self.filters_in_a_row - 3))
+        row = self.gathers[2]
+        most = max(4, self.isa.rows[1] - max(0, row.taps - 3))
+        most = min(most, (max(0, places - row.span) // row.advance + 1) * row.period)
         kernel = DepthwiseKernel(
-            self.isa, self.gathers[2].tiles(most), self.src_steps[2], self.dst.row,
+            self.isa, row.tiles(most), self.src_steps[2], self.dst.row,
             self.filters.taps[2], "full", self.epilogue,
         )  # fmt: skip
         partial = dataclasses.replace(kernel, edge=self.edge)
@@ -246,12 +253,7 @@ class _Loop:
         written = self.batch * self.planes[1] * self.groups * pixels
         steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
         in_lines = 4 * self.isa.lanes == LINE and not any(step % LINE for step in steps)
-        return in_lines and 4 * (math.prod(self.src.dims) + written) >= 2 * STREAM_BYTES
-
-    @property
-    def filters_in_a_row(self) -> int:
-        """Taps of a row."""
-        return len({tap for seen in self.gathers[2].seen for tap, _ in seen})
+        return in_lines and 4 * (math.prod(self.src.dims) + written) >= STREAM_BYTES
 
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of rows and of lists; see `DepthwiseKernel`."""
@@ -295,6 +297,5 @@ def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:
     """The same with other spatial dims outside and along rows."""
-    spatial = matrix.spatial if matrix.planes else (0, 0, matrix.row)
-    *planes, row = turned(spatial, axes)
+    *planes, row = turned(matrix.spatial, axes)
     return dataclasses.replace(matrix, planes=tuple(planes), row=row)

@@ -35,9 +35,8 @@ from dnncore_cpu_numba.program import Param, Step, Table
 
 __all__ = ["DepthwiseBackwardWeights"]
 
-TILE = 4  # pixels: what is left of AVX2's registers beside nine sums
-CACHE_BYTES = 128 << 10  # of rows that stay in cache while all vectors of channels pass
-LEAST_VECTORS = 4  # of a thread: whole pages of contiguous channels are better
+TILE = 4
+VECTORS = 8
 
 
 class DepthwiseBackwardWeights(Depthwise):
@@ -55,8 +54,8 @@ class DepthwiseBackwardWeights(Depthwise):
             )
         )
         axes = row_axes(gathers, g.kernel)
-        pixels = turned(g.dst, axes)
-        cut = _Cut.of(self.isa, g, pixels, (src, diff_dst), plan.num_threads, len(attr.operands()))
+        rows, most = math.prod(turned(g.dst, axes)[:2]), MAX_TENSORS - 2 - len(attr.operands())
+        cut = _Cut.of(self.isa, g, rows, (src, diff_dst), plan.num_threads, most)
         desc, tag = op.diff_weights, self.weights_format(op)
         sums = _Sums(
             plan, plan.argument("diff_weights", desc), desc.with_format(tag), cut.parts, attr
@@ -125,8 +124,9 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Cut:
-    """How the work is cut: vectors of channels in chunks, rows in blocks, pixels in parts."""
+    """How the work is cut: vectors of channels in chunks, pixels in parts of blocks of rows."""
 
+    in_turn: bool
     chunk: int
     chunks: int
     row_block: int
@@ -135,27 +135,20 @@ class _Cut:
 
     @classmethod
     def of(
-        cls, isa: Isa, g: Geometry, pixels: Sequence[int], images: Sequence[Image], threads: int,
-        operands: int,
-    ) -> _Cut:  # fmt: skip
-        """Chunks of many vectors, and blocks of few rows, where channels are contiguous.
-
-        pixels: of diff_dst, along three dims of which the last is a row.
-        """
-        lanes = isa.lanes
-        vectors = -(-g.groups // lanes)
-        rows = math.prod(pixels[:2])
-        chunk, row_block = 1, max(1, rows)
-        blocks = {image.vector_step(lanes, g.groups) for image in images}
-        if blocks == {4 * lanes}:
-            chunk = -(-vectors // max(1, min(threads, vectors // LEAST_VECTORS)))
-            bytes_of_row = 8 * lanes * chunk * pixels[2]
-            row_block = max(1, min(row_block, CACHE_BYTES // max(1, bytes_of_row)))
-        chunks, row_blocks = -(-vectors // chunk), -(-max(1, rows) // row_block)
-        units = chunks * g.ic * g.oc
-        parts = 1 if units % threads == 0 else threads
-        parts = max(1, min(parts, g.batch * row_blocks, MAX_TENSORS - 2 - operands))
-        return cls(chunk, chunks, row_block, row_blocks, parts)
+        cls, isa: Isa, g: Geometry, rows: int, images: Sequence[Image], threads: int, most: int
+    ) -> _Cut:
+        """rows: of an image. most: parts."""
+        vectors = -(-g.groups // isa.lanes)
+        blocks = {image.vector_step(isa.lanes, g.groups) for image in images}
+        in_turn = blocks == {4 * isa.lanes} and vectors > 1
+        chunk = min(VECTORS, -(-vectors // threads)) if in_turn else 1
+        chunks = -(-vectors // chunk)
+        parts = 1 if chunks * g.ic * g.oc % threads == 0 else max(1, min(threads, most))
+        row_blocks = max(1, min(rows, -(-parts // max(1, g.batch))))
+        row_block = max(1, -(-rows // row_blocks))
+        row_blocks = max(1, -(-rows // row_block))
+        parts = max(1, min(parts, g.batch * row_blocks))
+        return cls(in_turn, chunk, chunks, row_block, row_blocks, parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +230,7 @@ class _Loop:
         )
         kernel = DepthwiseWeightsKernel(
             self.isa, self.gathers[2].tiles(TILE), self.src_steps[2], self.diff_dst_steps[2], taps,
-            bias, whole=True,
+            bias, self.cut.in_turn, whole=True,
         )  # fmt: skip
         whole, lanes = divmod(self.g.groups, self.isa.lanes)
         partial = replace(kernel, whole=False)

@@ -147,21 +147,22 @@ class WinogradLoop:
         tail = problem.depth % lanes if src.is_channels_last else 0
         down, across = problem.tiling
         most = self.isa.rows[self.vectors]
+        batch = Table(np.array((1, problem.depth, 0, 0), np.int64))  # one element
         params: list[Param] = [
             self.shares, self.blocks, self.groups, self.panels, self.block, problem.tiles, down,
             across, scratch, self.share_bytes, POSITIONS * self.src_plane,
             src.address, src.batch, *src.spatial[1:], src.vector_step(lanes, problem.depth),
             -(-problem.depth // lanes) - (tail > 0), tail, *problem.src, *problem.left,
             self._readers(tail), self.src_plane, self.src_bytes,
-            weights, problem.depth, self.lane_bytes, Table(np.array((1, problem.depth, 0, 0))),
+            weights, problem.depth, self.lane_bytes, batch,
             self._kernels(), most, self.vectors, self.last_vectors, self.dst_plane,
             dst.address, dst.outer[0], dst.planes[1], dst.row, dst.block, problem.columns % lanes,
             *problem.dst, self._writers(edge, chain), len(operands),
         ]  # fmt: skip
         assert len(params) == OPERANDS
         for operand in operands:
-            (batch, _), (_, row) = operand.outer or (0, 0), operand.planes or (0, 0)
-            params += [operand.address, batch, row, operand.row, operand.block]
+            image, row = (*operand.outer, 0)[0], (*operand.planes, 0, 0)[1]
+            params += [operand.address, image, row, operand.row, operand.block]
         return Step(winograd_loop, params, self.shares)
 
     def _readers(self, tail: int) -> Table:

@@ -15,15 +15,17 @@ from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 __all__ = ["OPERANDS", "PARAMETERS", "SLOTS", "depthwise_loop"]
 
 PARAMETERS = (
-    "kernel", "last_kernel", "stream_kernel", "lists", "rows", "row_count", "strips", "vectors",
-    "whole", "chunk", "chunks", "lanes", "planes", "src", "src_batch", "src_block", "weights",
-    "weights_plane", "weights_block", "dst", "dst_batch", "dst_plane", "dst_block", "operand_count",
+    "kernel", "last_kernel", "stream_kernel", "lists", "rows", "row_count", "strips",
+    "vectors", "whole", "chunk", "chunks", "lanes", "planes", "src", "src_batch", "src_block",
+    "weights", "weights_plane", "weights_block", "dst", "dst_batch", "dst_plane", "dst_block",
+    "operand_count",
 )  # fmt: skip
 """The task's parameters; then come the operands, each as `SLOTS`. Strides are in bytes."""
 (
-    KERNEL, LAST_KERNEL, STREAM_KERNEL, LISTS, ROWS, ROW_COUNT, STRIPS, VECTORS, WHOLE, CHUNK,
-    CHUNKS, LANES, PLANES, SRC, SRC_BATCH, SRC_BLOCK, WEIGHTS, WEIGHTS_PLANE,
-    WEIGHTS_BLOCK, DST, DST_BATCH, DST_PLANE, DST_BLOCK, OPERAND_COUNT, OPERANDS,
+    KERNEL, LAST_KERNEL, STREAM_KERNEL, LISTS, ROWS, ROW_COUNT, STRIPS,
+    VECTORS, WHOLE, CHUNK, CHUNKS, LANES, PLANES, SRC, SRC_BATCH, SRC_BLOCK,
+    WEIGHTS, WEIGHTS_PLANE, WEIGHTS_BLOCK, DST, DST_BATCH, DST_PLANE, DST_BLOCK,
+    OPERAND_COUNT, OPERANDS,
 ) = range(len(PARAMETERS) + 1)  # fmt: skip
 SLOTS = ("address", "batch", "plane", "block", "x", "z", "y")
 FIXED = 3  # of the slots, from "block" on, are what the kernel reads

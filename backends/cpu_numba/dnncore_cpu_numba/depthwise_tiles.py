@@ -55,6 +55,17 @@ class Gather:
         """After so many outputs, what they see is the same, `advance` further on."""
         return len(self.seen)
 
+    @property
+    def taps(self) -> int:
+        """Through how many taps something is seen."""
+        return len({tap for seen in self.seen for tap, _ in seen})
+
+    @property
+    def span(self) -> int:
+        """From the first place that a period sees to the last."""
+        places = [at for seen in self.seen for _, at in seen]
+        return max(places) - min(places) + 1 if places else 0
+
     def origin(self, index: int) -> int:
         """Where the places that an output sees count from."""
         return index // self.period * self.advance

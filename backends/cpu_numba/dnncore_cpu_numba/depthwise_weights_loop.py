@@ -1,8 +1,7 @@
 """The task of depthwise gradients by weights: it runs images through a kernel.
 
 `dnncore_cpu_numba.convolution_depthwise_weights` plans it. A work item is a part of the pixels, for
-some vectors of channels, one pair of planes and one group of rows of taps. Its pixels are passed
-over in blocks of rows, all vectors of each while it is in cache.
+some vectors of channels, one pair of planes and one group of rows of taps.
 """
 
 from __future__ import annotations
@@ -46,14 +45,19 @@ def depthwise_weights_loop(params, begin, end):
         first, last = blocks * part // parts, blocks * (part + 1) // parts
         vector = chunk * load_i64(params, CHUNK)
         end_vector = min(vector + load_i64(params, CHUNK), load_i64(params, VECTORS))
+        whole = min(end_vector, load_i64(params, WHOLE)) - vector
         for block in range(first, last):
-            for v in range(vector, end_vector):
-                _run(params, part, group, src_plane, diff_dst_plane, v, block, block > first)
+            again = int(block > first)
+            if whole > 0:
+                _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, again)
+            if vector + whole < end_vector:
+                at = vector + whole
+                _run(params, part, group, src_plane, diff_dst_plane, at, 0, block, again)
 
 
 @device
-def _run(params, part, group, src_plane, diff_dst_plane, vector, block, accumulate):
-    """Run the kernel on a block of rows for one vector."""
+def _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, accumulate):
+    """Run a kernel on a block of rows for so many whole vectors, or for the last one."""
     image = block // load_i64(params, ROW_BLOCKS)
     row = block % load_i64(params, ROW_BLOCKS) * load_i64(params, ROW_BLOCK)
     rows = min(load_i64(params, ROW_BLOCK), load_i64(params, ROW_COUNT) - row)
@@ -70,7 +74,12 @@ def _run(params, part, group, src_plane, diff_dst_plane, vector, block, accumula
     bias += diff_dst_plane * load_i64(params, BIAS_PLANE) + vector * load_i64(params, BIAS_BLOCK)
     group += load_i64(params, GROUP_COUNT) * min(src_plane, 1)
     entry = load_i64(params, GROUPS) + 32 * group
-    kernel = load_i64(entry, 0) if vector < load_i64(params, WHOLE) else load_i64(entry, 1)
     records = load_i64(params, RECORDS) + load_i64(entry, 2) + row * load_i64(entry, 3)
-    lanes = load_i64(params, LANES)
-    call(kernel, (src, diff_dst, sums, bias, records, rows, lanes, int(accumulate)))
+    call(
+        load_i64(entry, 0 if whole else 1),
+        (
+            src, diff_dst, sums, bias, records, rows, load_i64(params, LANES), accumulate,
+            max(whole, 1), load_i64(params, SRC_BLOCK), load_i64(params, DIFF_DST_BLOCK),
+            load_i64(params, SUMS_BLOCK), load_i64(params, BIAS_BLOCK),
+        ),
+    )  # fmt: skip
