@@ -22,6 +22,7 @@ _LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a seco
 _TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread
 _PAGES = 32  # rows of a tile that may each be on a page of its own
 _GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
+_STILL = Loop(1, (0, 0))
 NEST, KERNEL, STREAMED, ADDRESSES, SHAPE = 0, 1, 2, 3, 5  # slots of the task's parameters
 
 
@@ -73,7 +74,7 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
     """A step that keeps the order of the innermost loop."""
     sizes = dst.desc.itemsize, src.desc.itemsize
     loops = list(nest.loops)
-    inner = [loops.pop() if loops else Loop(1, (1, 1)) for _ in range(3)]
+    inner = [loops.pop() for _ in range(3)]
     columns, *others = inner
     shape = [loop.extent for loop in inner]
     shape += [loop.strides[tensor] * sizes[tensor] for loop in inner for tensor in (SRC, DST)]
@@ -85,24 +86,21 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
 
 
 def _rows_cut(nest: Nest) -> Iterator[Nest]:
-    """Tiles of rows that are close to each other in dst, times rows that are so in src."""
-    loops = list(nest.loops)
-    if len(loops) < 3:
-        yield from nest.tiles(_TILE)
+    """Tiles of planes of rows: of rows that are close to each other in dst, times such in src."""
+    if len(nest.loops) < 3:
+        for part in nest.tiles(_TILE):
+            yield Nest(part.offsets, (*part.loops[:-2], _STILL, *part.loops[-2:]))
         return
-    columns, rows = loops.pop(), loops.pop()
-    near = min(loops, key=lambda loop: loop.strides[SRC])
-    loops.remove(near)
+    *outer, rows, columns = nest.loops
+    near = min(outer, key=lambda loop: loop.strides[SRC])
+    outer.remove(near)
     lines = max(1, _TILE // columns.extent)
-    first = min(rows.extent, _PAGES, lines)
-    for part in Nest(nest.offsets, (*loops, near, rows, columns)).split(len(loops) + 1, first):
-        where = len(part.loops) - 3
-        if len(part.loops) == len(nest.loops):
-            yield from part.split(where, max(1, lines // first))
-            continue
-        tiles, middle = part.loops[where], part.loops[where - 1]
-        outer = (*part.loops[: where - 1], tiles, middle, *part.loops[where + 1 :])
-        yield from Nest(part.offsets, outer).split(where, max(1, lines // first))
+    high = min(rows.extent, _PAGES, lines)
+    for part in Nest(nest.offsets, (*outer, near, rows, columns)).split(len(outer) + 1, high):
+        *around, tile, last = part.loops[len(outer) :]
+        planes, *others = around
+        loops = (*outer, *others, planes, tile, last)
+        yield from Nest(part.offsets, loops).split(len(loops) - 3, max(1, lines // high))
 
 
 # -- transposed ------------------------------------------------------------------------------------

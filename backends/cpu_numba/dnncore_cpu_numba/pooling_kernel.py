@@ -65,9 +65,13 @@ class PoolingKernel:
 
     @property
     def tile(self) -> int:
-        """Points of a tile; what is kept of them should fit into half of the registers."""
-        tile = 8 if self.isa.lanes == LINE // 4 else 4
-        return tile // 2 if self.fold == "largest" and self.index else tile
+        """Vectors of a tile; what is kept of them should fit into half of the registers.
+
+        Four of neighbouring columns are quicker than eight of points that lie apart (measured).
+        """
+        few = self.along == "columns" or (self.fold == "largest" and self.index > 0)
+        registers = 32 if self.isa.lanes == LINE // 4 else 16
+        return registers // 8 if few else registers // 4
 
     @property
     def name(self) -> str:

@@ -104,12 +104,18 @@ def _set_taps(params, block, d, h, w):
 
 @device
 def _set_loops(block, h, w):
-    """Tiles run along w, but along h where a segment is too short for one."""
+    """Tiles run along w, along h where a segment is too short for one, or along both as one."""
     rows, places = load_i64(h, COUNT), load_i64(w, COUNT)
-    if places < _FEW and places < rows:
+    joined = True
+    for i in range(3):
+        joined = joined and load_i64(h, STEP + i) == places * load_i64(w, STEP + i)
+    if joined:
+        rows, places = 1, rows * places
+    elif places < _FEW and places < rows:
+        rows, places = places, rows
         h, w = w, h
-    store_i64(block, _COUNT, load_i64(w, COUNT))
-    store_i64(block, _LINES, load_i64(h, COUNT))
+    store_i64(block, _COUNT, places)
+    store_i64(block, _LINES, rows)
     for i in range(3):
         store_i64(block, _STEP + i, load_i64(w, STEP + i))
         store_i64(block, _LINE + i, load_i64(h, STEP + i))
