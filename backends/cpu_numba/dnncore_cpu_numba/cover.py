@@ -8,6 +8,7 @@ its taps are left out, tile by tile, so that no image need be copied for the sak
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -63,6 +64,9 @@ class Cover(Protocol):
     def count(self) -> int:
         """The number of rows."""
 
+    def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
+        """How many tiles of each size there are where they have at most so many rows."""
+
     def tiles(
         self, most: int, parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
     ) -> Tiles:
@@ -84,6 +88,10 @@ class Rows:
     """Rows that all sum over the whole batch, evenly spaced; a place is a row's number."""
 
     count: int
+
+    def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
+        """As even as can be."""
+        return Counter(n for _, n in _evenly(self.count, most))
 
     def tiles(
         self, most: int, parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
@@ -131,23 +139,35 @@ class Windows:
             for at, far, size in zip(shift, last, self.size, strict=True)
         )
 
+    def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
+        """Those of one plane after the other."""
+        down, across = self._cuts(most, others)
+        plane = Counter(high * wide for (_, high), (_, wide) in itertools.product(down, across))
+        return Counter({size: self.pixels[0] * count for size, count in plane.items()})
+
+    def _cuts(
+        self, most: int, others: Sequence[Sequence[int]]
+    ) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """(first, count) of tiles down and across a plane; several rows where they fit into one."""
+        _, height, width = self.pixels
+        follow = all(len(m) < 2 or m[-2] == width * m[-1] for m in others)
+        rows = max(1, most // width) if follow else 1
+        return _evenly(height, rows), _evenly(width, most)
+
     def tiles(
         self, most: int, _parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
     ) -> Tiles:
         """A block is one row of pixels, or several where they fit into one tile."""
-        depth, height, width = self.pixels
-        follow = all(len(m) < 2 or m[-2] == width * m[-1] for m in others)
-        rows = max(1, most // width) if follow else 1
-        across = _evenly(width, most)
+        down, across = self._cuts(most, others)
         made: dict[object, list[Tile]] = {}
         blocks = []
-        for z, (y, high) in itertools.product(range(depth), _evenly(height, rows)):
+        for z, (y, high) in itertools.product(range(self.pixels[0]), down):
             seen = self._subsets(0, z, 1), self._subsets(1, y, high)
             key = high, *(tuple(subsets.items()) for subsets in seen)
             if key not in made:
                 made[key] = [self._tile(seen, high, x, n, a) for x, n in across]
             blocks.append((made[key], (z, y, 0)))
-        return Tiles(blocks, rows * width)
+        return Tiles(blocks, down[0][1] * self.pixels[2])
 
     def _subsets(self, dim: int, first: int, count: int) -> dict[int, Subset]:
         """For each shift along a dim, which of some pixels have it inside the image."""

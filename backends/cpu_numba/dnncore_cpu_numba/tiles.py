@@ -27,6 +27,9 @@ __all__ = ["Chunk", "Matrix", "Rows", "TileLoop", "Windows", "utilisation"]
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
+# Bytes of a panel of B -> its bytes that arrive in a cycle.
+PANEL_RATES = ((16 << 10, 64), (768 << 10, 24), (1 << 62, 12))
+
 MOST_WAITING = 0.05  # of the threads' time, for the last item
 
 
@@ -99,7 +102,7 @@ class TileLoop:
     b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
     epilogue, operands: post-ops, and the matrix of each `Operand` in them.
     chunks: with an epilogue that reads C there can be only one.
-    most_vectors: of a panel, if not the instruction set's.
+    most_vectors: of a panel, if it may not have as many as the instruction set's.
     continues: C holds the sum of another loop's chunks.
     row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
     """
@@ -276,12 +279,18 @@ class _Tiling:
     def of(cls, loop: TileLoop, threads: int) -> _Tiling:
         lanes = loop.isa.lanes
         blocks = max(1, -(-loop.columns // lanes))
-        panels = -(-blocks // (loop.most_vectors or loop.isa.most_vectors))
-        vectors = -(-blocks // panels)
+        others = [matrix.spatial for matrix in (loop.c, *loop.operands)]
+        vectors = min(
+            (
+                -(-blocks // -(-blocks // most))
+                for most in loop.isa.rows
+                if most <= (loop.most_vectors or most)
+            ),
+            key=lambda vectors: (_cycles(loop, vectors, others), -vectors),
+        )
         panels = -(-blocks // vectors)
         most_rows = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
         outer = math.prod(loop.outer)
-        others = [matrix.spatial for matrix in (loop.c, *loop.operands)]
         tiles = loop.cover.tiles(most_rows, -(-4 * threads // outer), loop.a.spatial, others)
         rest = outer * len(tiles.blocks)
         depth = 4 * max(chunk.depth for chunk in loop.chunks)
@@ -302,6 +311,24 @@ class _Tiling:
     def items(self) -> int:
         """Work items: those of each group of panels, group after group."""
         return self.rest * -(-self.panels // self.panels_per_group)
+
+
+def _cycles(loop: TileLoop, vectors: int, others: Sequence[Sequence[int]]) -> float:
+    """What one step of k takes in all tiles, when panels have so many vectors.
+
+    A cycle has two multiply-adds; fewer than eight accumulators wait for each other. The rest was
+    measured: how B's vectors arrive, by where the panel is kept, and what A's elements cost.
+    """
+    vector_bytes = 4 * loop.isa.lanes
+    panels = -(-loop.columns // (vectors * loop.isa.lanes))
+    depth = max(chunk.depth for chunk in loop.chunks)
+    b_bytes = vectors * vector_bytes
+    rate = next(rate for size, rate in PANEL_RATES if depth * b_bytes <= size)
+    most = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
+    return panels * sum(
+        count * (max(rows * vectors, 8, 2 * b_bytes / rate) / 2 + rows / 8)
+        for rows, count in loop.cover.sizes(most, others).items()
+    )
 
 
 def _without(matrix: Matrix, dim: int) -> Matrix:
