@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dnncore_cpu_numba.convolution_winograd_loop import OPERANDS, winograd_loop
-from dnncore_cpu_numba.convolution_winograd_matrices import OUTPUTS, POSITIONS, TAPS
+from dnncore_cpu_numba.convolution_winograd_matrices import OUTPUTS, POSITIONS, SPAN, TAPS
 from dnncore_cpu_numba.convolution_winograd_transforms import DstTransform, SrcTransform
 from dnncore_cpu_numba.epilogue import Epilogue
 from dnncore_cpu_numba.geometry import Geometry
@@ -60,6 +61,11 @@ class WinogradProblem:
         """Tiles down and across an image of dst."""
         down, across = (-(-size // OUTPUTS) for size in self.dst)
         return down, across
+
+    def tiles_inside(self, dim: int) -> list[bool]:
+        """Of the tiles along a dim, those that read no pixel outside of src."""
+        starts = (OUTPUTS * tile - self.left[dim] for tile in range(self.tiling[dim]))
+        return [0 <= start <= self.src[dim] - SPAN for start in starts]
 
     @property
     def tiles(self) -> int:
@@ -137,7 +143,7 @@ class WinogradLoop:
         return -(-self.problem.columns // self.isa.lanes) - (self.panels - 1) * self.vectors
 
     def step(
-        self, src: Image, weights: Param, dst: Matrix, scratch: Param, edge: str, chain: Epilogue,
+        self, src: Image, weights: Param, dst: Matrix, scratch: Param, edge: Any, chain: Epilogue,
         operands: list[Matrix],
     ) -> Step:  # fmt: skip
         """The step; compiles its kernels."""
@@ -166,21 +172,27 @@ class WinogradLoop:
         return Step(winograd_loop, params, self.shares)
 
     def _readers(self, tail: int) -> Table:
-        kernels = [
-            SrcTransform(self.isa, bordered, masked).address if tail or not masked else 0
+        """Kernels by [bordered][the last, masked vector]; 0 where a combination does not occur."""
+        inside = [self.problem.tiles_inside(dim) for dim in range(2)]
+        occurs = all(map(any, inside)), not all(map(all, inside))
+        whole = self.problem.depth // self.isa.lanes > 0 or not tail
+        return _addresses(
+            SrcTransform(self.isa, bordered, masked)
+            if occurs[bordered] and (tail if masked else whole)
+            else None
             for bordered in (False, True)
             for masked in (False, True)
-        ]
-        return Table(np.array(kernels, np.int64))
+        )
 
-    def _writers(self, edge: str, chain: Epilogue) -> Table:
-        tail, last = (self.problem.columns % self.isa.lanes, self.problem.dst[1] % OUTPUTS)
-        kernels = [
-            DstTransform(self.isa, columns, kind, chain).address
-            for columns in (OUTPUTS, last or OUTPUTS)
-            for kind in ("full", edge if tail else "full")
-        ]
-        return Table(np.array(kernels, np.int64))
+    def _writers(self, edge: Literal["masked", "zeroed"], chain: Epilogue) -> Table:
+        """Kernels by [last tile of a row][last vector]; 0 where a combination does not occur."""
+        whole, tail = divmod(self.problem.columns, self.isa.lanes)
+        tiles, last = divmod(self.problem.dst[1], OUTPUTS)
+        return _addresses(
+            DstTransform(self.isa, columns, kind, chain) if occurs else None
+            for columns, some in ((OUTPUTS, tiles), (last, last))
+            for kind, occurs in (("full", some and whole), (edge, some and tail))
+        )
 
     def _kernels(self) -> Table:
         """Microkernels by [last panel][rows]."""
@@ -198,6 +210,10 @@ class WinogradLoop:
             parts = -(-block // most)
             sizes |= {block // parts, -(-block // parts)}
         return sizes
+
+
+def _addresses(kernels: Iterable[Any]) -> Table:
+    return Table(np.array([kernel.address if kernel else 0 for kernel in kernels], np.int64))
 
 
 def _odd_lines(nbytes: int) -> int:
