@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
+import itertools
 
 import numpy as np
 import pytest
@@ -10,10 +10,9 @@ import pytest
 pytest.importorskip("numba")
 
 from checks import Target, check
-from dnncore_cpu_numba import convolution_gemm
+from dnncore_cpu_numba import convolution_depthwise, convolution_gemm
+from dnncore_cpu_numba.depthwise_tiles import Gather
 from dnncore_cpu_numba.geometry import Geometry
-from dnncore_cpu_numba.isa import AVAILABLE
-from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
 
 import dnncore as dnn
 
@@ -41,6 +40,7 @@ def convolution(direction, src, weights, dst, tag=None, **window):
 GROUPED = {
     "depthwise": ((2, 32, 9, 30), (32, 1, 1, 3, 3), (9, 30), {"padding_l": (1, 1)}),
     "odd": ((2, 19, 6, 7), (19, 1, 1, 3, 3), (3, 4), {"padding_l": (1, 1), "strides": (2, 2)}),
+    "many_channels": ((2, 72, 5, 27), (72, 1, 1, 3, 3), (5, 27), {"padding_l": (1, 1)}),
     "multiplier": ((2, 18, 5, 6), (18, 3, 1, 3, 2), (5, 5), {"padding_l": (1, 0)}),
     "small_groups": ((2, 32, 5, 6), (16, 3, 2, 3, 3), (5, 6), {"padding_l": (1, 1)}),
     "narrow": ((9, 16, 20, 2), (16, 1, 1, 3, 3), (20, 2), {"padding_l": (1, 1)}),
@@ -111,50 +111,41 @@ def test_column_matrices_of_a_few_images_at_a_time(monkeypatch, direction, tag):
         check(GEMM, op, dnn.Attributes(post_ops=steps))
 
 
-@pytest.mark.parametrize("stride", [1, 2, 3])
-@pytest.mark.parametrize("padding", [0, 1, 4])
-def test_parts_cover_each_pixel_with_the_taps_that_it_sees(stride, padding):
-    src = (1, 16, 7, 11)
-    dst = [(size + 2 * padding - 3) // stride + 1 for size in src[2:]]
-    window = {"padding_l": (padding,) * 2, "strides": (stride,) * 2}
-    g = Geometry.of(convolution("forward", src, (16, 1, 1, 3, 3), dst, **window))
-    seen = np.zeros(dst, int)
-    for part in g.windows().parts((1, 1, 1), (0, 0, 0), g.stride, g.src):
-        (_, top, left), (_, rows, columns) = part.position, part.count
-        seen[top : top + rows, left : left + columns] += len(part.taps)
-    inside = np.pad(np.ones(src[2:], int), padding)
-    expected = [
-        [
-            inside[y * stride : y * stride + 3, x * stride : x * stride + 3].sum()
-            for x in range(dst[1])
-        ]
-        for y in range(dst[0])
-    ]
-    assert np.array_equal(seen, expected)
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_depthwise_results_past_the_caches(monkeypatch, tag):
+    monkeypatch.setattr(convolution_depthwise, "STREAM_BYTES", 0)
+    op = convolution("forward", (2, 48, 9, 11), (48, 1, 1, 3, 3), (9, 11), tag, padding_l=(1, 1))
+    check(DEPTHWISE, op)
 
 
-@pytest.mark.parametrize("isa", AVAILABLE, ids=lambda isa: isa.name)
-@pytest.mark.parametrize("vectors", [1, 2])
-@pytest.mark.parametrize("lanes", [1, 3, 4])
-def test_a_microkernel_whose_a_has_columns(isa, vectors, lanes):
-    edge = "full" if lanes == isa.lanes else "masked"
-    kernel = Microkernel(isa, 3, vectors, "lanes", panel=False, edge=edge)
-    columns = (vectors - 1) * isa.lanes + lanes
-    rng = np.random.default_rng(0)
-    a = rng.integers(-3, 4, (2, 5, 3, columns)).astype(np.float32)  # batch, k, row, column
-    b = rng.integers(-3, 4, (2, 5, columns)).astype(np.float32)
-    c = np.full((3, columns + 1), 7.5, np.float32)
-    table = np.array([2, 5, 0, 0, a.strides[0], b.strides[0]], np.int64)
-    arguments = {
-        "a": a.ctypes.data, "b": b.ctypes.data, "c": c.ctypes.data,
-        "batch_table": table.ctypes.data, "blocks": 1, "a_stride": a.strides[2],
-        "a_k": a.strides[1], "a_block": 4 * isa.lanes, "b_row": b.strides[1],
-        "b_block": 4 * isa.lanes, "c_row": c.strides[0], "c_block": 4 * isa.lanes, "lanes": lanes,
-    }  # fmt: skip
-    values = [arguments.get(name, 0) for name in ARGUMENTS]
-    ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(values))(kernel.address)(*values)
-    assert np.array_equal(c[:, :-1], np.einsum("ixmj,ixj->mj", a, b))
-    assert (c[:, -1] == 7.5).all()
+@all_directions
+def test_a_kernel_too_wide_to_unroll_is_refused(direction):
+    op = convolution(direction, (1, 16, 70, 70), (16, 1, 1, 65, 65), (6, 6))
+    with pytest.raises(dnn.NoImplementation, match="65 in all dims"):
+        dnn.PrimitiveDesc(op, dnn.engine("cpu"), impl="cpu_numba:depthwise:*")
+
+
+GATHERS = [(way, *sizes) for way in ("forward", "backward") for sizes in
+           itertools.product([1, 3, 4], [1, 2, 3], [1, 2], [0, 1, 4])]  # fmt: skip
+
+
+@pytest.mark.parametrize(("way", "kernel", "stride", "dilation", "padding"), GATHERS)
+def test_tiles_see_each_place_through_the_right_tap(way, kernel, stride, dilation, padding):
+    size = 11
+    length = (size + 2 * padding - (kernel - 1) * dilation - 1) // stride + 1
+    window = {"strides": (stride,), "dilations": (dilation - 1,), "padding_l": (padding,)}
+    op = convolution("forward", (1, 4, size), (4, 1, 1, kernel), (length,), **window)
+    gather = getattr(Gather, way)(Geometry.of(op), 2)
+    found = set()
+    for tile in gather.tiles(5):
+        for number, (pixel, seen) in itertools.product(range(tile.count), enumerate(tile.seen)):
+            origin = tile.origin + number * tile.advance
+            output = tile.first + number * tile.pixels + pixel
+            found |= {(output, tap, origin + at) for tap, at in seen}
+    pairs = {(o, t, o * stride + t * dilation - padding)
+             for o in range(length) for t in range(kernel)}  # fmt: skip
+    pairs = {(o, t, i) for o, t, i in pairs if 0 <= i < size}
+    assert found == (pairs if way == "forward" else {(i, t, o) for o, t, i in pairs})
 
 
 @pytest.mark.parametrize("tag", ["abcdefghijkl", "jihgfedcbalk", "abcdefghijkL16l"])

@@ -14,6 +14,7 @@ from dnncore.fills import fill_integers, fill_normal
 
 pytest.importorskip("numba")
 
+from dnncore_cpu_numba import copies, lrn, pooling_plan
 from dnncore_cpu_numba.reduction import TABLE
 
 CPU = Target("cpu", "cpu", impl="cpu_numba:*")
@@ -147,4 +148,50 @@ def test_f64_is_rounded_once(data_type):
     for pd in CPU.primitive_descs(op):
         got = run(pd, {"src": src})["dst"].astype(np.float64)
         assert np.array_equal(got, np.concatenate([upper, lower])), pd.impl_name
+    check(CPU, op, inputs={"src": src})
+
+
+# -- results that go past the caches ---------------------------------------------------------------
+
+
+@pytest.fixture
+def everything_streamed(monkeypatch):
+    """Results of any size are stored past the caches where they are aligned."""
+    for module in (copies, lrn, pooling_plan):
+        monkeypatch.setattr(module, "STREAM_BYTES", 0)
+
+
+@pytest.mark.usefixtures("everything_streamed")
+@pytest.mark.parametrize("tag", ["acdb", "aBcd16b"])
+def test_streamed_pooling_and_lrn(tag):
+    src = dnn.MemoryDesc((2, 32, 9, 11), "f32", tag)
+    dst = dnn.MemoryDesc((2, 32, 5, 6), "f32", tag)
+    window = {"kernel": 3, "strides": 2, "padding_l": 1}
+    average = "avg_include_padding"
+    check(CPU, dnn.PoolingForward("forward_inference", "max", src=src, dst=dst, **window))
+    check(CPU, dnn.PoolingBackward(average, diff_src=src, diff_dst=dst, **window))
+    check(CPU, dnn.LRNForward("forward_training", "across_channels", src=src, dst=src))
+
+
+@pytest.mark.usefixtures("everything_streamed")
+@pytest.mark.parametrize("types", [("f32", "f32"), ("f32", "bf16"), ("u8", "f32")])
+@pytest.mark.parametrize("tags", [("abcd", "aBcd16b"), ("aBcd16b", "acdb"), ("abcd", "abcd")])
+def test_streamed_copies(types, tags):
+    src, dst = (dnn.MemoryDesc((3, 64, 9, 16), *kind) for kind in zip(types, tags, strict=True))
+    check(CPU, dnn.Reorder(src=src, dst=dst))
+
+
+# -- maxima among NaN ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd16b"])
+def test_the_first_nan_wins_in_every_place_of_a_tile(tag):
+    """Tiles in which sums show NaN are folded again, point by point; infinities may show some."""
+    random = np.random.default_rng(3)
+    src = random.integers(-3, 4, (2, 19, 12, 21)).astype(np.float32)
+    for value in (np.nan, np.inf, -np.inf):
+        src[random.random(src.shape) < 0.03] = value
+    desc = dnn.MemoryDesc(src.shape, "f32", tag)
+    window = {"kernel": 3, "padding_l": 1}
+    op = dnn.PoolingForward("forward_training", "max", src=desc, dst=desc, **window)
     check(CPU, op, inputs={"src": src})

@@ -2,47 +2,52 @@
 
 Channel p of each group is one plane of vectors, so that depthwise convolution, with one channel per
 group, reads and writes tensors as they lie; with more channels per group, activations are copied so
-that the first channels of all groups come first, then the second ones. Both factors of a product
-are vectors then: the microkernel's A has columns. The reduction is over the taps of a row (k), and
-over rows of taps and planes (the batch).
+that the first channels of all groups come first, then the second ones. An output plane sums over
+the taps and the planes of the input; `depthwise_kernel` computes its rows.
 
-There is little arithmetic, so no image is copied for the sake of a border: pixels are treated in
-parts, those near the edges with fewer taps.
+There is little arithmetic, so nothing is copied for the sake of a border.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dnncore.backend import Attributes, Refused
-from dnncore_cpu_numba.convolution_brgemm import Brgemm, in_phase
-from dnncore_cpu_numba.geometry import ONES, Geometry, Phase, Triple, dot, scaled
-from dnncore_cpu_numba.image import Image, as_5d
+from dnncore_cpu_numba.convolution_brgemm import Brgemm
+from dnncore_cpu_numba.depthwise_kernel import DepthwiseKernel
+from dnncore_cpu_numba.depthwise_loop import PARAMETERS, depthwise_loop
+from dnncore_cpu_numba.depthwise_tiles import Gather
+from dnncore_cpu_numba.epilogue import Epilogue, call_rows
+from dnncore_cpu_numba.geometry import Geometry, Triple, dot
+from dnncore_cpu_numba.image import Image
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor
-from dnncore_cpu_numba.program import Step
-from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
+from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
+from dnncore_cpu_numba.tiles import Matrix, utilisation
 
 __all__ = [
-    "FEW_ROWS",
-    "LOAD_BOUND",
-    "MOST_PARTS",
-    "NO_BORDER",
-    "ONES",
     "Depthwise",
     "DepthwiseBackwardData",
     "DepthwiseForward",
     "plane_order",
+    "row_axes",
+    "turned",
 ]
 
 LOAD_BOUND = 0.25  # of the peak, measured: each multiply-add loads a vector
-MOST_PARTS = 32  # of an image; a border costs less than more steps
-FEW_ROWS = 6  # that are worth to be exchanged for another dim
-NO_BORDER: Triple = (0, 0, 0)
+MOST_TAPS = 64  # of a row; they are unrolled
+FEW_PIXELS = 6  # of a row: a longer dim takes its part
+STRIPS_PER_THREAD = 4
+# Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
+PLACES = 9  # of the input that a tile sees through a row of taps
+VECTORS = 8  # of channels of a work item
 
 
 class Depthwise(Brgemm):
@@ -58,8 +63,11 @@ class Depthwise(Brgemm):
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
         """One group is no vector."""
-        if op.grouped_weights[0] == 1:
+        groups, _, _, *kernel = op.grouped_weights
+        if groups == 1:
             return Refused("shape", "one group, where groups are the lanes of vectors")
+        if min(kernel) > MOST_TAPS:
+            return Refused("shape", f"a kernel of {min(kernel)} in all dims; {MOST_TAPS} at most")
         return super().refused(op, attr)
 
     def activations(self, geometry: Geometry, per_group: int, spatial: str) -> str:
@@ -86,68 +94,32 @@ class Depthwise(Brgemm):
         g = Geometry.of(op)
         return LOAD_BOUND * utilisation(self.isa, g.dst[2], g.groups)
 
-    def lying(self, tensor: Tensor, g: Geometry, planes: int) -> Image | None:
-        """An image that tiles can read as it lies, or None."""
-        image = Image.of(tensor.seen_as(as_5d(tensor.desc))) if planes == 1 else None
-        return image if image is not None and self.serves(image, g.groups) else None
-
 
 class _Gathering(Depthwise):
-    """Forward and backward by data: rows of a tile are pixels of the output."""
+    """Forward and backward by data: each pixel of the output gathers from the input."""
 
-    def read(
-        self, plan: Plan, tensor: Tensor, g: Geometry, planes: int, border: tuple[Triple, Triple],
-        parts: Callable[[Triple, Triple], list[Phase]],
-    ) -> tuple[Image, list[Phase]]:  # fmt: skip
-        """An image, and the parts of the output that gather from it.
-
-        border, and the arguments of parts: (pixels before the first, size) of an image.
-        """
-        image = self.lying(tensor, g, planes)
-        if image is not None:
-            found = parts(NO_BORDER, image.dims[2:])
-            if len(found) <= MOST_PARTS:
-                return image, found
-        image = self.read_image(plan, tensor, g.groups, border, plane_order(g, planes))
-        return image, parts(*border)
-
-    def gather(
-        self, plan: Plan, attr: Attributes, g: Geometry, image: Image, parts: Sequence[Phase],
-        step: Triple, b: Matrix, steps: Sequence[int], planes: tuple[int, int],
-        output: Tensor, stride: Triple, bias: Tensor | None = None,
+    def append(
+        self, plan: Plan, attr: Attributes, g: Geometry, gathers: Sequence[Gather],
+        planes: tuple[int, int], source: Tensor, filters: _Filters, output: Tensor,
+        bias: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """Append a tile loop for each part of the output.
+        """Append the steps; gathers: along D, H and W. planes: of the input and the output."""
+        orders = [plane_order(g, count) for count in planes]
+        src = self.read_image(plan, source, g.groups, order=orders[0])
+        epilogue, operands = self._epilogue(plan, attr, g.groups, bias, orders[1])
+        dst, edge = self._write_image(plan, output, g.groups, attr, orders[1])
+        axes = row_axes(gathers, g.kernel)
 
-        step: from window to window in the image. steps: bytes in B, from plane to plane of the
-        image and along the dims of the kernel. planes: of the image and the output. stride: from
-        pixel to pixel of a part.
-        """
-        order = plane_order(g, planes[1])
-        epilogue, operands = self._epilogue(plan, attr, g.groups, bias, order)
-        c, edge = self._write_image(plan, output, g.groups, attr, order)
-        *outer, row = scaled(image.spatial, step)
-        block = image.vector_step(self.isa.lanes, g.groups)
-        a = Matrix(image.address, (image.batch, 0, *outer), row, block)
-        plane = image.channel(g.groups), steps[0]
+        def loop() -> Step:
+            return _Loop(
+                isa=self.isa, batch=g.batch, groups=g.groups, planes=planes,
+                gathers=turned(gathers, axes), src=src, src_steps=turned(src.spatial, axes),
+                filters=dataclasses.replace(filters, taps=turned(filters.taps, axes)),
+                dst=_turned_matrix(dst, axes), edge=edge, epilogue=epilogue,
+                operands=[_turned_matrix(operand, axes) for operand in operands],
+            ).step(plan.num_threads)  # fmt: skip
 
-        def loop(part: Phase) -> Step:
-            taps = [(dot(image.spatial, shift), dot(steps[1:], tap)) for tap, shift in part.taps]
-            k = max(1, len({tap[2] for tap, _ in part.taps}))  # of a row; evenly spaced
-            a_k, b_k = map(int.__sub__, taps[1], taps[0]) if k > 1 else (0, 0)
-            batch = [
-                (at + p * plane[0], tap + p * plane[1])
-                for at, tap in taps[::k]
-                for p in range(planes[0])
-            ]
-            return _shaped(TileLoop(
-                isa=self.isa, outer=(g.batch, planes[1], *part.count[:2]), cover=Rows(part.count[2]),
-                columns=g.groups, a=a, b=b, c=in_phase(c, part, stride).unfolded, a_k=a_k, b_k=b_k,
-                edge=edge, epilogue=epilogue, chunks=[Chunk(batch, k)], by_lanes=True,
-                operands=[in_phase(operand, part, stride).unfolded for operand in operands],
-            )).step(plan.num_threads)  # fmt: skip
-
-        for part in parts:
-            plan.add(lambda part=part: loop(part))
+        plan.add(loop)
 
 
 class DepthwiseForward(_Gathering):
@@ -156,37 +128,29 @@ class DepthwiseForward(_Gathering):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        src, parts = self.read(
-            plan, plan.argument("src", op.src), g, g.ic, (g.padding, g.span),
-            lambda left, size: g.windows().parts(ONES, left, g.stride, size),
-        )  # fmt: skip
         weights = self._read_weights(plan, op)
-        block, oc, *steps = (4 * stride for stride in weights.desc.strides)
-        self.gather(
-            plan, attr, g, src, parts, g.stride, Matrix(weights.address, (0, oc), block=block),
-            steps, (g.ic, g.oc), plan.argument("dst", op.dst), ONES,
+        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
+        self.append(
+            plan, attr, g, [Gather.forward(g, dim) for dim in range(3)], (g.ic, g.oc),
+            plan.argument("src", op.src), _Filters(weights.address, block, ic, oc, tuple(taps)),
+            plan.argument("dst", op.dst),
             None if op.bias is None else plan.argument("bias", op.bias),
         )  # fmt: skip
 
 
 class DepthwiseBackwardData(_Gathering):
-    """Backward by data: each phase of diff_src gathers from diff_dst."""
+    """Backward by data: diff_src gathers from diff_dst."""
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        phases = g.phases()
-        diff_dst, parts = self.read(
-            plan, plan.argument("diff_dst", op.diff_dst), g, g.oc, g.reach(phases),
-            lambda left, size: [
-                part for phase in phases for part in phase.parts(g.stride, left, ONES, size)
-            ],
-        )  # fmt: skip
         weights = self._read_weights(plan, op)
-        block, oc, ic, *steps = (4 * stride for stride in weights.desc.strides)
-        self.gather(
-            plan, attr, g, diff_dst, parts, ONES, Matrix(weights.address, (0, ic), block=block),
-            (oc, *steps), (g.oc, g.ic), plan.argument("diff_src", op.diff_src), g.stride,
+        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
+        self.append(
+            plan, attr, g, [Gather.backward(g, dim) for dim in range(3)], (g.oc, g.ic),
+            plan.argument("diff_dst", op.diff_dst),
+            _Filters(weights.address, block, oc, ic, tuple(taps)),
+            plan.argument("diff_src", op.diff_src),
         )  # fmt: skip
 
 
@@ -197,29 +161,141 @@ def plane_order(g: Geometry, per_group: int) -> list[int] | None:
     return np.arange(g.groups * per_group).reshape(g.groups, per_group).T.ravel().tolist()
 
 
-def _shaped(loop: TileLoop) -> TileLoop:
-    """The same problem in tiles of the fewest vectors whose rows there are: streams of memory."""
-    loop = _turned(loop)
-    most = sorted(loop.isa.rows.items())
-    fitting = next((vectors for vectors, rows in most if rows <= loop.cover.count), most[-1][0])
-    return dataclasses.replace(loop, most_vectors=fitting)
+@dataclass(frozen=True)
+class _Filters:
+    """The weights: an address, and bytes between vectors, planes of the input and output, taps."""
+
+    address: Param
+    block: int
+    source_plane: int
+    output_plane: int
+    taps: tuple[int, ...]
 
 
-def _turned(loop: TileLoop) -> TileLoop:
-    """The same problem with the longest outer dim as rows, where there are few; B has neither."""
-    extents = {dim: loop.outer[dim] for dim in (0, 2, 3)}
-    longest = max(extents, key=lambda dim: extents[dim])
-    if loop.cover.count >= min(FEW_ROWS, extents[longest]):
-        return loop
+@dataclass(frozen=True, kw_only=True)
+class _Loop:
+    """One step of a program that computes a depthwise convolution.
 
-    def turned(matrix: Matrix) -> Matrix:
-        outer = list(matrix.outer)
-        row, outer[longest] = outer[longest], matrix.row
-        return dataclasses.replace(matrix, outer=tuple(outer), row=row)
+    gathers, src_steps, and the dims of all else: along three dims of which the last is a row.
+    """
 
-    outer = list(loop.outer)
-    rows, outer[longest] = outer[longest], loop.cover.count
-    return dataclasses.replace(
-        loop, outer=tuple(outer), cover=Rows(rows), a=turned(loop.a), c=turned(loop.c),
-        operands=[turned(operand) for operand in loop.operands],
-    )  # fmt: skip
+    isa: Isa
+    batch: int
+    groups: int
+    planes: tuple[int, int]
+    gathers: Sequence[Gather]
+    src: Image
+    src_steps: Sequence[int]
+    filters: _Filters
+    dst: Matrix
+    edge: Any
+    epilogue: Epilogue
+    operands: Sequence[Matrix]
+
+    def step(self, threads: int) -> Step:
+        """Compile the kernels and lay out the parameters."""
+        *outer, row = self.gathers
+        row_count = math.prod(gather.length for gather in outer)
+        if 0 in (self.batch, row_count, row.length):
+            return Step(depthwise_loop, (), items=0)
+        lanes = self.isa.lanes
+        vectors = -(-self.groups // lanes)
+        src_block = self.src.vector_step(lanes, self.groups) or 0
+        is_contiguous = src_block == self.dst.block == 4 * lanes
+        chunk = min(vectors, VECTORS) if is_contiguous else 1
+        chunks = -(-vectors // chunk)
+        items = self.batch * self.planes[1] * chunks
+        strips = 1 if items % threads == 0 else min(row_count, STRIPS_PER_THREAD * threads)
+        rows, lists = self._rows()
+        kernels = self._kernels(PLACES if is_contiguous else 1 << 30)
+        operands = [*self.operands, *(Matrix(Table(row)) for row in call_rows(self.epilogue))]
+        image, plane = self.dst.outer
+        values: dict[str, Param] = {
+            "kernel": kernels[0], "last_kernel": kernels[1],
+            "stream_kernel": kernels[2], "lists": Table(lists),
+            "rows": Table(rows), "row_count": row_count, "strips": strips, "vectors": vectors,
+            "whole": self.groups // lanes, "chunk": chunk, "chunks": chunks,
+            "lanes": self.groups % lanes, "planes": self.planes[1],
+            "src": self.src.address, "src_batch": self.src.batch,
+            "src_block": src_block, "weights": self.filters.address,
+            "weights_plane": self.filters.output_plane, "weights_block": self.filters.block,
+            "dst": self.dst.address, "dst_batch": image, "dst_plane": plane,
+            "dst_block": self.dst.block, "operand_count": len(operands),
+        }  # fmt: skip
+        params = [values[name] for name in PARAMETERS]
+        for operand in operands:
+            image, plane = operand.outer or (0, 0)
+            z, y = operand.planes or (0, 0)
+            params += [operand.address, image, plane, operand.block, operand.row, z, y]
+        return Step(depthwise_loop, params, items * strips)
+
+    def _kernels(self, places: int) -> tuple[int, int, int]:
+        """Addresses: for whole vectors, for the last one, and for whole ones that are streamed."""
+        row = self.gathers[2]
+        most = max(4, self.isa.rows[1] - max(0, row.taps - 3))
+        most = min(most, (max(0, places - row.span) // row.advance + 1) * row.period)
+        kernel = DepthwiseKernel(
+            self.isa, row.tiles(most), self.src_steps[2], self.dst.row,
+            self.filters.taps[2], "full", self.epilogue,
+        )  # fmt: skip
+        partial = dataclasses.replace(kernel, edge=self.edge)
+        whole, lanes = divmod(self.groups, self.isa.lanes)
+        streamed = dataclasses.replace(kernel, streamed=True)
+        return (
+            kernel.address if whole else 0,
+            partial.address if lanes else 0,
+            streamed.address if whole and self._streams() else 0,
+        )
+
+    def _streams(self) -> bool:
+        """Whether dst is written past the caches, which hold less than it and src."""
+        pixels = math.prod(gather.length for gather in self.gathers)
+        written = self.batch * self.planes[1] * self.groups * pixels
+        steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
+        in_lines = 4 * self.isa.lanes == LINE and not any(step % LINE for step in steps)
+        return in_lines and 4 * (math.prod(self.src.dims) + written) >= STREAM_BYTES
+
+    def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The tables of rows and of lists; see `DepthwiseKernel`."""
+        depth, height, _ = self.gathers
+        plane = self.src.channel(self.groups), self.filters.source_plane
+        lists: list[tuple[int, int]] = []
+        known: dict[Any, tuple[int, int]] = {}
+        rows = []
+        for z in range(depth.length):
+            for y in range(height.length):
+                key = depth.inside(z), height.inside(y)
+                if key not in known:
+                    found = [
+                        (
+                            p * plane[0] + dot(self.src_steps, (at_z, at_y)),
+                            p * plane[1] + dot(self.filters.taps, (tap_z, tap_y)),
+                        )
+                        for p in range(self.planes[0])
+                        for tap_z, at_z in key[0]
+                        for tap_y, at_y in key[1]
+                    ]
+                    known[key] = 16 * len(lists), len(found)
+                    lists += found
+                src = dot(self.src_steps, (depth.origin(z), height.origin(y)))
+                rows.append((src, dot(self.dst.planes, (z, y)), *known[key], z, y))
+        return np.array(rows, np.int64), np.array(lists or [(0, 0)], np.int64)
+
+
+def row_axes(gathers: Sequence[Gather], kernel: Triple) -> tuple[int, ...]:
+    """The order of dims to work in: the last is a row, W unless that is short or has many taps."""
+    longest = max(range(3), key=lambda dim: (kernel[dim] <= MOST_TAPS, gathers[dim].length))
+    serves = kernel[2] <= MOST_TAPS and gathers[2].length >= FEW_PIXELS
+    row = 2 if serves else longest
+    return (*(dim for dim in range(3) if dim != row), row)
+
+
+def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
+    """What belongs to the dims D, H and W, in another order."""
+    return tuple(values[axis] for axis in axes)
+
+
+def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:
+    """The same with other spatial dims outside and along rows."""
+    *planes, row = turned(matrix.spatial, axes)
+    return dataclasses.replace(matrix, planes=tuple(planes), row=row)

@@ -1,180 +1,251 @@
-"""Convolution of many small groups, backward by weights: groups are lanes, pixels the reduction.
+"""Convolution of many small groups, backward by weights and bias: groups are lanes of vectors.
 
-Rows of a tile are the taps of a row of the filter, and k runs along a line of pixels. Of pixels
-near an image's edges, which see some of the taps, the sums are added to what the others gave.
+See `dnncore_cpu_numba.convolution_depthwise` for planes. Where threads would lack work, the pixels
+are cut into parts with sums of their own, which a chain adds at the end; the number of parts
+depends on the problem and the number of threads only, so that results repeat.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Attributes
-from dnncore_cpu_numba.convolution_brgemm_weights import REDUCTION
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_cpu_numba.chains import MAX_TENSORS
 from dnncore_cpu_numba.convolution_depthwise import (
-    FEW_ROWS,
-    LOAD_BOUND,
-    MOST_PARTS,
-    NO_BORDER,
-    ONES,
     Depthwise,
     plane_order,
+    row_axes,
+    turned,
 )
-from dnncore_cpu_numba.epilogue import from_post_ops
-from dnncore_cpu_numba.geometry import Geometry, Phase, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.depthwise_tiles import Gather
+from dnncore_cpu_numba.depthwise_weights_kernel import DepthwiseWeightsKernel
+from dnncore_cpu_numba.depthwise_weights_loop import PARAMETERS, depthwise_weights_loop
+from dnncore_cpu_numba.geometry import Geometry, dot, weights_as_6d
 from dnncore_cpu_numba.image import Image
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
-from dnncore_cpu_numba.program import Step, Table
-from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
+from dnncore_cpu_numba.isa import Isa
+from dnncore_cpu_numba.plan import Plan, Tensor
+from dnncore_cpu_numba.post_ops import add, stages_of
+from dnncore_cpu_numba.program import Param, Step, Table
 
 __all__ = ["DepthwiseBackwardWeights"]
 
+TILE = 4
+VECTORS = 8
+
 
 class DepthwiseBackwardWeights(Depthwise):
-    """Backward by weights and bias: rows of a tile are the taps of a row."""
-
-    def utilisation(self, op: Any) -> float:
-        """That of tiles of taps by groups."""
-        g = Geometry.of(op)
-        return LOAD_BOUND * utilisation(self.isa, g.kernel[2], g.groups)
+    """Backward by weights and bias."""
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        src, parts = self._read_parts(plan, plan.argument("src", op.src), g, attr)
-        image = plan.argument("diff_dst", op.diff_dst)
-        diff_dst = self.read_image(plan, image, g.groups, order=plane_order(g, g.oc))
-        splats, operands = self._read_operands(plan, op, attr)
-        epilogue = from_post_ops(attr, splats)
+        gathers = [Gather.forward(g, dim) for dim in range(3)]
+        orders = plane_order(g, g.ic), plane_order(g, g.oc)
+        src, diff_dst = (
+            self.read_image(plan, plan.argument(*tensor), g.groups, order=order)
+            for tensor, order in zip(
+                (("src", op.src), ("diff_dst", op.diff_dst)), orders, strict=True
+            )
+        )
+        axes = row_axes(gathers, g.kernel)
+        rows, most = math.prod(turned(g.dst, axes)[:2]), MAX_TENSORS - 2 - len(attr.operands())
+        cut = _Cut.of(self.isa, g, rows, (src, diff_dst), plan.num_threads, most)
         desc, tag = op.diff_weights, self.weights_format(op)
-        wanted = None if desc.matches(tag) else desc.with_format(tag)
-        diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
-        c = _filter(diff_weights, op)
-        distances = scaled(src.spatial, g.dilation)
-        block = src.vector_step(self.isa.lanes, g.groups)
-        a = Matrix(src.address, (0, src.channel(g.groups), *distances[:2]), distances[2], block)
-        block = diff_dst.vector_step(self.isa.lanes, g.groups)
-        b = Matrix(diff_dst.address, (diff_dst.channel(g.groups),), block=block)
-
-        def loop(part: Phase) -> Step:
-            lines = _Lines.of(part, g, src, diff_dst)
-            place = dot((*c.outer[2:], c.row), part.taps[0][0])
-            *outer, rows = (len({tap[dim] for tap, _ in part.taps}) for dim in range(3))
-            return TileLoop(
-                isa=self.isa, outer=(g.oc, g.ic, *outer), cover=Rows(rows), columns=g.groups, a=a, b=b,
-                c=dataclasses.replace(c, address=moved(c.address, place)), a_k=lines.a_k,
-                b_k=lines.b_k, edge="zeroed", epilogue=epilogue, operands=operands, by_lanes=True,
-                chunks=lines.chunks(whole=has_sum(attr)), continues=part is not parts[0],
-            ).step(plan.num_threads)  # fmt: skip
-
-        for part in parts:
-            plan.add(lambda part=part: loop(part))
-        if op.diff_bias is not None:
-            self._plan_bias(plan, op, g, src, diff_dst, b)
-
-    def _read_parts(
-        self, plan: Plan, tensor: Tensor, g: Geometry, attr: Attributes
-    ) -> tuple[Image, list[Phase]]:
-        """src and the parts of the pixels, of which the first has all taps.
-
-        A gradient that is more than the sum over the parts is computed in one.
-        """
-        windows = g.windows()
-        image = self.lying(tensor, g, g.ic)
-        if image is not None:
-            parts = windows.parts(ONES, NO_BORDER, g.stride, image.dims[2:])
-            parts = sorted((p for p in parts if p.taps), key=lambda part: -len(part.taps))
-            whole = bool(parts) and len(parts[0].taps) == len(windows.taps)
-            if whole and len(parts) <= (1 if attr.post_ops else MOST_PARTS):
-                return image, parts
-        image = self.read_image(plan, tensor, g.groups, (g.padding, g.span), plane_order(g, g.ic))
-        return image, windows.parts(ONES, g.padding, g.stride, g.span)
-
-    def _plan_bias(
-        self, plan: Plan, op: Any, g: Geometry, src: Image, diff_dst: Image, b: Matrix
-    ) -> None:
-        """The sum over all pixels: products with ones."""
-        bias = plan.argument("diff_bias", op.diff_bias.reshape((1, *op.diff_bias.dims, 1, 1, 1)))
-        c, _ = self._write_image(plan, bias, g.groups, Attributes(), plane_order(g, g.oc))
-        ones = Matrix(Table(np.ones(self.isa.lanes, np.float32)))
-        c = Matrix(c.address, c.outer[1:2], block=c.block)
+        sums = _Sums(
+            plan, plan.argument("diff_weights", desc), desc.with_format(tag), cut.parts, attr
+        )
+        bias = self._bias(plan, op, g, orders[1], cut.parts)
+        weights = weights_as_6d(sums.first.desc, op.src_role.ndims)
+        block, oc, ic, *taps = (4 * stride for stride in weights.strides)
 
         def loop() -> Step:
-            lines = _Lines.of(g.windows(), g, src, diff_dst)
-            (chunk,) = lines.chunks(whole=True)
-            return TileLoop(
-                isa=self.isa, outer=(g.oc,), cover=Rows(1), columns=g.groups, a=ones, b=b, c=c, a_k=0,
-                b_k=lines.b_k, by_lanes=True,
-                chunks=[Chunk([(0, offset) for _, offset in chunk.batch], chunk.k)],
-            ).step(plan.num_threads)  # fmt: skip
+            return _Loop(
+                isa=self.isa, g=g, gathers=turned(gathers, axes), cut=cut, src=src,
+                diff_dst=diff_dst, src_steps=turned(src.spatial, axes),
+                diff_dst_steps=turned(diff_dst.spatial, axes), kernel=turned(g.kernel, axes),
+                sums=sums, planes=(ic, oc), block=block, taps=turned(taps, axes), bias=bias,
+            ).step()  # fmt: skip
 
         plan.add(loop)
+        sums.finish(plan, attr)
+        if bias is not None:
+            bias.finish(plan, Attributes())
 
-    def _read_operands(
-        self, plan: Plan, op: Any, attr: Attributes
-    ) -> tuple[list[bool], list[Matrix]]:
-        """The post-ops' operands, and which of them are broadcast along groups."""
-        splats, matrices = [], []
-        for operand in plan.operands(attr):
-            tag = self.weights_format(op)
-            splat = operand.desc.dims[0] == 1
-            serves = operand.desc.is_plain if splat else operand.desc.matches(tag)
-            tensor = plan.read(operand, None if serves else operand.desc.with_format(tag))
-            splats.append(splat)
-            matrices.append(_filter(tensor, op))
-        return splats, matrices
+    def _bias(
+        self, plan: Plan, op: Any, g: Geometry, order: Sequence[int] | None, parts: int
+    ) -> _Sums | None:
+        if op.diff_bias is None:
+            return None
+        tensor = plan.argument("diff_bias", op.diff_bias.reshape((1, *op.diff_bias.dims, 1, 1, 1)))
+        wanted = tensor.desc.with_format(self.room(g.groups))
+        return _Sums(plan, tensor, wanted, parts, Attributes(), order)
+
+
+class _Sums:
+    """Room for the sums of each part of the pixels, and the output that they end in.
+
+    first: that of the first part; where nothing is left to do, the output itself. step: bytes from
+    part to part.
+    """
+
+    def __init__(
+        self, plan: Plan, output: Tensor, wanted: MemoryDesc, parts: int, attr: Attributes,
+        order: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        self.output, self.order, self.wanted = output, order, wanted
+        serves = order is None and output.desc == wanted.with_offset0(output.desc.offset0)
+        self.rooms: list[Tensor] = []
+        if parts == 1 and not attr.post_ops:
+            self.first = plan.write(output, None if serves else wanted, order=order)
+        else:
+            self.rooms = [plan.scratch(wanted) for _ in range(parts)]
+            self.first = self.rooms[0]
+        self.step = 0
+        if parts > 1:
+            places = [room.address.byte_offset for room in self.rooms]
+            self.step = places[1] - places[0]
+
+    def finish(self, plan: Plan, attr: Attributes) -> None:
+        """Append what makes the output of the sums."""
+        if self.rooms:
+            target = self.output
+            if self.order is not None:
+                target = plan.write(target, self.wanted, order=self.order)
+            added = len(self.rooms) - 1
+            stages = [*(add(2 + i) for i in range(added)), *stages_of(attr.post_ops, 2 + added)]
+            plan.chain([target, *self.rooms, *plan.operands(attr)], stages)
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """The pixels of a part of diff_dst as a reduction: lines of evenly spaced ones.
+class _Cut:
+    """How the work is cut: vectors of channels in chunks, pixels in parts of blocks of rows."""
 
-    starts: (offset in src, offset in diff_dst) of each line's first pixel, in bytes; a_k and b_k
-    lead to the next one. length: in pixels.
-    """
-
-    starts: Sequence[tuple[int, int]]
-    length: int
-    a_k: int
-    b_k: int
+    in_turn: bool
+    chunk: int
+    chunks: int
+    row_block: int
+    row_blocks: int
+    parts: int
 
     @classmethod
-    def of(cls, part: Phase, g: Geometry, src: Image, diff_dst: Image) -> _Lines:
-        """Lines along rows, or along the longest dim where rows are short."""
-        dims = range(3)
-        along = 2 if part.count[2] >= FEW_ROWS else max(dims, key=lambda dim: part.count[dim])
-        extents = [1 if dim == along else part.count[dim] for dim in dims]
-        a, b = scaled(src.spatial, g.stride), diff_dst.spatial
-        origin = dot(src.spatial, part.taps[0][1]), dot(b, part.position)
-        starts = [
-            (
-                origin[0] + n * src.batch + dot(a, pixel),
-                origin[1] + n * diff_dst.batch + dot(b, pixel),
-            )
-            for n, *pixel in itertools.product(range(g.batch), *map(range, extents))
-        ]
-        # where there is one pixel, any step serves
-        return cls(starts, part.count[along], a[along], b[along] or 4)
-
-    def chunks(self, *, whole: bool) -> list[Chunk]:
-        """The reduction in chunks that stay in cache, or as a whole."""
-        count = max(1, len(self.starts))
-        length = count if whole else max(1, REDUCTION // max(1, self.length))
-        return [
-            Chunk(self.starts[first : first + length], self.length)
-            for first in range(0, count, length)
-        ]
+    def of(
+        cls, isa: Isa, g: Geometry, rows: int, images: Sequence[Image], threads: int, most: int
+    ) -> _Cut:
+        """rows: of an image. most: parts."""
+        vectors = -(-g.groups // isa.lanes)
+        blocks = {image.vector_step(isa.lanes, g.groups) for image in images}
+        in_turn = blocks == {4 * isa.lanes} and vectors > 1
+        chunk = min(VECTORS, -(-vectors // threads)) if in_turn else 1
+        chunks = -(-vectors // chunk)
+        parts = 1 if chunks * g.ic * g.oc % threads == 0 else max(1, min(threads, most))
+        row_blocks = max(1, min(rows, -(-parts // max(1, g.batch))))
+        row_block = max(1, -(-rows // row_blocks))
+        row_blocks = max(1, -(-rows // row_block))
+        parts = max(1, min(parts, g.batch * row_blocks))
+        return cls(in_turn, chunk, chunks, row_block, row_blocks, parts)
 
 
-def _filter(tensor: Tensor, op: Any) -> Matrix:
-    """A filter: rows are the taps of a row, columns groups; outer dims OC, IC, D, H."""
-    desc = weights_as_6d(tensor.desc, op.src_role.ndims)
-    block, *outer, row = (
-        0 if size == 1 else 4 * stride for size, stride in zip(desc.dims, desc.strides, strict=True)
-    )
-    return Matrix(tensor.address, tuple(outer), row, block)
+@dataclass(frozen=True, kw_only=True)
+class _Loop:
+    """The step that sums; all triples are along three dims of which the last is a row.
+
+    planes: bytes between planes of src and of diff_dst in the sums. block: between vectors. taps:
+    between taps.
+    """
+
+    isa: Isa
+    g: Geometry
+    gathers: Sequence[Gather]
+    cut: _Cut
+    src: Image
+    diff_dst: Image
+    src_steps: Sequence[int]
+    diff_dst_steps: Sequence[int]
+    kernel: Sequence[int]
+    sums: _Sums
+    planes: tuple[int, int]
+    block: int
+    taps: Sequence[int]
+    bias: _Sums | None
+
+    def step(self) -> Step:
+        """Compile the kernels and lay out the parameters."""
+        g, cut, lanes = self.g, self.cut, self.isa.lanes
+        groups, records = self._groups()
+        rows = 0 if g.batch == 0 else math.prod(gather.length for gather in self.gathers[:2])
+        bias, bias_part, bias_plane, bias_block = self._bias()
+        src_block, diff_dst_block = (
+            image.vector_step(lanes, g.groups) or 0 for image in (self.src, self.diff_dst)
+        )
+        values: dict[str, Param] = {
+            "groups": Table(groups), "group_count": len(groups) // 2, "records": Table(records),
+            "row_count": rows, "row_block": cut.row_block, "row_blocks": cut.row_blocks,
+            "images": max(1, g.batch), "parts": cut.parts, "vectors": -(-g.groups // lanes),
+            "whole": g.groups // lanes, "chunk": cut.chunk, "chunks": cut.chunks,
+            "lanes": g.groups % lanes, "src_planes": g.ic, "diff_dst_planes": g.oc,
+            "src": self.src.address, "src_batch": self.src.batch,
+            "src_plane": self.src.channel(g.groups), "src_block": src_block,
+            "diff_dst": self.diff_dst.address, "diff_dst_batch": self.diff_dst.batch,
+            "diff_dst_plane": self.diff_dst.channel(g.groups), "diff_dst_block": diff_dst_block,
+            "sums": self.sums.first.address, "sums_part": self.sums.step,
+            "sums_src_plane": self.planes[0], "sums_diff_dst_plane": self.planes[1],
+            "sums_block": self.block, "bias": bias, "bias_part": bias_part,
+            "bias_plane": bias_plane, "bias_block": bias_block,
+        }  # fmt: skip
+        items = cut.parts * cut.chunks * g.ic * g.oc * (len(groups) // 2)
+        return Step(depthwise_weights_loop, [values[name] for name in PARAMETERS], items)
+
+    def _bias(self) -> tuple[Param, int, int, int]:
+        if self.bias is None:
+            return 0, 0, 0, 0
+        image = Image.of(self.bias.first)
+        block = image.vector_step(self.isa.lanes, self.g.groups)
+        return image.address, self.bias.step, image.channel(self.g.groups), block
+
+    def _groups(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """The tables of groups and of their rows; see `depthwise_weights_loop`."""
+        rows = list(itertools.product(*map(range, self.kernel[:2])))
+        width = self.kernel[2]
+        count = -(-len(rows) // max(1, self.isa.rows[1] // width))
+        size = -(-len(rows) // count)
+        groups = [rows[first : first + size] for first in range(0, len(rows), size)]
+        entries, records = [], []
+        for with_bias in (self.bias is not None, False):
+            for group in groups:
+                kernels = self._kernels(group, bias=with_bias and group is groups[0])
+                entries.append((*kernels, 8 * len(records), 8 * (1 + 2 * len(group))))
+                records += self._records(group)
+        return np.array(entries, np.int64), np.array(records or [0], np.int64)
+
+    def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> tuple[int, int]:
+        """Addresses: for whole vectors, and for the last one."""
+        taps = tuple(
+            tuple(dot(self.taps, (*tap, s)) for s in range(self.kernel[2])) for tap in group
+        )
+        kernel = DepthwiseWeightsKernel(
+            self.isa, self.gathers[2].tiles(TILE), self.src_steps[2], self.diff_dst_steps[2], taps,
+            bias, self.cut.in_turn, whole=True,
+        )  # fmt: skip
+        whole, lanes = divmod(self.g.groups, self.isa.lanes)
+        partial = replace(kernel, whole=False)
+        return kernel.address if whole else 0, partial.address if lanes else 0
+
+    def _records(self, group: Sequence[Sequence[int]]) -> list[int]:
+        """The records of all rows for a group of rows of taps."""
+        depth, height, _ = self.gathers
+        records = []
+        for z, y in itertools.product(range(depth.length), range(height.length)):
+            records.append(dot(self.diff_dst_steps, (z, y)))
+            origin = dot(self.src_steps, (depth.origin(z), height.origin(y)))
+            seen_z, seen_y = dict(depth.inside(z)), dict(height.inside(y))
+            for tap_z, tap_y in group:
+                inside = tap_z in seen_z and tap_y in seen_y
+                shift = dot(self.src_steps, (seen_z[tap_z], seen_y[tap_y])) if inside else 0
+                records += [int(inside), origin + shift]
+        return records

@@ -54,7 +54,7 @@ def _step(
     """A step of tiles. aligned: each tile of dst is made of whole vectors if its address is."""
     types = src.desc.data_type, dst.desc.data_type
     kernel, streamed = CopyKernel(kind, *types), 0
-    if aligned and dst.desc.nbytes >= STREAM_BYTES:
+    if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
         streamed = CopyKernel(kind, *types, streamed=True).address
     itemsizes = dst.desc.itemsize, src.desc.itemsize
     starts = [

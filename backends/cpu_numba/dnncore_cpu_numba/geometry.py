@@ -8,9 +8,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.backend import MemoryDesc
+from dnncore.backend import MemoryDesc, Refused
 
-__all__ = ["ONES", "Geometry", "Phase", "Triple", "dot", "scaled", "weights_as_6d"]
+__all__ = [
+    "ONES",
+    "Geometry",
+    "Phase",
+    "Triple",
+    "dot",
+    "refuse_algorithm",
+    "scaled",
+    "weights_as_6d",
+]
 
 Triple = tuple[int, ...]
 ONES: Triple = (1, 1, 1)
@@ -143,6 +152,13 @@ class Geometry:
             left = tuple(max(a, -s) for a, s in zip(left, shift, strict=True))
             right = tuple(max(a, s + n) for a, s, n in zip(right, shift, count, strict=True))
         return left, tuple(map(int.__add__, left, right))
+
+
+def refuse_algorithm(op: Any, own: str) -> Refused | None:
+    """The refusal of what is asked to be computed by another algorithm than `own`."""
+    if op.algorithm in (own, "auto"):
+        return None
+    return Refused("algorithm", f"computes by algorithm {own}; got {op.algorithm}")
 
 
 @functools.lru_cache(1024)  # every instruction set asks for the same

@@ -7,12 +7,13 @@ spatial dims but the last one go through the scratchpad. See `lrn_tasks.py` for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba import lrn_arithmetic as arithmetic
 from dnncore_cpu_numba import lrn_tasks as tasks
 from dnncore_cpu_numba.chains import zero_padding
 from dnncore_cpu_numba.elementwise import (
@@ -21,14 +22,17 @@ from dnncore_cpu_numba.elementwise import (
     second_pass_bytes,
     with_post_ops,
 )
+from dnncore_cpu_numba.lrn_kernel import LANES, POWERS, LrnKernel
 from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
 from dnncore_cpu_numba.plan import Tensor, moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
+from dnncore_cpu_numba.streaming import STREAM_BYTES
 
 __all__ = ["BACKWARD", "FORWARD"]
 
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
+_MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
 _GRAIN = 2048  # elements of a part at least
 _ALIGNMENT = 64  # bytes
 
@@ -40,7 +44,7 @@ class _Window:
     axis: int
     produce: int
     give: int
-    tensors: Mapping[int, Tensor]  # by their numbers in `lrn_tasks`
+    tensors: Mapping[int, Tensor]  # by their numbers in `lrn_arithmetic`
 
 
 class SimdLRN(Implementation):
@@ -80,7 +84,10 @@ class SimdLRN(Implementation):
         constants.append(F32(2 * op.alpha * op.beta / op.divisor))
         steps = []
         for window in _windows(op, tensors):
-            steps += _steps(window, op.half_window, tasks.power_mode(op.beta), constants)
+            if _suits_rows(window, op):
+                steps += _row_steps(window, op, constants)
+                continue
+            steps += _steps(window, op.half_window, arithmetic.power_mode(op.beta), constants)
         result = names.index(op.result_name)
         steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
         if "dst" in names and workspace is not None:
@@ -105,34 +112,39 @@ def _refuse_windows(op: Any) -> Refused | None:
 def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     """The steps of an operation, the innermost axis first."""
     forward = "dst" in tensors
-    ends = {tasks.SRC: tensors["src"], tasks.RESULT: tensors["dst" if forward else "diff_src"]}
-    starts = {tasks.SRC: tensors["src"]}
+    ends = {
+        arithmetic.SRC: tensors["src"],
+        arithmetic.RESULT: tensors["dst" if forward else "diff_src"],
+    }
+    starts = {arithmetic.SRC: tensors["src"]}
     if "workspace" in tensors:
-        ends[tasks.BASE] = tensors["workspace"]
+        ends[arithmetic.BASE] = tensors["workspace"]
     if not forward:
-        ends[tasks.DIFF] = tensors["diff_dst"]
-        starts |= {tasks.DIFF: tensors["diff_dst"], tasks.BASE: tensors["workspace"]}
-    produce = tasks.SQUARES if forward else tasks.PRODUCTS
-    give = tasks.GIVE_FORWARD if forward else tasks.GIVE_BACKWARD
+        ends[arithmetic.DIFF] = tensors["diff_dst"]
+        starts |= {arithmetic.DIFF: tensors["diff_dst"], arithmetic.BASE: tensors["workspace"]}
+    produce = arithmetic.SQUARES if forward else arithmetic.PRODUCTS
+    give = arithmetic.GIVE_FORWARD if forward else arithmetic.GIVE_BACKWARD
     *axes, last = reversed(op.window_dims)
     sums = Tensor(Scratch(), op.result)
     windows = []
     for axis in axes:
-        windows.append(_Window(axis, produce, tasks.GIVE_SUMS, {**starts, tasks.RESULT: sums}))
-        starts, produce = {tasks.EARLIER: sums}, tasks.SUMS
+        windows.append(
+            _Window(axis, produce, arithmetic.GIVE_SUMS, {**starts, arithmetic.RESULT: sums})
+        )
+        starts, produce = {arithmetic.EARLIER: sums}, arithmetic.SUMS
     windows.append(_Window(last, produce, give, {**starts, **ends}))
     return windows
 
 
 def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> list[Step]:
     """The steps over all dims but the axis."""
-    result = window.tensors[tasks.RESULT].desc
+    result = window.tensors[arithmetic.RESULT].desc
     if not result.nelems:
         return []
     length = result.dims[window.axis]
     reach = min(reach, length - 1)
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)  # an absent tensor stays at 0
-    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in tasks.TENSORS]
+    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in arithmetic.TENSORS]
     pieces = [_piece(desc, window.axis) for desc in descs]
     tables = [Table(4 * np.array(places(desc, window.axis), np.int64)) for desc in descs]
     room = tasks.room(length, reach)
@@ -155,6 +167,53 @@ def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> lis
             ]
             grain = -(-_GRAIN // (length * columns.extent))
             steps.append(Step(task, params, outer.size, grain=grain))
+    return steps
+
+
+def _suits_rows(window: _Window, op: Any) -> bool:
+    """Whether the kernel serves: whole vectors along the axis, and one step from src to result."""
+    descs = [tensor.desc for tensor in window.tensors.values()]
+    sizes = {desc.padded_dims[window.axis] for desc in descs}
+    in_vectors = (
+        desc.inner_blocks == ((window.axis, LANES),)
+        or (not desc.inner_blocks and desc.strides[window.axis] == 1)
+        for desc in descs
+    )
+    one_step = window.produce != arithmetic.SUMS and window.give != arithmetic.GIVE_SUMS
+    quick = op.beta in POWERS and op.half_window < LANES
+    whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
+    return one_step and quick and whole and bool(descs[0].nelems)
+
+
+def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
+    """The steps over all points."""
+    names, axis = arithmetic.TENSORS[:4], window.axis
+    result = window.tensors[arithmetic.RESULT].desc
+    nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
+    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
+    forward = window.give == arithmetic.GIVE_FORWARD
+    kernel = LrnKernel(
+        forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors
+    )
+    streamed = 0
+    if sum(tensor.desc.nbytes for tensor in window.tensors.values()) >= STREAM_BYTES:
+        streamed = replace(kernel, streamed=True).address
+    jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
+    k, scale, _, factor = constants
+    steps = []
+    for nest in nests(result.dims, descs, without=(axis,)):
+        for part in nest.ordered().rows(_MOST_POINTS):
+            points, outer = part.loops[-1], part.without(1)
+            params: list[Param] = [Table(outer.table([4] * 4)), kernel.address, streamed]
+            params += [
+                moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
+                for i, offset in enumerate(part.offsets)
+            ]
+            vectors = result.padded_dims[axis] // LANES
+            params += [points.extent, vectors, result.dims[axis]]
+            params += [*(4 * stride for stride in points.strides), *jumps, k, scale, factor]
+            grain = -(-_GRAIN // (result.dims[axis] * points.extent))
+            steps.append(Step(tasks.rows, params, outer.size, grain=grain))
     return steps
 
 

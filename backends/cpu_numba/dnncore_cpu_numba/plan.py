@@ -25,7 +25,7 @@ from dnncore.backend import (
 from dnncore_cpu_numba.chains import chain_steps
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.packing import reformat_step
-from dnncore_cpu_numba.post_ops import refuse_unknown
+from dnncore_cpu_numba.post_ops import Stage, refuse_unknown
 from dnncore_cpu_numba.program import Arg, Program, Scratch, Step, Table
 from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 
@@ -96,11 +96,15 @@ class Plan:
         if desc.data_type == "f32":
             return self.argument(name, desc)
         room = self.scratch(MemoryDesc(desc.dims))
-        tensors = [(room.address, room.desc), (self._places[name], desc)]
-        self._parts.append(lambda: chain_steps(desc.dims, tensors, []))
-        self._copied += desc.nbytes + room.desc.nbytes
-        self._launches += 1
+        self.chain([room, self.argument(name, desc)], [])
         return room
+
+    def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
+        """Append a chain of stages; tensors: dst, src, then the stages' operands."""
+        places = [(tensor.address, tensor.desc.with_offset0(0)) for tensor in tensors]
+        self._parts.append(lambda: chain_steps(tensors[0].desc.dims, places, stages))
+        self._copied += sum(tensor.desc.nbytes for tensor in tensors)
+        self._launches += 1
 
     def scratch(self, desc: MemoryDesc) -> Tensor:
         """Reserve a part of the scratchpad."""

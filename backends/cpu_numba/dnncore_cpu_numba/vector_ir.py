@@ -15,6 +15,7 @@ __all__ = [
     "call",
     "constant",
     "first_lanes",
+    "function_text",
     "intrinsic",
     "load",
     "loop",
@@ -32,6 +33,24 @@ F32 = ir.FloatType()
 POINTER = ir.PointerType()
 Value = Any
 Builder = ir.IRBuilder
+
+
+def function_text(
+    symbol: str,
+    arguments: Sequence[str],
+    emit: Callable[[Builder, dict[str, Value]], None],
+) -> str:
+    """The assembly of a module with one function of 64-bit integers that returns nothing.
+
+    emit: appends the body, given the arguments by name.
+    """
+    module = ir.Module(symbol)
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+    function = ir.Function(module, kind, symbol)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    emit(builder, dict(zip(arguments, function.args, strict=True)))
+    builder.ret_void()
+    return str(module)
 
 
 def loop(

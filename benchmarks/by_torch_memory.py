@@ -1,0 +1,211 @@
+"""torch's operators for what memory limits: elements, windows, rows and reductions.
+
+Each builder makes a call that computes an operation on tensors by argument name. Convolutions and
+products, whose windows these share, are in `by_torch.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+import dnncore as dnn
+from benchmarks.contestants import LeftOut, values_of
+from dnncore.ops.window import effective_kernel
+
+__all__ = ["BUILDERS", "LAYOUTS", "Run", "Tensors", "dilation", "padding"]
+
+aten = torch.ops.aten
+Tensors = Mapping[str, Any]
+Run = Callable[[], Any]  # computes, and returns the outputs in the order of the argument table
+LAYOUTS = {"plain": None, "channels_last": "axb"}  # its name here: the format tag
+
+# -- windows ---------------------------------------------------------------------------------------
+
+
+def padding(op: Any, ceil: bool = False) -> tuple[int, ...]:
+    """The same on both sides; raises `LeftOut` where that gives an output of another size.
+
+    ceil: whether windows count that begin inside and end beyond the padding.
+    """
+    if _outputs(op, math.ceil if ceil else math.floor) != op.dst_role.dims[2:]:
+        raise LeftOut("torch pads both sides alike")
+    return tuple(op.padding_l)
+
+
+def dilation(op: Any) -> tuple[int, ...]:
+    """1 is dense."""
+    return tuple(dilation + 1 for dilation in op.dilations)
+
+
+def _outputs(op: Any, rounded: Callable[[float], int]) -> tuple[int, ...]:
+    """The sizes of dst with the same padding on both sides."""
+    kernel = op.kernel if hasattr(op, "kernel") else op.grouped_weights[3:]
+    spans = [effective_kernel(*pair) for pair in zip(kernel, op.dilations, strict=True)]
+    rows = zip(op.src_role.dims[2:], op.padding_l, spans, op.strides, strict=True)
+    return tuple(
+        rounded((size + 2 * left - span) / stride) + 1 for size, left, span, stride in rows
+    )
+
+
+# -- elements --------------------------------------------------------------------------------------
+
+
+def _eltwise(op: Any, t: Tensors) -> Run:
+    return _filling(op, _FORWARD, (t["src"],), {"out": t["dst"]})
+
+
+def _eltwise_backward(op: Any, t: Tensors) -> Run:
+    kept = t["dst" if op.uses_dst else "src"]
+    return _filling(op, _BACKWARD, (t["diff_dst"], kept), {"grad_input": t["diff_src"]})
+
+
+def _filling(
+    op: Any, table: Mapping[str, tuple[str, dict[str, Any]]], inputs: Any, result: dict[str, Any]
+) -> Run:
+    """A call of the operator for an algorithm, in the variant that fills the tensor `result`."""
+    if op.algorithm not in table or (op.algorithm.startswith("relu") and op.alpha):
+        raise LeftOut(f"torch has no {op.algorithm} in one call")
+    name, constants = table[op.algorithm]
+    (variant,) = result
+    operator = getattr(getattr(aten, name), variant)
+    return lambda: operator(*inputs, **constants, **result)
+
+
+# Algorithm: torch's operator and its further arguments.
+_FORWARD: dict[str, tuple[str, dict[str, Any]]] = {
+    "abs": ("abs", {}),
+    "exp": ("exp", {}),
+    "gelu_erf": ("gelu", {"approximate": "none"}),
+    "gelu_tanh": ("gelu", {"approximate": "tanh"}),
+    "log": ("log", {}),
+    "logistic": ("sigmoid", {}),
+    "mish": ("mish", {}),
+    "relu": ("clamp_min", {"min": 0}),
+    "round": ("round", {}),
+    "sqrt": ("sqrt", {}),
+    "square": ("square", {}),
+    "tanh": ("tanh", {}),
+}
+_BACKWARD: dict[str, tuple[str, dict[str, Any]]] = {
+    "gelu_erf": ("gelu_backward", {"approximate": "none"}),
+    "gelu_tanh": ("gelu_backward", {"approximate": "tanh"}),
+    "logistic_use_dst_for_bwd": ("sigmoid_backward", {}),
+    "relu": ("threshold_backward", {"threshold": 0}),
+    "relu_use_dst_for_bwd": ("threshold_backward", {"threshold": 0}),
+    "tanh_use_dst_for_bwd": ("tanh_backward", {}),
+}
+
+
+def _binary(op: Any, t: Tensors) -> Run:
+    name = {"max": "maximum", "min": "minimum"}.get(op.algorithm, op.algorithm)
+    function = getattr(torch, name)
+    if name not in ("add", "sub", "mul", "div", "maximum", "minimum"):
+        raise LeftOut(f"torch has no {op.algorithm} that gives floats")
+    return lambda: function(t["src0"], t["src1"], out=t["dst"])
+
+
+def _sum(op: Any, t: Tensors) -> Run:
+    (_, scale), *rest = [(t[f"src{i}"], s) for i, s in enumerate(op.scales)]
+
+    def run() -> Any:
+        dst = torch.mul(t["src0"], scale, out=t["dst"]) if scale != 1 else t["src0"]
+        for tensor, factor in rest:
+            dst = torch.add(dst, tensor, alpha=factor, out=t["dst"])
+        return dst
+
+    return run
+
+
+def _reduction(op: Any, t: Tensors) -> Run:
+    name = {"max": "amax", "min": "amin"}.get(op.algorithm, op.algorithm)
+    if name not in ("sum", "mean", "amax", "amin"):
+        raise LeftOut(f"torch has no {op.algorithm} in one call")
+    function = getattr(torch, name)
+    return lambda: function(t["src"], op.reduced_dims, keepdim=True, out=t["dst"])
+
+
+def _softmax(op: Any, t: Tensors) -> Run:
+    operator = aten._log_softmax if op.algorithm == "log" else aten._softmax
+    return lambda: operator.out(t["src"], op.axis, False, out=t["dst"])
+
+
+def _softmax_backward(op: Any, t: Tensors) -> Run:
+    if op.algorithm == "log":
+        operator, result = aten._log_softmax_backward_data.out, "out"
+    else:
+        operator, result = aten._softmax_backward_data.out, "grad_input"
+    arguments = t["diff_dst"], t["dst"], op.axis, torch.float32
+    return lambda: operator(*arguments, **{result: t["diff_src"]})
+
+
+def _lrn(op: Any, t: Tensors) -> Run:
+    if op.algorithm != "across_channels":
+        raise LeftOut("torch normalises across channels only")
+    numbers = op.local_size, op.alpha, op.beta, op.k
+    return lambda: torch.nn.functional.local_response_norm(t["src"], *numbers)
+
+
+def _pooling(op: Any, t: Tensors) -> Run:
+    if op.is_max:
+        indices = torch.empty_like(t["dst"], dtype=torch.int64)
+        operator, window = aten.max_pool2d_with_indices.out, _maximum(op)
+        return lambda: operator(t["src"], *window, out=t["dst"], indices=indices)
+    operator, window = aten.avg_pool2d.out, _average(op)
+    return lambda: operator(t["src"], *window, out=t["dst"])
+
+
+def _pooling_backward(op: Any, t: Tensors) -> Run:
+    dst = t["diff_src"]
+    image = torch.empty_like(dst).copy_(torch.from_numpy(values_of("src", op.diff_src.dims)))
+    if not op.is_max:
+        operator, window = aten.avg_pool2d_backward.grad_input, _average(op)
+        return lambda: operator(t["diff_dst"], image, *window, grad_input=dst)
+    window = _maximum(op)
+    _, indices = aten.max_pool2d_with_indices(image, *window)
+    operator = aten.max_pool2d_with_indices_backward.grad_input
+    return lambda: operator(t["diff_dst"], image, *window, indices, grad_input=dst)
+
+
+def _maximum(op: Any) -> tuple[Any, ...]:
+    ceil = _outputs(op, math.floor) != op.dst_role.dims[2:]
+    return op.kernel, op.strides, padding(op, ceil), dilation(op), ceil
+
+
+def _average(op: Any) -> tuple[Any, ...]:
+    if any(op.dilations):
+        raise LeftOut("torch has no dilated averages")
+    counts_padding = op.algorithm == "avg_include_padding"
+    return op.kernel, op.strides, padding(op), False, counts_padding, None
+
+
+def _reorder(op: Any, t: Tensors) -> Run:
+    """Between the orders that torch has."""
+    src, dst = (_ordered(desc, t[name]) for name, desc in (("src", op.src), ("dst", op.dst)))
+    return lambda: dst.copy_(src)
+
+
+def _ordered(desc: dnn.MemoryDesc, tensor: Any) -> Any:
+    for tag in LAYOUTS.values():
+        if desc.ndims == 4 and desc == desc.with_format(tag):
+            last = torch.channels_last if tag else torch.contiguous_format
+            return tensor.contiguous(memory_format=last)
+    raise LeftOut("torch has no such formats")
+
+
+BUILDERS: dict[type[dnn.Operation], Callable[[Any, Tensors], Run]] = {
+    dnn.Binary: _binary,
+    dnn.EltwiseForward: _eltwise,
+    dnn.EltwiseBackward: _eltwise_backward,
+    dnn.LRNForward: _lrn,
+    dnn.PoolingForward: _pooling,
+    dnn.PoolingBackward: _pooling_backward,
+    dnn.Reduction: _reduction,
+    dnn.Reorder: _reorder,
+    dnn.SoftmaxForward: _softmax,
+    dnn.SoftmaxBackward: _softmax_backward,
+    dnn.Sum: _sum,
+}
