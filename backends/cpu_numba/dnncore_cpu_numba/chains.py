@@ -13,7 +13,7 @@ import numpy as np
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.nest import MAX_LOOPS, Loop, Nest, advance, nests, padding, seek
-from dnncore_cpu_numba.pointers import load_i64, stack, store_i8, store_i64
+from dnncore_cpu_numba.pointers import call, load_i64, stack, store_i8, store_i64
 from dnncore_cpu_numba.post_ops import (
     ROOM,
     TENSOR,
@@ -71,7 +71,8 @@ class _Chain:
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
         table = Table(np.array(rows, np.int64).reshape(-1))
         self.stages = len(rows)
-        self.common: list[Param] = [table, len(rows), copy_tile.address, int(streamed)]
+        self.common: list[Param] = [apply_stages.address]
+        self.common += [table, len(rows), copy_tile.address, int(streamed)]
 
     def in_tiles(self, nest: Nest) -> Iterator[Step]:
         """The steps for a nest of several loops."""
@@ -137,25 +138,26 @@ def _covered(dims: Sequence[int], descs: Sequence[MemoryDesc]) -> list[int]:
 @task
 def _tiles(params, begin, end):
     """Run a chain on the tiles of a nest."""
-    chain, count, copy = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
-    streamed, table = load_i64(params, 3) != 0, load_i64(params, 4)
-    rows, columns, views = load_i64(params, 5), load_i64(params, 6), load_i64(params, 7)
+    apply, chain, count = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
+    copy, streamed, table = load_i64(params, 3), load_i64(params, 4), load_i64(params, 5)
+    rows, columns, views = load_i64(params, 6), load_i64(params, 7), load_i64(params, 8)
     position, tensors, room = stack(MAX_LOOPS), stack(_TENSORS), stack(ROOM)
     for t in range(load_i64(table, 1)):
         for i in range(TENSOR - 1):
             store_i64(tensors, TENSOR * t + 1 + i, load_i64(views, (TENSOR - 1) * t + i))
-    seek(table, begin, position, params + 8 * 8, tensors, TENSOR)
+    seek(table, begin, position, params + 8 * 9, tensors, TENSOR)
     forget(room)
     for _ in range(begin, end):
-        apply_stages(chain, count, copy, tensors, rows, columns, streamed, room)
+        call(apply, (chain, count, copy, tensors, rows, columns, streamed, room))
         advance(table, position, tensors, TENSOR)
 
 
 @task
 def _along(params, begin, end):
     """Run a chain on some chunks of a loop."""
-    chain, count, copy = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
-    streamed, extent, longest = load_i64(params, 3) != 0, load_i64(params, 4), load_i64(params, 5)
+    apply, chain, count = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
+    copy, streamed = load_i64(params, 3), load_i64(params, 4)
+    extent, longest = load_i64(params, 5), load_i64(params, 6)
     tensors, room = stack(_TENSORS), stack(ROOM)
     forget(room)
     start, last = begin * _CHUNK, min(end * _CHUNK, extent)
@@ -163,12 +165,12 @@ def _along(params, begin, end):
         columns = min(longest, last - start)
         if columns > _LINE_LENGTH:  # what is left does not keep the others from being streamed
             columns -= columns % _LINE_LENGTH
-        for t in range(load_i64(params, 6)):
-            given, tensor = params + 8 * (7 + TENSOR * t), tensors + 8 * TENSOR * t
+        for t in range(load_i64(params, 7)):
+            given, tensor = params + 8 * (8 + TENSOR * t), tensors + 8 * TENSOR * t
             store_i64(tensor, 0, load_i64(given, 0) + start * load_i64(given, 1))
             store_i64(tensor, 1, load_i64(given, 2))
             store_i64(tensor, 3, load_i64(given, 3))
-        apply_stages(chain, count, copy, tensors, 1, columns, streamed, room)
+        call(apply, (chain, count, copy, tensors, 1, columns, streamed, room))
         start += columns
 
 

@@ -164,11 +164,11 @@ def _bits(value: float) -> int:
     return int(np.array(value, np.float32).view(np.uint32))
 
 
-@device
+@task(arity=8)
 def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
     """Run `count` stages over one tile; see the head of this file.
 
-    copy: address of `copy_tile`. streamed: write dst past the caches where it allows it. room:
+    copy: address of `copy_tile`. streamed: whether dst is written past the caches if it can. room:
     `ROOM` int64 that a task keeps from tile to tile; `forget` makes them ready.
     """
     length = rows * columns
@@ -176,7 +176,7 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
     chosen = room + 8 * (_HELD + 2 * _BUFFER)
     contiguous = _is_contiguous(tensors, rows, columns)
     dst = load_i64(tensors, 0) if contiguous else tile
-    streamed = streamed and contiguous and dst % LINE == 0 and length % (LINE // 4) == 0
+    streamed = streamed != 0 and contiguous and dst % LINE == 0 and length % (LINE // 4) == 0
     if count == 0 and not streamed:
         call(load_i64(tensors, TENSOR + 3), (tensors + 8 * TENSOR, tensors, rows, columns))
         return
