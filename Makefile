@@ -4,7 +4,7 @@ PYTHON ?= python3
 EXTRAS ?= all,dev
 BIN := .venv/bin
 
-.PHONY: demo test conformance coverage check bench
+.PHONY: demo test conformance coverage check bench bench-full overheads
 
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
@@ -50,7 +50,14 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: .venv/installed-all
+# Beside oneDNN and torch; writes docs/benchmarks.md. Once stopped, either goes on where it was.
+bench: .venv/installed-all,peers
+	$(BIN)/python -m benchmarks.suite
+
+bench-full: .venv/installed-all,peers
+	$(BIN)/python -m benchmarks.suite --full
+
+overheads: .venv/installed-all
 	$(BIN)/python -m benchmarks.overheads
 
 # Apart, since the OpenCL loader lists it in every process once it is among the packages.

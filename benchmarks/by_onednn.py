@@ -69,16 +69,26 @@ def _library() -> OneDnn:
 
 def contestants(problem: Problem, reorders: bool) -> Iterator[Contestant]:
     """oneDNN's first choice; for an inner product also as a product of matrices."""
-    library, op, attr = _library(), problem.op, problem.attr
-    try:
-        yield contestant(library, library.choose(op, attr))
-        moved = between_reorders(library, op, attr) if reorders else None
-    except Unsupported as error:
-        raise LeftOut(str(error)) from None
-    if moved:
-        yield moved
-    if type(op) in _PRODUCTS and not attr.post_ops and _is_product(op):
-        yield _product(library, op)
+    library, attr, reasons = _library(), problem.attr, []
+    for op in _algorithms(problem.op):
+        try:
+            yield contestant(library, library.choose(op, attr))
+            moved = between_reorders(library, op, attr) if reorders else None
+        except Unsupported as error:
+            reasons.append(str(error))
+            continue
+        if moved:
+            yield moved
+        if type(op) in _PRODUCTS and not attr.post_ops and _is_product(op):
+            yield _product(library, op)
+    if len(reasons) == len(_algorithms(problem.op)):
+        raise LeftOut("; ".join(reasons))
+
+
+def _algorithms(op: Any) -> list[Any]:
+    """The operation, and the direct convolution where another algorithm is allowed."""
+    is_free = getattr(op, "algorithm", "") in ("winograd", "auto")
+    return [op, replace(op, algorithm="direct")] if is_free else [op]
 
 
 # -- inner products as matrix multiplication -------------------------------------------------------

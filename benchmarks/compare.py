@@ -68,6 +68,14 @@ def _tell(console: Console, count: int) -> Any:
     return tell
 
 
+def _draw(rows: list[Outcome], folder: Path, threads: int) -> None:
+    from benchmarks.plots import draw  # what is not asked for need not be installed
+    from benchmarks.roofline import roofline
+
+    for picture in draw(rows, folder, roofline(threads)):
+        click.echo(f"drawn: {picture}", err=True)
+
+
 # What click does not know are words of problems: `--conv`, `--alg=relu`, shapes.
 @click.command(context_settings={"ignore_unknown_options": True}, help=__doc__)
 @click.option("--peer", "peers", default="onednn", show_default=True, callback=_peers,
@@ -90,12 +98,13 @@ def _tell(console: Console, count: int) -> Any:
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--json", "path", is_flag=False, flag_value="-",
               help="Write the figures to this file, or alone to stdout.")  # fmt: skip
+@click.option("--plot", "folder", type=Path, help="Draw speed-ups and a roofline into this folder.")
 @click.option("--ledger", type=Path, help="Keep what is measured here, and go on from there.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def main(
     peers: tuple[str, ...], sets: tuple[str, ...], match: str, impl: str, reorders: bool,
-    processes: int, samples: int, threads: int, path: str | None, ledger: Path | None,
-    words: tuple[str, ...], **options: str | None,
+    processes: int, samples: int, threads: int, path: str | None, folder: Path | None,
+    ledger: Path | None, words: tuple[str, ...], **options: str | None,
 ) -> None:  # fmt: skip
     """Measure and print."""
     given = {name: text for name, text in options.items() if text is not None}
@@ -116,6 +125,8 @@ def main(
         Console(width=None if sys.stdout.isatty() else 200).print(report.table(figures))
     if path not in (None, "-"):
         Path(path).write_text(report.json_text(figures))
+    if folder and figures["rows"]:
+        _draw(figures["rows"], folder, threads)
     sys.exit(1 if figures["wrong"] else 0)
 
 

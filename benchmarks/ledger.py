@@ -9,28 +9,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 import dnncore as dnn
+from dnncore.cache import cache_root
 
 __all__ = ["Ledger", "default_path", "source_hash"]
 
 ROOT = Path(__file__).parents[1]
-SOURCES = ("dnncore", "backends/cpu_numba", "backends/reference", "benchmarks")
+SOURCES = (
+    "dnncore/**/*.py", "backends/cpu_numba/**/*.py", "benchmarks/by_*.py", "benchmarks/contest*.py",
+    "benchmarks/libraries.py", "benchmarks/onednn*.py", "benchmarks/sampling.py",
+)  # fmt: skip
 
 
 def default_path() -> Path:
     """Beside dnncore's caches."""
-    return platformdirs.user_cache_path("dnncore") / "benchmarks.jsonl"
+    return cache_root() / "benchmarks.jsonl"
 
 
 @functools.cache
 def source_hash() -> str:
-    """Of all sources that a figure may depend on: what is measured, and how."""
+    """Of the processor and all sources that a figure may depend on: what is measured, and how."""
     digest = hashlib.sha256(dnn.engine("cpu").device.name.encode())
-    for folder in SOURCES:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
+        digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
     return digest.hexdigest()
 
 
@@ -62,9 +63,15 @@ class Ledger:
         return self._found.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Add a line."""
+        """Add a line, on a line of its own even where the last one was cut off."""
         self._found[key] = value
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([key, value]) + "\n")
+                file.write(f"\n{json.dumps([key, value])}\n")
+
+    def finish(self) -> None:
+        """Forget everything: the next run starts anew."""
+        self._found.clear()
+        if self.path:
+            self.path.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ formats that were chosen, which are filled before anything is timed: weights are
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import dnncore as dnn
@@ -52,10 +53,13 @@ def between_reorders(
 ) -> Contestant | None:
     """A primitive in formats of its own choice, between reorders from and to the operation's.
 
-    None where it chooses those of the operation.
+    None where it chooses those of the operation, or where the operation must be told the formats.
     """
-    given = {name: getattr(op, name) for name in activations(op)}
-    free = op.with_descs(**{name: desc.with_format("any") for name, desc in given.items()})
+    given = {name: getattr(op, name) for name in activations(op) if not getattr(op, name).is_any}
+    try:
+        free = replace(op, **{name: desc.with_format("any") for name, desc in given.items()})
+    except dnn.DescriptorError:
+        return None
     pd = library.choose(free, attr)
     moved = [name for name, desc in given.items() if pd.descs[name] != desc]
     if not moved:

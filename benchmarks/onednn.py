@@ -237,8 +237,8 @@ class PeerPrimitive:
         """One argument of the function that makes the primitive descriptor."""
         value = getattr(self.op, name, None)
         number = self.peer.library.number
-        if name == "algorithm":  # a convolution has no such field: it is always the direct one
-            return number("alg_kind", f"{stem.partition('_')[0]}_{value or 'direct'}")
+        if name == "algorithm":
+            return number("alg_kind", f"{stem.partition('_')[0]}_{value}")
         if name == "prop_kind":
             return number("prop_kind", value)
         if name == "engine":

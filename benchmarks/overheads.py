@@ -1,6 +1,6 @@
 """What dnncore costs beside the kernels: imports, descriptors, calls, starts, allocations.
 
-    python -m benchmarks.overheads [--engine cpu --engine opencl:0]
+    python -m benchmarks.overheads [--engine cpu --engine opencl:0] [--json figures.json]
 
 Every time is a median of at least 9 samples taken in turn, next to the limit that it must keep.
 """
@@ -92,9 +92,6 @@ def _python(code: str, **environment: str) -> str:
     ).stdout
 
 
-Row = tuple[str, float, float | None, str]  # what, value, limit, unit
-
-
 class Small:
     """A primitive of a few elements on one engine, whose kernel takes next to no time."""
 
@@ -122,6 +119,9 @@ class Small:
     def execute(self) -> None:
         """One checked call by name."""
         self.primitive.execute(self.stream, src=self.src, dst=self.dst)
+
+
+Row = tuple[str, float, float | None, str]  # what, value, limit, unit
 
 
 def call_rows(name: str) -> list[Row]:
@@ -244,15 +244,21 @@ def _native_allocations() -> int:
 
 @click.command()
 @click.option("--engine", "engines", multiple=True, default=("cpu", "opencl:0"), show_default=True)
-def main(engines: tuple[str, ...]) -> None:
+@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+def main(engines: tuple[str, ...], path: Path | None) -> None:
     """Measure, and print each figure beside its limit."""
     table = Table(title="Overheads (medians)", title_justify="left")
     for column in ("what", "measured", "at most", ""):
         table.add_column(column, justify="left" if column == "what" else "right")
     rows = [("import dnncore above import numpy", import_seconds(), 0.08, "s"), *descriptor_rows()]
     rows += [(f"core alone: {what}", s * 1e6, None, "us") for what, s in null.costs().items()]
+    from benchmarks.creation import creation_rows, launch_rows  # imports numba
+
+    rows += creation_rows() + launch_rows()
     for name in engines:
         rows += call_rows(name) + start_rows(name) + allocation_rows(name)
+    if path:
+        path.write_text(json.dumps(rows) + "\n")
     for what, value, limit, unit in rows:
         if limit is None:
             table.add_row(what, f"{value:.3g} {unit}", "", "")

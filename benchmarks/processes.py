@@ -93,13 +93,13 @@ def _one_process(
         else:
             yield known
     while missing:
-        for outcome in _worker(missing, settings):
+        for outcome in _worker(tuple(missing), settings):
             missing.remove(outcome["problem"])
             ledger.put(keys[outcome["problem"]], outcome)
             yield outcome
 
 
-def _worker(texts: list[str], settings: Settings) -> Iterator[Outcome]:
+def _worker(texts: Sequence[str], settings: Settings) -> Iterator[Outcome]:
     """Outcomes as they come; a problem that ends the process is one, too, and the last."""
     words = asdict(settings)
     threads = words.pop("threads")
@@ -112,13 +112,17 @@ def _worker(texts: list[str], settings: Settings) -> Iterator[Outcome]:
     )
     assert worker.stdin is not None
     assert worker.stdout is not None
+    done = 0
     with worker:
-        worker.stdin.write(json.dumps(words | {"problems": texts}))
-        worker.stdin.close()
-        done = 0
-        for line in worker.stdout:
-            yield json.loads(line)
-            done += 1
+        try:
+            worker.stdin.write(json.dumps(words | {"problems": texts}))
+            worker.stdin.close()
+            for line in worker.stdout:
+                yield json.loads(line)
+                done += 1
+        except BaseException:  # whoever asked for outcomes wants no more of them
+            worker.kill()
+            raise
     if done < len(texts):
         yield {"problem": texts[done], "wrong": _end(worker.returncode)}
 

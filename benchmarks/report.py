@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import re
 import statistics
 from typing import Any
 
@@ -12,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.contest import Outcome
+from dnncore.errors import DescriptorError
+from dnncore.problem import read
 
-__all__ = ["figures", "is_arithmetic", "json_text", "one_line", "rate", "table"]
+__all__ = ["figures", "is_arithmetic", "json_text", "label", "one_line", "rate", "short", "table"]
 
 ARITHMETIC = ("--conv", "--ip", "--matmul")  # their speed is told in GF/s, others' in GB/s
 
@@ -47,6 +51,35 @@ def rate(row: Outcome, who: str) -> str:
     return f"{row[f'{who}_{unit}']:.0f} {'GF/s' if unit == 'gflops' else 'GB/s'}"
 
 
+def label(row: Outcome) -> str:
+    """A short name of a row: of its shape, where that has one, batch and direction."""
+    text = str(row["problem"])
+    name = re.search(r'n"([^"]*)"', text)
+    direction = re.search(r"--dir=(\w+)", text)
+    batch = re.search(r"mb\d+", text)
+    if name is None:
+        return short(text)
+    rest = [batch[0] if batch else "", direction[1] if direction else ""]
+    return " ".join([name[1].partition("*")[0], *filter(None, rest)])
+
+
+@functools.cache
+def short(text: str) -> str:
+    """A problem's text without strides, dilations and paddings of no effect, and equal widths."""
+    shape, quote, name = text.partition('n"')
+    brief = re.sub(r"_iw\w*$", "", shape)
+    brief = re.sub(r"(sh1|dh0|ph0)(?=\D|$)", "", brief)
+    brief = re.sub(r"ih(\d+)iw\1(?=\D|$)", r"ih\1", brief) + quote + name
+    return brief if _same(brief, text) else text
+
+
+def _same(brief: str, text: str) -> bool:
+    try:
+        return read(brief) == read(text)
+    except DescriptorError:
+        return False
+
+
 def one_line(outcome: Outcome) -> str:
     """How one problem went."""
     if "left_out" in outcome:
@@ -55,7 +88,9 @@ def one_line(outcome: Outcome) -> str:
         return f"WRONG  {outcome['problem']}: {outcome['wrong']}"
     times = f"{outcome['ours_ms']:.3f} ms, {outcome['peer_ms']:.3f}"
     rates = f"{rate(outcome, 'ours')}, {rate(outcome, 'peer')}"
-    return f"{outcome['ratio']:.2f}  {times}  {rates}  {outcome['impl']}  {outcome['problem']}"
+    return (
+        f"{outcome['ratio']:.2f}  {times}  {rates}  {outcome['impl']}  {short(outcome['problem'])}"
+    )
 
 
 def table(found: dict[str, Any]) -> Group:
@@ -69,7 +104,7 @@ def table(found: dict[str, Any]) -> Group:
     for title in ("ratio", "error"):
         grid.add_column(title, justify="right")
     for row in found["rows"]:
-        grid.add_row(Text(row["problem"]), *_cells(row))
+        grid.add_row(Text(short(row["problem"])), *_cells(row))
     if found["rows"]:
         grid.add_section()
         means = f"{found['geomean']:.3f}", f"{found['min']:.3f}"

@@ -53,7 +53,7 @@ API_VERSION = 1
 hookimpl = pluggy.HookimplMarker("dnncore")
 
 RefusalKind: TypeAlias = Literal[
-    "type", "shape", "format", "attribute", "device", "filter", "resources", "failed"
+    "type", "shape", "format", "algorithm", "attribute", "device", "filter", "resources", "failed"
 ]
 
 

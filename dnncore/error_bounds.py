@@ -19,7 +19,7 @@ and the last term.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,9 @@ from dnncore.attributes import Attributes, PostOp
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import (
     Binary,
+    ConvolutionBackwardData,
     ConvolutionBackwardWeights,
+    ConvolutionForward,
     EltwiseBackward,
     EltwiseForward,
     InnerProductBackwardWeights,
@@ -43,6 +45,7 @@ from dnncore.ops import (
     SoftmaxForward,
     Sum,
 )
+from dnncore.ops.window import effective_kernel
 
 __all__ = ["noise"]
 
@@ -52,6 +55,7 @@ Evaluate = Callable[[Operation, Attributes, Inputs], dict[str, Array]]
 Size = Callable[[Array, Array, float, float], Array]
 
 _U = float(np.finfo(np.float32).eps) / 2
+_TILE = 8  # cells at most that Winograd transforms at once: F(6x6, 3x3) is the largest in use
 _PLAIN = Attributes()
 
 
@@ -92,6 +96,49 @@ def _accumulated(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array
     terms = 1.0 + op.flops / (2.0 * max(1, op.result.nelems))
     sizes = evaluate(op, _PLAIN, {name: np.abs(array) for name, array in inputs.items()})
     return {name: _growth(terms) * _U * size.astype(np.float64) for name, size in sizes.items()}
+
+
+def _convolution(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Winograd's algorithm adds up products of all cells near a window with all of its weights."""
+    if op.algorithm == "direct":
+        return _accumulated(op, inputs, evaluate)
+    groups, oc, ic, *taps = op.grouped_weights
+    weights = np.abs(inputs["weights"].astype(np.float64))
+    weights = weights.reshape(groups, oc, ic, math.prod(taps)).sum(axis=-1)
+    if isinstance(op, ConvolutionForward):
+        image = inputs[op.SRC]
+    else:
+        image, weights = inputs[op.DST], weights.swapaxes(1, 2)
+    image = np.abs(image.astype(np.float64))
+    for dim, reaches in enumerate(_reaches(op, taps)):
+        image = _largest(image, 2 + dim, reaches)
+    image = image.reshape(len(image), groups, weights.shape[-1], math.prod(op.result.dims[2:]))
+    sizes = (weights @ image).reshape(op.result.dims)
+    if "bias" in inputs:
+        sizes += np.abs(inputs["bias"]).reshape(-1, *[1] * len(taps))
+    return {op.result_name: _growth(1.0 + ic * math.prod(taps)) * _U * sizes}
+
+
+def _reaches(op: Any, taps: Sequence[int]) -> Iterator[list[slice]]:
+    """For each spatial dim and place of the result: the cells that a tile around it holds."""
+    forward = isinstance(op, ConvolutionForward)
+    for dim, size in enumerate(op.result.dims[2:]):
+        stride, left = op.strides[dim], op.padding_l[dim]
+        span = effective_kernel(taps[dim], op.dilations[dim])
+        ends = (
+            (i * stride - left, i * stride - left + span)
+            if forward
+            else (-(-(i + left - span + 1) // stride), (i + left) // stride + 1)
+            for i in range(size)
+        )
+        yield [slice(max(0, first - _TILE), max(0, end + _TILE)) for first, end in ends]
+
+
+def _largest(image: Array, axis: int, reaches: Sequence[slice]) -> Array:
+    """The largest values along an axis within each of some stretches of it."""
+    image = np.moveaxis(image, axis, 0)
+    largest = [image[reach].max(axis=0, initial=0.0) for reach in reaches]
+    return np.moveaxis(np.array(largest).reshape(len(reaches), *image.shape[1:]), 0, axis)
 
 
 def _weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
@@ -211,7 +258,9 @@ def _lrn_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Arra
 
 _RULES: dict[type[Operation], Callable[[Any, Inputs, Evaluate], dict[str, Array]]] = {
     Binary: _binary,
+    ConvolutionBackwardData: _convolution,
     ConvolutionBackwardWeights: _weights,
+    ConvolutionForward: _convolution,
     EltwiseBackward: _eltwise_backward,
     EltwiseForward: _eltwise,
     InnerProductBackwardWeights: _weights,

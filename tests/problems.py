@@ -164,8 +164,9 @@ def _windowed(rng: Rng) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any
 
 
 def _convolution(direction: str) -> Callable[[Rng, int], dnn.Operation]:
-    def draw(rng: Rng, _i: int) -> dnn.Operation:
+    def draw(rng: Rng, i: int) -> dnn.Operation:
         image, kernel, window, outputs = _windowed(rng)
+        algorithm = "auto" if i % 8 == 7 else "direct"
         groups = int(_pick(rng, 1, 1, 2, image[1]))
         groups = groups if image[1] % groups == 0 else 1
         oc = int(_pick(rng, 1, 2, 5, 16))
@@ -178,12 +179,14 @@ def _convolution(direction: str) -> Callable[[Rng, int], dnn.Operation]:
         b = _desc((groups * oc,)) if rng.random() < 0.7 else None
         if direction == "forward":
             return dnn.ConvolutionForward(
-                "forward_training", src=x, weights=w, bias=b, dst=y, **window
+                "forward_training", src=x, weights=w, bias=b, dst=y, algorithm=algorithm, **window
             )
         if direction == "data":
-            return dnn.ConvolutionBackwardData(diff_src=x, weights=w, diff_dst=y, **window)
+            return dnn.ConvolutionBackwardData(
+                diff_src=x, weights=w, diff_dst=y, algorithm=algorithm, **window
+            )
         return dnn.ConvolutionBackwardWeights(
-            src=x, diff_weights=w, diff_bias=b, diff_dst=y, **window
+            src=x, diff_weights=w, diff_bias=b, diff_dst=y, algorithm=algorithm, **window
         )
 
     return draw

@@ -96,6 +96,8 @@ SHAPES = {
         lambda: convolution(src=desc(2, 3)),
     "convolution: weights must not be empty; got (0, 3, 3, 3)":
         lambda: convolution(weights=desc(0, 3, 3, 3), bias=None, dst=desc(2, 0, 6, 6)),
+    "convolution: unknown algorithm 'wino'; choose one of direct, winograd, auto":
+        lambda: convolution(algorithm="wino"),
     "convolution: strides must hold 2 integers, one per spatial dim, or be one":
         lambda: convolution(strides=(1, 1, 1)),
     "convolution: strides[0] must be at least 1; got 0": lambda: convolution(strides=(0, 1)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from checks import REFERENCE, Target, check, reference_outputs, run, torch_outputs
@@ -271,3 +273,21 @@ def test_convolution_is_linear_in_src():
         return reference_outputs(op, {"src": src, "weights": weights})["dst"]
 
     assert np.array_equal(convolve(a + 2 * b), convolve(a) + 2 * convolve(b))
+
+
+@all_directions
+def test_what_is_direct_serves_auto_and_not_winograd(direction):
+    """A 5x5 kernel has no Winograd: every implementation refuses, but for the definition."""
+    op = Problem((1, 4, 9, 9), (8, 4, 5, 5)).op(direction)
+
+    def answers(algorithm):
+        pds = list(dnn.primitive_descs(replace(op, algorithm=algorithm), dnn.engine("cpu")))
+        assert {pd.op.algorithm for pd in pds} == {algorithm.replace("auto", "direct")}
+        return [pd.impl_name for pd in pds], pds[0].refusals
+
+    direct, _ = answers("direct")
+    assert answers("auto")[0] == direct
+    accepted, refusals = answers("winograd")
+    assert accepted == ["reference:convolution"]
+    kinds = {refusal.impl_name: refusal.kind for refusal in refusals}
+    assert {kinds[name] for name in direct if name not in accepted} == {"algorithm"}

@@ -14,7 +14,7 @@ import pytest
 import dnncore as dnn
 from dnncore import ops
 from dnncore.attributes import FpMath, PostOpKind, ScratchpadMode
-from dnncore.ops import algorithms, lrn, pooling, reduction, reorder, softmax
+from dnncore.ops import algorithms, convolution, lrn, pooling, reduction, reorder, softmax
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import DRIVERS, read
 from dnncore.testing.cases import SIZES, cases
@@ -32,6 +32,9 @@ BACKWARD_ELTWISE = {name for name in algorithms.ELTWISE_ALGORITHMS if name != "r
 }
 ALGORITHMS = {
     dnn.Binary: algorithms.BINARY_ALGORITHMS,
+    dnn.ConvolutionForward: convolution.ALGORITHMS,
+    dnn.ConvolutionBackwardData: convolution.ALGORITHMS,
+    dnn.ConvolutionBackwardWeights: convolution.ALGORITHMS,
     dnn.EltwiseForward: algorithms.ELTWISE_ALGORITHMS,
     dnn.EltwiseBackward: BACKWARD_ELTWISE,
     dnn.LRNForward: lrn.ALGORITHMS,

@@ -231,7 +231,11 @@ WORDS = {
         diff_dst=desc((2, 4, 4)),
     ),
     "--conv --dir=BWD_D --alg=auto ic3oc4iw5kw2": dnn.ConvolutionBackwardData(
-        diff_src=desc((2, 3, 5)), weights=desc((4, 3, 2)), diff_dst=desc((2, 4, 4))
+        diff_src=desc((2, 3, 5)), weights=desc((4, 3, 2)), diff_dst=desc((2, 4, 4)),
+        algorithm="auto",
+    ),
+    "--conv --dir=FWD_D --alg=convolution_winograd mb1ic4oc8iw10ow8kw3": convolution(
+        (1, 4, 10), (8, 4, 3), (1, 8, 8), bias=False, algorithm="winograd"
     ),
     "--conv --dir=FWD_I --dt=f32:f32:f32 ic3oc4iw5kw2": dnn.ConvolutionForward(
         "forward_inference", src=desc((2, 3, 5)), weights=desc((4, 3, 2)), dst=desc((2, 4, 4))

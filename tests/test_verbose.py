@@ -416,6 +416,16 @@ def test_attributes_read_back(attr):
     assert from_verbose([line]) == [Problem(op, attr)]
 
 
+@pytest.mark.parametrize("direction", ["FWD_B", "BWD_D", "BWD_WB"])
+def test_the_algorithms_of_a_convolution_read_back(direction):
+    for word, name in {"direct": "direct", "wino": "winograd", "auto": "auto"}.items():
+        (given,) = read(f"--conv --dir={direction} --stag=axb --wtag=abx --alg={word} ic3oc4ih5kh3")
+        kind, *others = write(given.op, given.attr).texts
+        assert f"alg:convolution_{name}" in others[-2].split()
+        line = ",".join(["dnncore_verbose,v1,primitive,exec,cpu", kind, "some:impl", *others, "1"])
+        assert from_verbose([line]) == [given]
+
+
 def test_outputs_of_another_format_and_opaque_ones_read_back():
     nhwc = IMAGE.with_format("acdb")
     line = "dnncore_verbose,v1,primitive,exec,cpu,{},x,{},1"
@@ -471,9 +481,9 @@ def check_fields(given, found, line):
 
 
 def with_formats_of(found, given):
-    """The operation with the formats that it leaves open chosen as in another."""
+    """The operation with the formats, and the algorithm, that it leaves open as in another."""
     opened = [row.name for row, desc in given.tensors() if desc.is_any]
-    return given.with_descs(**{name: getattr(found, name) for name in opened})
+    return given.with_descs(**{name: getattr(found, name) for name in opened}).resolve_any()
 
 
 def sizes(op):

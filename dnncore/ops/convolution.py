@@ -7,15 +7,26 @@ bias (G*OC), dst (N, G*OC, OH, OW). One and three spatial dims work the same way
         src[n, g*IC+i, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)] * weights[g, o, i, r, s]
 
 with zeros outside src: the cross-correlation that the field calls convolution.
+
+How it may be computed is the field `algorithm`, with oneDNN's names:
+
+    direct      (the default) by the formula's own products, whose sums may be in any order
+    winograd    by Winograd's fewer products of transformed tiles, whose rounding errors are larger;
+                where no implementation has it, there is none for the operation
+    auto        by either, whichever is estimated to be faster; a primitive descriptor's operation
+                tells which
+
+What comes out is the same but for rounding, so a gradient's algorithm need not be its hint's.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import ClassVar, Self, cast
 
 from dnncore.memory_desc import MemoryDesc
+from dnncore.ops.algorithms import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.ops.window import Windowed
 
@@ -25,6 +36,8 @@ __all__ = [
     "ConvolutionBackwardWeights",
     "ConvolutionForward",
 ]
+
+ALGORITHMS = ("direct", "winograd", "auto")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -37,8 +50,11 @@ class Convolution(Windowed, Operation):
     BIAS: ClassVar[str] = "bias"
     DST: ClassVar[str] = "dst"
 
+    algorithm: str = "direct"
+
     def __post_init__(self) -> None:
         self._check_descs()
+        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
         self._check_types(dict.fromkeys((self.SRC, self.WEIGHTS, self.DST), ("f32",)))
         x, w, y = self.src_role, self.weights_role, self.dst_role
         if not 3 <= x.ndims <= 5:
@@ -102,6 +118,18 @@ class Convolution(Windowed, Operation):
         """The filter's dims as (G, OC, IC, *kernel), G = 1 where it has no group dim."""
         w = self.weights_role
         return w.dims if w.ndims > self.src_role.ndims else (1, *w.dims)
+
+    def resolve_any(self, **formats: str | MemoryDesc) -> Self:
+        """As for any operation; the algorithm `auto`, too, becomes the direct one."""
+        return super().resolve_any(**formats).resolve_auto("direct")
+
+    def resolve_auto(self, algorithm: str) -> Self:
+        """Replace the algorithm `auto` by the one that computes it."""
+        if self.algorithm != "auto":
+            return self
+        resolved = self.with_descs()
+        resolved._set(algorithm=algorithm)
+        return resolved
 
     @property
     def flops(self) -> float:

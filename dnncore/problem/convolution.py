@@ -11,14 +11,20 @@ from dnncore.ops import (
     Operation,
 )
 from dnncore.problem.directions import direction_text, layer, read_operation
-from dnncore.problem.settings import Driver, Misread, Settings, read_algorithm
+from dnncore.problem.settings import (
+    Driver,
+    Misread,
+    Settings,
+    algorithm_text,
+    read_algorithm,
+)
 from dnncore.problem.shapes import read_batch, read_letters
 from dnncore.problem.tensors import write_tensors
 from dnncore.problem.windows import WINDOW_LETTERS, read_spatial, spatial_text
 
 __all__ = ["CONVOLUTION"]
 
-ALGORITHMS = {"direct": "direct", "auto": "auto"}
+ALGORITHMS = {"direct": "direct", "wino": "winograd", "auto": "auto"}
 DIRECTIONS = layer(ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights)
 DEFAULTS = {
     "dir": "FWD_B", "dt": "f32", "bia-dt": "f32",
@@ -30,7 +36,7 @@ DEFAULTS = {
 def read(settings: Settings) -> Operation:
     """Groups become a dim of weights where g is given, 1 or not."""
     letters = read_letters(settings, f"g mb ic oc {WINDOW_LETTERS}", needed="ic oc")
-    read_algorithm(settings, ALGORITHMS, "convolution_")
+    algorithm = read_algorithm(settings, ALGORITHMS, "convolution_")
     window = read_spatial(letters)
     mb, ic, oc = read_batch(settings, letters), letters["ic"], letters["oc"]
     groups = letters.get("g", 1)
@@ -43,7 +49,7 @@ def read(settings: Settings) -> Operation:
         "bias": (oc,),
         "dst": (mb, oc, *window.dst),
     }
-    return read_operation(settings, DIRECTIONS, dims, **window.fields)
+    return read_operation(settings, DIRECTIONS, dims, algorithm=algorithm, **window.fields)
 
 
 def write(op: Any) -> Settings:
@@ -55,6 +61,7 @@ def write(op: Any) -> Settings:
     return {
         "dir": direction_text(op, DIRECTIONS),
         **write_tensors(op, DEFAULTS),
+        "alg": algorithm_text(op.algorithm, ALGORITHMS),
         "shape": shape,
     }
 

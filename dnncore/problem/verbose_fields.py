@@ -75,7 +75,7 @@ TENSORS: dict[str, str] = {
 
 # What an operation's auxiliary field says, by fields of the operation.
 AUXILIARY = {
-    "convolution": "alg:convolution_direct",
+    "convolution": "alg:convolution_{algorithm}",
     "binary": "alg:binary_{algorithm}",
     "eltwise": "alg:eltwise_{algorithm} alpha:{alpha} beta:{beta}",
     "lrn": "alg:lrn_{algorithm}",

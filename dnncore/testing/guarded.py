@@ -12,6 +12,7 @@ from dnncore.engine import Engine
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.primitive_desc import PrimitiveDesc
+from dnncore.reorder import reorder
 from dnncore.stream import Event, Stream
 
 __all__ = ["Arguments", "Finding", "Guarded"]
@@ -39,7 +40,9 @@ class Guarded:
         self.desc = desc
         self.start = HOST_GUARD if engine.is_host else 0
         self.before = np.full(self.start + desc.nbytes + GUARD, GARBAGE, np.uint8)
-        if array is not None:
+        if array is not None and desc.format_kind == "opaque":
+            self.before[self.start : self.start + desc.nbytes] = _reordered(engine, desc, array)
+        elif array is not None:
             desc.pack(np.asarray(array, desc.dtype), self.before[self.start :])
         self.buffer = engine.allocate(self.before.size)
         self.write(self.before)
@@ -86,6 +89,14 @@ class Guarded:
             return ""
         first, last = places[[0, -1]] - self.start
         return f"{places.size} bytes, from {first} to {last} where it has {self.desc.nbytes}"
+
+
+def _reordered(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
+    """The bytes of an opaque format, which only its owner's reorder can make."""
+    memory = reorder(Memory.from_numpy(np.array(array, desc.dtype)), desc, engine)
+    host = np.empty(desc.nbytes, np.uint8)
+    engine.copy_out(engine.stream(), memory.buffer, host).wait()
+    return host
 
 
 class Arguments:

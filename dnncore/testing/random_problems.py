@@ -37,7 +37,7 @@ SCALES = ("1", "2", "-3", "0.5", "0")
 
 OPTIONS: dict[str, Options] = {
     "conv": {
-        "dir": LAYER_DIRECTIONS, "stag": TAGS, "dtag": TAGS,
+        "dir": LAYER_DIRECTIONS, "stag": TAGS, "dtag": TAGS, "alg": ("direct", "auto", "wino"),
         "wtag": ("any", "abx", "axb", "xba", "ABx8b8a", "ABx16a16b", "Abx16a"),
     },
     "ip": {"dir": LAYER_DIRECTIONS, "stag": TAGS, "wtag": ("any", "abx", "axb", "bax")},

@@ -16,7 +16,7 @@ import numpy as np
 
 from dnncore_cpu_numba import vecmath
 from dnncore_cpu_numba.pointers import load_f32, stack, store_f32
-from dnncore_cpu_numba.streaming import stream
+from dnncore_cpu_numba.streaming import prefetch, stream
 from dnncore_cpu_numba.task import Task, exact, task
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
 
 ALPHA, BETA = 2, 4  # where a stage has them, in float32
 _CHUNK = 256  # elements that a stage computes before it streams them
+_AHEAD = 4 * _CHUNK  # elements from what is computed to what is prefetched
 _CHUNK_BUFFER = _CHUNK // 2  # int64
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _INFINITY = np.float32("inf")
@@ -107,6 +108,9 @@ def _stage(name: str, element: Element, *, zipped: bool) -> Task:
         chunk = stack(_CHUNK_BUFFER)
         for start in range(0, length, _CHUNK):
             count = min(_CHUNK, length - start)
+            prefetch(x + 4 * (start + _AHEAD), 4 * _CHUNK)
+            if zipped:
+                prefetch(operand + 4 * (start + _AHEAD), 4 * _CHUNK)
             for i in range(count):
                 value = each(start + i, x, operand, condition, alpha, beta)
                 store_f32(chunk, i, value)

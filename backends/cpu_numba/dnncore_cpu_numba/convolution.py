@@ -7,14 +7,19 @@ from dnncore_cpu_numba.convolution_brgemm_weights import BrgemmBackwardWeights
 from dnncore_cpu_numba.convolution_depthwise import DepthwiseBackwardData, DepthwiseForward
 from dnncore_cpu_numba.convolution_depthwise_weights import DepthwiseBackwardWeights
 from dnncore_cpu_numba.convolution_gemm import GemmBackwardData, GemmBackwardWeights, GemmForward
+from dnncore_cpu_numba.convolution_winograd import WinogradBackwardData, WinogradForward
 from dnncore_cpu_numba.isa import ISAS
 
 FORWARD = (
-    *(kind(isa) for isa in ISAS for kind in (DepthwiseForward, BrgemmForward)),
+    *(kind(isa) for isa in ISAS for kind in (DepthwiseForward, BrgemmForward, WinogradForward)),
     GemmForward(),
 )
 BACKWARD_DATA = (
-    *(kind(isa) for isa in ISAS for kind in (DepthwiseBackwardData, BrgemmBackwardData)),
+    *(
+        kind(isa)
+        for isa in ISAS
+        for kind in (DepthwiseBackwardData, BrgemmBackwardData, WinogradBackwardData)
+    ),
     GemmBackwardData(),
 )
 BACKWARD_WEIGHTS = (

@@ -13,9 +13,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, MemoryDesc, Refused
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
-from dnncore_cpu_numba.geometry import ONES, Geometry, Phase, Triple, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.geometry import (
+    ONES,
+    Geometry,
+    Phase,
+    Triple,
+    dot,
+    refuse_algorithm,
+    scaled,
+    weights_as_6d,
+)
 from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.packing import places
 from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
@@ -34,6 +43,10 @@ class Brgemm(Planned):
     """
 
     filter_letters = "i", "o"
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Another algorithm."""
+        return refuse_algorithm(op, "direct") or super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
         """Activations become blocked where channels fill the blocks, else channels last."""

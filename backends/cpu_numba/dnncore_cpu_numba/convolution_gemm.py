@@ -16,7 +16,7 @@ import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
 from dnncore_cpu_numba.col2im import col2im_step
-from dnncore_cpu_numba.geometry import Geometry
+from dnncore_cpu_numba.geometry import Geometry, refuse_algorithm
 from dnncore_cpu_numba.image import as_5d, spatial_tag
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.packing import Axis, copy_step, places
@@ -37,6 +37,10 @@ class _Gemm(Planned):
     def __init__(self) -> None:
         super().__init__(BEST)
         self.name = "cpu_numba:gemm"
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Another algorithm."""
+        return refuse_algorithm(op, "direct") or super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
         """All formats become plain, in the order of dims."""

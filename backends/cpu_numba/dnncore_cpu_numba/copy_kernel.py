@@ -24,7 +24,7 @@ from dnncore_cpu_numba.isa import BEST
 from dnncore_cpu_numba.streaming import LINE
 from dnncore_cpu_numba.vector_ir import I64
 
-__all__ = ["SIDE", "CopyKernel"]
+__all__ = ["SIDE", "CopyKernel", "transposed"]
 
 SIDE = 16  # of a block that is transposed
 ROWS = ("columns", "rows", "planes", "src_column", "dst_column", "src_row", "dst_row", "src_plane",
@@ -55,19 +55,15 @@ class CopyKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 3), symbol)
-        if BEST.target:  # an attribute that llvmlite does not list
-            set.add(function.attributes, f'"target-cpu"="{BEST.target}"')
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        src, dst, shape = (vir.address(builder, arg) for arg in function.args)
+        return vir.function_text(symbol, ("src", "dst", "shape"), self._emit)
+
+    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+        src, dst, shape = (vir.address(builder, arg) for arg in args.values())
         names = ROWS if self.kind == "rows" else TRANSPOSED
         sizes = {name: builder.load(vir.at(builder, shape, 8 * i), typ=I64)
                  for i, name in enumerate(names)}  # fmt: skip
         emit = _emit_rows if self.kind == "rows" else _emit_transposed
         emit(self, builder, src, dst, sizes)
-        builder.ret_void()
-        return str(module)
 
     def stored(self, builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
         """Convert a vector and store it."""
@@ -138,7 +134,7 @@ def _emit_transposed(
             value = _load(builder, place("rows", start, row), source, mask)
             vectors.append(converted(builder, value, kernel.source, kernel.target))
         start = vir.at(builder, dst, builder.mul(a, I64(_size(STORED[kernel.target]))))
-        for i, value in enumerate(_transposed(builder, vectors)):
+        for i, value in enumerate(transposed(builder, vectors)):
             column, mask = builder.add(j, I64(i)), None
             if lanes:
                 there = builder.icmp_signed("<", I64(i), lanes[1])
@@ -171,8 +167,11 @@ def each(builder: Builder, count: Value, step: int, body: Callable[[Value], None
     vir.loop(builder, turns, [], turn)
 
 
-def _transposed(builder: Builder, rows: Sequence[Value]) -> list[Value]:
-    """Swap the off-diagonal quarters of ever smaller blocks (J. O. Eklundh 1972)."""
+def transposed(builder: Builder, rows: Sequence[Value]) -> list[Value]:
+    """The transpose of `SIDE` vectors of as many lanes.
+
+    It swaps the off-diagonal quarters of ever smaller blocks (J. O. Eklundh 1972).
+    """
     rows, half = list(rows), SIDE // 2
     while half:
         upper = [i if i & half == 0 else i - half + SIDE for i in range(SIDE)]

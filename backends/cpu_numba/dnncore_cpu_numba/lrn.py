@@ -7,7 +7,7 @@ spatial dims but the last one go through the scratchpad. See `lrn_tasks.py` for 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +21,17 @@ from dnncore_cpu_numba.elementwise import (
     second_pass_bytes,
     with_post_ops,
 )
+from dnncore_cpu_numba.lrn_kernel import LANES, POWERS, LrnKernel
 from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
 from dnncore_cpu_numba.plan import Tensor, moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
+from dnncore_cpu_numba.streaming import STREAM_BYTES
 
 __all__ = ["BACKWARD", "FORWARD"]
 
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
+_MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
 _GRAIN = 2048  # elements of a part at least
 _ALIGNMENT = 64  # bytes
 
@@ -80,6 +83,9 @@ class SimdLRN(Implementation):
         constants.append(F32(2 * op.alpha * op.beta / op.divisor))
         steps = []
         for window in _windows(op, tensors):
+            if _suits_rows(window, op):
+                steps += _row_steps(window, op, constants)
+                continue
             steps += _steps(window, op.half_window, tasks.power_mode(op.beta), constants)
         result = names.index(op.result_name)
         steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
@@ -155,6 +161,51 @@ def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> lis
             ]
             grain = -(-_GRAIN // (length * columns.extent))
             steps.append(Step(task, params, outer.size, grain=grain))
+    return steps
+
+
+def _suits_rows(window: _Window, op: Any) -> bool:
+    """Whether the kernel serves: whole vectors along the axis, and one step from src to result."""
+    descs = [tensor.desc for tensor in window.tensors.values()]
+    sizes = {desc.padded_dims[window.axis] for desc in descs}
+    in_vectors = (
+        desc.inner_blocks == ((window.axis, LANES),)
+        or (not desc.inner_blocks and desc.strides[window.axis] == 1)
+        for desc in descs
+    )
+    one_step = window.produce != tasks.SUMS and window.give != tasks.GIVE_SUMS
+    quick = op.beta in POWERS and op.half_window < LANES
+    whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
+    return one_step and quick and whole and bool(descs[0].nelems)
+
+
+def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
+    """The steps over all points."""
+    names, axis = tasks.TENSORS[:4], window.axis
+    result = window.tensors[tasks.RESULT].desc
+    nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
+    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
+    forward = window.give == tasks.GIVE_FORWARD
+    kernel = LrnKernel(forward, op.half_window, op.beta, forward and tasks.BASE in window.tensors)
+    streamed = 0
+    if result.nbytes >= STREAM_BYTES:
+        streamed = replace(kernel, streamed=True).address
+    jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
+    k, scale, _, factor = constants
+    steps = []
+    for nest in nests(result.dims, descs, without=(axis,)):
+        for part in nest.ordered().rows(_MOST_POINTS):
+            points, outer = part.loops[-1], part.without(1)
+            params: list[Param] = [Table(outer.table([4] * 4)), kernel.address, streamed]
+            params += [
+                moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
+                for i, offset in enumerate(part.offsets)
+            ]
+            vectors = result.padded_dims[axis] // LANES
+            params += [points.extent, vectors, *(4 * stride for stride in points.strides), *jumps]
+            params += [k, scale, factor]
+            grain = -(-_GRAIN // (result.dims[axis] * points.extent))
+            steps.append(Step(tasks.rows, params, outer.size, grain=grain))
     return steps
 
 

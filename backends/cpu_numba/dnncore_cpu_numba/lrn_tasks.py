@@ -20,10 +20,11 @@ import numpy as np
 from dnncore_cpu_numba import vecmath
 from dnncore_cpu_numba.moves import WIDTH, copy_and_claim, copy_and_fetch
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
-from dnncore_cpu_numba.pointers import load_f32, load_i64, stack, store_f32
+from dnncore_cpu_numba.pointers import call, load_f32, load_i64, stack, store_f32
+from dnncore_cpu_numba.streaming import LINE
 from dnncore_cpu_numba.task import device, task
 
-__all__ = ["RING", "TENSORS", "TILE", "power_mode", "room", "slabs", "vectors"]
+__all__ = ["RING", "TENSORS", "TILE", "power_mode", "room", "rows", "slabs", "vectors"]
 
 TILE = 2048  # floats of a buffer of `vectors`: five of them fit into a first-level cache
 RING = 16384  # floats of a ring of `slabs`, which should use a part of it only
@@ -42,6 +43,7 @@ TENSORS = RESULT, BASE, SRC, DIFF, EARLIER = range(5)
 NEST, COLUMNS, LENGTH, REACH, PRODUCE, GIVE, POWER = range(7)
 K, SCALE, BETA, FACTOR = range(7, 11)
 COLUMN, PLACES, PIECE, ADDRESSES = range(11, 31, 5)
+ROW_KERNEL, ROW_STREAMED, ROW_ADDRESSES, ROW_FIELDS = 1, 2, 3, 7  # of `rows`, behind the nest
 
 
 def room(length: int, reach: int) -> int:
@@ -136,6 +138,20 @@ def slabs(params, begin, end):
                 _write_row(params, tensors, RESULT, middle, total)
                 if give == GIVE_FORWARD and load_i64(tensors, BASE):
                     _write_row(params, tensors, BASE, middle, base)
+        advance(load_i64(params, NEST), position, tensors, 1)
+
+
+@task
+def rows(params, begin, end):
+    """Some points each, by a kernel that walks along the axis; see `lrn_kernel.py`."""
+    position, tensors = stack(MAX_LOOPS), stack(4)
+    seek(load_i64(params, NEST), begin, position, params + 8 * ROW_ADDRESSES, tensors, 1)
+    for _ in range(begin, end):
+        kernel = load_i64(params, ROW_KERNEL)
+        both = load_i64(tensors, RESULT) | load_i64(tensors, BASE)
+        if load_i64(params, ROW_STREAMED) and both % LINE == 0:
+            kernel = load_i64(params, ROW_STREAMED)
+        call(kernel, (tensors, params + 8 * ROW_FIELDS))
         advance(load_i64(params, NEST), position, tensors, 1)
 
 

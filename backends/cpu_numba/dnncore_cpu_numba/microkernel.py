@@ -3,8 +3,6 @@
     acc[m][j] = sum over blocks q, elements i, x < k of A_qi[m][x] * B_qi[x][j]
                                                            m < rows, j < vectors * VL
 
-or, where A has columns as well, A_qi[m][x][j] * B_qi[x][j].
-
 `acc` is one tile of registers. It starts from zero or, with `accumulate`, from C; at the end the
 epilogue is applied to it and it is stored to C. The class of a problem (instruction set, tile,
 direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are
@@ -12,8 +10,6 @@ arguments, so that few kernels serve all shapes. All strides are in bytes:
 
     A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    where A runs along k
                             a + q * a_advance + a_offset[i] + m * 4 + x * a_stride      along rows
-    A_qi[m][x][n * VL + lane]
-        a + q * a_advance + a_offset[i] + row(m) + x * a_k + n * a_block + lane * 4     along lanes
     B_qi[x][n * VL + lane]  b + q * b_advance + b_offset[i] + n * b_block + x * b_row + lane * 4
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
@@ -47,8 +43,8 @@ from dnncore_cpu_numba.vector_ir import F32, I64
 __all__ = ["ARGUMENTS", "Microkernel"]
 
 ARGUMENTS = (
-    "a", "b", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "a_k", "a_block",
-    "b_row", "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
+    "a", "b", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "b_row",
+    "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
 )  # fmt: skip
 UNROLL = 4  # steps of k per turn of the inner loop
 
@@ -59,7 +55,7 @@ Value = Any
 class Microkernel:
     """A class of microkernels.
 
-    along: the direction in which A is contiguous; where that is "lanes" A has columns.
+    along: the direction in which A is contiguous.
     panel: B's rows follow each other in each block; if not, b_row is anything.
     edge: what the last vector of each row of C is: "full"; "masked", where only `lanes` of it are
         touched; "zeroed", where the others are padding and become zero.
@@ -72,7 +68,7 @@ class Microkernel:
     isa: Isa
     rows: int
     vectors: int
-    along: Literal["k", "rows", "lanes"] = "k"
+    along: Literal["k", "rows"] = "k"
     panel: bool = True
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
@@ -98,13 +94,9 @@ class Microkernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        kind = ir.FunctionType(ir.VoidType(), [I64] * len(ARGUMENTS))
-        function = ir.Function(module, kind, symbol)
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        _Emitter(self, builder, dict(zip(ARGUMENTS, function.args, strict=True))).emit()
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(
+            symbol, ARGUMENTS, lambda builder, args: _Emitter(self, builder, args).emit()
+        )
 
 
 @dataclass
@@ -198,24 +190,17 @@ class _Emitter:
         builder, args, (a, b, *tile) = self.builder, self.args, state
         vectors = self.kernel.vectors
         b_row = I64(4 * self.kernel.isa.lanes) if self.kernel.panel else args["b_row"]
-        a_k = {"k": I64(4), "rows": args["a_stride"], "lanes": args["a_k"]}[self.kernel.along]
+        a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
         for _ in range(steps):
-            row_of_b = self._vectors(b, "b_block", masked=not self.kernel.panel)
+            row_of_b = self._row_of_b(b)
             for m in rows:
-                factors = self._row_of_a(a, m)
-                for n, pair in enumerate(zip(factors, row_of_b, strict=True)):
+                factor = builder.load(self._row(a, m), typ=F32, align=4)
+                factor = vir.repeat(builder, factor, self.vector)
+                for n, x in enumerate(row_of_b):
                     place = m * vectors + n
-                    tile[place] = vir.multiply_add(builder, *pair, tile[place])
+                    tile[place] = vir.multiply_add(builder, factor, x, tile[place])
             a, b = vir.at(builder, a, a_k), vir.at(builder, b, b_row)
         return [a, b, *tile]
-
-    def _row_of_a(self, a: Value, m: int) -> list[Value]:
-        """Row m at one k: a vector per vector of the tile, all the same if A has no columns."""
-        pointer = self._row(a, m)
-        if self.kernel.along == "lanes":
-            return self._vectors(pointer, "a_block", masked=True)
-        scalar = self.builder.load(pointer, typ=F32, align=4)
-        return [vir.repeat(self.builder, scalar, self.vector)] * self.kernel.vectors
 
     def _row(self, a: Value, m: int) -> Value:
         """A pointer to row m of A."""
@@ -225,11 +210,9 @@ class _Emitter:
             return vir.at(self.builder, a, 4 * m)
         return vir.multiple(self.builder, a, self.args["a_stride"], m)
 
-    def _vectors(self, pointer: Value, stride: str, *, masked: bool) -> list[Value]:
-        """The vectors of one row, the argument `stride` apart; masked: the last one."""
-        masks = [None] * (self.kernel.vectors - 1) + [self.mask if masked else None]
-        places = [
-            vir.multiple(self.builder, pointer, self.args[stride], n) for n in range(len(masks))
-        ]
+    def _row_of_b(self, b: Value) -> list[Value]:
+        """The vectors of one row of B."""
+        masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
+        places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in range(len(masks))]
         pairs = zip(places, masks, strict=True)
         return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]

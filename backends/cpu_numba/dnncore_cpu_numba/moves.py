@@ -9,9 +9,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dnncore_cpu_numba.copy_kernel import SIDE, transposed
+
 __all__ = ["WIDTH", "copy_and_claim", "copy_and_fetch", "copy_vector", "transpose_block"]
 
-WIDTH = 16  # floats of a vector; LLVM splits it where registers are smaller
+WIDTH = SIDE  # floats of a vector; LLVM splits it where registers are smaller
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _I64 = ir.IntType(64)
@@ -68,31 +70,11 @@ def transpose_block(typingctx, source, places, target, target_step):
             place = builder.load(builder.gep(table, [_I64(i)]))
             place = builder.add(source, builder.shl(place, _I64(2)))
             rows.append(builder.load(_pointer(builder, place), align=4))
-        for i, row in enumerate(_transposed(builder, rows)):
+        for i, row in enumerate(transposed(builder, rows)):
             place = builder.add(target, builder.mul(target_step, _I64(i)))
             builder.store(row, _pointer(builder, place), align=4)
 
     return types.void(*[types.int64] * 4), codegen
-
-
-def _transposed(builder, rows):
-    """Swap the off-diagonal halves of ever smaller squares."""
-    half = WIDTH // 2
-    while half:
-        low = [lane if lane & half == 0 else lane - half + WIDTH for lane in range(WIDTH)]
-        high = [lane + half if lane & half == 0 else lane + WIDTH for lane in range(WIDTH)]
-        swapped = list(rows)
-        for i in range(WIDTH):
-            if i & half == 0:
-                swapped[i] = _shuffle(builder, rows[i], rows[i + half], low)
-                swapped[i + half] = _shuffle(builder, rows[i], rows[i + half], high)
-        rows = swapped
-        half //= 2
-    return rows
-
-
-def _shuffle(builder, x, y, order):
-    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), order))
 
 
 def _pointer(builder, address):

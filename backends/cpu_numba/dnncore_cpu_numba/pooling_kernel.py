@@ -65,8 +65,9 @@ class PoolingKernel:
 
     @property
     def tile(self) -> int:
-        """Points of a tile: their results, with taps, fit into half of the registers."""
-        return 8 if self.isa.lanes == LINE // 4 else 4
+        """Points of a tile; what is kept of them should fit into half of the registers."""
+        tile = 8 if self.isa.lanes == LINE // 4 else 4
+        return tile // 2 if self.fold == "largest" and self.index else tile
 
     @property
     def name(self) -> str:
@@ -81,12 +82,11 @@ class PoolingKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        module = ir.Module(symbol)
-        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64]), symbol)
-        builder = ir.IRBuilder(function.append_basic_block("entry"))
-        _Emitter(self, builder, function.args[0]).emit()
-        builder.ret_void()
-        return str(module)
+        return vir.function_text(
+            symbol,
+            ("fields",),
+            lambda builder, args: _Emitter(self, builder, args["fields"]).emit(),
+        )
 
 
 @dataclass(frozen=True)
@@ -186,11 +186,19 @@ class _Emitter:
         doubtful = builder.icmp_unsigned("!=", builder.bitcast(lanes, bits), bits(0))
         with builder.if_else(doubtful, likely=False) as (one_by_one, all_at_once):
             with one_by_one:
-                for i in range(len(points)):
-                    place = {name: self._at(name, places[name], i) for name in places}
-                    self._finish(self._folded(place, 1, unrolled=False), place)
+                self._loop(I64(len(points)), 1, lambda i: self._single(places, i))
             with all_at_once:
                 self._finish(points, places)
+
+    def _single(self, places: dict[str, Value], i: Value) -> None:
+        """Fold one point of a tile."""
+        builder, moved = self.builder, {}
+        for name, place in places.items():
+            step = self.fields[f"{name}_step"]
+            if self.kernel.along == "columns":
+                step = I64(self.kernel.lanes * (self.b_size if name == "b" else 4))
+            moved[name] = vir.at(builder, place, builder.mul(i, step))
+        self._finish(self._folded(moved, 1, unrolled=False), moved)
 
     def _folded(self, places: dict[str, Value], size: int, *, unrolled: bool) -> list[_Point]:
         """So many points folded over the whole box. Single ones heed NaN."""
@@ -284,11 +292,8 @@ class _Emitter:
     def _finish(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
         """Divide and store."""
         builder = self.builder
-        number = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
         for i, point in enumerate(points):
-            value = point.value
-            if self.kernel.fold == "sum":
-                value = builder.fdiv(value, vir.repeat(builder, number, self.vector))
+            value = self._quotient(point.value) if self.kernel.fold == "sum" else point.value
             store = builder.store(value, self._at("result", places["result"], i), align=4)
             if self.kernel.streamed:
                 mark_streamed(builder, store)
@@ -296,6 +301,23 @@ class _Emitter:
                 kind = ir.VectorType(ir.IntType(self.kernel.index), self.kernel.lanes)
                 tap = point.tap if kind == self.taps else builder.trunc(point.tap, kind)
                 builder.store(tap, self._at("b", places["b"], i), align=1)
+
+    def _quotient(self, total: Value) -> Value:
+        """A sum over the divisor.
+
+        A division takes as long as ten sums. With fused products it is a product and one correction
+        by the remainder, which is rounded as a division is (P. Markstein 1990).
+        """
+        builder = self.builder
+        divisor = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
+        if "fma" not in self.kernel.isa.requires:
+            return builder.fdiv(total, vir.repeat(builder, divisor, self.vector))
+        numbers = [divisor, builder.fdiv(F32(1.0), divisor)]
+        divisor, inverse = (vir.repeat(builder, number, self.vector) for number in numbers)
+        near = builder.fmul(total, inverse)
+        remainder = vir.multiply_add(builder, builder.fneg(near), divisor, total)
+        quotient = vir.multiply_add(builder, remainder, inverse, near)
+        return builder.select(builder.fcmp_ordered("ord", remainder, remainder), quotient, near)
 
     def _at(self, name: str, pointer: Value, i: int) -> Value:
         """The i-th point of a tile."""

@@ -59,6 +59,7 @@ TENSOR = 4  # int64 of one tensor
 TILE_LENGTH = 2048  # elements: src, dst and two buffers of 8 KB each are about a first-level cache
 DST = 0
 _BUFFER = TILE_LENGTH // 2  # int64
+_NOTHING = -1  # in place of a tensor's number
 _HELD = 8  # int64: which tiles the buffers of operand and condition hold; a cache line
 ROOM = _HELD + 3 * _BUFFER
 
@@ -202,8 +203,8 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
 @device
 def forget(room):
     """Make the room of `apply_stages` ready: nothing is held."""
-    store_i64(room, 0, 0)
-    store_i64(room, 2, 0)
+    store_i64(room, 0, _NOTHING)
+    store_i64(room, 2, _NOTHING)
 
 
 @device

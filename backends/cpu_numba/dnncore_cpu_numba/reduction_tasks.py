@@ -23,6 +23,7 @@ import numpy as np
 from dnncore_cpu_numba import vecmath
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.pointers import call, load_f32, load_i64, stack, store_f32
+from dnncore_cpu_numba.streaming import prefetch
 from dnncore_cpu_numba.task import Task, device, exact, task
 
 __all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "Fold", "fold"]
@@ -30,6 +31,7 @@ __all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "Fold", "fold"]
 COLUMNS = 1024  # results of a row at most
 LANES = 64
 _STRETCH = 4 * LANES  # elements that are folded before the sums in memory are touched
+_AHEAD = 4096  # bytes from what is folded to what is prefetched
 _BUFFER = COLUMNS // 2  # int64
 _PATIENCE = 256  # rows that are folded before what came of them
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
@@ -160,6 +162,7 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
         done = count - count % _STRETCH if stride == 1 else 0
         for start in range(0, done, _STRETCH):
             x = src + 4 * start
+            prefetch(x + _AHEAD, 4 * _STRETCH)
             for i in range(LANES):
                 a, b = each(load_f32(x, i), p), each(load_f32(x, LANES + i), p)
                 c, d = each(load_f32(x, 2 * LANES + i), p), each(load_f32(x, 3 * LANES + i), p)
@@ -188,11 +191,13 @@ def _fold_lanes(sums, both):
 
 
 def _larger(x, y):
-    return y if (y > x) | (y != y) else x  # NaN stays
+    larger = y if y > x else x
+    return y if y != y else larger  # NaN stays
 
 
 def _smaller(x, y):
-    return y if (y < x) | (y != y) else x
+    smaller = y if y < x else x
+    return y if y != y else smaller
 
 
 def _sum(x, y):

@@ -9,6 +9,7 @@ from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
 from dnncore_cpu_numba.chains import chain_steps, zero_padding
+from dnncore_cpu_numba.convolution_winograd_weights import WinogradReorder
 from dnncore_cpu_numba.copies import copy_steps
 from dnncore_cpu_numba.elementwise import refuse_layouts
 from dnncore_cpu_numba.isa import BEST
@@ -64,4 +65,4 @@ def _efficiency(op: Any) -> float:
     return 0.6 if op.src.data_type == op.dst.data_type else 0.3
 
 
-TABLE = (SimdReorder(),)
+TABLE = (SimdReorder(), WinogradReorder())

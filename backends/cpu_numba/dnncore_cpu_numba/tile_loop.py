@@ -24,13 +24,13 @@ MOST_OPERANDS = 128  # that the post-ops read: what a thread has room for
 # The slots of the task's parameters.
 (
     KERNELS, KINDS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, TILE_TABLE, BLOCK_TABLE, BLOCKS, REST,
-    STRETCH, PANELS, PANELS_PER_GROUP, VECTORS, LAST_LANES, A_STEP, A_K, B_STEP, CONTINUES,
-    OPERANDS, DIMS, EXTENTS,
-) = range(21)  # fmt: skip
+    STRETCH, PANELS, PANELS_PER_GROUP, VECTORS, LAST_LANES, A_STEP, B_STEP, CONTINUES, OPERANDS,
+    DIMS, EXTENTS,
+) = range(20)  # fmt: skip
 MATRICES = EXTENTS + OUTER
 ADDRESS, ROW, BLOCK, STRIDES = range(4)  # inside each matrix; the strides are those of outer dims
 SLOTS = STRIDES + OUTER
-A, B, C = (8 * (MATRICES + i * SLOTS) for i in range(3))  # in bytes
+B, C = (8 * (MATRICES + i * SLOTS) for i in (1, 2))  # in bytes
 
 # A block is (first tile, tiles), a tile (kind, its batch's place in bytes); then an offset in bytes
 # for each matrix. A chunk is (its batches' place in bytes, blocks, a_advance, b_advance).
@@ -88,8 +88,8 @@ def _run_block(params, room, index, panel, chunk):
                 load_i64(room, 0) + load_i64(tile, OFFSETS), load_i64(room, 1),
                 load_i64(room, 2) + load_i64(tile, OFFSETS + 2),
                 batches + load_i64(tile, BATCH), load_i64(chunk_row, 1), load_i64(chunk_row, 2),
-                load_i64(chunk_row, 3), load_i64(params, A_STEP), load_i64(params, A_K),
-                load_i64(params + A, BLOCK), load_i64(params, B_STEP), load_i64(params + B, BLOCK),
+                load_i64(chunk_row, 3), load_i64(params, A_STEP), load_i64(params, B_STEP),
+                load_i64(params + B, BLOCK),
                 load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate,
                 load_i64(params, LAST_LANES), room + TABLE,
             ),

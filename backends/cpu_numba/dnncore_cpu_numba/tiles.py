@@ -34,9 +34,8 @@ MOST_WAITING = 0.05  # of the threads' time, for the last item
 class Matrix:
     """Where A, B, C or an operand of the post-ops lies: an address and its strides in bytes.
 
-    block: from one vector of columns to the next; B has no rows, and A no columns unless they are
-        those of B. planes: those of a cover's places before the row's, where it has several
-        coordinates.
+    block: from one vector of columns to the next; B has no rows, and A no columns.
+    planes: those of a cover's places before the row's, where it has several coordinates.
     """
 
     address: Param
@@ -96,13 +95,12 @@ class Chunk:
 class TileLoop:
     """A matrix problem; `step()` makes it one step of a program.
 
-    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart, unless `by_lanes`.
+    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
     b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
     epilogue, operands: post-ops, and the matrix of each `Operand` in them.
     chunks: with an epilogue that reads C there can be only one.
     most_vectors: of a panel, if not the instruction set's.
     continues: C holds the sum of another loop's chunks.
-    by_lanes: A has columns too: C[i][row][column] sums A[i][row][k][column] * B[i][k][column].
     row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
     """
 
@@ -121,7 +119,6 @@ class TileLoop:
     operands: Sequence[Matrix] = ()
     most_vectors: int = 0
     continues: bool = False
-    by_lanes: bool = False
     row_bytes: int = 0
 
     def step(self, threads: int) -> Step:
@@ -133,10 +130,8 @@ class TileLoop:
         return loop._step(_Tiling.of(loop, threads))
 
     @property
-    def along(self) -> Literal["k", "rows", "lanes"]:
+    def along(self) -> Literal["k", "rows"]:
         """The direction in which A is contiguous."""
-        if self.by_lanes:
-            return "lanes"
         return "k" if self.a_k == 4 else "rows"
 
     @property
@@ -195,7 +190,7 @@ class TileLoop:
             Table(chunk_table), len(self.chunks), Table(tile_table), Table(block_table),
             len(tiling.tiles.blocks), tiling.rest, tiling.stretch, tiling.panels,
             tiling.panels_per_group, tiling.vectors, tiling.last_lanes,
-            self.a_k if self.along == "rows" else self.a.row, self.a_k, self.b_k, self.continues,
+            self.a_k if self.along == "rows" else self.a.row, self.b_k, self.continues,
             len(self.operands), len(self.outer),
             *self.outer, *[0] * (OUTER - len(self.outer)),
         ]  # fmt: skip

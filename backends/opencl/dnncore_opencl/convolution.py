@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import (
+    Accepted,
     Attributes,
     ConvolutionBackwardData,
     ConvolutionBackwardWeights,
     ConvolutionForward,
     MemoryDesc,
+    Refused,
 )
 from dnncore_opencl.depthwise import Depthwise, DepthwiseWeights
 from dnncore_opencl.families import FAMILIES
@@ -38,7 +40,17 @@ from dnncore_opencl.gemm_implementation import GemmImplementation
 from dnncore_opencl.reduction import Stages, channel_sums
 
 
-class Forward(GemmImplementation):
+class _Direct(GemmImplementation):
+    """What the directions share: the algorithm."""
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept the direct algorithm in every layout that 32-bit integers can count through."""
+        if op.algorithm == "winograd":
+            return Refused("algorithm", "computes by algorithm direct; got winograd")
+        return super().accept(op, attr, engine, hint)
+
+
+class Forward(_Direct):
     """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
 
     def gemms(self, op: ConvolutionForward, attr: Attributes) -> Sequence[Gemm]:
@@ -69,7 +81,7 @@ class Forward(GemmImplementation):
         return (gemm,)
 
 
-class BackwardData(GemmImplementation):
+class BackwardData(_Direct):
     """m: input channels; n: (image, some pixels of diff_src); k: (output channel, their taps).
 
     With strides S, the pixels whose coordinates have equal remainders modulo S are reached by the
@@ -129,7 +141,7 @@ class BackwardData(GemmImplementation):
         )
 
 
-class BackwardWeights(GemmImplementation):
+class BackwardWeights(_Direct):
     """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
 
     def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Sequence[Gemm]:

@@ -74,7 +74,7 @@ class Definition(Implementation):
                 model = getattr(op, self.like.get(argument.name, argument.name))
                 format_ = desc.with_format(None) if model.is_any else desc.like(model)
                 op = op.with_descs(**{argument.name: format_})
-        return op
+        return op.resolve_any()  # what else may be open
 
     def _run(self, op: Operation, attr: Attributes, names: tuple[str, ...], *memories: Any) -> None:
         """Compute all outputs; `memories` are the arguments of these names, then the operands."""

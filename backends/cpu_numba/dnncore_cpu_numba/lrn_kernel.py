@@ -1,0 +1,195 @@
+"""The kernel of local response normalisation along an axis whose places are neighbours in memory.
+
+At each point the axis is a row of vectors. A term is computed for each lane; a window's sum is
+made of the terms of three vectors, shifted against each other in registers. The row is walked once,
+so that no term is computed twice:
+
+    forward     term = src**2                                   base = k + scale * sum
+                dst = src * base**-beta
+    backward    term = diff_dst * src * base**(-beta - 1)
+                diff_src = diff_dst * base**-beta - factor * src * sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from dnncore_cpu_numba import native
+from dnncore_cpu_numba import vector_ir as vir
+from dnncore_cpu_numba.isa import BEST
+from dnncore_cpu_numba.streaming import mark_streamed
+from dnncore_cpu_numba.vector_ir import F32, I64
+
+__all__ = ["FIELDS", "LANES", "POWERS", "LrnKernel"]
+
+LANES = 16
+POWERS = (0.5, 0.75, 1.0)
+"""The betas for which base**-beta is made of reciprocal roots."""
+TENSORS = ("result", "base", "src", "diff")
+FIELDS = (
+    "points", "vectors", *(f"{name}_point" for name in TENSORS),
+    *(f"{name}_vector" for name in TENSORS), "k", "scale", "factor",
+)  # fmt: skip
+"""Sizes, strides in bytes from point to point and from vector to vector, bits of float32."""
+I32 = ir.IntType(32)
+QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
+VECTOR = vir.vector_of(LANES)
+Value = Any
+
+
+@dataclass(frozen=True)
+class LrnKernel:
+    """A class of kernels: `void kernel(addresses of TENSORS, FIELDS)`.
+
+    reach: places on each side of a window. keeps_base: forward writes it.
+    """
+
+    forward: bool
+    reach: int
+    beta: float
+    keeps_base: bool = False
+    streamed: bool = False
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function."""
+        way = f"{BEST.name}_{'forward' if self.forward else 'backward'}_{self.reach}"
+        rest = f"{int(100 * self.beta)}_{int(self.keeps_base)}{int(self.streamed)}"
+        return native.function(f"lrn_{way}_{rest}", self.llvm_text)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        module = ir.Module(symbol)
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64] * 2), symbol)
+        if BEST.target:  # an attribute that llvmlite does not list
+            set.add(function.attributes, f'"target-cpu"="{BEST.target}"')
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        _Emitter(self, builder, function.args).emit()
+        builder.ret_void()
+        return str(module)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A vector of the row: its terms, and what its results are made of."""
+
+    terms: Value
+    src: Value
+    own: Value
+
+
+class _Emitter:
+    """The code of one kernel."""
+
+    def __init__(self, kernel: LrnKernel, builder: ir.IRBuilder, args: Sequence[Value]) -> None:
+        self.kernel, self.builder = kernel, builder
+        tables = [vir.address(builder, arg) for arg in args]
+        self.starts, self.fields = (
+            {name: builder.load(vir.at(builder, table, 8 * i), typ=I64)
+             for i, name in enumerate(names)}
+            for table, names in zip(tables, (TENSORS, FIELDS), strict=True)
+        )  # fmt: skip
+        self.constants = {
+            name: vir.repeat(builder, self._float(self.fields[name]), VECTOR)
+            for name in ("k", "scale", "factor")
+        }
+
+    def _float(self, bits: Value) -> Value:
+        return self.builder.bitcast(self.builder.trunc(bits, I32), F32)
+
+    def emit(self) -> None:
+        """Walk the row of each point."""
+        builder, fields = self.builder, self.fields
+
+        def point(index: Value, _: Sequence[Value]) -> list[Value]:
+            places = {
+                name: builder.add(start, builder.mul(index, fields[f"{name}_point"]))
+                for name, start in self.starts.items()
+            }
+            none, first = VECTOR(None), self._row(places, I64(0))
+            state = [none, first.terms, first.src, first.own]
+            last = builder.sub(fields["vectors"], I64(1))
+
+            def vector(v: Value, state: Sequence[Value]) -> list[Value]:
+                before, middle = state[0], _Row(*state[1:])
+                after = self._row(places, builder.add(v, I64(1)))
+                self._finish(places, v, before, middle, after.terms)
+                return [middle.terms, after.terms, after.src, after.own]
+
+            state = vir.loop(builder, last, state, vector)
+            self._finish(places, last, state[0], _Row(*state[1:]), none)
+            return []
+
+        vir.loop(builder, fields["points"], [], point)
+
+    def _place(self, places: dict[str, Value], name: str, v: Value) -> Value:
+        offset = self.builder.mul(v, self.fields[f"{name}_vector"])
+        return vir.address(self.builder, self.builder.add(places[name], offset))
+
+    def _load(self, places: dict[str, Value], name: str, v: Value) -> Value:
+        return vir.load(self.builder, self._place(places, name, v), VECTOR, None)
+
+    def _row(self, places: dict[str, Value], v: Value) -> _Row:
+        builder = self.builder
+        src = self._load(places, "src", v)
+        if self.kernel.forward:
+            return _Row(builder.fmul(src, src), src, src)
+        power, inverse = self._powers(self._load(places, "base", v))
+        own = builder.fmul(self._load(places, "diff", v), power)
+        return _Row(builder.fmul(own, builder.fmul(src, inverse)), src, own)
+
+    def _finish(
+        self, places: dict[str, Value], v: Value, before: Value, middle: _Row, after: Value
+    ) -> None:
+        """Sum the windows of a vector and store its results."""
+        builder, constants = self.builder, self.constants
+        total = middle.terms
+        for shift in range(1, self.kernel.reach + 1):
+            low = self._shifted(before, middle.terms, LANES - shift)
+            high = self._shifted(middle.terms, after, shift)
+            total = builder.fadd(total, builder.fadd(low, high))
+        if not self.kernel.forward:
+            shared = builder.fmul(builder.fmul(constants["factor"], middle.src), total)
+            self._store(builder.fsub(middle.own, shared), places, "result", v)
+            return
+        base = vir.multiply_add(builder, constants["scale"], total, constants["k"])
+        power, _ = self._powers(base)
+        self._store(builder.fmul(middle.src, power), places, "result", v)
+        if self.kernel.keeps_base:
+            self._store(base, places, "base", v)
+
+    def _shifted(self, low: Value, high: Value, start: int) -> Value:
+        order = ir.Constant(ir.VectorType(I32, LANES), list(range(start, start + LANES)))
+        return self.builder.shuffle_vector(low, high, order)
+
+    def _powers(self, base: Value) -> tuple[Value, Value]:
+        """base**-beta and 1 / base; roots by estimate make NaN of infinity, which gives 0."""
+        builder = self.builder
+        if self.kernel.beta == 1.0:
+            inverse = builder.fdiv(vir.constant(VECTOR, 1.0), base)
+            return inverse, inverse
+        root = self._inverse_root(base)
+        inverse = power = builder.fmul(root, root)
+        if self.kernel.beta == 0.75:
+            power = builder.fmul(inverse, self._inverse_root(root))
+        else:
+            power = root
+        infinite = builder.fcmp_ordered("==", base, vir.constant(VECTOR, float("inf")))
+        none = VECTOR(None)
+        return builder.select(infinite, none, power), builder.select(infinite, none, inverse)
+
+    def _inverse_root(self, x: Value) -> Value:
+        builder, name = self.builder, f"llvm.sqrt.v{LANES}f32"
+        root = vir.intrinsic(builder, name, VECTOR, [x])
+        for flag in QUICK:
+            root.fastmath.add(flag)
+        return builder.fdiv(vir.constant(VECTOR, 1.0), root, flags=QUICK)
+
+    def _store(self, value: Value, places: dict[str, Value], name: str, v: Value) -> None:
+        store = self.builder.store(value, self._place(places, name, v), align=4)
+        if self.kernel.streamed:
+            mark_streamed(self.builder, store)

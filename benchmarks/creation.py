@@ -1,0 +1,96 @@
+"""What it costs to create primitives: a network's convolutions cold and from disk, and a launch."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import TypeAlias
+
+from dnncore_cpu_numba.program import Program, Step
+from dnncore_cpu_numba.task import task
+
+import dnncore as dnn
+from dnncore.testing.null import median
+
+__all__ = ["Row", "creation_rows", "launch_rows"]
+
+Row: TypeAlias = tuple[str, float, float | None, str]  # what, value, the most it may be, unit
+SET = "resnet_50"
+WARM_SAMPLES = 5
+TINY = "--conv --dir=FWD_I mb1ic16ih4oc16oh4kh1"  # for which everything starts that starts once
+
+CREATE = """
+import json, time
+start = time.perf_counter()
+import dnncore as dnn
+from dnncore.problem import read
+from benchmarks.problem_sets import read_set
+imported = time.perf_counter()
+engine = dnn.engine("cpu")
+
+def create(problem):
+    dnn.PrimitiveDesc(problem.op, engine).primitive()
+
+create(*read({tiny!r}))
+started, before = time.perf_counter(), dnn.cache.stats()["compiled"]
+layers = read_set({name!r}, {{"dir": "FWD_I", "mb": "4"}})
+problems = [layer for layer in layers if layer.op.KIND == "convolution"]
+read_in = time.perf_counter()
+for problem in problems:
+    create(problem)
+print(json.dumps({{
+    "start": started - imported,
+    "create": time.perf_counter() - read_in,
+    "compiled": dnn.cache.stats()["compiled"] - before,
+    "count": len(problems),
+}}))
+"""
+
+
+def creation_rows() -> list[Row]:
+    """Of all forward convolutions of ResNet-50 at batch 4, in fresh processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        cold = _created(folder)
+        warm = [_created(folder) for _ in range(WARM_SAMPLES)]
+    start, create = (statistics.median(run[name] for run in warm) for name in ("start", "create"))
+    what = f"{SET}: {cold['count']} convolutions"
+    return [
+        ("numba's start, empty cache", cold["start"], None, "s"),
+        ("numba's start, second process", start, 0.6, "s"),
+        (f"{what}, empty cache", cold["create"], 2, "s"),
+        (f"{what}, from disk", create * 1e3, 100, "ms"),
+        ("kernels compiled for them, empty cache", cold["compiled"], None, ""),
+    ]
+
+
+def _created(folder: str) -> dict[str, float]:
+    """One process's figures, with that cache folder."""
+    code = CREATE.format(tiny=TINY, name=SET)
+    environment = os.environ | {"DNNCORE_CACHE_DIR": folder}
+    run = subprocess.run(
+        [sys.executable, "-c", code], env=environment, check=True, stdout=subprocess.PIPE, text=True
+    )
+    found: dict[str, float] = json.loads(run.stdout)
+    return found
+
+
+@task
+def do_nothing(params, begin, end):
+    """Leave everything as it is."""
+
+
+def launch_rows() -> list[Row]:
+    """A parallel step without work, called from Python as a bound primitive is."""
+    engine = dnn.engine("cpu")
+    stream = engine.stream()
+    run = Program([Step(do_nothing, [], 64)], engine.num_threads).bind([], None)
+    for _ in range(100):  # until the helpers are awake
+        run(stream)
+        time.sleep(1e-5)
+    what = f"launch of a parallel step on {engine.num_threads} threads"
+    return [(what, median(lambda: run(stream), 2000) * 1e6, 5, "us")]

@@ -1,0 +1,142 @@
+"""An epoch of the handwritten digits' training beside torch's eager mode.
+
+    python -m benchmarks.digits [--samples 9] [--threads 2] [--json figures.json]
+
+Both sides train examples/train_digits.py's network from the same weights on the same batches; their
+mean losses over the first epoch must agree. torch runs on as many threads and on one, and the
+stronger of the two counts. Epochs are sampled in turn; ratio: torch's time over dnncore's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.contest import CHOOSING, Outcome
+from benchmarks.processes import thread_settings
+from benchmarks.sampling import in_turn
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
+
+GOAL = 1.5
+RATE = 0.02  # one of the example's
+AGREEMENT = 1e-3  # of mean losses, relative; 22 updates amplify roundings
+PROBLEM = "the digits' training, an epoch"
+
+
+class Batches:
+    """The training images in batches of one size, in a random order that is always the same."""
+
+    def __init__(self, size: int) -> None:
+        from train_digits import Digits
+
+        digits = Digits.load()
+        order = np.random.default_rng(1).permutation(len(digits.train_images))
+        count = len(order) // size
+        self.places = order[: count * size].reshape(count, size)
+        self.images, self.labels = digits.train_images, digits.train_labels
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return ((self.images[rows], self.labels[rows]) for rows in self.places)
+
+
+class Torch:
+    """The same network in torch, with the weights of another one."""
+
+    def __init__(self, parameters: list[np.ndarray], threads: int) -> None:
+        import torch
+        from torch import nn
+
+        self.torch, self.threads = torch, threads
+        self.network = nn.Sequential(
+            nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Flatten(), nn.Linear(256, 10), nn.LogSoftmax(1),
+        )  # fmt: skip
+        for parameter, values in zip(self.network.parameters(), parameters, strict=True):
+            parameter.data = torch.tensor(values).reshape(parameter.shape)
+        self.loss = nn.NLLLoss()
+        self.optimizer = torch.optim.SGD(self.network.parameters(), RATE, momentum=0.9)
+
+    def epoch(self, batches: Batches) -> float:
+        """Train on all batches; returns the mean of their losses."""
+        self.torch.set_num_threads(self.threads)
+        losses = []
+        for images, labels in batches:
+            self.optimizer.zero_grad()
+            guesses = self.network(self.torch.from_numpy(images))
+            loss = self.loss(guesses, self.torch.from_numpy(labels))
+            loss.backward()
+            self.optimizer.step()
+            losses.append(loss.item())
+        return float(np.mean(losses))
+
+
+class Ours:
+    """The example's network on the CPU."""
+
+    def __init__(self) -> None:
+        import train_digits
+
+        import dnncore as dnn
+
+        self.network = train_digits.Network(dnn.engine("cpu"))
+
+    @property
+    def parameters(self) -> list[np.ndarray]:
+        """Copies of all weights and biases."""
+        return [np.array(parameter.value.numpy()) for parameter in self.network.parameters]
+
+    def epoch(self, batches: Batches) -> float:
+        """Train on all batches; returns the mean of their losses."""
+        return float(np.mean([self.network.train(*batch, RATE) for batch in batches]))
+
+
+def measure(samples: int, threads: int) -> Outcome:
+    """The figures of an epoch, or what is wrong with it."""
+    ours = Ours()
+    batches = Batches(ours.network.batch)
+    torches = [Torch(ours.parameters, count) for count in sorted({1, threads})]
+    loss, *losses = [side.epoch(batches) for side in (ours, *torches)]
+    for theirs in losses:
+        if not abs(theirs / loss - 1) <= AGREEMENT:
+            return {"problem": PROBLEM, "wrong": f"mean loss {loss:.6f}; torch's {theirs:.6f}"}
+    calls = [lambda side=side: side.epoch(batches) for side in torches]
+    seconds = in_turn(calls, CHOOSING)
+    best = seconds.index(min(seconds))
+    our_seconds, peer_seconds = in_turn([lambda: ours.epoch(batches), calls[best]], samples)
+    return {
+        "problem": PROBLEM,
+        "impl": "dnncore, sequences of primitives",
+        "peer": "torch",
+        "peer_impl": f"eager, {torches[best].threads} threads",
+        "ratio": peer_seconds / our_seconds,
+        "ours_ms": our_seconds * 1e3,
+        "peer_ms": peer_seconds * 1e3,
+        "error": max(abs(theirs / loss - 1) for theirs in losses),
+    }
+
+
+@click.command(help=__doc__)
+@click.option("--samples", default=9, show_default=True, type=click.IntRange(1))
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+def main(samples: int, threads: int, path: Path | None) -> None:
+    """Measure and print."""
+    os.environ |= thread_settings(threads)  # read when the libraries are first used
+    outcome = measure(samples, threads)
+    click.echo(json.dumps(outcome, indent=1))
+    if path:
+        path.write_text(json.dumps(outcome) + "\n")
+    sys.exit(1 if "wrong" in outcome else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""docs/benchmarks.md: what was measured, beside the goals, on which machine and how."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import platform
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dnncore as dnn
+from benchmarks import report
+from benchmarks.contest import Outcome
+from benchmarks.digits import GOAL as DIGITS_GOAL
+from benchmarks.lines import LINES
+from benchmarks.roofline import Roofline
+
+__all__ = ["Figures", "write"]
+
+NAME = "benchmarks.md"
+PACKAGES = ("numpy", "numba", "llvmlite", "torch")
+NEAR, OF_LAYERS, OF_TIME = 0.9, 0.9, 0.95  # goals of selection: of ratios, of layers, of time
+SPARE_BYTES, SPARE_FACTOR = 1 << 20, 1.1  # scratchpad beyond the peer's that is allowed
+
+HOW = """\
+Both sides compute the same problem on the same values, in one process on {threads} threads; each
+chooses the formats that a problem leaves open, and packs weights beforehand. Buffers are filled,
+and every result is compared with the others': a wrong one has no speed. The sides are sampled in
+turn, 5 ms apart since OpenMP's threads spin for a while after their work; a figure is the median of
+9 samples. Where a side has several contestants (torch's two orders of images, oneDNN's inner
+product and its product of matrices, with and without reorders), the strongest is found on one pass
+and reported from another. {processes} **ratio: the peer's time over dnncore's**, above 1 where
+dnncore is quicker; repeated runs of one problem differ by some 5 %. GF/s count all taps of a
+filter, also those that lie in padding, which nobody need compute; so a point may lie above the
+roofline, as may one whose data stay in the last cache.
+"""
+PROCESSES = {
+    True: "Each figure is the median of three fresh processes.",
+    False: "Each figure is of one process.",
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All that was measured.
+
+    lines: the outcomes of each line, by its title. selection: those beside our own best. programs:
+    what other benchmarks wrote. full: whether that was the full run.
+    """
+
+    lines: dict[str, list[Outcome]]
+    selection: list[Outcome]
+    programs: dict[str, Any]
+    threads: int
+    full: bool
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """Of all lines."""
+        return [outcome for outcomes in self.lines.values() for outcome in outcomes]
+
+    @property
+    def wrong(self) -> list[Outcome]:
+        """Those whose result is wrong."""
+        programs = [self.programs["digits"]]
+        return report.figures([*self.outcomes, *self.selection, *programs])["wrong"]  # type: ignore[no-any-return]
+
+
+def write(figures: Figures, folder: Path) -> Path:
+    """Write the document and its pictures; returns its path."""
+    pictures = _draw(figures, folder / "pictures")
+    parts = [
+        "# Benchmarks",
+        _machine(figures),
+        HOW.format(threads=figures.threads, processes=PROCESSES[figures.full]),
+        "## Goals",
+        _goals(figures),
+        *(f"![{path.stem.replace('_', ' ')}](pictures/{path.name})" for path in pictures),
+        "## Choice and memory",
+        _selection(figures.selection),
+        _scratchpads(figures),
+        "## Creation and calls",
+        _overheads(figures.programs["overheads"]),
+        "## Every problem",
+        *(_details(title, outcomes) for title, outcomes in figures.lines.items()),
+    ]
+    path = folder / NAME
+    path.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+    return path
+
+
+def _machine(figures: Figures) -> str:
+    roofline = Roofline(**figures.programs["roofline"])
+    versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
+    command = "make bench-full" if figures.full else "make bench"
+    return (
+        f"Written by `{command}` on {dt.date.today():%d %B %Y}: dnncore {dnn.__version__}"
+        f" beside oneDNN {_onednn_version()}, with {', '.join(versions)} and Python"
+        f" {platform.python_version()} on {platform.system()}.\n\n"
+        f"Machine: {dnn.engine('cpu').device.name}, {figures.threads} threads; measured"
+        f" {roofline.flops / 1e9:.0f} GF/s of multiply-adds in registers and"
+        f" {roofline.bandwidth / 1e9:.0f} GB/s of reading memory."
+    )
+
+
+def _onednn_version() -> str:
+    from benchmarks.onednn_library import Library
+
+    return Library().version
+
+
+# -- goals -----------------------------------------------------------------------------------------
+
+
+def _goals(figures: Figures) -> str:
+    """A row for each line, then the programs."""
+    head = ("", "goal", "geometric mean", "least", "problems", "")
+    rows = [_goal_row(line, figures.lines[line.title]) for line in LINES]
+    step = figures.programs["alexnet"]["cpu"]["the whole step"]
+    rows.append(
+        _program_row("AlexNet's training step beside oneDNN's", step["goal"], step["ratio"])
+    )
+    digits = figures.programs["digits"].get("ratio")
+    rows.append(_program_row("The digits' epoch beside torch's eager mode", DIGITS_GOAL, digits))
+    return _table(head, rows)
+
+
+def _goal_row(line: Any, outcomes: list[Outcome]) -> tuple[str, ...]:
+    found = report.figures(outcomes)
+    bounds = [("", line.goal, found["geomean"]), ("each ", line.least, found["min"])]
+    wanted = [f"{what}>= {bound:g}" for what, bound, _ in bounds if bound is not None]
+    held = [(got or 0) >= bound for _, bound, got in bounds if bound is not None]
+    mark = ("holds" if all(held) else "**missed**") if held else ""
+    if found["wrong"]:
+        mark = f"**{len(found['wrong'])} wrong**"
+    count = str(len(found["rows"]))
+    if found["left_out"]:
+        count += f", {len(found['left_out'])} left out"
+    ratios = (_ratio(found["geomean"]), _ratio(found["min"]))
+    return (line.title, ", ".join(wanted), *ratios, count, mark)
+
+
+def _program_row(title: str, goal: float, ratio: float | None) -> tuple[str, ...]:
+    mark = "holds" if ratio and ratio >= goal else "**missed**" if ratio else "**wrong**"
+    return (title, f">= {goal:g}", _ratio(ratio), _ratio(ratio), "1", mark)
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+# -- choice, memory, creation ----------------------------------------------------------------------
+
+
+def _selection(outcomes: list[Outcome]) -> str:
+    """A problem that nothing else of ours can compute has the best implementation there is."""
+    ratios = [outcome.get("ratio", 1.0) for outcome in outcomes]
+    near = statistics.mean(ratio >= NEAR for ratio in ratios)
+    rows = [outcome for outcome in outcomes if "ratio" in outcome]
+    ours = sum(row["ours_ms"] for row in rows)
+    best = sum(min(row["ours_ms"], row["peer_ms"]) for row in rows)
+    far = [f"- {report.label(row)}: {row['impl']} {row['ours_ms']:.3f} ms, {row['peer_impl']}"
+           f" {row['peer_ms']:.3f} ms" for row in rows if row["ratio"] < NEAR]  # fmt: skip
+    text = (
+        f"Without any tuning the implementation that is chosen is within 10 % of our best on"
+        f" {near:.0%} of {len(ratios)} layers, forward and backward (goal: {OF_LAYERS:.0%}); with"
+        f" the best one each, all would take {best / ours:.1%} of the time (goal: {OF_TIME:.0%})."
+    )
+    return "\n".join([text, *(["", "Where it is not:", "", *far] if far else [])])
+
+
+def _scratchpads(figures: Figures) -> str:
+    """Of direct convolutions beside the peer's, where both are known."""
+    rows = [row for row in figures.outcomes if row["problem"].startswith("--conv")]
+    known = [row for row in rows if row.get("peer_scratchpad") is not None]
+    beyond = [row for row in known if row["ours_scratchpad"]
+              > SPARE_FACTOR * row["peer_scratchpad"] + SPARE_BYTES]  # fmt: skip
+    text = (
+        f"Scratchpad beyond oneDNN's by more than 1 MB and 10 %: {len(beyond)} of {len(known)}"
+        " convolutions"
+    )
+    lines = [f"- {report.label(row)}: {row['impl']} {row['ours_scratchpad'] / 1e6:.1f} MB, oneDNN"
+             f" {row['peer_scratchpad'] / 1e6:.1f} MB" for row in beyond]  # fmt: skip
+    return "\n".join([text + (":" if beyond else "."), "", *lines])
+
+
+def _overheads(rows: Iterable[Sequence[Any]]) -> str:
+    cells = []
+    for what, value, limit, unit in rows:
+        most = "" if limit is None else f"{limit:g} {unit}"
+        mark = "" if limit is None else "holds" if value <= limit else "**over**"
+        cells.append((what, f"{value:.3g} {unit}", most, mark))
+    return _table(("", "measured", "at most", ""), cells)
+
+
+# -- every problem ---------------------------------------------------------------------------------
+
+
+def _details(title: str, outcomes: list[Outcome]) -> str:
+    """All rows of a line, folded."""
+    found = report.figures(outcomes)
+    head = ("problem", "dnncore", "ms", "", "peer", "ms", "", "ratio")
+    parts = [f"<details><summary>{title}</summary>", _table(head, map(_cells, found["rows"]))]
+    rest = [f"- `{report.one_line(outcome)}`" for outcome in (*found["wrong"], *found["left_out"])]
+    return "\n\n".join([*parts, *(["\n".join(rest)] if rest else []), "</details>"])
+
+
+def _cells(row: Outcome) -> tuple[str, ...]:
+    sides = [
+        (name, f"{row[f'{who}_ms']:.3f}", report.rate(row, who))
+        for who, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}"))
+    ]
+    return (f"`{report.short(row['problem'])}`", *sides[0], *sides[1], f"{row['ratio']:.2f}")
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    ruler = ["---"] * len(head)
+    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ruler, *rows))
+
+
+def _draw(figures: Figures, folder: Path) -> list[Path]:
+    """A bar for each line and program, and all problems below the roofline."""
+    from benchmarks.plots import roofs, speed_ups  # what the tables do not need
+
+    folder.mkdir(parents=True, exist_ok=True)
+    bars = [
+        {"problem": title, "ratio": found["geomean"], "least": found["min"]}
+        for title, outcomes in figures.lines.items()
+        if (found := report.figures(outcomes))["rows"]
+    ]
+    paths = [folder / "benchmarks_speed_ups.png", folder / "benchmarks_roofline.png"]
+    speed_ups(bars, paths[0], "Geometric means, with the least of each")
+    rows = report.figures(figures.outcomes)["rows"]
+    roofs(rows, paths[1], Roofline(**figures.programs["roofline"]))
+    return paths

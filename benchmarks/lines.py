@@ -1,0 +1,93 @@
+"""What is measured for docs/benchmarks.md: lines of problems, each with its goal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.problem_sets import distinct, read_set
+from dnncore.problem import Problem
+
+__all__ = ["LINES", "SELECTION", "Line", "problems_of"]
+
+
+@dataclass(frozen=True)
+class Line:
+    """Problems that are judged together.
+
+    goal, least: of the geometric mean of the ratios, and of each; None where there is none.
+    sets, directions, options, match: which problems. batches: of the full run; quick: of the quick
+    one, as where no batch is given. reorders: whether sides may choose formats between reorders.
+    """
+
+    title: str
+    goal: float | None
+    least: float | None
+    sets: Sequence[str]
+    match: str = ""
+    directions: Sequence[str] = ("FWD_I",)
+    options: Mapping[str, str] = field(default_factory=dict)
+    batches: Sequence[str] = ("1", "4", "32")
+    quick: Sequence[str] = ("4",)
+    peers: tuple[str, ...] = ("onednn",)
+    reorders: bool = False
+
+
+BOTH = ("onednn", "torch")
+TRAINING = {"match": "^--conv", "sets": ("resnet_50", "alexnet"), "batches": ("4",), "peers": BOTH}
+WINOGRAD = {"sets": ("resnet_50", "vgg_16"), "match": "kh3sh1", "options": {"alg": "auto"}}
+LAYERS = ("alexnet", "vgg_16", "resnet_50", "mobilenet")
+AS_THEY_ARE = {"directions": ("",), "batches": ("",), "quick": ("",)}
+
+LINES = (
+    Line("Convolution forward, direct: ResNet-50, AlexNet", 1.03, 0.90, ("resnet_50", "alexnet"),
+         match="^--conv"),
+    Line("Convolution forward, direct: VGG-16, GoogLeNet", 1.0, 0.85, ("vgg_16", "googlenet"),
+         match="^--conv"),
+    Line("Convolution forward, depthwise: MobileNet", 1.3, None, ("mobilenet",), match="_dw"),
+    Line("Convolution forward, the others: MobileNet", None, None, ("mobilenet",),
+         match=r"^--conv .*(_pw|conv1\*)"),
+    Line("Convolution forward, channels no multiple of 16", 0.95, None, ("odd",)),
+    Line("Convolution forward, auto, 3x3 with stride 1, batch 32: ResNet-50, VGG-16", 1.4, None,
+         **WINOGRAD, batches=("32",), quick=("32",)),
+    Line("Convolution forward, auto, 3x3 with stride 1, batch 1: ResNet-50, VGG-16", None, 1.0,
+         **WINOGRAD, batches=("1",), quick=("1",)),
+    Line("Convolution forward, channels-last, no reorder: ResNet-50", 1.0, None, ("resnet_50",),
+         match="^--conv", options={"tag": "axb"}, peers=BOTH),
+    Line("Convolution forward, plain nchw, reorders counted: ResNet-50", 1.0, None, ("resnet_50",),
+         match="^--conv", options={"tag": "abx"}, peers=BOTH, reorders=True),
+    Line("Convolution backward data: ResNet-50, AlexNet", 1.03, 0.85, directions=("BWD_D",),
+         **TRAINING),
+    Line("Convolution backward weights: ResNet-50, AlexNet", 1.1, 0.85, directions=("BWD_W",),
+         **TRAINING),
+    Line("Inner product forward, up to 32 rows", 1.25, None, LAYERS, match="^--ip",
+         batches=("1", "4", "8", "16", "32"), quick=("4", "32")),
+    Line("Inner product forward, from 64 rows", 1.0, None, LAYERS, match="^--ip",
+         batches=("64", "128", "256"), quick=("64",)),
+    Line("Inner product backward", 1.0, None, LAYERS, match="^--ip",
+         directions=("BWD_D", "BWD_W"), batches=("4", "32", "128"), quick=("32",)),
+    Line("Matrix multiplication: BERT, LSTM", 1.0, None, ("matmul",), **AS_THEY_ARE),
+    Line("Limited by memory, 51 MB", 1.3, 0.95, ("memory_bound",), match="_51MB", **AS_THEY_ARE),
+    Line("Limited by memory, 1 MB", 0.85, None, ("memory_bound",), match="_1MB", **AS_THEY_ARE),
+    Line("Reorders, plain to and from blocked", 1.0, None, ("reorders",), **AS_THEY_ARE),
+)  # fmt: skip
+
+# Without tuning the chosen implementation is near the best of ours.
+SELECTION = Line(
+    "The chosen implementation beside our best other one", None, None,
+    ("resnet_50", "alexnet", "mobilenet", "odd"), match="^--(conv|ip)",
+    directions=("FWD_I", "BWD_D", "BWD_W"), batches=("4",), peers=("others",),
+)  # fmt: skip
+
+
+def problems_of(line: Line, *, full: bool) -> list[Problem]:
+    """The problems of a line, each once, in the order of its sets."""
+    found = []
+    for name in line.sets:
+        for batch in line.batches if full else line.quick:
+            for direction in line.directions:
+                given = {"dir": direction, "mb": batch}
+                options = {**line.options, **{n: text for n, text in given.items() if text}}
+                found += [p for p in read_set(name, options) if re.search(line.match, str(p))]
+    return distinct(found)

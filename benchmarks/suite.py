@@ -1,0 +1,118 @@
+"""Measures everything that docs/benchmarks.md tells, and writes it.
+
+    python -m benchmarks.suite             # batch 4, one process: under 15 minutes on two cores
+    python -m benchmarks.suite --full      # all batches, the median of three processes: hours
+
+What is measured is kept until the run is complete: a run that was stopped goes on where it was when
+it is started again, unless the sources have changed. With --seconds it stops by itself after that
+time, with exit code 75, to be continued.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks import document, report
+from benchmarks.contest import Outcome
+from benchmarks.ledger import Ledger, default_path
+from benchmarks.lines import LINES, SELECTION, Line, problems_of
+from benchmarks.processes import Settings, measured, thread_settings
+
+TO_BE_CONTINUED = 75  # the exit code of sysexits.h for what should be tried again
+ROOT = Path(__file__).parents[1]
+PROGRAMS = {
+    "roofline": "benchmarks.roofline",
+    "alexnet": "benchmarks.alexnet --engine cpu",
+    "digits": "benchmarks.digits",
+    "overheads": "benchmarks.overheads --engine cpu",
+}
+
+
+class OutOfTime(Exception):
+    """The time that was given is over."""
+
+
+class Run:
+    """One run of the whole: what it has measured, and what it may still do."""
+
+    def __init__(self, ledger: Ledger, *, full: bool, threads: int, seconds: float) -> None:
+        self.ledger, self.full, self.threads = ledger, full, threads
+        self.end = time.monotonic() + seconds
+        self.console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
+
+    def rows(self, line: Line) -> list[Outcome]:
+        """The outcomes of a line's problems."""
+        self.console.print(line.title, style="bold")
+        settings = Settings(line.peers, line.reorders, threads=self.threads)
+        problems = problems_of(line, full=self.full)
+        processes = 3 if self.full else 1
+        return measured(problems, settings, processes, ledger=self.ledger, tell=self._tell)
+
+    def program(self, name: str) -> Any:
+        """The figures that another benchmark writes as JSON, measured once."""
+        self.console.print(PROGRAMS[name], style="bold")
+        key = self.ledger.key(PROGRAMS[name], {"threads": self.threads})
+        found = self.ledger.get(key)
+        if found is None:
+            found = self._figures(PROGRAMS[name].split())
+            self.ledger.put(key, found)
+            self._check_time()
+        return found
+
+    def _figures(self, command: list[str]) -> Any:
+        """What a benchmark writes as JSON; what it prints goes to stderr."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "figures.json"
+            subprocess.run(
+                [sys.executable, "-m", *command, "--json", str(path)],
+                env=os.environ | thread_settings(self.threads), check=True, stdout=sys.stderr,
+            )  # fmt: skip
+            return json.loads(path.read_text())
+
+    def _tell(self, outcome: Outcome) -> None:
+        self.console.print(report.one_line(outcome))
+        self._check_time()
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.end:
+            raise OutOfTime
+
+
+def measure(run: Run) -> document.Figures:
+    """Everything."""
+    programs = {name: run.program(name) for name in PROGRAMS}
+    lines = {line.title: run.rows(line) for line in LINES}
+    return document.Figures(lines, run.rows(SELECTION), programs, run.threads, full=run.full)
+
+
+@click.command(help=__doc__)
+@click.option("--full", is_flag=True, help="All batches, three processes.")
+@click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=float("inf"), help="Stop after that time, to be continued.")
+@click.option("--folder", default=ROOT / "docs", type=Path, help="Where benchmarks.md goes.")
+def main(full: bool, threads: int, seconds: float, folder: Path) -> None:
+    """Measure and write."""
+    ledger = Ledger(default_path())
+    run = Run(ledger, full=full, threads=threads, seconds=seconds)
+    try:
+        figures = measure(run)
+    except OutOfTime:
+        run.console.print("out of time; the same command goes on from here")
+        sys.exit(TO_BE_CONTINUED)
+    run.console.print(f"written: {document.write(figures, folder)}")
+    ledger.finish()
+    sys.exit(1 if figures.wrong else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,418 @@
+"""The benchmarks measure what they promise; how quick anything is, is not asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dnncore as dnn
+from benchmarks import contest, report
+from benchmarks.compare import chosen_problems
+from benchmarks.contest import allowed_error, norm_wise_error
+from benchmarks.contestants import Contestant, LeftOut, side, values_of
+from benchmarks.ledger import Ledger
+from benchmarks.lines import LINES, SELECTION, problems_of
+from benchmarks.problem_sets import changed, distinct, pass_of, read_set, set_files
+from benchmarks.processes import Settings, measured, merged
+from dnncore.problem import read
+
+ROOT = Path(__file__).parents[1]
+SETS = ("alexnet", "vgg_16", "googlenet", "resnet_50", "mobilenet", "odd", "matmul", "memory_bound",
+        "reorders")  # fmt: skip
+TINY = "--eltwise --dir=FWD_I 2x16x8x8"
+
+
+def problem(text):
+    (found,) = read(text)
+    return found
+
+
+# -- sets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_sets_have_problems_each_once(name):
+    problems = list(read_set(name, {}))
+    assert problems
+    assert len(distinct(problems)) == len(problems)
+
+
+def test_there_are_no_other_sets():
+    assert set(set_files()) == set(SETS)
+
+
+def test_an_unknown_set_is_refused_with_those_that_there_are():
+    with pytest.raises(dnn.DescriptorError, match=r"resnet_50.*got 'resnet50'"):
+        list(read_set("resnet50", {}))
+
+
+def test_odd_channels_are_no_multiple_of_16():
+    shapes = {p.name: p.op for p in read_set("odd", {"dir": "FWD_I"})}
+    assert len(shapes) == 10
+    for op in shapes.values():
+        assert op.src.dims[1] % 16 or op.dst.dims[1] % 16
+
+
+def test_there_are_20_products_of_bert_and_lstms():
+    problems = list(read_set("matmul", {}))
+    assert len(problems) == 20
+    assert all(isinstance(p.op, dnn.MatMul) for p in problems)
+    assert {p.name.partition(":")[0] for p in problems} == {"bert", "gnmt", "lstm_650"}
+
+
+def test_memory_bound_problems_have_the_size_that_their_names_say():
+    problems = list(read_set("memory_bound", {}))
+    for p in problems:
+        largest = max(desc.nbytes for _, desc in p.op.tensors())
+        megabytes = {"51MB": 51.4e6, "1MB": 1.05e6}[p.name.rpartition("_")[2]]
+        assert largest == pytest.approx(megabytes, rel=0.01), str(p)
+    kinds = {type(p.op) for p in problems}
+    assert kinds == {
+        dnn.Binary, dnn.EltwiseBackward, dnn.EltwiseForward, dnn.LRNBackward, dnn.LRNForward,
+        dnn.PoolingBackward, dnn.PoolingForward, dnn.Reduction, dnn.SoftmaxBackward,
+        dnn.SoftmaxForward, dnn.Sum,
+    }  # fmt: skip
+
+
+def test_reorders_go_both_ways():
+    ways = {(p.op.src.tag, p.op.dst.tag) for p in read_set("reorders", {})}
+    assert {
+        ("abcd", "aBcd16b"),
+        ("aBcd16b", "abcd"),
+        ("acdb", "aBcd16b"),
+        ("aBcd16b", "acdb"),
+    } <= ways
+
+
+# -- other options ---------------------------------------------------------------------------------
+
+
+def test_options_replace_those_of_the_problem():
+    p = changed(problem('--conv --dir=FWD_B mb2ic16ih8oc32kh3ph1n"x"'), {"dir": "BWD_W", "mb": "7"})
+    assert isinstance(p.op, dnn.ConvolutionBackwardWeights)
+    assert p.op.src.dims[0] == 7
+    assert p.name == "x"
+
+
+@pytest.mark.parametrize("text", ["--conv mb2ic16ih8oc32kh3ph1", "--pool mb2ic16ih8kh2sh2"])
+def test_a_tag_is_that_of_all_activations(text):
+    op = changed(problem(text), {"tag": "axb"}).op
+    assert {op.src.tag, op.dst.tag} == {"acdb"}
+
+
+def test_options_that_a_driver_lacks_change_nothing():
+    p = problem("--matmul 4x8:8x16")
+    assert changed(p, {"dir": "FWD_I", "mb": "4"}) == p
+
+
+@pytest.mark.parametrize("direction", ["FWD_I", "BWD_D", "BWD_W"])
+def test_a_direction_keeps_the_problems_of_its_pass(direction):
+    expected = {"FWD_I": 20, "BWD_D": 19, "BWD_W": 20}  # the image has no gradient
+    problems = chosen_problems(("resnet_50",), (), {"dir": direction, "mb": "4"}, "^--conv")
+    assert len(problems) == expected[direction]
+    assert len({pass_of(p.op) for p in problems}) == 1
+
+
+def test_problems_that_options_make_equal_are_measured_once():
+    assert len(chosen_problems(("alexnet", "alexnet"), (), {"mb": "4"}, "^--conv")) == 14
+    words = ("--conv", "mb2ic16ih8oc32kh3ph1", "mb3ic16ih8oc32kh3ph1")
+    assert len(chosen_problems((), words, {"mb": "4"}, "")) == 1
+
+
+@pytest.mark.parametrize("line", [*LINES, SELECTION], ids=lambda line: line.title)
+def test_every_line_has_problems(line):
+    quick, full = (problems_of(line, full=full) for full in (False, True))
+    assert 0 < len(quick) <= len(full)
+
+
+# -- contestants -----------------------------------------------------------------------------------
+
+SMALL = {
+    "onednn": [
+        "--conv --dir=BWD_WB mb2ic16ih8oc32kh3ph1",
+        "--conv --stag=abx --dtag=abx mb2ic16ih8oc32kh3ph1",
+        "--ip --dir=FWD_B mb2ic16ih3oc32",
+        "--ip --dir=BWD_D mb2ic16ih3oc32",
+        "--ip --dir=BWD_W mb2ic16ih3oc32",
+        "--pool --dir=BWD_D --tag=aBx16b mb2ic16ih8kh2sh2",
+        "--lrn --dir=BWD_D mb2ic16ih8",
+    ],
+    "torch": [
+        "--conv --dir=FWD_B g2mb2ic16ih8oc32kh3ph1",
+        "--conv --dir=BWD_D mb2ic16ih8oc32kh3ph1",
+        "--conv --dir=BWD_WB mb2ic16ih8oc32kh3ph1",
+        "--ip --dir=BWD_WB mb2ic16ih3oc32",
+        "--matmul --bia-dt=f32 --bia_mask=2 4x8:8x16",
+        "--eltwise --dir=BWD_D --alg=tanh_dst 2x16x8x8",
+        "--binary --alg=MAX 2x16x8x8:1x16x1x1",
+        "--sum --scales=0.5:2 2x16x8x8",
+        "--reduction --alg=mean 2x16x8x8:2x16x1x1",
+        "--softmax --dir=BWD_D --dtag=ab --alg=LOGSOFTMAX 4x10",
+        "--lrn --dir=FWD_I mb2ic16ih8",
+        "--pool --dir=BWD_D --alg=max mb2ic16ih9kh3sh2",
+        "--pool --alg=avg_np mb2ic16ih9kh3sh2",
+        "--reorder --stag=abcd --dtag=acdb 2x16x8x8",
+    ],
+    "numpy": [
+        "--ip --dir=FWD_B --stag=abx --wtag=abx --dtag=abx mb2ic16ih3oc32",
+        "--matmul --bia-dt=f32 --bia_mask=2 4x8:8x16",
+        "--eltwise 2x16x8x8",
+        "--binary --alg=DIV 2x16x8x8:1x16x1x1",
+        "--sum --scales=0.5:2 2x16x8x8",
+        "--reduction --alg=max 2x16x8x8:2x16x1x1",
+        "--reorder 2x16x8x8",
+    ],
+}
+
+
+def _contestants(peer, p, reorders=False):
+    try:
+        return list(side(peer)(p, reorders))
+    except ModuleNotFoundError as error:
+        pytest.skip(f"peer comparison: {error}")
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(("peer", "text"), [(peer, text) for peer in SMALL for text in SMALL[peer]])
+def test_peers_compute_what_we_do(peer, text):
+    p = problem(text)
+    expected = _run(_contestants("ours", p)[0])
+    for contestant in _contestants(peer, p, reorders=True):
+        assert norm_wise_error(_run(contestant), expected) <= allowed_error(p.op), contestant.name
+
+
+def _run(contestant):
+    contestant.run()
+    return contestant.outputs()
+
+
+def test_ours_may_go_through_reorders():
+    p = problem("--conv --dir=FWD_I --stag=abx --dtag=abx mb2ic32ih8oc32kh3ph1")
+    direct, between = _contestants("ours", p, reorders=True)
+    assert between.name.endswith("between reorders")
+    assert norm_wise_error(_run(between), _run(direct)) <= allowed_error(p.op)
+
+
+def test_the_others_are_not_the_chosen_one_and_not_the_reference():
+    p = problem("--conv --dir=FWD_I mb2ic32ih8oc32kh3ph1")
+    (chosen,) = _contestants("ours", p)
+    names = [contestant.name for contestant in _contestants("others", p)]
+    assert names
+    assert not {chosen.name, "reference:convolution"} & set(names)
+
+
+@pytest.mark.parametrize("text", ["--conv mb2ic32ih8oc32kh3ph1", "--eltwise --tag=aBx16b 2x16x8x8"])
+def test_what_a_peer_cannot_do_is_left_out_with_the_reason(text):
+    outcome = contest.measure(problem(text), ["numpy"])
+    assert outcome["left_out"].startswith("numpy: numpy ")
+
+
+def test_values_are_the_same_for_the_same_name_and_dims():
+    first, second = (values_of("src", (3, 1 << 20)) for _ in range(2))
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, values_of("dst", (3, 1 << 20)))
+    assert abs(first.mean()) < 0.01
+    assert not np.array_equal(first[0], first[1])
+
+
+# -- right results ---------------------------------------------------------------------------------
+
+
+def _peer(outputs):
+    """A side whose one contestant gives these outputs."""
+    return lambda _problem, _reorders: iter([Contestant("peer", lambda: None, lambda: outputs)])
+
+
+@pytest.mark.parametrize("spoil", [0.01, np.nan, np.inf])
+def test_a_wrong_result_has_no_speed(monkeypatch, spoil):
+    p = problem(TINY)
+    right = np.maximum(values_of("src", p.op.src.dims), 0)
+    spoiled = right.copy()
+    spoiled[1, 2, 3, 4] += spoil
+    for outputs, key in ((right, "ratio"), (spoiled, "wrong")):
+        replacement = {"ours": side("ours"), "fake": _peer({"dst": outputs})}
+        monkeypatch.setattr(contest, "side", replacement.__getitem__)
+        outcome = contest.measure(p, ["fake"], samples=1)
+        assert key in outcome
+        assert ("ratio" in outcome) == (key == "ratio")
+
+
+def test_a_sum_that_lacks_a_term_is_wrong():
+    p = problem("--matmul 64x4096:4096x64")
+    src, weights = (values_of(name, getattr(p.op, name).dims) for name in ("src", "weights"))
+    right, short = src @ weights, src[:, 1:] @ weights[1:]
+    assert norm_wise_error({"dst": short}, {"dst": right}) > allowed_error(p.op)
+    precise = (src.astype(np.float64) @ weights).astype(np.float32)
+    assert norm_wise_error({"dst": right}, {"dst": precise}) <= allowed_error(p.op)
+
+
+def test_the_same_places_may_be_not_finite():
+    values = {"dst": np.array([1, np.nan, np.inf, -np.inf], np.float32)}
+    assert norm_wise_error(values, values) == 0
+    assert not norm_wise_error(values, {"dst": np.ones(4, np.float32)}) <= 1
+
+
+def test_the_strongest_of_each_side_is_reported(monkeypatch):
+    calls = {"slow": lambda: sum(range(200_000)), "quick": lambda: None}
+    values = {"dst": np.ones(3, np.float32)}
+    contestants = [Contestant(name, call, lambda: values) for name, call in calls.items()]
+    monkeypatch.setattr(
+        contest, "side", lambda _name: lambda _problem, _reorders: iter(contestants)
+    )
+    outcome = contest.measure(problem(TINY), ["a", "b"], samples=3)
+    assert (outcome["impl"], outcome["peer_impl"]) == ("quick", "quick")
+
+
+def test_a_peer_that_cannot_is_no_hindrance_to_another(monkeypatch):
+    def cannot(_problem, _reorders):
+        raise LeftOut("too hard")
+        yield
+
+    right = np.maximum(values_of("src", (2, 16, 8, 8)), 0)
+    sides = {"ours": side("ours"), "a": cannot, "b": _peer({"dst": right})}
+    monkeypatch.setattr(contest, "side", sides.__getitem__)
+    assert contest.measure(problem(TINY), ["a", "b"], samples=1)["peer"] == "b"
+    assert contest.measure(problem(TINY), ["a"])["left_out"] == "a: too hard"
+
+
+# -- processes and the ledger ----------------------------------------------------------------------
+
+
+def _row(ratio, name="p"):
+    return {"problem": name, "ratio": ratio, "impl": str(ratio), "ours_ms": 1.0, "peer_ms": ratio}
+
+
+def test_of_several_processes_the_median_counts():
+    row = merged([_row(1.5), _row(0.5), _row(1.0)])
+    assert (row["ratio"], row["impl"]) == (1.0, "1.0")
+    assert row["ratios"] == [1.5, 0.5, 1.0]
+
+
+def test_one_wrong_result_makes_the_problem_wrong():
+    assert "wrong" in merged([_row(1.0), {"problem": "p", "wrong": "by far"}, _row(1.0)])
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path):
+    path, settings = tmp_path / "ledger.jsonl", Settings(("numpy",), samples=1)
+    problems = [problem(TINY), problem("--eltwise --alg=exp 2x16x8x8")]
+    told = []
+
+    def stop(outcome):
+        told.append(outcome)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measured(problems, settings, ledger=Ledger(path), tell=stop)
+    with path.open("a") as file:
+        file.write('["half a li')  # as when the machine stops
+    (first, second) = measured(problems, settings, ledger=Ledger(path))
+    assert first["ours_ms"] == told[0]["ours_ms"]
+    assert second["problem"] == str(problems[1])
+    assert measured(problems, settings, ledger=Ledger(path)) == [first, second]
+
+
+def test_the_ledger_knows_other_settings_and_sources_apart(monkeypatch):
+    key = Ledger.key("p", {"samples": 9})
+    assert key == Ledger.key("p", {"samples": 9})
+    assert key != Ledger.key("p", {"samples": 5})
+    assert key != Ledger.key("q", {"samples": 9})
+    monkeypatch.setattr("benchmarks.ledger.source_hash", lambda: "other sources")
+    assert key != Ledger.key("p", {"samples": 9})
+
+
+def test_a_problem_that_ends_the_process_is_blamed_and_the_next_is_measured(monkeypatch, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import benchmarks.contest as c, os\n"
+        "right = c.measure\n"
+        "def measure(problem, *rest, **more):\n"
+        "    if 'exp' in str(problem):\n"
+        "        os.abort()\n"
+        "    return right(problem, *rest, **more)\n"
+        "c.measure = measure\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    problems = [problem(f"--eltwise --alg={name} 2x16x8x8") for name in ("relu", "exp", "abs")]
+    outcomes = measured(problems, Settings(("numpy",), samples=1))
+    assert ["ratio" in outcome for outcome in outcomes] == [True, False, True]
+    assert outcomes[1]["wrong"] == "the process was killed by SIGABRT"
+
+
+# -- reports ---------------------------------------------------------------------------------------
+
+
+def _compare(*words):
+    command = [sys.executable, "-m", "benchmarks.compare", *words]
+    return subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )  # fmt: skip
+
+
+def test_json_alone_goes_to_stdout():
+    run = _compare("--peer=numpy", "--samples=1", "--processes=2", "--json", *TINY.split())
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    (row,) = found["rows"]
+    assert found["geomean"] == pytest.approx(row["ratio"])
+    assert found["min"] == row["ratio"]
+    assert row["problem"] == str(problem(TINY))
+    assert row.keys() >= {
+        "impl", "peer", "peer_impl", "ours_ms", "peer_ms", "ours_gbps", "peer_gbps", "error",
+        "ours_scratchpad", "peer_scratchpad",
+    }  # fmt: skip
+    assert len(row["ratios"]) == 2
+
+
+def test_a_table_has_the_rows_and_what_was_left_out(tmp_path):
+    path = tmp_path / "rows.json"
+    words = [
+        "--peer=numpy",
+        "--samples=1",
+        f"--json={path}",
+        *TINY.split(),
+        "--conv",
+        "ic3oc4ih8kh3",
+    ]
+    run = _compare(*words)
+    assert run.returncode == 0, run.stderr
+    assert "numpy has no convolution" in run.stdout
+    assert "geometric mean" in run.stdout
+    assert len(json.loads(path.read_text())["left_out"]) == 1
+
+
+@pytest.mark.parametrize("words", [["--set=resnet50"], [], ["--peer=mkl", *TINY.split()]])
+def test_bad_words_are_refused(words):
+    run = _compare(*words)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+
+
+def test_short_texts_read_as_the_same():
+    for name in SETS:
+        for p in read_set(name, {}):
+            brief = report.short(str(p))
+            assert len(brief) <= len(str(p))
+            assert read(brief) == [p]
+
+
+def test_pictures_are_written(tmp_path):
+    plots = pytest.importorskip("benchmarks.plots", exc_type=ImportError)
+    from benchmarks.roofline import Roofline
+
+    rows = [_row(ratio, name) | {"ours_gflops": 50.0, "peer_gflops": 40.0, "ours_gbps": 5.0}
+            for ratio, name in ((0.5, TINY), (1.5, "a line of several"))]  # fmt: skip
+    for path in plots.draw(rows, tmp_path / "pictures", Roofline(5e11, 5e10)):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_roof_is_the_lower_of_both():
+    pytest.importorskip("numba")
+    from benchmarks.roofline import Roofline
+
+    roof = Roofline(flops=100.0, bandwidth=10.0)
+    assert [roof.at(x) for x in (1, 10, 1000)] == [10, 100, 100]
