@@ -35,8 +35,8 @@ from dnncore_cpu_numba.program import Param, Step, Table
 
 __all__ = ["DepthwiseBackwardWeights"]
 
-TILE = 4
-VECTORS = 8
+VECTORS = 8  # of channels of a work item where they are contiguous, measured
+SUMS_PER_PIXEL = 3  # registers for sums beside one for a pixel of a tile, measured
 
 
 class DepthwiseBackwardWeights(Depthwise):
@@ -225,11 +225,12 @@ class _Loop:
 
     def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> tuple[int, int]:
         """Addresses: for whole vectors, and for the last one."""
+        most = self.isa.rows[1] // SUMS_PER_PIXEL
         taps = tuple(
             tuple(dot(self.taps, (*tap, s)) for s in range(self.kernel[2])) for tap in group
         )
         kernel = DepthwiseWeightsKernel(
-            self.isa, self.gathers[2].tiles(TILE), self.src_steps[2], self.diff_dst_steps[2], taps,
+            self.isa, self.gathers[2].tiles(most), self.src_steps[2], self.diff_dst_steps[2], taps,
             bias, self.cut.in_turn, whole=True,
         )  # fmt: skip
         whole, lanes = divmod(self.g.groups, self.isa.lanes)

@@ -36,45 +36,6 @@ class Phase:
     count: Triple
     taps: list[tuple[Triple, Triple]]
 
-    def parts(self, stride: Triple, left: Triple, step: Triple, size: Triple) -> list[Phase]:
-        """The same pixels in parts whose windows do not leave the image.
-
-        stride: from pixel to pixel of the phase. left: pixels of the image before its first one,
-        for a border. step: from window to window in the image. size: of the image, border included.
-        Each part has only the taps that its pixels have inside; its shifts count from its own first
-        pixel and the image's border.
-        """
-        dims = [self._stretches(dim, left[dim], step[dim], size[dim]) for dim in range(3)]
-        parts = []
-        for stretches in itertools.product(*dims):
-            first, count, seen = zip(*stretches, strict=True)
-            origin = tuple(map(int.__add__, left, scaled(first, step)))
-            taps = [
-                (tap, tuple(map(int.__add__, shift, origin)))
-                for tap, shift in self.taps
-                if all(map(set.__contains__, seen, shift))
-            ]
-            position = tuple(map(int.__add__, self.position, scaled(first, stride)))
-            parts.append(Phase(position, count, taps))
-        return parts
-
-    def _stretches(
-        self, dim: int, left: int, step: int, size: int
-    ) -> list[tuple[int, int, set[int]]]:
-        """(first, count, shifts) of the pixels along a dim that are inside through those shifts."""
-        count = self.count[dim]
-        shifts = {shift[dim] for _, shift in self.taps}
-        inside = {
-            shift: (-((left + shift) // step), (size - 1 - left - shift) // step + 1)
-            for shift in shifts
-        }
-        breaks = {0, count}.union(*inside.values())
-        breaks = sorted(at for at in breaks if 0 <= at <= count)
-        return [
-            (at, end - at, {s for s, (low, high) in inside.items() if low <= at and end <= high})
-            for at, end in itertools.pairwise(breaks)
-        ]
-
 
 @dataclass(frozen=True)
 class Geometry:
