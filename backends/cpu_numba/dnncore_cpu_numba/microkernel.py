@@ -47,6 +47,7 @@ ARGUMENTS = (
     "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
 )  # fmt: skip
 UNROLL = 4  # steps of k per turn of the inner loop
+AHEAD = 4096  # bytes between what is prefetched of B and what is read, measured
 
 Value = Any
 
@@ -63,6 +64,7 @@ class Microkernel:
     segments: the rows that take part in each segment of the batch; none stands for one segment of
         all rows.
     ahead: the rows of A of the next block are prefetched, since they lie far away.
+    streams: B is prefetched, since it comes from memory and is read once or a few times.
     """
 
     isa: Isa
@@ -75,6 +77,7 @@ class Microkernel:
     a_rows: tuple[int, ...] = ()
     segments: tuple[tuple[int, ...], ...] = ()
     ahead: bool = False
+    streams: bool = False
 
     @property
     def name(self) -> str:
@@ -82,7 +85,7 @@ class Microkernel:
         kind = "panel" if self.panel else "matrix"
         tile = f"{self.rows}x{self.vectors}"
         name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
-        name += "_ahead" if self.ahead else ""
+        name += f"{'_ahead' * self.ahead}{'_streams' * self.streams}"
         rest = (self.epilogue, self.a_rows, self.segments)
         digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
         return f"{name}_{digest}" if any(rest) else name
@@ -215,4 +218,7 @@ class _Emitter:
         masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
         places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in range(len(masks))]
         pairs = zip(places, masks, strict=True)
+        if self.kernel.streams:
+            for place in places:
+                vir.prefetch(self.builder, vir.at(self.builder, place, AHEAD))
         return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]

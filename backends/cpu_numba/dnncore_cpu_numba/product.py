@@ -10,6 +10,7 @@ transposed one, that is computed which copies less.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -132,7 +133,8 @@ class Product:
 
     def _is_in_place(self, rows: int) -> bool:
         """Whether B is a plain matrix that is not worth packing."""
-        small = self.b.desc.nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
+        nbytes = 4 * math.prod(self.b.desc.dims[-2:])
+        small = nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
         return small and _is_contiguous(self.b.desc, -1)
 
     def _is_panelled(self, desc: MemoryDesc) -> bool:

@@ -28,7 +28,9 @@ __all__ = ["Chunk", "Matrix", "Rows", "TileLoop", "Windows", "utilisation"]
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
-PANEL_RATES = ((16 << 10, 64), (768 << 10, 24), (1 << 62, 12))
+SECOND_LEVEL = 768 << 10
+PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
+FEW_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
 
 MOST_WAITING = 0.05  # of the threads' time, for the last item
 
@@ -245,7 +247,7 @@ class TileLoop:
                     table[stage, last, place] = Microkernel(
                         self.isa, kind.rows, vectors, self.along, self.b_is_panel,
                         self.edge if partial else "full", self.epilogue if stage else (),
-                        kind.a_rows, kind.segments, ahead,
+                        kind.a_rows, kind.segments, ahead, tiling.streams,
                     ).address  # fmt: skip
         return table
 
@@ -274,6 +276,7 @@ class _Tiling:
     rest: int
     stretch: int
     panels_per_group: int
+    streams: bool
 
     @classmethod
     def of(cls, loop: TileLoop, threads: int) -> _Tiling:
@@ -305,6 +308,7 @@ class _Tiling:
             vectors, panels, blocks - (panels - 1) * vectors,
             loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
             1 if by_panels else panels,
+            by_panels and loop.cover.count <= FEW_ROWS and panels * panel_bytes > SECOND_LEVEL,
         )  # fmt: skip
 
     @property
