@@ -41,10 +41,10 @@ __all__ = [
     "turned",
 ]
 
-LOAD_BOUND = 0.25  # of the peak, measured: each multiply-add loads a vector
+IN_CACHE = 0.5  # of what matrix tiles reach, measured where src and dst stay in cache
 MOST_TAPS = 64  # of a row; they are unrolled
 FEW_PIXELS = 6  # of a row: a longer dim takes its part
-STRIPS_PER_THREAD = 4
+STRIPS_PER_THREAD = 4  # where images and channels do not share out evenly
 # Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
 PLACES = 9  # of the input that a tile sees through a row of taps
 VECTORS = 8  # of channels of a work item
@@ -92,7 +92,7 @@ class Depthwise(Brgemm):
     def utilisation(self, op: Any) -> float:
         """That of tiles of pixels of a row by groups."""
         g = Geometry.of(op)
-        return LOAD_BOUND * utilisation(self.isa, g.dst[2], g.groups)
+        return IN_CACHE * utilisation(self.isa, g.dst[2], g.groups)
 
 
 class _Gathering(Depthwise):
