@@ -41,10 +41,12 @@ __all__ = [
     "turned",
 ]
 
-LOAD_BOUND = 0.25  # of the peak, measured: each multiply-add loads a vector
+# Of what matrix tiles reach, measured: where each vector of the input serves one plane of the
+# output, and where it is read from cache for several.
+ONE_PLANE, PLANES = 0.25, 0.5
 MOST_TAPS = 64  # of a row; they are unrolled
 FEW_PIXELS = 6  # of a row: a longer dim takes its part
-STRIPS_PER_THREAD = 4
+STRIPS_PER_THREAD = 4  # where images and channels do not share out evenly
 # Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
 PLACES = 9  # of the input that a tile sees through a row of taps
 VECTORS = 8  # of channels of a work item
@@ -92,7 +94,8 @@ class Depthwise(Brgemm):
     def utilisation(self, op: Any) -> float:
         """That of tiles of pixels of a row by groups."""
         g = Geometry.of(op)
-        return LOAD_BOUND * utilisation(self.isa, g.dst[2], g.groups)
+        share = ONE_PLANE if g.ic == g.oc == 1 else PLANES
+        return share * utilisation(self.isa, g.dst[2], g.groups)
 
 
 class _Gathering(Depthwise):
