@@ -259,7 +259,7 @@ def tanh(x):
     """The hyperbolic tangent."""
     less = expm1(-_TWO * _absolute(x))
     y = less / (-_TWO - less)
-    return -y if x < _ZERO else y
+    return -y if x < _ZERO else _absolute(y)  # not -0 for 0
 
 
 @exact
