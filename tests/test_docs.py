@@ -42,7 +42,15 @@ def test_the_readme_names_every_backend_and_setting():
     assert not {name for name in settings if f"`{name}`" not in readme}
 
 
-@pytest.mark.parametrize("document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_the_microkernel_is_as_it_is_described():
+    pytest.importorskip("numba")
+    (example,), (output,) = (blocks("docs/microkernel.md", kind) for kind in ("python", "text"))
+    assert run_python("-c", example) == output
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/microkernel.md"]
+)
 def test_documents_name_files_that_exist(document):
     text = (ROOT / document).read_text()
     links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
