@@ -1,13 +1,17 @@
 """Direct convolution by batch-reduce GEMM, backward by weights: rows of pixels are the batch.
 
-A tile is some input channels times some vectors of output channels of one tap; k runs over the
-pixels of a row of diff_dst. The rows of all images are reduced a few at a time, so that what they
-read of src and diff_dst stays in cache while all tiles pass.
+A tile is some input channels times some vectors of output channels of one tap; k runs over those
+pixels of a row of diff_dst that see the tap inside the image. The rows of all images are reduced a
+few at a time, so that what they read of src and diff_dst stays in cache while all tiles pass.
+
+Of an image with few channels, tiles hold those of all taps of a row of the filter; such an image is
+copied with a border where it has one.
 """
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,16 +19,19 @@ import numpy as np
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.convolution_brgemm import Brgemm
 from dnncore_cpu_numba.epilogue import from_post_ops
-from dnncore_cpu_numba.geometry import Geometry, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.geometry import Geometry, Triple, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.image import Image, as_5d
 from dnncore_cpu_numba.packing import Axis, copy_step, places
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
+from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
 from dnncore_cpu_numba.program import Step, Table
-from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
+from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, Taps, TileLoop, utilisation
 
-__all__ = ["REDUCTION", "BrgemmBackwardWeights", "rows_of_pixels"]
+__all__ = ["REDUCTION", "BrgemmBackwardWeights"]
+
+Offsets = np.ndarray[Any, Any]
 
 REDUCTION = 256  # pixels of a chunk: 64 KiB of four vectors of diff_dst
+FEW_CHANNELS = 8  # of a tap: fewer do not fill a tile's rows
 
 
 class BrgemmBackwardWeights(Brgemm):
@@ -38,45 +45,42 @@ class BrgemmBackwardWeights(Brgemm):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        src = self.read_image(plan, plan.argument("src", op.src), g.ic, (g.padding, g.span))
+        few = g.ic < FEW_CHANNELS
+        border = (g.padding, g.span) if few else None
+        src = self.read_image(plan, plan.argument("src", op.src), g.ic, border)
         diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
-        splats, operands = self._read_operands(plan, op, attr, min(src.run, g.ic))
+        run = min(src.run, g.ic)
+        splats, operands = self._read_operands(plan, op, attr, run)
         desc, tag = op.diff_weights, self.weights_format(op)
         wanted = None if desc.matches(tag) else desc.with_format(tag)
         diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
-        run = min(src.run, g.ic)
         c = self._matrix(diff_weights, op, run)
-        group, *taps, block = src.channel(g.ic), *scaled(src.spatial, g.dilation), src.block
-        outer, a = (g.groups, *g.kernel, g.ic // run), (group, *taps, block)
-        rows = run
-        if not operands and taps[2] == 4 * run and c.outer[3] in (0, run * c.row):
-            rows = g.kernel[2] * run  # those of neighbouring taps follow each other
-            outer = (*outer[:3], 1, outer[4])
-        a = Matrix(src.address, a, row=4)
-        count = g.batch * g.dst[0] * g.dst[1]
-        length = max(1, count if has_sum(attr) else REDUCTION // max(1, g.dst[2]))
+        padding = (0, 0, 0) if few else g.padding
+        a = Matrix(
+            moved(src.address, -dot(src.spatial, padding)), (src.channel(g.ic), src.block), row=4,
+            planes=scaled(src.spatial, g.dilation),
+        )  # fmt: skip
         group = diff_dst.channel(diff_dst.dims[1] // g.groups)
         b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
+        joins = few and not operands and a.planes[2] == 4 * run
+        joins = joins and c.planes[2] in (0, run * c.row)
 
         def loop() -> Step:
-            pixels = rows_of_pixels(g, src, diff_dst)
-            return TileLoop(
-                isa=self.isa, outer=outer, cover=Rows(rows), columns=g.oc, a=a, b=b, c=c,
-                a_k=src.spatial[2] * g.stride[2], edge="zeroed",
+            pixels = _Pixels.of(g, src, diff_dst, padding)
+            length = len(pixels.a) if has_sum(attr) else REDUCTION // max(1, g.dst[2])
+            problem = TileLoop(
+                isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
+                columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
                 epilogue=from_post_ops(attr, splats), operands=operands,
-                chunks=[
-                    Chunk(pixels[first : first + length], g.dst[2])
-                    for first in range(0, max(1, count), length)
-                ],
-            ).step(plan.num_threads)  # fmt: skip
+                chunks=pixels.chunks(length),
+            )  # fmt: skip
+            return (_joined(problem) if joins else problem).step(plan.num_threads)
 
         plan.add(loop)
         if op.diff_bias is not None:
-            self._plan_bias(plan, op, g, src, diff_dst, b)
+            self._plan_bias(plan, op, g, diff_dst, b)
 
-    def _plan_bias(
-        self, plan: Plan, op: Any, g: Geometry, src: Image, diff_dst: Image, b: Matrix
-    ) -> None:
+    def _plan_bias(self, plan: Plan, op: Any, g: Geometry, diff_dst: Image, b: Matrix) -> None:
         """The sum over all pixels: a product with ones."""
         desc = op.diff_bias
         wanted = None if desc.matches("a") else desc.with_format("a")
@@ -85,10 +89,10 @@ class BrgemmBackwardWeights(Brgemm):
         c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
 
         def loop() -> Step:
-            pixels = [(0, offset) for _, offset in rows_of_pixels(g, src, diff_dst)]
+            rows = _places((diff_dst.batch, *diff_dst.spatial[:2]), (g.batch, *g.dst[:2]))
             return TileLoop(
                 isa=self.isa, outer=(g.groups,), cover=Rows(1), columns=g.oc, a=Matrix(ones), b=b,
-                c=c, chunks=[Chunk(pixels, g.dst[2])], most_vectors=1,
+                c=c, chunks=[Chunk([(0, row) for row in rows.tolist()], g.dst[2])], most_vectors=1,
             ).step(plan.num_threads)  # fmt: skip
 
         plan.add(loop)
@@ -132,9 +136,9 @@ class BrgemmBackwardWeights(Brgemm):
         return splats, matrices
 
     def _matrix(self, tensor: Tensor, op: Any, run: int) -> Matrix:
-        """A filter: rows are a run of input channels, columns output channels.
+        """A filter: rows are input channels of a tap, columns output channels.
 
-        Its outer dims are groups, the kernel's and runs.
+        Its outer dims are groups and runs of input channels, its planes the kernel's.
         """
         desc = weights_as_6d(tensor.desc, op.src.ndims)
         group, block, _, *kernel = (
@@ -142,20 +146,90 @@ class BrgemmBackwardWeights(Brgemm):
             for size, stride in zip(desc.dims, desc.strides, strict=True)
         )
         channels = 4 * places(desc, 2)
-        row = (
-            int(channels[1])
-            if 1 < run <= desc.dims[2]
-            else 0
-            if desc.dims[2] == 1
-            else 4 * self.isa.lanes
-        )
+        row = int(channels[1]) if 1 < run <= desc.dims[2] else 4 * self.isa.lanes
         step = int(channels[run]) if run < desc.dims[2] else 0
-        return Matrix(tensor.address, (group, *kernel, step), row, block)
+        return Matrix(tensor.address, (group, step), row, block, tuple(kernel))
 
 
-def rows_of_pixels(g: Geometry, src: Image, diff_dst: Image) -> list[tuple[int, int]]:
-    """(offset in src, offset in diff_dst) of each row of diff_dst: the reduction."""
-    a = (src.batch, *scaled(src.spatial, g.stride)[:2])
-    b = (diff_dst.batch, *diff_dst.spatial[:2])
-    rows = itertools.product(range(g.batch), range(g.dst[0]), range(g.dst[1]))
-    return [(dot(a, row), dot(b, row)) for row in rows]
+def _joined(loop: TileLoop) -> TileLoop:
+    """The same problem with the rows of neighbouring taps in one; all see all pixels."""
+    *outside, across = loop.cover.kernel
+    a, c = (
+        replace(matrix, outer=(*matrix.outer, *matrix.planes[:2]), planes=())
+        for matrix in (loop.a, loop.c)
+    )
+    return replace(
+        loop, outer=(*loop.outer, *outside), cover=Rows(across * loop.cover.channels), a=a, c=c,
+        chunks=[
+            Chunk(list(zip(part.a.tolist(), part.b.tolist(), strict=True)), part.width)
+            for part in loop.chunks
+        ],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Pixels:
+    """Rows of pixels of diff_dst, a part of the reduction; a batch is the tap that they see.
+
+    a, b: where each row's first pixel lies in src, for the first tap, and in diff_dst, in bytes.
+    step: from pixel to pixel. seen: for each tap along D and H, whether each row sees it inside the
+    image. along: for each tap along W, the first pixel that sees it and their number.
+    """
+
+    a: Offsets
+    b: Offsets
+    step: tuple[int, int]
+    seen: tuple[Offsets, Offsets]
+    along: Sequence[tuple[int, int]]
+    width: int
+    blocks: int = 1
+    a_advance: int = 0
+    b_advance: int = 0
+
+    @classmethod
+    def of(cls, g: Geometry, src: Image, diff_dst: Image, padding: Triple) -> _Pixels:
+        """All rows of all images."""
+        rows = (g.batch, *g.dst[:2])
+        a_step, b_step = scaled(src.spatial, g.stride), diff_dst.spatial
+        inside = []
+        for dim in range(3):
+            taps = np.arange(g.kernel[dim])[:, None] * g.dilation[dim] - padding[dim]
+            at = taps + np.arange(g.dst[dim]) * g.stride[dim]
+            inside.append((at >= 0) & (at < src.dims[2 + dim]))
+        numbers = np.indices(rows).reshape(3, -1)
+        along = [(int(tap.argmax()), int(tap.sum())) for tap in inside[2]]
+        return cls(
+            _places((src.batch, *a_step[:2]), rows), _places((diff_dst.batch, *b_step[:2]), rows),
+            (a_step[2], b_step[2]), (inside[0][:, numbers[1]], inside[1][:, numbers[2]]), along,
+            g.dst[2],
+        )  # fmt: skip
+
+    @property
+    def depth(self) -> int:
+        """The products that are added up for an element, at most."""
+        return len(self.a) * self.width
+
+    def chunks(self, length: int) -> list[_Pixels]:
+        """The same in parts of so many rows, at least one."""
+        starts = range(0, max(1, len(self.a)), max(1, length))
+        parts = (slice(first, first + max(1, length)) for first in starts)
+        return [
+            replace(
+                self, a=self.a[part], b=self.b[part],
+                seen=tuple(seen[:, part] for seen in self.seen),
+            )
+            for part in parts
+        ]  # fmt: skip
+
+    def table(self, tap: Triple) -> Offsets:
+        """What the microkernel reads: one segment, an element for each row that sees the tap."""
+        first, count = self.along[tap[2]]
+        seen = self.seen[0][tap[0]] & self.seen[1][tap[1]] & (count > 0)
+        pairs = zip((self.a, self.b), self.step, strict=True)
+        elements = [x[seen] + first * step for x, step in pairs]
+        return np.concatenate([[len(elements[0]), count], np.stack(elements, axis=1).ravel()])
+
+
+def _places(steps: Sequence[int], counts: Sequence[int]) -> Offsets:
+    """The offsets of all index combinations, the last one fastest."""
+    return np.tensordot(steps, np.indices(counts), axes=1).ravel()

@@ -2,18 +2,20 @@
 
 A block is what one work item computes in one panel. Most problems have rows that all sum over the
 same batch, `Rows`. Those of a convolution are pixels, `Windows`: where a window leaves the image,
-its taps are left out, tile by tile, so that no image need be copied for the sake of a border.
+its taps are left out, tile by tile, so that no image need be copied for the sake of a border. Those
+of a filter's gradient are input channels of a tap, `Taps`, each of which sees other pixels.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["ALL", "Cover", "Kind", "Rows", "Segment", "Tile", "Tiles", "Windows"]
+__all__ = ["ALL", "Cover", "Kind", "Rows", "Segment", "Taps", "Tile", "Tiles", "Windows"]
 
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
@@ -42,10 +44,10 @@ ALL: tuple[Segment, ...] = ()
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile: its kind, its batch, and its place inside its block."""
+    """A tile: its kind, its batch, which chunks turn into tables, and its place in its block."""
 
     kind: Kind
-    batch: tuple[Segment, ...]
+    batch: tuple[Any, ...]
     place: Place
 
 
@@ -206,3 +208,32 @@ class Windows:
                     continue
             runs.append([index, 1])
         return [(first, length) for first, length in runs]
+
+
+@dataclass(frozen=True)
+class Taps:
+    """Rows of a filter: channels of each tap; a place is (z, y, x, channel), a batch (z, y, x)."""
+
+    kernel: Place
+    channels: int
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return math.prod(self.kernel) * self.channels
+
+    def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
+        """Those of one tap after the other."""
+        tap = Counter(n for _, n in _evenly(self.channels, most))
+        return Counter({size: math.prod(self.kernel) * count for size, count in tap.items()})
+
+    def tiles(
+        self, most: int, _parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
+    ) -> Tiles:
+        """A block is a tap."""
+        parts = _evenly(self.channels, most)
+        blocks = [
+            ([Tile(Kind(n), tap, (0, 0, 0, first)) for first, n in parts], (*tap, 0))
+            for tap in itertools.product(*map(range, self.kernel))
+        ]
+        return Tiles(blocks, self.channels)

@@ -16,14 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dnncore_cpu_numba.cover import Kind, Rows, Segment, Tiles, Windows
+from dnncore_cpu_numba.cover import Cover, Kind, Rows, Segment, Taps, Tiles, Windows
 from dnncore_cpu_numba.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.microkernel import Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.tile_loop import MATRICES, OUTER, tile_loop
 
-__all__ = ["Chunk", "Matrix", "Rows", "TileLoop", "Windows", "utilisation"]
+__all__ = ["Chunk", "Matrix", "Rows", "Taps", "TileLoop", "Windows", "utilisation"]
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
@@ -86,14 +86,14 @@ class Chunk:
         """The products that are added up for an element of C."""
         return self.blocks * len(self.batch) * self.k
 
-    def table(self, batch: tuple[Segment, ...]) -> list[int]:
+    def table(self, batch: tuple[Segment, ...]) -> np.ndarray[Any, Any]:
         """What the microkernel reads of a tile's part of the batch."""
         numbers: list[int] = []
         for segment in batch or (Segment(tuple(range(len(self.batch)))),):
             numbers += [len(segment.firsts), segment.length * self.k]
             for first in segment.firsts:
                 numbers += self.batch[first]
-        return numbers
+        return np.array(numbers, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +103,8 @@ class TileLoop:
     a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
     b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
     epilogue, operands: post-ops, and the matrix of each `Operand` in them.
-    chunks: with an epilogue that reads C there can be only one.
+    chunks: `Chunk`s or, for a cover of other batches, what has the same attributes; with an
+        epilogue that reads C there can be only one.
     most_vectors: of a panel, if it may not have as many as the instruction set's.
     continues: C holds the sum of another loop's chunks.
     row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
@@ -111,12 +112,12 @@ class TileLoop:
 
     isa: Isa
     outer: tuple[int, ...]
-    cover: Rows | Windows
+    cover: Cover
     columns: int
     a: Matrix
     b: Matrix
     c: Matrix
-    chunks: Sequence[Chunk]
+    chunks: Sequence[Any]
     a_k: int = 4
     b_k: int = 0
     edge: Literal["masked", "zeroed"] = "masked"
@@ -152,12 +153,11 @@ class TileLoop:
 
     def _collapsed(self) -> TileLoop:
         """The same problem with outer dims joined to the rows where all strides allow it."""
-        matrices = [self.a, self.b, self.c, *self.operands]
-        if isinstance(self.cover, Windows):
-            return (
-                self._as_rows()._collapsed() if self.cover.is_inside and self._is_flat() else self
-            )
-        rows = self.cover.count
+        if isinstance(self.cover, Windows) and self.cover.is_inside and self._is_flat():
+            return self._as_rows()._collapsed()
+        if not isinstance(self.cover, Rows):
+            return self
+        rows, matrices = self.cover.count, [self.a, self.b, self.c, *self.operands]
         for dim in reversed(range(len(self.outer))):
             extent = self.outer[dim]
             if extent == 1 or all(m.strides()[2 + dim] == rows * m.row for m in matrices):
@@ -189,7 +189,8 @@ class TileLoop:
 
     def _step(self, tiling: _Tiling) -> Step:
         kinds, batches, tile_table, block_table = self._tables(tiling.tiles)
-        batch_table, chunk_table = self._chunk_tables(batches)
+        batch_table, chunk_table, starts = self._batches(batches)
+        tile_table[:, 1] = starts[tile_table[:, 1]]
         params: list[Param] = [
             Table(self._kernels(tiling, kinds)), len(kinds), Table(batch_table),
             Table(chunk_table), len(self.chunks), Table(tile_table), Table(block_table),
@@ -205,10 +206,13 @@ class TileLoop:
         return Step(tile_loop, params, tiling.items)
 
     def _tables(self, tiles: Tiles) -> tuple[Any, ...]:
-        """The kinds and batches of tiles, in order, and the tables of tiles and blocks."""
+        """The kinds and batches of tiles, in order, and the tables of tiles and blocks.
+
+        A tile's batch is told by its number.
+        """
         matrices = [self.a, Matrix(0), self.c, *self.operands]
         kinds: dict[Kind, int] = {}
-        batches: dict[tuple[Segment, ...], int] = {}
+        batches: dict[tuple[Any, ...], int] = {}
         places: dict[int, int] = {}  # of the first of some tiles
         tile_table, block_table = [], []
         for made, place in tiles.blocks:
@@ -220,20 +224,25 @@ class TileLoop:
                     tile_table.append([kind, batch, *(m.at(tile.place) for m in matrices)])
             row = [places[id(made)], len(made), *(m.at(place) for m in matrices)]
             block_table.append(row)
-        starts = np.cumsum([0, *(8 * len(self.chunks[0].table(batch)) for batch in batches)])
-        for row in tile_table:
-            row[1] = int(starts[row[1]])
         return list(kinds), list(batches), _table(tile_table), _table(block_table)
 
-    def _chunk_tables(self, batches: Sequence[tuple[Segment, ...]]) -> tuple[Any, Any]:
-        """The batches of each chunk, one after the other, and the chunks."""
-        numbers: list[int] = []
-        chunk_table = []
-        for chunk in self.chunks:
-            chunk_table.append((8 * len(numbers), chunk.blocks, chunk.a_advance, chunk.b_advance))
-            for batch in batches:
-                numbers += chunk.table(batch)
-        return np.array(numbers, np.int64), _table(chunk_table)
+    def _batches(self, batches: Sequence[tuple[Any, ...]]) -> tuple[Any, Any, Any]:
+        """The tables of all batches of each chunk, the chunks, and where a chunk's batches begin.
+
+        A batch begins at the same place in all chunks: there, it has the room of its longest table.
+        """
+        tables = [[chunk.table(batch) for batch in batches] for chunk in self.chunks]
+        lengths = [max(map(len, same)) for same in zip(*tables, strict=True)]
+        places = np.cumsum([0, *lengths])
+        room = np.zeros((len(tables), places[-1]), np.int64)
+        for row, made in zip(room, tables, strict=True):
+            for place, table in zip(places, made, strict=False):
+                row[place : place + len(table)] = table
+        chunks = [
+            (8 * i * places[-1], chunk.blocks, chunk.a_advance, chunk.b_advance)
+            for i, chunk in enumerate(self.chunks)
+        ]
+        return room, _table(chunks), 8 * places
 
     def _kernels(self, tiling: _Tiling, kinds: Sequence[Kind]) -> np.ndarray[Any, Any]:
         """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
