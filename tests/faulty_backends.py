@@ -154,7 +154,7 @@ class DataRace(Correct):
 
         def function(src, dst):
             shared[...] = compute(op, attr, src.numpy())
-            time.sleep(1e-4)  # in which another thread comes in
+            time.sleep(5e-3)  # in which another thread comes in, however busy the machine
             store(dst, shared)
 
         return backend.HostFunction(function)
