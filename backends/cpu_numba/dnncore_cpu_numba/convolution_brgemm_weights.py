@@ -67,7 +67,7 @@ class BrgemmBackwardWeights(Brgemm):
 
         def loop() -> Step:
             pixels = _Pixels.of(g, src, diff_dst, padding)
-            length = len(pixels.a) if has_sum(attr) else REDUCTION // max(1, g.dst[2])
+            length = len(pixels.a) if has_sum(attr) else REDUCTION // max(1, pixels.width)
             problem = TileLoop(
                 isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
                 columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
@@ -189,20 +189,21 @@ class _Pixels:
     @classmethod
     def of(cls, g: Geometry, src: Image, diff_dst: Image, padding: Triple) -> _Pixels:
         """All rows of all images."""
-        rows = (g.batch, *g.dst[:2])
-        a_step, b_step = scaled(src.spatial, g.stride), diff_dst.spatial
-        inside = []
-        for dim in range(3):
-            taps = np.arange(g.kernel[dim])[:, None] * g.dilation[dim] - padding[dim]
-            at = taps + np.arange(g.dst[dim]) * g.stride[dim]
-            inside.append((at >= 0) & (at < src.dims[2 + dim]))
-        numbers = np.indices(rows).reshape(3, -1)
-        along = [(int(tap.argmax()), int(tap.sum())) for tap in inside[2]]
-        return cls(
-            _places((src.batch, *a_step[:2]), rows), _places((diff_dst.batch, *b_step[:2]), rows),
-            (a_step[2], b_step[2]), (inside[0][:, numbers[1]], inside[1][:, numbers[2]]), along,
-            g.dst[2],
-        )  # fmt: skip
+        steps = scaled(src.spatial, g.stride), diff_dst.spatial
+        inside = [_seen(g, dim, padding[dim], src.dims[2 + dim]) for dim in range(3)]
+        together = 1  # rows that follow each other, all seen by all taps
+        if inside[1].all() and inside[2].all() and all(y == g.dst[2] * x for _, y, x in steps):
+            most = max(1, REDUCTION // max(1, g.dst[2]))
+            together = max(n for n in range(1, g.dst[1] + 1) if g.dst[1] % n == 0 and n <= most)
+        rows = (g.batch, g.dst[0], g.dst[1] // together)
+        a, b = (
+            _places((image.batch, z, together * y), rows)
+            for image, (z, y, _) in zip((src, diff_dst), steps, strict=True)
+        )
+        _, z, y = np.indices(rows).reshape(3, -1)
+        seen = inside[0][:, z], inside[1][:, together * y]
+        along = [(int(tap.argmax()), together * int(tap.sum())) for tap in inside[2]]
+        return cls(a, b, (steps[0][2], steps[1][2]), seen, along, together * g.dst[2])
 
     @property
     def depth(self) -> int:
@@ -228,6 +229,13 @@ class _Pixels:
         pairs = zip((self.a, self.b), self.step, strict=True)
         elements = [x[seen] + first * step for x, step in pairs]
         return np.concatenate([[len(elements[0]), count], np.stack(elements, axis=1).ravel()])
+
+
+def _seen(g: Geometry, dim: int, padding: int, size: int) -> Offsets:
+    """For each tap along a dim and each pixel of diff_dst, whether it lies inside the image."""
+    taps = np.arange(g.kernel[dim])[:, None] * g.dilation[dim] - padding
+    at = taps + np.arange(g.dst[dim]) * g.stride[dim]
+    return (at >= 0) & (at < size)
 
 
 def _places(steps: Sequence[int], counts: Sequence[int]) -> Offsets:
