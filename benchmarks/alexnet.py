@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 from cnn_training_f32 import BATCH, Net, Step
 
 from benchmarks.onednn import Peer, PeerPrimitive
+from benchmarks.sampling import PAUSE
 
-PAUSE = 0.005  # seconds
 GOALS = {"cpu": 1.1, "opencl": 0.25}  # ratios to the side to the left
 STEP, SUM = "the whole step", "its primitives, summed"
 

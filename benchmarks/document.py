@@ -66,7 +66,7 @@ class Figures:
     def wrong(self) -> list[Outcome]:
         """Those whose result is wrong."""
         programs = [self.programs["digits"]]
-        return report.figures([*self.outcomes, *self.selection, *programs])["wrong"]  # type: ignore[no-any-return]
+        return report.figures([*self.outcomes, *self.selection, *programs])["wrong"]
 
 
 def write(figures: Figures, folder: Path) -> Path:

@@ -31,7 +31,7 @@ __all__ = ["REDUCTION", "BrgemmBackwardWeights"]
 Offsets = np.ndarray[Any, Any]
 
 REDUCTION = 256  # pixels of a chunk: 64 KiB of four vectors of diff_dst
-FEW_CHANNELS = 8  # of a tap: fewer do not fill a tile's rows
+FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 
 
 class BrgemmBackwardWeights(Brgemm):
@@ -45,7 +45,7 @@ class BrgemmBackwardWeights(Brgemm):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        few = g.ic < FEW_CHANNELS
+        few = g.ic < FEW_ROWS
         border = (g.padding, g.span) if few else None
         src = self.read_image(plan, plan.argument("src", op.src), g.ic, border)
         diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
@@ -194,7 +194,8 @@ class _Pixels:
         together = 1  # rows that follow each other, all seen by all taps
         if inside[1].all() and inside[2].all() and all(y == g.dst[2] * x for _, y, x in steps):
             most = max(1, REDUCTION // max(1, g.dst[2]))
-            together = max(n for n in range(1, g.dst[1] + 1) if g.dst[1] % n == 0 and n <= most)
+            fitting = (n for n in range(1, g.dst[1] + 1) if g.dst[1] % n == 0 and n <= most)
+            together = max(fitting, default=1)
         rows = (g.batch, g.dst[0], g.dst[1] // together)
         a, b = (
             _places((image.batch, z, together * y), rows)

@@ -100,7 +100,10 @@ class Rows:
     ) -> Tiles:
         """Blocks of about eight tiles."""
         tiles = -(-self.count // most)
-        block = -(-self.count // max(-(-tiles // 8), min(tiles, parts)))
+        wanted = max(-(-tiles // 8), min(tiles, parts))
+        block = -(-self.count // wanted)
+        if wanted > 1:  # blocks of the size above may be fewer
+            block = min(block, (self.count - 1) // (wanted - 1))
         made = {
             rows: [Tile(Kind(n), ALL, (first,)) for first, n in _evenly(rows, most)]
             for rows in {block, self.count % block or block}

@@ -104,16 +104,6 @@ class Geometry:
         pixels = zip(self.src, position, self.stride, strict=True)
         return Phase(position, tuple(-(-(n - at) // s) for n, at, s in pixels), gathered)
 
-    @staticmethod
-    def reach(phases: Iterable[Phase]) -> tuple[Triple, Triple]:
-        """How far phases reach: pixels before diff_dst's first one, and all from there on."""
-        shifts = [(shift, phase.count) for phase in phases for _, shift in phase.taps]
-        left, right = (0, 0, 0), (1, 1, 1)
-        for shift, count in shifts:
-            left = tuple(max(a, -s) for a, s in zip(left, shift, strict=True))
-            right = tuple(max(a, s + n) for a, s, n in zip(right, shift, count, strict=True))
-        return left, tuple(map(int.__add__, left, right))
-
 
 def refuse_algorithm(op: Any, own: str) -> Refused | None:
     """The refusal of what is asked to be computed by another algorithm than `own`."""

@@ -13,7 +13,7 @@ arguments, so that few kernels serve all shapes. All strides are in bytes:
     B_qi[x][n * VL + lane]  b + q * b_advance + b_offset[i] + n * b_block + x * b_row + lane * 4
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
-row(m) is m * a_stride or, for rows that are not evenly spaced, compiled in. b_row is VL * 4, which
+row(m) is m * a_stride or, for the pixels of an image, compiled in. b_row is VL * 4, which
 lets the processor fetch ahead, unless B is a plain matrix in place.
 
 The elements of the batch come in segments, in each of which some rows of the tile take part: where
@@ -60,7 +60,7 @@ class Microkernel:
     panel: B's rows follow each other in each block; if not, b_row is anything.
     edge: what the last vector of each row of C is: "full"; "masked", where only `lanes` of it are
         touched; "zeroed", where the others are padding and become zero.
-    a_rows: the offsets in bytes of A's rows, where they are not evenly spaced.
+    a_rows: the offsets in bytes of A's rows, compiled in; none stands for the argument a_stride.
     segments: the rows that take part in each segment of the batch; none stands for one segment of
         all rows.
     ahead: the rows of A of the next block are prefetched, since they lie far away.

@@ -30,7 +30,7 @@ CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache o
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
 SECOND_LEVEL = 768 << 10
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
-FEW_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
+STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
 
 MOST_WAITING = 0.05  # of the threads' time, for the last item
 
@@ -317,7 +317,7 @@ class _Tiling:
             vectors, panels, blocks - (panels - 1) * vectors,
             loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
             1 if by_panels else panels,
-            by_panels and loop.cover.count <= FEW_ROWS and panels * panel_bytes > SECOND_LEVEL,
+            by_panels and loop.cover.count <= STREAMED_ROWS and panels * panel_bytes > SECOND_LEVEL,
         )  # fmt: skip
 
     @property
