@@ -146,7 +146,9 @@ class BrgemmBackwardWeights(Brgemm):
             for size, stride in zip(desc.dims, desc.strides, strict=True)
         )
         channels = 4 * places(desc, 2)
-        row = int(channels[1]) if 1 < run <= desc.dims[2] else 4 * self.isa.lanes
+        row = 4 * self.isa.lanes
+        if run > 1:
+            row = int(channels[1]) if desc.dims[2] > 1 else 0  # 0: broadcast
         step = int(channels[run]) if run < desc.dims[2] else 0
         return Matrix(tensor.address, (group, step), row, block, tuple(kernel))
 
