@@ -31,6 +31,7 @@ CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache o
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
 SECOND_LEVEL = 768 << 10
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
+STRIDED_ROWS = 12  # beside the addresses of more, LLVM spills sums in the innermost loop
 STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
 
 MOST_WAITING = 0.05  # of the threads' time, for the last item
@@ -154,10 +155,17 @@ class TileLoop:
         once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
         return once and 4 * self.isa.lanes == LINE and nbytes >= STREAM_BYTES
 
-    def _most_rows_in_cache(self) -> int:
-        """Rows of A at multiples of 4 KiB share the 8 lines of one set of a first-level cache."""
-        broadcast = self.along == "k" and self.a.row
-        return 8 * 4096 // math.gcd(4096, self.a.row) if broadcast else 8 * 4096
+    def _most_rows(self, vectors: int) -> int:
+        """Of a tile, as registers hold them and, where A's rows are strided, cache and LLVM.
+
+        Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
+        """
+        rows = self.isa.rows[vectors]
+        if self.along == "k" and self.a.row:
+            rows = min(rows, 8 * 4096 // math.gcd(4096, self.a.row))
+            if vectors > 1 and isinstance(self.cover, Rows):
+                rows = min(rows, STRIDED_ROWS)
+        return rows
 
     def _collapsed(self) -> TileLoop:
         """The same problem with outer dims joined to the rows where all strides allow it."""
@@ -312,7 +320,7 @@ class _Tiling:
             key=lambda vectors: (_cycles(loop, vectors, others), -vectors),
         )
         panels = -(-blocks // vectors)
-        most_rows = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
+        most_rows = loop._most_rows(vectors)
         outer = math.prod(loop.outer)
         tiles = loop.cover.tiles(most_rows, -(-4 * threads // outer), loop.a.spatial, others)
         rest = outer * len(tiles.blocks)
@@ -348,7 +356,7 @@ def _cycles(loop: TileLoop, vectors: int, others: Sequence[Sequence[int]]) -> fl
     depth = max(chunk.depth for chunk in loop.chunks)
     b_bytes = vectors * vector_bytes
     rate = next(rate for size, rate in PANEL_RATES if depth * b_bytes <= size)
-    most = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
+    most = loop._most_rows(vectors)
     return panels * sum(
         count * (max(rows * vectors, 8, 2 * b_bytes / rate) / 2 + rows / 8)
         for rows, count in loop.cover.sizes(most, others).items()
