@@ -237,3 +237,15 @@ def test_chains_of_32_steps(text, chain):
     assert case.trials, case.refusals
     for trial in case.trials:
         assert not trial.wrong(case.round("random"), trial.outputs("random")), trial.pd.impl_name
+
+
+# -- few rows beside a matrix larger than a core's cache ---------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [1, 7, 13, 20, 33, 64])
+def test_few_rows_of_a_large_product(rows):
+    (p,) = problem.read(f"--ip --dir=FWD_B mb{rows}ic1100oc420")
+    case = Case(p, CPU, OWN)
+    assert case.trials, case.refusals
+    for trial in case.trials:
+        assert not trial.wrong(case.round("random"), trial.outputs("random")), trial.pd.impl_name

@@ -276,7 +276,8 @@ def test_names_tell_classes_apart():
         Microkernel(BEST, 4, 2, a_rows=(0, 4, 8, 12)),
         Microkernel(BEST, 4, 2, segments=((0, 1),)),
         Microkernel(BEST, 4, 2, a_ahead=True),
-        Microkernel(BEST, 4, 2, b_ahead=True),
+        Microkernel(BEST, 4, 2, b_ahead=1),
+        Microkernel(BEST, 4, 2, b_ahead=2),
         Microkernel(BEST, 4, 2, whole=True),
         Microkernel(BEST, 4, 2, streamed=True),
     ]

@@ -44,11 +44,10 @@ from dnncore_cpu_numba.vector_ir import F32, I64
 __all__ = ["ARGUMENTS", "UNROLL", "Microkernel"]
 
 ARGUMENTS = (
-    "a", "b", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "b_row",
+    "a", "b", "fetch", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "b_row",
     "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
 )  # fmt: skip
 UNROLL = 4  # steps of k per turn of the inner loop
-AHEAD = 4096  # bytes between what is prefetched of B and what is read, measured
 
 Value = Any
 
@@ -65,7 +64,7 @@ class Microkernel:
     segments: the rows that take part in each segment of the batch; none stands for one segment of
         all rows.
     a_ahead: the rows of A of the next block are prefetched, since they lie far away.
-    b_ahead: B is prefetched, since it comes from memory and is read once or a few times.
+    b_ahead: rows of B that each turn of the innermost loop prefetches, `fetch` bytes ahead.
     whole: each k is a multiple of `UNROLL`.
     streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
         full.
@@ -81,7 +80,7 @@ class Microkernel:
     a_rows: tuple[int, ...] = ()
     segments: tuple[tuple[int, ...], ...] = ()
     a_ahead: bool = False
-    b_ahead: bool = False
+    b_ahead: int = 0
     whole: bool = False
     streamed: bool = False
 
@@ -91,8 +90,9 @@ class Microkernel:
         kind = "panel" if self.panel else "matrix"
         tile = f"{self.rows}x{self.vectors}"
         name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
-        flags = ("a_ahead", "b_ahead", "whole", "streamed")
+        flags = ("a_ahead", "whole", "streamed")
         name += "".join(f"_{flag}" for flag in flags if getattr(self, flag))
+        name += f"_{self.b_ahead}_b_ahead" if self.b_ahead else ""
         rest = (self.epilogue, self.a_rows, self.segments)
         digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
         return f"{name}_{digest}" if any(rest) else name
@@ -154,9 +154,9 @@ class _Emitter:
             with otherwise:
                 for (m, n), x in tile.items():
                     pointer, valid = c.place(m, n)
-                    if valid is not None and self.kernel.edge == "zeroed":
-                        x, valid = builder.select(valid, x, self.vector(None)), None
-                    vir.store(builder, x, pointer, valid)
+                    zeroes = valid is not None and self.kernel.edge == "zeroed"
+                    kept = builder.select(valid, x, self.vector(None)) if zeroes else x
+                    vir.store(builder, kept, pointer, None if zeroes else valid)
 
     def _view(self, address: Value, row: Value, block: Value) -> View:
         pointer, last = vir.address(self.builder, address), self.kernel.vectors - 1
@@ -213,6 +213,11 @@ class _Emitter:
         vectors = self.kernel.vectors
         b_row = I64(4 * self.kernel.isa.lanes) if self.kernel.panel else args["b_row"]
         a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
+        fetched = vir.at(builder, b, args["fetch"])
+        for _ in range(self.kernel.b_ahead if steps == UNROLL else 0):
+            for n in range(vectors):
+                vir.prefetch(builder, vir.multiple(builder, fetched, args["b_block"], n))
+            fetched = vir.at(builder, fetched, b_row)
         for _ in range(steps):
             row_of_b = self._row_of_b(b)
             for m in rows:
@@ -237,7 +242,4 @@ class _Emitter:
         masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
         places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in range(len(masks))]
         pairs = zip(places, masks, strict=True)
-        if self.kernel.b_ahead:
-            for place in places:
-                vir.prefetch(self.builder, vir.at(self.builder, place, AHEAD))
         return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]

@@ -88,7 +88,7 @@ class Product:
         c = self._with_columns(target)
         edge = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
-        chunks = 1 if has_sum(self.attr) or rows <= FEW_ROWS else max(1, -(-depth // DEPTH))
+        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // DEPTH))
         length = max(1, -(-depth // chunks))
 
         def loop():

@@ -33,7 +33,8 @@ SLOTS = STRIDES + OUTER
 B, C = (8 * (MATRICES + i * SLOTS) for i in (1, 2))  # in bytes
 
 # A block is (first tile, tiles), a tile (kind, its batch's place in bytes); then an offset in bytes
-# for each matrix. A chunk is (its batches' place in bytes, blocks, a_advance, b_advance).
+# for each matrix: for B, a tile has what is added to `fetch`. A chunk is (its batches' place in
+# bytes, blocks, a_advance, b_advance, fetch).
 FIRST, COUNT = KIND, BATCH = range(2)
 OFFSETS = 2
 
@@ -76,7 +77,7 @@ def _run_block(params, room, index, panel, chunk):
     kinds = load_i64(params, KINDS)
     kernels = load_i64(params, KERNELS) + 8 * kinds * (2 * is_last_chunk + is_last_panel)
     accumulate = load_i64(params, CONTINUES) | min(chunk, 1)
-    chunk_row = load_i64(params, CHUNK_TABLE) + 32 * chunk
+    chunk_row = load_i64(params, CHUNK_TABLE) + 40 * chunk
     batches = load_i64(params, BATCH_TABLE) + load_i64(chunk_row, 0)
     tile = load_i64(params, TILE_TABLE) + load_i64(block, FIRST) * width
     for _ in range(load_i64(block, COUNT)):
@@ -86,6 +87,7 @@ def _run_block(params, room, index, panel, chunk):
             load_i64(kernels, load_i64(tile, KIND)),
             (
                 load_i64(room, 0) + load_i64(tile, OFFSETS), load_i64(room, 1),
+                load_i64(chunk_row, 4) + load_i64(tile, OFFSETS + 1),
                 load_i64(room, 2) + load_i64(tile, OFFSETS + 2),
                 batches + load_i64(tile, BATCH), load_i64(chunk_row, 1), load_i64(chunk_row, 2),
                 load_i64(chunk_row, 3), load_i64(params, A_STEP), load_i64(params, B_STEP),

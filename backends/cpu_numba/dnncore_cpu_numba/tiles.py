@@ -9,6 +9,7 @@ in `dnncore_cpu_numba.tile_loop`.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,25 +17,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dnncore_cpu_numba.cover import Cover, Kind, Rows, Segment, Taps, Tiles, Windows
+from dnncore_cpu_numba.cover import Cover, Kind, Rows, Segment, Taps, Windows
 from dnncore_cpu_numba.epilogue import Epilogue, Sum, call_rows
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.microkernel import UNROLL, Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tile_loop import MATRICES, OUTER, tile_loop
+from dnncore_cpu_numba.tiling import AHEAD, Tiling
 
 __all__ = ["Chunk", "Matrix", "Rows", "Taps", "TileLoop", "Windows", "utilisation"]
-
-CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
-
-# Bytes of a panel of B -> its bytes that arrive in a cycle.
-SECOND_LEVEL = 768 << 10
-PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
-STRIDED_ROWS = 12  # beside the addresses of more, LLVM spills sums in the innermost loop
-STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
-
-MOST_WAITING = 0.05  # of the threads' time, for the last item
 
 
 @dataclass(frozen=True)
@@ -135,7 +127,7 @@ class TileLoop:
             return Step(tile_loop, (), items=0)
         calls = [Matrix(Table(row)) for row in call_rows(self.epilogue)]
         loop = dataclasses.replace(self, operands=[*self.operands, *calls])._collapsed()
-        return loop._step(_Tiling.of(loop, threads))
+        return loop._step(Tiling.of(loop, threads))
 
     @property
     def along(self) -> Literal["k", "rows"]:
@@ -154,18 +146,6 @@ class TileLoop:
         once = len(self.chunks) == 1 and not self.continues
         once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
         return once and 4 * self.isa.lanes == LINE and nbytes >= STREAM_BYTES
-
-    def _most_rows(self, vectors: int) -> int:
-        """Of a tile, as registers hold them and, where A's rows are strided, cache and LLVM.
-
-        Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
-        """
-        rows = self.isa.rows[vectors]
-        if self.along == "k" and self.a.row:
-            rows = min(rows, 8 * 4096 // math.gcd(4096, self.a.row))
-            if vectors > 1 and isinstance(self.cover, Rows):
-                rows = min(rows, STRIDED_ROWS)
-        return rows
 
     def _collapsed(self) -> TileLoop:
         """The same problem with outer dims joined to the rows where all strides allow it."""
@@ -203,9 +183,9 @@ class TileLoop:
             b=joined(self.b), c=joined(self.c), operands=[joined(o) for o in self.operands],
         )  # fmt: skip
 
-    def _step(self, tiling: _Tiling) -> Step:
-        kinds, batches, tile_table, block_table = self._tables(tiling.tiles)
-        batch_table, chunk_table, starts = self._batches(batches)
+    def _step(self, tiling: Tiling) -> Step:
+        kinds, batches, tile_table, block_table = self._tables(tiling)
+        batch_table, chunk_table, starts = self._batches(batches, tiling)
         tile_table[:, 1] = starts[tile_table[:, 1]]
         params: list[Param] = [
             Table(self._kernels(tiling, kinds)), len(kinds), Table(batch_table),
@@ -221,28 +201,31 @@ class TileLoop:
             params += [matrix.address, *matrix.strides()]
         return Step(tile_loop, params, tiling.items)
 
-    def _tables(self, tiles: Tiles) -> tuple[Any, ...]:
+    def _tables(self, tiling: Tiling) -> tuple[Any, ...]:
         """The kinds and batches of tiles, in order, and the tables of tiles and blocks.
 
         A tile's batch is told by its number.
         """
         matrices = [self.a, Matrix(0), self.c, *self.operands]
+        b_row = self.b_k or 4 * self.isa.lanes
         kinds: dict[Kind, int] = {}
         batches: dict[tuple[Any, ...], int] = {}
         places: dict[int, int] = {}  # of the first of some tiles
         tile_table, block_table = [], []
-        for made, place in tiles.blocks:
+        for made, place in tiling.tiles.blocks:
             if id(made) not in places:
                 places[id(made)] = len(tile_table)
-                for tile in made:
+                for i, tile in enumerate(made):
                     kind = kinds.setdefault(tile.kind, len(kinds))
                     batch = batches.setdefault(tile.batch, len(batches))
-                    tile_table.append([kind, batch, *(m.at(tile.place) for m in matrices)])
+                    row = [kind, batch, *(m.at(tile.place) for m in matrices)]
+                    row[3] = i * tiling.b_ahead % UNROLL * b_row
+                    tile_table.append(row)
             row = [places[id(made)], len(made), *(m.at(place) for m in matrices)]
             block_table.append(row)
         return list(kinds), list(batches), _table(tile_table), _table(block_table)
 
-    def _batches(self, batches: Sequence[tuple[Any, ...]]) -> tuple[Any, Any, Any]:
+    def _batches(self, batches: Sequence[tuple[Any, ...]], tiling: Tiling) -> tuple[Any, Any, Any]:
         """The tables of all batches of each chunk, the chunks, and where a chunk's batches begin.
 
         A batch begins at the same place in all chunks: there, it has the room of its longest table.
@@ -255,12 +238,23 @@ class TileLoop:
             for place, table in zip(places, made, strict=False):
                 row[place : place + len(table)] = table
         chunks = [
-            (8 * i * places[-1], chunk.blocks, chunk.a_advance, chunk.b_advance)
-            for i, chunk in enumerate(self.chunks)
+            (8 * i * places[-1], chunk.blocks, chunk.a_advance, chunk.b_advance, fetch)
+            for i, (chunk, fetch) in enumerate(zip(self.chunks, self._fetch(tiling), strict=True))
         ]
         return room, _table(chunks), 8 * places
 
-    def _kernels(self, tiling: _Tiling, kinds: Sequence[Kind]) -> np.ndarray[Any, Any]:
+    def _fetch(self, tiling: Tiling) -> list[int]:
+        """For each chunk, how far ahead in B it fetches: one tile not far, several the next chunk.
+
+        After the last one comes the first of the next panel.
+        """
+        if tiling.b_ahead in (0, UNROLL):
+            return [AHEAD // tiling.vectors if tiling.b_ahead else 0] * len(self.chunks)
+        starts = [chunk.batch[0][1] for chunk in self.chunks]
+        starts.append(starts[0] + tiling.vectors * self.b.block)
+        return [after - own for own, after in itertools.pairwise(starts)]
+
+    def _kernels(self, tiling: Tiling, kinds: Sequence[Kind]) -> np.ndarray[Any, Any]:
         """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
         table = np.zeros((2, 2, len(kinds)), np.int64)
         ahead = self.chunks[0].blocks > 1 and self.along == "k"
@@ -290,77 +284,6 @@ def utilisation(isa: Isa, rows: int, columns: int) -> float:
     accumulators = min(vectors, isa.most_vectors) * max(1, min(rows, isa.rows[isa.most_vectors]))
     filled = columns / (vectors * isa.lanes)
     return 0.8 * max(filled, 1e-3) * min(1.0, accumulators / 8) * isa.lanes / BEST.lanes
-
-
-@dataclass(frozen=True)
-class _Tiling:
-    """How a problem is cut: into panels, blocks of tiles, and stretches of items."""
-
-    vectors: int
-    panels: int
-    last_vectors: int
-    last_lanes: int
-    tiles: Tiles
-    rest: int
-    stretch: int
-    panels_per_group: int
-    b_ahead: bool
-
-    @classmethod
-    def of(cls, loop: TileLoop, threads: int) -> _Tiling:
-        lanes = loop.isa.lanes
-        blocks = max(1, -(-loop.columns // lanes))
-        others = [matrix.spatial for matrix in (loop.c, *loop.operands)]
-        vectors = min(
-            (
-                -(-blocks // -(-blocks // most))
-                for most in loop.isa.rows
-                if most <= (loop.most_vectors or most)
-            ),
-            key=lambda vectors: (_cycles(loop, vectors, others), -vectors),
-        )
-        panels = -(-blocks // vectors)
-        most_rows = loop._most_rows(vectors)
-        outer = math.prod(loop.outer)
-        tiles = loop.cover.tiles(most_rows, -(-4 * threads // outer), loop.a.spatial, others)
-        rest = outer * len(tiles.blocks)
-        depth = 4 * max(chunk.depth for chunk in loop.chunks)
-        panel_bytes = vectors * lanes * depth
-        item_bytes = tiles.rows_per_block * (loop.row_bytes or depth)
-        waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
-        by_panels = panels > 1 and (waits or panels * panel_bytes > rest * item_bytes)
-        stretch = rest
-        if panel_bytes <= CACHE_BYTES:
-            stretch = max(1, CACHE_BYTES // max(1, item_bytes))
-        return cls(
-            vectors, panels, blocks - (panels - 1) * vectors,
-            loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
-            1 if by_panels else panels,
-            by_panels and loop.cover.count <= STREAMED_ROWS and panels * panel_bytes > SECOND_LEVEL,
-        )  # fmt: skip
-
-    @property
-    def items(self) -> int:
-        """Work items: those of each group of panels, group after group."""
-        return self.rest * -(-self.panels // self.panels_per_group)
-
-
-def _cycles(loop: TileLoop, vectors: int, others: Sequence[Sequence[int]]) -> float:
-    """What one step of k takes in all tiles, when panels have so many vectors.
-
-    A cycle has two multiply-adds; fewer than eight accumulators wait for each other. The rest was
-    measured: how B's vectors arrive, by where the panel is kept, and what A's elements cost.
-    """
-    vector_bytes = 4 * loop.isa.lanes
-    panels = -(-loop.columns // (vectors * loop.isa.lanes))
-    depth = max(chunk.depth for chunk in loop.chunks)
-    b_bytes = vectors * vector_bytes
-    rate = next(rate for size, rate in PANEL_RATES if depth * b_bytes <= size)
-    most = loop._most_rows(vectors)
-    return panels * sum(
-        count * (max(rows * vectors, 8, 2 * b_bytes / rate) / 2 + rows / 8)
-        for rows, count in loop.cover.sizes(most, others).items()
-    )
 
 
 def _without(matrix: Matrix, dim: int) -> Matrix:
