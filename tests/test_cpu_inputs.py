@@ -239,7 +239,7 @@ def test_chains_of_32_steps(text, chain):
         assert not trial.wrong(case.round("random"), trial.outputs("random")), trial.pd.impl_name
 
 
-# -- few rows beside a matrix larger than a core's cache ---------------------------------------------
+# -- few rows beside a matrix larger than a core's cache -------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [1, 7, 13, 20, 33, 64])
