@@ -17,10 +17,11 @@ from typing import Any, Literal
 import numpy as np
 
 from dnncore_cpu_numba.cover import Cover, Kind, Rows, Segment, Taps, Tiles, Windows
-from dnncore_cpu_numba.epilogue import Epilogue, call_rows
+from dnncore_cpu_numba.epilogue import Epilogue, Sum, call_rows
 from dnncore_cpu_numba.isa import BEST, Isa
-from dnncore_cpu_numba.microkernel import Microkernel
+from dnncore_cpu_numba.microkernel import UNROLL, Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tile_loop import MATRICES, OUTER, tile_loop
 
 __all__ = ["Chunk", "Matrix", "Rows", "Taps", "TileLoop", "Windows", "utilisation"]
@@ -146,6 +147,13 @@ class TileLoop:
         lanes = self.isa.lanes
         return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
 
+    def _is_streamed(self) -> bool:
+        """Whether C is too large to be found in cache, and made of whole lines written once."""
+        nbytes = 4 * math.prod(self.outer) * self.cover.count * self.columns
+        once = len(self.chunks) == 1 and not self.continues
+        once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
+        return once and 4 * self.isa.lanes == LINE and nbytes >= STREAM_BYTES
+
     def _most_rows_in_cache(self) -> int:
         """Rows of A at multiples of 4 KiB share the 8 lines of one set of a first-level cache."""
         broadcast = self.along == "k" and self.a.row
@@ -248,6 +256,8 @@ class TileLoop:
         """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
         table = np.zeros((2, 2, len(kinds)), np.int64)
         ahead = self.chunks[0].blocks > 1 and self.along == "k"
+        whole = all(chunk.k % UNROLL == 0 for chunk in self.chunks)
+        streamed = self._is_streamed()
         for stage in {int(c == len(self.chunks) - 1) for c in range(len(self.chunks))}:
             for last in {int(p == tiling.panels - 1) for p in range(tiling.panels)}:
                 vectors = tiling.last_vectors if last else tiling.vectors
@@ -256,7 +266,8 @@ class TileLoop:
                     table[stage, last, place] = Microkernel(
                         self.isa, kind.rows, vectors, self.along, self.b_is_panel,
                         self.edge if partial else "full", self.epilogue if stage else (),
-                        kind.a_rows, kind.segments, ahead, tiling.streams,
+                        kind.a_rows, kind.segments, ahead, tiling.b_ahead, whole,
+                        streamed and not partial,
                     ).address  # fmt: skip
         return table
 
@@ -285,7 +296,7 @@ class _Tiling:
     rest: int
     stretch: int
     panels_per_group: int
-    streams: bool
+    b_ahead: bool
 
     @classmethod
     def of(cls, loop: TileLoop, threads: int) -> _Tiling:
