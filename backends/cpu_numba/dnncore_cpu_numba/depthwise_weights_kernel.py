@@ -3,6 +3,9 @@
     sums[r][tap][lane] += sum over pixels that see place `at` of row r of src through `tap`:
         src[entry r + at][lane] * diff_dst[pixel][lane]
 
+Where a group has several channels, these are neighbours in a vector, and there are such sums for
+each of them in src, which is repeated in all lanes of its group.
+
 The sums of a few rows of taps stay in registers while the kernel passes over rows of diff_dst. If
 it serves several vectors of channels, which are neighbours in memory then, it takes turns between
 them tile by tile, and their sums stay in cache. A tile of diff_dst is loaded once for all taps, and
@@ -42,7 +45,8 @@ class DepthwiseWeightsKernel:
     """A class of kernels.
 
     tiles: of a row of diff_dst. src_pixel, diff_dst_pixel: bytes from one to the next along a row.
-    taps: the place of each sum, in bytes, for each row of taps. bias: diff_dst is summed as well.
+    taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
+    vector, those of the first one come first. bias: diff_dst is summed as well.
     in_turn: there are several vectors. whole: all lanes are valid; if not, `lanes` of them.
 
     A record of a row is 1 + 2 * len(taps) int64: its offset in diff_dst, then for each row of taps
@@ -54,6 +58,7 @@ class DepthwiseWeightsKernel:
     src_pixel: int
     diff_dst_pixel: int
     taps: tuple[tuple[int, ...], ...]
+    channels: int
     bias: bool
     in_turn: bool
     whole: bool
@@ -215,10 +220,13 @@ class _Emitter:
     ) -> list[Value]:
         """Add what a tile sees through one row of taps."""
         b, sums = self.builder, list(sums)
+        channels, lanes = self.form.channels, self.form.isa.lanes
         for place, readers in tile.readers.items():
             pointer = vir.at(b, src, place * self.form.src_pixel)
             x = vir.load(b, pointer, self.vector, self.mask)
-            for pixel, tap in readers:
-                i = pixel % self.form.copies * width + tap
-                sums[i] = vir.multiply_add(b, x, pixels[pixel], sums[i])
+            for channel in range(channels):
+                own = vir.shuffled(b, x, vir.spread(lanes, channels, channel))
+                for pixel, tap in readers:
+                    i = pixel % self.form.copies * width + channel * (width // channels) + tap
+                    sums[i] = vir.multiply_add(b, own, pixels[pixel], sums[i])
         return sums
