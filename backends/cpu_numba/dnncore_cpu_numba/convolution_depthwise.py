@@ -275,7 +275,7 @@ class _Loop:
             most = min(most, PIXELS_OF_GROUPS)
         most = min(most, (max(0, places - row.span) // row.advance + 1) * row.period)
         kernel = DepthwiseKernel(
-            self.isa, row.tiles(most), self.src_steps[2], self.dst.row,
+            self.isa, row.tiles(most), self.src_steps[2], self.src_steps[1], self.dst.row,
             self.filters.taps[2], self.shared.channels, self.filters.source_channel,
             epilogue=self.epilogue,
         )  # fmt: skip

@@ -51,6 +51,7 @@ class DepthwiseKernel:
     """A class of kernels.
 
     src_pixel, dst_pixel, tap: bytes from one to the next along a row.
+    src_row: bytes from row to row; the next one is prefetched.
     channels: of a group, in a vector. channel: bytes from the weights of one to those of the next.
     edge: what all vectors are, see `Microkernel`. streamed: full ones go past the caches; dst is
         aligned to cache lines then.
@@ -59,6 +60,7 @@ class DepthwiseKernel:
     isa: Isa
     tiles: tuple[Tile, ...]
     src_pixel: int
+    src_row: int
     dst_pixel: int
     tap: int
     channels: int = 1
@@ -184,6 +186,8 @@ class _Emitter:
             order = vir.spread(kernel.isa.lanes, kernel.channels, channel)
             for place, readers in tile.readers.items():
                 pointer = vir.at(b, src, place * kernel.src_pixel)
+                if not channel:
+                    vir.prefetch(b, vir.at(b, pointer, kernel.src_row))
                 x = vir.shuffled(b, vir.load(b, pointer, self.vector, self.mask), order)
                 for pixel, tap in readers:
                     sums[pixel] = vir.multiply_add(b, x, factors[tap], sums[pixel])
