@@ -206,7 +206,7 @@ class _Loop:
             "sums_block": self.block, "bias": bias, "bias_part": bias_part,
             "bias_plane": bias_plane, "bias_block": bias_block,
         }  # fmt: skip
-        items = cut.parts * cut.chunks * math.prod(planes) * (len(groups) // 2)
+        items = cut.parts * cut.chunks * math.prod(planes)
         return Step(depthwise_weights_loop, [values[name] for name in PARAMETERS], items)
 
     def _bias(self) -> tuple[Param, int, int, int]:
@@ -247,9 +247,11 @@ class _Loop:
             )
             for tap in group
         )
+        fresh = self.gathers[1].advance
         kernel = DepthwiseWeightsKernel(
-            self.isa, self.gathers[2].tiles(most), self.src_steps[2], self.diff_dst_steps[2], taps,
-            self.shared.channels, bias, self.cut.in_turn, whole=True,
+            self.isa, self.gathers[2].tiles(most), self.src_steps[2], fresh * self.src_steps[1],
+            fresh, self.diff_dst_steps[2], taps, self.shared.channels, bias, self.cut.in_turn,
+            whole=True,
         )  # fmt: skip
         whole, lanes = divmod(self.shared.width, self.isa.lanes)
         partial = replace(kernel, whole=False)

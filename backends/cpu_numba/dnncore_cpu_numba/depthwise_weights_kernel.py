@@ -45,6 +45,8 @@ class DepthwiseWeightsKernel:
     """A class of kernels.
 
     tiles: of a row of diff_dst. src_pixel, diff_dst_pixel: bytes from one to the next along a row.
+    ahead: bytes in src from what a row of diff_dst sees to what the next one sees, which is
+    prefetched. fresh: so many rows of taps, the last ones, see there what none has seen before.
     taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
     vector, those of the first one come first. bias: diff_dst is summed as well.
     in_turn: there are several vectors. whole: all lanes are valid; if not, `lanes` of them.
@@ -56,6 +58,8 @@ class DepthwiseWeightsKernel:
     isa: Isa
     tiles: tuple[Tile, ...]
     src_pixel: int
+    ahead: int
+    fresh: int
     diff_dst_pixel: int
     taps: tuple[tuple[int, ...], ...]
     channels: int
@@ -192,7 +196,7 @@ class _Emitter:
             vir.load(b, vir.at(b, pointer, m * form.diff_dst_pixel), self.vector, self.mask)
             for m in range(tile.pixels)
         ]
-        start = 0
+        start, stale = 0, form.taps[: -form.fresh]
         for (inside, offset), taps in zip(rows, form.taps, strict=True):
             own = [
                 copy * len(self.zeros) + start + tap
@@ -201,10 +205,11 @@ class _Emitter:
             ]
 
             def row(
-                _index: Value, old: Sequence[Value], offset: Value = offset, width: int = len(taps)
-            ) -> list[Value]:
-                src = vir.address(b, b.add(place, offset))
-                return self._row_of_taps(tile, src, pixels, width, old)
+                _index: Value, old: Sequence[Value], offset: Value = offset,
+                taps: Sequence[int] = taps,
+            ) -> list[Value]:  # fmt: skip
+                src, is_fresh = vir.address(b, b.add(place, offset)), taps not in stale
+                return self._row_of_taps(tile, src, pixels, len(taps), old, is_fresh=is_fresh)
 
             for i, x in zip(own, vir.loop(b, inside, [sums[i] for i in own], row), strict=True):
                 sums[i] = x
@@ -216,13 +221,16 @@ class _Emitter:
         return sums
 
     def _row_of_taps(
-        self, tile: Tile, src: Value, pixels: Sequence[Value], width: int, sums: Sequence[Value]
-    ) -> list[Value]:
+        self, tile: Tile, src: Value, pixels: Sequence[Value], width: int, sums: Sequence[Value],
+        *, is_fresh: bool,
+    ) -> list[Value]:  # fmt: skip
         """Add what a tile sees through one row of taps."""
         b, sums = self.builder, list(sums)
         channels, lanes = self.form.channels, self.form.isa.lanes
         for place, readers in tile.readers.items():
             pointer = vir.at(b, src, place * self.form.src_pixel)
+            if is_fresh:
+                vir.prefetch(b, vir.at(b, pointer, self.form.ahead))
             x = vir.load(b, pointer, self.vector, self.mask)
             for channel in range(channels):
                 own = vir.shuffled(b, x, vir.spread(lanes, channels, channel))

@@ -1,7 +1,8 @@
 """The task of depthwise gradients by weights: it runs images through a kernel.
 
 `dnncore_cpu_numba.convolution_depthwise_weights` plans it. A work item is a part of the pixels, for
-some vectors of channels, one pair of planes and one group of rows of taps.
+some vectors of channels and one pair of planes. The groups of rows of taps take turns on each block
+of pixels, which stays in cache.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ def depthwise_weights_loop(params, begin, end):
     for item in range(begin, end):
         chunk, index = item % chunks, item // chunks
         part, index = index % parts, index // parts
-        group, index = index % groups, index // groups
         src_plane, diff_dst_plane = index % planes, index // planes
         first, last = blocks * part // parts, blocks * (part + 1) // parts
         vector = chunk * load_i64(params, CHUNK)
@@ -48,11 +48,14 @@ def depthwise_weights_loop(params, begin, end):
         whole = min(end_vector, load_i64(params, WHOLE)) - vector
         for block in range(first, last):
             again = int(block > first)
-            if whole > 0:
-                _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, again)
-            if vector + whole < end_vector:
-                at = vector + whole
-                _run(params, part, group, src_plane, diff_dst_plane, at, 0, block, again)
+            for group in range(groups):
+                if whole > 0:
+                    _run(
+                        params, part, group, src_plane, diff_dst_plane, vector, whole, block, again
+                    )
+                if vector + whole < end_vector:
+                    at = vector + whole
+                    _run(params, part, group, src_plane, diff_dst_plane, at, 0, block, again)
 
 
 @device
