@@ -25,8 +25,9 @@ from dnncore_cpu_numba.convolution_brgemm import Brgemm
 from dnncore_cpu_numba.depthwise_kernel import DepthwiseKernel
 from dnncore_cpu_numba.depthwise_loop import PARAMETERS, depthwise_loop
 from dnncore_cpu_numba.depthwise_tiles import Gather
+from dnncore_cpu_numba.depthwise_view import MOST_TAPS, Shared, row_axes, turned
 from dnncore_cpu_numba.epilogue import Epilogue, call_rows
-from dnncore_cpu_numba.geometry import Geometry, Triple, dot
+from dnncore_cpu_numba.geometry import Geometry, dot
 from dnncore_cpu_numba.image import Image
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor
@@ -34,20 +35,11 @@ from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tiles import Matrix, utilisation
 
-__all__ = [
-    "Depthwise",
-    "DepthwiseBackwardData",
-    "DepthwiseForward",
-    "Shared",
-    "row_axes",
-    "turned",
-]
+__all__ = ["Depthwise", "DepthwiseBackwardData", "DepthwiseForward"]
 
 # Of what matrix tiles reach, measured: where each vector of the input serves one plane of the
 # output, where it is read from cache for several, and where it has several channels of a group.
 ONE_PLANE, PLANES, GROUPS = 0.25, 0.5, 0.7
-MOST_TAPS = 64  # of a row; they are unrolled
-FEW_PIXELS = 6  # of a row: a longer dim takes its part
 STRIPS_PER_THREAD = 4  # where images and channels do not share out evenly
 # Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
 PLACES = 9  # of the input that a tile sees through a row of taps
@@ -166,32 +158,6 @@ class DepthwiseBackwardData(_Gathering):
         gathers = [Gather.backward(Geometry.of(op), dim) for dim in range(3)]
         diff_dst = plan.argument("diff_dst", op.diff_dst)
         self.append(plan, op, attr, gathers, diff_dst, plan.argument("diff_src", op.diff_src))
-
-
-@dataclass(frozen=True)
-class Shared:
-    """How groups share vectors; channels: of each group, neighbours in a vector."""
-
-    groups: int
-    channels: int
-
-    @classmethod
-    def of(cls, isa: Isa, g: Geometry) -> Shared:
-        """The most channels that divide both sides' and a vector, but not all lanes for a group."""
-        channels = math.gcd(g.ic, g.oc, isa.lanes)
-        return cls(g.groups, channels if channels < isa.lanes else 1)
-
-    @property
-    def width(self) -> int:
-        """The channels of a plane."""
-        return self.groups * self.channels
-
-    def order(self, per_group: int) -> list[int] | None:
-        """The channels in the order of planes; None where that is their own."""
-        if per_group == self.channels:
-            return None
-        channels = np.arange(self.groups * per_group)
-        return channels.reshape(self.groups, -1, self.channels).swapaxes(0, 1).ravel().tolist()
 
 
 @dataclass(frozen=True)
@@ -321,19 +287,6 @@ class _Loop:
                 src = dot(self.src_steps, (depth.origin(z), height.origin(y)))
                 rows.append((src, dot(self.dst.planes, (z, y)), *known[key], z, y))
         return np.array(rows, np.int64), np.array(lists or [(0, 0)], np.int64)
-
-
-def row_axes(gathers: Sequence[Gather], kernel: Triple) -> tuple[int, ...]:
-    """The order of dims to work in: the last is a row, W unless that is short or has many taps."""
-    longest = max(range(3), key=lambda dim: (kernel[dim] <= MOST_TAPS, gathers[dim].length))
-    serves = kernel[2] <= MOST_TAPS and gathers[2].length >= FEW_PIXELS
-    row = 2 if serves else longest
-    return (*(dim for dim in range(3) if dim != row), row)
-
-
-def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
-    """What belongs to the dims D, H and W, in another order."""
-    return tuple(values[axis] for axis in axes)
 
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:

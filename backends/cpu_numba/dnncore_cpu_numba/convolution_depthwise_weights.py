@@ -17,13 +17,9 @@ import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.chains import MAX_TENSORS
-from dnncore_cpu_numba.convolution_depthwise import (
-    Depthwise,
-    Shared,
-    row_axes,
-    turned,
-)
+from dnncore_cpu_numba.convolution_depthwise import Depthwise
 from dnncore_cpu_numba.depthwise_tiles import Gather
+from dnncore_cpu_numba.depthwise_view import Shared, row_axes, turned
 from dnncore_cpu_numba.depthwise_weights_kernel import DepthwiseWeightsKernel
 from dnncore_cpu_numba.depthwise_weights_loop import PARAMETERS, depthwise_weights_loop
 from dnncore_cpu_numba.geometry import Geometry, dot, weights_as_6d
@@ -236,9 +232,8 @@ class _Loop:
         """Addresses: for whole vectors, and for the last one."""
         most = self.isa.rows[1] // SUMS_PER_PIXEL
         if self.shared.channels > 1:
-            most = max(
-                4, min(most, self.isa.rows[1] - len(group) * self.kernel[2] * self.shared.channels)
-            )
+            sums = len(group) * self.kernel[2] * self.shared.channels
+            most = max(4, min(most, self.isa.rows[1] - sums))
         taps = tuple(
             tuple(
                 dot(self.taps, (*tap, s)) + channel * self.channel
