@@ -54,7 +54,7 @@ def test_agrees_with_the_reference(target: Target, problem, direction, layouts):
 
 
 @pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("name", ["channels_17", "stride2_line_40"])
+@pytest.mark.parametrize("name", ["channels_17", "stride2_line_40", "four_of_nine_groups"])
 def test_post_ops_are_applied_once_to_each_element(target: Target, name, layouts):
     problem = PROBLEMS[name]
     op = problem.op(FORWARD, tag(layouts[0], problem.src), None, tag(layouts[1], problem.src))
