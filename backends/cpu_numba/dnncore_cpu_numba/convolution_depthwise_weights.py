@@ -224,7 +224,8 @@ class _Loop:
         for with_bias in (self.bias is not None, False):
             for group in groups:
                 kernels = self._kernels(group, bias=with_bias and group is groups[0])
-                entries.append((*kernels, 8 * len(records), 8 * (1 + 2 * len(group))))
+                record = 8 * (1 + 2 * len(group))
+                entries.append((*kernels, 8 * len(records), record, self._place(group[0])))
                 records += self._records(group)
         return np.array(entries, np.int64), np.array(records or [0], np.int64)
 
@@ -236,7 +237,7 @@ class _Loop:
             most = max(4, min(most, self.isa.rows[1] - sums))
         taps = tuple(
             tuple(
-                dot(self.taps, (*tap, s)) + channel * self.channel
+                self._place(tap) - self._place(group[0]) + s * self.taps[2] + channel * self.channel
                 for channel in range(self.shared.channels)
                 for s in range(self.kernel[2])
             )
@@ -251,6 +252,10 @@ class _Loop:
         whole, lanes = divmod(self.shared.width, self.isa.lanes)
         partial = replace(kernel, whole=False)
         return kernel.address if whole else 0, partial.address if lanes else 0
+
+    def _place(self, tap: Sequence[int]) -> int:
+        """Where the sums of a row of taps begin."""
+        return dot(self.taps[:2], tap)
 
     def _records(self, group: Sequence[Sequence[int]]) -> list[int]:
         """The records of all rows for a group of rows of taps."""

@@ -21,8 +21,8 @@ PARAMETERS = (
     "bias", "bias_part", "bias_plane", "bias_block",
 )  # fmt: skip
 """The task's parameters. Strides are in bytes; `groups` is a table of (kernel for whole vectors,
-kernel for the last one, offset in `records`, bytes of a record): those for the first plane of src,
-then for others."""
+kernel for the last one, offset in `records`, bytes of a record, offset in `sums`): those for the
+first plane of src, then for others."""
 (
     GROUPS, GROUP_COUNT, RECORDS, ROW_COUNT, ROW_BLOCK, ROW_BLOCKS, IMAGES, PARTS, VECTORS,
     WHOLE, CHUNK, CHUNKS, LANES, SRC_PLANES, DIFF_DST_PLANES, SRC, SRC_BATCH,
@@ -76,7 +76,8 @@ def _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, a
     bias = load_i64(params, BIAS) + part * load_i64(params, BIAS_PART)
     bias += diff_dst_plane * load_i64(params, BIAS_PLANE) + vector * load_i64(params, BIAS_BLOCK)
     group += load_i64(params, GROUP_COUNT) * min(src_plane, 1)
-    entry = load_i64(params, GROUPS) + 32 * group
+    entry = load_i64(params, GROUPS) + 40 * group
+    sums += load_i64(entry, 4)
     records = load_i64(params, RECORDS) + load_i64(entry, 2) + row * load_i64(entry, 3)
     call(
         load_i64(entry, 0 if whole else 1),
