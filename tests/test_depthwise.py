@@ -20,6 +20,15 @@ PROBLEMS = {
     "taps_1089": Problem((1, 2, 34, 33), (2, 1, 1, 33, 33), bias=False),
     "lines": Problem((2, 20, 50), (20, 1, 1, 5), padding_l=(2,), padding_r=(0,)),
     "volume": Problem((2, 9, 4, 5, 18), (9, 1, 1, 3, 2, 3), padding_l=(1, 0, 1)),
+    "two_of_nine_groups": Problem((2, 18, 5, 9), (9, 2, 2, 3, 3), padding_l=(1, 1)),
+    "four_of_nine_groups": Problem(
+        (1, 36, 6, 7), (9, 4, 4, 3, 3), strides=(2, 2), padding_l=(1, 1)
+    ),
+    "four_with_taps_81": Problem((1, 16, 9, 20), (4, 4, 4, 9, 9), padding_l=(4, 4)),
+    "eight_of_eight_groups": Problem((2, 64, 4, 17), (8, 8, 8, 3, 3), padding_l=(1, 1)),
+    "six_to_two": Problem((1, 30, 5, 6), (5, 2, 6, 3, 3), padding_l=(1, 1)),
+    "eight_to_twelve": Problem((1, 40, 5, 6), (5, 12, 8, 2, 3), dilations=(0, 1), padding_l=(1, 1)),
+    "four_in_a_volume": Problem((2, 8, 4, 5, 6), (2, 4, 4, 3, 2, 3), padding_l=(1, 0, 1)),
     "no_image": Problem((0, 16, 6, 6), (16, 1, 1, 3, 3), padding_l=(1, 1)),
 }
 LAYOUTS = {
@@ -45,7 +54,7 @@ def test_agrees_with_the_reference(target: Target, problem, direction, layouts):
 
 
 @pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("name", ["channels_17", "stride2_line_40"])
+@pytest.mark.parametrize("name", ["channels_17", "stride2_line_40", "four_of_nine_groups"])
 def test_post_ops_are_applied_once_to_each_element(target: Target, name, layouts):
     problem = PROBLEMS[name]
     op = problem.op(FORWARD, tag(layouts[0], problem.src), None, tag(layouts[1], problem.src))

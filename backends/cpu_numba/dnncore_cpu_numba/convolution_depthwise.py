@@ -1,9 +1,11 @@
-"""Convolution of many small groups, forward and backward by data: groups are lanes of vectors.
+"""Convolution of many small groups, forward and backward by data: groups share vectors.
 
-Channel p of each group is one plane of vectors, so that depthwise convolution, with one channel per
-group, reads and writes tensors as they lie; with more channels per group, activations are copied so
-that the first channels of all groups come first, then the second ones. An output plane sums over
-the taps and the planes of the input; `depthwise_kernel` computes its rows.
+A vector has one channel of each of its groups, or a few neighbouring ones, as many as divide a
+group's channels on both sides and the vector. Where these are all of a group, as in depthwise
+convolution, tensors are read and written as they lie. Otherwise the first channels of all groups
+are one plane of vectors, the next ones another, and activations are copied so that plane follows
+plane. An output plane sums over the taps and the planes of the input; `depthwise_kernel` computes
+its rows.
 
 There is little arithmetic, so nothing is copied for the sake of a border.
 """
@@ -23,8 +25,9 @@ from dnncore_cpu_numba.convolution_brgemm import Brgemm
 from dnncore_cpu_numba.depthwise_kernel import DepthwiseKernel
 from dnncore_cpu_numba.depthwise_loop import PARAMETERS, depthwise_loop
 from dnncore_cpu_numba.depthwise_tiles import Gather
+from dnncore_cpu_numba.depthwise_view import MOST_TAPS, Shared, row_axes, turned
 from dnncore_cpu_numba.epilogue import Epilogue, call_rows
-from dnncore_cpu_numba.geometry import Geometry, Triple, dot
+from dnncore_cpu_numba.geometry import Geometry, dot
 from dnncore_cpu_numba.image import Image
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor
@@ -32,31 +35,23 @@ from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tiles import Matrix, utilisation
 
-__all__ = [
-    "Depthwise",
-    "DepthwiseBackwardData",
-    "DepthwiseForward",
-    "plane_order",
-    "row_axes",
-    "turned",
-]
+__all__ = ["Depthwise", "DepthwiseBackwardData", "DepthwiseForward"]
 
 # Of what matrix tiles reach, measured: where each vector of the input serves one plane of the
-# output, and where it is read from cache for several.
-ONE_PLANE, PLANES = 0.25, 0.5
-MOST_TAPS = 64  # of a row; they are unrolled
-FEW_PIXELS = 6  # of a row: a longer dim takes its part
+# output, where it is read from cache for several, and where it has several channels of a group.
+ONE_PLANE, PLANES, GROUPS = 0.25, 0.5, 0.7
 STRIPS_PER_THREAD = 4  # where images and channels do not share out evenly
 # Where channels are contiguous, measured: more pages at a time, or more of each, are slower.
 PLACES = 9  # of the input that a tile sees through a row of taps
 VECTORS = 8  # of channels of a work item
+PIXELS_OF_GROUPS = 14  # of a tile with several channels of a group: its code is longer
 
 
 class Depthwise(Brgemm):
     """What the directions share: formats, and channels in the order of planes.
 
-    With P channels per group, an image has P runs of G channels; in the methods inherited, G is the
-    number of channels "per group" therefore, and the outer dim of groups runs over the P planes.
+    In the methods inherited, a plane's channels are those "per group", and the outer dim of groups
+    runs over the planes.
     """
 
     def __init__(self, isa: Isa) -> None:
@@ -73,14 +68,20 @@ class Depthwise(Brgemm):
         return super().refused(op, attr)
 
     def activations(self, geometry: Geometry, per_group: int, spatial: str) -> str:
-        """Blocked if each channel has a lane of its own."""
-        blocked = per_group == 1 and geometry.groups % self.isa.lanes == 0
+        """Blocked if there is one plane of whole vectors."""
+        shared = Shared.of(self.isa, geometry)
+        blocked = per_group == shared.channels and shared.width % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
     def weights_format(self, op: Any) -> str:
         """The tag of the filter that the tiles read or write."""
-        letters = "abcdef"[: op.weights_role.ndims]
-        return f"{letters.capitalize()}{self.isa.lanes}a"
+        letters, lanes = "abcdef"[: op.weights_role.ndims], self.isa.lanes
+        channels = Shared.of(self.isa, Geometry.of(op)).channels
+        if channels == 1:
+            return f"{letters.capitalize()}{lanes}a"
+        written = "b" if self.filter_letters[1] == "o" else "c"
+        outer = letters.capitalize().replace(written, written.upper())
+        return f"{outer}{lanes // channels}a{channels}{written}"
 
     def room(self, per_group: int) -> str:
         """Blocked where blocks are whole: pixels that lie close collide less in the caches."""
@@ -94,28 +95,33 @@ class Depthwise(Brgemm):
     def utilisation(self, op: Any) -> float:
         """That of tiles of pixels of a row by groups."""
         g = Geometry.of(op)
-        share = ONE_PLANE if g.ic == g.oc == 1 else PLANES
-        return share * utilisation(self.isa, g.dst[2], g.groups)
+        shared = Shared.of(self.isa, g)
+        share = GROUPS if shared.channels > 1 else ONE_PLANE if g.ic == g.oc == 1 else PLANES
+        return share * utilisation(self.isa, g.dst[2], shared.width)
 
 
 class _Gathering(Depthwise):
     """Forward and backward by data: each pixel of the output gathers from the input."""
 
     def append(
-        self, plan: Plan, attr: Attributes, g: Geometry, gathers: Sequence[Gather],
-        planes: tuple[int, int], source: Tensor, filters: _Filters, output: Tensor,
-        bias: Tensor | None = None,
+        self, plan: Plan, op: Any, attr: Attributes, gathers: Sequence[Gather], source: Tensor,
+        output: Tensor, bias: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """Append the steps; gathers: along D, H and W. planes: of the input and the output."""
-        orders = [plane_order(g, count) for count in planes]
-        src = self.read_image(plan, source, g.groups, order=orders[0])
-        epilogue, operands = self._epilogue(plan, attr, g.groups, bias, orders[1])
-        dst, edge = self._write_image(plan, output, g.groups, attr, orders[1])
+        """Append the steps; gathers: along D, H and W."""
+        g = Geometry.of(op)
+        shared = Shared.of(self.isa, g)
+        per_group = (g.ic, g.oc) if self.filter_letters[0] == "i" else (g.oc, g.ic)
+        orders = [shared.order(count) for count in per_group]
+        src = self.read_image(plan, source, shared.width, order=orders[0])
+        filters = self._read_filters(plan, op, shared)
+        epilogue, operands = self._epilogue(plan, attr, shared.width, bias, orders[1])
+        dst, edge = self._write_image(plan, output, shared.width, attr, orders[1])
         axes = row_axes(gathers, g.kernel)
 
         def loop() -> Step:
             return _Loop(
-                isa=self.isa, batch=g.batch, groups=g.groups, planes=planes,
+                isa=self.isa, batch=g.batch, shared=shared,
+                planes=tuple(count // shared.channels for count in per_group),
                 gathers=turned(gathers, axes), src=src, src_steps=turned(src.spatial, axes),
                 filters=dataclasses.replace(filters, taps=turned(filters.taps, axes)),
                 dst=_turned_matrix(dst, axes), edge=edge, epilogue=epilogue,
@@ -124,53 +130,48 @@ class _Gathering(Depthwise):
 
         plan.add(loop)
 
+    def _read_filters(self, plan: Plan, op: Any, shared: Shared) -> _Filters:
+        weights = self._read_weights(plan, op)
+        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
+        read, written = (ic, oc) if self.filter_letters[0] == "i" else (oc, ic)
+        return _Filters(weights.address, block, shared.channels * read, read, written, tuple(taps))
+
 
 class DepthwiseForward(_Gathering):
     """Forward: dst gathers from src."""
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g = Geometry.of(op)
-        weights = self._read_weights(plan, op)
-        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
-        self.append(
-            plan, attr, g, [Gather.forward(g, dim) for dim in range(3)], (g.ic, g.oc),
-            plan.argument("src", op.src), _Filters(weights.address, block, ic, oc, tuple(taps)),
-            plan.argument("dst", op.dst),
-            None if op.bias is None else plan.argument("bias", op.bias),
-        )  # fmt: skip
+        gathers = [Gather.forward(Geometry.of(op), dim) for dim in range(3)]
+        src, dst = plan.argument("src", op.src), plan.argument("dst", op.dst)
+        bias = None if op.bias is None else plan.argument("bias", op.bias)
+        self.append(plan, op, attr, gathers, src, dst, bias)
 
 
 class DepthwiseBackwardData(_Gathering):
     """Backward by data: diff_src gathers from diff_dst."""
 
+    filter_letters = "o", "i"
+
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g = Geometry.of(op)
-        weights = self._read_weights(plan, op)
-        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
-        self.append(
-            plan, attr, g, [Gather.backward(g, dim) for dim in range(3)], (g.oc, g.ic),
-            plan.argument("diff_dst", op.diff_dst),
-            _Filters(weights.address, block, oc, ic, tuple(taps)),
-            plan.argument("diff_src", op.diff_src),
-        )  # fmt: skip
-
-
-def plane_order(g: Geometry, per_group: int) -> list[int] | None:
-    """The channels in the order of planes; None where that is their own."""
-    if per_group == 1:
-        return None
-    return np.arange(g.groups * per_group).reshape(g.groups, per_group).T.ravel().tolist()
+        gathers = [Gather.backward(Geometry.of(op), dim) for dim in range(3)]
+        diff_dst = plan.argument("diff_dst", op.diff_dst)
+        self.append(plan, op, attr, gathers, diff_dst, plan.argument("diff_src", op.diff_src))
 
 
 @dataclass(frozen=True)
 class _Filters:
-    """The weights: an address, and bytes between vectors, planes of the input and output, taps."""
+    """The weights: an address, and bytes from one to the next of what they are for.
+
+    block: vectors. source_plane, source_channel: planes of the input, and channels of a group in
+    one. output_plane: planes of the output.
+    """
 
     address: Param
     block: int
     source_plane: int
+    source_channel: int
     output_plane: int
     taps: tuple[int, ...]
 
@@ -184,8 +185,8 @@ class _Loop:
 
     isa: Isa
     batch: int
-    groups: int
-    planes: tuple[int, int]
+    shared: Shared
+    planes: tuple[int, ...]
     gathers: Sequence[Gather]
     src: Image
     src_steps: Sequence[int]
@@ -201,9 +202,9 @@ class _Loop:
         row_count = math.prod(gather.length for gather in outer)
         if 0 in (self.batch, row_count, row.length):
             return Step(depthwise_loop, (), items=0)
-        lanes = self.isa.lanes
-        vectors = -(-self.groups // lanes)
-        src_block = self.src.vector_step(lanes, self.groups) or 0
+        lanes, width = self.isa.lanes, self.shared.width
+        vectors = -(-width // lanes)
+        src_block = self.src.vector_step(lanes, width) or 0
         is_contiguous = src_block == self.dst.block == 4 * lanes
         chunk = min(vectors, VECTORS) if is_contiguous else 1
         chunks = -(-vectors // chunk)
@@ -217,8 +218,8 @@ class _Loop:
             "kernel": kernels[0], "last_kernel": kernels[1],
             "stream_kernel": kernels[2], "lists": Table(lists),
             "rows": Table(rows), "row_count": row_count, "strips": strips, "vectors": vectors,
-            "whole": self.groups // lanes, "chunk": chunk, "chunks": chunks,
-            "lanes": self.groups % lanes, "planes": self.planes[1],
+            "whole": width // lanes, "chunk": chunk, "chunks": chunks,
+            "lanes": width % lanes, "planes": self.planes[1],
             "src": self.src.address, "src_batch": self.src.batch,
             "src_block": src_block, "weights": self.filters.address,
             "weights_plane": self.filters.output_plane, "weights_block": self.filters.block,
@@ -236,13 +237,16 @@ class _Loop:
         """Addresses: for whole vectors, for the last one, and for whole ones that are streamed."""
         row = self.gathers[2]
         most = max(4, self.isa.rows[1] - max(0, row.taps - 3))
+        if self.shared.channels > 1:
+            most = min(most, PIXELS_OF_GROUPS)
         most = min(most, (max(0, places - row.span) // row.advance + 1) * row.period)
         kernel = DepthwiseKernel(
-            self.isa, row.tiles(most), self.src_steps[2], self.dst.row,
-            self.filters.taps[2], "full", self.epilogue,
+            self.isa, row.tiles(most), self.src_steps[2], self.src_steps[1], self.dst.row,
+            self.filters.taps[2], self.shared.channels, self.filters.source_channel,
+            epilogue=self.epilogue,
         )  # fmt: skip
         partial = dataclasses.replace(kernel, edge=self.edge)
-        whole, lanes = divmod(self.groups, self.isa.lanes)
+        whole, lanes = divmod(self.shared.width, self.isa.lanes)
         streamed = dataclasses.replace(kernel, streamed=True)
         return (
             kernel.address if whole else 0,
@@ -253,7 +257,7 @@ class _Loop:
     def _streams(self) -> bool:
         """Whether dst is written past the caches, which hold less than it and src."""
         pixels = math.prod(gather.length for gather in self.gathers)
-        written = self.batch * self.planes[1] * self.groups * pixels
+        written = self.batch * self.planes[1] * self.shared.width * pixels
         steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
         in_lines = 4 * self.isa.lanes == LINE and not any(step % LINE for step in steps)
         return in_lines and 4 * (math.prod(self.src.dims) + written) >= STREAM_BYTES
@@ -261,7 +265,7 @@ class _Loop:
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of rows and of lists; see `DepthwiseKernel`."""
         depth, height, _ = self.gathers
-        plane = self.src.channel(self.groups), self.filters.source_plane
+        plane = self.src.channel(self.shared.width), self.filters.source_plane
         lists: list[tuple[int, int]] = []
         known: dict[Any, tuple[int, int]] = {}
         rows = []
@@ -283,19 +287,6 @@ class _Loop:
                 src = dot(self.src_steps, (depth.origin(z), height.origin(y)))
                 rows.append((src, dot(self.dst.planes, (z, y)), *known[key], z, y))
         return np.array(rows, np.int64), np.array(lists or [(0, 0)], np.int64)
-
-
-def row_axes(gathers: Sequence[Gather], kernel: Triple) -> tuple[int, ...]:
-    """The order of dims to work in: the last is a row, W unless that is short or has many taps."""
-    longest = max(range(3), key=lambda dim: (kernel[dim] <= MOST_TAPS, gathers[dim].length))
-    serves = kernel[2] <= MOST_TAPS and gathers[2].length >= FEW_PIXELS
-    row = 2 if serves else longest
-    return (*(dim for dim in range(3) if dim != row), row)
-
-
-def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
-    """What belongs to the dims D, H and W, in another order."""
-    return tuple(values[axis] for axis in axes)
 
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:

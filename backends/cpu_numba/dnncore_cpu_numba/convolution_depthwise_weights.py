@@ -17,13 +17,9 @@ import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.chains import MAX_TENSORS
-from dnncore_cpu_numba.convolution_depthwise import (
-    Depthwise,
-    plane_order,
-    row_axes,
-    turned,
-)
+from dnncore_cpu_numba.convolution_depthwise import Depthwise
 from dnncore_cpu_numba.depthwise_tiles import Gather
+from dnncore_cpu_numba.depthwise_view import Shared, row_axes, turned
 from dnncore_cpu_numba.depthwise_weights_kernel import DepthwiseWeightsKernel
 from dnncore_cpu_numba.depthwise_weights_loop import PARAMETERS, depthwise_weights_loop
 from dnncore_cpu_numba.geometry import Geometry, dot, weights_as_6d
@@ -46,30 +42,32 @@ class DepthwiseBackwardWeights(Depthwise):
         """Append the steps."""
         g = Geometry.of(op)
         gathers = [Gather.forward(g, dim) for dim in range(3)]
-        orders = plane_order(g, g.ic), plane_order(g, g.oc)
+        shared = Shared.of(self.isa, g)
+        orders = shared.order(g.ic), shared.order(g.oc)
         src, diff_dst = (
-            self.read_image(plan, plan.argument(*tensor), g.groups, order=order)
+            self.read_image(plan, plan.argument(*tensor), shared.width, order=order)
             for tensor, order in zip(
                 (("src", op.src), ("diff_dst", op.diff_dst)), orders, strict=True
             )
         )
         axes = row_axes(gathers, g.kernel)
         rows, most = math.prod(turned(g.dst, axes)[:2]), MAX_TENSORS - 2 - len(attr.operands())
-        cut = _Cut.of(self.isa, g, rows, (src, diff_dst), plan.num_threads, most)
+        cut = _Cut.of(self.isa, g, shared, rows, (src, diff_dst), plan.num_threads, most)
         desc, tag = op.diff_weights, self.weights_format(op)
         sums = _Sums(
             plan, plan.argument("diff_weights", desc), desc.with_format(tag), cut.parts, attr
         )
-        bias = self._bias(plan, op, g, orders[1], cut.parts)
+        bias = self._bias(plan, op, shared, orders[1], cut.parts)
         weights = weights_as_6d(sums.first.desc, op.src_role.ndims)
         block, oc, ic, *taps = (4 * stride for stride in weights.strides)
 
         def loop() -> Step:
             return _Loop(
-                isa=self.isa, g=g, gathers=turned(gathers, axes), cut=cut, src=src,
+                isa=self.isa, g=g, shared=shared, gathers=turned(gathers, axes), cut=cut, src=src,
                 diff_dst=diff_dst, src_steps=turned(src.spatial, axes),
                 diff_dst_steps=turned(diff_dst.spatial, axes), kernel=turned(g.kernel, axes),
-                sums=sums, planes=(ic, oc), block=block, taps=turned(taps, axes), bias=bias,
+                sums=sums, planes=(shared.channels * ic, oc), channel=ic, block=block,
+                taps=turned(taps, axes), bias=bias,
             ).step()  # fmt: skip
 
         plan.add(loop)
@@ -78,12 +76,12 @@ class DepthwiseBackwardWeights(Depthwise):
             bias.finish(plan, Attributes())
 
     def _bias(
-        self, plan: Plan, op: Any, g: Geometry, order: Sequence[int] | None, parts: int
+        self, plan: Plan, op: Any, shared: Shared, order: Sequence[int] | None, parts: int
     ) -> _Sums | None:
         if op.diff_bias is None:
             return None
         tensor = plan.argument("diff_bias", op.diff_bias.reshape((1, *op.diff_bias.dims, 1, 1, 1)))
-        wanted = tensor.desc.with_format(self.room(g.groups))
+        wanted = tensor.desc.with_format(self.room(shared.width))
         return _Sums(plan, tensor, wanted, parts, Attributes(), order)
 
 
@@ -135,15 +133,17 @@ class _Cut:
 
     @classmethod
     def of(
-        cls, isa: Isa, g: Geometry, rows: int, images: Sequence[Image], threads: int, most: int
-    ) -> _Cut:
+        cls, isa: Isa, g: Geometry, shared: Shared, rows: int, images: Sequence[Image],
+        threads: int, most: int,
+    ) -> _Cut:  # fmt: skip
         """rows: of an image. most: parts."""
-        vectors = -(-g.groups // isa.lanes)
-        blocks = {image.vector_step(isa.lanes, g.groups) for image in images}
+        vectors = -(-shared.width // isa.lanes)
+        blocks = {image.vector_step(isa.lanes, shared.width) for image in images}
         in_turn = blocks == {4 * isa.lanes} and vectors > 1
         chunk = min(VECTORS, -(-vectors // threads)) if in_turn else 1
         chunks = -(-vectors // chunk)
-        parts = 1 if chunks * g.ic * g.oc % threads == 0 else max(1, min(threads, most))
+        pairs = g.ic // shared.channels * (g.oc // shared.channels)
+        parts = 1 if chunks * pairs % threads == 0 else max(1, min(threads, most))
         row_blocks = max(1, min(rows, -(-parts // max(1, g.batch))))
         row_block = max(1, -(-rows // row_blocks))
         row_blocks = max(1, -(-rows // row_block))
@@ -155,12 +155,13 @@ class _Cut:
 class _Loop:
     """The step that sums; all triples are along three dims of which the last is a row.
 
-    planes: bytes between planes of src and of diff_dst in the sums. block: between vectors. taps:
-    between taps.
+    planes: bytes between planes of src and of diff_dst in the sums. channel: between channels of
+    src in a plane. block: between vectors. taps: between taps.
     """
 
     isa: Isa
     g: Geometry
+    shared: Shared
     gathers: Sequence[Gather]
     cut: _Cut
     src: Image
@@ -170,6 +171,7 @@ class _Loop:
     kernel: Sequence[int]
     sums: _Sums
     planes: tuple[int, int]
+    channel: int
     block: int
     taps: Sequence[int]
     bias: _Sums | None
@@ -177,41 +179,44 @@ class _Loop:
     def step(self) -> Step:
         """Compile the kernels and lay out the parameters."""
         g, cut, lanes = self.g, self.cut, self.isa.lanes
+        width, channels = self.shared.width, self.shared.channels
+        planes = g.ic // channels, g.oc // channels
         groups, records = self._groups()
         rows = 0 if g.batch == 0 else math.prod(gather.length for gather in self.gathers[:2])
         bias, bias_part, bias_plane, bias_block = self._bias()
         src_block, diff_dst_block = (
-            image.vector_step(lanes, g.groups) or 0 for image in (self.src, self.diff_dst)
+            image.vector_step(lanes, width) or 0 for image in (self.src, self.diff_dst)
         )
         values: dict[str, Param] = {
             "groups": Table(groups), "group_count": len(groups) // 2, "records": Table(records),
             "row_count": rows, "row_block": cut.row_block, "row_blocks": cut.row_blocks,
-            "images": max(1, g.batch), "parts": cut.parts, "vectors": -(-g.groups // lanes),
-            "whole": g.groups // lanes, "chunk": cut.chunk, "chunks": cut.chunks,
-            "lanes": g.groups % lanes, "src_planes": g.ic, "diff_dst_planes": g.oc,
+            "images": max(1, g.batch), "parts": cut.parts, "vectors": -(-width // lanes),
+            "whole": width // lanes, "chunk": cut.chunk, "chunks": cut.chunks,
+            "lanes": width % lanes, "src_planes": planes[0], "diff_dst_planes": planes[1],
             "src": self.src.address, "src_batch": self.src.batch,
-            "src_plane": self.src.channel(g.groups), "src_block": src_block,
+            "src_plane": self.src.channel(width), "src_block": src_block,
             "diff_dst": self.diff_dst.address, "diff_dst_batch": self.diff_dst.batch,
-            "diff_dst_plane": self.diff_dst.channel(g.groups), "diff_dst_block": diff_dst_block,
+            "diff_dst_plane": self.diff_dst.channel(width), "diff_dst_block": diff_dst_block,
             "sums": self.sums.first.address, "sums_part": self.sums.step,
             "sums_src_plane": self.planes[0], "sums_diff_dst_plane": self.planes[1],
             "sums_block": self.block, "bias": bias, "bias_part": bias_part,
             "bias_plane": bias_plane, "bias_block": bias_block,
         }  # fmt: skip
-        items = cut.parts * cut.chunks * g.ic * g.oc * (len(groups) // 2)
+        items = cut.parts * cut.chunks * math.prod(planes)
         return Step(depthwise_weights_loop, [values[name] for name in PARAMETERS], items)
 
     def _bias(self) -> tuple[Param, int, int, int]:
         if self.bias is None:
             return 0, 0, 0, 0
         image = Image.of(self.bias.first)
-        block = image.vector_step(self.isa.lanes, self.g.groups)
-        return image.address, self.bias.step, image.channel(self.g.groups), block
+        width = self.shared.width
+        block = image.vector_step(self.isa.lanes, width)
+        return image.address, self.bias.step, image.channel(width), block
 
     def _groups(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of groups and of their rows; see `depthwise_weights_loop`."""
         rows = list(itertools.product(*map(range, self.kernel[:2])))
-        width = self.kernel[2]
+        width = self.kernel[2] * self.shared.channels
         count = -(-len(rows) // max(1, self.isa.rows[1] // width))
         size = -(-len(rows) // count)
         groups = [rows[first : first + size] for first in range(0, len(rows), size)]
@@ -219,23 +224,38 @@ class _Loop:
         for with_bias in (self.bias is not None, False):
             for group in groups:
                 kernels = self._kernels(group, bias=with_bias and group is groups[0])
-                entries.append((*kernels, 8 * len(records), 8 * (1 + 2 * len(group))))
+                record = 8 * (1 + 2 * len(group))
+                entries.append((*kernels, 8 * len(records), record, self._place(group[0])))
                 records += self._records(group)
         return np.array(entries, np.int64), np.array(records or [0], np.int64)
 
     def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> tuple[int, int]:
         """Addresses: for whole vectors, and for the last one."""
         most = self.isa.rows[1] // SUMS_PER_PIXEL
+        if self.shared.channels > 1:
+            sums = len(group) * self.kernel[2] * self.shared.channels
+            most = max(4, min(most, self.isa.rows[1] - sums))
         taps = tuple(
-            tuple(dot(self.taps, (*tap, s)) for s in range(self.kernel[2])) for tap in group
+            tuple(
+                self._place(tap) - self._place(group[0]) + s * self.taps[2] + channel * self.channel
+                for channel in range(self.shared.channels)
+                for s in range(self.kernel[2])
+            )
+            for tap in group
         )
+        fresh = self.gathers[1].advance
         kernel = DepthwiseWeightsKernel(
-            self.isa, self.gathers[2].tiles(most), self.src_steps[2], self.diff_dst_steps[2], taps,
-            bias, self.cut.in_turn, whole=True,
+            self.isa, self.gathers[2].tiles(most), self.src_steps[2], fresh * self.src_steps[1],
+            fresh, self.diff_dst_steps[2], taps, self.shared.channels, bias, self.cut.in_turn,
+            whole=True,
         )  # fmt: skip
-        whole, lanes = divmod(self.g.groups, self.isa.lanes)
+        whole, lanes = divmod(self.shared.width, self.isa.lanes)
         partial = replace(kernel, whole=False)
         return kernel.address if whole else 0, partial.address if lanes else 0
+
+    def _place(self, tap: Sequence[int]) -> int:
+        """Where the sums of a row of taps begin."""
+        return dot(self.taps[:2], tap)
 
     def _records(self, group: Sequence[Sequence[int]]) -> list[int]:
         """The records of all rows for a group of rows of taps."""

@@ -3,6 +3,9 @@
     dst[row][pixel][lane] = sum over entries of a row's list, over (tap, place) that the pixel sees:
         src[entry + place][lane] * weights[entry + tap][lane],         then the epilogue
 
+Where a group has several channels, these are neighbours in a vector, and the sum is over them, too:
+each input is loaded with one of them in all lanes of its group, once for each.
+
 A row of output is cut into tiles of pixels, whose sums stay in registers (`depthwise_tiles`). What
 a tile sees along its row is compiled in, border included: it has no instruction for padding. Which
 rows of taps are inside the image is data: each row of output has a list of (offset in src, offset
@@ -48,6 +51,8 @@ class DepthwiseKernel:
     """A class of kernels.
 
     src_pixel, dst_pixel, tap: bytes from one to the next along a row.
+    src_row: bytes from row to row; the next one is prefetched.
+    channels: of a group, in a vector. channel: bytes from the weights of one to those of the next.
     edge: what all vectors are, see `Microkernel`. streamed: full ones go past the caches; dst is
         aligned to cache lines then.
     """
@@ -55,8 +60,11 @@ class DepthwiseKernel:
     isa: Isa
     tiles: tuple[Tile, ...]
     src_pixel: int
+    src_row: int
     dst_pixel: int
     tap: int
+    channels: int = 1
+    channel: int = 0
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
     streamed: bool = False
@@ -167,17 +175,27 @@ class _Emitter:
         self, tile: Tile, src: Value, weights: Value, sums: Sequence[Value]
     ) -> list[Value]:
         """Add what a tile sees through one row of taps."""
-        b, sums = self.builder, list(sums)
-        factors = {
-            tap: vir.load(b, vir.at(b, weights, tap * self.kernel.tap), self.vector, None)
-            for tap in sorted({tap for seen in tile.seen for tap, _ in seen})
-        }
-        for place, readers in tile.readers.items():
-            pointer = vir.at(b, src, place * self.kernel.src_pixel)
-            x = vir.load(b, pointer, self.vector, self.mask)
-            for pixel, tap in readers:
-                sums[pixel] = vir.multiply_add(b, x, factors[tap], sums[pixel])
+        b, kernel, sums = self.builder, self.kernel, list(sums)
+        for channel in range(kernel.channels):
+            if channel:
+                vir.barrier(b)
+            factors = {
+                tap: self._factor(weights, tap * kernel.tap + channel * kernel.channel)
+                for tap in sorted({tap for seen in tile.seen for tap, _ in seen})
+            }
+            order = vir.spread(kernel.isa.lanes, kernel.channels, channel)
+            for place, readers in tile.readers.items():
+                pointer = vir.at(b, src, place * kernel.src_pixel)
+                if not channel:
+                    vir.prefetch(b, vir.at(b, pointer, kernel.src_row))
+                x = vir.shuffled(b, vir.load(b, pointer, self.vector, self.mask), order)
+                for pixel, tap in readers:
+                    sums[pixel] = vir.multiply_add(b, x, factors[tap], sums[pixel])
         return sums
+
+    def _factor(self, weights: Value, offset: int) -> Value:
+        b = self.builder
+        return vir.load(b, vir.at(b, weights, offset), self.vector, None)
 
     def _operand_row(self, number: int, row: dict[str, Value]) -> _Operand:
         b = self.builder

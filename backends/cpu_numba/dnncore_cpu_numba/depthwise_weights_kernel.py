@@ -3,6 +3,9 @@
     sums[r][tap][lane] += sum over pixels that see place `at` of row r of src through `tap`:
         src[entry r + at][lane] * diff_dst[pixel][lane]
 
+Where a group has several channels, these are neighbours in a vector, and there are such sums for
+each of them in src, which is repeated in all lanes of its group.
+
 The sums of a few rows of taps stay in registers while the kernel passes over rows of diff_dst. If
 it serves several vectors of channels, which are neighbours in memory then, it takes turns between
 them tile by tile, and their sums stay in cache. A tile of diff_dst is loaded once for all taps, and
@@ -42,7 +45,10 @@ class DepthwiseWeightsKernel:
     """A class of kernels.
 
     tiles: of a row of diff_dst. src_pixel, diff_dst_pixel: bytes from one to the next along a row.
-    taps: the place of each sum, in bytes, for each row of taps. bias: diff_dst is summed as well.
+    ahead: bytes in src from what a row of diff_dst sees to what the next one sees, which is
+    prefetched. fresh: so many rows of taps, the last ones, see there what none has seen before.
+    taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
+    vector, those of the first one come first. bias: diff_dst is summed as well.
     in_turn: there are several vectors. whole: all lanes are valid; if not, `lanes` of them.
 
     A record of a row is 1 + 2 * len(taps) int64: its offset in diff_dst, then for each row of taps
@@ -52,8 +58,11 @@ class DepthwiseWeightsKernel:
     isa: Isa
     tiles: tuple[Tile, ...]
     src_pixel: int
+    ahead: int
+    fresh: int
     diff_dst_pixel: int
     taps: tuple[tuple[int, ...], ...]
+    channels: int
     bias: bool
     in_turn: bool
     whole: bool
@@ -187,7 +196,7 @@ class _Emitter:
             vir.load(b, vir.at(b, pointer, m * form.diff_dst_pixel), self.vector, self.mask)
             for m in range(tile.pixels)
         ]
-        start = 0
+        start, stale = 0, form.taps[: -form.fresh]
         for (inside, offset), taps in zip(rows, form.taps, strict=True):
             own = [
                 copy * len(self.zeros) + start + tap
@@ -196,10 +205,11 @@ class _Emitter:
             ]
 
             def row(
-                _index: Value, old: Sequence[Value], offset: Value = offset, width: int = len(taps)
-            ) -> list[Value]:
-                src = vir.address(b, b.add(place, offset))
-                return self._row_of_taps(tile, src, pixels, width, old)
+                _index: Value, old: Sequence[Value], offset: Value = offset,
+                taps: Sequence[int] = taps,
+            ) -> list[Value]:  # fmt: skip
+                src, is_fresh = vir.address(b, b.add(place, offset)), taps not in stale
+                return self._row_of_taps(tile, src, pixels, len(taps), old, is_fresh=is_fresh)
 
             for i, x in zip(own, vir.loop(b, inside, [sums[i] for i in own], row), strict=True):
                 sums[i] = x
@@ -211,14 +221,20 @@ class _Emitter:
         return sums
 
     def _row_of_taps(
-        self, tile: Tile, src: Value, pixels: Sequence[Value], width: int, sums: Sequence[Value]
-    ) -> list[Value]:
+        self, tile: Tile, src: Value, pixels: Sequence[Value], width: int, sums: Sequence[Value],
+        *, is_fresh: bool,
+    ) -> list[Value]:  # fmt: skip
         """Add what a tile sees through one row of taps."""
         b, sums = self.builder, list(sums)
+        channels, lanes = self.form.channels, self.form.isa.lanes
         for place, readers in tile.readers.items():
             pointer = vir.at(b, src, place * self.form.src_pixel)
+            if is_fresh:
+                vir.prefetch(b, vir.at(b, pointer, self.form.ahead))
             x = vir.load(b, pointer, self.vector, self.mask)
-            for pixel, tap in readers:
-                i = pixel % self.form.copies * width + tap
-                sums[i] = vir.multiply_add(b, x, pixels[pixel], sums[i])
+            for channel in range(channels):
+                own = vir.shuffled(b, x, vir.spread(lanes, channels, channel))
+                for pixel, tap in readers:
+                    i = pixel % self.form.copies * width + channel * (width // channels) + tap
+                    sums[i] = vir.multiply_add(b, own, pixels[pixel], sums[i])
         return sums

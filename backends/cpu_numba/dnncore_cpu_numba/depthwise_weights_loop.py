@@ -1,7 +1,8 @@
 """The task of depthwise gradients by weights: it runs images through a kernel.
 
 `dnncore_cpu_numba.convolution_depthwise_weights` plans it. A work item is a part of the pixels, for
-some vectors of channels, one pair of planes and one group of rows of taps.
+some vectors of channels and one pair of planes. The groups of rows of taps take turns on each block
+of pixels, which stays in cache.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ PARAMETERS = (
     "bias", "bias_part", "bias_plane", "bias_block",
 )  # fmt: skip
 """The task's parameters. Strides are in bytes; `groups` is a table of (kernel for whole vectors,
-kernel for the last one, offset in `records`, bytes of a record): those for the first plane of src,
-then for others."""
+kernel for the last one, offset in `records`, bytes of a record, offset in `sums`): those for the
+first plane of src, then for others."""
 (
     GROUPS, GROUP_COUNT, RECORDS, ROW_COUNT, ROW_BLOCK, ROW_BLOCKS, IMAGES, PARTS, VECTORS,
     WHOLE, CHUNK, CHUNKS, LANES, SRC_PLANES, DIFF_DST_PLANES, SRC, SRC_BATCH,
@@ -40,7 +41,6 @@ def depthwise_weights_loop(params, begin, end):
     for item in range(begin, end):
         chunk, index = item % chunks, item // chunks
         part, index = index % parts, index // parts
-        group, index = index % groups, index // groups
         src_plane, diff_dst_plane = index % planes, index // planes
         first, last = blocks * part // parts, blocks * (part + 1) // parts
         vector = chunk * load_i64(params, CHUNK)
@@ -48,11 +48,14 @@ def depthwise_weights_loop(params, begin, end):
         whole = min(end_vector, load_i64(params, WHOLE)) - vector
         for block in range(first, last):
             again = int(block > first)
-            if whole > 0:
-                _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, again)
-            if vector + whole < end_vector:
-                at = vector + whole
-                _run(params, part, group, src_plane, diff_dst_plane, at, 0, block, again)
+            for group in range(groups):
+                if whole > 0:
+                    _run(
+                        params, part, group, src_plane, diff_dst_plane, vector, whole, block, again
+                    )
+                if vector + whole < end_vector:
+                    at = vector + whole
+                    _run(params, part, group, src_plane, diff_dst_plane, at, 0, block, again)
 
 
 @device
@@ -73,7 +76,8 @@ def _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, a
     bias = load_i64(params, BIAS) + part * load_i64(params, BIAS_PART)
     bias += diff_dst_plane * load_i64(params, BIAS_PLANE) + vector * load_i64(params, BIAS_BLOCK)
     group += load_i64(params, GROUP_COUNT) * min(src_plane, 1)
-    entry = load_i64(params, GROUPS) + 32 * group
+    entry = load_i64(params, GROUPS) + 40 * group
+    sums += load_i64(entry, 4)
     records = load_i64(params, RECORDS) + load_i64(entry, 2) + row * load_i64(entry, 3)
     call(
         load_i64(entry, 0 if whole else 1),

@@ -125,6 +125,19 @@ def repeat(builder: Builder, scalar: Value, vector: ir.VectorType) -> Value:
     return builder.shuffle_vector(first, undefined, order)
 
 
+def shuffled(builder: Builder, value: Value, order: Sequence[int]) -> Value:
+    """The vector whose lane n is lane order[n] of a vector."""
+    if list(order) == list(range(value.type.count)):
+        return value
+    mask = ir.Constant(ir.VectorType(I32, len(order)), list(order))
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
+
+
+def spread(lanes: int, size: int, number: int) -> list[int]:
+    """The order that repeats, in each run of `size` lanes, its lane of this number."""
+    return [lane // size * size + number for lane in range(lanes)]
+
+
 def first_lanes(builder: Builder, count: Value, lanes: int) -> Value:
     """A mask of the first `count` (int64) lanes."""
     integers = ir.VectorType(I32, lanes)
@@ -167,6 +180,11 @@ def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | 
         return builder.load(pointer, typ=vector, align=4)
     name = f"llvm.masked.load.v{vector.count}f32.p0"
     return intrinsic(builder, name, vector, [pointer, I32(4), mask, vector(None)])
+
+
+def barrier(builder: Builder) -> None:
+    """What is read after this is loaded again: LLVM keeps, and spills, what it has read before."""
+    builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
 def prefetch(builder: Builder, pointer: Value) -> None:
