@@ -54,12 +54,17 @@ class RowsKernel:
 
 
 class _Emitter:
-    """The code of one kernel."""
+    """The code of one kernel.
+
+    The largest and the smallest are found without NaN, which are counted beside them: what a
+    comparison yields need not be waited for then.
+    """
 
     def __init__(self, kernel: RowsKernel, builder: Builder, args: dict[str, Value]) -> None:
         self.builder, self.args = builder, args
         self.map, self.combine = MAPS[kernel.map], COMBINATIONS[kernel.combine]
-        self.vector = vir.vector_of(BEST.lanes)
+        self.heeds_nan = kernel.combine in ("larger", "smaller")
+        self.vector, self.bits = vir.vector_of(BEST.lanes), ir.IntType(BEST.lanes)
         params = vir.address(builder, args["params"])
         self.length = builder.load(vir.at(builder, params, 8 * kernel.length_slot), typ=I64)
         start = builder.load(vir.at(builder, params, 8 * kernel.start_slot), typ=F32)
@@ -72,57 +77,74 @@ class _Emitter:
         step = builder.shl(args["stride"], I64(2))
 
         def row(index: Value, _: Sequence[Value]) -> list[Value]:
-            folded = self._row(vir.at(builder, src, builder.mul(index, step)))
             place = vir.at(builder, sums, builder.shl(index, I64(2)))
             before = builder.load(place, typ=F32, align=4)
-            builder.store(self.combine(builder, before, folded), place, align=4)
+            nan, folded = self._row(vir.at(builder, src, builder.mul(index, step)))
+            total = self.combine(builder, before, folded)
+            if self.heeds_nan:
+                known = builder.fcmp_ordered("ord", before, before)
+                known = builder.and_(known, builder.icmp_unsigned("==", nan, self.bits(0)))
+                total = builder.select(known, total, F32(float("nan")))
+            builder.store(total, place, align=4)
             return []
 
         vir.loop(builder, args["count"], [], row)
 
-    def _row(self, x: Value) -> Value:
-        """The outcome of a row: several vectors at a time, then one, then what is left."""
-        builder, lanes = self.builder, BEST.lanes
-        some, each = I64(AT_ONCE * lanes), I64(lanes)
-        turns = builder.udiv(self.length, some)
-        folded = self._turns(x, turns, [self.start] * AT_ONCE)
-        x = vir.at(builder, x, builder.mul(turns, I64(4 * AT_ONCE * lanes)))
-        left = builder.urem(self.length, some)
-        turns = builder.udiv(left, each)
-        while len(folded) > 1:
-            folded = [self.combine(builder, *pair) for pair in _pairs(folded)]
-        (total,) = self._turns(x, turns, folded)
-        x = vir.at(builder, x, builder.mul(turns, I64(4 * lanes)))
-        return self._of_lanes(self._rest(x, builder.urem(left, each), total))
+    def _row(self, x: Value) -> tuple[Value, Value]:
+        """Where there is NaN, and the outcome: of several vectors at a time, of one, of the rest."""
+        builder, lanes = self.builder, self.vector.count
+        nan, folded = self.bits(0), [self.start] * AT_ONCE
+        left = self.length
+        for at_once in (AT_ONCE, 1):
+            while len(folded) > at_once:
+                folded = [self.combine(builder, *pair) for pair in _pairs(folded)]
+            turns, size = builder.udiv(left, I64(at_once * lanes)), I64(4 * at_once * lanes)
+            nan, *folded = self._turns(x, turns, [nan, *folded])
+            x = vir.at(builder, x, builder.mul(turns, size))
+            left = builder.urem(left, I64(at_once * lanes))
+        nan, total = self._rest(x, left, nan, folded[0])
+        return nan, self._of_lanes(total)
 
-    def _turns(self, x: Value, count: Value, folded: Sequence[Value]) -> list[Value]:
-        """Fold as many vectors a turn as there are accumulators."""
-        builder = self.builder
+    def _turns(self, x: Value, count: Value, state: Sequence[Value]) -> list[Value]:
+        """Fold as many vectors a turn as there are accumulators; the state begins with NaN's."""
+        builder, size = self.builder, 4 * self.vector.count
 
         def turn(index: Value, inside: Sequence[Value]) -> list[Value]:
-            size = 4 * self.vector.count
-            place = vir.at(builder, x, builder.mul(index, I64(size * len(inside))))
-            return [self._with(vir.at(builder, place, size * i), v) for i, v in enumerate(inside)]
+            nan, *folded = inside
+            start = vir.at(builder, x, builder.mul(index, I64(size * len(folded))))
+            values = []
+            for i in range(len(folded)):
+                place = vir.at(builder, start, size * i)
+                vir.prefetch(builder, vir.at(builder, place, AHEAD))
+                values.append(self.map(builder, vir.load(builder, place, self.vector, None)))
+            pairs = zip(folded, values, strict=True)
+            return [self._nan(nan, values), *(self.combine(builder, *pair) for pair in pairs)]
 
-        return vir.loop(builder, count, folded, turn)
+        return vir.loop(builder, count, state, turn)
 
-    def _with(self, place: Value, folded: Value) -> Value:
-        vir.prefetch(self.builder, vir.at(self.builder, place, AHEAD))
-        value = self.map(self.builder, vir.load(self.builder, place, self.vector, None))
-        return self.combine(self.builder, folded, value)
+    def _nan(self, nan: Value, values: Sequence[Value]) -> Value:
+        """Where there was NaN or is; of two vectors, one comparison finds it."""
+        if not self.heeds_nan:
+            return nan
+        builder = self.builder
+        for x, y in _pairs(values) if len(values) > 1 else [(values[0], values[0])]:
+            found = builder.bitcast(builder.fcmp_unordered("uno", x, y), self.bits)
+            nan = builder.or_(nan, found)
+        return nan
 
-    def _rest(self, x: Value, count: Value, folded: Value) -> Value:
+    def _rest(self, x: Value, count: Value, nan: Value, folded: Value) -> tuple[Value, Value]:
         """Fold less than a vector, if anything."""
         builder, before = self.builder, self.builder.block
         with builder.if_then(builder.icmp_signed(">", count, I64(0))):
             mask = vir.first_lanes(builder, count, self.vector.count)
             value = self.map(builder, vir.load(builder, x, self.vector, mask))
-            more = builder.select(mask, self.combine(builder, folded, value), folded)
-            within = builder.block
-        total = builder.phi(self.vector)
-        total.add_incoming(folded, before)
-        total.add_incoming(more, within)
-        return total
+            both = builder.select(mask, self.combine(builder, folded, value), folded)
+            ways = (before, (nan, folded)), (builder.block, (self._nan(nan, [value]), both))
+        merged = [builder.phi(value.type) for value in (nan, folded)]
+        for block, values in ways:
+            for phi, value in zip(merged, values, strict=True):
+                phi.add_incoming(value, block)
+        return merged[0], merged[1]
 
     def _of_lanes(self, vector: Value) -> Value:
         """The lanes of a vector folded, in halves."""
@@ -145,12 +167,7 @@ def _pairs(values: Sequence[Value]) -> list[tuple[Value, Value]]:
 
 
 def _extreme(sign: str) -> Callable[[Builder, Value, Value], Value]:
-    def extreme(builder: Builder, x: Value, y: Value) -> Value:
-        wins = builder.fcmp_ordered(sign, y, x)
-        is_nan = builder.fcmp_unordered("uno", y, y)  # which stays
-        return builder.select(builder.or_(wins, is_nan), y, x)
-
-    return extreme
+    return lambda builder, x, y: builder.select(builder.fcmp_ordered(sign, x, y), x, y)
 
 
 MAPS: dict[str, Callable[[Builder, Value], Value]] = {
