@@ -69,7 +69,7 @@ class _Piece:
     """Places of src that are folded into a nest of results.
 
     results: over (target, src). places: of one result, over src, from its first one on.
-    way: see `reduction_tasks`; along lanes and rows, the innermost loop of places is folded at once.
+    way: see `reduction_tasks`; in lanes and rows, the innermost loop of places is folded at once.
     beside: how many outcomes of each part are kept side by side, which makes short rows longer; the
     results' outermost loop runs over them.
     """

@@ -91,7 +91,7 @@ class _Emitter:
         vir.loop(builder, args["count"], [], row)
 
     def _row(self, x: Value) -> tuple[Value, Value]:
-        """Where there is NaN, and the outcome: of several vectors at a time, of one, of the rest."""
+        """Where NaN are, and the outcome: of several vectors at a time, of one, of the rest."""
         builder, lanes = self.builder, self.vector.count
         nan, folded = self.bits(0), [self.start] * AT_ONCE
         left = self.length
@@ -171,7 +171,7 @@ def _extreme(sign: str) -> Callable[[Builder, Value, Value], Value]:
 
 
 MAPS: dict[str, Callable[[Builder, Value], Value]] = {
-    "itself": lambda builder, x: x,
+    "itself": lambda _, x: x,
     "size": lambda builder, x: vir.intrinsic(builder, f"llvm.fabs.v{x.type.count}f32", x.type, [x]),
     "square": lambda builder, x: builder.fmul(x, x),
 }

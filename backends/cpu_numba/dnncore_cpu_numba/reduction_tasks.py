@@ -13,7 +13,7 @@ columns     an element into the accumulator of each of neighbouring results
 rows        a row into the accumulator of each of neighbouring results
 lanes       a long row of one result, whose elements are dealt out to `LANES` accumulators
 
-Steps are folded by so many and then what came of them, which loses less to rounding than a long sum.
+So many steps are folded, and then what came of them, which loses less to rounding than a long sum.
 """
 
 from __future__ import annotations
