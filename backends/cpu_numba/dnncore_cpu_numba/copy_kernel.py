@@ -5,9 +5,9 @@ A kernel is `void kernel(src, dst, shape)`; `shape` is the address of its sizes,
     rows        dst[p * dst_plane + r * dst_row + c * dst_column] = src[...] likewise
     transposed  dst[columns[j] + a] = src[rows[a] + j], blocks of 16 x 16 transposed in registers
 
-Strides and the tables `rows` and `columns` are in bytes. Rows that are streamed are also prefetched,
-`ahead` bytes from what is copied. Where a side is longer than a vector, the
-last vector overlaps the one before; where it is shorter, vectors are masked.
+Strides and the tables `rows` and `columns` are in bytes, and so is `ahead`: how far from what is
+copied rows are prefetched that are streamed. Where a side is longer than a vector, the last vector
+overlaps the one before; where it is shorter, vectors are masked.
 """
 
 from __future__ import annotations
