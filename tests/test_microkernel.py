@@ -112,6 +112,27 @@ def test_every_tile_width(isa, along, panel):
             assert_close(problem.run(), problem.product)
 
 
+@pytest.mark.parametrize("k", [0, 4, 16, 36])
+def test_depths_without_remainder(isa, k):
+    problem = Problem(Microkernel(isa, 4, 2, whole=True), k=k)
+    assert_close(problem.run(), problem.product)
+
+
+@pytest.mark.parametrize("offset", range(0, 68, 4))
+def test_streamed_stores_at_every_address(isa, offset):
+    kernel = Microkernel(isa, 3, 2, streamed=True)
+    a, b = np.ones((3, 4), np.float32), np.ones((2, 4, isa.lanes), np.float32)
+    buffer = np.zeros(4096, np.uint8)
+    start = -buffer.ctypes.data % 64 + offset
+    c = buffer[start : start + 3 * 256].view(np.float32).reshape(3, 64)
+    call(
+        kernel, a=a, b=b, c=c, batch_table=np.array([1, 4, 0, 0]), blocks=1, a_stride=16,
+        b_row=b.strides[1], b_block=b.strides[0], c_row=256, c_block=4 * isa.lanes,
+    )  # fmt: skip
+    assert (c[:, : 2 * isa.lanes] == 4).all()
+    assert not c[:, 2 * isa.lanes :].any()
+
+
 @pytest.mark.parametrize("rows", range(1, 7))
 def test_every_remainder_of_rows(isa, rows):
     problem = Problem(Microkernel(isa, rows, isa.most_vectors), k=16)
@@ -130,8 +151,8 @@ def test_accumulates(isa):
     assert_close(problem.run(accumulate=True), problem.product + problem.before)
 
 
-@pytest.mark.parametrize("ahead", [False, True])
-def test_blocks_of_segments_of_some_rows(isa, ahead):
+@pytest.mark.parametrize("a_ahead", [False, True])
+def test_blocks_of_segments_of_some_rows(isa, a_ahead):
     """Rows 3, 0 and 7 of A; the second segment's elements are for the first and the last."""
     rng = np.random.default_rng(0)
     a = rng.standard_normal((5, 8, 9), dtype=np.float32)  # block, row, column
@@ -145,7 +166,7 @@ def test_blocks_of_segments_of_some_rows(isa, ahead):
             expected[list(rows)] += product[list(rows)]
     c = np.empty((3, isa.lanes), np.float32)
     kernel = Microkernel(
-        isa, 3, 1, a_rows=(3 * 36, 0, 7 * 36), segments=((0, 1, 2), (0, 2)), ahead=ahead
+        isa, 3, 1, a_rows=(3 * 36, 0, 7 * 36), segments=((0, 1, 2), (0, 2)), a_ahead=a_ahead
     )
     call(
         kernel, a=a, b=b, c=c, batch_table=np.array(table, np.int64), blocks=5,
@@ -254,7 +275,10 @@ def test_names_tell_classes_apart():
         Microkernel(BEST, 4, 2, epilogue=(Sum(2.0),)),
         Microkernel(BEST, 4, 2, a_rows=(0, 4, 8, 12)),
         Microkernel(BEST, 4, 2, segments=((0, 1),)),
-        Microkernel(BEST, 4, 2, ahead=True),
+        Microkernel(BEST, 4, 2, a_ahead=True),
+        Microkernel(BEST, 4, 2, b_ahead=True),
+        Microkernel(BEST, 4, 2, whole=True),
+        Microkernel(BEST, 4, 2, streamed=True),
     ]
     names = [kernel.name for kernel in kernels]
     assert len(set(names)) == len(names)

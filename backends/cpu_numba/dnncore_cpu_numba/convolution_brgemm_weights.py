@@ -10,6 +10,7 @@ copied with a border where it has one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -207,6 +208,11 @@ class _Pixels:
         seen = inside[0][:, z], inside[1][:, together * y]
         along = [(int(tap.argmax()), together * int(tap.sum())) for tap in inside[2]]
         return cls(a, b, (steps[0][2], steps[1][2]), seen, along, together * g.dst[2])
+
+    @property
+    def k(self) -> int:
+        """What divides the k of all elements."""
+        return math.gcd(*(count for _, count in self.along))
 
     @property
     def depth(self) -> int:

@@ -71,7 +71,7 @@ _AVX2 = _SSE41 | {
 }  # fmt: skip
 _AVX512_CORE = _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
-AVX512_CORE = Isa("avx512_core", 16, {1: 24, 2: 14, 3: 8, 4: 6}, _AVX512_CORE)
+AVX512_CORE = Isa("avx512_core", 16, {1: 20, 2: 14, 3: 9, 4: 6}, _AVX512_CORE)
 AVX2 = Isa("avx2", 8, {1: 12, 2: 6}, _AVX2)
 SSE41 = Isa("sse41", 4, {1: 10, 2: 6}, _SSE41)
 # The tiles are for 32 registers, as most other processors have them.

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -38,9 +38,10 @@ from dnncore_cpu_numba import epilogue, native
 from dnncore_cpu_numba import vector_ir as vir
 from dnncore_cpu_numba.epilogue import Epilogue, View
 from dnncore_cpu_numba.isa import Isa
+from dnncore_cpu_numba.streaming import LINE, mark_streamed
 from dnncore_cpu_numba.vector_ir import F32, I64
 
-__all__ = ["ARGUMENTS", "Microkernel"]
+__all__ = ["ARGUMENTS", "UNROLL", "Microkernel"]
 
 ARGUMENTS = (
     "a", "b", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "b_row",
@@ -63,8 +64,11 @@ class Microkernel:
     a_rows: the offsets in bytes of A's rows, compiled in; none stands for the argument a_stride.
     segments: the rows that take part in each segment of the batch; none stands for one segment of
         all rows.
-    ahead: the rows of A of the next block are prefetched, since they lie far away.
-    streams: B is prefetched, since it comes from memory and is read once or a few times.
+    a_ahead: the rows of A of the next block are prefetched, since they lie far away.
+    b_ahead: B is prefetched, since it comes from memory and is read once or a few times.
+    whole: each k is a multiple of `UNROLL`.
+    streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
+        full.
     """
 
     isa: Isa
@@ -76,8 +80,10 @@ class Microkernel:
     epilogue: Epilogue = ()
     a_rows: tuple[int, ...] = ()
     segments: tuple[tuple[int, ...], ...] = ()
-    ahead: bool = False
-    streams: bool = False
+    a_ahead: bool = False
+    b_ahead: bool = False
+    whole: bool = False
+    streamed: bool = False
 
     @property
     def name(self) -> str:
@@ -85,7 +91,8 @@ class Microkernel:
         kind = "panel" if self.panel else "matrix"
         tile = f"{self.rows}x{self.vectors}"
         name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
-        name += f"{'_ahead' * self.ahead}{'_streams' * self.streams}"
+        flags = ("a_ahead", "b_ahead", "whole", "streamed")
+        name += "".join(f"_{flag}" for flag in flags if getattr(self, flag))
         rest = (self.epilogue, self.a_rows, self.segments)
         digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
         return f"{name}_{digest}" if any(rest) else name
@@ -131,13 +138,25 @@ class _Emitter:
         state = [args["a"], args["b"], *tile]
         _, _, *tile = vir.loop(builder, args["blocks"], state, self._block)
         tile = epilogue.apply(kernel.epilogue, tile, c, self._operands(), places)
-        for (m, n), x in zip(places, tile, strict=True):
-            pointer, valid = c.place(m, n)
-            if valid is not None and kernel.edge == "zeroed":
-                kept = builder.select(valid, x, self.vector(None))
-                vir.store(builder, kept, pointer, None)
-            else:
-                vir.store(builder, x, pointer, valid)
+        self._store(c, dict(zip(places, tile, strict=True)))
+
+    def _store(self, c: View, tile: Mapping[tuple[int, int], Value]) -> None:
+        """Store the tile, past the caches where it may and its vectors are aligned."""
+        builder, aligned = self.builder, ir.Constant(ir.IntType(1), 0)
+        if self.kernel.streamed:
+            places = functools.reduce(builder.or_, (c.row, c.block, self.args["c"]))
+            within = builder.and_(places, I64(LINE - 1))
+            aligned = builder.icmp_signed("==", within, I64(0))
+        with builder.if_else(aligned) as (streams, otherwise):
+            with streams:
+                for (m, n), x in tile.items():
+                    mark_streamed(builder, builder.store(x, c.place(m, n)[0]))
+            with otherwise:
+                for (m, n), x in tile.items():
+                    pointer, valid = c.place(m, n)
+                    if valid is not None and self.kernel.edge == "zeroed":
+                        x, valid = builder.select(valid, x, self.vector(None)), None
+                    vir.store(builder, x, pointer, valid)
 
     def _view(self, address: Value, row: Value, block: Value) -> View:
         pointer, last = vir.address(self.builder, address), self.kernel.vectors - 1
@@ -174,15 +193,15 @@ class _Emitter:
         """One element of the batch; the state is its place in the table, then the tile."""
         builder, (entry, *tile) = self.builder, state
         starts = [builder.add(x, self._int64(entry, i)) for i, x in enumerate(block)]
-        if self.kernel.ahead:
+        if self.kernel.a_ahead:
             following = vir.address(builder, builder.add(starts[0], self.args["a_advance"]))
             for m in rows:
                 vir.prefetch(builder, self._row(following, m))
         state = [*(vir.address(builder, start) for start in starts), *tile]
-        for count, steps in (
-            (builder.ashr(k, I64(UNROLL.bit_length() - 1)), UNROLL),
-            (builder.and_(k, I64(UNROLL - 1)), 1),
-        ):
+        turns = [(builder.ashr(k, I64(UNROLL.bit_length() - 1)), UNROLL)]
+        if not self.kernel.whole:
+            turns.append((builder.and_(k, I64(UNROLL - 1)), 1))
+        for count, steps in turns:
             state = vir.loop(
                 builder, count, state, lambda _, s, steps=steps: self._steps(rows, s, steps)
             )
@@ -218,7 +237,7 @@ class _Emitter:
         masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
         places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in range(len(masks))]
         pairs = zip(places, masks, strict=True)
-        if self.kernel.streams:
+        if self.kernel.b_ahead:
             for place in places:
                 vir.prefetch(self.builder, vir.at(self.builder, place, AHEAD))
         return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]

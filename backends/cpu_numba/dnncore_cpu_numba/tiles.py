@@ -17,10 +17,11 @@ from typing import Any, Literal
 import numpy as np
 
 from dnncore_cpu_numba.cover import Cover, Kind, Rows, Segment, Taps, Tiles, Windows
-from dnncore_cpu_numba.epilogue import Epilogue, call_rows
+from dnncore_cpu_numba.epilogue import Epilogue, Sum, call_rows
 from dnncore_cpu_numba.isa import BEST, Isa
-from dnncore_cpu_numba.microkernel import Microkernel
+from dnncore_cpu_numba.microkernel import UNROLL, Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tile_loop import MATRICES, OUTER, tile_loop
 
 __all__ = ["Chunk", "Matrix", "Rows", "Taps", "TileLoop", "Windows", "utilisation"]
@@ -30,6 +31,7 @@ CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache o
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
 SECOND_LEVEL = 768 << 10
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
+STRIDED_ROWS = 12  # beside the addresses of more, LLVM spills sums in the innermost loop
 STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
 
 MOST_WAITING = 0.05  # of the threads' time, for the last item
@@ -146,10 +148,24 @@ class TileLoop:
         lanes = self.isa.lanes
         return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
 
-    def _most_rows_in_cache(self) -> int:
-        """Rows of A at multiples of 4 KiB share the 8 lines of one set of a first-level cache."""
-        broadcast = self.along == "k" and self.a.row
-        return 8 * 4096 // math.gcd(4096, self.a.row) if broadcast else 8 * 4096
+    def _is_streamed(self) -> bool:
+        """Whether C is too large to be found in cache, and made of whole lines written once."""
+        nbytes = 4 * math.prod(self.outer) * self.cover.count * self.columns
+        once = len(self.chunks) == 1 and not self.continues
+        once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
+        return once and 4 * self.isa.lanes == LINE and nbytes >= STREAM_BYTES
+
+    def _most_rows(self, vectors: int) -> int:
+        """Of a tile, as registers hold them and, where A's rows are strided, cache and LLVM.
+
+        Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
+        """
+        rows = self.isa.rows[vectors]
+        if self.along == "k" and self.a.row:
+            rows = min(rows, 8 * 4096 // math.gcd(4096, self.a.row))
+            if vectors > 1 and isinstance(self.cover, Rows):
+                rows = min(rows, STRIDED_ROWS)
+        return rows
 
     def _collapsed(self) -> TileLoop:
         """The same problem with outer dims joined to the rows where all strides allow it."""
@@ -248,6 +264,8 @@ class TileLoop:
         """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
         table = np.zeros((2, 2, len(kinds)), np.int64)
         ahead = self.chunks[0].blocks > 1 and self.along == "k"
+        whole = all(chunk.k % UNROLL == 0 for chunk in self.chunks)
+        streamed = self._is_streamed()
         for stage in {int(c == len(self.chunks) - 1) for c in range(len(self.chunks))}:
             for last in {int(p == tiling.panels - 1) for p in range(tiling.panels)}:
                 vectors = tiling.last_vectors if last else tiling.vectors
@@ -256,7 +274,8 @@ class TileLoop:
                     table[stage, last, place] = Microkernel(
                         self.isa, kind.rows, vectors, self.along, self.b_is_panel,
                         self.edge if partial else "full", self.epilogue if stage else (),
-                        kind.a_rows, kind.segments, ahead, tiling.streams,
+                        kind.a_rows, kind.segments, ahead, tiling.b_ahead, whole,
+                        streamed and not partial,
                     ).address  # fmt: skip
         return table
 
@@ -285,7 +304,7 @@ class _Tiling:
     rest: int
     stretch: int
     panels_per_group: int
-    streams: bool
+    b_ahead: bool
 
     @classmethod
     def of(cls, loop: TileLoop, threads: int) -> _Tiling:
@@ -301,7 +320,7 @@ class _Tiling:
             key=lambda vectors: (_cycles(loop, vectors, others), -vectors),
         )
         panels = -(-blocks // vectors)
-        most_rows = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
+        most_rows = loop._most_rows(vectors)
         outer = math.prod(loop.outer)
         tiles = loop.cover.tiles(most_rows, -(-4 * threads // outer), loop.a.spatial, others)
         rest = outer * len(tiles.blocks)
@@ -337,7 +356,7 @@ def _cycles(loop: TileLoop, vectors: int, others: Sequence[Sequence[int]]) -> fl
     depth = max(chunk.depth for chunk in loop.chunks)
     b_bytes = vectors * vector_bytes
     rate = next(rate for size, rate in PANEL_RATES if depth * b_bytes <= size)
-    most = min(loop.isa.rows[vectors], loop._most_rows_in_cache())
+    most = loop._most_rows(vectors)
     return panels * sum(
         count * (max(rows * vectors, 8, 2 * b_bytes / rate) / 2 + rows / 8)
         for rows, count in loop.cover.sizes(most, others).items()
