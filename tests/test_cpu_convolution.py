@@ -114,6 +114,7 @@ def test_column_matrices_of_a_few_images_at_a_time(monkeypatch, direction, tag):
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
 def test_depthwise_results_past_the_caches(monkeypatch, tag):
     monkeypatch.setattr(convolution_depthwise, "STREAM_BYTES", 0)
+    monkeypatch.setattr(convolution_depthwise, "AHEAD_BYTES", 0)
     op = convolution("forward", (2, 48, 9, 11), (48, 1, 1, 3, 3), (9, 11), tag, padding_l=(1, 1))
     check(DEPTHWISE, op)
 

@@ -45,6 +45,7 @@ STRIPS_PER_THREAD = 4  # where images and channels do not share out evenly
 PLACES = 9  # of the input that a tile sees through a row of taps
 VECTORS = 8  # of channels of a work item
 PIXELS_OF_GROUPS = 14  # of a tile with several channels of a group: its code is longer
+AHEAD_BYTES = 4 << 20  # of an input that no second-level cache holds
 
 
 class Depthwise(Brgemm):
@@ -241,9 +242,9 @@ class _Loop:
             most = min(most, PIXELS_OF_GROUPS)
         most = min(most, (max(0, places - row.span) // row.advance + 1) * row.period)
         kernel = DepthwiseKernel(
-            self.isa, row.tiles(most), self.src_steps[2], self.src_steps[1], self.dst.row,
-            self.filters.taps[2], self.shared.channels, self.filters.source_channel,
-            epilogue=self.epilogue,
+            self.isa, row.tiles(most), self.src_steps[2], self.dst.row, self.filters.taps[2],
+            self.shared.channels, self.filters.source_channel, epilogue=self.epilogue,
+            ahead=self._ahead(),
         )  # fmt: skip
         partial = dataclasses.replace(kernel, edge=self.edge)
         whole, lanes = divmod(self.shared.width, self.isa.lanes)
@@ -268,7 +269,7 @@ class _Loop:
         plane = self.src.channel(self.shared.width), self.filters.source_plane
         lists: list[tuple[int, int]] = []
         known: dict[Any, tuple[int, int]] = {}
-        rows = []
+        rows, last = [], []
         for z in range(depth.length):
             for y in range(height.length):
                 key = depth.inside(z), height.inside(y)
@@ -285,8 +286,22 @@ class _Loop:
                     known[key] = 16 * len(lists), len(found)
                     lists += found
                 src = dot(self.src_steps, (depth.origin(z), height.origin(y)))
-                rows.append((src, dot(self.dst.planes, (z, y)), *known[key], z, y))
+                start, count = known[key]
+                last.append(src + (lists[start // 16 + count - 1][0] if count else 0))
+                rows.append((src, dot(self.dst.planes, (z, y)), start, count, z, y))
+        ahead = [*last[1:], last[-1] + self.src_steps[1]]
+        rows = [(*row, place) for row, place in zip(rows, ahead, strict=True)]
         return np.array(rows, np.int64), np.array(lists or [(0, 0)], np.int64)
+
+    def _ahead(self) -> tuple[int, ...]:
+        """Which rows of a large input are prefetched: those that the next row is the first to see.
+
+        Rows are too short for the processor to do so (measured).
+        """
+        if 4 * math.prod(self.src.dims) < AHEAD_BYTES:
+            return ()
+        height = self.gathers[1]
+        return tuple(-row * self.src_steps[1] for row in range(min(height.advance, height.span)))
 
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -20,7 +21,9 @@ __all__ = ["copy_steps"]
 DST, SRC = 0, 1
 _LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
 _TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread
-_PAGES = 32  # rows of a tile that may each be on a page of its own
+_PAGES = 16  # rows of a tile that may each be on a page of its own
+_LONG_ROW = 1024  # elements; within such rows, as much is prefetched
+_STEPS_AHEAD = 32  # of rows or planes; measured: 1.6 times as quick on 51 MB
 _GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
 _STILL = Loop(1, (0, 0))
 NEST, KERNEL, STREAMED, ADDRESSES, SHAPE = 0, 1, 2, 3, 5  # slots of the task's parameters
@@ -78,11 +81,19 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
     columns, *others = inner
     shape = [loop.extent for loop in inner]
     shape += [loop.strides[tensor] * sizes[tensor] for loop in inner for tensor in (SRC, DST)]
+    shape.append(_ahead(*inner) * sizes[SRC])
     strides = [loop.strides[DST] for loop in (*others, *loops)]
     whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
     aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
     outer = Nest(nest.offsets, tuple(loops))
     return _step("rows", nest, outer, dst, src, shape, aligned=aligned)
+
+
+def _ahead(columns: Loop, rows: Loop, planes: Loop) -> int:
+    """The elements of src from what is copied to what is prefetched: along the longest loop."""
+    if columns.extent >= _LONG_ROW:
+        return _LONG_ROW
+    return _STEPS_AHEAD * max(rows, planes, key=lambda loop: loop.extent).strides[SRC]
 
 
 def _rows_cut(nest: Nest) -> Iterator[Nest]:
@@ -130,8 +141,7 @@ def _transposed(nest: Nest, dst: Tensor, src: Tensor) -> Step | None:
     """A step that swaps two loops; None where dst and src are contiguous along the same one."""
     if None in [_contiguous(nest.loops, tensor) for tensor in (DST, SRC)]:
         return None
-    a = _chain(nest.loops, DST, SRC)
-    j = _chain([loop for loop in nest.loops if loop not in a], SRC, DST)
+    a, j = _chains(nest.loops)
     tables = [_places(a, SRC, src.desc.itemsize), _places(j, DST, dst.desc.itemsize)]
     outer = Nest(nest.offsets, tuple(loop for loop in nest.loops if loop not in (*a, *j)))
     bytes_of_vector = SIDE * dst.desc.itemsize
@@ -149,27 +159,32 @@ def _contiguous(loops: Sequence[Loop], tensor: int) -> int | None:
     return None
 
 
-def _chain(loops: Sequence[Loop], tensor: int, other: int) -> list[Loop]:
-    """The contiguous loop of a tensor, and those it goes on with until blocks are whole.
+def _chains(loops: Sequence[Loop]) -> list[list[Loop]]:
+    """The sides of a tile, along dst and along src, outermost first.
 
-    Outermost first; a loop in which the other tensor is contiguous is left to that one.
+    Each is the contiguous loop of a tensor and those it goes on with. Both are made whole blocks
+    before either is made long.
     """
-    chain = [loops[_contiguous(loops, tensor)]]
-    size = chain[0].extent
-    while size % SIDE or size < _LONGEST:
-        following = [
-            loop
-            for loop in loops
-            if loop.strides[tensor] == size
-            and loop.strides[other] != 1
-            and loop not in chain
-            and size * loop.extent <= 4 * _LONGEST
-        ]
-        if not following:
-            break
-        chain.insert(0, following[0])
-        size *= following[0].extent
-    return chain
+    chains = [[loops[_contiguous(loops, tensor)]] for tensor in (DST, SRC)]
+    for least in (SIDE, _LONGEST):
+        for tensor in (DST, SRC):
+            while following := _following(loops, chains, tensor, least):
+                chains[tensor].insert(0, following)
+    return chains
+
+
+def _following(
+    loops: Sequence[Loop], chains: Sequence[Sequence[Loop]], tensor: int, least: int
+) -> Loop | None:
+    """The loop that a tensor's chain goes on with, if it is no whole blocks or not long enough."""
+    size = math.prod(loop.extent for loop in chains[tensor])
+    if size % SIDE == 0 and size >= least:
+        return None
+    for loop in loops:
+        taken = any(loop in chain for chain in chains)
+        if loop.strides[tensor] == size and not taken and size * loop.extent <= 4 * _LONGEST:
+            return loop
+    return None
 
 
 def _places(chain: Sequence[Loop], tensor: int, itemsize: int) -> np.ndarray:

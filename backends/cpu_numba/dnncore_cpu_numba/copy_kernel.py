@@ -5,8 +5,9 @@ A kernel is `void kernel(src, dst, shape)`; `shape` is the address of its sizes,
     rows        dst[p * dst_plane + r * dst_row + c * dst_column] = src[...] likewise
     transposed  dst[columns[j] + a] = src[rows[a] + j], blocks of 16 x 16 transposed in registers
 
-Strides and the tables `rows` and `columns` are in bytes. Where a side is longer than a vector, the
-last vector overlaps the one before; where it is shorter, vectors are masked.
+Strides and the tables `rows` and `columns` are in bytes, and so is `ahead`: how far from what is
+copied rows are prefetched that are streamed. Where a side is longer than a vector, the last vector
+overlaps the one before; where it is shorter, vectors are masked.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["SIDE", "CopyKernel", "transposed"]
 
 SIDE = 16  # of a block that is transposed
 ROWS = ("columns", "rows", "planes", "src_column", "dst_column", "src_row", "dst_row", "src_plane",
-        "dst_plane")  # fmt: skip
+        "dst_plane", "ahead")  # fmt: skip
 TRANSPOSED = ("a", "j", "rows", "columns")
 I32 = ir.IntType(32)
 Value = Any
@@ -83,6 +84,8 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
     def move(count: int, src: Value, dst: Value, column: Value) -> None:
         source = builder.add(src, builder.mul(column, sizes["src_column"]))
         target = builder.add(dst, builder.mul(column, sizes["dst_column"]))
+        if kernel.streamed and count > 1:
+            vir.prefetch(builder, vir.address(builder, builder.add(source, sizes["ahead"])))
         value = builder.load(vir.address(builder, source), align=_size(elements[0]),
                              typ=ir.VectorType(elements[0], count))  # fmt: skip
         kernel.stored(builder, value, vir.address(builder, target), None)

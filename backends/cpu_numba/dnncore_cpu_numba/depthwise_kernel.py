@@ -40,7 +40,8 @@ ARGUMENTS = (
     "src_block", "weights_block", "dst_block", "lanes", "operands",
 )  # fmt: skip
 # The tables, all int64, strides and offsets in bytes:
-ROW = ("src", "dst", "list", "count", "z", "y")  # list: offset in `lists`, pairs of offsets
+ROW = ("src", "dst", "list", "count", "z", "y", "ahead")
+# list: offset in `lists`, pairs of offsets; ahead: the last row of src that the next row sees
 OPERAND = ("address", "block", "x", "z", "y")  # of the epilogue
 
 Value = Any
@@ -51,16 +52,15 @@ class DepthwiseKernel:
     """A class of kernels.
 
     src_pixel, dst_pixel, tap: bytes from one to the next along a row.
-    src_row: bytes from row to row; the next one is prefetched.
     channels: of a group, in a vector. channel: bytes from the weights of one to those of the next.
     edge: what all vectors are, see `Microkernel`. streamed: full ones go past the caches; dst is
         aligned to cache lines then.
+    ahead: the rows of src that are prefetched, as distances from the row's `ahead`.
     """
 
     isa: Isa
     tiles: tuple[Tile, ...]
     src_pixel: int
-    src_row: int
     dst_pixel: int
     tap: int
     channels: int = 1
@@ -68,6 +68,7 @@ class DepthwiseKernel:
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
     streamed: bool = False
+    ahead: tuple[int, ...] = ()
 
     @property
     def name(self) -> str:
@@ -158,6 +159,7 @@ class _Emitter:
             weights = vir.address(b, b.add(at["weights"], offsets[1]))
             return self._row_of_taps(tile, src, weights, sums)
 
+        self._prefetch(tile, b.add(b.sub(at["src"], row["src"]), row["ahead"]))
         sums = vir.loop(b, row["count"], [self.vector(None)] * tile.pixels, taps)
         dst = self._view(at["dst"], I64(self.kernel.dst_pixel))
         places = [(m, 0) for m in range(tile.pixels)]
@@ -170,6 +172,14 @@ class _Emitter:
                 mark_streamed(b, b.store(x, pointer))
             else:
                 vir.store(b, x, pointer, valid)
+
+    def _prefetch(self, tile: Tile, src: Value) -> None:
+        """Have brought what the tiles of the next row are the first to see."""
+        b, first = self.builder, min(tile.readers, default=0)
+        for row in self.kernel.ahead:
+            for place in range(first, first + tile.advance):
+                offset = I64(row + place * self.kernel.src_pixel)
+                vir.prefetch(b, vir.address(b, b.add(src, offset)))
 
     def _row_of_taps(
         self, tile: Tile, src: Value, weights: Value, sums: Sequence[Value]
@@ -186,8 +196,6 @@ class _Emitter:
             order = vir.spread(kernel.isa.lanes, kernel.channels, channel)
             for place, readers in tile.readers.items():
                 pointer = vir.at(b, src, place * kernel.src_pixel)
-                if not channel:
-                    vir.prefetch(b, vir.at(b, pointer, kernel.src_row))
                 x = vir.shuffled(b, vir.load(b, pointer, self.vector, self.mask), order)
                 for pixel, tap in readers:
                     sums[pixel] = vir.multiply_add(b, x, factors[tap], sums[pixel])

@@ -39,6 +39,7 @@ BUFFER, OUTSIDE, INSIDE, DEPTH, HEIGHT, WIDTH, ITEM, PLANE, VIEW = range(9)
 _TAP, _COUNT, _LINES = SLOT["tap"], SLOT["count"], SLOT["lines"]
 _RESULT, _D, _H, _W = (SLOT[name] for name in ("result", "d", "h", "w"))
 _STEP, _LINE = SLOT["result_step"], SLOT["result_line"]  # three each: of result, a and b
+_A_H, _AHEAD, _AHEAD_ROWS = SLOT["a_h"], SLOT["ahead"], SLOT["ahead_rows"]
 _START, _DIVISOR = SLOT["start"], SLOT["divisor"]
 _FIELDS, _ROOM = len(FIELDS), BUFFERS // 8
 _FEW = 8  # places along w that are no tile
@@ -85,6 +86,9 @@ def _compute_band(params, block, band, starts):
             kernel = load_i64(params, KERNEL)
             if load_i64(params, STREAMED) and load_i64(block, _RESULT) % LINE == 0:
                 kernel = load_i64(params, STREAMED)
+                row = load_i64(block, _A_H)
+                store_i64(block, _AHEAD, load_i64(h, TAPS) * row)
+                store_i64(block, _AHEAD_ROWS, load_i64(h, STEP + 1) // row)
             call(kernel, (block,))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
 from dnncore_cpu_numba.elementwise import refuse_post_ops, second_pass_bytes, with_post_ops
@@ -24,6 +24,7 @@ __all__ = ["TABLE"]
 SRC_PLACE, DST_PLACE = 0, 1  # binding order
 DST, SRC = 0, 1  # in nests
 _SHORT = 64  # elements; shorter rows are not worth a call
+_FEW = 16  # elements; a row of fewer is no vector
 _LONG = 1 << 14  # elements of a row that is folded at once, where there are few results
 _WIDE = 512  # elements of a row made of short ones at most
 _PARTS = 64  # items at least, if there is enough work
@@ -68,14 +69,14 @@ class _Piece:
     """Places of src that are folded into a nest of results.
 
     results: over (target, src). places: of one result, over src, from its first one on.
-    in_lanes: the innermost loop of places is a row that is folded at once; else that of results.
+    way: see `reduction_tasks`; in lanes and rows, the innermost loop of places is folded at once.
     beside: how many outcomes of each part are kept side by side, which makes short rows longer; the
     results' outermost loop runs over them.
     """
 
     results: Nest
     places: Nest
-    in_lanes: bool
+    way: Literal["columns", "rows", "lanes"]
     beside: int = 1
 
     @property
@@ -86,12 +87,20 @@ class _Piece:
     @property
     def steps(self) -> int:
         """How many rows are folded into a result, or a row of results."""
-        return self.places.without(1).size if self.in_lanes else self.places.size
+        return self.places.size if self.way == "columns" else self.places.without(1).size
+
+    @property
+    def width(self) -> int:
+        """The most results of a row."""
+        if self.way == "lanes":
+            return 1
+        length = self.places.size // self.steps
+        return min(COLUMNS, max(1, _LONG // length))
 
     @property
     def parts(self) -> int:
         """Into how many parts the steps are cut."""
-        items = self.results.size if self.in_lanes else -(-self.results.size // COLUMNS)
+        items = -(-self.results.size // self.width)
         work = self.results.size * self.places.size // _PART
         parts = max(1, min(self.steps, -(-_PARTS // items), work))
         return -(-self.steps // -(-self.steps // parts))  # of equal length, but for the last
@@ -133,7 +142,7 @@ class _Plan:
         ]
         merged = Nest((results.offsets[DST], 0), tuple(loops))
         places = Nest((0,), (Loop(count, (results.size,)),))
-        piece = _Piece(merged, places, in_lanes=not loops)
+        piece = _Piece(merged, places, "columns" if loops else "lanes")
         self._fold(piece, Arg(DST_PLACE), Scratch(start), finish=True, again=True)
 
     def _fold(self, piece: _Piece, *args: Any, **kwargs: Any) -> None:
@@ -143,30 +152,38 @@ class _Plan:
 def _pieces(op: Any) -> list[list[_Piece]]:
     """What is folded into the same results: a nest of src or a few, for each part of dst."""
     found: dict[int, list[_Piece]] = {}
+    quick = _folds(op)[0].rows is not None
     for nest in nests(op.src.dims, (op.dst, op.src)):
         kept = tuple(loop for loop in nest.loops if loop.strides[DST])
         rest = [Loop(x.extent, x.strides[SRC:]) for x in nest.loops if not x.strides[DST]]
         results = Nest(nest.offsets, kept).ordered(SRC)
         places = Nest((0,), tuple(rest)).ordered()
-        found.setdefault(nest.offsets[DST], []).extend(_rows(results, places))
+        found.setdefault(nest.offsets[DST], []).extend(_rows(results, places, quick=quick))
     return list(found.values())
 
 
-def _rows(results: Nest, places: Nest) -> Iterator[_Piece]:
-    """Choose the rows, and cut those that are too long for one thread."""
+def _rows(results: Nest, places: Nest, *, quick: bool) -> Iterator[_Piece]:
+    """Choose the rows, and cut those that are too long for one thread.
+
+    quick: whether there is a kernel of many rows.
+    """
     row = places.loops[-1] if places.loops else Loop(1, (0,))
     inner = results.loops[-1].strides[SRC] if results.loops else row.strides[0]
-    if results.loops and (row.extent < _SHORT or inner < row.strides[0]):
+    across = inner < row.strides[0]
+    if quick and row.strides == (1,) and _FEW <= row.extent < _LONG and not across:
+        yield _Piece(results, places, "rows")
+        return
+    if results.loops and (row.extent < _SHORT or across):
         yield from _widened(results, places)
         return
     places = Nest(places.offsets, places.loops or (row,))
     if results.size >= _PARTS:
-        yield _Piece(results, places, in_lanes=True)
+        yield _Piece(results, places, "lanes")
         return
     for part in places.split(len(places.loops) - 1, _LONG):
         offsets = (results.offsets[DST], results.offsets[SRC] + part.offsets[0])
         start = Nest((0,), part.loops)
-        yield _Piece(Nest(offsets, results.loops), start, in_lanes=True)
+        yield _Piece(Nest(offsets, results.loops), start, "lanes")
 
 
 def _widened(results: Nest, places: Nest) -> Iterator[_Piece]:
@@ -176,13 +193,13 @@ def _widened(results: Nest, places: Nest) -> Iterator[_Piece]:
     beside = min(row.extent, _WIDE // width)
     contiguous = len(results.loops) == 1 and results.loops[0].strides[SRC] == 1
     if not contiguous or row.strides[0] != width or beside < 2 or row.extent < _LONG // width:
-        yield _Piece(results, places, in_lanes=False)
+        yield _Piece(results, places, "columns")
         return
     for part in places.split(len(places.loops) - 1, beside):
         offsets = (results.offsets[DST], results.offsets[SRC] + part.offsets[0])
         *outer, inner = part.loops
         loops = (Loop(inner.extent, (0, width)), *results.loops)
-        yield _Piece(Nest(offsets, loops), Nest((0,), tuple(outer)), False, inner.extent)
+        yield _Piece(Nest(offsets, loops), Nest((0,), tuple(outer)), "columns", inner.extent)
 
 
 def _dense(results: Nest) -> Nest:
@@ -219,26 +236,27 @@ def _steps(
     """
     mapped, plain = _folds(op)
     rule = plain if again else mapped
-    function = (rule.lanes if piece.in_lanes else rule.columns).address
     parts = 1 if again else piece.parts
     per_part = -(-piece.steps // parts)
-    for part in [piece.results] if piece.in_lanes else piece.results.rows(COLUMNS):
-        if piece.in_lanes:
-            row, width, outer = Loop(1, (1, 1)), LANES, part
-            places, length = piece.places.without(1), piece.places.loops[-1].extent
-            stride = piece.places.loops[-1].strides[0]
+    places = piece.places if piece.way == "columns" else piece.places.without(1)
+    folded = Loop(1, (0,)) if piece.way == "columns" else piece.places.loops[-1]
+    for part in [piece.results] if piece.way == "lanes" else piece.results.rows(piece.width):
+        if piece.way == "lanes":
+            outer, row = part, Loop(1, (1, *folded.strides))
+            width, count = LANES, folded.extent
         else:
-            row, outer, places = part.loops[-1], part.without(1), piece.places
-            width = length = row.extent
-            stride = row.strides[SRC]
+            outer, row = part.without(1), part.loops[-1]
+            width = count = row.extent
         params: list[Param] = [Table(outer.table([4, 4])), Table(places.table([4]))]
-        params += [piece.steps, parts, per_part, int(piece.in_lanes), width, length]
-        params += [stride, row.strides[DST], function, plain.columns.address]
+        params += [piece.steps, parts, per_part, int(piece.way == "lanes"), width, count]
+        params += [row.strides[SRC], row.strides[DST]]
+        params += [getattr(rule, piece.way).address, plain.columns.address]
         params += [F32(rule.start), F32(op.p)]
         params += [FINISHES.get(op.algorithm, 0) if finish else 0]
         params += [F32(op.src.nelems / op.dst.nelems), F32(op.eps), nbytes]
+        params.append(folded.extent)
         params += [moved(target, 4 * part.offsets[DST]), moved(source, 4 * part.offsets[SRC])]
-        grain = -(-_GRAIN // (per_part * length))
+        grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
         yield Step(fold, params, outer.size * parts, grain=grain)
 
 

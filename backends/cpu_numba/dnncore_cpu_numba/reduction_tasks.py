@@ -7,9 +7,13 @@ combine     larger, smaller, sum, product
 finish      as it is, / n, max(t, eps), t + eps, or the p-th root of these two
 
 An item is a part of the places that belong to a row of results. At each step a native function of
-the algorithm folds a row of src into as many accumulators: those of neighbouring results, or of one
-result, whose elements are dealt out to `LANES` accumulators. Rows are folded by so many and then
-what came of them, which loses less to rounding than a long sum.
+the algorithm folds a part of src into accumulators:
+
+columns     an element into the accumulator of each of neighbouring results
+rows        a row into the accumulator of each of neighbouring results
+lanes       a long row of one result, whose elements are dealt out to `LANES` accumulators
+
+So many steps are folded, and then what came of them, which loses less to rounding than a long sum.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ import numpy as np
 from dnncore_cpu_numba import vecmath
 from dnncore_cpu_numba.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.pointers import call, load_f32, load_i64, stack, store_f32
+from dnncore_cpu_numba.reduction_kernel import MAPS, RowsKernel
 from dnncore_cpu_numba.streaming import prefetch
 from dnncore_cpu_numba.task import Task, device, exact, task
 
@@ -39,7 +44,7 @@ _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 # The slots of the parameters. Nests: of the results over (dst, src), of a result's places over src.
 RESULTS, PLACES, STEPS, PARTS, PER_PART, IN_LANES, WIDTH, LENGTH = range(8)
 SRC_STRIDE, DST_STRIDE, FUNCTION, MERGE, START, POWER = range(8, 14)
-FINISH, DIVISOR, EPS, PART_BYTES, ADDRESSES = range(14, 19)
+FINISH, DIVISOR, EPS, PART_BYTES, ROW, ADDRESSES = range(14, 20)
 
 FINISHES = {
     "mean": 1,
@@ -130,17 +135,19 @@ def _divided(x, divisor):
 
 @dataclass(frozen=True)
 class Fold:
-    """A way to fold: rows into rows of results, and rows into lanes. start: of an empty set."""
+    """The ways to fold, if there are such; see the head of this file. start: of an empty set."""
 
     columns: Task
     lanes: Task
+    rows: RowsKernel | None
     start: float
 
 
 def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]) -> Fold:
     """The native functions (src, stride, sums, count, params) of an algorithm.
 
-    `columns` of nothing folds the lanes into the first.
+    stride: between the elements that are counted, or rows. `columns` of nothing folds the lanes
+    into the first.
     """
     each, both = device(map_), device(combine)
 
@@ -175,7 +182,9 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
 
     columns.__name__ = f"{name}_columns"
     lanes.__name__ = f"{name}_lanes"
-    return Fold(task(columns, arity=5), task(lanes, arity=5), start)
+    names = each.__name__.removeprefix("_"), both.__name__.removeprefix("_")
+    rows = RowsKernel(*names, ROW, START) if names[0] in MAPS else None
+    return Fold(task(columns, arity=5), task(lanes, arity=5), rows, start)
 
 
 @device

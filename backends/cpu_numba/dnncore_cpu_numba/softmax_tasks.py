@@ -36,6 +36,7 @@ COLUMNS = 256  # of a slab at most
 SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
 LINE_LENGTH = 16  # elements of a cache line
 _VECTOR = 1 << 15  # elements of a vector's piece at most: a buffer of 128 KB
+_PIECE = 256  # elements of a gradient that are computed before they are streamed, measured
 _BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _VECTOR // 2  # int64
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what _key makes of it
@@ -162,14 +163,15 @@ def backward_vectors(params, begin, end):
         else:
             for i in range(length):
                 total += load_f32(diff_dst, i) * load_f32(dst, i)
-        if streamed:
-            prefetch(dst + 4 * length, 4 * min(length, _VECTOR))
-            prefetch(diff_dst + 4 * length, 4 * min(length, _VECTOR))
+        piece = _PIECE if streamed else _VECTOR
         through = streamed or diff_src in (dst, diff_dst)
-        for start in range(0, length, _VECTOR):
-            count = min(_VECTOR, length - start)
+        for start in range(0, length, piece):
+            count = min(piece, length - start)
             y, g = dst + 4 * start, diff_dst + 4 * start
             to = diff_src + 4 * start
+            if streamed and start < _VECTOR:  # of the next vector as much as caches keep until then
+                prefetch(y + 4 * length, 4 * count)
+                prefetch(g + 4 * length, 4 * count)
             if log:
                 _log_gradient(y, g, total, x if through else to, count)
             else:
