@@ -114,8 +114,8 @@ def _multiply(params, src, products, panel, count):
             call(
                 load_i64(kernels, rows),
                 (
-                    a, b, c, batch, 1, 0, 0, src_bytes, lane_bytes, block, row, lane_bytes, 0, 0,
-                    0,
+                    a, b, 0, c, batch, 1, 0, 0, src_bytes, lane_bytes, block, row, lane_bytes, 0,
+                    0, 0,
                 ),
             )  # fmt: skip
             a += rows * src_bytes
