@@ -27,8 +27,8 @@ class _BrgemmInnerProduct(Planned):
 
     def resolved(self, op: Any) -> Any:
         """Activations become row-major, the filter vectors of output channels."""
-        op = op.resolve_any(**{op.SRC: "abcde"[: op.src_role.ndims], op.DST: "ab"})
-        formats = {op.WEIGHTS: self._weights_tag(_order(op.src_role))}
+        op = op.resolve_any(**{op.SRC: self._src_tag(op.src_role), op.DST: "ab"})
+        formats = {op.WEIGHTS: self._weights_tag(op.src_role)}
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
         return op.resolve_any(**formats)
@@ -38,9 +38,13 @@ class _BrgemmInnerProduct(Planned):
         rows, columns = _matrix_dims(op.result)
         return max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
 
-    def _weights_tag(self, order: str) -> str:
+    def _src_tag(self, desc: MemoryDesc) -> str:
+        """Row-major."""
+        return "abcde"[: desc.ndims]
+
+    def _weights_tag(self, src: MemoryDesc) -> str:
         """Vectors of output channels: panels of a product that has them as columns."""
-        return f"A{order}{self.isa.lanes}a"
+        return f"A{_order(src)}{self.isa.lanes}a"
 
     def _vectors_of_channels(self, tensor: Tensor) -> Tensor:
         """A filter in `_weights_tag` as a matrix (OC, IC * spatial)."""
@@ -69,7 +73,7 @@ class BrgemmForward(_BrgemmInnerProduct):
         order = _order(op.src_role)
         weights = plan.argument("weights", op.weights)
         if op.weights.ndims > 2 or op.weights.inner_blocks:
-            tag = self._weights_tag(order)
+            tag = self._weights_tag(op.src_role)
             wanted = None if op.weights.matches(tag) else op.weights.with_format(tag)
             weights = self._vectors_of_channels(plan.read(weights, wanted))
         bias = None
@@ -83,14 +87,32 @@ class BrgemmForward(_BrgemmInnerProduct):
 
 
 class BrgemmBackwardData(_BrgemmInnerProduct):
-    """diff_src = diff_dst * weights."""
+    """diff_src = diff_dst * weights; these become vectors of input channels where that can be."""
+
+    def _src_tag(self, desc: MemoryDesc) -> str:
+        """Channels last where channels fill vectors."""
+        letters = super()._src_tag(desc)
+        fills = desc.dims[1] % self.isa.lanes == 0
+        return f"a{letters[2:]}b" if fills else letters
+
+    def _weights_tag(self, src: MemoryDesc) -> str:
+        """Vectors of a sample's elements, where they are channels: panels of this product."""
+        order, vector = _order(src), f"{self.isa.lanes}b"
+        if order.endswith(vector):
+            return f"{order.removesuffix(vector)}a{vector}"
+        whole = src.ndims == 2 or src.dims[1] % self.isa.lanes == 0
+        if "B" not in order and order.endswith("b") and whole:
+            return f"{order.replace('b', 'B')}a{vector}"
+        return super()._weights_tag(src)
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
-        weights = plan.argument("weights", op.weights)
-        if op.weights.matches(self._weights_tag(order)):
-            weights = self._vectors_of_channels(weights)
+        weights, tag = plan.argument("weights", op.weights), self._weights_tag(op.src_role)
+        if op.weights.matches(tag):
+            panels = "Ba{0}b" if tag.endswith("b") else "Ab{0}a"
+            dims = _matrix_dims(op.weights)
+            weights = weights.seen_as(MemoryDesc(dims, "f32", panels.format(self.isa.lanes)))
         else:
             weights = _read_rows(plan, weights, order)
         Product(
@@ -107,7 +129,7 @@ class BrgemmBackwardWeights(_BrgemmInnerProduct):
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.argument("diff_weights", op.diff_weights)
-        if op.diff_weights.matches(self._weights_tag(order)):
+        if op.diff_weights.matches(self._weights_tag(op.src_role)):
             weights = self._vectors_of_channels(weights)
         else:
             weights = _write_rows(plan, weights, order, attr)
