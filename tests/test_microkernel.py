@@ -112,6 +112,13 @@ def test_every_tile_width(isa, along, panel):
             assert_close(problem.run(), problem.product)
 
 
+@pytest.mark.parametrize("ahead", [{"a_ahead": "tile"}, {"a_ahead": "block"}, {"b_ahead": 2}])
+@pytest.mark.parametrize("panel", [True, False], ids=["panel", "matrix"])
+def test_prefetches_change_nothing(isa, ahead, panel):
+    problem = Problem(Microkernel(isa, 5, 2, panel=panel, **ahead), k=37)
+    assert_close(problem.run(), problem.product)
+
+
 @pytest.mark.parametrize("k", [0, 4, 16, 36])
 def test_depths_without_remainder(isa, k):
     problem = Problem(Microkernel(isa, 4, 2, whole=True), k=k)
@@ -151,7 +158,7 @@ def test_accumulates(isa):
     assert_close(problem.run(accumulate=True), problem.product + problem.before)
 
 
-@pytest.mark.parametrize("a_ahead", [False, True])
+@pytest.mark.parametrize("a_ahead", ["", "block"])
 def test_blocks_of_segments_of_some_rows(isa, a_ahead):
     """Rows 3, 0 and 7 of A; the second segment's elements are for the first and the last."""
     rng = np.random.default_rng(0)
@@ -275,7 +282,8 @@ def test_names_tell_classes_apart():
         Microkernel(BEST, 4, 2, epilogue=(Sum(2.0),)),
         Microkernel(BEST, 4, 2, a_rows=(0, 4, 8, 12)),
         Microkernel(BEST, 4, 2, segments=((0, 1),)),
-        Microkernel(BEST, 4, 2, a_ahead=True),
+        Microkernel(BEST, 4, 2, a_ahead="block"),
+        Microkernel(BEST, 4, 2, a_ahead="tile"),
         Microkernel(BEST, 4, 2, b_ahead=1),
         Microkernel(BEST, 4, 2, b_ahead=2),
         Microkernel(BEST, 4, 2, whole=True),

@@ -63,7 +63,8 @@ class Microkernel:
     a_rows: the offsets in bytes of A's rows, compiled in; none stands for the argument a_stride.
     segments: the rows that take part in each segment of the batch; none stands for one segment of
         all rows.
-    a_ahead: the rows of A of the next block are prefetched, since they lie far away.
+    a_ahead: what of A is prefetched: all rows of the next block, which lies far away, and after the
+        last one of the next tile; or what each turn will read of the next tile.
     b_ahead: rows of B that each turn of the innermost loop prefetches, `fetch` bytes ahead.
     whole: each k is a multiple of `UNROLL`.
     streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
@@ -79,7 +80,7 @@ class Microkernel:
     epilogue: Epilogue = ()
     a_rows: tuple[int, ...] = ()
     segments: tuple[tuple[int, ...], ...] = ()
-    a_ahead: bool = False
+    a_ahead: Literal["", "block", "tile"] = ""
     b_ahead: int = 0
     whole: bool = False
     streamed: bool = False
@@ -90,9 +91,9 @@ class Microkernel:
         kind = "panel" if self.panel else "matrix"
         tile = f"{self.rows}x{self.vectors}"
         name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
-        flags = ("a_ahead", "whole", "streamed")
-        name += "".join(f"_{flag}" for flag in flags if getattr(self, flag))
+        name += f"_{self.a_ahead}_ahead" if self.a_ahead else ""
         name += f"_{self.b_ahead}_b_ahead" if self.b_ahead else ""
+        name += f"{'_whole' * self.whole}{'_streamed' * self.streamed}"
         rest = (self.epilogue, self.a_rows, self.segments)
         digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
         return f"{name}_{digest}" if any(rest) else name
@@ -174,9 +175,10 @@ class _Emitter:
         pointer = vir.address(self.builder, table)
         return self.builder.load(vir.at(self.builder, pointer, 8 * place), typ=I64)
 
-    def _block(self, _index: Value, state: Sequence[Value]) -> list[Value]:
+    def _block(self, index: Value, state: Sequence[Value]) -> list[Value]:
         """All segments of the batch; the state is where A and B begin, then the tile."""
         builder, (a, b, *tile) = self.builder, state
+        self.following = self._next_block(index)
         entry = self.args["batch_table"]
         for rows in self.kernel.segments or (range(self.kernel.rows),):
             count, k = (self._int64(entry, place) for place in (0, 1))
@@ -186,6 +188,21 @@ class _Emitter:
         advanced = zip((a, b), ("a_advance", "b_advance"), strict=True)
         return [*(builder.add(x, self.args[name]) for x, name in advanced), *tile]
 
+    def _next_block(self, index: Value) -> Value:
+        """How far it is in A to what comes next: a block, or the next tile's first one."""
+        builder, advance = self.builder, self.args["a_advance"]
+        if not self._is_strided:
+            return advance
+        height = builder.mul(self.args["a_stride"], I64(self.kernel.rows))
+        tile = builder.sub(height, builder.mul(index, advance))
+        is_last = builder.icmp_signed("==", builder.add(index, I64(1)), self.args["blocks"])
+        return builder.select(is_last, tile, advance)
+
+    @property
+    def _is_strided(self) -> bool:
+        """Whether A's rows are a_stride apart."""
+        return self.kernel.along == "k" and not self.kernel.a_rows
+
     def _element(
         self, rows: Sequence[int], k: Value, block: Sequence[Value],
         _index: Value, state: Sequence[Value],
@@ -193,8 +210,8 @@ class _Emitter:
         """One element of the batch; the state is its place in the table, then the tile."""
         builder, (entry, *tile) = self.builder, state
         starts = [builder.add(x, self._int64(entry, i)) for i, x in enumerate(block)]
-        if self.kernel.a_ahead:
-            following = vir.address(builder, builder.add(starts[0], self.args["a_advance"]))
+        if self.kernel.a_ahead == "block":
+            following = vir.address(builder, builder.add(starts[0], self.following))
             for m in rows:
                 vir.prefetch(builder, self._row(following, m))
         state = [*(vir.address(builder, start) for start in starts), *tile]
@@ -213,6 +230,9 @@ class _Emitter:
         vectors = self.kernel.vectors
         b_row = I64(4 * self.kernel.isa.lanes) if self.kernel.panel else args["b_row"]
         a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
+        if self.kernel.a_ahead == "tile" and steps == UNROLL:
+            for m in rows:
+                vir.prefetch(builder, self._row(a, self.kernel.rows + m))
         fetched = vir.at(builder, b, args["fetch"])
         for _ in range(self.kernel.b_ahead if steps == UNROLL else 0):
             for n in range(vectors):

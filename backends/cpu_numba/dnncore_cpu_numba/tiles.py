@@ -140,6 +140,15 @@ class TileLoop:
         lanes = self.isa.lanes
         return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
 
+    def _a_ahead(self) -> Literal["", "block", "tile"]:
+        """What of A the microkernel prefetches, see there; of few rows there is no next tile."""
+        if self.along == "rows":
+            return ""
+        if self.chunks[0].blocks > 1:
+            return "block"
+        several = isinstance(self.cover, Rows) and self.cover.count > max(self.isa.rows.values())
+        return "tile" if several else ""
+
     def _is_streamed(self) -> bool:
         """Whether C is too large to be found in cache, and made of whole lines written once."""
         nbytes = 4 * math.prod(self.outer) * self.cover.count * self.columns
@@ -257,7 +266,6 @@ class TileLoop:
     def _kernels(self, tiling: Tiling, kinds: Sequence[Kind]) -> np.ndarray[Any, Any]:
         """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
         table = np.zeros((2, 2, len(kinds)), np.int64)
-        ahead = self.chunks[0].blocks > 1 and self.along == "k"
         whole = all(chunk.k % UNROLL == 0 for chunk in self.chunks)
         streamed = self._is_streamed()
         for stage in {int(c == len(self.chunks) - 1) for c in range(len(self.chunks))}:
@@ -268,7 +276,7 @@ class TileLoop:
                     table[stage, last, place] = Microkernel(
                         self.isa, kind.rows, vectors, self.along, self.b_is_panel,
                         self.edge if partial else "full", self.epilogue if stage else (),
-                        kind.a_rows, kind.segments, ahead, tiling.b_ahead, whole,
+                        kind.a_rows, kind.segments, self._a_ahead(), tiling.b_ahead, whole,
                         streamed and not partial,
                     ).address  # fmt: skip
         return table
