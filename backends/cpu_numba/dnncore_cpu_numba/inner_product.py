@@ -46,10 +46,11 @@ class _BrgemmInnerProduct(Planned):
         """Vectors of output channels: panels of a product that has them as columns."""
         return f"A{_order(src)}{self.isa.lanes}a"
 
-    def _vectors_of_channels(self, tensor: Tensor) -> Tensor:
-        """A filter in `_weights_tag` as a matrix (OC, IC * spatial)."""
-        dims = _matrix_dims(tensor.desc)
-        return tensor.seen_as(MemoryDesc(dims, "f32", f"Ab{self.isa.lanes}a"))
+    def _in_vectors(self, tensor: Tensor) -> Tensor:
+        """A filter in `_weights_tag` as a matrix (OC, IC * spatial): vectors of either."""
+        (dim, lanes), dims = tensor.desc.inner_blocks[-1], _matrix_dims(tensor.desc)
+        tag = f"Ba{lanes}b" if dim else f"Ab{lanes}a"
+        return tensor.seen_as(MemoryDesc(dims, "f32", tag))
 
     def _operands(self, plan: Plan, op: Any, attr: Attributes, order: str) -> list[Tensor]:
         """Operands for a result with spatial dims; what is broadcast in part is first repeated."""
@@ -75,7 +76,7 @@ class BrgemmForward(_BrgemmInnerProduct):
         if op.weights.ndims > 2 or op.weights.inner_blocks:
             tag = self._weights_tag(op.src_role)
             wanted = None if op.weights.matches(tag) else op.weights.with_format(tag)
-            weights = self._vectors_of_channels(plan.read(weights, wanted))
+            weights = self._in_vectors(plan.read(weights, wanted))
         bias = None
         if op.bias is not None:
             bias = plan.argument("bias", op.bias.reshape((1, *op.bias.dims)))
@@ -108,11 +109,9 @@ class BrgemmBackwardData(_BrgemmInnerProduct):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
-        weights, tag = plan.argument("weights", op.weights), self._weights_tag(op.src_role)
-        if op.weights.matches(tag):
-            panels = "Ba{0}b" if tag.endswith("b") else "Ab{0}a"
-            dims = _matrix_dims(op.weights)
-            weights = weights.seen_as(MemoryDesc(dims, "f32", panels.format(self.isa.lanes)))
+        weights = plan.argument("weights", op.weights)
+        if op.weights.matches(self._weights_tag(op.src_role)):
+            weights = self._in_vectors(weights)
         else:
             weights = _read_rows(plan, weights, order)
         Product(
@@ -130,7 +129,7 @@ class BrgemmBackwardWeights(_BrgemmInnerProduct):
         order = _order(op.src_role)
         weights = plan.argument("diff_weights", op.diff_weights)
         if op.diff_weights.matches(self._weights_tag(op.src_role)):
-            weights = self._vectors_of_channels(weights)
+            weights = self._in_vectors(weights)
         else:
             weights = _write_rows(plan, weights, order, attr)
         diff_dst = plan.argument("diff_dst", op.diff_dst)

@@ -21,7 +21,7 @@ a convolution's window leaves the image at one pixel, its tap is an element for 
 `batch_table` holds, for each segment, the number of its elements, their k, and (a_offset, b_offset)
 of each. `operands` holds (address, row stride, block stride) per operand of the epilogue, then the
 address of a row per call. All are int64. `lanes` is the number of valid lanes in the last vector
-of each row, for tiles on the edge.
+of each row, for tiles on the edge. `fetch` is how far ahead B is prefetched, if it is.
 """
 
 from __future__ import annotations

@@ -213,7 +213,8 @@ class TileLoop:
     def _tables(self, tiling: Tiling) -> tuple[Any, ...]:
         """The kinds and batches of tiles, in order, and the tables of tiles and blocks.
 
-        A tile's batch is told by its number.
+        A tile's batch is told by its number. In the place of B, a tile has what of the rows that
+        a turn reads it fetches, see `Microkernel.b_ahead`.
         """
         matrices = [self.a, Matrix(0), self.c, *self.operands]
         b_row = self.b_k or 4 * self.isa.lanes
@@ -227,9 +228,9 @@ class TileLoop:
                 for i, tile in enumerate(made):
                     kind = kinds.setdefault(tile.kind, len(kinds))
                     batch = batches.setdefault(tile.batch, len(batches))
-                    row = [kind, batch, *(m.at(tile.place) for m in matrices)]
-                    row[3] = i * tiling.b_ahead % UNROLL * b_row
-                    tile_table.append(row)
+                    at_a, _, *others = (m.at(tile.place) for m in matrices)
+                    fetch = i * tiling.b_ahead % UNROLL * b_row
+                    tile_table.append([kind, batch, at_a, fetch, *others])
             row = [places[id(made)], len(made), *(m.at(place) for m in matrices)]
             block_table.append(row)
         return list(kinds), list(batches), _table(tile_table), _table(block_table)
