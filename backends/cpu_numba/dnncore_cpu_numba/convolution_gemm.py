@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore_cpu_numba.channel_rows import read_bias, read_matrices, read_operand, write_matrices
 from dnncore_cpu_numba.col2im import col2im_step
 from dnncore_cpu_numba.geometry import Geometry, refuse_algorithm
 from dnncore_cpu_numba.image import as_5d, spatial_tag
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.packing import Axis, copy_step, places
-from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
+from dnncore_cpu_numba.plan import Plan, Planned, Tensor, moved
 from dnncore_cpu_numba.product import Product, blocked_columns, transposed
 from dnncore_cpu_numba.program import Step, Table
 from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
@@ -74,16 +75,9 @@ class GemmForward(_Gemm):
         g, isa = Geometry.of(op), self.isa
         image = _read_image(plan, plan.argument("src", op.src), g)
         weights = _read_weights(plan, plan.argument("weights", op.weights), g)
-        bias = None
-        if op.bias is not None:
-            bias = plan.read(
-                plan.argument("bias", op.bias),
-                None if op.bias.matches("a") else op.bias.with_format("a"),
-            ).seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
-        operands = [_read_operand(plan, operand, g) for operand in plan.operands(attr)]
-        dst = plan.argument("dst", op.dst).seen_as(as_5d(op.dst))
-        wanted = None if _has_rows(dst.desc) else dst.desc.with_format("abcde")
-        dst = _as_matrices(plan.write(dst, wanted, old=has_sum(attr)), g.groups)
+        bias = None if op.bias is None else read_bias(plan, plan.argument("bias", op.bias), g)
+        operands = [read_operand(plan, operand, g) for operand in plan.operands(attr)]
+        dst = write_matrices(plan, plan.argument("dst", op.dst), g, attr)
         stretches = _stretches(g)
 
         def part(plan: Plan, index: int) -> None:
@@ -110,7 +104,7 @@ class GemmBackwardData(_GemmBackward):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g, isa = Geometry.of(op), self.isa
-        diff_dst = _read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
+        diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
         weights = _read_weights(plan, plan.argument("weights", op.weights), g)
         weights = weights.seen_as(transposed(weights.desc))
         diff_src = plan.argument("diff_src", op.diff_src).seen_as(as_5d(op.diff_src))
@@ -141,7 +135,7 @@ class GemmBackwardWeights(_GemmBackward):
         """Append the steps."""
         g, isa = Geometry.of(op), self.isa
         image = _read_image(plan, plan.argument("src", op.src), g)
-        diff_dst = _read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
+        diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
         diff_dst = diff_dst.seen_as(transposed(diff_dst.desc))
         diff_weights = plan.argument("diff_weights", op.diff_weights)
         letters = "abcdef"[: op.diff_weights.ndims]
@@ -216,47 +210,6 @@ def _read_weights(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
     tag = "abcdef"[: tensor.desc.ndims]
     tensor = plan.read(tensor, None if tensor.desc.matches(tag) else tensor.desc.with_format(tag))
     return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic * len(g.taps))))
-
-
-def _read_matrices(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
-    """An activation as (N, G, channels, pixels)."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
-    if not _has_rows(tensor.desc):
-        tensor = plan.read(tensor, tensor.desc.with_format("abcde"))
-    return _as_matrices(tensor, g.groups)
-
-
-def _read_operand(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
-    """A post-op's operand as (N, G, channels, pixels), any of which may be 1."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
-    pixels = tensor.desc.dims[2:]
-    if pixels not in ((1, 1, 1), g.dst) or not _has_rows(tensor.desc):
-        full = (1, 1, 1) if pixels == (1, 1, 1) else g.dst
-        tensor = plan.read(tensor, MemoryDesc((*tensor.desc.dims[:2], *full)), expand=True)
-    return _as_matrices(tensor, g.groups)
-
-
-def _has_rows(desc: MemoryDesc) -> bool:
-    """Whether the pixels of each channel lie dense and in order."""
-    dense = MemoryDesc(desc.dims).strides
-    return desc.is_plain and all(
-        size == 1 or given == wanted
-        for size, given, wanted in zip(desc.dims[2:], desc.strides[2:], dense[2:], strict=True)
-    )
-
-
-def _as_matrices(tensor: Tensor, groups: int) -> Tensor:
-    """An activation that has rows as (N, G, channels, pixels)."""
-    n, c, *spatial = tensor.desc.dims
-    batch, channel = tensor.desc.strides[:2]
-    if c == 1:
-        groups, channel = 1, 0
-    per_group = c // groups
-    desc = MemoryDesc(
-        (n, groups, per_group, math.prod(spatial)),
-        strides=(batch if n > 1 else 0, per_group * channel, channel, 1),
-    )
-    return tensor.seen_as(desc)
 
 
 def _images(tensor: Tensor, first: int, count: int) -> Tensor:

@@ -14,7 +14,7 @@ arguments, so that few kernels serve all shapes. All strides are in bytes:
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
 row(m) is m * a_stride or, for the pixels of an image, compiled in. b_row is VL * 4, which
-lets the processor fetch ahead, unless B is a plain matrix in place.
+lets the processor fetch ahead, unless B is a plain matrix in place; then b_block is VL * 4.
 
 The elements of the batch come in segments, in each of which some rows of the tile take part: where
 a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
@@ -57,7 +57,7 @@ class Microkernel:
     """A class of microkernels.
 
     along: the direction in which A is contiguous.
-    panel: B's rows follow each other in each block; if not, b_row is anything.
+    panel: B's rows follow each other in each block; if not, b_row is anything, and blocks do.
     edge: what the last vector of each row of C is: "full"; "masked", where only `lanes` of it are
         touched; "zeroed", where the others are padding and become zero.
     a_rows: the offsets in bytes of A's rows, compiled in; none stands for the argument a_stride.
@@ -259,7 +259,11 @@ class _Emitter:
 
     def _row_of_b(self, b: Value) -> list[Value]:
         """The vectors of one row of B."""
+        numbers = range(self.kernel.vectors)
         masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
-        places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in range(len(masks))]
+        if self.kernel.panel:
+            places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in numbers]
+        else:  # a number compiled in spares LLVM the registers of three addresses, and spills
+            places = [vir.at(self.builder, b, 4 * self.kernel.isa.lanes * n) for n in numbers]
         pairs = zip(places, masks, strict=True)
         return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]

@@ -23,6 +23,7 @@ from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop
 __all__ = ["Product", "blocked_columns", "transposed"]
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
+IN_PLACE_DEPTH = 256  # of a B in place, whose rows are pages apart
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
 COPY_COST = 64  # multiply-adds in the time of copying one element, measured
@@ -35,6 +36,7 @@ class Product:
     """A matrix product; `append_to(plan)` appends its steps.
 
     operands: those of the post-ops, in order. bias is added before.
+    in_place: a plain B is read where it lies, however large.
     """
 
     isa: Isa
@@ -44,6 +46,7 @@ class Product:
     bias: Tensor | None = None
     attr: Attributes = NO_POST_OPS
     operands: Sequence[Tensor] = ()
+    in_place: bool = False
 
     def append_to(self, plan: Plan) -> None:
         """Append copies and the tile loop."""
@@ -72,7 +75,7 @@ class Product:
         return dataclasses.replace(
             self, a=_transposed(self.b), b=_transposed(self.a), c=_transposed(self.c),
             bias=self.bias and _transposed(self.bias),
-            operands=[_transposed(operand) for operand in self.operands],
+            operands=[_transposed(operand) for operand in self.operands], in_place=False,
         )  # fmt: skip
 
     def _append_to(self, plan: Plan) -> None:
@@ -88,7 +91,8 @@ class Product:
         c = self._with_columns(target)
         edge = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
-        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // DEPTH))
+        most = IN_PLACE_DEPTH if self.in_place else DEPTH
+        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // most))
         length = max(1, -(-depth // chunks))
 
         def loop():
@@ -135,7 +139,7 @@ class Product:
         """Whether B is a plain matrix that is not worth packing."""
         nbytes = 4 * math.prod(self.b.desc.dims[-2:])
         small = nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
-        return small and _is_contiguous(self.b.desc, -1)
+        return (small or self.in_place) and _is_contiguous(self.b.desc, -1)
 
     def _is_panelled(self, desc: MemoryDesc) -> bool:
         lanes = self.isa.lanes

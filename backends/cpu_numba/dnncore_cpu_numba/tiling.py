@@ -71,7 +71,8 @@ class Tiling:
         rest = outer * len(tiles.blocks)
         item_bytes = tiles.rows_per_block * (loop.row_bytes or depth)
         waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
-        by_panels = panels > 1 and (waits or panels * panel_bytes > rest * item_bytes)
+        b_is_larger = panels * panel_bytes > rest * item_bytes and not _has_own_b(loop)
+        by_panels = panels > 1 and (waits or b_is_larger)
         stretch = rest
         if panel_bytes <= CACHE_BYTES:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))
@@ -117,6 +118,11 @@ def _most_rows(loop: TileLoop, vectors: int) -> int:
         if vectors > 1 and isinstance(loop.cover, Rows):
             rows = min(rows, STRIDED_ROWS)
     return rows
+
+
+def _has_own_b(loop: TileLoop) -> bool:
+    """Whether each outer index has a B of its own, and all have the same A."""
+    return math.prod(loop.outer) > 1 and any(loop.b.outer) and not any(loop.a.outer)
 
 
 def _streams_b(loop: TileLoop, panels: int, panel_bytes: int) -> bool:

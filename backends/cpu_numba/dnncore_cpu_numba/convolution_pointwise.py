@@ -1,0 +1,106 @@
+"""Convolution of single pixels on plain formats: products of matrices that stay where they lie.
+
+Where each window is one pixel, each image of dst is weights * src: a row per output channel, a row
+per input channel, a column per pixel. Vectors hold neighbouring pixels, as plain formats have them,
+so that neither tensor is copied. Backward by data is the same with the filter transposed.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore_cpu_numba.channel_rows import (
+    read_bias,
+    read_matrices,
+    read_operand,
+    write_matrices,
+)
+from dnncore_cpu_numba.geometry import ONES, Geometry, refuse_algorithm, weights_as_6d
+from dnncore_cpu_numba.image import spatial_tag
+from dnncore_cpu_numba.isa import Isa
+from dnncore_cpu_numba.plan import Plan, Planned, Tensor
+from dnncore_cpu_numba.product import Product, transposed
+from dnncore_cpu_numba.tiles import utilisation
+
+__all__ = ["PointwiseBackwardData", "PointwiseForward"]
+
+REACHED = 0.9  # of what tiles reach whose data are in cache, measured
+
+
+class _Pointwise(Planned):
+    """What the directions share: plain formats, the filter as columns of rows of its product.
+
+    filter_letters: of its channels, those that are summed over, then those of the output.
+    """
+
+    filter_letters = "io"
+
+    def __init__(self, isa: Isa) -> None:
+        super().__init__(isa)
+        self.name = f"cpu_numba:pointwise:{isa.name}"
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Another algorithm, or windows of several pixels."""
+        g = Geometry.of(op)
+        if g.kernel != ONES or g.stride != ONES or g.src != g.dst:
+            got = f"kernel {g.kernel}, strides {g.stride}, src {g.src}, dst {g.dst}"
+            return Refused("shape", f"each pixel of dst must be of one pixel of src; got {got}")
+        return refuse_algorithm(op, "direct") or super().refused(op, attr)
+
+    def resolved(self, op: Any) -> Any:
+        """Activations become plain; output channels of the product are the filter's last dim."""
+        spatial = spatial_tag(op.src_role.ndims)
+        grouped = "g" * (op.weights_role.ndims - op.src_role.ndims)
+        formats = dict.fromkeys((op.SRC, op.DST), f"nc{spatial}")
+        formats[op.WEIGHTS] = f"{grouped}{self.filter_letters}{spatial}"
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        return op.resolve_any(**formats)
+
+    def utilisation(self, op: Any) -> float:
+        """That of tiles of output channels by pixels."""
+        g = Geometry.of(op)
+        rows = g.oc if self.filter_letters == "io" else g.ic
+        return REACHED * utilisation(self.isa, rows, math.prod(g.dst))
+
+    def _read_weights(self, plan: Plan, op: Any, g: Geometry) -> Tensor:
+        """The filter as (1, G, OC, IC), in any plain format."""
+        desc = op.weights
+        wanted = None if desc.is_plain else desc.with_format("abcdef"[: desc.ndims])
+        tensor = plan.read(plan.argument("weights", desc), wanted)
+        strides = weights_as_6d(tensor.desc, op.src_role.ndims).strides[:3]
+        return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic), strides=(0, *strides)))
+
+
+class PointwiseForward(_Pointwise):
+    """dst[n, g] = weights[g] * src[n, g]; weights become `iohw`."""
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g = Geometry.of(op)
+        bias = None if op.bias is None else read_bias(plan, plan.argument("bias", op.bias), g)
+        Product(
+            isa=self.isa, a=self._read_weights(plan, op, g), in_place=True,
+            b=read_matrices(plan, plan.argument("src", op.src), g),
+            c=write_matrices(plan, plan.argument("dst", op.dst), g, attr), bias=bias, attr=attr,
+            operands=[read_operand(plan, operand, g) for operand in plan.operands(attr)],
+        ).append_to(plan)  # fmt: skip
+
+
+class PointwiseBackwardData(_Pointwise):
+    """diff_src[n, g] = transposed weights[g] * diff_dst[n, g]; weights become `oihw`."""
+
+    filter_letters = "oi"
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g = Geometry.of(op)
+        weights = self._read_weights(plan, op, g)
+        Product(
+            isa=self.isa, a=weights.seen_as(transposed(weights.desc)), in_place=True,
+            b=read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g),
+            c=write_matrices(plan, plan.argument("diff_src", op.diff_src), g, attr), attr=attr,
+            operands=[read_operand(plan, operand, g) for operand in plan.operands(attr)],
+        ).append_to(plan)  # fmt: skip
