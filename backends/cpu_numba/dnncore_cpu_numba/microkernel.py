@@ -66,6 +66,7 @@ class Microkernel:
     a_ahead: what of A is prefetched: all rows of the next block, which lies far away, and after the
         last one of the next tile; or what each turn will read of the next tile.
     b_ahead: rows of B that each turn of the innermost loop prefetches, `fetch` bytes ahead.
+    c_ahead: C is prefetched, to be there when the tile is finished.
     whole: each k is a multiple of `UNROLL`.
     streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
         full.
@@ -82,6 +83,7 @@ class Microkernel:
     segments: tuple[tuple[int, ...], ...] = ()
     a_ahead: Literal["", "block", "tile"] = ""
     b_ahead: int = 0
+    c_ahead: bool = False
     whole: bool = False
     streamed: bool = False
 
@@ -93,7 +95,7 @@ class Microkernel:
         name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
         name += f"_{self.a_ahead}_ahead" if self.a_ahead else ""
         name += f"_{self.b_ahead}_b_ahead" if self.b_ahead else ""
-        name += f"{'_whole' * self.whole}{'_streamed' * self.streamed}"
+        name += f"{'_c_ahead' * self.c_ahead}{'_whole' * self.whole}{'_streamed' * self.streamed}"
         rest = (self.epilogue, self.a_rows, self.segments)
         digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
         return f"{name}_{digest}" if any(rest) else name
@@ -134,6 +136,8 @@ class _Emitter:
         def load_c(_turn: Value, _zeros: Sequence[Value]) -> list[Value]:
             return [c.load(m, n) for m, n in places]
 
+        for m, n in places if kernel.c_ahead else ():
+            vir.prefetch(builder, c.place(m, n)[0])
         zeros = [self.vector(None)] * len(places)
         tile = vir.loop(builder, args["accumulate"], zeros, load_c)
         state = [args["a"], args["b"], *tile]

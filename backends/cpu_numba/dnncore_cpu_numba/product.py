@@ -23,7 +23,7 @@ from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop
 __all__ = ["Product", "blocked_columns", "transposed"]
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
-IN_PLACE_DEPTH = 256  # of a B in place, whose rows are pages apart
+IN_PLACE_DEPTH = 256  # where a large B is in place: its rows are pages apart
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
 COPY_COST = 64  # multiply-adds in the time of copying one element, measured

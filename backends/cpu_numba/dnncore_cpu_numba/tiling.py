@@ -73,6 +73,9 @@ class Tiling:
         waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
         b_is_larger = panels * panel_bytes > rest * item_bytes and not _has_own_b(loop)
         by_panels = panels > 1 and (waits or b_is_larger)
+        height = len(tiles.blocks[0][0])
+        far = loop.b_k > 0 and height > 1 and _has_own_b(loop)  # B's rows are pages apart
+        fetches = far or (streams_b and by_panels)
         stretch = rest
         if panel_bytes <= CACHE_BYTES:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))
@@ -80,7 +83,7 @@ class Tiling:
             vectors, panels, blocks - (panels - 1) * vectors,
             loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
             1 if by_panels else panels,
-            -(-UNROLL // len(tiles.blocks[0][0])) if streams_b and by_panels else 0,
+            -(-UNROLL // height) if fetches else 0,
         )  # fmt: skip
 
     @property
