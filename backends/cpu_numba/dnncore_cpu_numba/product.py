@@ -23,7 +23,8 @@ from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop
 __all__ = ["Product", "blocked_columns", "transposed"]
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
-IN_PLACE_DEPTH = 256  # where a large B is in place: its rows are pages apart
+LARGE_DEPTH = 256  # of a large B in place, whose rows are pages apart, measured
+LARGE_VECTORS = 3  # and how many of its columns, likewise
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
 COPY_COST = 64  # multiply-adds in the time of copying one element, measured
@@ -91,7 +92,7 @@ class Product:
         c = self._with_columns(target)
         edge = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
-        most = IN_PLACE_DEPTH if self.in_place else DEPTH
+        most = LARGE_DEPTH if self.in_place else DEPTH
         chunks = 1 if has_sum(self.attr) else max(1, -(-depth // most))
         length = max(1, -(-depth // chunks))
 
@@ -99,6 +100,7 @@ class Product:
             return TileLoop(
                 isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
                 a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
+                most_vectors=LARGE_VECTORS if self.in_place else 0,
                 chunks=[
                     Chunk([(a_k * k, b_step * k)], min(length, depth - k))
                     for k in range(0, max(1, depth), length)
