@@ -21,7 +21,7 @@ from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.convolution_brgemm import Brgemm
 from dnncore_cpu_numba.epilogue import from_post_ops
 from dnncore_cpu_numba.geometry import Geometry, Triple, dot, scaled, weights_as_6d
-from dnncore_cpu_numba.image import Image, as_5d
+from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.packing import Axis, copy_step, places
 from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
 from dnncore_cpu_numba.program import Step, Table
@@ -37,6 +37,13 @@ FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 
 class BrgemmBackwardWeights(Brgemm):
     """Backward by weights and bias; weights become `OIhw16i16o`, as forward."""
+
+    def resolved(self, op: Any) -> Any:
+        """diff_dst becomes blocked, with padding where need be: tiles read it so."""
+        if Geometry.of(op).groups == 1:
+            blocked = f"nC{spatial_tag(op.src.ndims)}{self.isa.lanes}c"
+            op = op.resolve_any(diff_dst=blocked)
+        return super().resolved(op)
 
     def utilisation(self, op: Any) -> float:
         """That of tiles of input by output channels."""
