@@ -85,6 +85,25 @@ def test_groups_as_lanes_with_post_ops(direction, name):
     check(DEPTHWISE, op, attr)
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+def test_single_pixels_of_plain_images_stay_where_they_lie(direction):
+    op = convolution(direction, (2, 64, 14, 14), (64, 64, 1, 1), (14, 14), "nchw")
+    pd = dnn.PrimitiveDesc(op, dnn.engine("cpu"))
+    assert "pointwise" in pd.impl_name
+    assert pd.scratchpad_bytes == 0
+
+
+def test_pointwise_refuses_windows_and_borders():
+    for kernel, size, window in (
+        (3, 2, {}),
+        (1, 2, {"strides": (2, 2)}),
+        (1, 6, {"padding_l": (1, 1)}),
+    ):
+        op = convolution("forward", (1, 16, 4, 4), (16, 16, kernel, kernel), (size, size), **window)
+        with pytest.raises(dnn.NoImplementation, match="one pixel"):
+            dnn.PrimitiveDesc(op, dnn.engine("cpu"), impl="cpu_numba:pointwise:*")
+
+
 def test_one_group_is_refused():
     op = convolution("forward", (1, 16, 4, 4), (1, 16, 16, 3, 3), (2, 2))
     with pytest.raises(dnn.NoImplementation, match="one group"):

@@ -112,7 +112,9 @@ def test_every_tile_width(isa, along, panel):
             assert_close(problem.run(), problem.product)
 
 
-@pytest.mark.parametrize("ahead", [{"a_ahead": "tile"}, {"a_ahead": "block"}, {"b_ahead": 2}])
+@pytest.mark.parametrize(
+    "ahead", [{"a_ahead": "tile"}, {"a_ahead": "block"}, {"b_ahead": 2}, {"c_ahead": True}]
+)
 @pytest.mark.parametrize("panel", [True, False], ids=["panel", "matrix"])
 def test_prefetches_change_nothing(isa, ahead, panel):
     problem = Problem(Microkernel(isa, 5, 2, panel=panel, **ahead), k=37)
