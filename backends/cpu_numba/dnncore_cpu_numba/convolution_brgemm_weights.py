@@ -31,7 +31,9 @@ __all__ = ["REDUCTION", "BrgemmBackwardWeights"]
 
 Offsets = np.ndarray[Any, Any]
 
-REDUCTION = 256  # pixels of a chunk: 64 KiB of four vectors of diff_dst
+REDUCTION = 1600  # pixels of a chunk: of these vectors and of src, what a second-level cache holds
+VECTORS = 3  # of output channels in a panel; src streams beside, and four are not quicker
+BORDERED_BYTES = 1 << 20  # of the images that get a border at a time
 FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 
 
@@ -53,15 +55,34 @@ class BrgemmBackwardWeights(Brgemm):
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        few = g.ic < FEW_ROWS
-        border = (g.padding, g.span) if few else None
-        src = self.read_image(plan, plan.argument("src", op.src), g.ic, border)
         diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
-        run = min(src.run, g.ic)
-        splats, operands = self._read_operands(plan, op, attr, run)
         desc, tag = op.diff_weights, self.weights_format(op)
         wanted = None if desc.matches(tag) else desc.with_format(tag)
         diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
+        together = _images_together(g, op.src, attr)
+
+        def part(plan: Plan, index: int) -> None:
+            first = index * together
+            images = replace(g, batch=min(together, g.batch - first))
+            self._plan_loop(plan, op, attr, images, first, diff_dst, diff_weights)
+
+        plan.repeat(max(1, -(-g.batch // together)), part)
+        if op.diff_bias is not None:
+            group = diff_dst.channel(diff_dst.dims[1] // g.groups)
+            b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
+            self._plan_bias(plan, op, g, diff_dst, b)
+
+    def _plan_loop(
+        self, plan: Plan, op: Any, attr: Attributes, g: Geometry, first: int, diff_dst: Image,
+        diff_weights: Tensor,
+    ) -> None:  # fmt: skip
+        """Append what adds up some images, from the first one on; g: theirs."""
+        few = g.ic < FEW_ROWS
+        border = (g.padding, g.span) if few else None
+        images = _images(plan.argument("src", op.src), first, g.batch)
+        src = self.read_image(plan, images, g.ic, border)
+        run = min(src.run, g.ic)
+        splats, operands = self._read_operands(plan, op, attr, run)
         c = self._matrix(diff_weights, op, run)
         padding = (0, 0, 0) if few else g.padding
         a = Matrix(
@@ -69,7 +90,8 @@ class BrgemmBackwardWeights(Brgemm):
             planes=scaled(src.spatial, g.dilation),
         )  # fmt: skip
         group = diff_dst.channel(diff_dst.dims[1] // g.groups)
-        b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
+        start = moved(diff_dst.address, first * diff_dst.batch)
+        b = Matrix(start, (group,), block=diff_dst.block)
         joins = few and not operands and a.planes[2] == 4 * run
         joins = joins and c.planes[2] in (0, run * c.row)
 
@@ -80,13 +102,11 @@ class BrgemmBackwardWeights(Brgemm):
                 isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
                 columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
                 epilogue=from_post_ops(attr, splats), operands=operands,
-                chunks=pixels.chunks(length),
+                chunks=pixels.chunks(length), most_vectors=VECTORS, continues=first > 0,
             )  # fmt: skip
             return (_joined(problem) if joins else problem).step(plan.num_threads)
 
         plan.add(loop)
-        if op.diff_bias is not None:
-            self._plan_bias(plan, op, g, diff_dst, b)
 
     def _plan_bias(self, plan: Plan, op: Any, g: Geometry, diff_dst: Image, b: Matrix) -> None:
         """The sum over all pixels: a product with ones."""
@@ -159,6 +179,22 @@ class BrgemmBackwardWeights(Brgemm):
             row = int(channels[1]) if desc.dims[2] > 1 else 0  # 0: broadcast
         step = int(channels[run]) if run < desc.dims[2] else 0
         return Matrix(tensor.address, (group, step), row, block, tuple(kernel))
+
+
+def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
+    """How many images are read at a time: where a border is added, as many as have room."""
+    inside = not any(g.padding) and all(map(int.__le__, g.span, g.src))
+    apart = all(dim for dim, _ in src.inner_blocks) and not attr.post_ops
+    if g.ic >= FEW_ROWS or inside or not apart:
+        return max(1, g.batch)
+    return max(1, BORDERED_BYTES // max(1, 4 * g.groups * g.ic * math.prod(g.span)))
+
+
+def _images(tensor: Tensor, first: int, count: int) -> Tensor:
+    """Some of a tensor's images."""
+    desc = tensor.desc
+    part = desc.submemory((count, *desc.dims[1:]), (first, *[0] * (desc.ndims - 1)))
+    return Tensor(moved(tensor.address, 4 * (part.offset0 - desc.offset0)), part)
 
 
 def _joined(loop: TileLoop) -> TileLoop:
