@@ -27,7 +27,7 @@ from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
 from dnncore_cpu_numba.plan import Tensor, moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
-from dnncore_cpu_numba.streaming import STREAM_BYTES
+from dnncore_cpu_numba.streaming import STREAM_RESULT_BYTES
 
 __all__ = ["BACKWARD", "FORWARD"]
 
@@ -196,7 +196,7 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
         forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors
     )
     streamed = 0
-    if sum(tensor.desc.nbytes for tensor in window.tensors.values()) >= STREAM_BYTES:
+    if result.nbytes >= STREAM_RESULT_BYTES:
         streamed = replace(kernel, streamed=True).address
     jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
     k, scale, _, factor = constants
