@@ -38,10 +38,7 @@ FIELDS = (
 I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
-AHEAD = 16
-"""Points from what is read to what is prefetched. Where channels are in blocks, a row's vectors lie
-in more streams than the processor's own prefetching follows (measured: up to 2.5 times as quick on
-9 MB a tensor, as quick on 1 MB)."""
+AHEAD = 8  # points from what is read to what is prefetched (measured)
 Value = Any
 
 
@@ -50,20 +47,23 @@ class LrnKernel:
     """A class of kernels: `void kernel(addresses of TENSORS, FIELDS)`.
 
     reach: places on each side of a window. keeps_base: forward writes it.
+    fetches: what is read is prefetched. The vectors of a row of blocks are read in more streams
+    than the processor's own prefetching follows (measured: 2.5 times as quick with 9 MB a tensor).
     """
 
     forward: bool
     reach: int
     beta: float
     keeps_base: bool = False
+    fetches: bool = False
     streamed: bool = False
 
     @property
     def address(self) -> int:
         """The address of the compiled function."""
         way = f"{BEST.name}_{'forward' if self.forward else 'backward'}_{self.reach}"
-        rest = f"{int(100 * self.beta)}_{int(self.keeps_base)}{int(self.streamed)}"
-        return native.function(f"lrn_{way}_{rest}", self.llvm_text)
+        flags = f"{int(self.keeps_base)}{int(self.fetches)}{int(self.streamed)}"
+        return native.function(f"lrn_{way}_{int(100 * self.beta)}_{flags}", self.llvm_text)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
@@ -136,7 +136,8 @@ class _Emitter:
 
     def _load(self, places: dict[str, Value], name: str, v: Value) -> Value:
         place = self._place(places, name, v)
-        vir.prefetch(self.builder, vir.at(self.builder, place, self.ahead[name]))
+        if self.kernel.fetches:
+            vir.prefetch(self.builder, vir.at(self.builder, place, self.ahead[name]))
         return vir.load(self.builder, place, VECTOR, None)
 
     def _row(self, places: dict[str, Value], v: Value) -> _Row:
