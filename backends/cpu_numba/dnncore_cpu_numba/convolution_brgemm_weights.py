@@ -31,7 +31,8 @@ __all__ = ["REDUCTION", "BrgemmBackwardWeights"]
 
 Offsets = np.ndarray[Any, Any]
 
-REDUCTION = 256  # pixels of a chunk: 64 KiB of four vectors of diff_dst
+REDUCTION = 1600  # pixels of a chunk: of these vectors and of src, what a second-level cache holds
+VECTORS = 3  # of output channels in a panel; src streams beside, and four are not quicker
 FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 
 
@@ -73,7 +74,7 @@ class BrgemmBackwardWeights(Brgemm):
                 isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
                 columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
                 epilogue=from_post_ops(attr, splats), operands=operands,
-                chunks=pixels.chunks(length),
+                chunks=pixels.chunks(length), most_vectors=VECTORS,
             )  # fmt: skip
             return (_joined(problem) if joins else problem).step(plan.num_threads)
 

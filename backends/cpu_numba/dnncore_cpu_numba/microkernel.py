@@ -13,8 +13,8 @@ arguments, so that few kernels serve all shapes. All strides are in bytes:
     B_qi[x][n * VL + lane]  b + q * b_advance + b_offset[i] + n * b_block + x * b_row + lane * 4
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
-row(m) is m * a_stride or, for the pixels of an image, compiled in. b_row is VL * 4, which
-lets the processor fetch ahead, unless B is a plain matrix in place.
+row(m) is m * a_stride or, for the pixels of an image, compiled in. In a panel b_row is VL * 4,
+which lets the processor fetch ahead; in a plain matrix in place b_block is.
 
 The elements of the batch come in segments, in each of which some rows of the tile take part: where
 a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
@@ -228,7 +228,7 @@ class _Emitter:
         """Some steps of k; the state is the pointers into A and B, then the tile."""
         builder, args, (a, b, *tile) = self.builder, self.args, state
         vectors = self.kernel.vectors
-        b_row = I64(4 * self.kernel.isa.lanes) if self.kernel.panel else args["b_row"]
+        b_row, b_block = self._strides_of_b()
         a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
         if self.kernel.a_ahead == "tile" and steps == UNROLL:
             for m in rows:
@@ -236,7 +236,7 @@ class _Emitter:
         fetched = vir.at(builder, b, args["fetch"])
         for _ in range(self.kernel.b_ahead if steps == UNROLL else 0):
             for n in range(vectors):
-                vir.prefetch(builder, vir.multiple(builder, fetched, args["b_block"], n))
+                vir.prefetch(builder, vir.multiple(builder, fetched, b_block, n))
             fetched = vir.at(builder, fetched, b_row)
         for _ in range(steps):
             row_of_b = self._row_of_b(b)
@@ -257,9 +257,17 @@ class _Emitter:
             return vir.at(self.builder, a, 4 * m)
         return vir.multiple(self.builder, a, self.args["a_stride"], m)
 
+    def _strides_of_b(self) -> tuple[Value, Value]:
+        """From row to row and from vector to vector; one of them is known here."""
+        vector = I64(4 * self.kernel.isa.lanes)
+        if self.kernel.panel:
+            return vector, self.args["b_block"]
+        return self.args["b_row"], vector
+
     def _row_of_b(self, b: Value) -> list[Value]:
         """The vectors of one row of B."""
+        _, block = self._strides_of_b()
         masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
-        places = [vir.multiple(self.builder, b, self.args["b_block"], n) for n in range(len(masks))]
+        places = [vir.multiple(self.builder, b, block, n) for n in range(len(masks))]
         pairs = zip(places, masks, strict=True)
         return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]
