@@ -25,6 +25,7 @@ from dnncore_cpu_numba.post_ops import (
     reader,
 )
 from dnncore_cpu_numba.program import Arg, Param, Scratch, Step, Table
+from dnncore_cpu_numba.streaming import STREAM_RESULT_BYTES
 from dnncore_cpu_numba.task import Task, task
 
 __all__ = ["MAX_TENSORS", "Place", "chain_steps", "zero_padding"]
@@ -33,10 +34,6 @@ MAX_TENSORS = 128  # of one chain: what a thread has room for
 _TENSORS = TENSOR * MAX_TENSORS
 _LINE_LENGTH = 16  # elements of a cache line
 _CHUNK = 4 * _LINE_LENGTH  # elements of a loop's item
-_STREAM_BYTES = 8 << 20
-"""Of the result of a chain that streams it. Measured in a training step, of relu with 9 MB: nearly
-twice as quick, and so is what follows; where a single call is repeated, 0.6 times as quick up to
-the size at which all tensors no longer fit into the last-level cache."""
 _GRAIN = 4096  # elements of a part at least: what a core does in the time of a launch
 
 
@@ -69,7 +66,7 @@ class _Chain:
         self.places, self.descs = zip(*tensors, strict=True)
         self.itemsizes = [desc.itemsize for desc in self.descs]
         self.readers = [reader(itemsize).address for itemsize in self.itemsizes]
-        streamed = self.descs[0].nbytes >= _STREAM_BYTES
+        streamed = self.descs[0].nbytes >= STREAM_RESULT_BYTES
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
         table = Table(np.array(rows, np.int64).reshape(-1))
