@@ -19,10 +19,14 @@ from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
 from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop
+from dnncore_cpu_numba.tiling import SECOND_LEVEL, STREAMED_ROWS
 
 __all__ = ["Product", "blocked_columns", "transposed"]
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
+SHARED_DEPTH = 256  # where tiles share what is read from memory: then, of a first-level cache
+SHARED_VECTORS = 3  # of a panel, for the same reason
+ONE_TILE = 8  # rows for which tiles are not shared
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
 COPY_COST = 64  # multiply-adds in the time of copying one element, measured
@@ -88,13 +92,16 @@ class Product:
         c = self._with_columns(target)
         edge = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
-        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // DEPTH))
+        shared = self._shares_b()
+        longest = SHARED_DEPTH if shared else DEPTH
+        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // longest))
         length = max(1, -(-depth // chunks))
 
         def loop():
             return TileLoop(
                 isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
                 a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
+                most_vectors=SHARED_VECTORS if shared else 0,
                 chunks=[
                     Chunk([(a_k * k, b_step * k)], min(length, depth - k))
                     for k in range(0, max(1, depth), length)
@@ -113,12 +120,28 @@ class Product:
         """A, and the bytes from k to k in it."""
         tensor = self.a
         along_k, along_rows = (_is_contiguous(tensor.desc, dim) for dim in (-1, -2))
-        if not (along_k or along_rows):
-            tensor = plan.read(tensor, _row_major(tensor.desc))
+        if self._shares_b():
+            if not along_rows:
+                tensor = plan.read(tensor, _column_major(tensor.desc))
+            along_k = False
+        elif not (along_k or along_rows):
+            tensor, along_k = plan.read(tensor, _row_major(tensor.desc)), True
         *batch, row, k = _steps(tensor.desc)
-        if along_k or not along_rows:
+        if along_k:
             return Matrix(tensor.address, tuple(batch), row=row), 4
         return Matrix(tensor.address, tuple(batch), row=4), k
+
+    def _shares_b(self) -> bool:
+        """Whether B comes from memory, once for a few tiles: they are quick if all else is near.
+
+        A's rows then lie together, each k's after the other; apart, they would share cache lines'
+        sets. That costs one copy of few rows.
+        """
+        rows, columns = self.c.desc.dims[-2:]
+        nbytes = 4 * self.a.desc.dims[-1] * columns
+        once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
+        several = ONE_TILE < rows <= STREAMED_ROWS
+        return several and once and nbytes > SECOND_LEVEL and not has_sum(self.attr)
 
     def _read_b(self, plan: Plan, rows: int) -> tuple[Matrix, int]:
         """B, and the bytes from k to k in it, 0 for panels."""
@@ -179,6 +202,10 @@ def _transposed(tensor: Tensor) -> Tensor:
 
 def _row_major(desc: MemoryDesc) -> MemoryDesc:
     return desc.with_format("abcdefghijkl"[: desc.ndims])
+
+
+def _column_major(desc: MemoryDesc) -> MemoryDesc:
+    return transposed(_row_major(transposed(desc)))
 
 
 def _is_contiguous(desc: MemoryDesc, dim: int) -> bool:

@@ -16,7 +16,7 @@ from dnncore_cpu_numba.microkernel import UNROLL
 if TYPE_CHECKING:
     from dnncore_cpu_numba.tiles import TileLoop
 
-__all__ = ["AHEAD", "Tiling"]
+__all__ = ["AHEAD", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling"]
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
@@ -64,7 +64,7 @@ class Tiling:
         panels = -(-blocks // vectors)
         depth = 4 * max(chunk.depth for chunk in loop.chunks)
         panel_bytes = vectors * lanes * depth
-        streams_b = _streams_b(loop, panels, panel_bytes)
+        streams_b = _streams_b(loop, panels)
         outer = math.prod(loop.outer)
         parts = 1 if streams_b else -(-4 * threads // outer)
         tiles = loop.cover.tiles(_most_rows(loop, vectors), parts, loop.a.spatial, others)
@@ -119,7 +119,8 @@ def _most_rows(loop: TileLoop, vectors: int) -> int:
     return rows
 
 
-def _streams_b(loop: TileLoop, panels: int, panel_bytes: int) -> bool:
+def _streams_b(loop: TileLoop, panels: int) -> bool:
     """Whether B is read from memory for so few rows that this takes most of the time."""
     few = isinstance(loop.cover, Rows) and loop.cover.count <= STREAMED_ROWS
-    return few and panels > 1 and panels * panel_bytes > SECOND_LEVEL
+    nbytes = 4 * loop.columns * sum(chunk.depth for chunk in loop.chunks)
+    return few and panels > 1 and 0 not in loop.b.outer and nbytes > SECOND_LEVEL
