@@ -156,9 +156,11 @@ def test_f64_is_rounded_once(data_type):
 
 @pytest.fixture
 def everything_streamed(monkeypatch):
-    """Results of any size are stored past the caches where they are aligned."""
-    for module in (copies, lrn, pooling_plan):
-        monkeypatch.setattr(module, "STREAM_BYTES", 0)
+    """Results of any size are stored past the caches where they are aligned; images prefetched."""
+    monkeypatch.setattr(copies, "STREAM_BYTES", 0)
+    for module in (lrn, pooling_plan):
+        monkeypatch.setattr(module, "STREAM_RESULT_BYTES", 0)
+    monkeypatch.setattr(pooling_plan, "_FETCH_BYTES", 0)
 
 
 @pytest.mark.usefixtures("everything_streamed")
@@ -169,9 +171,19 @@ def test_streamed_pooling_and_lrn(tag):
     window = {"kernel": 3, "strides": 2, "padding_l": 1}
     average = "avg_include_padding"
     for kind in ("forward_inference", "forward_training"):
-        check(CPU, dnn.PoolingForward(kind, "max", src=src, dst=dst, **window))
+        forward = dnn.PoolingForward(kind, "max", src=src, dst=dst, **window)
+        check(CPU, forward)
+    values = fill_normal(src, 1)
+    place = reference_outputs(forward, {"src": values})["workspace"]
+    backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
+    check(CPU, backward, inputs={"diff_dst": fill_integers(dst, 2), "workspace": place})
     check(CPU, dnn.PoolingBackward(average, diff_src=src, diff_dst=dst, **window))
-    check(CPU, dnn.LRNForward("forward_training", "across_channels", src=src, dst=src))
+    forward = dnn.LRNForward("forward_training", "across_channels", src=src, dst=src)
+    check(CPU, forward)
+    base = reference_outputs(forward, {"src": values})["workspace"]
+    inputs = {"src": values, "diff_dst": fill_normal(src, 2), "workspace": base}
+    backward = dnn.LRNBackward("across_channels", src=src, diff_dst=src, diff_src=src)
+    check(CPU, backward, inputs=inputs)
 
 
 @pytest.mark.usefixtures("everything_streamed")

@@ -27,7 +27,7 @@ from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
 from dnncore_cpu_numba.plan import Tensor, moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
-from dnncore_cpu_numba.streaming import STREAM_BYTES
+from dnncore_cpu_numba.streaming import STREAM_RESULT_BYTES
 
 __all__ = ["BACKWARD", "FORWARD"]
 
@@ -192,11 +192,13 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
     descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
     forward = window.give == arithmetic.GIVE_FORWARD
+    vectors = result.padded_dims[axis] // LANES
     kernel = LrnKernel(
-        forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors
-    )
+        forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors,
+        fetches=vectors > 1 and any(desc.inner_blocks for desc in descs),
+    )  # fmt: skip
     streamed = 0
-    if sum(tensor.desc.nbytes for tensor in window.tensors.values()) >= STREAM_BYTES:
+    if result.nbytes >= STREAM_RESULT_BYTES:
         streamed = replace(kernel, streamed=True).address
     jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
     k, scale, _, factor = constants
@@ -209,7 +211,6 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
                 moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
                 for i, offset in enumerate(part.offsets)
             ]
-            vectors = result.padded_dims[axis] // LANES
             params += [points.extent, vectors, result.dims[axis]]
             params += [*(4 * stride for stride in points.strides), *jumps, k, scale, factor]
             grain = -(-_GRAIN // (result.dims[axis] * points.extent))

@@ -38,6 +38,7 @@ FIELDS = (
 I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
+AHEAD = 8  # points from what is read to what is prefetched (measured)
 Value = Any
 
 
@@ -46,20 +47,23 @@ class LrnKernel:
     """A class of kernels: `void kernel(addresses of TENSORS, FIELDS)`.
 
     reach: places on each side of a window. keeps_base: forward writes it.
+    fetches: what is read is prefetched. The vectors of a row of blocks are read in more streams
+    than the processor's own prefetching follows (measured: 2.5 times as quick with 9 MB a tensor).
     """
 
     forward: bool
     reach: int
     beta: float
     keeps_base: bool = False
+    fetches: bool = False
     streamed: bool = False
 
     @property
     def address(self) -> int:
         """The address of the compiled function."""
         way = f"{BEST.name}_{'forward' if self.forward else 'backward'}_{self.reach}"
-        rest = f"{int(100 * self.beta)}_{int(self.keeps_base)}{int(self.streamed)}"
-        return native.function(f"lrn_{way}_{rest}", self.llvm_text)
+        flags = f"{int(self.keeps_base)}{int(self.fetches)}{int(self.streamed)}"
+        return native.function(f"lrn_{way}_{int(100 * self.beta)}_{flags}", self.llvm_text)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
@@ -93,6 +97,9 @@ class _Emitter:
         self.constants = {
             name: vir.repeat(builder, self._float(self.fields[name]), VECTOR)
             for name in ("k", "scale", "factor")
+        }
+        self.ahead = {
+            name: builder.mul(self.fields[f"{name}_point"], I64(AHEAD)) for name in TENSORS
         }
 
     def _float(self, bits: Value) -> Value:
@@ -128,7 +135,10 @@ class _Emitter:
         return vir.address(self.builder, self.builder.add(places[name], offset))
 
     def _load(self, places: dict[str, Value], name: str, v: Value) -> Value:
-        return vir.load(self.builder, self._place(places, name, v), VECTOR, None)
+        place = self._place(places, name, v)
+        if self.kernel.fetches:
+            vir.prefetch(self.builder, vir.at(self.builder, place, self.ahead[name]))
+        return vir.load(self.builder, place, VECTOR, None)
 
     def _row(self, places: dict[str, Value], v: Value) -> _Row:
         builder = self.builder

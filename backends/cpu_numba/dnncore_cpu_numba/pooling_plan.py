@@ -19,12 +19,13 @@ from dnncore_cpu_numba.plan import moved
 from dnncore_cpu_numba.pooling_fold import Fold
 from dnncore_cpu_numba.pooling_kernel import FIELDS, SLOT, PoolingKernel
 from dnncore_cpu_numba.program import Param, Step, Table
-from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
+from dnncore_cpu_numba.streaming import LINE, STREAM_RESULT_BYTES
 
 __all__ = ["are_even", "fold_steps"]
 
 _MAX_COLUMNS = 512
 _BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
+_FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
 _LOWEST, _MINUS_INFINITY = float(np.finfo(np.float32).min), -math.inf
 
@@ -68,7 +69,9 @@ def _in_place(fold: Fold, part: Nest) -> Step:
     strides = [_spatial(tensor.desc) for tensor in fold.tensors]
     kernel = _kernel(fold, columns)
     whole = 4 * kernel.lanes == LINE and columns % kernel.lanes == 0
-    streams = whole and sum(desc.nbytes for desc in fold.used_descs) >= STREAM_BYTES
+    fetches = whole and sum(desc.nbytes for desc in fold.used_descs) >= _FETCH_BYTES
+    kernel = replace(kernel, fetches=fetches)
+    streams = whole and fold.tensors[0].desc.nbytes >= STREAM_RESULT_BYTES
     kernels = kernel.address, replace(kernel, streamed=True).address if streams else 0
     bands = _cut(fold, _height(fold, columns))
     params = _common(fold, part, kernels, bands, _block(fold, columns, strides), strides)

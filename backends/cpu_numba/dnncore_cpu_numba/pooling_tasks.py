@@ -83,12 +83,10 @@ def _compute_band(params, block, band, starts):
                 store_i64(block, _RESULT + i, load_i64(starts, i) + place)
             _set_taps(params, block, d, h, w)
             _set_loops(block, h, w)
+            _set_ahead(block, h)
             kernel = load_i64(params, KERNEL)
             if load_i64(params, STREAMED) and load_i64(block, _RESULT) % LINE == 0:
                 kernel = load_i64(params, STREAMED)
-                row = load_i64(block, _A_H)
-                store_i64(block, _AHEAD, load_i64(h, TAPS) * row)
-                store_i64(block, _AHEAD_ROWS, load_i64(h, STEP + 1) // row)
             call(kernel, (block,))
 
 
@@ -104,6 +102,16 @@ def _set_taps(params, block, d, h, w):
     store_i64(block, _START, start)
     if not load_i64(params, UNIFORM):
         store_f32(block, 2 * _DIVISOR, np.float32(taps))
+
+
+@device
+def _set_ahead(block, h):
+    """The rows that the next line of results reads and this one does not; backward none."""
+    row, rows = load_i64(block, _A_H), 0
+    if row:
+        rows = load_i64(h, STEP + 1) // row
+    store_i64(block, _AHEAD, load_i64(h, TAPS) * row)
+    store_i64(block, _AHEAD_ROWS, rows)
 
 
 @device
