@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dnncore_cpu_numba.cover import Rows, Tiles
+from dnncore_cpu_numba.cover import Rows, Taps, Tiles
 from dnncore_cpu_numba.microkernel import UNROLL
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache o
 
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
 SECOND_LEVEL = 768 << 10
+LARGE_B = 8 << 20  # bytes; processors fetch more too late by themselves
 AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is read
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
 STRIDED_ROWS = 12  # beside the addresses of more, LLVM spills sums in the innermost loop
@@ -64,7 +65,7 @@ class Tiling:
         panels = -(-blocks // vectors)
         depth = 4 * max(chunk.depth for chunk in loop.chunks)
         panel_bytes = vectors * lanes * depth
-        streams_b = _streams_b(loop, panels)
+        streams_b = panels > 1 and panel_bytes <= CACHE_BYTES and _streams_b(loop)
         outer = math.prod(loop.outer)
         parts = 1 if streams_b else -(-4 * threads // outer)
         tiles = loop.cover.tiles(_most_rows(loop, vectors), parts, loop.a.spatial, others)
@@ -76,6 +77,7 @@ class Tiling:
         height = len(tiles.blocks[0][0])
         far = loop.b_k > 0 and height > 1 and _has_own_b(loop)  # B's rows are pages apart
         fetches = far or (streams_b and by_panels)
+        b_ahead = -(-UNROLL // height) if fetches else UNROLL * _reads_b_once(loop)
         stretch = rest
         if panel_bytes <= CACHE_BYTES:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))
@@ -83,7 +85,7 @@ class Tiling:
             vectors, panels, blocks - (panels - 1) * vectors,
             loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
             1 if by_panels else panels,
-            -(-UNROLL // height) if fetches else 0,
+            b_ahead,
         )  # fmt: skip
 
     @property
@@ -128,8 +130,17 @@ def _has_own_b(loop: TileLoop) -> bool:
     return math.prod(loop.outer) > 1 and any(loop.b.outer) and not any(loop.a.outer)
 
 
-def _streams_b(loop: TileLoop, panels: int) -> bool:
+def _streams_b(loop: TileLoop) -> bool:
     """Whether B is read from memory for so few rows that this takes most of the time."""
     few = isinstance(loop.cover, Rows) and loop.cover.count <= STREAMED_ROWS
-    nbytes = 4 * loop.columns * sum(chunk.depth for chunk in loop.chunks)
-    return few and panels > 1 and 0 not in loop.b.outer and nbytes > SECOND_LEVEL
+    return few and 0 not in loop.b.outer and _bytes_of_b(loop) > SECOND_LEVEL
+
+
+def _reads_b_once(loop: TileLoop) -> bool:
+    """Whether a large B is read for so few pixels that it has no time to arrive by itself."""
+    few = math.prod(loop.outer) == 1 and loop.cover.count <= STREAMED_ROWS
+    return few and not isinstance(loop.cover, Taps) and _bytes_of_b(loop) > LARGE_B
+
+
+def _bytes_of_b(loop: TileLoop) -> int:
+    return 4 * loop.columns * sum(chunk.depth for chunk in loop.chunks)
