@@ -22,6 +22,7 @@ CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache o
 
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
 SECOND_LEVEL = 768 << 10
+FEW_PIXELS = 256  # that read a large B
 LARGE_B = 8 << 20  # bytes; processors fetch more too late by themselves
 AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is read
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
@@ -138,7 +139,7 @@ def _streams_b(loop: TileLoop) -> bool:
 
 def _reads_b_once(loop: TileLoop) -> bool:
     """Whether a large B is read for so few pixels that it has no time to arrive by itself."""
-    few = math.prod(loop.outer) == 1 and loop.cover.count <= STREAMED_ROWS
+    few = math.prod(loop.outer) * loop.cover.count <= FEW_PIXELS
     return few and not isinstance(loop.cover, Taps) and _bytes_of_b(loop) > LARGE_B
 
 
