@@ -29,7 +29,7 @@ HOW = """\
 Both sides compute the same problem on the same values, in one process on {threads} threads; each
 chooses the formats that a problem leaves open, and packs weights beforehand. Buffers are filled,
 and every result is compared with the others': a wrong one has no speed. The sides are sampled in
-turn, 5 ms apart since OpenMP's threads spin for a while after their work; a figure is the median of
+turn, 20 ms apart since OpenMP's threads spin on after their work; a figure is the median of
 9 samples. Where a side has several contestants (torch's two orders of images, oneDNN's inner
 product and its product of matrices, with and without reorders), the strongest is found on one pass
 and reported from another. {processes} **ratio: the peer's time over dnncore's**, above 1 where

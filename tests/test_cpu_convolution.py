@@ -10,13 +10,20 @@ import pytest
 pytest.importorskip("numba")
 
 from checks import Target, check
-from dnncore_cpu_numba import convolution_depthwise, convolution_gemm
+from dnncore_cpu_numba import (
+    convolution_brgemm_weights,
+    convolution_depthwise,
+    convolution_gemm,
+    tiles,
+    tiling,
+)
 from dnncore_cpu_numba.depthwise_tiles import Gather
 from dnncore_cpu_numba.geometry import Geometry
 
 import dnncore as dnn
 
 DEPTHWISE = Target("cpu", "cpu", impl="cpu_numba:depthwise:*")
+BRGEMM = Target("cpu", "cpu", impl="cpu_numba:brgemm:*")
 GEMM = Target("cpu", "cpu", impl="cpu_numba:gemm")
 ALL = Target("cpu", "cpu", skip_impl="reference:*")
 DIRECTIONS = ("forward", "backward_data", "backward_weights")
@@ -191,3 +198,22 @@ def test_products_of_depth_zero_are_bias():
             dst=dnn.MemoryDesc((20, 7)),
         )
         check(ALL, op)
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_border_for_a_few_images_at_a_time(monkeypatch, tag, groups):
+    image = 4 * 3 * groups * 14 * 13
+    monkeypatch.setattr(convolution_brgemm_weights, "BORDERED_BYTES", 2 * image)
+    filters = (17, 3, 3, 3) if groups == 1 else (2, 17, 3, 3, 3)
+    shapes = (5, 3 * groups, 12, 11), filters, (12, 11)
+    check(BRGEMM, convolution("backward_weights", *shapes, tag, padding_l=(1, 1)))
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward_data"])
+@pytest.mark.parametrize("kernel", [1, 3])
+def test_what_is_fetched_ahead_changes_nothing(monkeypatch, direction, kernel):
+    monkeypatch.setattr(tiling, "LARGE_B", 0)
+    monkeypatch.setattr(tiles, "LARGE_C", 0)
+    shapes = (1, 40, 7, 9), (35, 40, kernel, kernel), (7, 9)
+    check(ALL, convolution(direction, *shapes, "nchw", padding_l=(kernel // 2,) * 2))

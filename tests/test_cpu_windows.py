@@ -14,7 +14,7 @@ from dnncore.fills import fill_integers, fill_normal
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba import copies, lrn, pooling_plan
+from dnncore_cpu_numba import copies, pooling_plan, streaming
 from dnncore_cpu_numba.reduction import TABLE
 
 CPU = Target("cpu", "cpu", impl="cpu_numba:*")
@@ -158,8 +158,7 @@ def test_f64_is_rounded_once(data_type):
 def everything_streamed(monkeypatch):
     """Results of any size are stored past the caches where they are aligned; images prefetched."""
     monkeypatch.setattr(copies, "STREAM_BYTES", 0)
-    for module in (lrn, pooling_plan):
-        monkeypatch.setattr(module, "STREAM_RESULT_BYTES", 0)
+    monkeypatch.setattr(streaming, "STREAM_RESULT_BYTES", 0)
     monkeypatch.setattr(pooling_plan, "_FETCH_BYTES", 0)
 
 
@@ -184,6 +183,16 @@ def test_streamed_pooling_and_lrn(tag):
     inputs = {"src": values, "diff_dst": fill_normal(src, 2), "workspace": base}
     backward = dnn.LRNBackward("across_channels", src=src, diff_dst=src, diff_src=src)
     check(CPU, backward, inputs=inputs)
+
+
+@pytest.mark.usefixtures("everything_streamed")
+def test_results_with_gaps_are_not_streamed():
+    src = dnn.MemoryDesc((2, 32, 9, 11), "f32", "acdb")
+    gaps = dnn.MemoryDesc((2, 32, 5, 6), strides=(1200, 1, 240, 40))
+    window = {"kernel": 3, "strides": 2, "padding_l": 1}
+    check(CPU, dnn.PoolingForward("forward_inference", "max", src=src, dst=gaps, **window))
+    gaps = dnn.MemoryDesc(src.dims, strides=(9 * 11 * 40, 1, 11 * 40, 40))
+    check(CPU, dnn.LRNForward("forward_inference", "across_channels", src=src, dst=gaps))
 
 
 @pytest.mark.usefixtures("everything_streamed")

@@ -288,6 +288,7 @@ def test_names_tell_classes_apart():
         Microkernel(BEST, 4, 2, a_ahead="tile"),
         Microkernel(BEST, 4, 2, b_ahead=1),
         Microkernel(BEST, 4, 2, b_ahead=2),
+        Microkernel(BEST, 4, 2, c_ahead=True),
         Microkernel(BEST, 4, 2, whole=True),
         Microkernel(BEST, 4, 2, streamed=True),
     ]

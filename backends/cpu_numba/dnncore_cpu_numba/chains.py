@@ -25,7 +25,7 @@ from dnncore_cpu_numba.post_ops import (
     reader,
 )
 from dnncore_cpu_numba.program import Arg, Param, Scratch, Step, Table
-from dnncore_cpu_numba.streaming import STREAM_RESULT_BYTES
+from dnncore_cpu_numba.streaming import is_streamed
 from dnncore_cpu_numba.task import Task, task
 
 __all__ = ["MAX_TENSORS", "Place", "chain_steps", "zero_padding"]
@@ -66,7 +66,7 @@ class _Chain:
         self.places, self.descs = zip(*tensors, strict=True)
         self.itemsizes = [desc.itemsize for desc in self.descs]
         self.readers = [reader(itemsize).address for itemsize in self.itemsizes]
-        streamed = self.descs[0].nbytes >= STREAM_RESULT_BYTES
+        streamed = is_streamed(self.places[0], self.descs[0])
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
         table = Table(np.array(rows, np.int64).reshape(-1))

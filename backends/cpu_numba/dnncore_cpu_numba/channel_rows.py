@@ -7,7 +7,8 @@ import math
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.geometry import Geometry
 from dnncore_cpu_numba.image import as_5d
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
+from dnncore_cpu_numba.plan import Plan, has_sum
+from dnncore_cpu_numba.tensor import Tensor
 
 __all__ = ["read_bias", "read_matrices", "read_operand", "write_matrices"]
 

@@ -27,8 +27,9 @@ from dnncore_cpu_numba.geometry import (
 )
 from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.packing import places
-from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum, moved
+from dnncore_cpu_numba.plan import Plan, Planned, has_sum
 from dnncore_cpu_numba.program import Arg, Step
+from dnncore_cpu_numba.tensor import Tensor, moved
 from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, Windows, utilisation
 
 __all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward", "in_phase"]

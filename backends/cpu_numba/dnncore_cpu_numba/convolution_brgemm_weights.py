@@ -23,16 +23,17 @@ from dnncore_cpu_numba.epilogue import from_post_ops
 from dnncore_cpu_numba.geometry import Geometry, Triple, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.packing import Axis, copy_step, places
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum, moved
+from dnncore_cpu_numba.plan import Plan, has_sum
 from dnncore_cpu_numba.program import Step, Table
+from dnncore_cpu_numba.tensor import Tensor, moved
 from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, Taps, TileLoop, utilisation
 
 __all__ = ["REDUCTION", "BrgemmBackwardWeights"]
 
 Offsets = np.ndarray[Any, Any]
 
-REDUCTION = 1600  # pixels of a chunk: of these vectors and of src, what a second-level cache holds
-VECTORS = 3  # of output channels in a panel; src streams beside, and four are not quicker
+REDUCTION = 1600  # pixels of a chunk: a second-level cache holds so many of a panel and of src
+VECTORS = 3  # of output channels in a panel: four, beside which src streams, are not quicker
 BORDERED_BYTES = 1 << 20  # of the images that get a border at a time
 FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 
@@ -79,7 +80,7 @@ class BrgemmBackwardWeights(Brgemm):
         """Append what adds up some images, from the first one on; g: theirs."""
         few = g.ic < FEW_ROWS
         border = (g.padding, g.span) if few else None
-        images = _images(plan.argument("src", op.src), first, g.batch)
+        images = plan.argument("src", op.src).images(first, g.batch)
         src = self.read_image(plan, images, g.ic, border)
         run = min(src.run, g.ic)
         splats, operands = self._read_operands(plan, op, attr, run)
@@ -188,13 +189,6 @@ def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
     if g.ic >= FEW_ROWS or inside or not apart:
         return max(1, g.batch)
     return max(1, BORDERED_BYTES // max(1, 4 * g.groups * g.ic * math.prod(g.span)))
-
-
-def _images(tensor: Tensor, first: int, count: int) -> Tensor:
-    """Some of a tensor's images."""
-    desc = tensor.desc
-    part = desc.submemory((count, *desc.dims[1:]), (first, *[0] * (desc.ndims - 1)))
-    return Tensor(moved(tensor.address, 4 * (part.offset0 - desc.offset0)), part)
 
 
 def _joined(loop: TileLoop) -> TileLoop:

@@ -30,9 +30,10 @@ from dnncore_cpu_numba.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.geometry import Geometry, dot
 from dnncore_cpu_numba.image import Image
 from dnncore_cpu_numba.isa import Isa
-from dnncore_cpu_numba.plan import Plan, Tensor
+from dnncore_cpu_numba.plan import Plan
 from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
+from dnncore_cpu_numba.tensor import Tensor
 from dnncore_cpu_numba.tiles import Matrix, utilisation
 
 __all__ = ["Depthwise", "DepthwiseBackwardData", "DepthwiseForward"]

@@ -25,9 +25,10 @@ from dnncore_cpu_numba.depthwise_weights_loop import PARAMETERS, depthwise_weigh
 from dnncore_cpu_numba.geometry import Geometry, dot, weights_as_6d
 from dnncore_cpu_numba.image import Image
 from dnncore_cpu_numba.isa import Isa
-from dnncore_cpu_numba.plan import Plan, Tensor
+from dnncore_cpu_numba.plan import Plan
 from dnncore_cpu_numba.post_ops import add, stages_of
 from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.tensor import Tensor
 
 __all__ = ["DepthwiseBackwardWeights"]
 

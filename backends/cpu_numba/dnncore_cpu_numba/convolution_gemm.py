@@ -21,9 +21,10 @@ from dnncore_cpu_numba.geometry import Geometry, refuse_algorithm
 from dnncore_cpu_numba.image import as_5d, spatial_tag
 from dnncore_cpu_numba.isa import BEST, Isa
 from dnncore_cpu_numba.packing import Axis, copy_step, places
-from dnncore_cpu_numba.plan import Plan, Planned, Tensor, moved
+from dnncore_cpu_numba.plan import Plan, Planned
 from dnncore_cpu_numba.product import Product, blocked_columns, transposed
 from dnncore_cpu_numba.program import Step, Table
+from dnncore_cpu_numba.tensor import Tensor, moved
 from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
 
 __all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
@@ -86,8 +87,8 @@ class GemmForward(_Gemm):
             columns = plan.scratch(blocked_columns(desc, isa.lanes))
             _add_columns(plan, image, columns, g, first)
             Product(
-                isa=isa, a=weights, b=columns, c=_images(dst, first, count), bias=bias,
-                attr=attr, operands=[_images(o, first, count) for o in operands],
+                isa=isa, a=weights, b=columns, c=dst.images(first, count), bias=bias,
+                attr=attr, operands=[o.images(first, count) for o in operands],
             ).append_to(plan)  # fmt: skip
 
         plan.repeat(len(stretches), part)
@@ -117,7 +118,7 @@ class GemmBackwardData(_GemmBackward):
             first, count = stretches[index]
             desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
             columns = plan.scratch(desc)
-            images = _images(diff_dst, first, count)
+            images = diff_dst.images(first, count)
             Product(isa=isa, a=weights, b=images, c=columns).append_to(plan)
             target = moved(diff_src.address, 4 * first * strides[0])
             plan.add(
@@ -154,7 +155,7 @@ class GemmBackwardWeights(_GemmBackward):
             first, count = stretches[index]
             columns = plan.scratch(MemoryDesc((count, g.groups, depth, pixels)))
             _add_columns(plan, image, columns, g, first)
-            images = _images(diff_dst, first, count)
+            images = diff_dst.images(first, count)
             panels = plan.read(images, blocked_columns(images.desc, isa.lanes))
             a = Matrix(columns.address, (4 * depth * pixels,), row=4 * pixels)
             step = 4 * g.groups * depth * pixels
@@ -210,16 +211,6 @@ def _read_weights(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
     tag = "abcdef"[: tensor.desc.ndims]
     tensor = plan.read(tensor, None if tensor.desc.matches(tag) else tensor.desc.with_format(tag))
     return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic * len(g.taps))))
-
-
-def _images(tensor: Tensor, first: int, count: int) -> Tensor:
-    """Some images of a tensor; all of one that is broadcast along them."""
-    batch, *rest = tensor.desc.dims
-    if batch == 1:
-        return tensor
-    strides = tensor.desc.strides
-    desc = MemoryDesc((count, *rest), strides=strides)
-    return Tensor(moved(tensor.address, 4 * first * strides[0]), desc)
 
 
 def _add_columns(plan: Plan, image: Tensor, columns: Tensor, g: Geometry, first: int) -> None:

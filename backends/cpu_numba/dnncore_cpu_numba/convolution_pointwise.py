@@ -20,8 +20,9 @@ from dnncore_cpu_numba.channel_rows import (
 from dnncore_cpu_numba.geometry import ONES, Geometry, refuse_algorithm, weights_as_6d
 from dnncore_cpu_numba.image import spatial_tag
 from dnncore_cpu_numba.isa import Isa
-from dnncore_cpu_numba.plan import Plan, Planned, Tensor
+from dnncore_cpu_numba.plan import Plan, Planned
 from dnncore_cpu_numba.product import Product, transposed
+from dnncore_cpu_numba.tensor import Tensor
 from dnncore_cpu_numba.tiles import utilisation
 
 __all__ = ["PointwiseBackwardData", "PointwiseForward"]
@@ -30,7 +31,7 @@ REACHED = 0.95  # of what tiles reach whose data are in cache, measured
 
 
 class _Pointwise(Planned):
-    """What the directions share: plain formats, the filter as columns of rows of its product.
+    """What the directions share: plain formats, a filter whose innermost channels are rows of C.
 
     filter_letters: of its channels, those that are summed over, then those of the output.
     """
@@ -43,14 +44,16 @@ class _Pointwise(Planned):
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
         """Another algorithm, or windows of several pixels."""
+        if refusal := refuse_algorithm(op, "direct") or super().refused(op, attr):
+            return refusal
         g = Geometry.of(op)
         if g.kernel != ONES or g.stride != ONES or g.src != g.dst:
             got = f"kernel {g.kernel}, strides {g.stride}, src {g.src}, dst {g.dst}"
             return Refused("shape", f"each pixel of dst must be of one pixel of src; got {got}")
-        return refuse_algorithm(op, "direct") or super().refused(op, attr)
+        return None
 
     def resolved(self, op: Any) -> Any:
-        """Activations become plain; output channels of the product are the filter's last dim."""
+        """Activations become plain; of the filter's channels, those of the output are innermost."""
         formats = dict.fromkeys((op.SRC, op.DST), f"nc{spatial_tag(op.src_role.ndims)}")
         formats[op.WEIGHTS] = self._weights_tag(op)
         if op.bias_role is not None:
@@ -64,7 +67,7 @@ class _Pointwise(Planned):
         return REACHED * utilisation(self.isa, rows, math.prod(g.dst))
 
     def _weights_tag(self, op: Any) -> str:
-        """The product's rows are contiguous, which leaves most registers to the microkernel."""
+        """A's rows are contiguous: their offsets are constants, and need no registers."""
         ndims = op.src_role.ndims
         return "g" * (op.weights_role.ndims - ndims) + self.filter_letters + spatial_tag(ndims)
 

@@ -24,8 +24,9 @@ from dnncore_cpu_numba.epilogue import call_rows
 from dnncore_cpu_numba.geometry import refuse_algorithm
 from dnncore_cpu_numba.image import Image, as_5d
 from dnncore_cpu_numba.isa import Isa
-from dnncore_cpu_numba.plan import Plan, Planned, Tensor
+from dnncore_cpu_numba.plan import Plan, Planned
 from dnncore_cpu_numba.program import Param, Step, Table
+from dnncore_cpu_numba.tensor import Tensor
 from dnncore_cpu_numba.tiles import Matrix, utilisation
 
 __all__ = ["WinogradBackwardData", "WinogradForward"]

@@ -16,8 +16,9 @@ from dnncore_cpu_numba.convolution_winograd_loop import transform_weights
 from dnncore_cpu_numba.convolution_winograd_matrices import OUTPUTS, POSITIONS, TAPS
 from dnncore_cpu_numba.convolution_winograd_transforms import WeightsTransform
 from dnncore_cpu_numba.isa import AVAILABLE, Isa
-from dnncore_cpu_numba.plan import Plan, Tensor, moved
+from dnncore_cpu_numba.plan import Plan
 from dnncore_cpu_numba.program import Program, Step
+from dnncore_cpu_numba.tensor import Tensor, moved
 
 __all__ = ["WinogradFilter", "WinogradReorder"]
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from dnncore_cpu_numba.copy_kernel import SIDE, CopyKernel
 from dnncore_cpu_numba.nest import MAX_LOOPS, Loop, Nest, advance, nests, seek
-from dnncore_cpu_numba.plan import Tensor, moved
 from dnncore_cpu_numba.pointers import call, load_i64, stack
 from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.task import task
+from dnncore_cpu_numba.tensor import Tensor, moved
 
 __all__ = ["copy_steps"]
 

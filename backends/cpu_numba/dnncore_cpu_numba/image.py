@@ -6,8 +6,8 @@ import functools
 from dataclasses import dataclass
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.plan import Tensor
 from dnncore_cpu_numba.program import Param
+from dnncore_cpu_numba.tensor import Tensor
 from dnncore_cpu_numba.tiles import Matrix
 
 __all__ = ["Image", "as_5d", "spatial_tag"]

@@ -14,9 +14,10 @@ import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.isa import ISAS
-from dnncore_cpu_numba.plan import Plan, Planned, Tensor, has_sum
+from dnncore_cpu_numba.plan import Plan, Planned, has_sum
 from dnncore_cpu_numba.product import Product, transposed
 from dnncore_cpu_numba.program import Table
+from dnncore_cpu_numba.tensor import Tensor
 from dnncore_cpu_numba.tiles import utilisation
 
 __all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]

@@ -25,9 +25,9 @@ from dnncore_cpu_numba.elementwise import (
 from dnncore_cpu_numba.lrn_kernel import LANES, POWERS, LrnKernel
 from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
-from dnncore_cpu_numba.plan import Tensor, moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
-from dnncore_cpu_numba.streaming import STREAM_RESULT_BYTES
+from dnncore_cpu_numba.streaming import LINE, is_streamed
+from dnncore_cpu_numba.tensor import Tensor, moved
 
 __all__ = ["BACKWARD", "FORWARD"]
 
@@ -198,7 +198,7 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
         fetches=vectors > 1 and any(desc.inner_blocks for desc in descs),
     )  # fmt: skip
     streamed = 0
-    if result.nbytes >= STREAM_RESULT_BYTES:
+    if is_streamed(window.tensors[arithmetic.RESULT].address, result) and _are_lines(window):
         streamed = replace(kernel, streamed=True).address
     jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
     k, scale, _, factor = constants
@@ -216,6 +216,18 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
             grain = -(-_GRAIN // (result.dims[axis] * points.extent))
             steps.append(Step(tasks.rows, params, outer.size, grain=grain))
     return steps
+
+
+def _are_lines(window: _Window) -> bool:
+    """Whether all vectors of what is written are cache lines if the first one is."""
+    written = (window.tensors.get(i) for i in (arithmetic.RESULT, arithmetic.BASE))
+    return not any(
+        4 * stride % LINE
+        for tensor in written
+        if tensor is not None
+        for dim, stride in enumerate(tensor.desc.strides)
+        if tensor.desc.dims[dim] > 1 and (dim != window.axis or tensor.desc.inner_blocks)
+    )
 
 
 def _piece(desc: MemoryDesc, axis: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,33 +23,20 @@ from dnncore.backend import (
     Refused,
 )
 from dnncore_cpu_numba.chains import chain_steps
+from dnncore_cpu_numba.copies import copy_steps
 from dnncore_cpu_numba.isa import Isa
 from dnncore_cpu_numba.packing import reformat_step
 from dnncore_cpu_numba.post_ops import Stage, refuse_unknown
-from dnncore_cpu_numba.program import Arg, Program, Scratch, Step, Table
+from dnncore_cpu_numba.program import Arg, Program, Scratch, Step
+from dnncore_cpu_numba.tensor import Tensor
 from dnncore_cpu_numba.tile_loop import MOST_OPERANDS
 
-__all__ = ["Plan", "Planned", "Tensor", "has_sum", "moved"]
+__all__ = ["Plan", "Planned", "has_sum"]
 
 ALIGNMENT = 128  # bytes
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
 NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
 LAUNCH = 3e-6  # seconds from step to step, measured
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """An argument or a part of the scratchpad: the address of its first element, and its layout.
-
-    desc: its offset0 is part of the address already.
-    """
-
-    address: Arg | Scratch | Table
-    desc: MemoryDesc
-
-    def seen_as(self, desc: MemoryDesc) -> Tensor:
-        """The same elements under other dims."""
-        return Tensor(self.address, desc)
 
 
 @dataclass(frozen=True)
@@ -62,11 +49,18 @@ class _Copy:
     expand: bool = False
     order: Sequence[int] | None = None
 
-    def step(self) -> Step:
+    def steps(self) -> list[Step]:
         a, b = self.source, self.target
-        return reformat_step(
-            a.address, a.desc, b.address, b.desc, self.starts, expand=self.expand, order=self.order
-        )
+        if self._is_reorder:
+            return copy_steps(b, a)
+        options: dict[str, Any] = {"expand": self.expand, "order": self.order}
+        return [reformat_step(a.address, a.desc, b.address, b.desc, self.starts, **options)]
+
+    @property
+    def _is_reorder(self) -> bool:
+        """Whether the target has the source's elements, in their order, and nothing else."""
+        a, b = self.source.desc, self.target.desc
+        return a.dims == b.dims and not (b.has_padding or any(self.starts or ()) or self.order)
 
 
 class Plan:
@@ -86,7 +80,8 @@ class Plan:
 
     def argument(self, name: str, desc: MemoryDesc) -> Tensor:
         """An argument of the operation, or a post-op's operand."""
-        return Tensor(Arg(self._places[name], desc.offset0 * desc.itemsize), desc)
+        address = Arg(self._places[name], desc.offset0 * desc.itemsize)
+        return Tensor(address, desc.with_offset0(0) if desc.offset0 else desc)
 
     def operands(self, attr: Attributes) -> list[Tensor]:
         """The post-ops' operands, in order, all of them f32."""
@@ -184,7 +179,9 @@ class Plan:
             self._copy(pending)
 
     def _copy(self, what: _Copy) -> None:
-        self.add(what.step, what.source.desc.nbytes + what.target.desc.nbytes)
+        self._parts.append(what.steps)
+        self._copied += what.source.desc.nbytes + what.target.desc.nbytes
+        self._launches += 1
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
@@ -256,11 +253,6 @@ class Planned(Implementation):
     def utilisation(self, op: Any) -> float:
         """The part of the peak that the tiles of this problem reach, their data in cache."""
         raise NotImplementedError
-
-
-def moved(address: Any, nbytes: int) -> Any:
-    """An address further on."""
-    return replace(address, byte_offset=address.byte_offset + nbytes)
 
 
 def has_sum(attr: Attributes) -> bool:

@@ -18,11 +18,11 @@ from dnncore_cpu_numba.elementwise import (
     second_pass_bytes,
     with_post_ops,
 )
-from dnncore_cpu_numba.plan import Tensor
 from dnncore_cpu_numba.pooling_fold import Fold, fold_of
 from dnncore_cpu_numba.pooling_plan import are_even, fold_steps
 from dnncore_cpu_numba.program import Program, Scratch, Step
 from dnncore_cpu_numba.streaming import LINE
+from dnncore_cpu_numba.tensor import Tensor
 
 __all__ = ["BACKWARD", "FORWARD"]
 

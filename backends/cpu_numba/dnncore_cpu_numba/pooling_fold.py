@@ -11,8 +11,8 @@ import numpy as np
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba import windows
-from dnncore_cpu_numba.plan import Tensor
 from dnncore_cpu_numba.program import Arg, Table
+from dnncore_cpu_numba.tensor import Tensor
 
 __all__ = ["Fold", "fold_of"]
 

@@ -15,11 +15,11 @@ from dnncore_cpu_numba import windows
 from dnncore_cpu_numba.copy_kernel import SIDE, CopyKernel
 from dnncore_cpu_numba.isa import BEST
 from dnncore_cpu_numba.nest import Nest, nests
-from dnncore_cpu_numba.plan import moved
 from dnncore_cpu_numba.pooling_fold import Fold
 from dnncore_cpu_numba.pooling_kernel import FIELDS, SLOT, PoolingKernel
 from dnncore_cpu_numba.program import Param, Step, Table
-from dnncore_cpu_numba.streaming import LINE, STREAM_RESULT_BYTES
+from dnncore_cpu_numba.streaming import LINE, is_streamed
+from dnncore_cpu_numba.tensor import moved
 
 __all__ = ["are_even", "fold_steps"]
 
@@ -71,7 +71,9 @@ def _in_place(fold: Fold, part: Nest) -> Step:
     whole = 4 * kernel.lanes == LINE and columns % kernel.lanes == 0
     fetches = whole and sum(desc.nbytes for desc in fold.used_descs) >= _FETCH_BYTES
     kernel = replace(kernel, fetches=fetches)
-    streams = whole and fold.tensors[0].desc.nbytes >= STREAM_RESULT_BYTES
+    result = fold.tensors[0]
+    in_lines = whole and not any(step % LINE for step in strides[0])
+    streams = in_lines and is_streamed(result.address, result.desc)
     kernels = kernel.address, replace(kernel, streamed=True).address if streams else 0
     bands = _cut(fold, _height(fold, columns))
     params = _common(fold, part, kernels, bands, _block(fold, columns, strides), strides)

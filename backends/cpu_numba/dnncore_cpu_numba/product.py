@@ -17,16 +17,17 @@ from dataclasses import dataclass
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.isa import Isa
-from dnncore_cpu_numba.plan import Plan, Tensor, has_sum
+from dnncore_cpu_numba.microkernel import UNROLL
+from dnncore_cpu_numba.plan import Plan, has_sum
+from dnncore_cpu_numba.tensor import Tensor
 from dnncore_cpu_numba.tiles import Chunk, Matrix, Rows, TileLoop
-from dnncore_cpu_numba.tiling import SECOND_LEVEL, STREAMED_ROWS
+from dnncore_cpu_numba.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 
 __all__ = ["Product", "blocked_columns", "transposed"]
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
-SHARED_DEPTH = 256  # where tiles share what is read from memory: then, of a first-level cache
-SHARED_VECTORS = 3  # of a panel, for the same reason
-ONE_TILE = 8  # rows for which tiles are not shared
+SHARED_DEPTH = 256  # where tiles share B: its panel is then 48 KB, a first-level cache
+SHARED_VECTORS = 3  # of such a panel
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
 COPY_COST = 64  # multiply-adds in the time of copying one element, measured
@@ -64,9 +65,7 @@ class Product:
         multiply_adds = self.c.desc.nelems * self.a.desc.dims[-1]
         if columns:
             multiply_adds *= -(-columns // lanes) * lanes / columns
-        copied = 0
-        if not (_is_contiguous(self.a.desc, -1) or _is_contiguous(self.a.desc, -2)):
-            copied += self.a.desc.nelems
+        copied = self._copies_a() * self.a.desc.nelems
         if not (self._is_in_place(rows) or self._is_panelled(self.b.desc)):
             copied += self.b.desc.nelems
         if self._column_step(self.c.desc) is None:
@@ -97,7 +96,7 @@ class Product:
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
         chunks = 1 if has_sum(self.attr) else max(1, -(-depth // longest))
-        length = max(1, -(-depth // chunks))
+        length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
 
         def loop():
             return TileLoop(
@@ -120,29 +119,30 @@ class Product:
 
     def _read_a(self, plan: Plan) -> tuple[Matrix, int]:
         """A, and the bytes from k to k in it."""
-        tensor = self.a
-        along_k, along_rows = (_is_contiguous(tensor.desc, dim) for dim in (-1, -2))
-        if self._shares_b():
-            if not along_rows:
-                tensor = plan.read(tensor, _column_major(tensor.desc))
-            along_k = False
-        elif not (along_k or along_rows):
-            tensor, along_k = plan.read(tensor, _row_major(tensor.desc)), True
+        tensor, shared = self.a, self._shares_b()
+        if self._copies_a():
+            layout = _column_major if shared else _row_major
+            tensor = plan.read(tensor, layout(tensor.desc))
         *batch, row, k = _steps(tensor.desc)
-        if along_k:
+        if not shared and _is_contiguous(tensor.desc, -1):
             return Matrix(tensor.address, tuple(batch), row=row), 4
         return Matrix(tensor.address, tuple(batch), row=4), k
+
+    def _copies_a(self) -> bool:
+        """Whether A's layout does not serve; where tiles share B, only contiguous rows do."""
+        along_k, along_rows = (_is_contiguous(self.a.desc, dim) for dim in (-1, -2))
+        return not along_rows and (self._shares_b() or not along_k)
 
     def _shares_b(self) -> bool:
         """Whether B comes from memory, once for a few tiles: they are quick if all else is near.
 
-        A's rows then lie together, each k's after the other; apart, they would share cache lines'
-        sets. That costs one copy of few rows.
+        A's rows then lie together, those of one k after those of another; apart, they would fall
+        into the same sets of a cache. That costs one copy of few rows.
         """
         rows, columns = self.c.desc.dims[-2:]
         nbytes = 4 * self.a.desc.dims[-1] * columns
         once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
-        several = ONE_TILE < rows <= STREAMED_ROWS
+        several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
         return several and once and nbytes > SECOND_LEVEL and not has_sum(self.attr)
 
     def _read_b(self, plan: Plan, rows: int) -> tuple[Matrix, int]:

@@ -15,9 +15,9 @@ from typing import Any, Literal
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
 from dnncore_cpu_numba.elementwise import refuse_post_ops, second_pass_bytes, with_post_ops
 from dnncore_cpu_numba.nest import Loop, Nest, nests
-from dnncore_cpu_numba.plan import moved
 from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
 from dnncore_cpu_numba.reduction_tasks import COLUMNS, FINISHES, FOLDS, LANES, fold
+from dnncore_cpu_numba.tensor import moved
 
 __all__ = ["TABLE"]
 

@@ -13,9 +13,9 @@ from dnncore_cpu_numba.convolution_winograd_weights import WinogradReorder
 from dnncore_cpu_numba.copies import copy_steps
 from dnncore_cpu_numba.elementwise import refuse_layouts
 from dnncore_cpu_numba.isa import BEST
-from dnncore_cpu_numba.plan import Tensor
 from dnncore_cpu_numba.post_ops import stages_of
 from dnncore_cpu_numba.program import Arg, Program
+from dnncore_cpu_numba.tensor import Tensor
 
 __all__ = ["TABLE"]
 

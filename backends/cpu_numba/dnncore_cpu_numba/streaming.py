@@ -1,4 +1,4 @@
-"""Stores that go past the caches, for results too large to be found there by whoever reads them.
+"""Stores that go past the caches, for results so large that whoever reads them hardly finds them.
 
 An ordinary store first reads the cache line that it writes. A streamed one does not, which saves a
 third of the traffic of a copy; but what is streamed has to be read from memory again.
@@ -8,12 +8,16 @@ third of the traffic of a copy; but what is streamed has to be read from memory 
 
 from __future__ import annotations
 
+import math
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.pointers import load_f32, store_f32
+from dnncore_cpu_numba.program import Param, Scratch
 from dnncore_cpu_numba.task import device, exact
 from dnncore_cpu_numba.vector_ir import multiply_add, repeat
 
@@ -21,6 +25,7 @@ __all__ = [
     "LINE",
     "STREAM_BYTES",
     "STREAM_RESULT_BYTES",
+    "is_streamed",
     "mark_streamed",
     "prefetch",
     "scaled",
@@ -40,6 +45,15 @@ driven the lines that an ordinary store fetches out of the caches: 1.3 to 3 time
 calls that read the results. Alone, again and again on the same 9 MB, relu is 0.6 times as quick."""
 LINE = 64  # bytes of a cache line
 _LANES = ir.VectorType(ir.FloatType(), LINE // 4)
+
+
+def is_streamed(address: Param, result: MemoryDesc) -> bool:
+    """Whether the result of a chain, of pooling or LRN is; gaps do not count as its bytes.
+
+    That in the scratchpad is not: the next step reads it.
+    """
+    nbytes = result.itemsize * math.prod(result.padded_dims)
+    return nbytes >= STREAM_RESULT_BYTES and not isinstance(address, Scratch)
 
 
 def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction) -> None:

@@ -28,7 +28,7 @@ from dnncore_cpu_numba.tiling import AHEAD, Tiling
 
 __all__ = ["Chunk", "Matrix", "Rows", "Taps", "TileLoop", "Windows", "utilisation"]
 
-FAR_BYTES = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
+LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class TileLoop:
 
     def _c_ahead(self) -> bool:
         """Whether C's rows, far apart, are so many that no cache has them when they are written."""
-        return self.b_k > 0 and self._c_bytes >= FAR_BYTES and not self._is_streamed()
+        return self.b_k > 0 and self._c_bytes >= LARGE_C and not self._is_streamed()
 
     @property
     def _c_bytes(self) -> int:
@@ -263,12 +263,15 @@ class TileLoop:
         return room, _table(chunks), 8 * places
 
     def _fetch(self, tiling: Tiling) -> list[int]:
-        """For each chunk, how far ahead in B it fetches: one tile not far, several the next chunk.
+        """For each chunk, how far ahead in B it fetches.
 
-        After the last one comes the first of the next panel.
+        That is a fixed number of rows where each tile fetches all that it will read, and the next
+        chunk where tiles take turns; after the last one comes the first of the next panel.
         """
         if tiling.b_ahead in (0, UNROLL):
-            return [AHEAD // tiling.vectors if tiling.b_ahead else 0] * len(self.chunks)
+            row = 4 * self.isa.lanes
+            rows = AHEAD // (tiling.vectors * row) if tiling.b_ahead else 0
+            return [rows * (self.b_k or row)] * len(self.chunks)
         starts = [chunk.batch[0][1] for chunk in self.chunks]
         starts.append(starts[0] + tiling.vectors * self.b.block)
         return [after - own for own, after in itertools.pairwise(starts)]

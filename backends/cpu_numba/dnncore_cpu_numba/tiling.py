@@ -10,23 +10,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dnncore_cpu_numba.cover import Rows, Taps, Tiles
+from dnncore_cpu_numba.cover import Rows, Tiles, Windows
 from dnncore_cpu_numba.microkernel import UNROLL
 
 if TYPE_CHECKING:
     from dnncore_cpu_numba.tiles import TileLoop
 
-__all__ = ["AHEAD", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling"]
+__all__ = ["AHEAD", "ONE_TILE", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling"]
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
+FEW_PIXELS = 256  # rows of C for which a large B is fetched ahead
+LARGE_B = 8 << 20  # bytes of B; above, it arrives too late unless it is fetched ahead
+AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is read
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
 SECOND_LEVEL = 768 << 10
-FEW_PIXELS = 256  # that read a large B
-LARGE_B = 8 << 20  # bytes; processors fetch more too late by themselves
-AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is read
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
 STRIDED_ROWS = 12  # beside the addresses of more, LLVM spills sums in the innermost loop
+ONE_TILE = 8  # rows for which no tiles share B
 STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
 
 MOST_WAITING = 0.05  # of the threads' time, for the last item
@@ -76,9 +77,12 @@ class Tiling:
         b_is_larger = panels * panel_bytes > rest * item_bytes and not _has_own_b(loop)
         by_panels = panels > 1 and (waits or b_is_larger)
         height = len(tiles.blocks[0][0])
-        far = loop.b_k > 0 and height > 1 and _has_own_b(loop)  # B's rows are pages apart
-        fetches = far or (streams_b and by_panels)
-        b_ahead = -(-UNROLL // height) if fetches else UNROLL * _reads_b_once(loop)
+        strided = loop.b_k > 0 and height > 1 and _has_own_b(loop)  # B's rows are pages apart
+        b_ahead = 0
+        if strided or (streams_b and by_panels):
+            b_ahead = -(-UNROLL // height)
+        elif _reads_b_once(loop):
+            b_ahead = UNROLL
         stretch = rest
         if panel_bytes <= CACHE_BYTES:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))
@@ -132,16 +136,24 @@ def _has_own_b(loop: TileLoop) -> bool:
 
 
 def _streams_b(loop: TileLoop) -> bool:
-    """Whether B is read from memory for so few rows that this takes most of the time."""
+    """Whether B is read from memory, for so few rows that this takes most of the time."""
     few = isinstance(loop.cover, Rows) and loop.cover.count <= STREAMED_ROWS
-    return few and 0 not in loop.b.outer and _bytes_of_b(loop) > SECOND_LEVEL
+    return few and not _shares_b(loop) and _bytes_of_b(loop) > SECOND_LEVEL
 
 
 def _reads_b_once(loop: TileLoop) -> bool:
     """Whether a large B is read for so few pixels that it has no time to arrive by itself."""
     few = math.prod(loop.outer) * loop.cover.count <= FEW_PIXELS
-    return few and not isinstance(loop.cover, Taps) and _bytes_of_b(loop) > LARGE_B
+    gathers = isinstance(loop.cover, Windows) or not _shares_b(loop)
+    return few and gathers and _bytes_of_b(loop) > LARGE_B
+
+
+def _shares_b(loop: TileLoop) -> bool:
+    """Whether several outer indices have the same B."""
+    steps = loop.b.strides()[2 : 2 + len(loop.outer)]
+    return any(step == 0 and size > 1 for step, size in zip(steps, loop.outer, strict=True))
 
 
 def _bytes_of_b(loop: TileLoop) -> int:
+    """The bytes of B of one outer index."""
     return 4 * loop.columns * sum(chunk.depth for chunk in loop.chunks)
