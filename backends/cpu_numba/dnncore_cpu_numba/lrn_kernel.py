@@ -98,9 +98,8 @@ class _Emitter:
             name: vir.repeat(builder, self._float(self.fields[name]), VECTOR)
             for name in ("k", "scale", "factor")
         }
-        self.ahead = {
-            name: builder.mul(self.fields[f"{name}_point"], I64(AHEAD)) for name in TENSORS
-        }
+        fetched = TENSORS if kernel.fetches else ()
+        self.ahead = {n: builder.mul(self.fields[f"{n}_point"], I64(AHEAD)) for n in fetched}
 
     def _float(self, bits: Value) -> Value:
         return self.builder.bitcast(self.builder.trunc(bits, I32), F32)

@@ -97,10 +97,11 @@ class Plan:
 
     def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
         """Append a chain of stages; tensors: dst, src, then the stages' operands."""
-        places = [(tensor.address, tensor.desc.with_offset0(0)) for tensor in tensors]
-        self._parts.append(lambda: chain_steps(tensors[0].desc.dims, places, stages))
-        self._copied += sum(tensor.desc.nbytes for tensor in tensors)
-        self._launches += 1
+        places = [(tensor.address, tensor.desc) for tensor in tensors]
+        self._append(
+            lambda: chain_steps(tensors[0].desc.dims, places, stages),
+            sum(tensor.desc.nbytes for tensor in tensors),
+        )
 
     def scratch(self, desc: MemoryDesc) -> Tensor:
         """Reserve a part of the scratchpad."""
@@ -179,13 +180,14 @@ class Plan:
             self._copy(pending)
 
     def _copy(self, what: _Copy) -> None:
-        self._parts.append(what.steps)
-        self._copied += what.source.desc.nbytes + what.target.desc.nbytes
-        self._launches += 1
+        self._append(what.steps, what.source.desc.nbytes + what.target.desc.nbytes)
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
-        self._parts.append(lambda: [part()])
+        self._append(lambda: [part()], copied)
+
+    def _append(self, part: Callable[[], list[Step]], copied: int) -> None:
+        self._parts.append(part)
         self._copied += copied
         self._launches += 1
 
