@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Attributes", "PostOp"]
 
 PostOpKind = Literal["eltwise", "sum", "binary", "prelu"]
-FpMath = Literal["strict", "bf16", "f16", "tf32", "any"]
+FpMath = Literal["strict", "ieee", "bf16", "f16", "tf32", "any"]
 ScratchpadMode = Literal["library", "user"]
 
 # The fields that each kind of post-op reads.
@@ -156,7 +156,9 @@ class Attributes:
     scratchpad: "library" (the stream owns it) or "user" (an argument `scratchpad` of
         `pd.scratchpad_desc`).
     deterministic: only implementations whose result does not depend on timing.
-    fpmath: the loosest arithmetic allowed inside for f32 data; "strict" is f32 itself.
+    fpmath: the arithmetic allowed inside for f32 data. "strict" is as exact as f32's own, whatever
+        the operations; "ieee" is f32's own, product by product and sum by sum; the others name what
+        values may be rounded to on the way.
     scratchpad_limit: only implementations that need at most so many bytes of scratchpad; None is no
         limit.
     """

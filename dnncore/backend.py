@@ -18,7 +18,7 @@ are imported when first needed, so the module itself stays light. A TABLE is a s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -40,6 +40,7 @@ from dnncore.errors import (
 from dnncore.forking import hold_at_fork
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
+from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
 from dnncore.ops import __all__ as _operations
@@ -117,9 +118,26 @@ class Accepted:
 
 
 class Implementation(ABC):
-    """One way to compute one operation; `name` is "backend:algorithm[:variant]"."""
+    """One way to compute one operation; `name` is "backend:algorithm[:variant]".
+
+    data_types: the types of floating-point tensors that it takes and gives. With others `accept` is
+    not asked: `answer` refuses them.
+    """
 
     name: str
+    data_types: Collection[str] = ("f32",)
+
+    def answer(
+        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+    ) -> Accepted | Refused:
+        """What the core asks: no to a data type that is not among its own, else `accept`."""
+        for argument, desc in op.tensors():
+            own = desc.data_type
+            if data_type(own).is_float and own not in self.data_types:
+                return Refused(
+                    "type", f"takes {', '.join(self.data_types)}; got {argument.name} of {own}"
+                )
+        return self.accept(op, attr, engine, hint)
 
     @abstractmethod
     def accept(
@@ -219,5 +237,6 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "hold_at_fork",
     "hookimpl",
     "numpy_dtype",
+    "remark",
     *_operations,
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from dnncore.fills import Fill, fill_inputs
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
+from dnncore.ops.operation import HALF_TYPES, widened
 from dnncore.plugins import engine, registry
 from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 Array = np.ndarray[Any, Any]
+
+_LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 # -- comparing ------------------------------------------------------------------------------------
@@ -200,8 +203,8 @@ class Expected:
         """The absolute error allowed, per element, to an implementation of this error factor."""
         if isinstance(self.noise, float):
             return self.noise
-        eps, tiny = _precision(self.values.dtype)
-        stored = eps * np.abs(self.values.astype(np.float64)) + tiny
+        eps, least = _precision(self.values.dtype)
+        stored = eps * np.abs(self.values.astype(np.float64)) + least
         return np.nan_to_num(stored + error_factor * self.noise, nan=np.inf, posinf=np.inf)
 
     def check(self, got: Array, *, exact: bool = False, error_factor: float = 1.0) -> Comparison:
@@ -210,9 +213,13 @@ class Expected:
 
 
 def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The distance from 1 to the next number, and the smallest normal number."""
+    """The distance from 1 to the next number, and the least that two results may be apart.
+
+    That is between the numbers next to 0, unless devices may take those for 0: what is below the
+    normal numbers of f32, in which they compute.
+    """
     limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
-    return float(limits.eps), float(limits.tiny)
+    return float(limits.eps), max(float(limits.smallest_subnormal), _LEAST_NORMAL)
 
 
 # -- the reference --------------------------------------------------------------------------------
@@ -228,9 +235,11 @@ def expected_outputs(
 
     The formats of `op` do not matter. Raises `BackendNotFound` where no reference is installed.
     """
-    op, attr = _plain(op), Attributes(_plain(attr.post_ops))
+    op = op.with_each(_plain)
+    fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # it is about f32 data
+    attr = Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
     values = _evaluate(op, attr, inputs)
-    errors = noise(op, attr, inputs, _evaluate)
+    errors = noise(op.with_each(widened), attr, _widened(inputs), _evaluate)
     return {
         name: Expected(array, errors[name] if name in errors and _is_float(array) else 0.0)
         for name, array in values.items()
@@ -250,7 +259,7 @@ def consistent_inputs(
     if op.saved:
         src = inputs.get("src")
         src = fill(forward.src, (seed, 0)) if src is None else src
-        outputs = _evaluate(_plain(forward), Attributes(), {"src": src})
+        outputs = _evaluate(forward.with_each(_plain), Attributes(), {"src": src})
         inputs |= {"src": src, **{name: outputs[name] for name in op.saved}}
     return inputs
 
@@ -320,12 +329,17 @@ def _reference(op: Operation, attr: Attributes) -> PrimitiveDesc:
     return pd
 
 
-def _plain(value: Any) -> Any:
-    """The same operation or post-ops with every tensor row-major."""
-    if isinstance(value, MemoryDesc):
-        return value.with_format(None)
-    if isinstance(value, tuple):
-        return tuple(map(_plain, value))
-    if isinstance(value, Operation | PostOp):
-        return replace(value, **{f.name: _plain(getattr(value, f.name)) for f in fields(value)})
-    return value
+def _plain(desc: MemoryDesc) -> MemoryDesc:
+    return desc.with_format(None)
+
+
+def _plain_step(step: PostOp) -> PostOp:
+    plain: dict[str, Any] = {name: _plain(desc) for name, desc in step.operands}
+    return replace(step, **plain)
+
+
+def _widened(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {
+        name: array.astype(np.float32) if from_numpy_dtype(array.dtype) in HALF_TYPES else array
+        for name, array in arrays.items()
+    }

@@ -35,7 +35,8 @@ class Device:
 class Peaks:
     """What an engine can reach: the ruler for estimated seconds.
 
-    flops: multiply and add operations per second, by accumulation type.
+    flops: multiply and add operations per second, by the type of what is multiplied; a type that is
+        not there has f32's.
     bandwidth: bytes per second, read and written.
     launch: seconds that one primitive costs beside its work.
     """

@@ -1,14 +1,15 @@
 """How far off a right result may be.
 
-A result y of K accumulated products, computed with unit roundoff u, is right if
+A result y of K accumulated products, computed with f32's unit roundoff u, is right if
 
     |y - ref| <= eps * |ref| + growth(K) * u * magnitude + tiny
     growth(K) = min(K, 8 * sqrt(K))
 
 where magnitude is the same result computed from absolute values, so that cancellation is not held
-against y. eps is twice u, since the reference is rounded as well. The square root is for long sums,
-where rounding errors cancel (Higham and Mary 2019, "A new approach to probabilistic rounding error
-analysis").
+against y. eps is twice the roundoff of y's type, since the reference is rounded as well; f16 and
+bf16 differ in nothing else. The square root is for long sums, where rounding errors cancel (Higham
+and Mary 2019, "A new approach to probabilistic rounding error analysis"). Where `fpmath` allows f32
+to be rounded to fewer bits before it is multiplied, so much of the magnitude is added.
 
 An elementary function may cost the roundings that OpenCL allows it, an ulp being two roundings; the
 tables of this file tell of what size. Along a chain of post-ops an error goes wherever the next
@@ -37,6 +38,7 @@ from dnncore.ops import (
     InnerProductBackwardWeights,
     LRNBackward,
     LRNForward,
+    MatMul,
     Operation,
     PoolingForward,
     Reduction,
@@ -45,6 +47,8 @@ from dnncore.ops import (
     SoftmaxForward,
     Sum,
 )
+from dnncore.ops.convolution import Convolution
+from dnncore.ops.inner_product import InnerProduct
 from dnncore.ops.window import effective_kernel
 
 __all__ = ["noise"]
@@ -57,6 +61,9 @@ Size = Callable[[Array, Array, float, float], Array]
 _U = float(np.finfo(np.float32).eps) / 2
 _TILE = 8  # cells at most that Winograd transforms at once: F(6x6, 3x3) is the largest in use
 _PLAIN = Attributes()
+_MATRIX = (Convolution, InnerProduct, MatMul)  # what fpmath is about
+# The roundoff of what it allows; "any" is the coarsest.
+_FPMATH = {"tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-9, "any": 2.0**-9}
 
 
 def noise(op: Operation, attr: Attributes, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
@@ -66,6 +73,8 @@ def noise(op: Operation, attr: Attributes, inputs: Inputs, evaluate: Evaluate) -
     """
     with np.errstate(all="ignore"):
         errors = _operation(op, inputs, evaluate)
+        for name, lost in _lost_by_factors(op, attr, inputs, evaluate).items():
+            errors[name] += lost
         name = op.result_name
         if attr.post_ops:
             x = evaluate(op, _PLAIN, inputs)[name]
@@ -85,6 +94,17 @@ def noise(op: Operation, attr: Attributes, inputs: Inputs, evaluate: Evaluate) -
 def _operation(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     rule = _RULES.get(type(op))
     return rule(op, inputs, evaluate) if rule else _accumulated(op, inputs, evaluate)
+
+
+def _lost_by_factors(
+    op: Operation, attr: Attributes, inputs: Inputs, evaluate: Evaluate
+) -> dict[str, Array]:
+    """What is lost where both factors of every product are rounded, as `fpmath` allows of f32."""
+    roundoff = _FPMATH.get(attr.fpmath, 0.0)
+    if not roundoff or op.data_type != "f32" or not isinstance(op, _MATRIX):
+        return {}
+    sizes = evaluate(op, _PLAIN, {name: np.abs(array) for name, array in inputs.items()})
+    return {name: 2 * roundoff * size.astype(np.float64) for name, size in sizes.items()}
 
 
 def _growth(terms: float) -> float:

@@ -26,6 +26,7 @@ class HostFallback(Implementation):
 
     def __init__(self, implementation: Implementation, cpu: Engine, allowed: bool) -> None:
         self.name = PREFIX + implementation.name
+        self.data_types = implementation.data_types
         self._implementation = implementation
         self._cpu = cpu
         self._allowed = allowed
@@ -36,12 +37,12 @@ class HostFallback(Implementation):
         """Accept what the CPU accepts; the estimate holds both transfers."""
         if not self._allowed:
             return Refused("filter", "pass host_fallback=True or set DNNCORE_HOST_FALLBACK=1")
-        answer = self._implementation.accept(op, attr, self._cpu, hint)
+        answer = self._implementation.answer(op, attr, self._cpu, hint)
         if isinstance(answer, Refused):
             return answer
         resolved = answer.op
         seconds = answer.seconds or self._cpu.peaks.ideal_seconds(
-            resolved.flops, resolved.bytes
+            resolved.flops, resolved.bytes, resolved.data_type
         ) / (answer.efficiency or 1e-3)
         workspace = answer.workspace or resolved.workspace_desc(hint)
         transfers = resolved.bytes / min(engine.peaks.bandwidth, self._cpu.peaks.bandwidth)

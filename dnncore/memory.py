@@ -83,10 +83,13 @@ class Memory:
                 f" got {array.dtype}; convert it with astype"
             )
         engine = _checked_engine(engine)
-        shared = _shared_bytes(array, desc) if engine.is_host else None
-        if shared is not None:
-            return cls(desc, engine, shared)
+        storage = _storage(array, desc)
+        if storage is not None and engine.is_host and array.flags.writeable:
+            return cls(desc, engine, storage)
         memory = cls(desc, engine)
+        if storage is not None and not engine.is_host:
+            engine.copy_in(engine.stream(), storage, memory.buffer).wait()
+            return memory
         with memory.map(mode="w") as buffer:
             desc.pack(array, buffer)
         return memory
@@ -186,9 +189,9 @@ class Memory:
         return f"<memory {self.desc} on {self.engine.name}>"
 
 
-def _shared_bytes(array: Array, desc: MemoryDesc) -> Array | None:
-    """The array's storage as bytes, if it is laid out exactly as `desc` and may be written."""
-    if not (desc.is_plain and desc.offset0 == 0 and array.flags.writeable and array.size):
+def _storage(array: Array, desc: MemoryDesc) -> Array | None:
+    """The array's storage as bytes, if it is laid out exactly as `desc`."""
+    if not (desc.is_plain and desc.offset0 == 0 and array.size):
         return None
     strides = tuple(s * desc.itemsize for s in desc.strides)
     same = all(d == 1 or a == b for d, a, b in zip(desc.dims, array.strides, strides, strict=True))

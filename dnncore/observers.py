@@ -22,12 +22,13 @@ from dnncore.forking import INNERMOST, hold_at_fork
 
 if TYPE_CHECKING:
     from dnncore.backend import Run
+    from dnncore.engine import Engine
     from dnncore.memory import Memory
     from dnncore.primitive import Primitive
     from dnncore.primitive_desc import PrimitiveDesc
     from dnncore.selection import Request, Selection
 
-__all__ = ["Observer", "Slot", "add", "fill", "remove", "watched"]
+__all__ = ["Observer", "Slot", "add", "fill", "remark", "remove", "watched"]
 
 
 class Observer:
@@ -48,6 +49,9 @@ class Observer:
 
     def raised(self, error: Exception) -> None:
         """An error or a warning of this library was made; its message is complete."""
+
+    def remarked(self, engine: Engine, text: str) -> None:
+        """A backend told what its choices on `engine` rest on."""
 
 
 class Slot(Protocol):
@@ -75,6 +79,12 @@ def remove(observer: Observer) -> None:
     """Have `observer` watch nothing any more; one that does not watch is no error."""
     with _lock:
         _replace(tuple(other for other in active if other is not observer))
+
+
+def remark(engine: Engine, text: str) -> None:
+    """Tell all observers, in one line, what choices on `engine` rest on; backends call it."""
+    for observer in active:
+        observer.remarked(engine, text)
 
 
 def fill(slot: Slot) -> None:

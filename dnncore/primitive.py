@@ -33,6 +33,7 @@ class Primitive:
             for argument, desc in pd.arguments
         ]
         self._pairs = list(_written_pairs(pd))
+        self._buffers_may_overlap = all(engine.is_host for _, _, engine in self._slots)
         self._scratchpad_bytes = pd.scratchpad_bytes
         self._user_scratchpad = pd.scratchpad_desc
         self._engines = (engine, src_engine)
@@ -124,7 +125,9 @@ class Primitive:
         """Refuse an output that shares bytes with another argument, save the allowed pairs."""
         for i, j, may_be_one in self._pairs:
             written, other = memories[i], memories[j]
-            if written.buffer is not other.buffer and _are_apart(written, other):
+            if written.buffer is not other.buffer and (
+                not self._buffers_may_overlap or _are_apart(written, other)
+            ):
                 continue
             same = written.desc == other.desc and _same_start(written, other)
             if not (same and may_be_one) and _overlap(written, other):

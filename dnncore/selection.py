@@ -165,7 +165,7 @@ def _consider(
 ) -> Candidate | Refused:
     """Ask one implementation; a broken one must not hide the others."""
     try:
-        answer = implementation.accept(request.op, request.attr, request.engine, request.hint)
+        answer = implementation.answer(request.op, request.attr, request.engine, request.hint)
         if isinstance(answer, Refused):
             return answer
         if not isinstance(answer, Accepted):
@@ -194,7 +194,7 @@ def _candidate(backend: Backend, name: str, accepted: Accepted, request: Request
     if seconds is None:
         op = accepted.op
         efficiency = accepted.efficiency or 1e-3
-        seconds = request.engine.peaks.ideal_seconds(op.flops, op.bytes) / efficiency
+        seconds = request.engine.peaks.ideal_seconds(op.flops, op.bytes, op.data_type) / efficiency
         source = f"efficiency {efficiency:.3g} of {request.engine.name}'s peaks"
     is_reference = backend.role == REFERENCE
     return Candidate(name, backend.name, is_reference, accepted, seconds, source)

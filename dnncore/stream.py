@@ -104,8 +104,11 @@ class Stream:
         self._scratchpad_bytes = 0
         self._lock = threading.Lock()
 
-    def wait(self) -> None:
-        """Block until all commands have ended; raises `ExecutionError` if one failed."""
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until all commands have ended, `timeout` seconds at most where the engine can.
+
+        Raises `ExecutionError` if one failed and `TimeoutError` if they have not ended.
+        """
 
     def reserve(self, nbytes: int) -> Any:
         """Make `scratchpad` at least `nbytes` large and return it (None while nothing needs it)."""
@@ -132,7 +135,7 @@ def wait_all(events: Iterable[Event]) -> None:
 
 def checked_events(events: object) -> Sequence[Event]:
     """The events to wait for; None is none. Raises `DescriptorError` for anything else."""
-    if events is None:
+    if events is None or (type(events) is tuple and not events):  # the common case, at no cost
         return ()
     if not isinstance(events, Sequence) or not all(isinstance(e, Event) for e in events):
         raise DescriptorError(f"wait_for must be a sequence of events; got {events!r}")

@@ -30,6 +30,7 @@ class Crossing(Implementation):
 
     def __init__(self, implementation: Implementation, src_engine: Engine, side: Engine) -> None:
         self.name = f"{PREFIX}{side.name}:{implementation.name}"
+        self.data_types = implementation.data_types
         self._implementation = implementation
         self._src_engine = src_engine
         self._side = side
@@ -40,11 +41,12 @@ class Crossing(Implementation):
         """Accept what the converting side accepts; the transfer is charged at the slower rate."""
         if self._side is not engine and not op.dst.is_dense:
             return Refused("format", f"would copy over the gaps of dst, {op.dst}")
-        answer = self._implementation.accept(op, attr, self._side, hint)
+        answer = self._implementation.answer(op, attr, self._side, hint)
         if isinstance(answer, Refused):
             return answer
         src_engine, side = self._src_engine, self._side
-        convert = side.peaks.ideal_seconds(op.flops, op.bytes) / (answer.efficiency or 1e-3)
+        ideal = side.peaks.ideal_seconds(op.flops, op.bytes, op.data_type)
+        convert = ideal / (answer.efficiency or 1e-3)
         travelling = op.src if side is engine else op.dst
         rate = min(src_engine.peaks.bandwidth, engine.peaks.bandwidth)
         seconds = (answer.seconds or convert) + travelling.nbytes / rate

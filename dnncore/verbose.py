@@ -12,7 +12,7 @@ Words and fields are oneDNN's (`dnncore.problem.verbose_fields`), so that its to
     error            errors other than those of `check`
     warn             warnings
     check            descriptors, attributes and arguments that break a rule
-    dispatch         why implementations refused a problem
+    dispatch         why implementations refused a problem, and what backends' choices rest on
     profile_create   primitives as they are created: built, loaded from disk or taken from the cache
     profile_exec     executions with their milliseconds
     profile          both; all, -1: everything; 1: error, warn, profile_exec; 2: profile_create too
@@ -209,6 +209,12 @@ class Verbose(observers.Observer):
             self._write(None, time.time(), [f"primitive,{level},{kind},{_one_line(reason)}"])
         elif kind not in KINDS and self._wants(level, "common"):
             self._write(None, time.time(), [f"common,{level},{_one_line(str(error))}"])
+
+    def remarked(self, engine: Engine, text: str) -> None:
+        """One line of dispatch."""
+        if self._wants("dispatch", "common"):
+            line = f"info,{engine.name},{_one_line(text).replace(',', ';')}"
+            self._write(engine, time.time(), [line])
 
     def _wants(self, level: str, kind: str) -> bool:
         return level in self.levels and (self.pattern is None or bool(self.pattern.search(kind)))

@@ -52,3 +52,14 @@ def target(request: pytest.FixtureRequest) -> Target:
 def cpu() -> dnn.Engine:
     """The CPU engine."""
     return dnn.engine("cpu")
+
+
+@pytest.fixture
+def planned_for_gpus(monkeypatch):
+    """Kernels as for a GPU: work-groups, local memory, aligned vectors. All devices run them."""
+    from dnncore_opencl.engine import OpenCLEngine
+
+    monkeypatch.setattr(OpenCLEngine, "is_cpu", property(lambda _engine: False))
+    dnn.cache.primitives.clear()
+    yield
+    dnn.cache.primitives.clear()

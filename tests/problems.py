@@ -53,6 +53,18 @@ def problems(kind: type[dnn.Operation], count: int = COUNT) -> Iterator[Any]:
             yield op
 
 
+def retyped(op: Any, half: str, chosen: Callable[[], bool] = lambda: True) -> Any:
+    """The operation with the chosen ones of its f32 tensors in `half`, if its rules allow that."""
+
+    def other(desc: dnn.MemoryDesc) -> dnn.MemoryDesc:
+        return desc.with_data_type(half) if desc.data_type == "f32" and chosen() else desc
+
+    try:
+        return op.with_each(other)
+    except dnn.DescriptorError:
+        return op
+
+
 KINDS = [
     dnn.Binary,
     dnn.ConvolutionForward,

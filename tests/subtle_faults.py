@@ -37,6 +37,8 @@ class SubtleEngine(backend.HostEngine):
 class Right(backend.Implementation):
     """What the reference computes; `memories` are those of the arguments, in order."""
 
+    data_types = ("f32", "f16", "bf16")
+
     def __init__(self, name, definition):
         self.name = f"{KIND}:{name}"
         self.definition = definition
@@ -182,7 +184,65 @@ class ReducedPrecision(Right):
     """Rounds its inputs to bfloat16, which whole numbers survive, though nobody allowed it."""
 
     def run(self, op, attr, engine, right, *memories):
-        with_inputs(right, memories, lambda x: x.astype(ml_dtypes.bfloat16).astype(np.float32))
+        with_inputs(right, memories, lambda x: x.astype(ml_dtypes.bfloat16).astype(x.dtype))
+
+
+class Product(Right):
+    """Of two matrices, without post-ops."""
+
+    def accept(self, op, attr, engine, hint):
+        if attr.post_ops or not isinstance(op, backend.MatMul):
+            return backend.Refused("attribute", f"matmul without post_ops; got {op.KIND}")
+        return super().accept(op, attr, engine, hint)
+
+
+class SumsInHalf(Product):
+    """Adds up in the type of its inputs."""
+
+    def run(self, op, attr, engine, right, *memories):
+        src, weights, dst = memories
+        total = np.zeros(dst.desc.dims, src.desc.dtype)
+        for k in range(src.desc.dims[1]):
+            total += src.numpy()[:, k : k + 1] * weights.numpy()[k]
+        dst.desc.pack(total.astype(dst.desc.dtype), dst.buffer)
+
+
+class RoundsTwice(Right):
+    """Stores its result in dst's type before post-ops read it."""
+
+    def build(self, op, attr, engine, right):
+        def run(*memories):
+            plain(*memories)
+            dst = memories[-1]
+            x = dst.numpy().astype(np.float32)
+            for step in attr.post_ops:
+                x = step.alpha * x + step.beta
+            dst.desc.pack(x.astype(dst.desc.dtype), dst.buffer)
+
+        plain = self.definition.accept(op, backend.Attributes(), engine, None).build().function
+        return backend.HostFunction(run)
+
+
+class CutsOff(Product):
+    """Rounds towards zero."""
+
+    def run(self, op, attr, engine, right, *memories):
+        *inputs, dst = memories
+        exact = inputs[0].numpy().astype(np.float64) @ inputs[1].numpy().astype(np.float64)
+        nearest = exact.astype(dst.desc.dtype)
+        cut = np.where(np.abs(nearest) > np.abs(exact), np.nextafter(nearest, 0 * nearest), nearest)
+        dst.desc.pack(cut.astype(dst.desc.dtype), dst.buffer)
+
+
+class LosesSmallNumbers(Right):
+    """Takes numbers for 0 that are not normal in f16."""
+
+    def run(self, op, attr, engine, right, *memories):
+        right(*memories)
+        dst = output(op, memories)
+        values = dst.numpy()
+        if dst.desc.data_type == "f16":
+            dst.desc.pack(np.where(np.abs(values) < 2.0**-14, 0, values), dst.buffer)
 
 
 class DirtyCorner(Right):
@@ -288,6 +348,14 @@ FAULTS = {
     "wrong_workspace": Fault(WrongWorkspace, "integers", MAXIMA),
     "wrong_factor": Fault(WrongFactor, "integers", GRADIENT),
     "reduced_precision": Fault(ReducedPrecision, "random", MATMUL),
+    "sums_in_half": Fault(SumsInHalf, "random", "--matmul --dt=f16:f16:f32 3x600:600x5"),
+    "rounds_twice": Fault(
+        RoundsTwice, "random", "--matmul --dt=bf16 --attr-post-ops=linear:1:3 17x40:40x19"
+    ),
+    "cuts_off": Fault(CutsOff, "golden", "--matmul --dt=f16 3x4:4x5"),
+    "loses_small_numbers": Fault(
+        LosesSmallNumbers, "golden", "--eltwise --alg=square --dt=f16 2x11x7"
+    ),
     "dirty_corner": Fault(DirtyCorner, "padding"),
     "wrong_stream": Fault(WrongStream, "events"),
     "leaks_native_memory": Fault(LeaksNativeMemory, "memory"),

@@ -62,8 +62,8 @@ def with_post_op(post_op):
     return dnn.PrimitiveDesc(eltwise(), CPU, dnn.Attributes([post_op]))
 
 
-def matmul(*dims, bias=None):
-    src, weights, dst = (d and desc(*d) for d in dims)
+def matmul(*dims, bias=None, types=("f32", "f32", "f32")):
+    src, weights, dst = (d and desc(*d, type=type) for d, type in zip(dims, types, strict=True))
     return dnn.MatMul(src=src, weights=weights, bias=bias, dst=dst)
 
 
@@ -148,8 +148,24 @@ SHAPES = {
 }  # fmt: skip
 
 TYPES = {
-    "convolution: src must be of type f32; got f64":
+    "convolution: src must be of type f32 or f16 or bf16; got f64":
         lambda: convolution(src=desc(2, 3, 8, 8, type="f64")),
+    "convolution: weights must be of type f16, as src is; got f32":
+        lambda: convolution(src=desc(2, 3, 8, 8, type="f16")),
+    "convolution: weights must be of type f32, as src is; got bf16":
+        lambda: convolution(weights=desc(4, 3, 3, 3, type="bf16")),
+    "convolution: dst must be of type f32, as src is; got f16":
+        lambda: convolution(dst=desc(2, 4, 6, 6, type="f16")),
+    "matmul: dst must be of type bf16, as src is, or f32; got f16":
+        lambda: matmul((2, 3), (3, 5), (2, 5), types=("bf16", "bf16", "f16")),
+    "matmul: bias must be of type f16, as src is, or f32; got s8":
+        lambda: matmul((2, 3), (3, 5), (2, 5), bias=desc(1, 5, type="s8"), types=["f16"] * 3),
+    "eltwise: dst must be of type f16, as src is; got f32":
+        lambda: eltwise(src=desc(4, type="f16")),
+    "binary: f16 and bf16 do not go together; each may with f32; got src0 f16, src1 bf16, dst f32":
+        lambda: add(desc(4, type="f16"), desc(4, type="bf16")),
+    "sum: src1 must be of type f32 or f16 or bf16; got u8":
+        lambda: weighted_sum((1, 2), desc(2, 3), desc(2, 3, type="u8")),
     "reorder: dst must be of type f32 or f64 or f16 or bf16 or s32 or s8 or u8; got s64":
         lambda: reorder(desc(2, 3, type="s64")),
     "binary: src2 must be of type s8; got f32":
@@ -231,7 +247,7 @@ VALUES = {
         lambda: weighted_sum((float("inf"),), desc(2, 3)),
     "attributes: scratchpad must be one of library, user; got 'mine'":
         lambda: dnn.Attributes(scratchpad="mine"),
-    "attributes: fpmath must be one of strict, bf16, f16, tf32, any; got 'fast'":
+    "attributes: fpmath must be one of strict, ieee, bf16, f16, tf32, any; got 'fast'":
         lambda: dnn.Attributes(fpmath="fast"),
     "attributes: scratchpad_limit must be a whole number of bytes, at least 0, or None for no":
         lambda: dnn.Attributes(scratchpad_limit=-1),

@@ -258,14 +258,53 @@ def test_lrn_in_one_channel():
 
 # -- arrays in and out ----------------------------------------------------------------------------
 
+HALVES = ("f2", ml_dtypes.bfloat16)
+
 
 @pytest.mark.parametrize(
     "dtype", ["f2", "f4", "i1", "u1", "i2", "u2", "?", ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
 )
 def test_types_that_float32_holds_are_taken(dtype):
     got = F.add(np.array([[0, 1], [1, 0]], dtype), 1)
-    assert got.dtype == np.float32
+    assert got.dtype == (dtype if dtype in HALVES else np.float32)
     assert got.tolist() == [[1, 2], [2, 1]]
+
+
+@pytest.mark.usefixtures("on_target")
+@pytest.mark.parametrize("dtype", HALVES)
+def test_half_types_come_out_as_they_went_in_and_are_rounded_once(dtype):
+    rng = np.random.default_rng(0)
+    src, weights = (rng.standard_normal(dims).astype(dtype) for dims in ((3, 200), (200, 5)))
+    bias = rng.standard_normal(5).astype("f4")
+    x, w = (array.astype("f4") for array in (src, weights))
+    image, kernel = src.reshape(1, 6, 10, 10), weights[:108].reshape(10, 6, 3, 3)
+    got = {
+        "matmul": (F.matmul(src, weights, bias, activation="relu"), np.maximum(x @ w + bias, 0)),
+        "add": (F.add(src, [1.5]), x + 1.5),
+        "prelu": (F.prelu(src, 0.25), np.where(x > 0, x, x / 4)),
+        "max_pool2d": (F.max_pool2d(image, 2), x.reshape(1, 6, 5, 2, 5, 2).max((3, 5))),
+        "sum": (F.sum(src, axis=1), x.sum(1)),
+        "conv2d": (F.conv2d(image, kernel), F.conv2d(image.astype("f4"), kernel.astype("f4"))),
+        "softmax": (F.softmax(src), F.softmax(x)),
+        "where": (F.where(src > 0, src, 0), np.where(x > 0, x, 0)),
+    }
+    eps = float(ml_dtypes.finfo(dtype).eps)
+    for name, (half, right) in got.items():
+        assert half.dtype == dtype, name
+        assert half.shape == right.shape, name
+        np.testing.assert_allclose(half.astype("f4"), right, rtol=eps, atol=1e-5, err_msg=name)
+
+
+def test_half_types_are_one_type_only_where_all_fit():
+    half, brain = np.ones(2, "f2"), np.ones(2, ml_dtypes.bfloat16)
+    assert F.add(half, brain).dtype == np.float32
+    assert F.add(half, np.ones(2, "f4")).dtype == np.float32
+    assert F.add(half, np.ones(2, "i2")).dtype == np.float32
+    assert F.add(half, np.ones(2, "i1")).dtype == np.float16
+    assert F.matmul([half], [[1], [1]], np.ones(1, "f4")).dtype == np.float32  # lists are of none
+    assert F.matmul(half[None], [[1], [1]], brain[:1]).dtype == np.float16
+    assert F.matmul(np.ones((1, 2), "f4"), [[1], [1]], half[:1]).dtype == np.float32
+    assert F.square(np.array([300], "f2")).tolist() == [np.inf]
 
 
 @pytest.mark.parametrize("dtype", ["f8", "i4", "u4", "i8", "c8", "U1", "M8[s]"])

@@ -61,16 +61,22 @@ def of(kind, size="full"):
 
 
 @pytest.mark.parametrize(("size", "least", "most"), [
-    ("tiny", 60, 60), ("smoke", 250, 500), ("full", 3000, 5000), ("networks", 300, 500),
+    ("tiny", 60, 80), ("smoke", 250, 500), ("full", 3000, 6000), ("networks", 300, 500),
 ])  # fmt: skip
 def test_counts(size, least, most):
     assert least <= len(listed(size)) <= most
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_whoever_serves_one_operation_gets_to_the_floor(size):
-    counts = Counter(type(p.op).KIND.removesuffix(" backward") for p in listed(size))
-    assert FLOORS[size] == min(counts.values())
+def test_whoever_serves_one_operation_in_f32_gets_to_the_floor(size):
+    def kind(op):
+        halves = {"f16", "bf16"}.intersection(desc.data_type for _, desc in op.tensors())
+        return "" if halves and op.KIND != "reorder" else op.KIND.removesuffix(" backward")
+
+    counts = Counter(kind(problem.op) for problem in listed(size))
+    del counts[""]
+    least = min(counts.values())
+    assert FLOORS[size] <= least if size == "random" else FLOORS[size] == least
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -32,6 +32,9 @@ ALSO = {
     "wrong_workspace": VALUES,
     "wrong_factor": VALUES,
     "reduced_precision": {"attributes"},
+    "rounds_twice": {"attributes"},
+    "sums_in_half": VALUES,
+    "loses_small_numbers": VALUES,
     "wrong_stream": {"threads"},  # by chance alone
 }
 

@@ -8,7 +8,7 @@ import itertools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from problems import KINDS, problems
+from problems import KINDS, problems, retyped
 
 import dnncore as dnn
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
@@ -503,7 +503,7 @@ def chains(draw, dims):
         steps,
         scratchpad=draw(st.sampled_from(("library", "user"))),
         deterministic=draw(st.booleans()),
-        fpmath=draw(st.sampled_from(("strict", "bf16", "f16", "tf32", "any"))),
+        fpmath=draw(st.sampled_from(("strict", "ieee", "bf16", "f16", "tf32", "any"))),
         scratchpad_limit=draw(st.sampled_from((None, 0, 1, 10**12))),
     )
 
@@ -515,6 +515,7 @@ NAMES = st.text(st.characters(codec="ascii", exclude_characters='"', categories=
 @st.composite
 def any_problem(draw):
     op = reformatted(draw, draw(st.sampled_from(POOL)))
+    op = retyped(op, draw(st.sampled_from(("f16", "bf16"))), lambda: draw(st.booleans()))
     if hasattr(op, "prop_kind"):
         prop_kind = draw(st.sampled_from(("forward_training", "forward_inference")))
         op = dataclasses.replace(op, prop_kind=prop_kind)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from problems import KINDS, problems
+from problems import KINDS, problems, retyped
 from toy import Relu, registered, relu_op
 
 import dnncore as dnn
@@ -384,8 +384,9 @@ def test_observers_may_stand_around_launches_and_leave():
 def test_lines_read_back_as_the_problem(capsys, kind):
     created = []
     with dnn.set_verbose("profile_create"):
-        for op in problems(kind):
-            pd = dnn.PrimitiveDesc(op, CPU, impl="reference:*")
+        for i, op in enumerate(problems(kind)):
+            typed = retyped(op, ("f16", "bf16")[i % 2]) if i % 3 else op
+            pd = dnn.PrimitiveDesc(typed, CPU, impl="reference:*")
             pd.primitive()
             created.append(Problem(pd.op))
     assert list(executions(lines_of(capsys))) == list(dict.fromkeys(created))
@@ -584,7 +585,7 @@ def test_operations_that_dnncore_lacks_are_told():
 @pytest.mark.parametrize(
     ("before", "after", "reason"),
     [
-        ("data:f32", "data:s4", "1 with eltwise: src must be of type f32; got s4"),
+        ("data:f32", "data:s4", "1 with eltwise: src must be of type f32 or f16 or bf16; got s4"),
         (":::,,", ":::,attr-scales:src0:0:f32,", "1 with attributes .*does not have: attr-scales"),
     ],
 )

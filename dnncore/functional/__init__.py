@@ -8,7 +8,9 @@ arrays of types that float32 holds exactly, that is float16, bfloat16, booleans 
 and 16 bits; numbers and nested lists of Python's, which have no such type and are rounded. Arrays
 of other libraries are taken through `__array__` or DLPack if they are in host memory. Other types,
 float64 among them, would lose digits without a word and raise `DescriptorError`; so do shapes that
-do not fit. What comes out is a new float32 array.
+do not fit. What comes out is a new array: of float16 or bfloat16 where an array that went in is of
+that type and the others fit into it, rounded once from float32, and else of float32. A bias may be
+of float32 beside them.
 
 `engine` is an engine or its name, by default `dnncore.engine()`. The first call of a shape chooses
 and compiles, later ones take what is ready; a loop that must not pay for choosing binds a primitive

@@ -1,7 +1,7 @@
 """Functions of two arrays, element by element: `Binary`.
 
 Arrays of different shapes are broadcast as in numpy: dims of size 1 are stretched, and missing ones
-count as 1 from the left. A comparison gives 1 or 0, in float32; NaN is equal to nothing.
+count as 1 from the left. A comparison gives 1 or 0, as numbers; NaN is equal to nothing.
 """
 
 from __future__ import annotations
@@ -9,8 +9,16 @@ from __future__ import annotations
 import numpy as np
 
 from dnncore.errors import DescriptorError
-from dnncore.functional.call import Array, EngineLike, Values, arrays, descs, run, truth
-from dnncore.memory_desc import MemoryDesc
+from dnncore.functional.call import (
+    Array,
+    EngineLike,
+    Values,
+    arrays,
+    descs,
+    result_desc,
+    run,
+    truth,
+)
 from dnncore.ops import Binary
 
 __all__ = [
@@ -37,7 +45,7 @@ def _binary(
     shape = _broadcast(name, tensors)
     rank = max(1, len(shape))
     tensors = {k: a.reshape((1,) * (rank - a.ndim) + a.shape) for k, a in tensors.items()}
-    op = Binary(algorithm or name, dst=MemoryDesc(shape or (1,)), **descs(tensors))
+    op = Binary(algorithm or name, dst=result_desc(shape, tensors["src0"]), **descs(tensors))
     return run(op, tensors, engine).reshape(shape)
 
 

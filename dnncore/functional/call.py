@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 
 from dnncore.attributes import Attributes, PostOp
+from dnncore.datatypes import from_numpy_dtype, numpy_dtype
 from dnncore.engine import Engine
 from dnncore.errors import DescriptorError
 from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
+from dnncore.ops.operation import HALF_TYPES, widened
 from dnncore.plugins import engine as open_engine
-from dnncore.primitive_desc import PrimitiveDesc
+from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.stream import Stream
 
 __all__ = [
     "Array", "EngineLike", "Values",
-    "arrays", "check_rank", "desc", "descs", "opened", "run", "truth",
+    "arrays", "check_rank", "desc", "descs", "opened", "result_desc", "run", "truth",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -28,6 +30,8 @@ Values = Any
 """Whatever `arrays` takes: arrays of any library in host memory, numbers, nested lists."""
 EngineLike = Engine | str | None
 """An engine, its name, or None for `dnncore.engine()`."""
+
+_HALVES = tuple(map(numpy_dtype, HALF_TYPES))
 
 
 class _Streams(threading.local):
@@ -41,14 +45,24 @@ _streams = _Streams()
 
 
 def arrays(function: str, **values: Values) -> dict[str, Array]:
-    """Each value as a row-major float32 array, itself if it is one; a bias of None is left out.
+    """Each value as a row-major array, itself if it is one; a bias of None is left out.
 
-    Raises `DescriptorError` for a value that has no exact float32, told by the function's and the
-    argument's name.
+    All are of one type: float16 or bfloat16 where an array is of it and the others fit into it,
+    else float32. A bias is never rounded. Raises `DescriptorError` for a value that has no exact
+    float32, told by the function's and the argument's name.
     """
     if "bias" in values and values["bias"] is None:
         del values["bias"]
-    return {name: _array(f"{function}: {name}", value) for name, value in values.items()}
+    found = {n: _as_numpy(f"{function}: {n}", value, np.float32) for n, value in values.items()}
+    own = _common_type(
+        [a.dtype for n, a in found.items() if n != "bias" and not _is_untyped(values[n])]
+    )
+    if "bias" in found and found["bias"].dtype != own:
+        found["bias"] = _converted(f"{function}: bias", found["bias"], np.float32)
+    return {
+        name: array if name == "bias" else _converted(f"{function}: {name}", array, own)
+        for name, array in found.items()
+    }
 
 
 def truth(what: str, values: Values) -> Array:
@@ -60,14 +74,25 @@ def truth(what: str, values: Values) -> Array:
     return nonzero
 
 
-def _array(what: str, values: Values) -> Array:
-    array = _as_numpy(what, values, np.float32)
+def _common_type(dtypes: Sequence[Any]) -> Any:
+    """The half type that one is of and all others fit into, else float32."""
+    halves = [dtype for dtype in dtypes if dtype in _HALVES]
+    fit = halves and all(np.can_cast(dtype, halves[0], "safe") for dtype in dtypes)
+    return halves[0] if fit else np.dtype(np.float32)
+
+
+def _converted(what: str, array: Array, own: Any) -> Array:
     if not np.can_cast(array.dtype, np.float32, "safe"):
         raise DescriptorError(
             f"{what} must be of a type whose values float32 holds exactly, since that is what is"
             f" computed in; got {array.dtype}; convert it with astype(numpy.float32)"
         )
-    return np.asarray(array, np.float32, order="C")
+    return np.asarray(array, own, order="C")
+
+
+def _is_untyped(values: Values) -> bool:
+    """Whether these are Python's numbers."""
+    return isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic)
 
 
 def _as_numpy(what: str, values: Values, own: Any) -> Array:
@@ -80,7 +105,7 @@ def _as_numpy(what: str, values: Values, own: Any) -> Array:
         array = np.asarray(values)
         if array.dtype == object:
             raise TypeError("these are objects of Python, not numbers")
-        if isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic):
+        if _is_untyped(values):
             if array.dtype.kind in "USMmc":
                 raise TypeError(f"these are of type {array.dtype}, not real numbers")
             return array.astype(own)
@@ -100,7 +125,12 @@ def check_rank(function: str, name: str, array: Array, shape: str, *ranks: int) 
 
 def desc(array: Array) -> MemoryDesc:
     """The row-major descriptor of an array; a single number has dims (1,)."""
-    return MemoryDesc(array.shape or (1,), "s8" if array.dtype == np.int8 else "f32")
+    return MemoryDesc(array.shape or (1,), from_numpy_dtype(array.dtype))
+
+
+def result_desc(dims: Sequence[int], array: Array) -> MemoryDesc:
+    """The row-major descriptor of a result of the array's type."""
+    return MemoryDesc(tuple(dims) or (1,), from_numpy_dtype(array.dtype))
 
 
 def descs(tensors: Mapping[str, Array]) -> dict[str, Any]:
@@ -123,8 +153,15 @@ def run(
 
     Primitive descriptors and primitives come from the core's caches, so that a second call with the
     same shapes compiles nothing. Raises what `PrimitiveDesc` and `Primitive.execute` raise.
+
+    Where the engine has nothing for half types, what is of those is computed as float32, in which
+    it would be added up anyway, and rounded.
     """
     engine = opened(engine)
+    if op.result.data_type in HALF_TYPES and not _has_own(op, engine, post_ops):
+        wide = {n: a if a.dtype == np.int8 else a.astype(np.float32) for n, a in tensors.items()}
+        with np.errstate(over="ignore"):
+            return run(op.with_each(widened), wide, engine, post_ops).astype(op.result.dtype)
     stream = _streams.of.get(engine)
     if stream is None:
         stream = _streams.of[engine] = engine.stream()
@@ -136,6 +173,12 @@ def run(
     dst = _result_memory(op.result, engine)
     pd.primitive().execute(stream, **given, dst=dst)
     return dst.numpy(stream)
+
+
+def _has_own(op: Operation, engine: Engine, post_ops: Sequence[PostOp]) -> bool:
+    """Whether an implementation of the engine's, made for speed, takes the operation."""
+    best = next(primitive_descs(op, engine, Attributes(post_ops=tuple(post_ops))), None)
+    return best is not None and not best.is_reference and not best.is_host_fallback
 
 
 def _memory(array: Array, desc: MemoryDesc, stream: Stream) -> Memory:

@@ -17,9 +17,17 @@ those of libraries that keep groups and channels in one dim.
 from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
-from dnncore.functional.call import Array, EngineLike, Values, arrays, check_rank, descs, run
+from dnncore.functional.call import (
+    Array,
+    EngineLike,
+    Values,
+    arrays,
+    check_rank,
+    descs,
+    result_desc,
+    run,
+)
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import ConvolutionForward
 
 __all__ = ["conv1d", "conv2d", "conv3d"]
@@ -47,7 +55,7 @@ def _convolution(
     check_rank(function, "weights", w, shape, rank, rank + 1)
     fields, output = window(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)
     channels = w.shape[0] * (w.shape[1] if w.ndim > rank else 1)
-    dst = MemoryDesc((x.shape[0], channels, *output))
+    dst = result_desc((x.shape[0], channels, *output), x)
     op = ConvolutionForward("forward_inference", dst=dst, **descs(tensors), **fields)
     return run(op, tensors, engine, post_ops(function, activation))
 

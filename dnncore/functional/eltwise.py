@@ -1,10 +1,12 @@
 """Functions of one array, element by element: `EltwiseForward`, and `prelu`.
 
-Each takes an array `src` of any shape and returns a new float32 array of that shape; NaN gives NaN.
+Each takes an array `src` of any shape and returns a new array of that shape; NaN gives NaN.
 alpha and beta are plain numbers, named as in oneDNN's formulas.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from dnncore.attributes import PostOp
 from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, run
@@ -171,6 +173,7 @@ def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Array:
     x, w = tensors["src"], tensors["weights"]
     if w.size == 1:
         w = w.reshape((1,) * x.ndim)
+    w = w.astype(np.float32)  # as operands of post-ops are
     op = EltwiseForward("forward_inference", "linear", src=desc(x), dst=desc(x), alpha=1.0)
     operands = {"src": x, "post_op_0_weights": w}
     return run(op, operands, engine, (PostOp.prelu(desc(w)),)).reshape(x.shape)

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
-from dnncore.functional.call import Array, EngineLike, Values, arrays, check_rank, descs, run
-from dnncore.memory_desc import MemoryDesc
+from dnncore.functional.call import (
+    Array,
+    EngineLike,
+    Values,
+    arrays,
+    check_rank,
+    descs,
+    result_desc,
+    run,
+)
 from dnncore.ops import InnerProductForward
 
 __all__ = ["linear"]
@@ -33,6 +41,6 @@ def linear(
     x, w = tensors["src"], tensors["weights"]
     check_rank("linear", "src", x, "(N, IC, [[[D,] H,] W])", 2, 3, 4, 5)
     check_rank("linear", "weights", w, f"(OC, {', '.join(map(str, x.shape[1:]))})", x.ndim)
-    dst = MemoryDesc((x.shape[0], w.shape[0]))
+    dst = result_desc((x.shape[0], w.shape[0]), x)
     op = InnerProductForward("forward_inference", dst=dst, **descs(tensors))
     return run(op, tensors, engine, post_ops("linear", activation))

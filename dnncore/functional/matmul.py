@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dnncore.functional.activation import Activation, post_ops
-from dnncore.functional.call import Array, EngineLike, Values, arrays, descs, run
-from dnncore.memory_desc import MemoryDesc
+from dnncore.functional.call import Array, EngineLike, Values, arrays, descs, result_desc, run
 from dnncore.ops import MatMul
 
 __all__ = ["matmul"]
@@ -37,6 +36,6 @@ def matmul(
         tensors = {k: a.reshape((1,) * (rank - a.ndim) + a.shape) for k, a in tensors.items()}
     a, b = tensors["src"], tensors["weights"]
     batch = (n if m == 1 else m for m, n in zip(a.shape[:-2], b.shape[:-2], strict=False))
-    dst = MemoryDesc((*batch, *a.shape[-2:-1], *b.shape[-1:]))
+    dst = result_desc((*batch, *a.shape[-2:-1], *b.shape[-1:]), a)
     op = MatMul(dst=dst, **descs(tensors))
     return run(op, tensors, engine, post_ops("matmul", activation))

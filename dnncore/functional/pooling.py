@@ -17,9 +17,17 @@ kernel, strides and dilations are an integer for all spatial dims or a tuple wit
 
 from __future__ import annotations
 
-from dnncore.functional.call import Array, EngineLike, Values, arrays, check_rank, desc, run
+from dnncore.functional.call import (
+    Array,
+    EngineLike,
+    Values,
+    arrays,
+    check_rank,
+    desc,
+    result_desc,
+    run,
+)
 from dnncore.functional.window import IMAGE, Padding, Sizes, window
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import PoolingForward
 from dnncore.ops.window import entries
 
@@ -45,7 +53,7 @@ def _pool(
     # A kernel that is too small is the operation's to refuse.
     steps = tuple(max(1, k) for k in cells) if strides is None else strides
     fields, output = window(function, x.shape[2:], cells, steps, padding, dilations)
-    dst = MemoryDesc((*x.shape[:2], *output))
+    dst = result_desc((*x.shape[:2], *output), x)
     op = PoolingForward(
         "forward_inference", algorithm, src=desc(x), dst=dst, kernel=cells, **fields
     )

@@ -13,8 +13,16 @@ import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from dnncore.errors import DescriptorError
-from dnncore.functional.call import Array, EngineLike, Values, arrays, desc, opened, run
-from dnncore.memory_desc import MemoryDesc
+from dnncore.functional.call import (
+    Array,
+    EngineLike,
+    Values,
+    arrays,
+    desc,
+    opened,
+    result_desc,
+    run,
+)
 from dnncore.ops import Reduction
 from dnncore.ops.reduction import check_power
 
@@ -41,7 +49,7 @@ def _reduce(
         opened(engine)
         check_power(name, p)
         return (np.abs(x) if name == "norm" else x.copy()).reshape(shape)
-    op = Reduction(algorithm, src=desc(x), dst=MemoryDesc(kept), p=p)
+    op = Reduction(algorithm, src=desc(x), dst=result_desc(kept, x), p=p)
     return run(op, tensors, engine).reshape(shape)
 
 

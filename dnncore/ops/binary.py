@@ -37,7 +37,7 @@ class Binary(Operation):
         check_algorithm(self.KIND, self.algorithm, BINARY_ALGORITHMS)
         check_condition(self.KIND, self.algorithm, self.src2)
         self._check_descs(concrete=("src0", "src1", "src2"))
-        self._check_types(dict.fromkeys(("src0", "src1", "dst"), ("f32",)))
+        self._check_types_mix("src0", "src1", "dst")
         a, b = self.src0.dims, self.src1.dims
         if len(a) != len(b) or any(x != y and 1 not in (x, y) for x, y in zip(a, b, strict=True)):
             self._fail(

@@ -55,7 +55,7 @@ class Convolution(Windowed, Operation):
     def __post_init__(self) -> None:
         self._check_descs()
         check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
-        self._check_types(dict.fromkeys((self.SRC, self.WEIGHTS, self.DST), ("f32",)))
+        self._check_layer_types()
         x, w, y = self.src_role, self.weights_role, self.dst_role
         if not 3 <= x.ndims <= 5:
             self._fail(f"{self.SRC} must have 3 to 5 dims (N, C, [[D,] H,] W); got {x.dims}")
@@ -82,7 +82,6 @@ class Convolution(Windowed, Operation):
             )
         self._check_output(self.KIND, x.dims[2:], taps, y.dims[2:], self.DST)
         if self.bias_role is not None:
-            self._check_types({self.BIAS: ("f32",)})
             self._check_dims(self.BIAS, (groups * oc,), "one value per output channel")
 
     @property
@@ -105,7 +104,8 @@ class Convolution(Windowed, Operation):
         """The forward operation, with bias if its gradient is asked for."""
         if isinstance(self, ConvolutionForward):
             return None
-        tensors = {"src": self.src_role, "weights": self.weights_role, "dst": self.dst_role}
+        roles = {"src": self.src_role, "weights": self.weights_role, "dst": self.dst_role}
+        tensors = {name: desc.with_data_type(self.data_type) for name, desc in roles.items()}
         return self._as_forward(ConvolutionForward, bias=self.bias_role, **tensors)
 
     @property

@@ -36,7 +36,7 @@ class EltwiseForward(Operation):
         check_eltwise(self.KIND, self.algorithm, self.alpha, self.beta)
         self._set(alpha=float(self.alpha), beta=float(self.beta))
         self._check_descs(concrete=("src",))
-        self._check_types({"src": ("f32",), "dst": ("f32",)})
+        self._check_one_type("src", "dst")
         self._check_dims("dst", self.src.dims, "src's dims")
 
     @property
@@ -77,7 +77,7 @@ class EltwiseBackward(Operation):
                 f" give {name}= alone"
             )
         self._check_descs(concrete=(name,))
-        self._check_types(dict.fromkeys((name, "diff_dst", "diff_src"), ("f32",)))
+        self._check_one_type(name, "diff_dst", "diff_src")
         self._check_dims("diff_dst", self.kept.dims, f"{name}'s dims")
         self._check_dims("diff_src", self.kept.dims, f"{name}'s dims")
 

@@ -34,7 +34,7 @@ class InnerProduct(Operation):
 
     def __post_init__(self) -> None:
         self._check_descs()
-        self._check_types(dict.fromkeys((self.SRC, self.WEIGHTS, self.DST), ("f32",)))
+        self._check_layer_types()
         x, w = self.src_role, self.weights_role
         if not 2 <= x.ndims <= 5:
             self._fail(f"{self.SRC} must have 2 to 5 dims (N, IC, [[D,] H,] W); got {x.dims}")
@@ -46,7 +46,6 @@ class InnerProduct(Operation):
         oc = w.dims[0]
         self._check_dims(self.DST, (x.dims[0], oc), "batch x output channels")
         if self.bias_role is not None:
-            self._check_types({self.BIAS: ("f32",)})
             self._check_dims(self.BIAS, (oc,), "one value per output channel")
 
     @property
@@ -69,7 +68,8 @@ class InnerProduct(Operation):
         """The forward operation, with bias if its gradient is asked for."""
         if isinstance(self, InnerProductForward):
             return None
-        tensors = {"src": self.src_role, "weights": self.weights_role, "dst": self.dst_role}
+        roles = {"src": self.src_role, "weights": self.weights_role, "dst": self.dst_role}
+        tensors = {name: desc.with_data_type(self.data_type) for name, desc in roles.items()}
         return self._as_forward(InnerProductForward, bias=self.bias_role, **tensors)
 
     @property

@@ -30,6 +30,7 @@ __all__ = ["LRN", "LRNBackward", "LRNForward"]
 # algorithm: the fewest dims of src
 ALGORITHMS = {"across_channels": 2, "within_channel": 3}
 LARGEST_SIZE = 2**31 - 1
+WORKSPACE_TYPE = "f32"  # whatever the type of the tensors
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,7 +54,7 @@ class LRN(Operation):
         numbers = {name: float(getattr(self, name)) for name in ("alpha", "beta", "k")}
         self._set(local_size=size, **numbers)
         self._check_descs(concrete=("src",))
-        self._check_types(dict.fromkeys(("src", *names), ("f32",)))
+        self._check_one_type("src", *names)
         least = ALGORITHMS[algorithm]
         if not least <= self.source.ndims <= 5:
             self._fail(f"src must have {least} to 5 dims for {algorithm}; got {self.source.dims}")
@@ -107,7 +108,9 @@ class LRNForward(LRN):
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
         """The base in dst's layout; only training keeps it."""
-        return None if self.prop_kind == "forward_inference" else self.dst
+        if self.prop_kind == "forward_inference":
+            return None
+        return self.dst.with_data_type(WORKSPACE_TYPE)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -141,4 +144,4 @@ class LRNBackward(LRN):
         if hint is not None:
             desc: MemoryDesc | None = hint.workspace_desc
             return desc
-        return self.diff_dst
+        return self.diff_dst.with_data_type(WORKSPACE_TYPE)

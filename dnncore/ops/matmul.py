@@ -32,7 +32,7 @@ class MatMul(Operation):
 
     def __post_init__(self) -> None:
         self._check_descs()
-        self._check_types(dict.fromkeys(("src", "weights", "bias", "dst"), ("f32",)))
+        self._check_layer_types()
         a, b, c = self.src, self.weights, self.dst
         if a.ndims < 2 or not a.ndims == b.ndims == c.ndims:
             self._fail(

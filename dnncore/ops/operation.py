@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
 from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
 
-__all__ = ["FORWARD", "Argument", "Operation", "PropKind", "reads", "writes"]
+__all__ = ["FLOAT_TYPES", "FORWARD", "HALF_TYPES", "Argument", "Operation", "PropKind", "reads",
+           "widened", "writes"]  # fmt: skip
 
 Direction = Literal["in", "out"]
 PropKind = Literal["forward_training", "forward_inference"]
 FORWARD = get_args(PropKind)
+HALF_TYPES = ("f16", "bf16")
+FLOAT_TYPES = ("f32", *HALF_TYPES)
+"""The types of the tensors that operations compute with."""
+
+
+def widened(desc: MemoryDesc) -> MemoryDesc:
+    """In f32, as all is computed that is stored in half of its bits; others stay as they are."""
+    return desc.with_data_type("f32") if desc.data_type in HALF_TYPES else desc
 
 
 @dataclass(frozen=True)
@@ -109,6 +118,16 @@ class Operation:
         new.__dict__.update(descs)
         return new
 
+    def with_each(self, change: Callable[[MemoryDesc], MemoryDesc]) -> Self:
+        """The same operation with every descriptor changed, validated anew."""
+
+        def changed(value: Any) -> Any:
+            if isinstance(value, tuple):
+                return tuple(map(changed, value))
+            return change(value) if isinstance(value, MemoryDesc) else value
+
+        return replace(self, **{f.name: changed(getattr(self, f.name)) for f in fields(self)})
+
     def resolve_any(self, **formats: str | MemoryDesc) -> Self:
         """Replace each named tensor whose format is `any` by the given tag, or another's format."""
         descs: dict[str, MemoryDesc] = {}
@@ -118,6 +137,11 @@ class Operation:
                 by_tag = isinstance(wanted, str)
                 descs[name] = desc.with_format(wanted) if by_tag else desc.like(wanted)
         return self.with_descs(**descs) if descs else self
+
+    @property
+    def data_type(self) -> str:
+        """The type of the first input, in which the operation's products are."""
+        return self.tensors()[0][1].data_type
 
     # -- cost ---------------------------------------------------------------------------------
 
@@ -189,6 +213,38 @@ class Operation:
             desc = getattr(self, name)
             if desc is not None and desc.data_type not in types:
                 self._fail(f"{name} must be of type {' or '.join(types)}; got {desc.data_type}")
+
+    def _check_one_type(self, *names: str, or_f32: Iterable[str] = ()) -> None:
+        """Check that these tensors are of one floating type, those of `or_f32` of it or of f32."""
+        first = names[0]
+        own = getattr(self, first).data_type
+        self._check_types({first: FLOAT_TYPES})
+        for name in (*names[1:], *or_f32):
+            desc = getattr(self, name)
+            if desc is None or desc.data_type == own:
+                continue
+            if name not in or_f32 or desc.data_type != "f32":
+                wide = ", or f32" if name in or_f32 and own != "f32" else ""
+                self._fail(
+                    f"{name} must be of type {own}, as {first} is{wide}; got {desc.data_type}"
+                )
+
+    def _check_layer_types(self) -> None:
+        """Check the types of a layer with weights: one of its inputs; outputs and bias may be f32.
+
+        A gradient of bias is an output.
+        """
+        present = [argument for argument, _ in self.tensors()]
+        wide = [a.name for a in present if a.direction == "out" or a.name == "bias"]
+        self._check_one_type(*(a.name for a in present if a.name not in wide), or_f32=wide)
+
+    def _check_types_mix(self, *names: str) -> None:
+        """Check that each tensor is of a floating type, and that f16 and bf16 do not meet."""
+        self._check_types(dict.fromkeys(names, FLOAT_TYPES))
+        types = {name: getattr(self, name).data_type for name in names}
+        if set(types.values()) >= set(HALF_TYPES):
+            told = ", ".join(f"{name} {own}" for name, own in types.items())
+            self._fail(f"f16 and bf16 do not go together; each may with f32; got {told}")
 
     def _check_keeps_workspace(self, hint: Any) -> None:
         if hint.workspace_desc is None:

@@ -5,7 +5,7 @@ Shapes: src (N, C, H, W), dst (N, C, OH, OW), kernel (KH, KW); 1 to 3 spatial di
     max: dst[n, c, y, x] = max over r, s of src[n, c, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)]
 
 over the cells inside src; the first maximum in row-major order of the window wins. A window with no
-cell inside src gives the lowest float and workspace 0.
+cell inside src gives the lowest number of dst's type and workspace 0.
 
     avg_include_padding: the sum over those cells, divided by KH * KW
     avg_exclude_padding: the sum over those cells, divided by their number
@@ -43,7 +43,7 @@ class Pooling(Windowed, Operation):
     def _check(self, algorithm: str) -> None:
         check_algorithm(self.KIND, algorithm, ALGORITHMS)
         self._check_descs()
-        self._check_types({self.SRC: ("f32",), self.DST: ("f32",)})
+        self._check_one_type(self.SRC, self.DST)
         x, y = self.src_role, self.dst_role
         if not 3 <= x.ndims <= 5:
             self._fail(f"{self.SRC} must have 3 to 5 dims (N, C, [[D,] H,] W); got {x.dims}")

@@ -58,7 +58,7 @@ class Reduction(Operation):
         if self.is_norm:
             check_power(self.KIND, self.p)
         self._check_descs(concrete=("src",))
-        self._check_types({"src": ("f32",), "dst": ("f32",)})
+        self._check_types_mix("src", "dst")
         if not self.dst.broadcasts_to(self.src.dims) or self.dst.dims == self.src.dims:
             self._fail(
                 "dst must have src's rank, each dim be 1 or src's, and one at least be reduced;"

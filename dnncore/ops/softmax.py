@@ -40,7 +40,7 @@ class SoftmaxForward(Operation):
         self._check_prop_kind(self.prop_kind)
         check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
         self._check_descs(concrete=("src",))
-        self._check_types({"src": ("f32",), "dst": ("f32",)})
+        self._check_types_mix("src", "dst")
         self._check_dims("dst", self.src.dims, "src's dims")
         self._check_axis(self.axis, self.src.ndims)
 
@@ -62,7 +62,7 @@ class SoftmaxBackward(Operation):
     def __post_init__(self) -> None:
         check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
         self._check_descs(concrete=("dst",))
-        self._check_types(dict.fromkeys(("dst", "diff_dst", "diff_src"), ("f32",)))
+        self._check_types_mix("dst", "diff_dst", "diff_src")
         self._check_dims("diff_dst", self.dst.dims, "dst's dims")
         self._check_dims("diff_src", self.dst.dims, "dst's dims")
         self._check_axis(self.axis, self.dst.ndims)

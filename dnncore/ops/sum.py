@@ -41,7 +41,7 @@ class Sum(Operation):
         self._set(scales=tuple(map(float, self.scales)))
         self._check_srcs()
         self._check_descs(concrete=names)
-        self._check_types(dict.fromkeys((*names, "dst"), ("f32",)))
+        self._check_types_mix(*names, "dst")
         for name in names:
             self._check_dims(name, self.dst.dims, "dst's dims")
 

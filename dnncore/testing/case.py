@@ -131,7 +131,8 @@ class Case:
         """Inputs and expected outputs, by default with the problem's own attributes."""
         attr = self.attr if attr is None else attr
         with self.clock("reference"):
-            return self._make_round(self.op, Attributes(attr.post_ops), fill, self.seed, alias)
+            attr = Attributes(attr.post_ops, fpmath=attr.fpmath)  # what values depend on
+            return self._make_round(self.op, attr, fill, self.seed, alias)
 
     @cached_property
     def trials(self) -> list[Trial]:

@@ -62,7 +62,7 @@ def accept(case: Case, implementation: Implementation) -> None:
 
 
 def _ask(case: Case, implementation: Implementation) -> Any:
-    answer = implementation.accept(case.op, case.attr, case.engine, None)
+    answer = implementation.answer(case.op, case.attr, case.engine, None)
     if not isinstance(answer, Accepted | Refused):
         raise CheckFailed(
             f"accept must return Accepted or Refused; got {type(answer).__name__}: {answer!r}"

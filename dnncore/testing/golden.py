@@ -143,6 +143,82 @@ GOLDEN = (
         {"src": [[1, 2, 3], [4, 5, 6]]},
         {"dst": [[1, 2, 3], [4, 5, 6]]},
     ),
+    # Sums of f16 and bf16 are added up in f32 and rounded once, half to even: 2051 lies between
+    # 2050 and 2052, 259 between 258 and 260.
+    Golden(
+        "--conv --dir=FWD_D --dt=f16 mb1ic4ih1oc1oh1kh1ph0",
+        {"src": [[[[2048]], [[1]], [[1]], [[1]]]], "weights": [[[[1]], [[1]], [[1]], [[1]]]]},
+        {"dst": [[[[2052]]]]},
+    ),
+    Golden(
+        "--conv --dir=BWD_D --dt=bf16 mb1ic1ih1oc4oh1kh1ph0",
+        {"diff_dst": [[[[256]], [[1]], [[1]], [[1]]]],
+         "weights": [[[[1]]], [[[1]]], [[[1]]], [[[1]]]]},
+        {"diff_src": [[[[260]]]]},
+    ),
+    Golden(
+        "--conv --dir=BWD_WB --dt=f16 --bia-dt=f16 mb1ic1ih1iw4oc1oh1ow4kh1kw1ph0pw0",
+        {"src": [[[[1, 1, 1, 1]]]], "diff_dst": [[[[2048, 1, 1, 1]]]]},
+        {"diff_weights": [[[[2052]]]], "diff_bias": [2052]},
+    ),
+    Golden(
+        "--ip --dir=FWD_B --dt=f16 mb1ic3oc1",
+        {"src": [[2048, 1, 1]], "weights": [[1, 1, 1]], "bias": [1]},
+        {"dst": [[2052]]},
+    ),
+    Golden(
+        "--ip --dir=BWD_D --dt=f16 mb1ic1oc4",
+        {"diff_dst": [[2048, 1, 1, 1]], "weights": [[1], [1], [1], [1]]},
+        {"diff_src": [[2052]]},
+    ),
+    Golden(
+        "--ip --dir=BWD_W --dt=bf16:f32:bf16 mb4ic1oc1",
+        {"diff_dst": [[256], [1], [1], [1]], "src": [[1], [1], [1], [1]]},
+        {"diff_weights": [[259]]},
+    ),
+    Golden("--matmul --dt=f16 1x4:4x1", {"src": [[2048, 1, 1, 1]], "weights": [[1]] * 4},
+           {"dst": [[2052]]}),
+    Golden("--matmul --dt=bf16 1x4:4x1", {"src": [[256, 1, 1, 1]], "weights": [[1]] * 4},
+           {"dst": [[260]]}),
+    Golden("--matmul --dt=bf16:bf16:f32 1x4:4x1", {"src": [[256, 1, 1, 1]], "weights": [[1]] * 4},
+           {"dst": [[259]]}),
+    Golden("--reduction --alg=sum --sdt=f16 --ddt=f16 1x4:1x1", {"src": [[2048, 1, 1, 1]]},
+           {"dst": [[2052]]}),
+    Golden(
+        "--sum --sdt=f16:f16:f16:f16 --ddt=f16 --scales=1 1",
+        {"src0": [2048], "src1": [1], "src2": [1], "src3": [1]},
+        {"dst": [2052]},
+    ),
+    Golden(  # 1 + 3/256 lies between 1 + 2/256 and 1 + 4/256
+        "--binary --alg=add --sdt=bf16:f32 --ddt=bf16 2:2",
+        {"src0": [1, 1], "src1": [0.00390625, 0.01171875]},
+        {"dst": [1, 1.015625]},
+    ),
+    Golden(  # too large for f16; its least number, which is a normal one of f32
+        "--eltwise --alg=square --dt=f16 3",
+        {"src": [300, -255.875, 0.000244140625]},
+        {"dst": [np.inf, 65472, 5.9604644775390625e-08]},
+    ),
+    Golden(  # 2051 / 4, between 512.5 and 513
+        "--pool --alg=avg_p --dt=f16 mb1ic1ih1iw4oh1ow1kh1kw4sh1sw1ph0pw0",
+        {"src": [[[[2048, 1, 1, 1]]]]},
+        {"dst": [[[[513]]]]},
+    ),
+    Golden(  # windows that see nothing
+        "--pool --alg=max --dt=f16 mb1ic1ih1iw1oh1ow3kh1kw1sh1sw1ph0pw1",
+        {"src": [[[[5]]]]},
+        {"dst": [[[[-65504, 5, -65504]]]], "workspace": [[[[0, 0, 0]]]]},
+    ),
+    Golden(  # two windows of a maximum
+        "--pool --dir=BWD_D --alg=max --dt=bf16 mb1ic1ih1iw5oh1ow2kh1kw3sh1sw2ph0pw0",
+        {"diff_dst": [[[[256, 3]]]], "workspace": [[[[2, 0]]]]},
+        {"diff_src": [[[[0, 0, 260, 0, 0]]]]},
+    ),
+    Golden(  # what is kept for the gradient stays f32
+        "--lrn --alg=across --dt=f16 ls1alpha1beta1k1mb1ic1ih1",
+        {"src": [[[[64.0625]]]]},
+        {"dst": [[[[0.015605927]]]], "workspace": [[[[4105.00390625]]]]},
+    ),
 )  # fmt: skip
 
 

@@ -70,8 +70,8 @@ WORDS = (
     "forward_training", "forward_inference", "backward", "max", "avg_include_padding",
     "avg_exclude_padding", "across_channels", "within_channel", "accurate", "log", "mean", "mul",
     "norm_lp_max", "norm_lp_power_p_sum", "logistic_use_dst_for_bwd", "round", "select", "user",
-    "library", "strict", "tf32", "reference:*", "*:*", "[", "!", "*,", "cpu", "opencl:99", "in",
-    "out", "r", "w",
+    "library", "strict", "ieee", "tf32", "reference:*", "*:*", "[", "!", "*,", "cpu", "opencl:99",
+    "in", "out", "r", "w",
 )  # fmt: skip
 
 Rng: TypeAlias = random.Random

@@ -34,30 +34,45 @@ LAYER_DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "FWD_IB", "BWD_D", "BWD_W", "BWD_
 PAIR_DIRECTIONS = ("FWD_D", "FWD_I", "BWD_D")
 NUMBERS = ("0", "1", "0.5", "2", "-1", "-0.25")
 SCALES = ("1", "2", "-3", "0.5", "0")
+TYPES = ("f32", "f32", "f32", "f16", "bf16")
+# Of src, weights and dst, as forward, gradients of weights and of src take them.
+MIXES = (*TYPES, "f16:f16:f32", "bf16:bf16:f32", "f16:f32:f16", "f32:bf16:bf16")
+BIAS_TYPES = ("f32", "f32", "f16")
 
 OPTIONS: dict[str, Options] = {
     "conv": {
-        "dir": LAYER_DIRECTIONS, "stag": TAGS, "dtag": TAGS, "alg": ("direct", "auto", "wino"),
+        "dir": LAYER_DIRECTIONS, "dt": MIXES, "bia-dt": BIAS_TYPES,
+        "stag": TAGS, "dtag": TAGS, "alg": ("direct", "auto", "wino"),
         "wtag": ("any", "abx", "axb", "xba", "ABx8b8a", "ABx16a16b", "Abx16a"),
     },
-    "ip": {"dir": LAYER_DIRECTIONS, "stag": TAGS, "wtag": ("any", "abx", "axb", "bax")},
+    "ip": {
+        "dir": LAYER_DIRECTIONS, "dt": MIXES, "bia-dt": BIAS_TYPES,
+        "stag": TAGS, "wtag": ("any", "abx", "axb", "bax"),
+    },
     "matmul": {
+        "dt": MIXES,
         "stag": ("any", "abx", "xba", "aBx8b"), "wtag": ("any", "abx", "xba", "aBx8b"),
         "dtag": ("any", "abx"), "bia-dt": ("undef", "f32"), "bia_mask": ("2", "0", "1", "3"),
     },
     "eltwise": {
-        "dir": PAIR_DIRECTIONS, "tag": PLAIN_TAGS, "alpha": NUMBERS, "beta": NUMBERS,
+        "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alpha": NUMBERS, "beta": NUMBERS,
         "alg": ("relu", *ELTWISE_ALGORITHMS, *(f"{name}_dst" for name in USE_DST_ALGORITHMS)),
     },
-    "pool": {"dir": PAIR_DIRECTIONS, "tag": PLAIN_TAGS, "alg": ("max", "avg_np", "avg_p")},
-    "lrn": {"dir": PAIR_DIRECTIONS, "tag": PLAIN_TAGS, "alg": ("ACROSS", "WITHIN")},
-    "softmax": {
-        "dir": PAIR_DIRECTIONS, "stag": PLAIN_TAGS, "dtag": PLAIN_TAGS,
-        "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3"),
+    "pool": {
+        "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alg": ("max", "avg_np", "avg_p"),
     },
-    "binary": {"alg": [*BINARY_ALGORITHMS], "stag": PLAIN_TAGS, "dtag": TAGS},
-    "sum": {"stag": PLAIN_TAGS, "dtag": TAGS},
+    "lrn": {"dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alg": ("ACROSS", "WITHIN")},
+    "softmax": {
+        "dir": PAIR_DIRECTIONS, "sdt": TYPES, "ddt": TYPES, "stag": PLAIN_TAGS,
+        "dtag": PLAIN_TAGS, "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3"),
+    },
+    "binary": {
+        "alg": [*BINARY_ALGORITHMS], "sdt": (*TYPES, "f16:f32", "f32:bf16"), "ddt": TYPES,
+        "stag": PLAIN_TAGS, "dtag": TAGS,
+    },
+    "sum": {"ddt": TYPES, "stag": PLAIN_TAGS, "dtag": TAGS},
     "reduction": {
+        "sdt": TYPES, "ddt": TYPES,
         "alg": ("sum", *REDUCTIONS), "p": ("1", "2", "1.5", "3"), "eps": ("0", "0.5"),
         "stag": PLAIN_TAGS, "dtag": TAGS,
     },
@@ -157,7 +172,8 @@ def _reduced(draw: Draw) -> str:
 
 def _sum(draw: Draw) -> str:
     scales = draw(st.lists(st.sampled_from(SCALES), min_size=1, max_size=4))
-    options = [f"--sdt={':'.join(['f32'] * len(scales))}", f"--scales={':'.join(scales)}"]
+    types = [draw(st.sampled_from(TYPES)) for _ in scales]
+    options = [f"--sdt={':'.join(types)}", f"--scales={':'.join(scales)}"]
     return " ".join([*options, _text(_dims(draw))])
 
 

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 import dnncore as dnn
 
@@ -81,7 +82,7 @@ def _pooling(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
     pool = getattr(torch.nn.functional, f"max_pool{len(op.kernel)}d")
     padded = _spread(torch, op, t["src"], -torch.inf)
     dst = pool(padded, op.kernel, op.strides, dilation=tuple(d + 1 for d in op.dilations))
-    return dst.clamp(min=float(np.finfo(np.float32).min))
+    return dst.clamp(min=float(finfo(op.dst_role.dtype).min))  # type: ignore[no-untyped-call]
 
 
 def _average(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
@@ -277,9 +278,10 @@ def _lrn_forward(torch: Any, op: Any, t: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _softmax_gradient(torch: Any, op: Any, t: Mapping[str, Any]) -> dict[str, Any]:
-    """The softmax of log(dst) is dst again, and its log-softmax that of dst."""
-    src = t["dst"] if op.algorithm == "log" else t["dst"].log()
-    return _gradient(_softmax, "src")(torch, op, {**t, "src": src})
+    """By torch's own kernels, which take dst as it is: rounded, it is the softmax of no src."""
+    name = f"_{'log_softmax' if op.algorithm == 'log' else 'softmax'}_backward_data"
+    slope = getattr(torch.ops.aten, name)(t["diff_dst"], t["dst"], op.axis, torch.float64)
+    return {"diff_src": slope}
 
 
 _ORACLES: dict[type[dnn.Operation], Callable[..., dict[str, Any]]] = {

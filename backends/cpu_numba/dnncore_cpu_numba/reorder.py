@@ -26,6 +26,7 @@ class SimdReorder(Implementation):
     """Copy, transpose and convert in one pass."""
 
     name = "cpu_numba:simd"
+    data_types = ("f32", "f64", "f16", "bf16")
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides; post-ops from f32 to f32."""

@@ -32,6 +32,9 @@ Formula = Callable[..., Mapping[str, Array]]
 # Measured: 0.01 (pooling) to 0.05 (convolution) of a perfect kernel, matrix products up to 0.4.
 EFFICIENCY = 0.02
 
+# All that operations may be of; float64 holds their values exactly.
+FLOAT_TYPES = ("f64", "f32", "f16", "bf16")
+
 
 class Definition(Implementation):
     """An operation computed by its formula, for every format, data type and attribute.
@@ -39,6 +42,8 @@ class Definition(Implementation):
     `like` names the tensors that take another one's format where theirs is `any`; all others
     become row-major.
     """
+
+    data_types = FLOAT_TYPES
 
     def __init__(self, operation: str, formula: Formula, like: Mapping[str, str] | None = None):
         self.name = f"reference:{operation}"

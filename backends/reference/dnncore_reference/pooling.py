@@ -13,6 +13,7 @@ import math
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from dnncore_reference.definition import Definition
 from dnncore_reference.window import Windows
@@ -40,7 +41,7 @@ def _maximum(op: Any, src: Array) -> dict[str, Array]:
     windows = _windows(op)
     padded = windows.pad(src)
     inside = windows.pad(np.ones(src.shape, bool), outside=False)
-    best = np.full(op.dst.dims, np.finfo(op.dst.dtype).min, np.float64)
+    best = np.full(op.dst.dims, finfo(op.dst.dtype).min, np.float64)
     place = np.zeros(op.dst.dims)
     found = np.zeros(op.dst.dims, bool)
     for index, tap in enumerate(windows.taps()):
