@@ -1,21 +1,18 @@
 """The OpenCL engine beneath the operations: devices, streams, events, stored programs, memory."""
 
 import gc
-import os
-import subprocess
-import sys
 import textwrap
 import threading
 import time
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from opencl_engine import DEVICES, Gate, matmul, run_python, square
 
 import dnncore as dnn
-from dnncore.backend import Event, ExecutionError
-
-DEVICES = [d.name for d in dnn.devices() if d.status == "ok" and d.name.startswith("opencl")]
+from dnncore.backend import ExecutionError
 
 pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
 
@@ -23,55 +20,6 @@ pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
 @pytest.fixture(params=DEVICES)
 def engine(request):
     return dnn.engine(request.param)
-
-
-def matmul(engine, size=8, attr=None):
-    desc = dnn.MemoryDesc((size, size))
-    return dnn.PrimitiveDesc(dnn.MatMul(src=desc, weights=desc, dst=desc), engine, attr).primitive()
-
-
-def square(engine, value, size=8):
-    return dnn.Memory.from_numpy(np.full((size, size), value, np.float32), engine=engine)
-
-
-def run_python(code, **environment):
-    """Run code in a process of its own; returns it completed."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-
-
-class Gate(Event):
-    """An event of another runtime that ends when it is told to."""
-
-    __slots__ = ("_error", "_opened")
-
-    def __init__(self):
-        self._opened = threading.Event()
-        self._error = None
-
-    def open(self, error=None):
-        self._error = error
-        self._opened.set()
-
-    def wait(self, timeout=None):
-        if not self._opened.wait(timeout):
-            raise TimeoutError
-        if self._error:
-            raise self._error
-
-    @property
-    def done(self):
-        return self._opened.is_set()
-
-    @property
-    def error(self):
-        return self._error
 
 
 # -- devices --------------------------------------------------------------------------------------
@@ -133,7 +81,10 @@ def test_native_objects_can_be_wrapped(engine):
 
 def test_peaks_are_measured_once(engine):
     peaks = engine.peaks
+    extensions = engine.native.device.extensions.split()
     assert peaks.flops["f32"] > 1e8
+    assert ("f64" in peaks.flops) == ("cl_khr_fp64" in extensions)
+    assert ("f16" in peaks.flops) == ("cl_khr_fp16" in extensions)
     assert peaks.bandwidth > 1e8
     assert 0 < peaks.launch < 1e-2
     assert engine.peaks is peaks
@@ -362,3 +313,28 @@ def test_a_build_failure_tells_the_kernel_the_options_the_log_and_the_source(eng
 def test_strangers_can_build_programs(engine):
     program = engine.program("__kernel void twice(__global float *x) { x[0] *= 2; }")
     assert program is engine.program("__kernel void twice(__global float *x) { x[0] *= 2; }")
+
+
+def nvidia_device(capability, extensions="cl_khr_fp64 cl_nv_device_attribute_query"):
+    major, minor = capability
+    return SimpleNamespace(
+        extensions=extensions,
+        compute_capability_major_nv=major,
+        compute_capability_minor_nv=minor,
+        local_mem_size=49152,
+        warp_size_nv=32,
+    )
+
+
+@pytest.mark.parametrize(
+    ("capability", "nbytes"), [((9, 0), 232444), ((8, 0), 166908), ((6, 1), 49152)]
+)
+def test_nvidia_gpus_tell_what_kernels_may_declare(capability, nbytes):
+    from dnncore_opencl import nvidia
+
+    assert nvidia.limits(nvidia_device(capability)) == {
+        "compute_capability": capability,
+        "local_memory": nbytes,
+        "sub_group": 32,
+    }
+    assert nvidia.limits(nvidia_device(capability, extensions="cl_khr_fp64")) == {}

@@ -14,17 +14,6 @@ OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl"
 devices = pytest.mark.parametrize("target", OPENCL, ids=str)
 
 
-@pytest.fixture
-def planned_for_gpus(monkeypatch):
-    """Kernels as for a GPU: work-groups, local memory, aligned vectors. All devices run them."""
-    from dnncore_opencl.engine import OpenCLEngine
-
-    monkeypatch.setattr(OpenCLEngine, "is_cpu", property(lambda _engine: False))
-    dnn.cache.primitives.clear()
-    yield
-    dnn.cache.primitives.clear()
-
-
 def check_lrn(target: Target, dims, tag, algorithm, local_size):
     desc = dnn.MemoryDesc(dims, "f32", tag)
     numbers = {"local_size": local_size, "alpha": 0.5, "k": 2.0}

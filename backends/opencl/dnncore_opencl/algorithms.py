@@ -69,10 +69,11 @@ ELTWISE = {
     "relu": "x = s > 0.0f ? s : {alpha} * s;",
     "relu without slope": "x = s <= 0.0f ? 0.0f : s;",  # 0 * -inf would be NaN
     "round": "x = rint(s);",
-    "soft_relu": (
-        "const floatLANES t = {alpha} * s, e = exp(-fabs(t)), u = 1.0f + e;"
-        " const floatLANES rest = u == 1.0f ? e : log(u) * (e / (u - 1.0f));"
-        " x = (t > 0.0f ? s : 0.0f) + rest / {alpha};"
+    "soft_relu": (  # log(1 + e) = 2 atanh(z), whose series ends at z^13 since z is below 1/3
+        "const floatLANES t = {alpha} * s, e = exp(-fabs(t)), z = e / (e + 2.0f), q = z * z,"
+        " rest = z + z * q * (0.33333333f + q * (0.2f + q * (0.14285714f + q * (0.11111111f"
+        " + q * (0.09090909f + q * 0.07692308f)))));"
+        " x = (t > 0.0f ? s : 0.0f) + 2.0f * rest / {alpha};"
     ),
     "sqrt": "x = sqrt(s);",
     "square": "x = s * s;",

@@ -61,10 +61,12 @@ class Builder:
         if math.prod(launch.local_size) == 1:
             source = without_lanes_of_items(self._native.device, source)
         if device_type(self._native.device) != "cpu":
-            return self.program(source)
+            return self.program(source, launch.source.options)
         small = max(launch.global_size) <= SMALL_GRID
         use = f"{launch.kernel} {launch.local_size} {small}"
-        return self.program(source, (), functools.partial(self._launch_empty, launch), use)
+        return self.program(
+            source, launch.source.options, functools.partial(self._launch_empty, launch), use
+        )
 
     def program(
         self,
@@ -138,6 +140,8 @@ class Builder:
         queue.finish()
 
     def _put(self, key: str, program: Any) -> None:
+        if self._store.folder is None:
+            return  # asking PoCL for a binary takes as long as building one
         (binary,) = program.get_info(pyopencl().program_info.BINARIES)
         if binary:
             self._store.put(key, binary)

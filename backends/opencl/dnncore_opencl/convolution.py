@@ -11,9 +11,8 @@ backward weights  diff_weights[g, oc, (ic, r, s)] = sum over (n, y, x) of
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import (
@@ -25,6 +24,11 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
+from dnncore_opencl import convolution_winograd_planes as planes
+from dnncore_opencl.convolution_direct import DirectBackwardData, DirectForward
+from dnncore_opencl.convolution_direct_weights import DirectBackwardWeights
+from dnncore_opencl.convolution_phases import Phase, phases
+from dnncore_opencl.convolution_winograd import WinogradBackwardData, WinogradForward
 from dnncore_opencl.depthwise import Depthwise, DepthwiseWeights
 from dnncore_opencl.families import FAMILIES
 from dnncore_opencl.gemm import (
@@ -37,11 +41,43 @@ from dnncore_opencl.gemm import (
     matrix,
 )
 from dnncore_opencl.gemm_implementation import GemmImplementation
+from dnncore_opencl.program import padded
 from dnncore_opencl.reduction import Stages, channel_sums
+from dnncore_opencl.staging import plain
+
+ALIGNED = 16  # bytes that some families copy at once
 
 
 class _Direct(GemmImplementation):
-    """What the directions share: the algorithm."""
+    """What the directions share: the algorithm and the formats."""
+
+    def formats(self, op: Any) -> dict[str, str]:
+        """Let channels, of weights those of the input, lie side by side where the family likes."""
+        tags = super().formats(op)
+        if not self.family.channels_last:
+            return tags
+        grouped = op.weights_role.ndims > op.src_role.ndims
+        return {
+            name: _channels_last(tag, 2 if grouped and "weights" in name else 1)
+            for name, tag in tags.items()
+        }
+
+    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+        """Let channels lie side by side, and each pixel's or tap's begin at a multiple of 16 bytes.
+
+        The places between them are never read.
+        """
+        if desc.ndims == 1:
+            return plain(desc)
+        channel = desc.ndims - op.src_role.ndims + 1
+        order = [*(dim for dim in range(desc.ndims) if dim != channel), channel]
+        strides, step = [0] * desc.ndims, 1
+        for dim in reversed(order):
+            strides[dim] = step
+            step *= desc.dims[dim]
+            if dim == channel:
+                step = padded(step, ALIGNED // desc.itemsize)
+        return MemoryDesc(desc.dims, desc.data_type, strides=strides)
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept the direct algorithm in every layout that 32-bit integers can count through."""
@@ -90,38 +126,38 @@ class BackwardData(_Direct):
 
     def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Sequence[Gemm]:
         """One product for each combination of remainders; each writes its pixels of diff_src."""
-        spatial = [_phases(op, dim) for dim in range(len(op.strides))]
-        return [self._gemm(op, attr, phases) for phases in itertools.product(*spatial)]
+        spatial = [phases(op, dim) for dim in range(len(op.strides))]
+        return [self._gemm(op, attr, chosen) for chosen in itertools.product(*spatial)]
 
     def _gemm(
-        self, op: ConvolutionBackwardData, attr: Attributes, phases: Sequence[_Phase]
+        self, op: ConvolutionBackwardData, attr: Attributes, reached: Sequence[Phase]
     ) -> Gemm:
         groups, oc, ic, *_ = op.grouped_weights
         w = _weights_strides(op, op.weights.strides)
         x, y = op.diff_src.strides, op.diff_dst.strides
-        pixel = sum(p.pixel * s for p, s in zip(phases, x[2:], strict=True))
-        tap = sum(p.tap * s for p, s in zip(phases, w[3:], strict=True))
-        start = sum(p.at * s for p, s in zip(phases, y[2:], strict=True))
+        pixel = sum(p.pixel * s for p, s in zip(reached, x[2:], strict=True))
+        tap = sum(p.tap * s for p, s in zip(reached, w[3:], strict=True))
+        start = sum(p.at * s for p, s in zip(reached, y[2:], strict=True))
 
         def result(strides: Sequence[int]) -> Strides:
-            steps = (p.stride * s for p, s in zip(phases, strides[2:], strict=True))
+            steps = (p.stride * s for p, s in zip(reached, strides[2:], strict=True))
             return Strides(batch=(ic * strides[1],), m=strides[1], n=(strides[0], *steps))
 
         def moved(operand: Matrix, desc: MemoryDesc) -> Matrix:
             strides = broadcast_strides(desc)
-            by = sum(p.pixel * s for p, s in zip(phases, strides[2:], strict=True))
-            return Matrix(operand.index, operand.offset + by, operand.strides)
+            by = sum(p.pixel * s for p, s in zip(reached, strides[2:], strict=True))
+            return replace(operand, offset=operand.offset + by)
 
         steps = chain(op, attr, result)
         descs = [desc for _, desc in attr.operands()]
         operands = tuple(map(moved, steps["operands"], descs))
-        tap_strides = (p.tap_step * s for p, s in zip(phases, w[3:], strict=True))
-        back = (-p.shrink * s for p, s in zip(phases, y[2:], strict=True))
+        tap_strides = (p.tap_step * s for p, s in zip(reached, w[3:], strict=True))
+        back = (-p.shrink * s for p, s in zip(reached, y[2:], strict=True))
         return Gemm(
             batch=(groups,),
             m=ic,
-            n=(op.diff_src.dims[0], *(p.pixels for p in phases)),
-            k=(oc, *(p.taps for p in phases)),
+            n=(op.diff_src.dims[0], *(p.pixels for p in reached)),
+            k=(oc, *(p.taps for p in reached)),
             a=matrix(1, op.weights, Strides(batch=w[:1], m=w[2], k=(w[1], *tap_strides)), tap),
             b=matrix(
                 0,
@@ -131,13 +167,14 @@ class BackwardData(_Direct):
             ),
             c=matrix(2, op.diff_src, result(x), pixel),
             window=Window(
-                at=tuple(p.at for p in phases),
-                n=(1,) * len(phases),
-                k=tuple(-p.shrink for p in phases),
+                at=tuple(p.at for p in reached),
+                n=(1,) * len(reached),
+                k=tuple(-p.shrink for p in reached),
                 size=op.diff_dst.dims[2:],
             ),
             post_ops=steps["post_ops"],
             operands=operands,
+            fpmath=attr.fpmath,
         )
 
 
@@ -212,47 +249,9 @@ class _Patches:
         return Window(tuple(-p for p in self.padding), n, k, self.size)
 
 
-@dataclass(frozen=True)
-class _Phase:
-    """Along one dim, the pixels `pixel + stride * j` of diff_src and what reaches them.
-
-    Taps `tap + tap_step * t` reach pixel j from diff_dst's coordinate `at + j - shrink * t`.
-    """
-
-    pixel: int
-    stride: int
-    pixels: int
-    tap: int
-    tap_step: int
-    taps: int
-    at: int
-    shrink: int
-
-
-def _phases(op: ConvolutionBackwardData, dim: int) -> list[_Phase]:
-    """Solve pixel + padding - tap * dilation = stride * output for each remainder of the pixel."""
-    size, kernel = op.diff_src.dims[2 + dim], op.grouped_weights[3 + dim]
-    stride, dilation, padding = op.strides[dim], op.dilations[dim] + 1, op.padding_l[dim]
-    common = math.gcd(stride, dilation)
-    phases = []
-    for pixel in range(min(stride, size)):
-        reach = pixel + padding
-        fits = (t for t in range(stride // common) if (reach - t * dilation) % stride == 0)
-        tap = next(fits, kernel)  # no tap at all reaches these pixels: k is empty
-        tap_step = stride // common
-        phases.append(
-            _Phase(
-                pixel=pixel,
-                stride=stride,
-                pixels=len(range(pixel, size, stride)),
-                tap=min(tap, kernel - 1),
-                tap_step=tap_step,
-                taps=len(range(tap, kernel, tap_step)),
-                at=(reach - tap * dilation) // stride,
-                shrink=dilation // common,
-            )
-        )
-    return phases
+def _channels_last(tag: str, channel: int) -> str:
+    """Move the letter of the channels to the end; a bias has but one."""
+    return tag[:channel] + tag[channel + 1 :] + tag[channel : channel + 1]
 
 
 def _weights_strides(op: Any, strides: Sequence[int]) -> tuple[int, ...]:
@@ -267,6 +266,19 @@ def _image_strides(strides: Sequence[int], channels: int) -> Strides:
     return Strides(batch=(channels * channel,), m=channel, n=(image, *spatial))
 
 
-FORWARD = tuple(Forward(family) for family in (Depthwise, *FAMILIES))
-BACKWARD_DATA = tuple(BackwardData(family) for family in (Depthwise, *FAMILIES))
-BACKWARD_WEIGHTS = tuple(BackwardWeights(family) for family in (DepthwiseWeights, *FAMILIES))
+FORWARD = (
+    WinogradForward(),
+    DirectForward(),
+    *planes.FORWARD,
+    *(Forward(family) for family in (Depthwise, *FAMILIES)),
+)
+BACKWARD_DATA = (
+    WinogradBackwardData(),
+    DirectBackwardData(),
+    *planes.BACKWARD_DATA,
+    *(BackwardData(family) for family in (Depthwise, *FAMILIES)),
+)
+BACKWARD_WEIGHTS = (
+    DirectBackwardWeights(),
+    *(BackwardWeights(family) for family in (DepthwiseWeights, *FAMILIES)),
+)

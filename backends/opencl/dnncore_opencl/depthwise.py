@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dnncore.backend import Refused
-from dnncore_opencl.families import TASKS_PER_CORE, Cover, Simd
 from dnncore_opencl.program import template
+from dnncore_opencl.simd import Simd
+from dnncore_opencl.strided import TASKS_PER_CORE, Cover, Strided
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
@@ -26,7 +27,7 @@ GPU_GROUP = 64
 
 
 @dataclass(frozen=True)
-class Depthwise:
+class Depthwise(Strided):
     """Forward and backward data, on `units` cores of `vector` floats, or with vector 1 on a GPU."""
 
     name: ClassVar[str] = "depthwise"

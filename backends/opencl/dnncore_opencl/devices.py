@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 from dnncore.backend import Device, EngineUnavailable
+from dnncore_opencl import nvidia
 from dnncore_opencl.pocl import name_the_processor
 
 REMEDY = 'install the runtime with pip install "dnncore[opencl]", or a driver for your device'
@@ -50,7 +51,12 @@ def cl_devices() -> tuple[Any, ...]:
 
 
 def describe(device: Any) -> Device:
-    """What users see of a device; sizes in bytes, the alignment of sub-buffers too."""
+    """What users see of a device; sizes in bytes, the alignment of sub-buffers too.
+
+    local_memory: what the `__local` arrays that a kernel declares may take together; one that is
+    an argument stays within local_argument. sub_group: work-items that run in step, where it is
+    known. compute_capability: (major, minor) of an NVIDIA GPU, absent elsewhere.
+    """
     extensions = device.extensions.split()
     limits = {
         "type": device_type(device),
@@ -58,11 +64,12 @@ def describe(device: Any) -> Device:
         "global_memory": device.global_mem_size,
         "max_allocation": device.max_mem_alloc_size,
         "local_memory": device.local_mem_size,
+        "local_argument": device.local_mem_size,
         "max_work_group": device.max_work_group_size,
         "alignment": device.mem_base_addr_align // 8,
         "fp16": "cl_khr_fp16" in extensions,
         "sub_groups": "cl_khr_subgroups" in extensions,
-    }
+    } | nvidia.limits(device)
     version = f"{device.driver_version} ({device.platform.version.strip()})"
     return Device(device.name.strip(), device.vendor.strip(), version, limits)
 

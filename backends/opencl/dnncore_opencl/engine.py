@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import functools
-import threading
-import weakref
-from collections.abc import Sequence
+import gc
+import itertools
+import math
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from dnncore.backend import (
     COMPLETED,
+    DescriptorError,
     Device,
     Engine,
     EngineUnavailable,
     Event,
     ExecutionError,
     Peaks,
-    Stream,
     check_size,
 )
+from dnncore_opencl import tuning
+from dnncore_opencl.account import Account, MemoryInfo
 from dnncore_opencl.build import Builder
 from dnncore_opencl.devices import cl_devices, describe, device_type, pyopencl
-from dnncore_opencl.stream import OpenCLStream, status_name
+from dnncore_opencl.faults import OUT_OF_MEMORY, failure
+from dnncore_opencl.pinned import LEAST_BYTES, Pinned
+from dnncore_opencl.stream import OpenCLStream
 
 if TYPE_CHECKING:
     from dnncore.backend import Order
@@ -42,18 +48,14 @@ class Native:
     context: Any
 
 
-class MemoryInfo(NamedTuple):
-    """Bytes and number of an engine's living buffers, scratchpads included."""
-
-    allocated: int
-    buffers: int
-
-
 class OpenCLEngine(Engine):
     """An OpenCL device; `native` holds its pyopencl `platform`, `device` and `context`.
 
     Indices count the devices of all platforms, platforms as the OpenCL loader lists them, GPUs
     first within a platform. A buffer is a `pyopencl.Buffer`.
+
+    wait_timeout: the seconds after which waits that have no timeout of their own raise
+    `TimeoutError`; None, which is the default, for no limit. DNNCORE_WAIT_TIMEOUT sets it first.
     """
 
     kind: ClassVar[str] = "opencl"
@@ -81,16 +83,16 @@ class OpenCLEngine(Engine):
 
     def _open(self, device: Any, context: Any) -> None:
         cl = pyopencl()
+        self.account = Account(device.global_mem_size)
         try:
             context = context or cl.Context([device])
         except cl.Error as error:
-            raise EngineUnavailable(f"{self.name}: no context on {device.name}: {error}") from error
+            told = failure(self, f"no context on {device.name}", error)
+            raise EngineUnavailable(str(told)) from error
         self.native = Native(device.platform, device, context)
         self.device_type = device_type(device)
         self._device = describe(device)
-        self._lock = threading.Lock()
-        self._bytes = 0
-        self._buffers = 0
+        self.wait_timeout = _wait_timeout()
         self._builder = Builder(self.native)
         self._peaks: Peaks | None = None
 
@@ -130,6 +132,15 @@ class OpenCLEngine(Engine):
         """
         return self._builder.program(source, options)
 
+    def tuning_table(self, name: str, package: str = tuning.PACKAGE) -> tuning.Table:
+        """Return named parameters by problem that were measured to be best on this device.
+
+        They are read from `tuning/<device>.json` in an importable package, such as a stranger's
+        own, whose kernels say what keys and parameters mean; the file's name is the device's in
+        lower case with `_` between words. Empty where there is no file: fall back to a rule.
+        """
+        return tuning.table(self, name, package)
+
     def launchable(self, launch: Launch) -> Any:
         """Return the pyopencl program of a launch, with all of its code generated."""
         return self._builder.launchable(launch)
@@ -138,7 +149,6 @@ class OpenCLEngine(Engine):
 
     def allocate(self, nbytes: int) -> Any:
         """Allocate an uninitialised pyopencl buffer; raises `ExecutionError` when out of memory."""
-        cl = pyopencl()
         check_size(self.name, nbytes)
         size = max(nbytes, SMALLEST_BUFFER)
         limit = self._device.limits["max_allocation"]
@@ -146,16 +156,26 @@ class OpenCLEngine(Engine):
             raise ExecutionError(
                 f"{self.name}: a buffer of {nbytes} bytes is over the device's limit of {limit}"
             )
-        try:
-            buffer = _buffer_class()(self.native.context, cl.mem_flags.READ_WRITE, size)
-        except cl.Error as error:
-            raise ExecutionError(
-                f"{self.name}: cannot allocate {nbytes} bytes: {status_name(error.code)};"
-                f" {self._bytes} bytes are in use"
-            ) from error
-        self._count(size, 1)
-        weakref.finalize(buffer, self._count, -size, -1).atexit = False
+        buffer = self._new_buffer(size)
+        self.account.add(buffer, size)
         return buffer
+
+    def _new_buffer(self, size: int) -> Any:
+        """Allocate, if need be after garbage is collected: cycles may hold memories.
+
+        More than the device has is refused here, since drivers find out at the first use.
+        """
+        cl = pyopencl()
+        for last_try in (False, True):
+            if self.account.has_room(size):
+                try:
+                    return _buffer_class()(self.native.context, cl.mem_flags.READ_WRITE, size)
+                except cl.Error as error:
+                    if last_try or error.code not in OUT_OF_MEMORY:
+                        raise failure(self, f"cannot allocate {size} bytes", error) from error
+            if not last_try:
+                gc.collect()
+        raise ExecutionError(f"{self.name}: cannot allocate {size} bytes: {self.account.text()}")
 
     def owns(self, buffer: object, nbytes: int) -> bool:
         """Whether `buffer` is a pyopencl buffer of this engine's context that holds `nbytes`."""
@@ -167,26 +187,34 @@ class OpenCLEngine(Engine):
 
     def memory_info(self) -> MemoryInfo:
         """Count the buffers that this engine allocated and that are still alive."""
-        return MemoryInfo(self._bytes, self._buffers)
+        return self.account.info
 
     def copy_in(
         self,
-        stream: Stream,
+        stream: Any,
         host: np.ndarray[Any, Any],
         buffer: Any,
         wait_for: Sequence[Event] = (),
     ) -> Event:
         """Queue a copy of a 1-D uint8 host array to the start of a buffer."""
+        stream.settle(host)
+        if self._goes_pinned(stream, host.size, wait_for):
+            return self._copying(host.size, self._pinned.copy_in, stream, host, buffer)
         return self._copy(stream, buffer, host, host.size, wait_for)
 
     def copy_out(
         self,
-        stream: Stream,
+        stream: Any,
         buffer: Any,
         host: np.ndarray[Any, Any],
         wait_for: Sequence[Event] = (),
     ) -> Event:
         """Queue a copy of the start of a buffer to a 1-D uint8 host array."""
+        stream.settle(host)
+        if self._goes_pinned(stream, host.size, wait_for):
+            landing = self._copying(host.size, self._pinned.copy_out, stream, buffer, host)
+            stream.landings.append(landing)
+            return landing
         return self._copy(stream, host, buffer, host.size, wait_for)
 
     def stream(
@@ -195,34 +223,72 @@ class OpenCLEngine(Engine):
         """Open a command queue, or wrap the pyopencl queue `native` of this engine's context."""
         return OpenCLStream(self, order, profiling=profiling, native=native)
 
+    @functools.cached_property
+    def _pinned(self) -> Pinned:
+        return Pinned(self)
+
+    def _goes_pinned(self, stream: Any, nbytes: int, wait_for: Sequence[Event]) -> bool:
+        """Whether a copy goes through pinned memory.
+
+        A CPU's memory is the host's. What must wait is left to the driver, since the host array is
+        read at once; and so is what is timed, since pieces have no common start and end.
+        """
+        return (
+            not self.is_cpu
+            and nbytes >= LEAST_BYTES
+            and stream.order == "in"
+            and not stream.profiling
+            and all(stream.is_behind(event) for event in wait_for)
+        )
+
     def _copy(
         self, stream: Any, target: Any, source: Any, nbytes: int, wait_for: Sequence[Event]
     ) -> Event:
+        """Copy as the driver does."""
         if not nbytes:
             return stream.marker(wait_for) if wait_for else COMPLETED
-        cl = pyopencl()
 
         def enqueue(events: Any) -> Any:
-            return cl.enqueue_copy(
+            return pyopencl().enqueue_copy(
                 stream.native, target, source, wait_for=events, is_blocking=False
             )
 
-        try:
-            return stream.submit(enqueue, wait_for)
-        except cl.Error as error:
-            raise ExecutionError(
-                f"{self.name}: cannot copy {nbytes} bytes: {status_name(error.code)}"
-            ) from error
+        return self._copying(nbytes, stream.submit, enqueue, wait_for)
 
-    def _count(self, nbytes: int, buffers: int) -> None:
-        with self._lock:
-            self._bytes += nbytes
-            self._buffers += buffers
+    def _copying(self, nbytes: int, copy: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return copy(*arguments)
+        except pyopencl().Error as error:
+            raise failure(self, f"cannot copy {nbytes} bytes", error) from error
+
+
+_serials = itertools.count()
 
 
 @functools.cache
 def _buffer_class() -> Any:
     class Buffer(pyopencl().Buffer):  # type: ignore[misc]
-        """A device buffer that can be referred to weakly, so that living ones are counted."""
+        """A device buffer that can be referred to weakly, so that living ones are counted.
+
+        serial: a number that no other has, also after it has died.
+        """
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.serial = next(_serials)
 
     return Buffer
+
+
+def _wait_timeout() -> float | None:
+    """DNNCORE_WAIT_TIMEOUT in seconds; None if waits have no limit."""
+    text = os.environ.get("DNNCORE_WAIT_TIMEOUT", "")
+    try:
+        seconds = float(text or "inf")
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise DescriptorError(
+            f"DNNCORE_WAIT_TIMEOUT must be a number of seconds above 0; got {text!r}"
+        )
+    return seconds if math.isfinite(seconds) else None

@@ -19,6 +19,7 @@ from typing import Any
 
 from dnncore.backend import PostOp
 from dnncore_opencl.algorithms import chain, with_lanes
+from dnncore_opencl.halves import HALVES, TO_FLOAT, functions
 from dnncore_opencl.layout import Parameters
 from dnncore_opencl.program import Arg
 from dnncore_opencl.vectors import TYPES
@@ -49,12 +50,17 @@ class Epilogue:
 def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int) -> Epilogue:
     """Generate a chain for `rank` coordinates; `operands` are those of its steps, in order."""
     parameters = Parameters()
-    values = [_value(*placed, parameters) for placed in enumerate(operands)]
+    kinds = [desc.data_type for post_op in post_ops for _, desc in post_op.operands]
+    values = [
+        TO_FLOAT.get(kind, "{}").format(_value(place, operand, parameters))
+        for place, (kind, operand) in enumerate(zip(kinds, operands, strict=True))
+    ]
     steps = [step.text for step in chain(post_ops, values, "old", parameters.real)]
-    types = [TYPES[desc.data_type] for post_op in post_ops for _, desc in post_op.operands]
+    types = [TYPES[kind] for kind in kinds]
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
+    halves = functions() if HALVES.intersection(kinds) else ""
     return Epilogue(
-        with_lanes(_code(steps, types, parameters, rank, reads_dst=reads_dst), 1),
+        halves + with_lanes(_code(steps, types, parameters, rank, reads_dst=reads_dst), 1),
         (*(Arg(operand.index) for operand in operands), *parameters.values),
     )
 

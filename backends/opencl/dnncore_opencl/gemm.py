@@ -7,7 +7,7 @@ n and k have up to four digits: a convolution's n is (image, depth, height, widt
 three; `split` makes products of the others. Each operand has a stride per digit, so no operand is
 ever copied into matrix form; a `Window` tells where b, an image, ends.
 
-`families.py` plans the kernels that compute this.
+`family.py` says what plans the kernels that compute this.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Matrix:
     offset: int
     strides: Strides
     end: int = 0  # elements of its buffer
+    data_type: str = "f32"
 
     def with_batch(self, digits: Sequence[int], index: Sequence[tuple[int, int]]) -> Matrix:
         """Keep some digits of the batch; `index` gives the others as (digit, value)."""
@@ -77,11 +78,29 @@ class Gemm:
     window: Window | None = None
     post_ops: tuple[PostOp, ...] = ()
     operands: tuple[Matrix, ...] = ()
+    fpmath: str = "strict"
 
     @property
     def batches(self) -> int:
         """Products in the batch."""
         return math.prod(self.batch)
+
+    @property
+    def needed_window(self) -> Window | None:
+        """The window; None if nothing is ever outside."""
+        window = self.window
+        if window is None:
+            return None
+        dims = len(window.size)
+        sizes = (self.n[-dims:], self.k[-dims:], window.size)
+        for at, n_step, k_step, n, k, size in zip(
+            window.at, window.n, window.k, *sizes, strict=True
+        ):
+            reach = (n_step * (n - 1), k_step * (k - 1))
+            first, last = sum(min(0, r) for r in reach), sum(max(0, r) for r in reach)
+            if at + first < 0 or at + last >= size:
+                return window
+        return None
 
     @property
     def columns(self) -> int:
@@ -121,7 +140,7 @@ def split(gemm: Gemm) -> Iterator[Gemm]:
 def matrix(index: int, desc: MemoryDesc, strides: Strides, offset: int = 0) -> Matrix:
     """The operand at place `index`; `offset` moves its first element."""
     end = desc.nbytes // desc.itemsize
-    return Matrix(index, desc.offset0 + offset, strides, end)
+    return Matrix(index, desc.offset0 + offset, strides, end, desc.data_type)
 
 
 def broadcast_strides(desc: MemoryDesc) -> tuple[int, ...]:
@@ -135,7 +154,7 @@ def chain(
     result_strides: Callable[[Sequence[int]], Strides],
     bias_strides: Callable[[Sequence[int]], Strides] | None = None,
 ) -> dict[str, Any]:
-    """Return a product's fields `post_ops` and `operands`: the bias, then the attribute's chain.
+    """Return a product's `post_ops` and `operands`, the bias and then the chain, and `fpmath`.
 
     result_strides: turns strides per dim of the result into strides per digit, as bias_strides does
     for the bias, which is nothing but a first step.
@@ -150,4 +169,4 @@ def chain(
     for i, (_, desc) in enumerate(attr.operands()):
         strides = result_strides(broadcast_strides(desc))
         operands.append(matrix(len(places) + i, desc, strides))
-    return {"post_ops": tuple(post_ops), "operands": tuple(operands)}
+    return {"post_ops": tuple(post_ops), "operands": tuple(operands), "fpmath": attr.fpmath}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from dnncore.backend import (
@@ -14,10 +15,11 @@ from dnncore.backend import (
     Operation,
     Refused,
 )
-from dnncore_opencl.families import Family, plan
+from dnncore_opencl.family import Family
 from dnncore_opencl.gemm import split
 from dnncore_opencl.program import LaunchProgram
-from dnncore_opencl.staging import ROW_MAJOR, Staging
+from dnncore_opencl.staging import ROW_MAJOR, Staging, plain
+from dnncore_opencl.tuned import tuned
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
@@ -33,10 +35,15 @@ class GemmImplementation(Implementation):
     def __init__(self, family: type[Family]) -> None:
         self.family = family
         self.name = f"opencl:{family.name}"
+        self.data_types = family.data_types
 
     def gemms(self, op: Any, attr: Attributes) -> Sequence[Gemm]:
         """Return the products that together compute the operation."""
         raise NotImplementedError
+
+    def formats(self, op: Operation) -> dict[str, str]:
+        """Return what `any` becomes, by the tensors' names."""
+        return {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
 
     def sums(self, op: Any, engine: OpenCLEngine, scratchpad_start: int) -> Stages | None:
         """Return what is to be summed up beside the products."""
@@ -44,18 +51,20 @@ class GemmImplementation(Implementation):
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
-        op = _resolved(op)
-        refused = self.family.refusal(engine) or _opaque_refusal(op, attr)
+        op = op.resolve_any(**self.formats(op))
+        refused = self.family.refusal(engine) or opaque_refusal(op, attr)
         if refused:
             return refused
-        staging = Staging.of(op, attr)
         family = self.family.of(engine)
-        gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
-        refusals = (_size_refusal(staging.op, staging.attr), *map(family.refusal_of, gemms))
-        refused = next(filter(None, refusals), None)
+        staging = Staging.of(op, attr)
+        gemms, refused = self._gemms(staging, family)
+        if refused and refused.kind == "format" and family.channels_last:
+            staging = Staging.of(op, attr, partial(self.aligned, op))
+            gemms, refused = self._gemms(staging, family)
         if refused:
             return refused
-        plans = [plan(family, part, staging.nbytes) for gemm in gemms for part in split(gemm)]
+        parts = [part for gemm in gemms for part in split(gemm)]
+        plans = [tuned(family, part, engine).plan(part, staging.nbytes) for part in parts]
         sums = self.sums(staging.op, engine, staging.nbytes)
         needs = [p.scratchpad for p in plans] + [sums.scratchpad_bytes if sums else 0]
 
@@ -71,24 +80,31 @@ class GemmImplementation(Implementation):
             scratchpad_bytes=staging.nbytes + max(needs),
         )
 
+    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+        """Return how a copy of a tensor lies for a family that wants channels last."""
+        return plain(desc)
 
-def _resolved(op: Operation) -> Operation:
-    """Replace each format `any` by row-major."""
-    return op.resolve_any(**{a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()})
+    def _gemms(self, staging: Staging, family: Family) -> tuple[list[Gemm], Refused | None]:
+        """The products of a staged operation, and why the family cannot make them, if so."""
+        gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
+        refusals = (size_refusal(staging.op, staging.attr), *map(family.refusal_of, gemms))
+        return gemms, next(filter(None, refusals), None)
 
 
 def _named(op: Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:
     return [(a.name, desc) for a, desc in op.tensors()] + attr.operands()
 
 
-def _opaque_refusal(op: Operation, attr: Attributes) -> Refused | None:
+def opaque_refusal(op: Operation, attr: Attributes) -> Refused | None:
+    """Tell which tensor has no strides, None if all have."""
     for name, desc in _named(op, attr):
         if desc.format_kind != "blocked":
             return Refused("format", f"{name} must have strides; got {desc.tag}")
     return None
 
 
-def _size_refusal(op: Operation, attr: Attributes) -> Refused | None:
+def size_refusal(op: Operation, attr: Attributes) -> Refused | None:
+    """Tell which tensor is beyond what 32-bit integers count, None if none is."""
     for name, desc in _named(op, attr):
         elements = desc.nbytes // desc.itemsize
         if elements > MAX_ELEMENTS:

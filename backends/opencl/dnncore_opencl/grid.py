@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from dnncore_opencl.layout import Loop, Nest, Parameters, decode, offset_text
-from dnncore_opencl.program import padded
+from dnncore_opencl.program import padded, template
 
 CPU_ITEM = 4096  # iterations: long beside finding their place, short beside a core's share
 CPU_GROUPS = 8  # per core: evens out cores that are busy with something else
@@ -40,9 +40,9 @@ class Grid:
         return cls(items, count, (-(-items // count),), (1,))
 
     @classmethod
-    def of_groups(cls, items: int, workers: int) -> Grid:
-        """Plan a group of `workers` for each item."""
-        return cls(items, 1, (items * workers,), (workers,))
+    def of_groups(cls, items: int, workers: int, span: int = 1) -> Grid:
+        """Plan groups of `span` items with so many `workers` each."""
+        return cls(items, 1, (padded(items, span) * workers,), (workers * span,))
 
     def defines(self, parameters: Parameters) -> dict[str, str]:
         """ITEMS and COUNT, as arguments."""
@@ -51,17 +51,25 @@ class Grid:
 
 @dataclass(frozen=True)
 class Boxes:
-    """A nest in items of `rows` iterations of the loop `r` times `run` of the loop `t`."""
+    """A nest in items of `rows` iterations of the loop `r` times `run` of the loop `t`.
+
+    beside: whether neighbouring items are neighbours along `r`, not `t`. constant: whether the
+    sides are part of the text, which lets a compiler unroll.
+    """
 
     nest: Nest
     rows: int
     run: int
+    beside: bool = False
+    constant: bool = False
 
     @classmethod
-    def of(cls, engine: Any, nest: Nest, rows: int = 1, run: int = 1) -> Boxes:
-        """Choose boxes; `rows` and `run` are those of a GPU."""
+    def of(
+        cls, engine: Any, nest: Nest, rows: int = 1, run: int = 1, *, beside: bool = False
+    ) -> Boxes:
+        """Choose boxes; `rows`, `run` and `beside` are those of a GPU."""
         if not engine.is_cpu:
-            return cls(nest, rows, run)
+            return cls(nest, rows, run, beside, constant=True)
         length = nest.loops[-1].size if nest.loops else 1
         return cls(nest, max(1, CPU_ITEM // length), CPU_ITEM)
 
@@ -83,6 +91,10 @@ class Boxes:
         rows, run = (loop.size if loop else 1 for loop in self.inner)
         return rows, run
 
+    def is_single(self, lanes: int) -> bool:
+        """Whether each box is one vector, or what is left of one."""
+        return self.constant and (self.rows, self.run) == (1, lanes)
+
     @property
     def items(self) -> int:
         """The number of boxes."""
@@ -98,9 +110,15 @@ class Boxes:
         (rows, run), size = self.lengths, parameters.size
         names = [*self.variables[: len(outer)], "r_box", "t_box"]
         counts = [*(loop.size for loop in outer), -(-rows // self.rows), -(-run // self.run)]
-        text = decode("rest", names, counts, parameters)
+        if self.beside:
+            names[-2:], counts[-2:] = names[:-3:-1], counts[:-3:-1]
+        text = ""
+        if len(self.nest.loops) < 2:
+            text = "const INDEX r_box = 0; "
+            names, counts = ["t_box"], counts[-1:]
+        text += decode("rest", names, counts, parameters)
         for name, step, length in (("r", self.rows, rows), ("t", self.run, run)):
-            steps = size(step)
+            steps = str(step) if self.constant else size(step)
             text += f"const INDEX {name}_begin = {name}_box * {steps}; "
             text += f"const INDEX {name}_end = min({name}_begin + {steps}, {size(length)}); "
         return text
@@ -116,3 +134,44 @@ class Boxes:
         return "".join(
             offset_text(loop.chains[place], name, parameters) for loop, name in pairs if loop
         )
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Who computes items: `workers` each, `span` of them a group.
+
+    across: whether neighbours in a group are at neighbouring items.
+    """
+
+    workers: int = 1
+    span: int = 1
+    across: bool = False
+
+    def grid(self, engine: Any, items: int) -> Grid:
+        """The launch."""
+        if self.workers == 1:
+            return Grid.of(engine, items)
+        return Grid.of_groups(items, self.workers, self.span)
+
+    @property
+    def defines(self) -> dict[str, str]:
+        """What kernels/groups.cl needs."""
+        across = {"ACROSS": ""} if self.across else {}
+        return {"WORKERS": str(self.workers), "SPAN": str(self.span), **across}
+
+    def snippets(self, engine: Any) -> tuple[str, ...]:
+        """The templates that a kernel uses."""
+        is_nvidia = "compute_capability" in engine.device.limits
+        shuffles = is_nvidia and self.workers > 1 and not self.across
+        names = ("shuffle_nvidia", "groups") if shuffles else ("groups",)
+        return tuple(map(template, names))
+
+
+def power_of_two(size: int) -> int:
+    """The least that is not less."""
+    return 1 << (size - 1).bit_length()
+
+
+def power_of_two_within(*limits: int) -> int:
+    """The largest that is above no limit, 1 at least."""
+    return 1 << max(1, min(limits)).bit_length() - 1

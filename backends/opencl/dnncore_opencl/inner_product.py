@@ -19,11 +19,20 @@ from dnncore.backend import (
 from dnncore_opencl.families import FAMILIES
 from dnncore_opencl.gemm import Gemm, Strides, chain, matrix
 from dnncore_opencl.gemm_implementation import GemmImplementation
+from dnncore_opencl.inner_product_direct import DirectBackwardData, DirectForward
 from dnncore_opencl.reduction import Stages, channel_sums
 
 
 class Forward(GemmImplementation):
     """m: images; n: output channels; k: (input channel, pixels)."""
+
+    def formats(self, op: InnerProductForward) -> dict[str, str]:
+        """Let output channels, the columns of weights, lie side by side where the family likes."""
+        tags = super().formats(op)
+        if self.family.columns_last:
+            rows = tags["weights"]
+            tags["weights"] = rows[1:] + rows[0]
+        return tags
 
     def gemms(self, op: InnerProductForward, attr: Attributes) -> Sequence[Gemm]:
         """One product."""
@@ -97,6 +106,6 @@ def _rows(strides: Sequence[int]) -> Strides:
     return Strides(m=strides[0], n=tuple(strides[1:]))
 
 
-FORWARD = tuple(Forward(family) for family in FAMILIES)
-BACKWARD_DATA = tuple(BackwardData(family) for family in FAMILIES)
+FORWARD = (DirectForward(), *(Forward(family) for family in FAMILIES))
+BACKWARD_DATA = (DirectBackwardData(), *(BackwardData(family) for family in FAMILIES))
 BACKWARD_WEIGHTS = tuple(BackwardWeights(family) for family in FAMILIES)

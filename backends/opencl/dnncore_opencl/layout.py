@@ -79,20 +79,27 @@ class Parameters:
 
     @property
     def defines(self) -> dict[str, str]:
-        """INDEX, the type of offsets, and PARAMETERS, to be written behind a kernel's buffers."""
-        return {"INDEX": self._index_name, "PARAMETERS": "".join(self._declarations)}
+        """INDEX, the type of offsets, and PARAMETERS, to be written behind a kernel's buffers.
+
+        UINDEX, unsigned, is quicker to divide.
+        """
+        return {
+            "INDEX": self._index_name,
+            "UINDEX": f"u{self._index_name}",
+            "PARAMETERS": "".join(self._declarations),
+        }
 
 
 def offset_text(chain: Digits, index: str, parameters: Parameters) -> str:
     """Return what index `index` adds to an offset, with a leading plus; empty if nothing."""
     text, below = "", 1
     for digit in chain:
-        value = f"{index} / {below}" if below > 1 else index
+        value = f"(UINDEX){index} / {below}" if below > 1 else index
         if digit is not chain[-1]:
-            value = f"{value} % {digit.size}"
+            value = f"{value if below > 1 else f'(UINDEX){index}'} % {digit.size}"
         below *= digit.size
         if digit.stride and digit.size > 1:
-            value = value if value == index else f"({value})"
+            value = value if value == index else f"(INDEX)({value})"
             last = digit is chain[-1]
             stride = parameters.index(digit.stride) if last else str(digit.stride)
             text += f" + {value}" if stride == "1" else f" + {value} * {stride}"
@@ -289,6 +296,7 @@ def decode(number: str, names: Sequence[str], sizes: Sequence[int], parameters: 
         if size == 1:
             text += f"const INDEX {name} = 0; "
         else:
-            count = parameters.size(size)
-            text += f"const INDEX {name} = {number} % {count}; {number} /= {count}; "
+            count = f"(UINDEX){parameters.size(size)}"
+            text += f"const INDEX {name} = (UINDEX){number} % {count}; "
+            text += f"{number} = (UINDEX){number} / {count}; "
     return text + f"const INDEX {names[0]} = {number}; "

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    DescriptorError,
+    Executable,
+    Implementation,
+    MemoryDesc,
+    Refused,
+)
 from dnncore_opencl.layout import digits
 from dnncore_opencl.pointwise import refuse_layouts
+from dnncore_opencl.vectors import HALVES
 from dnncore_opencl.windows import CHANNELS, COORDINATES, Windows, lanes_along, refuse_workspace
 
 MOST_KEPT = 4  # terms on each side that registers hold
-# beta: {b} to this power; others go through pow, which takes many times as long
-POWERS = {0.5: "sqrt({b})", 0.75: "sqrt({b}) * sqrt(sqrt({b}))", 1.0: "{b}"}
+GPU_RING_LANES = 4  # floats of each; the places of 8, which f16 allows, fill the registers
+# beta: {b} to the power of -beta; others go through pow, which takes many times as long
+POWERS = {0.5: "rsqrt({b})", 0.75: "rsqrt({b}) * sqrt(rsqrt({b}))", 1.0: "1.0f / {b}"}
 
 
 class LRN(Implementation):
     """Sums over windows, each added up anew, in one order."""
 
     name = "opencl:direct"
+    data_types = ("f32", *HALVES)
     kernel: ClassVar[str]
     like: ClassVar[dict[str, str]]
 
@@ -29,15 +41,21 @@ class LRN(Implementation):
         if refused:
             return refused
         tensors = {argument.name: desc for argument, desc in op.tensors(workspace)}
+        tensors |= dict(attr.operands())
+        if op.window_dims == (CHANNELS,) and op.src.ndims > 3:
+            tensors = _flat(tensors)
         axis, lanes = _vectors(op, attr, engine, tensors)
+        is_ring = _keeps_terms(op, engine, tensors, axis, lanes)
+        if is_ring and not engine.is_cpu:
+            lanes = min(lanes, GPU_RING_LANES)
         windows = Windows(
             engine,
             attr,
-            tensors | dict(attr.operands()),
+            tensors,
             [a.name for a, _ in op.tensors(workspace) if a.direction == "out"],
             axis,
             lanes,
-            innermost=CHANNELS if _keeps_terms(op, engine, axis, lanes) else None,
+            innermost=CHANNELS if is_ring else None,
         )
         return Accepted(
             op,
@@ -50,12 +68,12 @@ class LRN(Implementation):
     def _build(self, op: Any, windows: Windows) -> Executable:
         number = windows.parameters.real
         scale = op.alpha / op.divisor
-        power = POWERS.get(op.beta) or f"pow({{b}}, (FLOATS)({number(op.beta)}))"
+        power = POWERS.get(op.beta) or f"pow({{b}}, (FLOATS)({number(-op.beta)}))"
         defines = {
             "K": number(op.k),
             "SCALE": number(scale),
             "SLOPE": number(2 * scale * op.beta),
-            "POWER(b)": power.format(b="(b)"),
+            "POWER(b)": f"({power.format(b='(b)')})",
             **({"WORKSPACE": ""} if "workspace" in windows.tensors else {}),
             **_window(op, windows),
         }
@@ -82,6 +100,17 @@ def _efficiency(engine: Any, lanes: int) -> float:
     return 0.4
 
 
+def _flat(tensors: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
+    """See the spatial dims as one, where all tensors can be: fewer coordinates, longer vectors."""
+    try:
+        return {
+            name: desc.reshape((*desc.dims[:2], math.prod(desc.dims[2:])))
+            for name, desc in tensors.items()
+        }
+    except DescriptorError:
+        return tensors
+
+
 def _vectors(
     op: Any, attr: Attributes, engine: Any, tensors: dict[str, MemoryDesc]
 ) -> tuple[int, int]:
@@ -90,27 +119,27 @@ def _vectors(
     Along the window's own dims a vector needs its neighbours whole, so that none may overlap, and
     no more than one of them on each side.
     """
-    descs = [*tensors.values(), *(desc for _, desc in attr.operands())]
+    dims = tensors[op.result_name].dims
     found = []
-    for axis in dict.fromkeys((CHANNELS, op.src.ndims - 1)):
-        size = op.src.dims[axis]
-        lanes = lanes_along(engine, attr, axis, descs, size)
-        if axis in op.window_dims and (size % lanes or op.half_window > lanes):
+    for axis in dict.fromkeys((CHANNELS, len(dims) - 1)):
+        lanes = lanes_along(engine, attr, axis, tensors.values(), dims[axis])
+        if axis in op.window_dims and (dims[axis] % lanes or op.half_window > lanes):
             lanes = 1
         found.append((lanes, -axis))
     lanes, axis = max(found)
     return -axis, lanes
 
 
-def _keeps_terms(op: Any, engine: Any, axis: int, lanes: int) -> bool:
-    """Whether to go along the channels of each place, so that a window's terms are kept.
+def _keeps_terms(
+    op: Any, engine: Any, tensors: dict[str, MemoryDesc], axis: int, lanes: int
+) -> bool:
+    """Whether to go along the channels of each place, so that a window's places are kept.
 
-    A term of the backward pass is some divisions and roots. Each work-item has to go along many
-    channels, as those of GPUs do not.
+    Each costs loads, and in the backward pass divisions and roots.
     """
-    if op.algorithm != "across_channels" or axis == CHANNELS or lanes == 1 or not engine.is_cpu:
+    if op.window_dims != (CHANNELS,) or axis == CHANNELS or (engine.is_cpu and lanes == 1):
         return False
-    channels = digits(op.result, CHANNELS)
+    channels = digits(tensors[op.result_name], CHANNELS)
     unblocked = len(channels) == 1 and channels[0].size == op.src.dims[CHANNELS] > 1
     return unblocked and op.half_window <= MOST_KEPT
 
@@ -118,13 +147,14 @@ def _keeps_terms(op: Any, engine: Any, axis: int, lanes: int) -> bool:
 def _window(op: Any, windows: Windows) -> dict[str, str]:
     """HALF and LAST along each dim, and what the window has of it along the axis of vectors."""
     inside = windows.lanes > 1 and windows.axis in op.window_dims
+    dims = windows.result.dims
     defines: dict[str, str] = {}
     for name in COORDINATES[1:]:
         dim = windows.used.index(name) if name in windows.used else -1
         seen = dim in op.window_dims and not (inside and dim == windows.axis)
         # Half a window larger than the tensor might overflow.
-        half = windows.parameters.size(min(op.half_window, op.src.dims[dim])) if seen else "0"
-        last = windows.parameters.size(op.src.dims[dim] - 1) if dim >= 0 else "0"
+        half = windows.parameters.size(min(op.half_window, dims[dim])) if seen else "0"
+        last = windows.parameters.size(dims[dim] - 1) if dim >= 0 else "0"
         defines |= {f"HALF_{name.upper()}": half, f"LAST_{name.upper()}": last}
     if windows.innermost is not None:
         defines["RING"] = str(op.half_window)
@@ -141,9 +171,9 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
 
 
 def _neighbours(name: str, axis: str, step: str) -> dict[str, str]:
-    """The terms of the vector before or after that of some coordinates."""
+    """See the vector before or after that of some coordinates."""
     at = [f"({other}) {step}" if other == axis else other for other in COORDINATES]
-    return {f"{name}({', '.join(COORDINATES)})": f"TERM({', '.join(at)})"}
+    return {f"{name}(place, {', '.join(COORDINATES)})": f"SEE(place, {', '.join(at)})"}
 
 
 def _near(lanes: int, half: int) -> str:

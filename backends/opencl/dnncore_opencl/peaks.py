@@ -1,4 +1,8 @@
-"""What a device can reach, measured once per device and driver: the ruler for estimated seconds."""
+"""What a device can reach, measured once per device and driver: the ruler for estimated seconds.
+
+Rates are those of a kernel's own multiply-adds, by data type. Matrix units (tensor cores) are no
+part of the ruler: a family that uses them claims an efficiency above 1.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,16 @@ CHAINS = 12  # independent multiply-adds: latency x issue rate of common cores
 ROUNDS = {"cpu": 1 << 14, "gpu": 1 << 12}
 SECONDS = 0.03  # for each figure
 
+ARITHMETIC = {
+    "f32": ("float", ""),
+    "f64": ("double", "cl_khr_fp64"),
+    "f16": ("half", "cl_khr_fp16"),
+}
+"""Data types with their names in OpenCL C and the extensions that they need."""
+
 SOURCE = """
 __kernel void multiply_add(__global WIDE *out, const int rounds) {
-    const WIDE a = 0.999f + 1e-6f * get_global_id(0), b = 1e-7f * get_global_id(0);
+    const WIDE a = (NARROW)0.999f, b = (NARROW)1e-3f * (NARROW)(get_global_id(0) % 32);
 #define START(i) WIDE x##i = b * i;
 #define STEP(i) x##i = x##i * a + b;
 #define ADD(i) sum += x##i;
@@ -41,24 +52,33 @@ def measure(engine: OpenCLEngine) -> Peaks:
     """Return the device's peaks, from the disk store or measured now (about 0.2 s)."""
     store = DiskStore("peaks")
     device = engine.native.device
-    key = "\0".join(("opencl", device.name, device.driver_version, engine.native.platform.version))
+    key = "\0".join(
+        ("opencl flops", device.name, device.driver_version, engine.native.platform.version)
+    )
     stored = store.get(key)
     if stored is not None:
         figures = json.loads(stored)
     else:
-        figures = {"f32": _flops(engine), "bytes": _bandwidth(engine), "launch": _launch(engine)}
+        flops = {kind: _flops(engine, kind) for kind in _computed(engine)}
+        figures = {"flops": flops, "bandwidth": _bandwidth(engine), "launch": _launch(engine)}
         store.put(key, json.dumps(figures).encode())
-    return Peaks({"f32": figures["f32"]}, bandwidth=figures["bytes"], launch=figures["launch"])
+    return Peaks(**figures)
 
 
-def _flops(engine: OpenCLEngine) -> float:
+def _computed(engine: OpenCLEngine) -> list[str]:
+    """The data types that the device computes in."""
+    extensions = engine.native.device.extensions.split()
+    return [kind for kind, (_, need) in ARITHMETIC.items() if not need or need in extensions]
+
+
+def _flops(engine: OpenCLEngine, data_type: str) -> float:
     cl = pyopencl()
     is_cpu = engine.is_cpu
     units = engine.device.limits["compute_units"]
     width, local, groups = (16, 1, 4 * units) if is_cpu else (1, 256, 16 * units)
     rounds = ROUNDS["cpu" if is_cpu else "gpu"]
-    kernel = _kernel(engine, "multiply_add")
-    out = cl.Buffer(engine.native.context, cl.mem_flags.READ_WRITE, 4 * width * local * groups)
+    kernel = _kernel(engine, "multiply_add", data_type)
+    out = cl.Buffer(engine.native.context, cl.mem_flags.READ_WRITE, 8 * width * local * groups)
     kernel.set_args(out, np.int32(rounds))
     queue = _queue(engine)
 
@@ -99,11 +119,17 @@ def _launch(engine: OpenCLEngine, launches: int = 100) -> float:
     return _best(work) / launches
 
 
-def _kernel(engine: OpenCLEngine, name: str) -> Any:
-    wide = "float16" if engine.is_cpu else "float"
+def _kernel(engine: OpenCLEngine, name: str, data_type: str = "f32") -> Any:
+    narrow, extension = ARITHMETIC[data_type]
     each = " ".join(f"DO({i})" for i in range(CHAINS))
-    source = f"#define WIDE {wide}\n#define EACH(DO) {each}\n{SOURCE}"
-    return pyopencl().Kernel(engine.program(source), name)
+    lines = [
+        *([f"#pragma OPENCL EXTENSION {extension} : enable"] if extension else []),
+        f"#define NARROW {narrow}",
+        f"#define WIDE {narrow}{16 if engine.is_cpu else ''}",
+        f"#define EACH(DO) {each}",
+        SOURCE,
+    ]
+    return pyopencl().Kernel(engine.program("\n".join(lines)), name)
 
 
 def _queue(engine: OpenCLEngine) -> Any:

@@ -7,7 +7,7 @@ Eltwise, binary, sum and reorder are this pass with other expressions. Whatever 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -22,7 +22,19 @@ from dnncore_opencl.algorithms import Step, chain, with_lanes
 from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Loop, Nest, Parameters
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Scratch, Source, template
-from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
+from dnncore_opencl.vectors import (
+    HALVES,
+    TYPES,
+    half_functions,
+    load,
+    most_lanes,
+    quick_functions,
+    read,
+    store,
+    value_type,
+    vector,
+    write,
+)
 
 __all__ = ["Pass", "Pointwise"]
 
@@ -50,7 +62,8 @@ class Pass:
         self.result = result
         self.steps: list[str] = []
         self.keeps_zero = True
-        self.stored = "x"  # or an expression of it, in the result's type
+        self.quick: dict[str, str] = {}  # functions that need not be exact
+        self.copies_bits = False  # values of all types are then what lies in memory
         self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
         self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
 
@@ -60,18 +73,19 @@ class Pass:
         self.keeps_zero = self.keeps_zero and all(step.keeps_zero for step in steps)
 
     def start(self, value: str, data_type: str = "f32") -> None:
-        """Declare x, of a data type, by an expression."""
-        self.then(Step(f"{TYPES[data_type]}LANES x = {value};"))
+        """Declare x, a value of a data type, by an expression."""
+        self.then(Step(f"{self.value_type(data_type)}LANES x = {value};"))
 
-    def post_ops(self, attr: Attributes, old: str = "") -> None:
-        """Add the chain; the operands of its steps are the last of the tensors.
+    def value_type(self, data_type: str) -> str:
+        """The type of values of a data type."""
+        return TYPES[data_type] if self.copies_bits else value_type(data_type)
 
-        old: what the result held before, as f32, if it has another type.
-        """
+    def post_ops(self, attr: Attributes) -> None:
+        """Add the chain; the operands of its steps are the last of the tensors."""
+        self.quick = quick_functions(self.engine, self.descs[self.result].data_type, attr)
         last = len(self.descs)
         operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
-        old = old or f"v{self.result}"
-        self.then(*chain(attr.post_ops, operands, old, self.parameters.real))
+        self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters.real))
 
     def launches(self) -> list[Launch]:
         """Plan the launch; where there is no element there is none."""
@@ -107,17 +121,22 @@ class Pass:
             return 1
         limits = (self.nest.shape[inner.dim], self.nest.padded[inner.dim], inner.size)
         guarded = inner.dim in self.nest.guarded
-        lanes = most_lanes(self.engine, limits if guarded else (), self._vector_steps(inner))
+        steps = self.vector_steps(inner, self.nest.loops[:-1], range(len(self.descs)))
+        itemsize = self.descs[self.result].itemsize  # wider writes cost more than narrower reads
+        lanes = most_lanes(self.engine, limits if guarded else (), steps, itemsize)
         return min(lanes, 1 << inner.size.bit_length() - 1)
 
-    def _vector_steps(self, inner: Loop) -> list[int]:
-        """What the offsets of vectors are sums of; 1 for a step that is not constant."""
-        outer = self.nest.loops[:-1]
+    def vector_steps(self, along: Loop, others: Iterable[Loop], places: Iterable[int]) -> list[int]:
+        """What the offsets of vectors along a loop are sums of, in the tensors at `places`.
+
+        A step that is not constant counts as 1.
+        """
+        others = tuple(others)
         steps = []
-        for place, desc in enumerate(self.descs):
-            if inner.strides[place] == 1:
-                strides = (loop.strides[place] for loop in outer)
-                steps += [desc.offset0, *(1 if s is None else s for s in strides)]
+        for place in places:
+            if along.strides[place] == 1:
+                strides = (loop.strides[place] for loop in others)
+                steps += [self.descs[place].offset0, *(1 if s is None else s for s in strides)]
         return steps
 
     @cached_property
@@ -128,11 +147,11 @@ class Pass:
     def launch(self) -> Launch:
         """Return the kernel launch; there must be an element."""
         defines = self.defines() | self.grid.defines(self.parameters)
-        snippets = [
-            with_lanes(template(name), lanes)
-            for name in self.snippets
-            for lanes in sorted({1, self.lanes})
-        ]
+        defines |= self.quick
+        widths = sorted({1, self.lanes})
+        snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
+        types = () if self.copies_bits else (desc.data_type for desc in self.descs)
+        snippets += half_functions(self.engine, types, widths)
         source = Source(self.template, defines | self.parameters.defines, snippets)
         arguments = [*self.buffers, *self.parameters.values]
         return Launch(source, self.template, arguments, self.grid.size, self.grid.group)
@@ -147,6 +166,7 @@ class Pass:
             "STEP": self.step(1),
             "WIDE_STEP": self.step(self.lanes),
             "LANES": str(self.lanes),
+            **({"ONE_VECTOR": ""} if self.boxes.is_single(self.lanes) else {}),
         }
 
     def _buffer(self, place: int) -> str:
@@ -177,29 +197,33 @@ class Pass:
         exists, inside = self.conditions
         masked = inside != "1"
         body = " ".join(self.steps)
-        text = f"if (!({exists})) continue; " if exists != "1" else ""
-        text += f"const int inside = {inside}; " if masked else ""
+        text = f"const int inside = {inside}; " if masked else ""
         for place, desc in enumerate(self.descs):
             if re.search(rf"\bv{place}\b", body):
-                kind = vector(TYPES[desc.data_type], lanes)
+                kind = vector(self.value_type(desc.data_type), lanes)
                 value = self.load(place, lanes)
                 value = f"inside ? {value} : ({kind})(0)" if masked else value
                 text += f"const {kind} v{place} = {value}; "
-        kind = vector(TYPES[self.descs[self.result].data_type], lanes)
+        kind = vector(self.value_type(self.descs[self.result].data_type), lanes)
         zeroed = masked and not self.keeps_zero
-        stored = f"inside ? {self.stored} : ({kind})(0)" if zeroed else self.stored
-        return with_lanes(f"{text}{body} {self._store(lanes, stored)}", lanes)
+        stored = f"inside ? x : ({kind})(0)" if zeroed else "x"
+        exists = f"if ({exists}) " if exists != "1" else ""
+        return with_lanes(f"{exists}{{ {text}{body} {self._store(lanes, stored)} }}", lanes)
 
     def load(self, place: int, lanes: int) -> str:
-        """Return the expression that reads a tensor's elements."""
-        kind = TYPES[self.descs[place].data_type]
+        """Return the expression that reads a tensor's elements, as values."""
         loops = self.nest.loops
-        repeated = not loops or loops[-1].strides[place] == 0
-        return load(self.engine, kind, 1 if repeated else lanes, self.pointers[place])
+        lanes = 1 if not loops or loops[-1].strides[place] == 0 else lanes
+        data_type, pointer = self.descs[place].data_type, self.pointers[place]
+        if self.copies_bits:
+            return load(self.engine, TYPES[data_type], lanes, pointer)
+        return read(self.engine, data_type, lanes, pointer)
 
     def _store(self, lanes: int, value: str) -> str:
-        kind = TYPES[self.descs[self.result].data_type]
-        return store(self.engine, kind, lanes, self.pointers[self.result], value) + ";"
+        data_type, pointer = self.descs[self.result].data_type, self.pointers[self.result]
+        if self.copies_bits:
+            return store(self.engine, TYPES[data_type], lanes, pointer, value) + ";"
+        return write(self.engine, data_type, lanes, pointer, value) + ";"
 
 
 class Pointwise(Implementation):
@@ -209,6 +233,7 @@ class Pointwise(Implementation):
     """
 
     name = "opencl:pointwise"
+    data_types = ("f32", *HALVES)
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
     pass_type: ClassVar[type[Pass]] = Pass
 

@@ -17,17 +17,22 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
+from dnncore_opencl import pooling_planes
 from dnncore_opencl.layout import digits
 from dnncore_opencl.pointwise import refuse_layouts
+from dnncore_opencl.pooling_global import Mean, Repetition
+from dnncore_opencl.vectors import HALVES
 from dnncore_opencl.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 
 UNROLLED = 16  # cells of a window that are worth code of its own
+LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
 class Pooling(Implementation):
     """One kernel, with the workspace in any layout."""
 
     name = "opencl:gather"
+    data_types = ("f32", *HALVES)
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
@@ -84,7 +89,8 @@ class Forward(Pooling):
         channels = super().vectors(op, attr, engine, tensors)
         width = op.dst.ndims - 1
         row = digits(op.src, width)
-        if channels[1] > 1 or not engine.is_cpu or len(row) > 1 or row[0].stride != 1:
+        is_plain = len(row) == 1 and row[0].stride == 1 and op.src.data_type == "f32"
+        if channels[1] > 1 or not engine.is_cpu or not is_plain:
             return channels
         others = [desc for name, desc in tensors.items() if name != "src"]
         others += [desc for _, desc in attr.operands()]
@@ -111,12 +117,19 @@ class Backward(Pooling):
     like = ("diff_src", "diff_dst")
 
     def build(self, op: Any, windows: Windows) -> Executable:
-        """On CPUs without vectors add to planes, of which there are enough for all cores."""
+        """Without vectors add to planes; on CPUs, where there are enough of them for all cores."""
         defines = _window(op, windows)
+        near = math.prod(int(defines[f"NEAR_{letter}"]) for letter in "DHW" if "UNROLL" in defines)
+        if near > UNROLLED or not op.diff_dst.nelems:  # without a branch all are read
+            defines.pop("UNROLL", None)
+        has_both = op.result.nelems and op.diff_dst.nelems
+        if windows.lanes == 1 and has_both and pooling_planes.fits(op, windows):
+            return pooling_planes.launch(op, windows, defines)
         engine = windows.engine
         cores = engine.device.limits["compute_units"]
         by_planes = windows.planes.items >= 2 * cores and not windows.attr.post_ops
-        if engine.is_cpu and windows.lanes == 1 and by_planes:
+        holds_sums = op.diff_src.data_type == "f32"
+        if engine.is_cpu and windows.lanes == 1 and by_planes and holds_sums:
             padded = zip("DHW"[3 - len(op.kernel) :], op.diff_src.padded_dims[2:], strict=True)
             size = windows.parameters.size
             defines |= dict.fromkeys(("PADDED_D", "PADDED_H"), "1")
@@ -136,8 +149,15 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
     """The window along D, H and W, where a dim that is absent has size 1; and what is taken."""
     absent = 3 - len(op.kernel)
     parameters = windows.parameters
-    count = str if math.prod(op.kernel) <= UNROLLED else parameters.size
-    defines = {op.algorithm.upper(): "", "CELLS": parameters.real(math.prod(op.kernel))}
+    is_small = math.prod(op.kernel) <= UNROLLED
+    count = str if is_small else parameters.size
+    defines = {
+        op.algorithm.upper(): "",
+        "CELLS": parameters.real(math.prod(op.kernel)),
+        "LOWEST_NUMBER": LOWEST[op.result.data_type],
+    }
+    if is_small and not windows.engine.is_cpu:
+        defines["UNROLL"] = ""
     for i, letter in enumerate("DHW", -absent):
         taps, stride, step, left, src, dst = _along(op, i)
         stays = left == 0 and (dst - 1) * stride + (taps - 1) * step < src
@@ -145,6 +165,7 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
         end = f"end_tap(start, STEP_{letter}, {tap_count}, {size})"
         defines |= {
             f"TAPS_{letter}": tap_count,
+            f"NEAR_{letter}": count(-(-((taps - 1) * step + 1) // stride)),
             f"STRIDE_{letter}": str(stride) if stride <= 2 else parameters.size(stride),
             f"STEP_{letter}": parameters.index(step),
             f"LEFT_{letter}": parameters.index(left),
@@ -178,5 +199,5 @@ def _strided(lanes: int, stride: int) -> str:
     return f"(FLOATS)({', '.join(cells)})"
 
 
-FORWARD = (Forward(),)
-BACKWARD = (Backward(),)
+FORWARD = (Mean(), Forward())
+BACKWARD = (Repetition(), Backward())

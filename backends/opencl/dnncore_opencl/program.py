@@ -11,15 +11,18 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dnncore.backend import BuildError, Event, Executable, ExecutionError
+from dnncore.backend import BuildError, Event, Executable
 from dnncore_opencl.devices import pyopencl
-from dnncore_opencl.stream import OpenCLEvent, status_name
+from dnncore_opencl.events import OpenCLEvent
+from dnncore_opencl.faults import failure
+from dnncore_opencl.raw_queue import launch_arguments
 
 if TYPE_CHECKING:
     from dnncore.backend import Memory, Run
@@ -40,11 +43,15 @@ class Scratch:
 
 @dataclass(frozen=True)
 class Source:
-    """A kernel text: defines, then snippets of code, then `kernels/<template>.cl`."""
+    """A kernel text: defines, then snippets of code, then `kernels/<template>.cl`.
+
+    options: of the compiler, beside those of all programs.
+    """
 
     template: str
     defines: Mapping[str, str | int | float] = field(default_factory=dict)
     snippets: Sequence[str] = ()
+    options: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -71,15 +78,16 @@ class LaunchProgram(Executable):
     """Kernels launched one after the other; with none, a command that does nothing."""
 
     def __init__(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> None:
+        self.launches = tuple(launches)
         self._prepared = [_Prepared(engine, launch) for launch in launches]
-        self._idle: list[list[_Ready]] = []  # kernels for `execute`; append and pop are atomic
+        self._own = threading.local()  # of each thread, the call that `execute` fills
 
     def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
         """Give the call kernel objects of its own, since these hold their arguments."""
-        ready = [prepared.ready() for prepared in self._prepared]
-        for one in ready:
+        call = self._call([list(memories), scratchpad])
+        for one in call.ready:
             one.set_buffers(memories, scratchpad)
-        return BoundCall(ready, [list(memories), scratchpad])
+        return call
 
     def execute(
         self,
@@ -88,16 +96,18 @@ class LaunchProgram(Executable):
         scratchpad: Any,
         wait_for: Sequence[Event],
     ) -> Event:
-        """Launch with kernel objects from a pool; OpenCL copies arguments when it queues."""
+        """Launch with the thread's own kernel objects; OpenCL copies arguments when it queues."""
         try:
-            ready = self._idle.pop()
-        except IndexError:
-            ready = [prepared.ready() for prepared in self._prepared]
-        for one in ready:
+            call = self._own.call
+        except AttributeError:
+            call = self._own.call = self._call(None)
+        for one in call.ready:
             one.set_buffers(memories, scratchpad)
-        event = BoundCall(ready, None)(stream, wait_for)
-        self._idle.append(ready)
-        return event
+        return call(stream, wait_for)
+
+    def _call(self, owned: Any) -> BoundCall:
+        """Make kernel objects, whose buffers are not set."""
+        return BoundCall([prepared.ready() for prepared in self._prepared], owned)
 
     @staticmethod
     def chain(runs: Sequence[Any]) -> Run:
@@ -122,14 +132,23 @@ class BoundCall:
         try:
             if wait_for or stream.order != "in" or not self.ready:
                 return self._queue_behind(stream, wait_for)
+            if stream.has_points:
+                return self._queue_to_point(stream)
             queue = stream.native
             for one in self.ready:
                 native = one.enqueue(queue, one.kernel, one.global_size, one.local_size)
         except pyopencl().Error as error:
-            raise ExecutionError(
-                f"{stream.engine.name}: cannot launch: {status_name(error.code)}: {error}"
-            ) from error
+            raise failure(stream.engine, "cannot launch", error) from error
         return OpenCLEvent(stream, native)
+
+    def _queue_to_point(self, stream: Any) -> Event:
+        """Queue all kernels without an event of their own."""
+        enqueue, queue = stream.raw_enqueue, stream.raw_queue
+        for one in self.ready:
+            status = enqueue(queue, *one.raw)
+            if status:
+                raise failure(stream.engine, "cannot launch", status)
+        return stream.point or stream.new_point()
 
     def _queue_behind(self, stream: Any, wait_for: Sequence[Event]) -> Event:
         """Queue all kernels behind other events, and on an out-of-order queue behind each other."""
@@ -164,7 +183,7 @@ class _Prepared:
 class _Ready:
     """A kernel object with its scalars set, and where its buffers go."""
 
-    __slots__ = ("_buffers", "enqueue", "global_size", "kernel", "local_size")
+    __slots__ = ("_buffers", "_serials", "enqueue", "global_size", "kernel", "local_size", "raw")
 
     def __init__(self, program: Any, launch: Launch) -> None:
         cl = pyopencl()
@@ -172,17 +191,24 @@ class _Ready:
         self.global_size = launch.global_size
         self.local_size = launch.local_size
         self.enqueue = cl.enqueue_nd_range_kernel
+        self.raw = launch_arguments(self.kernel, self.global_size, self.local_size)
         self._buffers: list[tuple[int, int | None]] = []
         for place, arg in enumerate(launch.args):
             if isinstance(arg, Arg | Scratch):
                 self._buffers.append((place, arg.index if isinstance(arg, Arg) else None))
             else:
                 self.kernel.set_arg(place, arg)
+        self._serials: list[int | None] = [None] * len(launch.args)
 
     def set_buffers(self, memories: Sequence[Memory], scratchpad: Any) -> None:
-        set_arg = self.kernel.set_arg
+        """Set those that are others than last time; a buffer that the user made is always set."""
+        serials = self._serials
         for place, index in self._buffers:
-            set_arg(place, scratchpad if index is None else memories[index].buffer)
+            buffer = scratchpad if index is None else memories[index].buffer
+            serial = getattr(buffer, "serial", None)
+            if serial is None or serial != serials[place]:
+                self.kernel.set_arg(place, buffer)
+                serials[place] = serial
 
 
 def padded(size: int, local: int) -> int:

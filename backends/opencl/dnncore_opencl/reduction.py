@@ -17,22 +17,37 @@ from typing import Any
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_opencl.algorithms import chain, with_lanes
-from dnncore_opencl.grid import Boxes, Grid
+from dnncore_opencl.grid import Boxes, Shares, power_of_two
 from dnncore_opencl.layout import Digit, Loop, Nest, Parameters, decode, offset_text
 from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Scratch, Source
 from dnncore_opencl.reduction_algorithms import reduction_defines
-from dnncore_opencl.vectors import CPU_LANES, TYPES, load, most_lanes, store, vector
+from dnncore_opencl.vectors import (
+    CPU_LANES,
+    HALVES,
+    TYPES,
+    half_functions,
+    most_lanes,
+    read,
+    smallest_float,
+    value_type,
+    vector,
+    write,
+)
 
 __all__ = ["TABLE", "Stages", "channel_sums"]
 
 BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
-LONE_BOX = 64  # the same of a GPU's work-item that shares with none
+LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not neighbours
 CPU_TASKS = 4  # work-items per core, to end together
 GPU_TASKS = 8  # work-groups per multiprocessor
 FLOAT_BYTES = 4
+GROUP = 128  # work-items, where terms are neighbours and few
 LARGEST_GROUP = 256
-SMALLEST_GROUP = 32  # work-items that a GPU runs as one
+LINE = 8  # workers that read a line of 128 bytes in vectors
+ACROSS = 32  # work-items side by side across elements
+TERMS_EACH = 16  # loads of a worker, to be worth its part in combining
+PARTS = MemoryDesc((1,))  # what a stage leaves to the next one is f32
 SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 
@@ -41,6 +56,7 @@ class Reduction(Implementation):
     """All algorithms, with post-ops."""
 
     name = "opencl:staged"
+    data_types = ("f32", *HALVES)
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
@@ -62,12 +78,12 @@ class Reduction(Implementation):
 class Stage:
     """One launch: each element's terms in boxes, in `parts` that work-items or groups take.
 
-    lanes: terms that are combined at once. workers: work-items that share a part.
+    lanes: terms that are combined at once. shares: who takes an element's part.
     """
 
     boxes: Boxes
     lanes: int
-    workers: int
+    shares: Shares
     parts: int
 
     @property
@@ -123,17 +139,20 @@ class Stages:
 
     @cached_property
     def side(self) -> int:
-        """How many elements of dst are computed at once; the last vector may overlap."""
-        if not self.engine.is_cpu or self._along or not self.kept.loops:
+        """How many elements of dst are computed at once; on a CPU the last vector may overlap."""
+        if self._along or not self.kept.loops:
             return 1
-        inner = self.kept.loops[-1]
+        *outer, inner = self.kept.loops
         dst, src, *operands = inner.strides
         if (dst, src) != (1, 1) or any(stride not in (0, 1) for stride in operands):
             return 1
-        if inner.dim in self.kept.guarded or self.attr.reads_dst:
-            limits = (self.kept.shape[inner.dim], self.kept.padded[inner.dim], inner.size)
-            return most_lanes(self.engine, limits, ())
-        return min(CPU_LANES, 1 << inner.size.bit_length() - 1)
+        limits = (self.kept.shape[inner.dim], self.kept.padded[inner.dim], inner.size)
+        if self.engine.is_cpu and inner.dim not in self.kept.guarded and not self.attr.reads_dst:
+            return min(CPU_LANES, 1 << inner.size.bit_length() - 1)
+        steps = [self.scratchpad_start, *(desc.offset0 for desc in (self.op.src, *self.results))]
+        steps += [step or 0 for loop in outer for step in loop.strides]
+        steps += [loop.strides[0] or 0 for loop in self.terms.loops]
+        return most_lanes(self.engine, limits, steps, smallest_float([self.op.src]))
 
     @cached_property
     def sizes(self) -> list[int]:
@@ -150,15 +169,17 @@ class Stages:
     def first(self) -> Stage:
         """Over the terms themselves."""
         lanes = self._lanes()
-        vectors = min(self.terms.loops[-1].size, BOX) // lanes
-        workers = self._workers(vectors) if self._along else 1
-        boxes = _boxes(self.terms, BOX if workers > 1 or self.engine.is_cpu else LONE_BOX)
+        shares = self._shares(min(self.terms.loops[-1].size, BOX) // lanes, along=self._along)
+        in_rows = self._along or self.engine.is_cpu
+        boxes = _boxes(self.terms, BOX if in_rows else LONE_BOX * shares.workers)
         units = self.engine.device.limits["compute_units"]
         tasks = units * (CPU_TASKS if self.engine.is_cpu else GPU_TASKS)
-        if not self.engine.is_cpu and workers == 1:
-            tasks *= LARGEST_GROUP
+        if shares.across:  # the second stage reads less
+            tasks //= 2
+        if not self.engine.is_cpu:
+            tasks *= LARGEST_GROUP if shares.workers == 1 else shares.span
         parts = min(boxes.items, -(-tasks // self.elements))
-        return Stage(boxes, lanes, workers, -(-boxes.items // -(-boxes.items // parts)))
+        return Stage(boxes, lanes, shares, -(-boxes.items // -(-boxes.items // parts)))
 
     @cached_property
     def second(self) -> Stage:
@@ -166,7 +187,7 @@ class Stages:
         parts = self.first.parts
         loop = Loop(0, 1, parts, ((Digit(parts, self.elements * self.side),),))
         nest = Nest((parts,), (parts,), (loop,), (), ())
-        return Stage(_boxes(nest, BOX), 1, self._workers(parts), 1)
+        return Stage(_boxes(nest, BOX), 1, self._shares(parts, along=False, span=LINE), 1)
 
     def _lanes(self) -> int:
         if not self._along:
@@ -176,14 +197,23 @@ class Stages:
         limits = (self.terms.shape[inner.dim], self.terms.padded[inner.dim], inner.size)
         steps = [loop.strides[0] for loop in outer] + [loop.strides[1] for loop in self.kept.loops]
         offsets = [self.op.src.offset0, *(1 if step is None else step for step in steps)]
-        lanes = most_lanes(self.engine, limits if guarded else (), offsets)
+        smallest = smallest_float([self.op.src])
+        lanes = most_lanes(self.engine, limits if guarded else (), offsets, smallest)
         return min(lanes, 1 << inner.size.bit_length() - 1)
 
-    def _workers(self, vectors: int) -> int:
-        """A power of two, on a GPU, where all have something to do."""
-        if self.engine.is_cpu or 2 * vectors < SMALLEST_GROUP:
-            return 1
-        return min(max(1 << (vectors - 1).bit_length(), SMALLEST_GROUP), LARGEST_GROUP)
+    def _shares(self, vectors: int, *, along: bool, span: int = ACROSS) -> Shares:
+        """Share elements of so many vectors of terms.
+
+        along: whether terms are neighbours; else `span` elements are read side by side.
+        """
+        if self.engine.is_cpu:
+            return Shares()
+        workers = power_of_two(-(-vectors // TERMS_EACH))
+        if along:
+            workers = min(max(workers, min(LINE, power_of_two(vectors))), LARGEST_GROUP)
+            return Shares(workers, max(1, GROUP // workers))
+        span = min(span, power_of_two(self.elements))
+        return Shares(min(workers, LARGEST_GROUP // span), span, across=True)
 
     @property
     def scratchpad_bytes(self) -> int:
@@ -209,15 +239,16 @@ class Stages:
         left = self.scratchpad_start + self.scratchpad_bytes // FLOAT_BYTES
         parameters = Parameters(max(*sizes, left))
         items = self.elements * stage.parts
-        workers = stage.workers
-        grid = Grid.of(self.engine, items) if workers == 1 else Grid.of_groups(items, workers)
+        grid = stage.shares.grid(self.engine, items)
+        src = self.op.src if reads_src else PARTS
+        dst = self.op.dst if writes_dst else PARTS
         defines = {
             **reduction_defines(self.op, parameters, terms=reads_src),
             **self._kept(parameters, reads_src=reads_src),
             **(self._result(parameters) if writes_dst else {"BUFFERS": ""}),
             **_terms(stage.boxes, parameters),
-            **self._types(stage.lanes),
-            "WORKERS": str(workers),
+            **self._types(stage.lanes, src.data_type, dst.data_type),
+            **stage.shares.defines,
             "ELEMENTS": parameters.size(self.elements),
             "LEFT_AT(item)": f"{parameters.index(self.scratchpad_start)} + (item) * {self.side}",
             "BOXES": parameters.size(stage.boxes.items if self.op.src.nelems else 0),
@@ -225,11 +256,17 @@ class Stages:
             **grid.defines(parameters),
             **parameters.defines,
         }
-        src, dst = map(Arg, self.places)
+        read_from, written = (
+            Arg(place) if is_bound else Scratch()
+            for place, is_bound in zip(self.places, (reads_src, writes_dst), strict=True)
+        )
         operands = [Arg(max(self.places) + i) for i in range(1, len(self.results))]
-        buffers = [src if reads_src else Scratch(), dst if writes_dst else Scratch()]
-        arguments = [*buffers, *(operands if writes_dst else ()), *parameters.values]
-        return Launch(Source("reduction", defines), "reduction", arguments, grid.size, grid.group)
+        arguments = [read_from, written, *(operands if writes_dst else ()), *parameters.values]
+        types = [desc.data_type for desc in (src, dst, *(self.results if writes_dst else ()))]
+        halves = half_functions(self.engine, types, (1, self.side, stage.lanes * self.side))
+        snippets = (*halves, *stage.shares.snippets(self.engine))
+        source = Source("reduction", defines, snippets)
+        return Launch(source, "reduction", arguments, grid.size, grid.group)
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
         """KEPT, which tells from `rest` where src begins, and whether there is such an element."""
@@ -260,12 +297,11 @@ class Stages:
         op, side = self.op, self.side
         text, buffers = "", ""
         for i, desc in enumerate(self.results[1:]):
-            kind = TYPES[desc.data_type]
             lanes = side if self.kept.loops and self.kept.loops[-1].strides[2 + i] else 1
             at = f"operand{i} + {self._offset(2 + i, desc, parameters)}"
-            value = load(self.engine, kind, lanes, at)
-            text += f"const {vector(kind, side)} value{i} = {value}; "
-            buffers += f", __global const {kind} *operand{i}"
+            value = read(self.engine, desc.data_type, lanes, at)
+            text += f"const {vector(value_type(desc.data_type), side)} value{i} = {value}; "
+            buffers += f", __global const {TYPES[desc.data_type]} *operand{i}"
         values = [f"value{i}" for i in range(len(self.results) - 1)]
         steps = chain(self.attr.post_ops, values, "old", parameters.real)
         text += " ".join(f"{{ {step.text} }}" for step in steps)
@@ -290,17 +326,20 @@ class Stages:
             "PAD": f"{text}const INDEX pad_at = 0{''.join(steps)};",
         }
 
-    def _types(self, lanes: int) -> dict[str, str]:
+    def _types(self, lanes: int, src: str, dst: str) -> dict[str, str]:
         """A ROW for one term of the elements, or WIDE of LANES terms of one."""
-        wide = lanes * self.side
+        wide, side, engine = lanes * self.side, self.side, self.engine
         return {
-            "SIDE": str(self.side),
+            "SRC": TYPES[src],
+            "DST": TYPES[dst],
+            "SIDE": str(side),
             "LANES": str(lanes),
-            "ROW": vector("float", self.side),
+            "ROW": vector("float", side),
             "WIDE": vector("float", wide),
-            "LOAD(pointer)": load(self.engine, "float", self.side, "pointer"),
-            "LOAD_WIDE(pointer)": load(self.engine, "float", wide, "pointer"),
-            "STORE(pointer, value)": store(self.engine, "float", self.side, "pointer", "value"),
+            "LOAD(pointer)": read(engine, src, side, "pointer"),
+            "LOAD_WIDE(pointer)": read(engine, src, wide, "pointer"),
+            "LOAD_DST(pointer)": read(engine, dst, side, "pointer"),
+            "STORE(pointer, value)": write(engine, dst, side, "pointer", "value"),
         }
 
 

@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore_opencl.convolution_winograd_planes import WinogradPlanesReorder
+from dnncore_opencl.convolution_winograd_weights import WinogradReorder
 from dnncore_opencl.pointwise import Pass, Pointwise
 from dnncore_opencl.transpose import TransposedPass
-from dnncore_opencl.vectors import TYPES
+from dnncore_opencl.vectors import HALVES, TYPES
 
 FLOATS = ("f32", "f64")
-HALVES = ("f16", "bf16")
 TO_FLOAT = {  # exactly, or with a last bit that lets it be rounded again
     "f32": "{}",
     "f64": "double_to_odd_floatLANES({})",
-    "f16": "f16_to_floatLANES({})",
-    "bf16": "bf16_to_floatLANES({})",
+    "f16": "{}",
+    "bf16": "{}",
     "s32": "int_to_odd_floatLANES({})",
     "s8": "convert_floatLANES({})",
     "u8": "convert_floatLANES({})",
@@ -29,16 +30,18 @@ CHAIN_DST = ("f32", *HALVES)
 class Reorder(Pointwise):
     """Any formats of the data types that the operation knows."""
 
+    data_types = (*FLOATS, *HALVES)
+
     def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
         """Convert v0; a chain of post-ops works in f32 between two conversions."""
         src, dst = op.src.data_type, op.dst.data_type
-        if {src, dst} & set(HALVES):
-            work.snippets.append("halves")
+        if dst in HALVES and "_odd_" in TO_FLOAT[src]:
+            work.snippets.append("odd")
         if attr.post_ops:
             work.start(TO_FLOAT[src].format("v0"))
-            work.post_ops(attr, old=TO_FLOAT[dst].format(f"v{work.result}"))
-            work.stored = _converted("f32", dst, "x")
+            work.post_ops(attr)
         else:
+            work.copies_bits = src == dst
             work.start(_converted(src, dst, "v0"), dst)
 
     def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
@@ -85,13 +88,16 @@ def _innermost(desc: MemoryDesc) -> int:
 
 
 def _converted(src: str, dst: str, value: str) -> str:
-    """Round to nearest even; integers saturate and hold 0 for NaN."""
+    """Convert a value; f16 and bf16 are floats that are rounded when they are stored.
+
+    Round to nearest even; integers saturate and hold 0 for NaN.
+    """
     if src == dst:
         return value
     if dst in HALVES:
-        return f"float_to_{dst}LANES({TO_FLOAT[src].format(value)})"
+        return TO_FLOAT[src].format(value)
     if src in HALVES:
-        return _converted("f32", dst, TO_FLOAT[src].format(value))
+        return _converted("f32", dst, value)
     convert = f"convert_{TYPES[dst]}LANES"
     if dst in FLOATS:
         return f"{convert}({value})"
@@ -101,4 +107,4 @@ def _converted(src: str, dst: str, value: str) -> str:
     return f"{convert}_sat({value})"
 
 
-TABLE = (Transpose(), Reorder())
+TABLE = (Transpose(), Reorder(), WinogradReorder(), WinogradPlanesReorder())

@@ -13,15 +13,27 @@ from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.algorithms import chain, with_lanes
-from dnncore_opencl.grid import Grid
+from dnncore_opencl.grid import Shares, power_of_two
 from dnncore_opencl.layout import Digits, Nest, Parameters, decode, digits, offset_text
 from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source, template
-from dnncore_opencl.vectors import TYPES, load, most_lanes, store, vector
+from dnncore_opencl.vectors import (
+    HALVES,
+    TYPES,
+    half_functions,
+    most_lanes,
+    quick_functions,
+    read,
+    value_type,
+    vector,
+    write,
+)
 
-SMALLEST_GROUP = 32  # work-items that a GPU runs as one
-LARGEST_GROUP = 256
-MOST_HELD = 8  # vectors of a work-item in registers, 32 floats
+GROUP = 128  # work-items, where rows need no more
+LARGEST_GROUP = 1024  # where the device has it, and half of it where two tensors are held
+LINE = 8  # workers that read a line of 128 bytes in vectors
+ACROSS = 32  # work-items side by side across rows, a line of floats
+MOST_HELD = 32  # floats of a tensor that a work-item keeps in registers
 
 
 @dataclass(frozen=True)
@@ -63,8 +75,8 @@ class Rows:
     side_by_side: int
 
     @classmethod
-    def of(cls, engine: Any, tensors: Tensors, axis: int, *, shared: bool) -> Rows:
-        """Look for vectors along the axis, then, if rows are not shared by workers, across it."""
+    def of(cls, engine: Any, tensors: Tensors, axis: int) -> Rows:
+        """Look for vectors along the axis, then across it."""
         descs, result = tensors.descs, tensors.descs[tensors.result]
         others = [dim for dim in range(result.ndims) if dim != axis]
         nest = Nest.of(descs, tensors.result, others)
@@ -79,7 +91,7 @@ class Rows:
             lanes = most_lanes(engine, blocks, [*offsets, *steps, *jumps])
             return cls(nest, chains, min(lanes, 1 << result.dims[axis].bit_length() - 1), 1)
         inner = nest.loops[-1] if nest.loops else None
-        if shared or inner is None or not tensors.may_be_vectors(inner.strides):
+        if inner is None or not tensors.may_be_vectors(inner.strides):
             return cls(nest, chains, 1, 1)
         limits = [nest.shape[inner.dim], nest.padded[inner.dim]]
         guarded = inner.dim in nest.guarded
@@ -100,6 +112,8 @@ class Rows:
 class Softmax(Implementation):
     """What both families share."""
 
+    data_types = ("f32", *HALVES)
+
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         first = next(desc for _, desc in op.tensors())
@@ -115,33 +129,37 @@ class Softmax(Implementation):
         """Claim a share of the bandwidth; `along`: whether a row's elements are neighbours."""
 
     @abstractmethod
-    def share(self, vectors: int) -> tuple[int, int]:
-        """How many work-items share a row of so many vectors, and how many each can hold."""
+    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+        """Say how rows are shared out to work-items, and how many vectors each keeps, if any."""
 
     def _build(self, op: Any, attr: Attributes, engine: Any) -> Executable:
         if not op.result.nelems:
             return LaunchProgram(engine, [])
         tensors = Tensors.of(op, attr)
-        rows = Rows.of(engine, tensors, op.axis, shared=isinstance(self, Tiled))
+        rows = Rows.of(engine, tensors, op.axis)
         parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in tensors.descs))
-        workers, held = self.share(-(-op.result.dims[op.axis] // rows.lanes))
-        items = rows.nest.size
-        grid = Grid.of(engine, items) if workers == 1 else Grid.of_groups(items, workers)
+        shares, held = self.shares(op, engine, rows)
+        grid = shares.grid(engine, rows.nest.size)
         defines = {
             **({"LOG": ""} if op.algorithm == "log" else {}),
-            "WORKERS": str(workers),
+            **shares.defines,
             "HELD": str(held),
+            **({"EXACT_DST": ""} if op.result.data_type == "f32" else {}),
+            **quick_functions(engine, op.result.data_type, attr),
             "LENGTH": parameters.size(op.result.dims[op.axis]),
             "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
             **_tensors(rows, tensors, parameters),
-            **_vectors(engine, rows),
+            **_vectors(engine, rows, tensors),
             **_post_ops(engine, rows, tensors, attr, parameters),
             **grid.defines(parameters),
             **parameters.defines,
         }
         arguments = [*map(Arg, range(len(tensors.named))), *parameters.values]
         kernel = "softmax_forward" if op.result_name == "dst" else "softmax_backward"
-        source = Source(kernel, defines, (template("rows"),))
+        types = (desc.data_type for desc in tensors.descs)
+        widths = (1, rows.side_by_side, rows.lanes * rows.side_by_side)
+        snippets = (*half_functions(engine, types, widths), *shares.snippets(engine))
+        source = Source(kernel, defines, (*snippets, template("rows")))
         return LaunchProgram(engine, [Launch(source, kernel, arguments, grid.size, grid.group)])
 
 
@@ -151,35 +169,47 @@ class Simd(Softmax):
     name = "opencl:simd"
 
     def efficiency(self, op: Any, engine: Any, along: bool) -> float:
-        """On a GPU, for short rows and for rows that are neighbours."""
+        """Low on a GPU, where a work-item reads its row again from memory."""
         if engine.is_cpu:
             return 0.35 if along else 0.08
-        short = op.result.dims[op.axis] <= SMALLEST_GROUP
-        return (0.2 if short else 0.1) if along else 0.3
+        return 0.1
 
-    def share(self, vectors: int) -> tuple[int, int]:
-        """One, which reads its row again from the cache."""
-        return 1, 0
+    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+        """One work-item, which reads its row again from the cache."""
+        return Shares(), 0
 
 
 class Tiled(Softmax):
-    """One work-group for a row, combining its shares in local memory."""
+    """Rows in registers, each of one work-item or of several that combine their shares."""
 
     name = "opencl:tiled"
 
     def efficiency(self, op: Any, engine: Any, along: bool) -> float:
-        """On a GPU, for long rows of neighbours."""
-        if engine.is_cpu or not along:
-            return 0.05
-        length = op.result.dims[op.axis]
-        return 0.9 if length >= 512 else 0.4 if length > SMALLEST_GROUP else 0.03
+        """For GPUs: as a copy."""
+        return 0.05 if engine.is_cpu else 0.9
 
-    def share(self, vectors: int) -> tuple[int, int]:
-        """As few as can hold the row, in a power of two."""
-        workers = 1 << (-(-vectors // MOST_HELD) - 1).bit_length()
-        workers = min(max(workers, SMALLEST_GROUP), LARGEST_GROUP)
+    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+        """As few workers as can hold the row, in a power of two, but enough to read whole lines."""
+        largest = min(LARGEST_GROUP, engine.device.limits["max_work_group"])
+        share = MOST_HELD // (rows.lanes * rows.side_by_side)
+        if op.result_name != "dst":  # two tensors are held
+            largest, share = largest // 2, share // 2
+        across = rows.lanes == 1 and any(chain and chain[0].stride != 1 for chain in rows.chains)
+        if across:  # so is each element's address
+            share //= 2
+        share = max(1, share)  # 16 rows side by side are a share already
+        vectors = -(-op.result.dims[op.axis] // rows.lanes)
+        workers = power_of_two(-(-vectors // share))
+        if across:
+            line = ACROSS // rows.side_by_side
+            workers = min(workers, largest // line)
+            span = max(line, GROUP // workers)
+        else:
+            workers = min(max(workers, min(LINE, power_of_two(vectors))), largest)
+            span = max(1, GROUP // workers)
         held = -(-vectors // workers)
-        return workers, held if held <= MOST_HELD else 0
+        fits = held * rows.lanes * rows.side_by_side <= MOST_HELD
+        return Shares(workers, span, across), held if fits else 0
 
 
 def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, str]:
@@ -210,34 +240,41 @@ def _post_ops(
     engine: Any, rows: Rows, tensors: Tensors, attr: Attributes, parameters: Parameters
 ) -> dict[str, str]:
     """FINISH_WIDE and FINISH, what becomes of a vector x or a single ROW x before it is stored."""
-    result = list(tensors.named)[tensors.result]
+    result = list(tensors.named)[tensors.result].upper()
     widths = {"_WIDE": rows.lanes * rows.side_by_side, "": rows.side_by_side}
     defines = {"READS_DST": ""} if attr.reads_dst else {}
     for suffix, width in widths.items():
         operands = []
         for place, (name, desc) in enumerate(tensors.named.items()):
             if place > tensors.result:
-                kind, at = TYPES[desc.data_type], f"{name} + {name.upper()}_AT(j)"
                 own = 1 if rows.repeats(place) else width
-                operands.append(f"({vector(kind, width)})({load(engine, kind, own, at)})")
-        old = f"LOAD{suffix}({result} + {result.upper()}_AT(j))"
-        steps = chain(attr.post_ops, operands, old, parameters.real)
+                value = read(engine, desc.data_type, own, f"{name} + {name.upper()}_AT(j)")
+                operands.append(f"({vector(value_type(desc.data_type), width)})({value})")
+        steps = chain(attr.post_ops, operands, f"{result}{suffix}(j)", parameters.real)
         defines[f"FINISH{suffix}"] = with_lanes(" ".join(step.text for step in steps), width)
     return defines
 
 
-def _vectors(engine: Any, rows: Rows) -> dict[str, str]:
-    """The types of a vector and of a single element, and how they are read and written."""
+def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
+    """WIDE and ROW, the types of a vector and of a single element; for a tensor `src`, SRC_WIDE(j)
+    and SRC(j), which read them; STORE_WIDE(j, value) and STORE(j, value), which write the result.
+    """
     wide = rows.lanes * rows.side_by_side
-    return {
+    defines = {
         "LANES": str(rows.lanes),
         "WIDE": vector("float", wide),
         "ROW": vector("float", rows.side_by_side),
-        "LOAD_WIDE(pointer)": load(engine, "float", wide, "pointer"),
-        "LOAD(pointer)": load(engine, "float", rows.side_by_side, "pointer"),
-        "STORE_WIDE(pointer, value)": store(engine, "float", wide, "pointer", "value"),
-        "STORE(pointer, value)": store(engine, "float", rows.side_by_side, "pointer", "value"),
     }
+    for place, (name, desc) in enumerate(tensors.named.items()):
+        pointer = f"{name} + {name.upper()}_AT(j)"
+        for suffix, lanes in (("_WIDE", wide), ("", rows.side_by_side)):
+            if place <= tensors.result:
+                text = read(engine, desc.data_type, lanes, pointer)
+                defines[f"{name.upper()}{suffix}(j)"] = text
+            if place == tensors.result:
+                text = write(engine, desc.data_type, lanes, pointer, "value")
+                defines[f"STORE{suffix}(j, value)"] = text
+    return defines
 
 
 FORWARD = (Simd(), Tiled())

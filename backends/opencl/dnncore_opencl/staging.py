@@ -21,6 +21,11 @@ ROW_MAJOR = "abcdefghijkl"
 ALIGNMENT = 128  # bytes: a line of any device's cache
 
 
+def plain(desc: MemoryDesc) -> MemoryDesc:
+    """Return a layout of strides alone: the tensor's own, or row-major."""
+    return desc if desc.is_plain else desc.with_format(ROW_MAJOR[: desc.ndims])
+
+
 @dataclass(frozen=True)
 class Staging:
     """`op` and `attr` with plain tensors only, and how these get there.
@@ -37,15 +42,25 @@ class Staging:
     nbytes: int
 
     @classmethod
-    def of(cls, op: Operation, attr: Attributes) -> Staging:
-        """Plan copies of the blocked ones among the tensors, whose formats are resolved."""
+    def of(
+        cls,
+        op: Operation,
+        attr: Attributes,
+        wanted: Callable[[str, MemoryDesc], MemoryDesc] = lambda _, desc: plain(desc),
+    ) -> Staging:
+        """Plan copies of tensors, whose formats are resolved, that are not as they are wanted.
+
+        wanted: gives a tensor's layout by its name; the operands of post-ops become plain.
+        """
         area = _Area()
         tensors = op.tensors()
-        descs = {a.name: area.plain(i, desc) for i, (a, desc) in enumerate(tensors)}
+        descs = {
+            a.name: area.taken(i, desc, wanted(a.name, desc)) for i, (a, desc) in enumerate(tensors)
+        }
         places = iter(range(len(tensors), len(tensors) + len(attr.operands())))
 
         def operand(desc: MemoryDesc) -> MemoryDesc:
-            return area.plain(next(places), desc)
+            return area.taken(next(places), desc, plain(desc))
 
         steps = tuple(_moved(step, operand) for step in attr.post_ops)
         written = [i for i, (a, _) in enumerate(tensors) if a.direction == "out"]
@@ -63,22 +78,22 @@ class Staging:
         """Return launches that use the copies, between those that fill and empty them."""
         before = [self._copy(engine, i, *self.copies[i], back=False) for i in self.reads]
         after = [self._copy(engine, i, *self.copies[i], back=True) for i in self.writes]
-        within = [_redirected(launch, dict.fromkeys(self.copies, Scratch())) for launch in launches]
+        within = [redirected(launch, dict.fromkeys(self.copies, Scratch())) for launch in launches]
         return [launch for launch in (*before, *within, *after) if launch is not None]
 
     def _copy(
-        self, engine: OpenCLEngine, place: int, own: MemoryDesc, plain: MemoryDesc, *, back: bool
+        self, engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, *, back: bool
     ) -> Launch | None:
         """Launch the copy of one tensor; None where it has no element."""
         if not own.nelems:
             return None
-        src, dst = (plain, own) if back else (own, plain)
+        src, dst = (copy, own) if back else (own, copy)
         work: Pass = TransposedPass(engine, [src, dst], 1)
         if not work.is_fit:
             work = Pass(engine, [src, dst], 1)
         work.start("v0", dst.data_type)
         buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
-        return _redirected(work.launch(), dict(enumerate(buffers)))
+        return redirected(work.launch(), dict(enumerate(buffers)))
 
 
 @dataclass
@@ -88,23 +103,22 @@ class _Area:
     copies: dict[int, tuple[MemoryDesc, MemoryDesc]] = field(default_factory=dict)
     nbytes: int = 0
 
-    def plain(self, place: int, desc: MemoryDesc) -> MemoryDesc:
-        """Return the tensor itself, or its copy if it has blocks."""
-        if desc.is_plain:
+    def taken(self, place: int, desc: MemoryDesc, wanted: MemoryDesc) -> MemoryDesc:
+        """Return the tensor itself if that is how it is wanted, else its copy."""
+        if wanted == desc:
             return desc
-        copy = desc.with_format(ROW_MAJOR[: desc.ndims])
-        copy = copy.with_offset0(self.nbytes // desc.itemsize)
+        copy = wanted.with_offset0(self.nbytes // desc.itemsize)
         self.nbytes = padded(max(self.nbytes, copy.nbytes), ALIGNMENT)
         self.copies[place] = (desc, copy)
         return copy
 
 
-def _moved(step: PostOp, plain: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
+def _moved(step: PostOp, taken: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
     """Replace a step's operands, in their order."""
-    return replace(step, **{name: plain(desc) for name, desc in step.operands})
+    return replace(step, **{name: taken(desc) for name, desc in step.operands})
 
 
-def _redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
+def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
     """Give a launch other buffers, by the places that it knows."""
     args = [buffers.get(a.index, a) if isinstance(a, Arg) else a for a in launch.args]
     return replace(launch, args=args)

@@ -1,94 +1,35 @@
-"""Streams are command queues; events are theirs, with errors by name."""
+"""Streams are command queues."""
 
 from __future__ import annotations
 
-import threading
-import time
+import ctypes
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from dnncore.backend import DescriptorError, Event, ExecutionError, Stream
+from dnncore.backend import DescriptorError, Event, Stream
 from dnncore_opencl.devices import pyopencl
+from dnncore_opencl.events import OpenCLEvent, Point, bridge
+from dnncore_opencl.faults import failure
+from dnncore_opencl.raw_queue import enqueue_function
 
 if TYPE_CHECKING:
     from dnncore.backend import Order
     from dnncore_opencl.engine import OpenCLEngine
+    from dnncore_opencl.pinned import Landing
 
-FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, what dependents end with
 KEPT_EVENTS = 64  # dependents remembered before those that have ended well are dropped
 
 
-class OpenCLEvent(Event):
-    """One command of a queue. `native` is the pyopencl event.
+class OpenCLStream(Stream):
+    """A command queue; `native` is the pyopencl queue.
 
-    causes: the events of other runtimes that the command hangs on, however indirectly; one that
-    failed is its error, since not every driver tells.
+    landings: copies to the host that end when somebody waits for them.
+    has_points: whether launches return the point behind them rather than an event of their own.
+    point: the one that nobody has asked for an event yet. raw_enqueue, raw_queue: how to get there.
+    A queue that is wrapped keeps the order and the profiling that it was made with.
     """
 
-    __slots__ = ("causes", "native", "stream")
-
-    def __init__(self, stream: OpenCLStream, native: Any, causes: Sequence[Event] = ()) -> None:
-        self.stream = stream
-        self.native = native
-        self.causes = causes
-
-    def wait(self, timeout: float | None = None) -> None:
-        """Block until the command has ended, `timeout` seconds at most."""
-        error = None
-        if timeout is not None:
-            self._poll(timeout)
-        else:
-            try:
-                self.native.wait()
-            except pyopencl().Error as raised:
-                error = self._failure(raised.code)
-        error = self.error or error
-        if error is not None:
-            raise error
-
-    @property
-    def done(self) -> bool:
-        """Whether the command has ended, well or not."""
-        self.stream.native.flush()
-        return bool(self.native.command_execution_status <= 0)
-
-    @property
-    def error(self) -> BaseException | None:
-        """What the command failed with, by the name of its OpenCL status."""
-        status = self.native.command_execution_status
-        cause = next(filter(None, (event.error for event in self.causes if event.done)), None)
-        if cause is None:
-            return self._failure(status) if status < 0 else None
-        error = self._failure(FAILED_DEPENDENCY)
-        error.__cause__ = cause
-        return error
-
-    @property
-    def start(self) -> float | None:
-        """When the device began, in seconds of its clock; None without profiling."""
-        return self.native.profile.start * 1e-9 if self.stream.profiling else None
-
-    @property
-    def end(self) -> float | None:
-        """When the device ended, in seconds of its clock; None without profiling."""
-        return self.native.profile.end * 1e-9 if self.stream.profiling else None
-
-    def _failure(self, status: int) -> ExecutionError:
-        name = status_name(status)
-        return ExecutionError(f"{self.stream.engine.name}: a command failed with {name}")
-
-    def _poll(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        pause = 1e-5
-        while not self.done:
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"{self.stream.engine.name}: not done after {timeout} s")
-            time.sleep(pause)
-            pause = min(2 * pause, 1e-3)
-
-
-class OpenCLStream(Stream):
-    """A command queue; `native` is the pyopencl queue."""
+    engine: OpenCLEngine
 
     def __init__(
         self,
@@ -98,28 +39,76 @@ class OpenCLStream(Stream):
         profiling: bool = False,
         native: Any = None,
     ) -> None:
+        native = native or _queue(engine, order, profiling)
+        _check_queue(engine, native)
+        flags = pyopencl().command_queue_properties
+        is_out_of_order = native.properties & flags.OUT_OF_ORDER_EXEC_MODE_ENABLE
         super().__init__(
-            engine, order, profiling=profiling, native=native or _queue(engine, order, profiling)
+            engine,
+            "out" if is_out_of_order else "in",
+            profiling=bool(native.properties & flags.PROFILING_ENABLE),
+            native=native,
         )
         self._dependents: list[OpenCLEvent] = []
+        self.landings: list[Landing] = []
+        self.raw_enqueue = enqueue_function()
+        self.raw_queue = ctypes.c_void_p(native.int_ptr)
+        self.point: Point | None = None
+        self.has_points = (
+            self.order == "in"
+            and not self.profiling
+            and not engine.is_cpu  # whose drivers make events at no cost
+            and self.raw_enqueue is not None
+        )
 
-    def wait(self) -> None:
-        """Block until all commands have ended; raises the first error of one."""
-        dependents, self._dependents = self._dependents, []
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until all commands have ended; raises the first error of one.
+
+        It takes `timeout` seconds at most, else the engine's limit; then raises `TimeoutError`.
+        """
+        timeout = self.engine.wait_timeout if timeout is None else timeout
         try:
+            if timeout is not None:
+                self.marker().poll(timeout)
             self.native.finish()
         except pyopencl().Error as error:
-            name = status_name(error.code)
-            raise ExecutionError(
-                f"{self.engine.name}: the queue failed with {name}: {error}"
-            ) from error
-        for event in dependents:
+            raise failure(self.engine, "the queue failed", error) from error
+        point, self.point = self.point, None
+        if point is not None:
+            point.settle()
+        waiting = [*self.landings, *self._dependents]
+        self._dependents, self.landings = [], []
+        for event in waiting:
             event.wait()
+
+    def new_point(self) -> Point:
+        """Begin another point."""
+        self.point = Point(self)
+        return self.point
+
+    def leave(self, point: Point) -> None:
+        """Put no more commands before a point."""
+        if self.point is point:
+            self.point = None
+
+    def is_behind(self, event: Event) -> bool:
+        """Whether the next command comes after an event that went well, without waiting for it."""
+        if isinstance(event, Point) and event.stream is self:
+            return True
+        return event.done and event.error is None
+
+    def settle(self, host: Any) -> None:
+        """Wait for copies into a host array that is about to be read or written."""
+        for landing in [landing for landing in self.landings if landing.lands_in(host)]:
+            landing.wait()
+        self.landings = [landing for landing in self.landings if not landing.is_settled]
 
     def submit(self, enqueue: Any, wait_for: Sequence[Event]) -> OpenCLEvent:
         """Queue a command behind `wait_for` by calling `enqueue(native_events)`."""
         if not wait_for:
             return OpenCLEvent(self, enqueue(None))
+        if self.point is not None:
+            self.point.native  # noqa: B018 - it must not wait for what this command waits for
         native, causes = self._native_events(wait_for)
         event = OpenCLEvent(self, enqueue(native), causes)
         if causes:
@@ -141,7 +130,7 @@ class OpenCLStream(Stream):
                 native.append(event.native)
                 causes += filter(_may_fail, event.causes)
             elif _may_fail(event):
-                native.append(_bridge(event, self.engine.native.context))
+                native.append(bridge(event, self.engine.native.context))
                 causes.append(event)
         return native, causes
 
@@ -157,11 +146,6 @@ def _may_fail(event: Event) -> bool:
     return not event.done or event.error is not None
 
 
-def status_name(status: int) -> str:
-    """The name of an OpenCL status, such as OUT_OF_RESOURCES."""
-    return str(pyopencl().status_code.to_string(status, "status %d"))
-
-
 def _queue(engine: OpenCLEngine, order: str, profiling: bool) -> Any:
     cl = pyopencl()
     if order not in ("in", "out"):
@@ -175,23 +159,23 @@ def _queue(engine: OpenCLEngine, order: str, profiling: bool) -> Any:
     try:
         return cl.CommandQueue(engine.native.context, engine.native.device, properties=properties)
     except cl.Error as error:
-        raise ExecutionError(
-            f"{engine.name}: cannot open a stream with order {order!r}, profiling={profiling}:"
-            f" {status_name(error.code)}"
-        ) from error
+        what = f"cannot open a stream with order {order!r}, profiling={profiling}"
+        raise failure(engine, what, error) from error
 
 
-def _bridge(event: Event, context: Any) -> Any:
-    """Return a user event that a thread of its own ends as the foreign `event` ends."""
-    user_event = pyopencl().UserEvent(context)
-
-    def follow() -> None:
-        status = 0
-        try:
-            event.wait()
-        except Exception:  # kept by the event; dependents find it in their causes
-            status = FAILED_DEPENDENCY
-        user_event.set_status(status)
-
-    threading.Thread(target=follow, name="dnncore-opencl-bridge", daemon=True).start()
-    return user_event
+def _check_queue(engine: OpenCLEngine, queue: Any) -> None:
+    """Refuse a queue that is not of the engine's context and device."""
+    mine, cl = engine.native, pyopencl()
+    if not isinstance(queue, cl.CommandQueue):
+        raise DescriptorError(
+            f"{engine.name}: native must be a pyopencl.CommandQueue; got {type(queue).__name__}"
+        )
+    try:
+        context, device = queue.context, queue.device
+    except cl.Error as error:  # its context has been released
+        raise failure(engine, "the queue cannot be used", error) from error
+    if (context, device) != (mine.context, mine.device):
+        raise DescriptorError(
+            f"{engine.name}: the queue must be of this engine's context and device, {mine.context};"
+            f" got one of {context}; wrap that: OpenCLEngine.from_native(context, device)"
+        )

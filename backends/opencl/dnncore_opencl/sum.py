@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from dnncore.backend import Attributes
+from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.pointwise import Pass, Pointwise
 from dnncore_opencl.program import Arg, Launch, Scratch
 
@@ -28,8 +28,8 @@ class Sum(Pointwise):
         ]
 
     def scratchpad_bytes(self, op: Any) -> int:
-        """As much as dst, if sums are made in several passes."""
-        return op.dst.nbytes if len(op.srcs) > MOST_SRCS else 0
+        """As much as dst in f32, if sums are made in several passes."""
+        return _partial(op).nbytes if len(op.srcs) > MOST_SRCS else 0
 
     def _part(
         self, op: Any, attr: Attributes, engine: Any, first: int, last: int
@@ -40,9 +40,9 @@ class Sum(Pointwise):
         descs = [*op.srcs[first : last + 1]]
         if first:
             buffers.append(Scratch())
-            descs.append(op.dst)
+            descs.append(_partial(op))
         buffers.append(Arg(len(op.srcs)) if is_whole else Scratch())
-        descs.append(op.dst)
+        descs.append(op.dst if is_whole else _partial(op))
         result = len(descs) - 1
         operands = attr.operands() if is_whole else []
         buffers += [Arg(len(op.srcs) + 1 + i) for i in range(len(operands))]
@@ -54,6 +54,12 @@ class Sum(Pointwise):
         if is_whole:
             work.post_ops(attr)
         return work.launches()
+
+
+def _partial(op: Any) -> MemoryDesc:
+    """Sums of some srcs, which are not rounded to dst's type."""
+    desc: MemoryDesc = op.dst.with_data_type("f32")
+    return desc
 
 
 TABLE = (Sum(),)

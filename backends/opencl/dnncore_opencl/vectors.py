@@ -5,7 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["TYPES", "load", "most_lanes", "store", "vector"]
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_opencl.algorithms import with_lanes
+from dnncore_opencl.program import template
+
+__all__ = [
+    "HALVES",
+    "TYPES",
+    "half_functions",
+    "load",
+    "most_lanes",
+    "quick_functions",
+    "read",
+    "smallest_float",
+    "store",
+    "value_type",
+    "vector",
+    "write",
+]
 
 TYPES = {
     "f32": "float",
@@ -18,21 +35,31 @@ TYPES = {
 }
 """As they lie in memory; f16 and bf16 are bits."""
 
+SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less than a word
+
+HALVES = ("f16", "bf16")
+BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
+
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
-GPU_LANES = 4  # floats: 16 bytes, a work-item's widest access; two or more were 1 to 6 % slower
+GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
 
 
-def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int]) -> int:
+def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsize: int = 4) -> int:
     """Return the widest vector that divides all `counts`.
 
     steps: what the vectors' offsets are sums of. On a GPU a wide access must begin at a multiple
-    of its size, on a CPU anywhere.
+    of its size, on a CPU anywhere. itemsize: bytes of the smallest elements.
     """
     divided = [*counts, *(() if engine.is_cpu else steps)]
-    lanes = CPU_LANES if engine.is_cpu else GPU_LANES
+    lanes = CPU_LANES if engine.is_cpu else GPU_BYTES // max(itemsize, 2)
     while any(n % lanes for n in divided):
         lanes //= 2
     return lanes
+
+
+def smallest_float(descs: Iterable[MemoryDesc]) -> int:
+    """Return the bytes of the smallest floating-point elements; there must be some."""
+    return min(desc.itemsize for desc in descs if desc.data_type in ("f32", *HALVES))
 
 
 def vector(kind: str, lanes: int) -> str:
@@ -46,6 +73,9 @@ def load(engine: Any, kind: str, lanes: int, pointer: str) -> str:
         return f"(*({pointer}))"
     if engine.is_cpu:
         return f"vload{lanes}(0, {pointer})"
+    word = _word(kind, lanes)
+    if word:
+        return f"as_{kind}{lanes}(*(__global const {word} *)({pointer}))"
     return f"(*(__global const {kind}{lanes} *)({pointer}))"
 
 
@@ -55,4 +85,65 @@ def store(engine: Any, kind: str, lanes: int, pointer: str, value: str) -> str:
         return f"*({pointer}) = {value}"
     if engine.is_cpu:
         return f"vstore{lanes}({value}, 0, {pointer})"
+    word = _word(kind, lanes)
+    if word:
+        return f"*(__global {word} *)({pointer}) = as_{word}({value})"
     return f"*(__global {kind}{lanes} *)({pointer}) = {value}"
+
+
+def _word(kind: str, lanes: int) -> str | None:
+    """Return the type of 32-bit numbers that a vector of smaller ones is moved as, if it is one.
+
+    Compilers for GPUs move a vector of 16 or 8 bits by its elements.
+    """
+    words, rest = divmod(SMALL[kind] * lanes, 4) if kind in SMALL else (0, 0)
+    return None if rest or not words else vector("uint", words)
+
+
+def value_type(data_type: str) -> str:
+    """Return the type of a tensor's elements in a computation."""
+    return "float" if data_type in HALVES else TYPES[data_type]
+
+
+def read(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
+    """Return the expression that reads consecutive elements of a tensor, as values."""
+    if data_type not in HALVES:
+        return load(engine, TYPES[data_type], lanes, pointer)
+    by_instructions = _converts(engine) and lanes > 1
+    kind = vector("ushort", lanes)
+    bits = f"load_{kind}({pointer})" if by_instructions else load(engine, "ushort", lanes, pointer)
+    return f"{data_type}_to_{vector('float', lanes)}({bits})"
+
+
+def write(engine: Any, data_type: str, lanes: int, pointer: str, value: str) -> str:
+    """Return the statement that writes values as consecutive elements of a tensor."""
+    if data_type in HALVES:
+        value = f"float_to_{vector(data_type, lanes)}({value})"
+    return store(engine, TYPES[data_type], lanes, pointer, value)
+
+
+def half_functions(
+    engine: Any, data_types: Iterable[str], widths: Iterable[int]
+) -> tuple[str, ...]:
+    """Return the texts of the functions that convert f16 and bf16, if any of these types is one."""
+    if not set(HALVES) & set(data_types):
+        return ()
+    text = template("halves_nvidia" if _converts(engine) else "halves")
+    return tuple(with_lanes(text, lanes) for lanes in sorted(set(widths)))
+
+
+def _converts(engine: Any) -> bool:
+    """Whether a device has the instructions of halves_nvidia.cl."""
+    capability: tuple[int, int] = engine.device.limits.get("compute_capability", (0, 0))
+    return capability >= BF16_CAPABILITY
+
+
+def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str, str]:
+    """Return the defines of functions whose errors are lost when a result is rounded to this type.
+
+    NVIDIA's native_exp(x) is off by 2 + 1.2 |x| units in the last place, which a chain of post-ops
+    might make larger; the standard leaves it to each device.
+    """
+    is_nvidia = "compute_capability" in engine.device.limits
+    is_last = result_type in HALVES and not attr.post_ops
+    return {"exp": "native_exp"} if is_nvidia and is_last else {}

@@ -18,13 +18,24 @@ from dnncore_opencl.algorithms import chain, with_lanes
 from dnncore_opencl.grid import Boxes, Grid
 from dnncore_opencl.layout import Loop, Nest, Parameters, access, digits
 from dnncore_opencl.program import Arg, Launch, LaunchProgram, Source, template
-from dnncore_opencl.vectors import CPU_LANES, TYPES, load, most_lanes, store, vector
+from dnncore_opencl.vectors import (
+    CPU_LANES,
+    TYPES,
+    half_functions,
+    most_lanes,
+    read,
+    smallest_float,
+    value_type,
+    vector,
+    write,
+)
 
 __all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]
 
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
 GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often
+GPU_RUN = 32  # places along the innermost dim per work-item, where that is not the result's
 
 
 class Windows:
@@ -76,7 +87,10 @@ class Windows:
         )
         longer = [loop for loop in loops if loop.size > 1]
         longer.sort(key=lambda loop: loop.dim == self.innermost)
-        return Boxes.of(self.engine, replace(nest, loops=tuple(longer)), rows=GPU_ROWS)
+        nest = replace(nest, loops=tuple(longer))
+        if self.innermost is None:
+            return Boxes.of(self.engine, nest, rows=GPU_ROWS)
+        return Boxes.of(self.engine, nest, run=GPU_RUN, beside=True)
 
     @cached_property
     def planes(self) -> Boxes:
@@ -96,13 +110,15 @@ class Windows:
             "DECODE": boxes.decode(parameters),
             **self._coordinates(boxes),
             **self._vectors(),
-            **self._tensors(),
+            **self.accesses(),
             "POST_OPS": self._post_ops(),
             **grid.defines(parameters),
             **parameters.defines,
         }
         arguments = [*map(Arg, range(len(self.tensors))), *parameters.values]
-        source = Source(kernel, defines, tuple(map(template, ("windows", *snippets))))
+        types = (desc.data_type for desc in self.tensors.values())
+        halves = half_functions(self.engine, types, (1, self.lanes))
+        source = Source(kernel, defines, (*halves, *map(template, ("windows", *snippets))))
         return LaunchProgram(
             self.engine, [Launch(source, kernel, arguments, grid.size, grid.group)]
         )
@@ -131,22 +147,23 @@ class Windows:
             "TO_FLOATS": f"convert_{vector('float', self.lanes)}",
         }
 
-    def _tensors(self) -> dict[str, str]:
+    def accesses(self) -> dict[str, str]:
         """BUFFERS, and how each tensor is read and written."""
         defines: dict[str, str] = {}
         buffers = []
         at = ", ".join(COORDINATES)
         for name, desc in self.tensors.items():
-            upper, kind = name.upper(), TYPES[desc.data_type]
+            upper, data_type = name.upper(), desc.data_type
             defines |= self._access(upper, desc)
             pointer = f"{name} + {upper}_AT({at})"
             lanes = 1 if self._repeats(desc) else self.lanes
-            defines[f"LOAD_{upper}({at})"] = load(self.engine, kind, lanes, pointer)
+            defines[f"LOAD_{upper}({at})"] = read(self.engine, data_type, lanes, pointer)
+            kind = value_type(data_type)
             value = f"convert_{vector(kind, self.lanes)}(value)" if kind != "float" else "value"
-            text = store(self.engine, kind, self.lanes, pointer, value)
+            text = write(self.engine, data_type, self.lanes, pointer, value)
             defines[f"STORE_{upper}({at}, value)"] = text
             const = "" if name in self.written else "const "
-            buffers.append(f"__global {const}{kind} *restrict {name}")
+            buffers.append(f"__global {const}{TYPES[data_type]} *restrict {name}")
         return {"BUFFERS": ", ".join(buffers), **defines}
 
     def _repeats(self, desc: MemoryDesc) -> bool:
@@ -168,7 +185,7 @@ class Windows:
         at = ", ".join(COORDINATES)
         text = ""
         for place, name in enumerate(names):
-            kind = vector(TYPES[self.tensors[name].data_type], self.lanes)
+            kind = vector(value_type(self.tensors[name].data_type), self.lanes)
             text += f"const {kind} operand{place} = LOAD_{name.upper()}({at}); "
         if self.attr.reads_dst:
             text += f"const FLOATS old = LOAD_{self.written[0].upper()}({at}); "
@@ -198,7 +215,7 @@ def lanes_along(
     for desc, (_, *blocks) in zip(tensors, chains, strict=True):
         others = (digits(desc, dim) for dim in range(desc.ndims) if dim != axis)
         steps += [desc.offset0, *(d.stride for c in (blocks, *others) for d in c if d.size > 1)]
-    return most_lanes(engine, counts, steps)
+    return most_lanes(engine, counts, steps, smallest_float(tensors))
 
 
 def refuse_workspace(

@@ -16,6 +16,27 @@ static inline int4 digits(int index, const int4 size) {
     return d;
 }
 
+// By an inverse of the divisor, in units of 2^-32 and rounded up; 0 stands for that of 1, and for
+// that of 0, of which there is nothing to divide.
+static inline int quotient(const int n, const int divisor, const uint inverse) {
+    const uint q = mul_hi((uint)n, inverse);
+    return inverse ? q - (q * divisor > (uint)n) : n;
+}
+
+// As digits(), with an inverse of each size.
+static inline int4 quick_digits(int index, const int4 size, const uint4 inverse) {
+    int4 d;
+    int q = quotient(index, size.w, inverse.w);
+    d.w = index - q * size.w;
+    index = q;
+    q = quotient(index, size.z, inverse.z);
+    d.z = index - q * size.z;
+    index = q;
+    d.x = quotient(index, size.y, inverse.y);
+    d.y = index - d.x * size.y;
+    return d;
+}
+
 // The digits of the next index.
 static inline int4 next(int4 d, const int4 size) {
     if (++d.w == size.w) {
@@ -29,4 +50,9 @@ static inline int4 next(int4 d, const int4 size) {
         }
     }
     return d;
+}
+
+// The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
+static inline int4 batch_digits(const int index, const int4 batch) {
+    return digits(index, max((int4)(1, batch.x, batch.y, batch.z), 1)).yzwx;
 }

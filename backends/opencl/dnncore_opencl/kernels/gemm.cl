@@ -19,11 +19,6 @@
         const int4 a_k, const int4 b_batch, const int4 b_k, const int4 b_n, const int4 c_batch,    \
         const int c_m, const int4 c_n, const int c_part, const int part WINDOW_PARAMS POST_PARAMS
 
-// The batch's digits, without the part of k that the slowest digit of the grid counts.
-static inline int4 batch_digits(const int index, const int4 batch) {
-    return digits(index, (int4)(1, batch.x, batch.y, batch.z)).yzwx;
-}
-
 // Whether all spatial coordinates are within the image.
 static inline int is_inside(const int4 at, const int4 size) {
     return (uint)at.y < (uint)size.y && (uint)at.z < (uint)size.z && (uint)at.w < (uint)size.w;

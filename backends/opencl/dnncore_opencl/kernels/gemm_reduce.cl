@@ -1,21 +1,53 @@
-// The second launch of a product whose k was cut into parts: adds the parts in order.
+// The second launch of a product whose k was cut into parts: adds them up, in an order that does not
+// depend on timing. Parts are `step` vectors apart, and their elements in the order of c's, in lines
+// that are `line` vectors apart.
+//
+// A vector of LANES elements is the work of WAYS work-items, each of which adds every WAYS-th part.
+// Of an element's eight digits, slowest first, the last counts vectors; COORDINATES are those of the
+// element at a lane, in the order that post_ops takes.
 
-__kernel __attribute__((reqd_work_group_size(64, 1, 1)))
-void gemm_reduce(__global const float *partial, __global float *c, const int first,
-                 const int parts, const int4 batch, const int m, const int4 n, const int4 k,
-                 const int4 c_batch, const int c_m, const int4 c_n POST_PARAMS) {
-    const int columns = COUNT(n), size = batch.x * batch.y * batch.z * m * columns;
-    const int place = get_global_id(0);
-    if (place >= size) return;
-    float x = 0;
-    for (int i = 0; i < parts; i++) x += partial[first + i * size + place];
-    const int row = place / columns % m;
-    const int4 z = batch_digits(place / columns / m, batch), d = digits(place % columns, n);
-    const int at = c_batch.w + DOT3(c_batch, z) + row * c_m + DOT4(c_n, d);
-#ifdef POST_READS_DST
-    const float old = c[at];
-#else
-    const float old = 0;
+#define GROUP 64
+#define IN_GROUP (GROUP / WAYS)  // vectors
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+void gemm_reduce(__global const FLOATS *partial, __global RESULT *c, const int first, const int step,
+                 const int parts, const int line, const int vectors, const int4 outer,
+                 const uint4 outer_inverse, const int4 inner, const uint4 inner_inverse,
+                 const int c_first, const int4 c_outer, const int4 c_inner POST_PARAMS) {
+    const int item = get_local_id(0), way = item / IN_GROUP;
+    const int vector = get_group_id(0) * IN_GROUP + item % IN_GROUP;
+    const int lines = quotient(vector, inner.w, inner_inverse.w);
+    const int within = vector - lines * inner.w;
+    partial += first + lines * line + within;
+    FLOATS sum = 0;
+    if (vector < vectors)
+        for (int i = way; i < parts; i += WAYS) sum += partial[(size_t)i * step];
+#if WAYS > 1
+    __local FLOATS sums[GROUP];
+    sums[item] = sum;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int i = 1; i < WAYS; i++) sum += sums[(item + i * IN_GROUP) % GROUP];
 #endif
-    c[at] = post_ops(x, old, z.x, z.y, z.z, row, d.x, d.y, d.z, d.w POST_ARGS);
+    if (way == 0 && vector < vectors) {
+        int4 in = quick_digits(vector, inner, inner_inverse);
+        const int rest = quotient(in.x, inner.x, inner_inverse.x);
+        in.x -= rest * inner.x;
+        const int4 out = quick_digits(rest, outer, outer_inverse);
+        __global RESULTS *at =
+            (__global RESULTS *)(c + c_first + DOT4(c_outer, out) + DOT4(c_inner, in));
+        RESULTS results = 0;
+#ifdef POST_READS_DST
+        results = *at;
+#endif
+        for (int lane = 0; lane < LANES; lane++) {
+#ifdef POST_READS_DST
+            const float old = FROM_RESULT(((RESULT *)&results)[lane]);
+#else
+            const float old = 0;
+#endif
+            const float x = post_ops(((float *)&sum)[lane], old, COORDINATES(lane) POST_ARGS);
+            ((RESULT *)&results)[lane] = TO_RESULT(x);
+        }
+        *at = results;
+    }
 }

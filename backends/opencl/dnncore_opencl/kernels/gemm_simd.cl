@@ -80,6 +80,7 @@ void gemm_simd(GEMM_PARAMS) {
                 const int *from = n_at + v * VECTOR;
                 const int start = from[0] + at;
                 const int is_vector = runs[v] && start >= 0 && start <= b_end - VECTOR;
+                FETCH(b + start + DEPTH * b_k.w);  // of the next block, as a rule
 #ifdef WINDOW
                 if (!is_inside(lowest[v] + shift, w_size) || !is_inside(highest[v] + shift, w_size)) {
                     const ints y = LOAD(v, n_y) + shift.y, z = LOAD(v, n_z) + shift.z,

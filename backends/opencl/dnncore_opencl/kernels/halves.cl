@@ -1,10 +1,6 @@
 // f16 and bf16, whose bits are in ushorts, from and to float, with integers alone: no device need
 // compute in f16. LANES stands for the number of elements or for nothing.
 
-#ifdef cl_khr_fp64
-#pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#endif
-
 // The float of these bits; NaN does not signal, as it would not after a conversion by hardware.
 static inline floatLANES quietLANES(const uintLANES bits) {
     const floatLANES x = as_floatLANES(bits);
@@ -37,19 +33,3 @@ static inline ushortLANES float_to_bf16LANES(const floatLANES x) {
     const uintLANES value = bits + 0x7fffu + (bits >> 16 & 1u);
     return convert_ushortLANES((x == x ? value : bits | 0x400000u) >> 16);
 }
-
-// A float of which the last bit is set where more bits were cut off, so that rounding it again
-// gives what rounding at once would have.
-static inline floatLANES int_to_odd_floatLANES(const intLANES x) {
-    const floatLANES value = convert_floatLANES_rtz(x);
-    return as_floatLANES(as_intLANES(value) | ((convert_intLANES(value) != x) & 1));
-}
-
-#ifdef cl_khr_fp64
-static inline floatLANES double_to_odd_floatLANES(const doubleLANES x) {
-    const floatLANES value = convert_floatLANES(x);
-    const doubleLANES back = convert_doubleLANES(value);
-    const intLANES bits = as_intLANES(value) - (convert_intLANES(fabs(back) > fabs(x)) & 1);
-    return as_floatLANES(bits | (convert_intLANES(back != x) & 1));
-}
-#endif

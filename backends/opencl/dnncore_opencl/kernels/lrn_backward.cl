@@ -1,9 +1,17 @@
 // diff_src = diff_dst * base**-beta
 //            - SLOPE * src * the sum of diff_dst * src * base**(-beta - 1) over a window.
 
-#define TERM(n, c, d, h, w)                                                                        \
-    (LOAD_DIFF_DST(n, c, d, h, w) * LOAD_SRC(n, c, d, h, w)                                        \
-     / (LOAD_WORKSPACE(n, c, d, h, w) * (POWER(LOAD_WORKSPACE(n, c, d, h, w)))))
+typedef struct {
+    FLOATS src, scaled, term;
+} Place;
+
+#define SEE(place, n, c, d, h, w)                                                                  \
+    {                                                                                              \
+        const FLOATS base = LOAD_WORKSPACE(n, c, d, h, w);                                         \
+        place.src = LOAD_SRC(n, c, d, h, w);                                                       \
+        place.scaled = LOAD_DIFF_DST(n, c, d, h, w) * POWER(base);                                 \
+        place.term = place.src * place.scaled / base;                                              \
+    }
 
 __kernel void lrn_backward(BUFFERS PARAMETERS)
 {
@@ -15,10 +23,9 @@ __kernel void lrn_backward(BUFFERS PARAMETERS)
             FLOATS x = 0.0f;
             if (inside) {
                 FLOATS sum = 0.0f;
+                Place here;
                 WINDOW_SUM
-                const FLOATS base = LOAD_WORKSPACE(n, c, d, h, w);
-                x = LOAD_DIFF_DST(n, c, d, h, w) / (POWER(base))
-                    - SLOPE * LOAD_SRC(n, c, d, h, w) * sum;
+                x = here.scaled - SLOPE * here.src * sum;
                 POST_OPS
             }
             STORE_DIFF_SRC(n, c, d, h, w, x);

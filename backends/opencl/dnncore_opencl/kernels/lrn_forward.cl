@@ -1,11 +1,12 @@
 // dst = src * base**-beta with base = K + SCALE * the sum of src**2 over a window, the workspace.
 
-#define TERM(n, c, d, h, w) square(LOAD_SRC(n, c, d, h, w))
+typedef struct {
+    FLOATS src, term;
+} Place;
 
-static inline FLOATS square(const FLOATS x)
-{
-    return x * x;
-}
+#define SEE(place, n, c, d, h, w)                                                                  \
+    place.src = LOAD_SRC(n, c, d, h, w);                                                           \
+    place.term = place.src * place.src;
 
 __kernel void lrn_forward(BUFFERS PARAMETERS)
 {
@@ -17,9 +18,10 @@ __kernel void lrn_forward(BUFFERS PARAMETERS)
             FLOATS base = 0.0f, x = 0.0f;
             if (inside) {
                 FLOATS sum = 0.0f;
+                Place here;
                 WINDOW_SUM
                 base = K + SCALE * sum;
-                x = LOAD_SRC(n, c, d, h, w) / (POWER(base));
+                x = here.src * POWER(base);
                 POST_OPS
             }
             STORE_DST(n, c, d, h, w, x);

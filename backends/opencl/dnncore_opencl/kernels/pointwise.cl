@@ -7,6 +7,14 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
+#ifdef ONE_VECTOR // which a box is
+#define ROWS(r) const INDEX r = r_begin;
+#define VECTORS if
+#else
+#define ROWS(r) for (INDEX r = r_begin; r < r_end; ++r)
+#define VECTORS while
+#endif
+
 __kernel void pointwise(BUFFERS PARAMETERS)
 {
     const INDEX first = (INDEX)get_global_id(0) * COUNT;
@@ -14,10 +22,11 @@ __kernel void pointwise(BUFFERS PARAMETERS)
     for (INDEX item = first; item < last; ++item) {
         INDEX rest = item;
         DECODE
-        for (INDEX r = r_begin; r < r_end; ++r) {
+        ROWS(r) {
             INDEX t = t_begin;
-            for (; t + LANES <= t_end; t += LANES) {
+            VECTORS (t + LANES <= t_end) {
                 WIDE_STEP
+                t += LANES;
             }
             for (; t < t_end; ++t) {
                 STEP

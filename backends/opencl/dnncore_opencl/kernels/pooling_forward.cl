@@ -25,7 +25,7 @@ static inline FLOATS row_cells(
 }
 
 #define FIRST_PLACE -1
-#define LOWEST -FLT_MAX
+#define LOWEST LOWEST_NUMBER
 #define WINS(cell) (seen & ((place < 0) | (!(cell <= x) & (x == x))))
 #define OVER_ROW for (INDEX k = 0; k < TAPS_W; ++k)
 #define CELL                                                                                       \
@@ -38,11 +38,68 @@ static inline FLOATS row_cells(
 #define SEES_ANY (SEES(D, front) && SEES(H, top) && SEES(W, left))
 #define FIRST_PLACE                                                                                \
     (SEES_ANY ? (FIRST_TAP_D(front) * TAPS_H + FIRST_TAP_H(top)) * TAPS_W + FIRST_TAP_W(left) : 0)
-#define LOWEST (SEES_ANY ? -INFINITY : -FLT_MAX)
+#define LOWEST (SEES_ANY ? -INFINITY : LOWEST_NUMBER)
 #define WINS(cell) (!(cell <= x) & (x == x))
-#define OVER_ROW for (INDEX k = FIRST_TAP_W(left); k < END_TAP_W(left); ++k)
+#define OVER_ROW OVER_TAPS(W, k, left)
 #define CELL                                                                                       \
     const FLOATS cell = LOAD_SRC(n, c, at_d, at_h, at_w);
+#endif
+
+#define OVER_TAPS(LETTER, i, start)                                                                \
+    for (INDEX i = FIRST_TAP_##LETTER(start); i < END_TAP_##LETTER(start); ++i)
+
+#ifdef MAX
+#define TAKE(cell, at)                                                                             \
+    {                                                                                              \
+        const INTS wins = WINS(cell);                                                              \
+        x = wins ? cell : x;                                                                       \
+        place = wins ? (INTS)(at) : place;                                                         \
+    }
+#else
+#define TAKE(cell, at) x += cell;
+#endif
+
+#ifdef UNROLL
+// All taps without a branch. One that sees no cell looks where the nearest one does: a cell that is
+// taken twice is nothing to a maximum, and for an average is not counted.
+#define OVER_ALL(LETTER, i) UNROLLED for (INDEX i = 0; i < TAPS_##LETTER; ++i)
+#define NEAREST(LETTER, i, start)                                                                  \
+    clamp(i, (INDEX)FIRST_TAP_##LETTER(start), (INDEX)(END_TAP_##LETTER(start) - 1))
+#ifdef MAX
+#define TAKE_NEAREST(cell, at, is_seen) TAKE(cell, at)
+#else
+#define TAKE_NEAREST(cell, at, is_seen) TAKE(is_seen ? cell : (FLOATS)(0.0f), at)
+#endif
+#define TAKE_WINDOW                                                                                \
+    if (SEES_ANY)                                                                                  \
+        OVER_ALL(D, i) OVER_ALL(H, j) OVER_ALL(W, k) {                                             \
+            const INDEX tap_d = NEAREST(D, i, front), tap_h = NEAREST(H, j, top);                  \
+            const INDEX tap_w = NEAREST(W, k, left), at_d = front + tap_d * STEP_D;                \
+            const INDEX at_h = top + tap_h * STEP_H, at_w = left + tap_w * STEP_W;                 \
+            CELL                                                                                   \
+            TAKE_NEAREST(cell, (tap_d * TAPS_H + tap_h) * TAPS_W + tap_w,                            \
+                         tap_d == i && tap_h == j && tap_w == k)                                   \
+        }
+#else
+#define TAKE_WINDOW                                                                                \
+    OVER_TAPS(D, i, front) {                                                                       \
+        const INDEX at_d = front + i * STEP_D;                                                     \
+        OVER_TAPS(H, j, top) {                                                                     \
+            const INDEX at_h = top + j * STEP_H;                                                   \
+            OVER_ROW {                                                                             \
+                const INDEX at_w = left + k * STEP_W;                                              \
+                CELL                                                                               \
+                TAKE(cell, (i * TAPS_H + j) * TAPS_W + k)                                          \
+                COUNT_CELL                                                                         \
+            }                                                                                      \
+        }                                                                                          \
+    }
+#endif
+
+#if defined(COLUMNS) && !defined(MAX)
+#define COUNT_CELL seen_cells -= seen;
+#else
+#define COUNT_CELL
 #endif
 
 __kernel void pooling_forward(BUFFERS PARAMETERS)
@@ -64,30 +121,11 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
 #endif
 #endif
             if (inside) {
-                for (INDEX i = FIRST_TAP_D(front); i < END_TAP_D(front); ++i) {
-                    const INDEX at_d = front + i * STEP_D;
-                    for (INDEX j = FIRST_TAP_H(top); j < END_TAP_H(top); ++j) {
-                        const INDEX at_h = top + j * STEP_H;
-                        OVER_ROW {
-                            const INDEX at_w = left + k * STEP_W;
-                            CELL
-#ifdef MAX
-                            const INTS wins = WINS(cell);
-                            x = wins ? cell : x;
-                            place = wins ? (INTS)((i * TAPS_H + j) * TAPS_W + k) : place;
-#else
-                            x += cell;
-#ifdef COLUMNS
-                            seen_cells -= seen;
-#endif
-#endif
-                        }
-                    }
-                }
+                TAKE_WINDOW
 #if defined(COLUMNS) && defined(AVG_EXCLUDE_PADDING)
                 x /= TO_FLOATS(seen_cells);
 #elif !defined(MAX)
-                x /= DIVISOR(d, h, w);
+                x *= SHARE(d, h, w);
 #endif
                 POST_OPS
             }

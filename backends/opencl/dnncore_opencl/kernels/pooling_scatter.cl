@@ -27,7 +27,7 @@ __kernel void pooling_scatter(BUFFERS PARAMETERS)
                                    && at_w >= 0 && at_w < SRC_W;
                 if (exists) diff_src[DIFF_SRC_AT(n, c, at_d, at_h, at_w)] += diff;
 #else
-                const float share = diff / DIVISOR(z, y, x);
+                const float share = diff * SHARE(z, y, x);
                 for (INDEX i = FIRST_TAP_D(front); i < END_TAP_D(front); ++i)
                 for (INDEX j = FIRST_TAP_H(top); j < END_TAP_H(top); ++j)
                 for (INDEX k = FIRST_TAP_W(left); k < END_TAP_W(left); ++k) {

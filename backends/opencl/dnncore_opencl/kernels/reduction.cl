@@ -1,42 +1,32 @@
-// Elements of a result, each combined of terms. An item is a part of the boxes of terms of one
-// element, or of SIDE elements that lie side by side; WORKERS work-items share it and go through it
-// in WIDE vectors of LANES ROWs, and single ROWs for the rest. Alone, a work-item takes COUNT of the
-// ITEMS. Boxes are combined one after the other, so that long sums lose few digits.
+// Elements of a result, each combined of terms. An item (groups.cl) is a part of the boxes of terms
+// of one element, or of SIDE elements that lie side by side; its workers go through it in WIDE
+// vectors of terms, and single ROWs for the rest. Boxes are combined one after the other, so that
+// long sums lose few digits.
 //
 // KEPT tells from `rest` where an element's terms begin in src; EXISTS whether there is such an
 // element, INSIDE whether it is none of padding, which is zero. BOX sets a box's bounds. A kernel
 // with DST_AT finishes the result, one without leaves each item's at LEFT_AT for the next stage.
 
-static inline ROW combined(const WIDE wide, ROW rest, const int worker, __local ROW *shared)
-{
-    const ROW *rows = (const ROW *)&wide;
-    for (int i = 0; i < LANES; ++i) rest = COMBINE(rest, rows[i]);
-    if (WORKERS == 1) return rest;
-    barrier(CLK_LOCAL_MEM_FENCE);
-    shared[worker] = rest;
-    for (int i = WORKERS / 2; i > 0; i /= 2) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (worker < i) shared[worker] = COMBINE(shared[worker], shared[worker + i]);
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    return shared[0];
-}
+REDUCTION(combined, COMBINE)
 
+#if WORKERS > 1
+#define UNROLLED _Pragma("unroll 4") // so that loads do not wait for each other
+#else
+#define UNROLLED
+#endif
 #define OVER_TERMS(start, step)                                                                    \
+    UNROLLED                                                                                       \
     for (INDEX t = start + worker * step; t + step <= t_end; t += WORKERS * step)                  \
         if (IS_TERM)
 
-__kernel void reduction(__global const float *src, __global float *dst BUFFERS PARAMETERS)
+__kernel GROUP_SIZE
+void reduction(__global const SRC *src, __global DST *dst BUFFERS PARAMETERS)
 {
-    __local ROW shared[WORKERS];
-    const int worker = WORKERS == 1 ? 0 : (int)get_local_id(0);
-    const INDEX first = (INDEX)(WORKERS == 1 ? get_global_id(0) : get_group_id(0)) * COUNT;
-    const INDEX last = min(first + COUNT, ITEMS);
-    for (INDEX item = first; item < last; ++item) {
+    OVER_ITEMS {
         const INDEX part = item / ELEMENTS, element = item % ELEMENTS;
         INDEX rest = element;
         KEPT
-        const int exists = EXISTS, inside = exists && INSIDE;
+        const int exists = item < ITEMS && EXISTS, inside = exists && INSIDE;
         const INDEX end = inside ? min((part + 1) * BOXES_PER_PART, BOXES) : 0;
         WIDE wide = START;
         ROW single = START;
@@ -65,7 +55,7 @@ __kernel void reduction(__global const float *src, __global float *dst BUFFERS P
         const INDEX dst_at = DST_AT;
         if (inside) {
 #ifdef READS_DST
-            const ROW old = LOAD(dst + dst_at);
+            const ROW old = LOAD_DST(dst + dst_at);
 #endif
             x = FINISH(x, ROW);
             POST_OPS

@@ -1,4 +1,4 @@
-// The gradient of softmax, or with LOG of log-softmax, of rows (rows.cl), with y the forward result:
+// The gradient of softmax, or with LOG of log-softmax, of rows (rows.cl), with y what forward gave:
 // diff_src = y * (diff - total) or diff - exp(y) * total, where total is the sum of the TERMs.
 
 #ifdef LOG
@@ -9,34 +9,34 @@
 #define RESULT(y, diff) ((y) * ((diff) - total))
 #endif
 
-__kernel void softmax_backward(BUFFERS PARAMETERS)
+__kernel GROUP_SIZE void softmax_backward(BUFFERS PARAMETERS)
 {
-    ROWS {
+    OVER_ITEMS {
         ROW_PLACE
         HOLD(held_y);
         HOLD(held_diff);
         WIDE wide = 0.0f;
         ROW total = 0.0f;
         VECTORS {
-            const WIDE y = READ(held_y, i, dst + DST_AT(j));
-            const WIDE diff = READ(held_diff, i, diff_dst + DIFF_DST_AT(j));
+            const WIDE y = READ(held_y, i, DST_WIDE(j));
+            const WIDE diff = READ(held_diff, i, DIFF_DST_WIDE(j));
             wide += TERM(y, diff);
         }
-        REST total += TERM(LOAD(dst + DST_AT(j)), LOAD(diff_dst + DIFF_DST_AT(j)));
+        REST total += TERM(DST(j), DIFF_DST(j));
         total = sum_of(wide, total, worker, shared);
         VECTORS {
-            const WIDE y = READ_AGAIN(held_y, i, dst + DST_AT(j));
-            const WIDE diff = READ_AGAIN(held_diff, i, diff_dst + DIFF_DST_AT(j));
+            const WIDE y = READ_AGAIN(held_y, i, DST_WIDE(j));
+            const WIDE diff = READ_AGAIN(held_diff, i, DIFF_DST_WIDE(j));
             WIDE x = RESULT(y, diff);
             FINISH_WIDE
-            STORE_WIDE(diff_src + DIFF_SRC_AT(j), x);
+            STORE_WIDE(j, x);
         }
         REST {
-            const ROW y = LOAD(dst + DST_AT(j)), diff = LOAD(diff_dst + DIFF_DST_AT(j));
+            const ROW y = DST(j), diff = DIFF_DST(j);
             ROW x = RESULT(y, diff);
             FINISH
-            STORE(diff_src + DIFF_SRC_AT(j), x);
+            STORE(j, x);
         }
-        PADDING STORE(diff_src + DIFF_SRC_AT(j), 0.0f);
+        PADDING STORE(j, 0.0f);
     }
 }

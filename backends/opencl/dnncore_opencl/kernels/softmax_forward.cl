@@ -1,73 +1,79 @@
 // Softmax, or with LOG log-softmax, of rows (rows.cl): dst = exp(src - largest) / total.
-// FINISH_WIDE and FINISH are the steps that x goes through before it is stored.
+// FINISH_WIDE and FINISH are the steps that x goes through before it is stored. Exponentials that
+// are not held wait in dst, if that is EXACT_DST, which rounds nothing, and not read for its values.
 
-#ifdef READS_DST // which cannot keep exponentials then
-#define KEEP_EXP(held, i, pointer, value)
-#define STORE_EXP(pointer, value)
-#define EXP_AGAIN(held, i, j) exp(READ_AGAIN(held, i, src + SRC_AT(j)) - largest)
-#define LOAD_EXP(j) exp(LOAD(src + SRC_AT(j)) - largest)
+#if HELD > 0
+#define KEEP_EXP(held, i, j, value) held[i] = value
+#define EXP_AGAIN(held, i, j) held[i]
+#define STORE_EXP(j, value)
+#define LOAD_EXP(j) exp(SRC(j) - largest)
+#elif defined(EXACT_DST) && !defined(READS_DST)
+#define KEEP_EXP(held, i, j, value) STORE_WIDE(j, value)
+#define EXP_AGAIN(held, i, j) DST_WIDE(j)
+#define STORE_EXP(j, value) STORE(j, value)
+#define LOAD_EXP(j) DST(j)
 #else
-#define KEEP_EXP KEEP
-#define STORE_EXP STORE
-#define EXP_AGAIN(held, i, j) READ_AGAIN(held, i, dst + DST_AT(j))
-#define LOAD_EXP(j) LOAD(dst + DST_AT(j))
+#define KEEP_EXP(held, i, j, value)
+#define EXP_AGAIN(held, i, j) exp(SRC_WIDE(j) - largest)
+#define STORE_EXP(j, value)
+#define LOAD_EXP(j) exp(SRC(j) - largest)
 #endif
 
-__kernel void softmax_forward(BUFFERS PARAMETERS)
+__kernel GROUP_SIZE void softmax_forward(BUFFERS PARAMETERS)
 {
-    ROWS {
+    OVER_ITEMS {
         ROW_PLACE
         HOLD(held);
         WIDE wide = -INFINITY;
         ROW largest = -INFINITY;
         VECTORS {
-            const WIDE value = READ(held, i, src + SRC_AT(j));
+            const WIDE value = READ(held, i, SRC_WIDE(j));
             wide = LARGER(wide, value);
         }
         REST {
-            const ROW value = LOAD(src + SRC_AT(j));
+            const ROW value = SRC(j);
             largest = LARGER(largest, value);
         }
         largest = max_of(wide, largest, worker, shared);
         ROW total = 0.0f;
         wide = 0.0f;
 #ifdef LOG
-        VECTORS wide += exp(READ_AGAIN(held, i, src + SRC_AT(j)) - largest);
-        REST total += exp(LOAD(src + SRC_AT(j)) - largest);
+        VECTORS wide += exp(READ_AGAIN(held, i, SRC_WIDE(j)) - largest);
+        REST total += exp(SRC(j) - largest);
         total = log(sum_of(wide, total, worker, shared));
         VECTORS {
-            WIDE x = READ_AGAIN(held, i, src + SRC_AT(j)) - largest - total;
+            WIDE x = READ_AGAIN(held, i, SRC_WIDE(j)) - largest - total;
             FINISH_WIDE
-            STORE_WIDE(dst + DST_AT(j), x);
+            STORE_WIDE(j, x);
         }
         REST {
-            ROW x = LOAD(src + SRC_AT(j)) - largest - total;
+            ROW x = SRC(j) - largest - total;
             FINISH
-            STORE(dst + DST_AT(j), x);
+            STORE(j, x);
         }
 #else
         VECTORS {
-            const WIDE value = exp(READ_AGAIN(held, i, src + SRC_AT(j)) - largest);
+            const WIDE value = exp(READ_AGAIN(held, i, SRC_WIDE(j)) - largest);
             wide += value;
-            KEEP_EXP(held, i, dst + DST_AT(j), value);
+            KEEP_EXP(held, i, j, value);
         }
         REST {
-            const ROW value = exp(LOAD(src + SRC_AT(j)) - largest);
+            const ROW value = exp(SRC(j) - largest);
             total += value;
-            STORE_EXP(dst + DST_AT(j), value);
+            STORE_EXP(j, value);
         }
         const ROW scale = 1.0f / sum_of(wide, total, worker, shared);
         VECTORS {
             WIDE x = EXP_AGAIN(held, i, j) * scale;
             FINISH_WIDE
-            STORE_WIDE(dst + DST_AT(j), x);
+            STORE_WIDE(j, x);
         }
         REST {
             ROW x = LOAD_EXP(j) * scale;
             FINISH
-            STORE(dst + DST_AT(j), x);
+            STORE(j, x);
         }
 #endif
-        PADDING STORE(dst + DST_AT(j), 0.0f);
+        PADDING STORE(j, 0.0f);
     }
 }

@@ -1,0 +1,86 @@
+"""Who holds an engine's memory: counted always, by holder when it runs out."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any, NamedTuple
+
+from dnncore.backend import Memory, Stream
+
+__all__ = ["Account", "MemoryInfo"]
+
+LARGEST = 3  # memories that are named
+
+
+class MemoryInfo(NamedTuple):
+    """Bytes and number of an engine's living buffers, scratchpads included."""
+
+    allocated: int
+    buffers: int
+
+
+class Account:
+    """The living buffers of an engine, which has `capacity` bytes."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._living: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._bytes = 0
+        self._buffers = 0
+
+    @property
+    def info(self) -> MemoryInfo:
+        """The sums."""
+        return MemoryInfo(self._bytes, self._buffers)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Whether that much more fits, if nobody else holds memory of the device."""
+        return self._bytes + nbytes <= self.capacity
+
+    def add(self, buffer: Any, nbytes: int) -> None:
+        """Count a buffer until it dies."""
+        self._count(nbytes, 1)
+        self._living.add(buffer)
+        weakref.finalize(buffer, self._count, -nbytes, -1).atexit = False
+
+    def text(self) -> str:
+        """Tell who holds how much; this looks through all objects of the process."""
+        buffers = list(self._living)
+        holders = gc.get_referrers(*buffers) if buffers else []
+        memories = {id(m.buffer): m for m in holders if isinstance(m, Memory)}
+        pads = {id(s.scratchpad): s for s in holders if isinstance(s, Stream)}
+        sizes = {id(buffer): buffer.size for buffer in buffers}
+        total = sum(sizes.values())
+        of_memories = sum(sizes.get(i, 0) for i in memories)
+        of_pads = sum(sizes.get(i, 0) for i in pads if i not in memories)
+        parts = [
+            f"{len(memories)} memories {_bytes(of_memories)}{_largest(memories.values())}",
+            f"scratchpads of {len(pads)} streams {_bytes(of_pads)}",
+            f"others {_bytes(total - of_memories - of_pads)}",
+        ]
+        return (
+            f"this process holds {_bytes(total)} of the device's {_bytes(self.capacity)}:"
+            f" {', '.join(parts)}; other processes may hold more"
+        )
+
+    def _count(self, nbytes: int, buffers: int) -> None:
+        with self._lock:
+            self._bytes += nbytes
+            self._buffers += buffers
+
+
+def _largest(memories: Any) -> str:
+    largest = sorted(memories, key=lambda memory: memory.nbytes, reverse=True)[:LARGEST]
+    names = ", ".join(f"{memory.desc} {_bytes(memory.nbytes)}" for memory in largest)
+    return f" (the largest: {names})" if names else ""
+
+
+def _bytes(count: int) -> str:
+    """Format as people read it: 1.5 GB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,160 @@
+"""Events: commands of a queue, points of it, and those of other runtimes that a queue waits for."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dnncore.backend import Event, ExecutionError
+from dnncore_opencl.devices import pyopencl
+from dnncore_opencl.faults import FAILED_DEPENDENCY, failure
+
+if TYPE_CHECKING:
+    from dnncore_opencl.stream import OpenCLStream
+
+__all__ = ["OpenCLEvent", "Point", "bridge"]
+
+
+class OpenCLEvent(Event):
+    """One command of a queue. `native` is the pyopencl event.
+
+    causes: the events of other runtimes that the command hangs on, however indirectly; one that
+    failed is its error, since not every driver tells.
+    """
+
+    __slots__ = ("causes", "native", "stream")
+
+    def __init__(self, stream: OpenCLStream, native: Any, causes: Sequence[Event] = ()) -> None:
+        self.stream = stream
+        self.native = native
+        self.causes = causes
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the command has ended: `timeout` seconds at most, else the engine's limit."""
+        error = None
+        timeout = self.stream.engine.wait_timeout if timeout is None else timeout
+        if timeout is not None:
+            self.poll(timeout)
+        else:
+            try:
+                self.native.wait()
+            except pyopencl().Error as raised:
+                error = self._failure(raised.code)
+        error = self.error or error
+        if error is not None:
+            raise error
+
+    @property
+    def done(self) -> bool:
+        """Whether the command has ended, well or not."""
+        return self.status <= 0
+
+    @property
+    def status(self) -> int:
+        """OpenCL's, or that of the error which asking for it ends in: a lost device tells none."""
+        try:
+            self.stream.native.flush()
+            return int(self.native.command_execution_status)
+        except pyopencl().Error as error:
+            return int(error.code)
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the command failed with, by the name of its OpenCL status."""
+        status = self.status
+        cause = next(filter(None, (event.error for event in self.causes if event.done)), None)
+        if cause is None:
+            return self._failure(status) if status < 0 else None
+        error = self._failure(FAILED_DEPENDENCY)
+        error.__cause__ = cause
+        return error
+
+    @property
+    def start(self) -> float | None:
+        """When the device began, in seconds of its clock; None without profiling."""
+        return self.native.profile.start * 1e-9 if self.stream.profiling else None
+
+    @property
+    def end(self) -> float | None:
+        """When the device ended, in seconds of its clock; None without profiling."""
+        return self.native.profile.end * 1e-9 if self.stream.profiling else None
+
+    def _failure(self, status: int) -> ExecutionError:
+        return failure(self.stream.engine, "a command failed", status)
+
+    def poll(self, timeout: float) -> None:
+        """Look again and again whether it has ended; raises `TimeoutError` when time is up."""
+        deadline = time.monotonic() + timeout
+        pause = 1e-5
+        while not self.done:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"{self.stream.engine.name}: not done after {timeout:g} s: a kernel is slow or"
+                    " hangs, or what it waits for has not happened; wait longer, with a timeout or"
+                    " engine.wait_timeout, or end the process"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 1e-3)
+
+
+class Point(OpenCLEvent):
+    """A point of an in-order queue behind the commands that returned it.
+
+    Its pyopencl event is a marker, made when somebody asks for it: behind all that was queued until
+    then, but before any command that waits for an event, so that it never waits for that.
+    """
+
+    __slots__ = ("_is_over", "_lock", "_marker")
+
+    def __init__(self, stream: OpenCLStream) -> None:
+        self.stream = stream
+        self.causes = ()
+        self._marker: Any = None
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    @property
+    def native(self) -> Any:
+        """The marker; from now on later commands are behind another point."""
+        with self._lock:
+            if self._marker is None:
+                self.stream.leave(self)
+                self._marker = pyopencl().enqueue_marker(self.stream.native)
+            return self._marker
+
+    def settle(self) -> None:
+        """Take note that its stream has been waited for."""
+        self._is_over = True
+
+    def wait(self, timeout: float | None = None) -> None:
+        """As an event; nothing is left to do if the stream was waited for."""
+        if not self._is_over:
+            super().wait(timeout)
+
+    @property
+    def done(self) -> bool:
+        """Whether all commands before it have ended, well or not."""
+        return self._is_over or super().done
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the marker failed with."""
+        return None if self._is_over else super().error
+
+
+def bridge(event: Event, context: Any) -> Any:
+    """Return a user event that a thread of its own ends as the foreign `event` ends."""
+    user_event = pyopencl().UserEvent(context)
+
+    def follow() -> None:
+        status = 0
+        try:
+            event.wait()
+        except Exception:  # kept by the event; dependents find it in their causes
+            status = FAILED_DEPENDENCY
+        user_event.set_status(status)
+
+    threading.Thread(target=follow, name="dnncore-opencl-bridge", daemon=True).start()
+    return user_event

@@ -1,0 +1,546 @@
+// Matrix products on tensor cores: c[row, column] = sum over k of x[row, k] * y[column, k].
+//
+// A group makes ROWS x COLUMNS elements of c, each of its warps WARP_ROWS x WARP_COLUMNS of them in
+// registers. It goes through k in stages of DEPTH values, whose tiles of x and y are on their way to
+// local memory STAGES - 1 stages ahead.
+//
+// Operands are read in chunks of 16 bytes. One whose chunks lie ALONG_K has tiles of a line for each
+// row (or column), in which CHUNKS chunks follow each other; else there is a line for each k, whose
+// chunks go along the rows. Chunks trade places within a line so that no two lanes meet in a bank.
+//
+// k counts through up to three outer digits, a convolution's taps, and an inner one. WINDOW says that
+// an operand, x if it lies along k, else y, is an image: its elements are 0 where a coordinate, a sum
+// of a digit of k and one of the row or column, leaves the image.
+
+#define WARPS_M (ROWS / WARP_ROWS)
+#define WARPS_N (COLUMNS / WARP_COLUMNS)
+#define ITEMS (32 * WARPS_M * WARPS_N)
+#define PER_CHUNK (16 / ELEMENT_BYTES)
+#define DEPTH (CHUNKS * PER_CHUNK)
+#define X_CHUNKS (ROWS * CHUNKS)
+#define Y_CHUNKS (COLUMNS * CHUNKS)
+#define TILES_M (WARP_ROWS / 16)
+#define TILES_N (WARP_COLUMNS / 8)
+#define STEPS (CHUNKS / 2)  // multiplications of a pair of tiles per stage
+
+#define WINDOW_X (WINDOW && X_ALONG_K)
+#define WINDOW_Y (WINDOW && !X_ALONG_K)
+
+#define X_LINES (X_ALONG_K ? ROWS : DEPTH)
+#define Y_LINES (Y_ALONG_K ? COLUMNS : DEPTH)
+#define X_LINE (X_CHUNKS / X_LINES)  // chunks
+#define Y_LINE (Y_CHUNKS / Y_LINES)
+#define X_STEP (ITEMS / X_LINE)  // lines that the group copies at once
+#define Y_STEP (ITEMS / Y_LINE)
+#define X_COPIES (X_LINES / X_STEP)
+#define Y_COPIES (Y_LINES / Y_STEP)
+
+// Where chunk `chunk` of line `line` is within the line. Lanes that read at once differ in the three
+// lowest bits of a row, in bits 2 to 4 of a column (whose order in registers is another, see
+// COLUMN_OF), and across lines in the two (32-bit) or three (16-bit elements) lowest bits of k.
+#define X_ALONG(line) (CHUNKS == 8 ? (line) & 7 : (line) >> 1 & 3)
+#define X_AT(line, chunk) ((chunk) ^ (X_ALONG_K ? X_ALONG(line) : ACROSS(line)))
+#define Y_AT(line, chunk) ((chunk) ^ (Y_ALONG_K ? (line) >> 2 & (CHUNKS - 1) : ACROSS(line)))
+#define ACROSS(line) (ELEMENT_BYTES == 4 ? ((line) & 3) << 1 : (line) & 7)
+
+// The row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1), and the column of an
+// element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of y along k
+// they are read that way too, since it gives each lane eight columns side by side.
+#define BY_FOUR_M (!X_ALONG_K && ELEMENT_BYTES == 4)
+#define BY_FOUR_N (Y_ALONG_K || ELEMENT_BYTES == 4)
+#define GATHERED (BY_FOUR_N ? 4 : 1)  // tiles of which a lane has columns side by side
+#define ROW_OF(tile, half)                                                                         \
+    (BY_FOUR_M ? (tile) / 2 * 32 + (lane >> 2) * 4 + (tile) % 2 * 2 + (half)                       \
+               : (tile) * 16 + (half) * 8 + (lane >> 2))
+#define COLUMN_OF(tile, odd)                                                                       \
+    (BY_FOUR_N ? (tile) / 4 * 32 + (lane & 3) * 8 + (odd) * 4 + (tile) % 4                         \
+               : (tile) * 8 + (lane & 3) * 2 + (odd))
+
+// Columns that fill up the chunks of a digit's last one are no elements of c.
+#define IS_COLUMN(at) (!PADDED_COLUMNS || (at) % column.w < inner_columns)
+
+// A lane's results are stored in runs, which are as long as they may be.
+#if BY_FOUR_N
+#define RUN uint4
+#elif RESULT_BYTES == 4
+#define RUN uint2
+#else
+#define RUN uint
+#endif
+#define RUNS (2 * GATHERED * RESULT_BYTES / (int)sizeof(RUN))
+
+// Bits of the taps of one dim that are inside: `size` pixels, the first tap at `at`, `step` apart.
+static inline uint inside_bits(const int at, const int step, const int size, const int taps) {
+    if (step == 1 || step == -1) {
+        const int begin = clamp(step > 0 ? -at : at - size + 1, 0, taps);
+        const int end = clamp(step > 0 ? size - at : at + 1, begin, taps);
+        return (1u << end) - (1u << begin);
+    }
+    uint bits = 0;
+    for (int t = 0; t < taps; t++) bits |= (uint)((uint)(at + t * step) < (uint)size) << t;
+    return bits;
+}
+
+#define TAP_BITS_Z 11  // where the bits of the middle dim and the slowest one begin
+#define TAP_BITS_Y 22
+
+__kernel
+#if !LIMITED  // the compiler heeds a limit of registers only where it knows no size
+__attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+#endif
+void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, const int4 batch,
+         const int rows, const int columns, const int stages, const int part,
+         const int4 cover, const uint4 cover_inverse, const uint4 batch_inverse,
+         const int4 k, const uint4 k_inverse, const int inner,
+         const int4 x_batch, const int4 x_k, const int4 row, const uint4 row_inverse,
+         const int4 x_row, const int4 y_batch, const int4 y_k, const int4 column,
+         const uint4 column_inverse, const int4 y_column, const int inner_columns, const long4 c_batch,
+         const int4 c_digits, const uint4 c_inverse, const long4 c_row, const long c_part
+#if WINDOW
+         , const int4 w_at, const int4 w_outer, const int4 w_inner, const int4 w_size
+#endif
+         POST_PARAMS) {
+    __local uint4 tiles[STAGES * (X_CHUNKS + Y_CHUNKS)];
+    __local int is_special;
+    EXCHANGE
+#if !X_ALONG_K
+    __local int x_lines[2][DEPTH];
+#endif
+#if !Y_ALONG_K && WINDOW_Y
+    __local int4 y_lines[2][DEPTH];
+#elif !Y_ALONG_K
+    __local int y_lines[2][DEPTH];
+#endif
+    if (rows == 0 || columns == 0) return;
+    const int item = get_local_id(0), lane = item & 31, warp = item >> 5;
+    const uint place = place_of(tiles);
+
+    // Groups that run at once share rows and columns: they go down BAND tiles, then to the right.
+    // cover: tiles of a product, of a band, down all bands. cover_inverse: of the first two, of the
+    // height of the last band, and of the chunks of k's inner digit.
+    const int group = get_group_id(0), product = quotient(group, cover.x, cover_inverse.x);
+    const int4 z = quick_digits(product, (int4)(1, batch.xyz), (uint4)(0, batch_inverse.xyz)).yzwx;
+    const int tile = group - product * cover.x, band = quotient(tile, cover.y, cover_inverse.y);
+    const int within = tile - band * cover.y, height = min(cover.z - band * BAND, BAND);
+    const int across = height == BAND ? within / BAND : quotient(within, height, cover_inverse.z);
+    const int first_row = (band * BAND + within - across * height) * ROWS;
+    const int first_column = across * COLUMNS;
+
+    const int first = z.w * part, end = min(stages, first + part);
+    const int k_outer = k.x * k.y * k.z;
+
+    // Which chunks this work-item copies: in each stage its own place along lines, of some lines.
+    x += x_batch.w + DOT3(x_batch, z);
+    y += y_batch.w + DOT3(y_batch, z);
+    const int x_chunk = item % X_LINE, x_line = item / X_LINE;
+    const int y_chunk = item % Y_LINE, y_line = item / Y_LINE;
+#if X_ALONG_K
+    int x_at[X_COPIES];
+#if WINDOW_X
+    uint x_inside[X_COPIES];
+#endif
+    UNROLL for (int i = 0; i < X_COPIES; i++) {
+        const int4 d = quick_digits(min(first_row + x_line + i * X_STEP, rows - 1), row, row_inverse);
+        x_at[i] = DOT4(x_row, d);
+#if WINDOW_X
+        x_inside[i] = inside_bits(w_at.w + w_outer.w * d.w, w_inner.w, w_size.w, k.z)
+            | inside_bits(w_at.z + w_outer.z * d.z, w_inner.z, w_size.z, k.y) << TAP_BITS_Z
+            | inside_bits(w_at.y + w_outer.y * d.y, w_inner.y, w_size.y, k.x) << TAP_BITS_Y;
+#endif
+    }
+#else
+    x += first_row / PER_CHUNK + x_chunk;
+    const int x_bytes = clamp((rows - first_row) * ELEMENT_BYTES - x_chunk * 16, 0, 16);
+#endif
+#if Y_ALONG_K
+    int y_at[Y_COPIES];
+    UNROLL for (int i = 0; i < Y_COPIES; i++)
+        y_at[i] = min(first_column + y_line + i * Y_STEP, columns - 1) * y_column.w;
+#else
+    const int y_first = first_column + y_chunk * PER_CHUNK;
+    const int y_digits = quotient(min(y_first, columns - 1), column.w, column_inverse.w) * column.w;
+    const int4 y_tap = quick_digits(y_digits, column, column_inverse);
+    const int y_in = y_first - y_digits;
+    y += DOT3(y_column, y_tap) + y_in / PER_CHUNK;
+#if WINDOW_Y
+    const int4 y_shift = w_outer * (int4)(0, y_tap.x, y_tap.y, y_tap.z);
+#endif
+    const int y_bytes = y_first < columns ? clamp((inner_columns - y_in) * ELEMENT_BYTES, 0, 16) : 0;
+#endif
+
+    // Along k: the taps and the chunk of the inner digit that come next, and how far these are.
+#if X_ALONG_K || Y_ALONG_K
+    // If both operands lie along k their lines are of one length: the same place in k.
+    const int inner_chunks = k.w / PER_CHUNK, k_chunk = X_ALONG_K ? x_chunk : y_chunk;
+    int at_chunk, x_from, y_from, k_from;
+    uint taps;
+    int4 tap;
+#define FIRST_CHUNK                                                                                \
+    k_from = quotient(first * CHUNKS + k_chunk, inner_chunks, cover_inverse.w);                    \
+    at_chunk = first * CHUNKS + k_chunk - k_from * inner_chunks;                                   \
+    tap = quick_digits(k_from, (int4)(1, 1, k.yz), (uint4)(0, 0, k_inverse.yz)).xzwy;              \
+    FROM_TAP
+#define FROM_TAP                                                                                   \
+    x_from = DOT3(x_k, tap) + at_chunk;                                                            \
+    y_from = DOT3(y_k, tap) + at_chunk;                                                            \
+    taps = 1u << tap.z | 1u << (TAP_BITS_Z + tap.y) | 1u << (TAP_BITS_Y + tap.x);
+#define NEXT_CHUNK                                                                                 \
+    at_chunk += CHUNKS;                                                                            \
+    x_from += CHUNKS;                                                                              \
+    y_from += CHUNKS;                                                                              \
+    if (at_chunk >= inner_chunks) {                                                                \
+        for (; at_chunk >= inner_chunks; at_chunk -= inner_chunks)                                 \
+            if (++tap.z == k.z) {                                                                  \
+                tap.z = 0;                                                                         \
+                if (++tap.y == k.y) {                                                              \
+                    tap.y = 0;                                                                     \
+                    tap.x++;                                                                       \
+                }                                                                                  \
+            }                                                                                      \
+        FROM_TAP                                                                                   \
+    }
+#define CHUNK_BYTES                                                                                \
+    const int bytes = is_needed && tap.x < k.x                                                     \
+        ? clamp((inner - at_chunk * PER_CHUNK) * ELEMENT_BYTES, 0, 16) : 0;
+#else
+#define FIRST_CHUNK
+#define NEXT_CHUNK
+#define CHUNK_BYTES
+#endif
+
+// Across k: where the lines of stage `stage` are, for a later COPY; -1 past the end.
+#if X_ALONG_K && Y_ALONG_K
+#define PREPARE(stage)
+#else
+#define PREPARE(stage)                                                                             \
+    if (item < DEPTH) {                                                                            \
+        const int at = (stage) * DEPTH + item;                                                     \
+        const int4 d = quick_digits(at, k, k_inverse);                                             \
+        const int is_there = d.w < inner && at < k_outer * k.w;                                    \
+        PREPARE_X((stage) & 1, d)                                                                  \
+        PREPARE_Y((stage) & 1, d)                                                                  \
+    }
+#endif
+#if X_ALONG_K
+#define PREPARE_X(slot, d)
+#else
+#define PREPARE_X(slot, d) x_lines[slot][item] = is_there ? DOT4(x_k, d) : -1;
+#endif
+#if Y_ALONG_K
+#define PREPARE_Y(slot, d)
+#elif WINDOW_Y
+#define PREPARE_Y(slot, d)                                                                         \
+    const int4 w = w_at + w_inner * d;                                                             \
+    y_lines[slot][item] = (int4)(DOT4(y_k, d), w.y, w.z, is_there ? w.w : -(1 << 30));
+#else
+#define PREPARE_Y(slot, d) y_lines[slot][item] = is_there ? DOT4(y_k, d) : -1;
+#endif
+
+// Where this work-item's chunks go within a tile: of its first line and of the next; every second
+// line is alike but for whole lines, which are constants.
+#define TILE_PLACE(X, line, chunk) (((line) * X##_LINE + X##_AT(line, chunk)) * 16)
+    const uint x_to[2] = {TILE_PLACE(X, x_line, x_chunk),
+                          TILE_PLACE(X, x_line + X_STEP, x_chunk) - X_STEP * X_LINE * 16};
+    const uint y_to[2] = {TILE_PLACE(Y, y_line, y_chunk),
+                          TILE_PLACE(Y, y_line + Y_STEP, y_chunk) - Y_STEP * Y_LINE * 16};
+#define COPY_TO(X, x, i) (to + x##_to[(i) & 1] + (i) * (X##_STEP * X##_LINE * 16))
+
+#if WINDOW_X
+#define X_BYTES(i) ((x_inside[i] & taps) == taps ? bytes : 0)
+#else
+#define X_BYTES(i) bytes
+#endif
+#if X_ALONG_K
+#define COPY_X(slot, i) copy_chunk(COPY_TO(X, x, i), x, x_at[i] + x_from, X_BYTES(i));
+#else
+#define COPY_X(slot, i)                                                                            \
+    {                                                                                              \
+        const int from = x_lines[slot][x_line + (i) * X_STEP];                                     \
+        copy_chunk(COPY_TO(X, x, i), x, from, from >= 0 && is_needed ? x_bytes : 0);               \
+    }
+#endif
+#if Y_ALONG_K
+#define COPY_Y(slot, i) copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, y_at[i] + y_from, bytes);
+#elif WINDOW_Y
+#define COPY_Y(slot, i)                                                                            \
+    {                                                                                              \
+        const int4 from = y_lines[slot][y_line + (i) * Y_STEP];                                    \
+        const int is_inside = (uint)(from.y + y_shift.y) < (uint)w_size.y                          \
+            && (uint)(from.z + y_shift.z) < (uint)w_size.z                                         \
+            && (uint)(from.w + y_shift.w) < (uint)w_size.w;                                        \
+        copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, from.x, is_inside && is_needed ? y_bytes : 0);    \
+    }
+#else
+#define COPY_Y(slot, i)                                                                            \
+    {                                                                                              \
+        const int from = y_lines[slot][y_line + (i) * Y_STEP];                                     \
+        copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, from, from >= 0 && is_needed ? y_bytes : 0);      \
+    }
+#endif
+
+// A stage is copied in parts, beside all steps but the last, which multiplies behind the barrier; one
+// that is not needed is all zeros.
+#define COPY_BEGINS(stage, to_)                                                                    \
+    const uint to = to_;                                                                           \
+    const int is_needed = (stage) < end, slot = (stage) & 1;                                       \
+    CHUNK_BYTES
+#define COPY_PART(part, parts)                                                                     \
+    UNROLL for (int i = X_COPIES * (part) / (parts); i < X_COPIES * ((part) + 1) / (parts); i++)   \
+        COPY_X(slot, i)                                                                            \
+    UNROLL for (int i = Y_COPIES * (part) / (parts); i < Y_COPIES * ((part) + 1) / (parts); i++)   \
+        COPY_Y(slot, i)
+#define COPY_ENDS                                                                                  \
+    COPIES_END();                                                                                  \
+    NEXT_CHUNK
+#define Y_TILE (X_CHUNKS * 16)
+#define STAGE_BYTES ((X_CHUNKS + Y_CHUNKS) * 16)
+#define NEXT_STAGE(at) (at == place + (STAGES - 1) * STAGE_BYTES ? place : at + STAGE_BYTES)
+
+    const int warp_row = warp % WARPS_M * WARP_ROWS, warp_column = warp / WARPS_M * WARP_COLUMNS;
+
+// A step's part of x or y, in registers as MULTIPLY_ADD takes it, and where lanes find theirs: the
+// places within a tile that are not apart by a constant.
+#if X_ALONG_K
+    uint x_places[STEPS];
+    UNROLL for (int i = 0; i < STEPS; i++)
+        x_places[i] = TILE_PLACE(X, warp_row + (lane & 15), i * 2 + (lane >> 4));
+#define LOAD_X(i, step, r)                                                                         \
+    LOAD_ROWS(r[i][0], r[i][1], r[i][2], r[i][3], tile_at + x_places[step] + (i) * 16 * X_LINE * 16);
+#elif ELEMENT_BYTES == 2
+    uint x_places[TILES_M];
+    UNROLL for (int i = 0; i < TILES_M; i++)
+        x_places[i] = TILE_PLACE(X, (lane >> 4) * 8 + (lane & 7),
+                                 warp_row / 8 + i * 2 + (lane >> 3 & 1));
+#define LOAD_X(i, step, r)                                                                         \
+    LOAD_COLUMNS(r[i][0], r[i][1], r[i][2], r[i][3],                                               \
+                 tile_at + x_places[i] + (step) * 16 * X_LINE * 16);
+#else
+    const uint x_place = TILE_PLACE(X, lane & 3, warp_row / 4 + (lane >> 2));
+#define LOAD_X(i, step, r)                                                                         \
+    if ((i) % 2 == 0) UNROLL for (int k4 = 0; k4 < 2; k4++) {                                      \
+        uint4 four;                                                                                \
+        LOAD_CHUNK(four, tile_at + x_place + (((step) * 8 + k4 * 4) * X_LINE + (i) * 4) * 16);     \
+        r[i][2 * k4] = four.x;                                                                     \
+        r[i][2 * k4 + 1] = four.y;                                                                 \
+        r[(i) + 1][2 * k4] = four.z;                                                               \
+        r[(i) + 1][2 * k4 + 1] = four.w;                                                           \
+    }
+#endif
+#if Y_ALONG_K
+    uint y_places[STEPS];
+    UNROLL for (int i = 0; i < STEPS; i++)
+        y_places[i] = Y_TILE + TILE_PLACE(Y, warp_column + (lane & 7) * 4 + (lane >> 4),
+                                          i * 2 + (lane >> 3 & 1));
+#define LOAD_Y(j, step, r)                                                                         \
+    if ((j) % 2 == 0)                                                                              \
+        LOAD_ROWS(r[j][0], r[j][1], r[(j) + 1][0], r[(j) + 1][1],                                  \
+                  tile_at + y_places[step] + ((j) / 4 * 32 + (j) % 4) * Y_LINE * 16);
+#elif ELEMENT_BYTES == 2
+    uint y_places[TILES_N / 2];
+    UNROLL for (int j = 0; j < TILES_N; j += 2)
+        y_places[j / 2] = Y_TILE + TILE_PLACE(Y, lane & 15, warp_column / 8 + j + (lane >> 4));
+#define LOAD_Y(j, step, r)                                                                         \
+    if ((j) % 2 == 0)                                                                              \
+        LOAD_COLUMNS(r[j][0], r[j][1], r[(j) + 1][0], r[(j) + 1][1],                               \
+                     tile_at + y_places[(j) / 2] + (step) * 16 * Y_LINE * 16);
+#else
+    const uint y_place = Y_TILE + TILE_PLACE(Y, lane & 3, warp_column / 4 + (lane >> 2));
+#define LOAD_Y(j, step, r)                                                                         \
+    if ((j) % 4 == 0) UNROLL for (int k4 = 0; k4 < 2; k4++) {                                      \
+        uint4 four;                                                                                \
+        LOAD_CHUNK(four, tile_at + y_place + (((step) * 8 + k4 * 4) * Y_LINE + (j) * 2) * 16);     \
+        r[j][k4] = four.x;                                                                         \
+        r[(j) + 1][k4] = four.y;                                                                   \
+        r[(j) + 2][k4] = four.z;                                                                   \
+        r[(j) + 3][k4] = four.w;                                                                   \
+    }
+#endif
+
+// What a step multiplies is in registers a step before.
+    uint x_part[2][TILES_M][4], y_part[2][TILES_N][2];
+#define FETCH(step)                                                                                \
+    UNROLL for (int j = 0; j < TILES_N; j++) LOAD_Y(j, step, y_part[(step) & 1])                   \
+    UNROLL for (int i = 0; i < TILES_M; i++) LOAD_X(i, step, x_part[(step) & 1])
+
+    float sums[TILES_M][TILES_N][4];
+#if SPLIT
+// Each number is a sum of two that tensor cores take, which is 11 bits: the high one is rounded, so
+// that few are left to the low one. The product of the low ones is left out: it is 2^-22 of the whole
+// at most. Tensor cores truncate their sums: so those of CHAIN steps are added by the vector unit,
+// which rounds.
+    float chain[TILES_M][TILES_N][4];
+#define MULTIPLY(step)                                                                             \
+    {                                                                                              \
+        uint (*x_high)[4] = x_part[(step) & 1], (*y_high)[2] = y_part[(step) & 1];                 \
+        uint y_low[TILES_N][2];                                                                    \
+        UNROLL for (int j = 0; j < TILES_N; j++)                                                   \
+            UNROLL for (int e = 0; e < 2; e++) SPLIT_UP(y_high[j][e], y_low[j][e])                 \
+        UNROLL for (int i = 0; i < TILES_M; i++) {                                                 \
+            uint x_low[4];                                                                         \
+            UNROLL for (int e = 0; e < 4; e++) SPLIT_UP(x_high[i][e], x_low[e])                    \
+            UNROLL for (int j = 0; j < TILES_N; j++)                                               \
+                if ((step) % CHAIN == 0) MULTIPLY_INTO(chain[i][j], x_low, y_high[j])              \
+                else MULTIPLY_ADD(chain[i][j], x_low, y_high[j])                                   \
+            UNROLL for (int j = 0; j < TILES_N; j++)                                               \
+                MULTIPLY_ADD(chain[i][j], x_high[i], y_low[j])                                     \
+            UNROLL for (int j = 0; j < TILES_N; j++)                                               \
+                MULTIPLY_ADD(chain[i][j], x_high[i], y_high[j])                                    \
+            if ((step) % CHAIN == CHAIN - 1)                                                       \
+                UNROLL for (int j = 0; j < TILES_N; j++)                                           \
+                    UNROLL for (int e = 0; e < 4; e++) sums[i][j][e] += chain[i][j][e];            \
+        }                                                                                          \
+    }
+#define SPLIT_UP(high, low)                                                                        \
+    {                                                                                              \
+        const uint whole = high;                                                                   \
+        high = (whole + 0x1000u) & 0xffffe000u;                                                    \
+        low = as_uint(as_float(whole) - as_float(high));                                           \
+    }
+#else
+#if ROUNDED
+#define ROUND(bits) bits = to_tf32(bits);
+#else
+#define ROUND(bits) {}
+#endif
+#define MULTIPLY(step)                                                                             \
+    {                                                                                              \
+        uint (*some_x)[4] = x_part[(step) & 1], (*some_y)[2] = y_part[(step) & 1];                 \
+        UNROLL for (int j = 0; j < TILES_N; j++)                                                   \
+            UNROLL for (int e = 0; e < 2; e++) ROUND(some_y[j][e])                                 \
+        UNROLL for (int i = 0; i < TILES_M; i++)                                                   \
+            UNROLL for (int e = 0; e < 4; e++) ROUND(some_x[i][e])                                 \
+        UNROLL for (int i = 0; i < TILES_M; i++)                                                   \
+            UNROLL for (int j = 0; j < TILES_N; j++)                                               \
+                MULTIPLY_ADD(sums[i][j], some_x[i], some_y[j])                                     \
+    }
+#endif
+
+#define X_ELEMENT(at, depth)                                                                       \
+    ((__local const float *)tiles)[X_ALONG_K                                                       \
+        ? TILE_PLACE(X, at, (depth) / 4) / 4 + (depth) % 4                     \
+        : TILE_PLACE(X, depth, (at) / 4) / 4 + (at) % 4]
+#define Y_ELEMENT(at, depth)                                                                       \
+    ((__local const float *)tiles)[Y_ALONG_K                                                       \
+        ? (Y_TILE + TILE_PLACE(Y, at, (depth) / 4)) / 4 + (depth) % 4            \
+        : (Y_TILE + TILE_PLACE(Y, depth, (at) / 4)) / 4 + (at) % 4]
+#define MULTIPLY_BY_FMA(depth)                                                                     \
+    {                                                                                              \
+        float some_y[TILES_N][2];                                                                  \
+        UNROLL for (int j = 0; j < TILES_N; j++)                                                   \
+            UNROLL for (int odd = 0; odd < 2; odd++)                                               \
+                some_y[j][odd] = Y_ELEMENT(warp_column + COLUMN_OF(j, odd), depth);                \
+        UNROLL for (int i = 0; i < TILES_M; i++)                                                   \
+            UNROLL for (int e = 0; e < 4; e++) {                                                   \
+                const float some_x = X_ELEMENT(warp_row + ROW_OF(i, e / 2), depth);                \
+                UNROLL for (int j = 0; j < TILES_N; j++)                                           \
+                    sums[i][j][e] = fma(some_x, some_y[j][e % 2], sums[i][j][e]);                  \
+            }                                                                                      \
+    }
+
+    UNROLL for (int i = 0; i < TILES_M; i++)
+        UNROLL for (int j = 0; j < TILES_N; j++)
+            UNROLL for (int e = 0; e < 4; e++) sums[i][j][e] = 0;
+    if (item == 0) is_special = 0;
+    FIRST_CHUNK
+    for (int s = first; s < first + STAGES - 1; s++) {
+        PREPARE(s)
+#if !X_ALONG_K || !Y_ALONG_K
+        barrier(CLK_LOCAL_MEM_FENCE);
+#endif
+        COPY_BEGINS(s, place + (s - first) * STAGE_BYTES)
+        COPY_PART(0, 1)
+        COPY_ENDS
+    }
+    PREPARE(first + STAGES - 1)
+    uint tile_at = place, copy_at = place + (STAGES - 1) * STAGE_BYTES;
+    COPIES_WAIT(STAGES - 2);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    FETCH(0)
+
+    for (int s = first; s < end; s++) {
+        {
+            COPY_BEGINS(s + STAGES - 1, copy_at)
+            UNROLL for (int step = 0; step < STEPS - 1; step++) {
+                COPY_PART(step, STEPS - 1)
+                FETCH(step + 1)
+                MULTIPLY(step)
+            }
+            COPY_ENDS
+        }
+        PREPARE(s + STAGES)
+        copy_at = NEXT_STAGE(copy_at);
+        tile_at = NEXT_STAGE(tile_at);
+        COPIES_WAIT(STAGES - 2);
+        barrier(CLK_LOCAL_MEM_FENCE);
+        FETCH(0)
+        MULTIPLY(STEPS - 1)
+    }
+    COPIES_WAIT(0);
+
+#if SPLIT
+    // Tensor cores make Inf of numbers near it, and NaN of Inf - Inf: then fma tells what is right.
+    int special = 0;
+    UNROLL for (int i = 0; i < TILES_M; i++)
+        UNROLL for (int j = 0; j < TILES_N; j++)
+            UNROLL for (int e = 0; e < 4; e++) special |= !isfinite(sums[i][j][e]);
+    if (special) is_special = 1;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    if (is_special) {
+        UNROLL for (int i = 0; i < TILES_M; i++)
+            UNROLL for (int j = 0; j < TILES_N; j++)
+                UNROLL for (int e = 0; e < 4; e++) sums[i][j][e] = 0;
+        FIRST_CHUNK
+        for (int s = first; s < end; s++) {
+            PREPARE(s)
+            barrier(CLK_LOCAL_MEM_FENCE);
+            {
+                COPY_BEGINS(s, place)
+                COPY_PART(0, 1)
+                COPY_ENDS
+            }
+            COPIES_WAIT(0);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (int depth = 0; depth < DEPTH; depth++) MULTIPLY_BY_FMA(depth)
+        }
+    }
+#endif
+
+    c += c_batch.w + DOT3(c_batch, z) + z.w * c_part;
+    UNROLL for (int i = 0; i < TILES_M; i++) {
+        UNROLL for (int half_ = 0; half_ < 2; half_++) {
+            const int at = first_row + warp_row + ROW_OF(i, half_);
+            if (at >= rows) continue;
+            const int4 d = quick_digits(at, c_digits, c_inverse);
+            __global RESULT *line = c + DOT4(c_row, d);
+            UNROLL for (int j = 0; j < TILES_N; j += GATHERED) {
+                float values[2 * GATHERED];
+                const int from = first_column + warp_column + COLUMN_OF(j, 0);
+                if (from >= columns) continue;
+                UNROLL for (int e = 0; e < 2 * GATHERED; e++)
+                    values[e] = sums[i][j + (GATHERED > 1 ? e % 4 : 0)]
+                                    [2 * half_ + (GATHERED > 1 ? e / 4 : e)];
+                const int there = min(columns - from, 2 * GATHERED);
+                UNROLL for (int e = 0; e < 2 * GATHERED; e++) {
+#ifdef POST_READS_DST
+                    const float old = e < there ? FROM_RESULT(line[from + e]) : 0;
+#else
+                    const float old = 0;
+#endif
+                    if (e < there)
+                        values[e] = post_ops(values[e], old, z.x, z.y, z.z, d.x, d.y, d.z, d.w,
+                                             from + e POST_ARGS);
+                }
+                RESULT stored[2 * GATHERED];
+                UNROLL for (int e = 0; e < 2 * GATHERED; e++) stored[e] = TO_RESULT(values[e]);
+                if (!PADDED_COLUMNS && there == 2 * GATHERED
+                    && (ulong)(line + from) % sizeof(RUN) == 0) {
+                    UNROLL for (int e = 0; e < RUNS; e++)
+                        ((__global RUN *)(line + from))[e] = ((const RUN *)stored)[e];
+                } else {
+                    UNROLL for (int e = 0; e < 2 * GATHERED; e++)
+                        if (e < there && IS_COLUMN(from + e)) line[from + e] = stored[e];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+// What the instructions of mma_ptx.cl do, in plain OpenCL C, for devices that lack them: far too slow
+// to compute with, it is there to check kernels that use them, and needs doubles. Lanes of a warp
+// meet in local memory.
+
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+
+#define UNROLL _Pragma("nounroll")  // each step has barriers, of which compilers bear but few
+
+#define place_of(tiles) 0
+
+static inline void copy_bytes(__local uint4 *to, __global const uint4 *from, const int bytes) {
+    uint4 chunk = 0;
+    for (int i = 0; i < bytes; i++) ((uchar *)&chunk)[i] = ((__global const uchar *)from)[i];
+    *to = chunk;
+}
+#define copy_chunk(to, from, chunk, bytes) copy_bytes(tiles + (to) / 16, from + (chunk), bytes)
+#define LOAD_CHUNK(four, place) four = tiles[(place) / 16]
+
+#define COPIES_END()
+#define COPIES_WAIT(left)
+
+#define EXCHANGE __local uint lanes[ITEMS * 6];
+
+#define LOAD_MATRICES(r0, r1, r2, r3, place, WORD)                                                 \
+    {                                                                                              \
+        lanes[item] = place;                                                                       \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        __local const uint *rows_of_warp = lanes + (item & ~31);                                   \
+        r0 = WORD(rows_of_warp);                                                                   \
+        r1 = WORD((rows_of_warp + 8));                                                             \
+        r2 = WORD((rows_of_warp + 16));                                                            \
+        r3 = WORD((rows_of_warp + 24));                                                            \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+    }
+#define WORD_OF_ROW(rows) ((__local const uint *)tiles)[rows[lane >> 2] / 4 + (lane & 3)]
+#define HALF_OF_COLUMN(rows, k) \
+    ((__local const ushort *)tiles)[rows[(lane & 3) * 2 + k] / 2 + (lane >> 2)]
+#define WORD_OF_COLUMN(rows) (HALF_OF_COLUMN(rows, 0) | (uint)HALF_OF_COLUMN(rows, 1) << 16)
+#define LOAD_ROWS(r0, r1, r2, r3, place) LOAD_MATRICES(r0, r1, r2, r3, place, WORD_OF_ROW)
+#define LOAD_COLUMNS(r0, r1, r2, r3, place) LOAD_MATRICES(r0, r1, r2, r3, place, WORD_OF_COLUMN)
+
+#define PER_WORD (4 / ELEMENT_BYTES)
+#if IS_F16
+#define NUMBER(bits, odd) f16_to_float((ushort)((bits) >> 16 * (odd)))
+#elif ELEMENT_BYTES == 2
+#define NUMBER(bits, odd) bf16_to_float((ushort)((bits) >> 16 * (odd)))
+#else  // tensor cores read the 19 highest bits
+#define NUMBER(bits, odd) as_float((bits) & 0xffffe000u)
+#endif
+static inline uint to_tf32(const uint x) { return isfinite(as_float(x)) ? x + 0x1000u : x; }
+#define to_f16 float_to_f16
+#define to_bf16 float_to_bf16
+
+// As tensor cores do, truncates the sum.
+#define MULTIPLY_ADD(c, a, b)                                                                      \
+    {                                                                                              \
+        for (int w = 0; w < 4; w++) lanes[item * 6 + w] = (a)[w];                                  \
+        for (int w = 0; w < 2; w++) lanes[item * 6 + 4 + w] = (b)[w];                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+        for (int of_c = 0; of_c < 4; of_c++) {                                                     \
+            const int of_row = (item & ~31) + (lane & ~3);                                         \
+            const int of_column = (item & ~31) + ((lane & 3) * 2 + of_c % 2) * 4;                  \
+            double sum = (c)[of_c];                                                                \
+            for (int of_k = 0; of_k < 8 * PER_WORD; of_k++) {                                      \
+                const int word = of_k / PER_WORD, high = word / 4;                                 \
+                const uint some_a = lanes[(of_row + word % 4) * 6 + of_c / 2 + 2 * high];          \
+                const uint some_b = lanes[(of_column + word % 4) * 6 + 4 + high];                  \
+                sum += (double)NUMBER(some_a, of_k % PER_WORD) * NUMBER(some_b, of_k % PER_WORD);  \
+            }                                                                                      \
+            (c)[of_c] = fabs(sum) < 0x1p128 ? convert_float_rtz(sum) : (float)sum;                 \
+        }                                                                                          \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                              \
+    }
+#define MULTIPLY_INTO(c, a, b)                                                                     \
+    {                                                                                              \
+        for (int of_c = 0; of_c < 4; of_c++) (c)[of_c] = 0;                                        \
+        MULTIPLY_ADD(c, a, b)                                                                      \
+    }

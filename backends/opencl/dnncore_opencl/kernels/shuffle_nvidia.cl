@@ -1,0 +1,13 @@
+// SHUFFLE by NVIDIA's instruction for it: the value of the work-item of a warp whose number differs
+// in one bit. All work-items of the warp take part.
+
+#define SUB_GROUP 32
+#define SHUFFLE(value, bit) shuffled(value, bit)
+
+static inline float shuffled(const float value, const int bit)
+{
+    float other;
+    __asm__ volatile("shfl.sync.bfly.b32 %0, %1, %2, 31, -1;"
+                     : "=f"(other) : "f"(value), "r"(bit));
+    return other;
+}

@@ -1,0 +1,46 @@
+// Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
+// makes `tiles` tiles of one block of channels. products[position][block][tile][lane] begins at
+// `start`; y and grid are as for src, and channels past the last one are zero.
+
+__kernel __attribute__((reqd_work_group_size(1, 1, 1)))
+void winograd_dst(__global const float *products, __global float *dst, const int start,
+                  const int tiles, const int first, const int end, const int2 grid,
+                  const int2 size, const int blocks, const int channels, const int4 y,
+                  const int y_start POST_PARAMS) {
+    const int from = first + get_group_id(0) * tiles, to = min(from + tiles, end);
+    const int plane = blocks * (end - first) * LANES;
+    const int lanes = min(LANES, channels - (int)get_group_id(1) * LANES);
+    for (int tile = from; tile < to; tile++) {
+        const int image = tile / (grid.x * grid.y);
+        const int row = tile / grid.y % grid.x * OUTPUTS, column = tile % grid.y * OUTPUTS;
+        __global const float *source =
+            products + start + (get_group_id(1) * (end - first) + tile - first) * LANES;
+        floats m[SPAN], lines[SPAN * OUTPUTS];
+        for (int c = 0; c < SPAN; c++) {
+            for (int r = 0; r < SPAN; r++) m[r] = LOAD(0, source + (r * SPAN + c) * plane);
+            dst_outputs(m, 1, lines + c * OUTPUTS);
+        }
+        for (int r = 0; r < min(OUTPUTS, size.x - row); r++) {
+            __global float *target = dst + y_start + image * y.x + get_group_id(1) * y.y
+                + (row + r) * y.z + column * y.w;
+            floats made[OUTPUTS];
+            dst_outputs(lines + r, OUTPUTS, made);
+            float *x = (float *)made;
+            for (int c = 0; c < min(OUTPUTS, size.y - column); c++) {
+#ifdef POST_STEPS
+                for (int i = 0; i < lanes; i++) {
+#ifdef POST_READS_DST
+                    const float old = target[c * y.w + i];
+#else
+                    const float old = 0;
+#endif
+                    x[c * LANES + i] = post_ops(x[c * LANES + i], old, image,
+                        (int)get_group_id(1) * LANES + i, 0, row + r, column + c POST_ARGS);
+                }
+#endif
+                for (int i = lanes; i < LANES; i++) x[c * LANES + i] = 0;
+                STORE(made[c], 0, target + c * y.w);
+            }
+        }
+    }
+}

@@ -1,0 +1,53 @@
+// Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
+// makes one vector of channels of a tile; products[position][tile][channel] begins at `start`. The
+// rest is as for src: y are strides of dst.
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+void winograd_planes_dst(__global const float *restrict products, __global float *restrict dst,
+                         const int start, const int plane, const uint items, const uint vectors,
+                         const int2 grid, const int first, const int2 size,
+                         const int4 y POST_PARAMS) {
+    const uint item = get_global_id(0);
+    if (item >= items) return;
+    const uint tile = item / vectors;
+    const int channel = item % vectors * LANES;
+    const uint line = tile / (uint)grid.y;
+    const int row = line % (uint)grid.x * OUTPUTS_DOWN,
+column = tile % (uint)grid.y * OUTPUTS_ACROSS;
+    const int image = first + (int)(line / (uint)grid.x);
+    __global const float *source = products + start + item * LANES;
+    floats lines[SPAN_ACROSS * OUTPUTS_DOWN];
+#pragma unroll
+    for (int c = 0; c < SPAN_ACROSS; c++) {
+        floats m[SPAN_DOWN];
+#pragma unroll
+        for (int r = 0; r < SPAN_DOWN; r++) {
+            m[r] = CONST_VECTOR(source + (r * SPAN_ACROSS + c) * plane);
+        }
+        dst_outputs_down(m, 1, lines + c * OUTPUTS_DOWN);
+    }
+    __global float *target = dst + y.w + image * y.x + channel;
+#pragma unroll
+    for (int r = 0; r < OUTPUTS_DOWN; r++) {
+        floats made[OUTPUTS_ACROSS];
+        dst_outputs_across(lines + r, OUTPUTS_DOWN, made);
+#pragma unroll
+        for (int c = 0; c < OUTPUTS_ACROSS; c++) {
+            if (row + r >= size.x || column + c >= size.y) continue;
+            __global float *pixel = target + (row + r) * y.y + (column + c) * y.z;
+#ifdef POST_STEPS
+#ifdef POST_READS_DST
+            const floats old = CONST_VECTOR(pixel);
+#else
+            const floats old = (floats)(0);
+#endif
+#pragma unroll
+            for (int i = 0; i < LANES; i++) {
+                ((float *)&made[c])[i] = post_ops(((float *)&made[c])[i], ((const float *)&old)[i],
+                    image, channel + i, 0, row + r, column + c POST_ARGS);
+            }
+#endif
+            VECTOR(pixel) = made[c];
+        }
+    }
+}

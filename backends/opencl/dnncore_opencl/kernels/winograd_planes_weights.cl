@@ -1,0 +1,32 @@
+// Winograd's convolution: filters become WEIGHTS g WEIGHTS^T. A work-item transforms one filter of
+// one channel; made[position][column][depth] begins at `start`, `plane` for each position.
+//
+// w: strides of the result's channels, of the others, of rows and of columns of taps, the last two
+// negative where the filter is flipped; its first tap is `w_start`.
+
+__kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
+void winograd_planes_weights(__global const float *restrict weights, __global float *restrict made,
+                             const int start, const uint plane, const uint depth, const int4 w,
+                             const int w_start) {
+    const uint item = get_global_id(0);
+    if (item >= plane) return;
+    __global const float *taps =
+        weights + w_start + (int)(item / depth) * w.x + (int)(item % depth) * w.y;
+    floats lines[TAPS * SPAN_DOWN];
+#pragma unroll
+    for (int c = 0; c < TAPS; c++) {
+        floats g[TAPS];
+#pragma unroll
+        for (int r = 0; r < TAPS; r++) g[r] = taps[r * w.z + c * w.w];
+        weights_points_down(g, 1, lines + c * SPAN_DOWN);
+    }
+#pragma unroll
+    for (int r = 0; r < SPAN_DOWN; r++) {
+        floats points[SPAN_ACROSS];
+        weights_points_across(lines + r, SPAN_DOWN, points);
+#pragma unroll
+        for (int c = 0; c < SPAN_ACROSS; c++) {
+            made[start + item + (r * SPAN_ACROSS + c) * plane] = points[c];
+        }
+    }
+}

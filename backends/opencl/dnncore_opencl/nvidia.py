@@ -1,0 +1,41 @@
+"""What NVIDIA's OpenCL driver does not say, or says too low, of its GPUs.
+
+CL_DEVICE_LOCAL_MEM_SIZE is 48 KB on every GPU. That is the limit of `__local` arguments; arrays
+that a kernel declares may be as large as CUDA's documentation says for the compute capability
+(the table of technical specifications, shared memory per thread block).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["limits"]
+
+KILOBYTES = {
+    (7, 0): 96,
+    (7, 2): 96,
+    (7, 5): 64,
+    (8, 0): 163,
+    (8, 6): 99,
+    (8, 7): 163,
+    (8, 9): 99,
+    (9, 0): 227,
+    (10, 0): 227,
+    (10, 3): 227,
+    (12, 0): 99,
+    (12, 1): 99,
+}
+DRIVERS_OWN = 4  # bytes of each group's, by the assembler's message when a kernel takes all
+
+
+def limits(device: Any) -> dict[str, Any]:
+    """Return the limits of a pyopencl device that differ from the standard's; none elsewhere."""
+    if "cl_nv_device_attribute_query" not in device.extensions.split():
+        return {}
+    capability = (device.compute_capability_major_nv, device.compute_capability_minor_nv)
+    declared = 1024 * KILOBYTES.get(capability, 0) - DRIVERS_OWN
+    return {
+        "compute_capability": capability,
+        "local_memory": max(declared, device.local_mem_size),
+        "sub_group": device.warp_size_nv,
+    }

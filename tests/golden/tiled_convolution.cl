@@ -1,0 +1,377 @@
+#define TILE_ROWS 128
+#define TILE_COLUMNS 64
+#define DEPTH 8
+#define ITEM_ROWS 8
+#define ITEM_COLUMNS 8
+#define LANES_ACROSS 8
+#define TABLE 64
+#define LEFT_WIDTH 4
+#define LEFT_ALONG_K 1
+#define RIGHT_WIDTH 4
+#define RIGHT_ALONG_K 1
+#define C_WIDTH 4
+#define WINDOW_LEFT 1
+#define POST_PARAMS 
+#define POST_ARGS 
+static inline float post_ops(float x, const float old, const int i0, const int i1, const int i2, const int i3, const int i4, const int i5, const int i6, const int i7, const int i8, const int i9, const int i10 POST_PARAMS) {
+    { const float s = x; x = s <= 0.0f ? 0.0f : s; }
+    return x;
+}
+// Indices of up to four digits, slowest first, and the offsets that strides make of them.
+
+#define DOT4(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
+#define DOT3(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z)
+#define COUNT(size) ((size).x * (size).y * (size).z * (size).w)
+
+// The digits of an index.
+static inline int4 digits(int index, const int4 size) {
+    int4 d;
+    d.w = index % size.w;
+    index /= size.w;
+    d.z = index % size.z;
+    index /= size.z;
+    d.y = index % size.y;
+    d.x = index / size.y;
+    return d;
+}
+
+// By an inverse of the divisor, in units of 2^-32 and rounded up; 0 stands for that of 1, and for
+// that of 0, of which there is nothing to divide.
+static inline int quotient(const int n, const int divisor, const uint inverse) {
+    const uint q = mul_hi((uint)n, inverse);
+    return inverse ? q - (q * divisor > (uint)n) : n;
+}
+
+// As digits(), with an inverse of each size.
+static inline int4 quick_digits(int index, const int4 size, const uint4 inverse) {
+    int4 d;
+    int q = quotient(index, size.w, inverse.w);
+    d.w = index - q * size.w;
+    index = q;
+    q = quotient(index, size.z, inverse.z);
+    d.z = index - q * size.z;
+    index = q;
+    d.x = quotient(index, size.y, inverse.y);
+    d.y = index - d.x * size.y;
+    return d;
+}
+
+// The digits of the next index.
+static inline int4 next(int4 d, const int4 size) {
+    if (++d.w == size.w) {
+        d.w = 0;
+        if (++d.z == size.z) {
+            d.z = 0;
+            if (++d.y == size.y) {
+                d.y = 0;
+                d.x++;
+            }
+        }
+    }
+    return d;
+}
+
+// The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
+static inline int4 batch_digits(const int index, const int4 batch) {
+    return digits(index, max((int4)(1, batch.x, batch.y, batch.z), 1)).yzwx;
+}
+
+// Products for GPUs: c[z, row, column] = sum over k of left[z, row, k] * right[z, k, column].
+//
+// A group makes a tile of TILE_ROWS x TILE_COLUMNS of c, a work-item ITEM_ROWS x ITEM_COLUMNS of it
+// in registers, in blocks of 4 x 4 so that local memory is read 16 bytes at a time. DEPTH values of
+// k at a time, tiles of both operands lie in local memory, twice: while a group multiplies one, the
+// next is on its way to registers and from there to the other; so a step needs one barrier.
+//
+// The index arithmetic is done once per group for rows and columns, and once per TABLE values of k,
+// by one work-item each; its results wait in local memory. PLAIN_K: k has one stride in either
+// operand, and no need of that.
+//
+// Defines beside those named: *_WIDTH elements are a load of the left or right operand, 4 or 1, and
+// *_ALONG_K tells that they are neighbours along k rather than along its rows; C_WIDTH neighbours
+// along a row of c are a store. WINDOW_LEFT or WINDOW_RIGHT: the operand that is an image; its
+// elements are 0 where a coordinate, made of digits of the row and of k, leaves it.
+//
+// It does not return early where there is nothing to do, since PoCL 3.0 then drops conditions behind
+// barriers; it divides by sizes that are at least 1 instead.
+
+// Arrays are registers only where loops over them are unrolled.
+#define UNROLL _Pragma("unroll")
+
+#if C_WIDTH == 4
+#define VALUE float4
+#define GET(from) vload4(0, from)
+#define PUT(value, to) vstore4(value, 0, to)
+#else
+#define VALUE float
+#define GET(from) (*(from))
+#define PUT(value, to) *(to) = value
+#endif
+
+#ifdef POST_READS_DST
+#define READ_OLD(at) PUT(*(__global VALUE *)(at), old);
+#else
+#define READ_OLD(at)
+#endif
+
+// From C_WIDTH sums, a private array, to `at`; they are the elements from `column` in the row of
+// digits r, in the product of digits z.
+#define FINISH(sums)                                                                              \
+    {                                                                                             \
+        float old[C_WIDTH] = {0}, result[C_WIDTH];                                                \
+        READ_OLD(at)                                                                              \
+        UNROLL for (int e = 0; e < C_WIDTH; e++) {                                                \
+            const int4 d = digits(column + e, columns);                                           \
+            result[e] = post_ops((sums)[e], old[e], z.x, z.y, z.z, r.x, r.y, r.z, r.w, d.x, d.y,  \
+                                 d.z, d.w POST_ARGS);                                             \
+        }                                                                                         \
+        *(__global VALUE *)(at) = GET(result);                                                    \
+    }
+
+#define ACROSS (TILE_COLUMNS / ITEM_COLUMNS)  // work-items side by side
+#define DOWN (TILE_ROWS / ITEM_ROWS)  // and one below the other
+#define ITEMS (DOWN * ACROSS)
+#define LANES 32  // work-items that read local memory at once, LANES_ACROSS of them side by side
+#define LINE(edge) ((edge) + 4)  // floats of a line in local memory, against bank conflicts
+
+// What the i-th load of a work-item is of: which value of k, and which row of the operand.
+#define LOADS(edge, width) ((edge) * DEPTH / (width) / ITEMS)
+#define NTH(i) (item + (i) * ITEMS)
+#define K_OF(i, edge, width, along_k) \
+    ((along_k) ? NTH(i) % (DEPTH / (width)) * (width) : NTH(i) / ((edge) / (width)))
+#define ROW_OF(i, edge, width, along_k) \
+    ((along_k) ? NTH(i) / (DEPTH / (width)) : NTH(i) % ((edge) / (width)) * (width))
+#define LEFT(i, what) what(i, TILE_ROWS, LEFT_WIDTH, LEFT_ALONG_K)
+#define RIGHT(i, what) what(i, TILE_COLUMNS, RIGHT_WIDTH, RIGHT_ALONG_K)
+
+// A row, or where there is none the last that a load can begin with: what is read is not used.
+#define WITHIN(row, count, SIDE) \
+    ((row) < (count) ? (row) : (count) - (SIDE##_ALONG_K ? 1 : SIDE##_WIDTH))
+
+#define JOIN(a, b) JOINED(a, b)
+#define JOINED(a, b) a##b
+#define VALUE_1 float
+#define VALUE_4 float4
+#define READ_1(at) (*(at))
+#define READ_4(at) (*(__global const float4 *)(at))
+
+// Into a tile's line; a vector along k goes to four lines.
+#define STORE_1(target, edge, along_k, value) *(target) = value;
+#define STORE_4(target, edge, along_k, value)                \
+    if (along_k) {                                           \
+        (target)[0] = value.x;                               \
+        (target)[LINE(edge)] = value.y;                      \
+        (target)[2 * LINE(edge)] = value.z;                  \
+        (target)[3 * LINE(edge)] = value.w;                  \
+    } else {                                                 \
+        *(__local float4 *)(target) = value;                 \
+    }
+
+#if defined(WINDOW_LEFT) || defined(WINDOW_RIGHT)
+#define WINDOW
+#define WINDOW_PARAMS                                                                 \
+    , const int4 w_at, const int4 w_row, const int4 w_k, const int4 w_size,           \
+        const int rows_channel_last, const int k_channel_last
+#else
+#define WINDOW_PARAMS
+#endif
+
+// Digits that move along depth, height and width, in y, z and w; they come as (image, depth, height,
+// width) or as (depth, height, width, channel).
+#define SPATIAL(d, channel_last) ((channel_last) ? (d).wxyz : (d))
+
+#ifdef WINDOW_3D
+#define AT_DEPTH(at, size) (uint)at.y < (uint)size.y
+#else
+#define AT_DEPTH(at, size) 1
+#endif
+
+// Whether all coordinates are within the image.
+static inline int is_inside(const int4 at, const int4 size) {
+    return AT_DEPTH(at, size) && (uint)at.z < (uint)size.z && (uint)at.w < (uint)size.w;
+}
+
+__kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
+void gemm_tiled(__global const float *left, __global const float *right, __global float *c,
+                const int4 batch, const int4 rows, const int4 columns, const int4 k,
+                const int4 left_batch, const int4 left_row, const int4 left_k,
+                const int4 right_batch, const int4 right_row, const int4 right_k,
+                const int4 c_batch, const int4 c_row, const int4 c_column, const int c_part,
+                const int part WINDOW_PARAMS POST_PARAMS) {
+    __local float4 left_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
+    __local float4 right_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
+    __local int left_at_row[TILE_ROWS], right_at_row[TILE_COLUMNS];
+    __local int c_at_row[TILE_ROWS], c_at_column[TILE_COLUMNS];
+#ifndef PLAIN_K
+    __local int left_at_k[2 * TABLE], right_at_k[2 * TABLE];
+#endif
+#ifdef WINDOW_LEFT
+    __local int4 row_window[TILE_ROWS];
+#endif
+#ifdef WINDOW_RIGHT
+    __local int4 row_window[TILE_COLUMNS];
+#endif
+#ifdef WINDOW
+    __local int4 k_window[2 * TABLE];
+#endif
+    const int row_count = COUNT(rows), column_count = COUNT(columns), k_count = COUNT(k);
+    const int item = get_local_id(0);
+    const int row_tiles = max(1, (row_count + TILE_ROWS - 1) / TILE_ROWS);
+    const int column_tiles = max(1, (column_count + TILE_COLUMNS - 1) / TILE_COLUMNS);
+    const int tile = get_group_id(0) / column_tiles;
+    const int first_column = (get_group_id(0) - tile * column_tiles) * TILE_COLUMNS;
+    const int first_row = tile % row_tiles * TILE_ROWS;
+    const int4 z = batch_digits(tile / row_tiles, batch);
+
+    const int left_at = left_batch.w + DOT3(left_batch, z);
+    const int right_at = right_batch.w + DOT3(right_batch, z);
+    for (int i = item; i < TILE_ROWS; i += ITEMS) {
+        const int4 d = digits(WITHIN(first_row + i, row_count, LEFT), max(rows, 1));
+        left_at_row[i] = left_at + DOT4(left_row, d);
+        c_at_row[i] = DOT4(c_row, d);
+#ifdef WINDOW_LEFT
+        row_window[i] = w_at + SPATIAL(w_row * d, rows_channel_last);
+#endif
+    }
+    for (int i = item; i < TILE_COLUMNS; i += ITEMS) {
+        const int4 d = digits(WITHIN(first_column + i, column_count, RIGHT), max(columns, 1));
+        right_at_row[i] = right_at + DOT4(right_row, d);
+        c_at_column[i] = DOT4(c_column, d);
+#ifdef WINDOW_RIGHT
+        row_window[i] = w_at + SPATIAL(w_row * d, rows_channel_last);
+#endif
+    }
+
+    const int first_k = z.w * part, end_k = min(k_count, first_k + part);
+    const int steps = max(0, (end_k - first_k + DEPTH - 1) / DEPTH);
+
+// Where values of k are in both operands, TABLE of them at a time.
+#ifdef WINDOW
+#define LOCATE_WINDOW k_window[place] = SPATIAL(w_k * d, k_channel_last);
+#else
+#define LOCATE_WINDOW
+#endif
+#ifdef PLAIN_K
+#define LOCATE(table) {}
+#define AT_K(side, step, k_at) ((first_k + (step) * DEPTH + (k_at)) * side##_k.w)
+#else
+#define LOCATE(table)                                                    \
+    if (item < TABLE) {                                                  \
+        const int4 d = digits(first_k + (table) * TABLE + item, max(k, 1));      \
+        const int place = (table) % 2 * TABLE + item;                    \
+        left_at_k[place] = DOT4(left_k, d);                              \
+        right_at_k[place] = DOT4(right_k, d);                            \
+        LOCATE_WINDOW                                                    \
+    }
+#define AT_K(side, step, k_at) side##_at_k[(step) * DEPTH % (2 * TABLE) + (k_at)]
+#endif
+
+    LOCATE(0)
+    barrier(CLK_LOCAL_MEM_FENCE);
+
+    int left_row_at[LOADS(TILE_ROWS, LEFT_WIDTH)], right_row_at[LOADS(TILE_COLUMNS, RIGHT_WIDTH)];
+#ifdef WINDOW_LEFT
+    int4 at_row[LOADS(TILE_ROWS, LEFT_WIDTH)];
+#define LEFT_IS_INSIDE(i, k_at, step) \
+    is_inside(at_row[i] + k_window[(step) * DEPTH % (2 * TABLE) + (k_at)], w_size)
+#else
+#define LEFT_IS_INSIDE(i, k_at, step) 1
+#endif
+#ifdef WINDOW_RIGHT
+    int4 at_row[LOADS(TILE_COLUMNS, RIGHT_WIDTH)];
+#define RIGHT_IS_INSIDE(i, k_at, step) \
+    is_inside(at_row[i] + k_window[(step) * DEPTH % (2 * TABLE) + (k_at)], w_size)
+#else
+#define RIGHT_IS_INSIDE(i, k_at, step) 1
+#endif
+    UNROLL for (int i = 0; i < LOADS(TILE_ROWS, LEFT_WIDTH); i++) {
+        left_row_at[i] = left_at_row[LEFT(i, ROW_OF)];
+#ifdef WINDOW_LEFT
+        at_row[i] = row_window[LEFT(i, ROW_OF)];
+#endif
+    }
+    UNROLL for (int i = 0; i < LOADS(TILE_COLUMNS, RIGHT_WIDTH); i++) {
+        right_row_at[i] = right_at_row[RIGHT(i, ROW_OF)];
+#ifdef WINDOW_RIGHT
+        at_row[i] = row_window[RIGHT(i, ROW_OF)];
+#endif
+    }
+
+    JOIN(VALUE_, LEFT_WIDTH) left_next[LOADS(TILE_ROWS, LEFT_WIDTH)];
+    JOIN(VALUE_, RIGHT_WIDTH) right_next[LOADS(TILE_COLUMNS, RIGHT_WIDTH)];
+
+// The step's elements of both operands to registers, 0 outside.
+#define FETCH_SIDE(side, SIDE, edge, step)                                                       \
+    UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
+        const int k_at = SIDE(i, K_OF);                                                          \
+        const int exists = first_k + (step) * DEPTH + k_at < end_k &&                            \
+                           SIDE##_IS_INSIDE(i, k_at, step);                                      \
+        const int at = side##_row_at[i] + AT_K(side, step, k_at);                              \
+        side##_next[i] = 0;                                                                      \
+        if (exists) side##_next[i] = JOIN(READ_, SIDE##_WIDTH)(side + at);                       \
+    }
+#define FETCH(step)                                                                              \
+    {                                                                                            \
+        FETCH_SIDE(left, LEFT, TILE_ROWS, step)                                                  \
+        FETCH_SIDE(right, RIGHT, TILE_COLUMNS, step)                                             \
+    }
+
+// What was fetched, to local memory.
+#define STORE_SIDE(side, SIDE, edge, step)                                                       \
+    UNROLL for (int i = 0; i < LOADS(edge, SIDE##_WIDTH); i++) {                                 \
+        __local float *target = (__local float *)side##_tile[(step) & 1] +                       \
+                                SIDE(i, K_OF) * LINE(edge) + SIDE(i, ROW_OF);                    \
+        JOIN(STORE_, SIDE##_WIDTH)(target, edge, SIDE##_ALONG_K, side##_next[i])                 \
+    }
+#define STORE(step)                                                                              \
+    {                                                                                            \
+        STORE_SIDE(left, LEFT, TILE_ROWS, step)                                                  \
+        STORE_SIDE(right, RIGHT, TILE_COLUMNS, step)                                             \
+    }
+
+    float sums[ITEM_ROWS][ITEM_COLUMNS];
+    UNROLL for (int i = 0; i < ITEM_ROWS; i++)
+        UNROLL for (int j = 0; j < ITEM_COLUMNS; j++) sums[i][j] = 0;
+    const int warp = item / LANES, lane = item % LANES;
+    const int x = warp % (ACROSS / LANES_ACROSS) * LANES_ACROSS + lane / 2 % LANES_ACROSS;
+    const int y = warp / (ACROSS / LANES_ACROSS) * (LANES / LANES_ACROSS)
+                  + lane / (2 * LANES_ACROSS) * 2 + lane % 2;
+
+    if (steps > 0) {
+        FETCH(0)
+        STORE(0)
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (int step = 0; step < steps; step++) {
+        if (step + 1 < steps) FETCH(step + 1)
+        if (step % (TABLE / DEPTH) == 0) LOCATE(step / (TABLE / DEPTH) + 1)
+        __local const float4 *left_line = left_tile[step & 1] + y;
+        __local const float4 *right_line = right_tile[step & 1] + x;
+        _Pragma("unroll 2") for (int line = 0; line < DEPTH; line++) {
+            float some_left[ITEM_ROWS], some_right[ITEM_COLUMNS];
+            UNROLL for (int i = 0; i < ITEM_ROWS / 4; i++)
+                vstore4(left_line[line * LINE(TILE_ROWS) / 4 + i * DOWN], i, some_left);
+            UNROLL for (int j = 0; j < ITEM_COLUMNS / 4; j++)
+                vstore4(right_line[line * LINE(TILE_COLUMNS) / 4 + j * ACROSS], j, some_right);
+            UNROLL for (int i = 0; i < ITEM_ROWS; i++)
+                UNROLL for (int j = 0; j < ITEM_COLUMNS; j++)
+                    sums[i][j] += some_left[i] * some_right[j];
+        }
+        if (step + 1 < steps) STORE(step + 1)
+        barrier(CLK_LOCAL_MEM_FENCE);
+    }
+
+    __global float *target = c + c_batch.w + DOT3(c_batch, z) + (size_t)z.w * c_part;
+    UNROLL for (int i = 0; i < ITEM_ROWS; i++) {
+        const int in_rows = (i / 4 * DOWN + y) * 4 + i % 4, row = first_row + in_rows;
+        if (row >= row_count) continue;
+        const int4 r = digits(row, rows);
+        UNROLL for (int j = 0; j < ITEM_COLUMNS; j += C_WIDTH) {
+            const int in_columns = (j / 4 * ACROSS + x) * 4 + j % 4;
+            const int column = first_column + in_columns;
+            if (column >= column_count) continue;
+            __global float *at = target + c_at_row[in_rows] + c_at_column[in_columns];
+            FINISH(sums[i] + j)
+        }
+    }
+}

@@ -1,0 +1,63 @@
+"""What tests of the OpenCL engine share: devices, a small product, processes, an event to open."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+
+import numpy as np
+
+import dnncore as dnn
+from dnncore.backend import Event
+
+DEVICES = [d.name for d in dnn.devices() if d.status == "ok" and d.name.startswith("opencl")]
+
+
+def matmul(engine, size=8, attr=None):
+    desc = dnn.MemoryDesc((size, size))
+    return dnn.PrimitiveDesc(dnn.MatMul(src=desc, weights=desc, dst=desc), engine, attr).primitive()
+
+
+def square(engine, value, size=8):
+    return dnn.Memory.from_numpy(np.full((size, size), value, np.float32), engine=engine)
+
+
+def run_python(code, **environment):
+    """Run code in a process of its own; returns it completed."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+class Gate(Event):
+    """An event of another runtime that ends when it is told to."""
+
+    __slots__ = ("_error", "_opened")
+
+    def __init__(self):
+        self._opened = threading.Event()
+        self._error = None
+
+    def open(self, error=None):
+        self._error = error
+        self._opened.set()
+
+    def wait(self, timeout=None):
+        if not self._opened.wait(timeout):
+            raise TimeoutError
+        if self._error:
+            raise self._error
+
+    @property
+    def done(self):
+        return self._opened.is_set()
+
+    @property
+    def error(self):
+        return self._error

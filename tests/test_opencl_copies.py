@@ -1,0 +1,230 @@
+"""Copies through pinned memory, in pieces: every size, landing when waited for, order, faults."""
+
+import threading
+
+import numpy as np
+import pytest
+from opencl_engine import DEVICES, Gate, matmul, square
+
+import dnncore as dnn
+from dnncore.backend import ExecutionError
+
+cl = pytest.importorskip("pyopencl")
+pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
+
+PIECE, BLOCKS, LEAST = 4096, 6, 1024
+SIZES = (
+    LEAST - 1,
+    LEAST,
+    LEAST + 1,
+    PIECE - 1,
+    PIECE,
+    PIECE + 1,
+    BLOCKS * PIECE,
+    3 * BLOCKS * PIECE + 5,
+)
+
+
+@pytest.fixture(params=DEVICES)
+def engine(request, monkeypatch, planned_for_gpus):
+    """An engine of its own that copies as for a GPU, with small pieces."""
+    from dnncore_opencl import engine as engines
+    from dnncore_opencl import pinned
+
+    monkeypatch.setattr(engines, "LEAST_BYTES", LEAST)
+    monkeypatch.setattr(pinned, "PIECE", PIECE)
+    monkeypatch.setattr(pinned, "BLOCKS", BLOCKS)
+    monkeypatch.setattr(pinned, "THREADS", 2)
+    monkeypatch.setattr(pinned, "SMALL_PIECE", PIECE // 4)
+    monkeypatch.setattr(pinned, "SMALL_COPY", PIECE)
+    return engines.OpenCLEngine(dnn.engine(request.param).index)
+
+
+def random_bytes(size, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+
+
+def in_buffer(engine, buffer, size):
+    """What a buffer holds, by the driver's own copy."""
+    host = np.zeros(size, np.uint8)
+    queue = cl.CommandQueue(engine.native.context, engine.native.device)
+    cl.enqueue_copy(queue, host, buffer)
+    return host
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_all_bytes_arrive(engine, size):
+    stream, host, back = engine.stream(), random_bytes(size), np.zeros(size + 2, np.uint8)
+    buffer = engine.allocate(size)
+    engine.copy_in(stream, host, buffer).wait()
+    assert np.array_equal(in_buffer(engine, buffer, size), host)
+    event = engine.copy_out(stream, buffer, back[1:-1])
+    event.wait()
+    assert event.done
+    assert event.error is None
+    assert np.array_equal(back[1:-1], host)
+    assert back[0] == back[-1] == 0
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_copy_lands_when_its_stream_is_waited_for(engine, size):
+    stream, host, back = engine.stream(), random_bytes(size), np.zeros(size, np.uint8)
+    buffer = engine.allocate(size)
+    engine.copy_in(stream, host, buffer)
+    engine.copy_out(stream, buffer, back)
+    stream.wait()
+    assert np.array_equal(back, host)
+
+
+def test_a_copy_has_landed_when_it_is_done(engine):
+    stream, host, back = engine.stream(), random_bytes(PIECE * 2), np.zeros(PIECE * 2, np.uint8)
+    buffer = engine.allocate(host.size)
+    engine.copy_in(stream, host, buffer).wait()
+    event = engine.copy_out(stream, buffer, back)
+    while not event.done:
+        pass
+    assert np.array_equal(back, host)
+
+
+def blocked(engine, gate):
+    """A stream whose next commands wait for the gate."""
+    stream = engine.stream()
+    stream.marker([gate])
+    return stream
+
+
+def test_copies_do_not_wait_for_what_comes_before_them(engine):
+    gate, host, back = Gate(), random_bytes(PIECE * 3), np.zeros(PIECE * 3, np.uint8)
+    stream, buffer = blocked(engine, gate), engine.allocate(host.size)
+    kept = host.copy()
+    engine.copy_in(stream, host, buffer)
+    host[:] = 0
+    event = engine.copy_out(stream, buffer, back)
+    with pytest.raises(TimeoutError):
+        event.wait(timeout=0.05)
+    assert not event.done
+    assert not back.any()
+    gate.open()
+    event.wait(timeout=60)
+    assert np.array_equal(back, kept)
+
+
+def test_a_blocked_stream_holds_up_no_other(engine):
+    gate, host = Gate(), random_bytes(PIECE * BLOCKS)
+    held = engine.allocate(host.size)
+    stream = blocked(engine, gate)
+    engine.copy_in(stream, host, held)
+    other, buffer, back = engine.stream(), engine.allocate(host.size), np.zeros_like(host)
+    engine.copy_in(other, host, buffer)
+    engine.copy_out(other, buffer, back)
+    other.wait(timeout=60)
+    assert np.array_equal(back, host)
+    gate.open()
+    stream.wait(timeout=60)
+
+
+def test_an_array_that_was_read_into_can_be_written_from(engine):
+    stream, values = engine.stream(), random_bytes(PIECE * 2)
+    first, second, host = engine.allocate(values.size), engine.allocate(values.size), values.copy()
+    engine.copy_in(stream, values, first)
+    host[:] = 0
+    engine.copy_out(stream, first, host)
+    engine.copy_in(stream, host, second).wait()
+    assert np.array_equal(in_buffer(engine, second, values.size), values)
+
+
+@pytest.mark.parametrize("size", [LEAST // 2, PIECE])
+def test_the_last_copy_into_an_array_wins(engine, size):
+    stream, host = engine.stream(), np.zeros(PIECE, np.uint8)
+    buffers = [engine.allocate(PIECE) for _ in range(2)]
+    for value, buffer in enumerate(buffers, 1):
+        engine.copy_in(stream, np.full(PIECE, value, np.uint8), buffer)
+    engine.copy_out(stream, buffers[0], host)
+    engine.copy_out(stream, buffers[1], host[:size])
+    stream.wait()
+    assert set(host[:size]) == {2}
+    assert set(host[size:]) <= {1}
+
+
+def test_a_copy_waits_for_the_events_it_is_given(engine):
+    gate, host = Gate(), np.zeros(PIECE, np.uint8)
+    stream, buffer = engine.stream(), engine.allocate(PIECE)
+    event = engine.copy_in(stream, host, buffer, [gate])
+    host[:] = 7  # the host array is read when the gate is open
+    gate.open()
+    event.wait(timeout=60)
+    assert set(in_buffer(engine, buffer, PIECE)) == {7}
+
+
+def test_a_kernel_behind_a_copy_of_another_stream_sees_its_buffer(engine):
+    size = 64
+    memories = {"src": square(engine, 1, size), "weights": square(engine, 1, size)}
+    dst, back = square(engine, 0, size), np.zeros(size * size * 4, np.uint8)
+    first, second = engine.stream(), engine.stream()
+    ended = engine.copy_out(first, memories["src"].buffer, back)
+    matmul(engine, size).execute(second, **memories, dst=dst, wait_for=[ended]).wait(60)
+    assert np.all(back.view(np.float32) == 1)
+    assert np.all(dst.numpy(second) == size)
+
+
+def test_blocks_are_used_again(engine, monkeypatch):
+    map_buffer, made = cl.enqueue_map_buffer, []
+
+    def counted(*args):
+        made.append(args)
+        return map_buffer(*args)
+
+    monkeypatch.setattr(cl, "enqueue_map_buffer", counted)
+    host = random_bytes(PIECE * BLOCKS * 20)
+    buffer, stream = engine.allocate(host.size), engine.stream()
+    for _ in range(3):
+        engine.copy_in(stream, host, buffer)
+        engine.copy_out(stream, buffer, host)
+        stream.wait()
+    assert BLOCKS <= len(made) <= 2 * BLOCKS
+    assert len(engine._pinned._idle) <= BLOCKS
+    assert len(engine._pinned._sent) <= BLOCKS
+
+
+def test_threads_copy_at_once(engine):
+    failures = []
+
+    def work(seed):
+        stream, host = engine.stream(), random_bytes(PIECE * 7 + seed, seed)
+        buffer, back = engine.allocate(host.size), np.zeros_like(host)
+        for _ in range(10):
+            back[:] = 0
+            engine.copy_in(stream, host, buffer)
+            engine.copy_out(stream, buffer, back).wait()
+            if not np.array_equal(back, host):
+                failures.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_a_copy_that_fails_is_told(engine, monkeypatch):
+    stream, host, buffer = engine.stream(), random_bytes(PIECE), engine.allocate(PIECE)
+
+    def fail(*args, **kwargs):
+        raise cl.RuntimeError(cl._cl._ErrorRecord("clEnqueueWriteBuffer", -5, "as the test wants"))
+
+    monkeypatch.setattr(cl, "enqueue_copy", fail)
+    for copy in (
+        lambda: engine.copy_in(stream, host, buffer),
+        lambda: engine.copy_out(stream, buffer, host),
+    ):
+        with pytest.raises(ExecutionError, match=r"cannot copy 4096 bytes: OUT_OF_RESOURCES"):
+            copy()
+
+
+@pytest.mark.parametrize("tag", ["ab", "ba"])
+def test_memories_are_made_of_arrays_that_may_only_be_read(engine, tag):
+    values = np.arange(3000, dtype=np.float32).reshape(30, 100)
+    values.flags.writeable = False
+    memory = dnn.Memory.from_numpy(values, dnn.MemoryDesc(values.shape, "f32", tag), engine)
+    assert np.array_equal(memory.numpy(), values)

@@ -1,0 +1,177 @@
+"""OpenCL kernels as they are planned for GPUs, on the devices at hand: shares, tiles and planes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from checks import Target, check
+from conftest import TARGETS
+
+import dnncore as dnn
+from dnncore.compare import expected_outputs
+from dnncore.fills import fill_normal
+
+
+def is_sound(target: Target) -> bool:
+    """Whether the driver compiles barriers as they are written."""
+    from dnncore_opencl.pocl import miscompiles_barriers
+
+    return not miscompiles_barriers(target.engine.native.device)
+
+
+OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
+
+
+@pytest.fixture(params=OPENCL, ids=str)
+def target(request, monkeypatch) -> Target:
+    """Each device, with kernels as for a GPU: work-groups, local memory, aligned vectors."""
+    from dnncore_opencl.engine import OpenCLEngine
+
+    if not is_sound(request.param):
+        pytest.skip("this driver miscompiles barriers in loops")
+    monkeypatch.setattr(OpenCLEngine, "is_cpu", property(lambda _engine: False))
+    dnn.cache.primitives.clear()
+    yield request.param
+    dnn.cache.primitives.clear()
+
+
+@pytest.mark.parametrize("length", [5, 1000, 5000])
+@pytest.mark.parametrize(("axis", "dims"), [(1, (9,)), (0, (12,)), (0, (3, 7))])
+def test_softmax_shares_rows_along_and_across(target, length, axis, dims):
+    desc = dnn.MemoryDesc((*dims[:axis], length, *dims[axis:]))
+    src = fill_normal(desc, 1)
+    forward = dnn.SoftmaxForward("forward_training", "accurate", src=desc, dst=desc, axis=axis)
+    check(target, forward, inputs={"src": src}, impl="opencl:tiled")
+    dst = expected_outputs(forward, dnn.Attributes(), {"src": src})["dst"].values
+    backward = dnn.SoftmaxBackward("accurate", dst=desc, diff_dst=desc, diff_src=desc, axis=axis)
+    inputs = {"dst": dst, "diff_dst": fill_normal(desc, 2)}
+    check(target, backward, inputs=inputs, impl="opencl:tiled")
+
+
+@pytest.mark.parametrize(
+    ("src", "dst"),
+    [
+        ("abcd", "acdb"),
+        ("acdb", "abcd"),
+        ("aBcd16b", "abcd"),
+        ("abcd", "aBcd16b"),
+        ("abcd", "dcba"),
+    ],
+)
+@pytest.mark.parametrize("dims", [(1, 64, 8, 16), (2, 19, 5, 13)])
+@pytest.mark.parametrize("types", [("f32", "f32"), ("f16", "f32")])
+def test_tiles_are_turned_in_vectors_and_without(target, src, dst, dims, types):
+    descs = [dnn.MemoryDesc(dims, t, tag) for t, tag in zip(types, (src, dst), strict=True)]
+    check(target, dnn.Reorder(src=descs[0], dst=descs[1]))
+
+
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+@pytest.mark.parametrize(
+    ("image", "kernel", "stride", "padding", "dilation"),
+    [
+        ((12, 16), 3, 2, 1, 0), ((9, 7), 2, 2, 0, 0), ((7, 7), 3, 1, 1, 0), ((11, 13), 3, 2, 2, 1),
+        ((150, 40), 3, 2, 1, 0), ((5, 6), 2, 3, 0, 0), ((4, 4), 5, 1, 2, 0),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding", "avg_exclude_padding"])
+def test_gradients_of_pooling_are_added_plane_by_plane(
+    target, algorithm, image, kernel, stride, padding, dilation, data_type
+):
+    if target.name.endswith("pocl"):
+        pytest.skip("PoCL loses work-items between barriers in loops; which ones hangs on the text")
+    extent = (kernel - 1) * (dilation + 1) + 1
+    windows = [(size + 2 * padding - extent) // stride + 1 for size in image]
+    diff_src = dnn.MemoryDesc((2, 3, *image), data_type)
+    diff_dst = dnn.MemoryDesc((2, 3, *windows), data_type)
+    geometry = {
+        "kernel": (kernel, kernel),
+        "strides": (stride, stride),
+        "dilations": (dilation, dilation),
+        "padding_l": (padding, padding),
+    }
+    backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
+    inputs = {"diff_dst": fill_normal(diff_dst, 1)}
+    if algorithm == "max":
+        src = {"src": fill_normal(diff_src, 2)}
+        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
+        inputs["workspace"] = outputs["workspace"].values
+    check(target, backward, inputs=inputs)
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+@pytest.mark.parametrize("dims", [(2, 3, 7, 7), (1, 40, 3, 5)])
+def test_averages_over_the_whole_image_are_means(target, tag, dims):
+    src = dnn.MemoryDesc(dims, "f32", tag)
+    dst = dnn.MemoryDesc((*dims[:2], 1, 1), "f32", tag)
+    algorithm = "avg_include_padding"
+    forward = dnn.PoolingForward(
+        "forward_training", algorithm, src=src, dst=dst, kernel=dims[2:], strides=(1, 1)
+    )
+    check(target, forward, impl="opencl:global")
+    backward = dnn.PoolingBackward(
+        algorithm, diff_src=src, diff_dst=dst, kernel=dims[2:], strides=(1, 1)
+    )
+    check(target, backward, impl="opencl:global")
+
+
+@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+def test_half_types_are_right_by_native_functions(target, data_type, monkeypatch):
+    monkeypatch.setitem(target.engine.device.limits, "compute_capability", (7, 0))
+    desc = dnn.MemoryDesc((9, 40), data_type)
+    for algorithm in ("logistic", "gelu_tanh", "soft_relu", "swish", "mish"):
+        fields = {"alpha": 1.0} if algorithm in ("soft_relu", "swish") else {}
+        check(
+            target, dnn.EltwiseForward("forward_inference", algorithm, src=desc, dst=desc, **fields)
+        )
+    softmax = dnn.SoftmaxForward("forward_inference", "accurate", src=desc, dst=desc, axis=1)
+    check(target, softmax, impl="opencl:simd")
+
+
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding", "avg_exclude_padding"])
+@pytest.mark.parametrize(
+    ("image", "kernel", "stride", "padding", "dilation"),
+    [
+        ((9, 8), 3, 2, 1, 0), ((9, 11), 3, 1, 2, 1), ((5, 6), 2, 3, 3, 0), ((7, 9), 3, 2, 4, 2),
+        ((12, 12), 4, 1, 0, 2),
+    ],
+    ids=["plain", "dilated", "windows that see nothing", "both", "many windows see a cell"],
+)  # fmt: skip
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+def test_small_windows_are_pooled_in_vectors_of_channels(
+    target, algorithm, image, kernel, stride, padding, dilation, data_type
+):
+    extent = (kernel - 1) * (dilation + 1) + 1
+    if algorithm == "avg_exclude_padding" and padding >= extent:
+        pytest.skip("an average of nothing")
+    windows = [(size + 2 * padding - extent) // stride + 1 for size in image]
+    src, dst = (dnn.MemoryDesc((2, 16, *sizes), data_type, "acdb") for sizes in (image, windows))
+    geometry = {
+        "kernel": (kernel, kernel),
+        "strides": (stride, stride),
+        "dilations": (dilation, dilation),
+        "padding_l": (padding, padding),
+    }
+    forward = dnn.PoolingForward("forward_training", algorithm, src=src, dst=dst, **geometry)
+    values = fill_normal(src, 1)
+    values[:, ::2] -= 3  # below the zeros of padding
+    values[0, 3, 2, 1] = float("nan")
+    values[1, 5] = float("-inf")
+    check(target, forward, inputs={"src": values})
+    backward = dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **geometry)
+    inputs = {"diff_dst": fill_normal(dst, 2)}
+    if algorithm == "max":
+        outputs = expected_outputs(forward, dnn.Attributes(), {"src": values})
+        inputs["workspace"] = outputs["workspace"].values
+    check(target, backward, inputs=inputs)
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+@pytest.mark.parametrize("algorithm", ["max", "avg_exclude_padding"])
+def test_gradients_of_no_window_are_zero(target, algorithm, tag):
+    diff_src, diff_dst = (
+        dnn.MemoryDesc((2, 16, 2, 2), "f32", tag),
+        dnn.MemoryDesc((2, 16, 0, 0), "f32", tag),
+    )
+    backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, kernel=(3, 3))
+    places = {"workspace": np.zeros(diff_dst.dims, np.uint8)} if algorithm == "max" else {}
+    check(target, backward, inputs={"diff_dst": fill_normal(diff_dst, 1), **places})

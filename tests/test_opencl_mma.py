@@ -1,0 +1,426 @@
+"""Products by tensor cores, their instructions told in plain OpenCL C: slow, but on any device."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from dnncore_opencl.convolution import BackwardData, BackwardWeights, Forward
+from dnncore_opencl.gemm_implementation import GemmImplementation
+from dnncore_opencl.inner_product import Forward as InnerProduct
+from dnncore_opencl.matmul import MatMulImplementation
+from dnncore_opencl.mma import Mma
+from dnncore_opencl.mma_launch import Tile
+
+import dnncore as dnn
+from dnncore.backend import Refused
+
+TILE = Tile(64, 64, 32, 32)
+DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+class Plain(Mma):
+    """The family on a device of four multiprocessors that lacks the instructions."""
+
+    parts_wanted = 0
+
+    @classmethod
+    def of(cls, engine: Any) -> Plain:
+        return cls(4, (TILE,), cls.parts_wanted, "mma_plain")
+
+    @classmethod
+    def refusal(cls, engine: Any) -> Refused | None:
+        return None
+
+
+class InParts(Plain):
+    """With k cut into parts wherever there are stages enough."""
+
+    parts_wanted = 2
+
+
+def any_of(*dims: int) -> dnn.MemoryDesc:
+    return dnn.MemoryDesc(dims, "f32", "any")
+
+
+def forward(**fields: Any) -> dnn.ConvolutionForward:
+    return dnn.ConvolutionForward("forward_training", **fields)
+
+
+PADDED = {"padding_l": (1, 1), "padding_r": (1, 1)}
+STRIDED = {"strides": (2, 2), **PADDED}
+PROBLEMS: dict[str, tuple[type[GemmImplementation], Callable[[], dnn.Operation]]] = {
+    "3x3 with bias, channels that fill no chunk": (
+        Forward,
+        lambda: forward(
+            src=any_of(2, 3, 5, 5),
+            weights=any_of(5, 3, 3, 3),
+            bias=dnn.MemoryDesc((5,)),
+            dst=any_of(2, 5, 5, 5),
+            **PADDED,
+        ),
+    ),
+    "3x3 with a stride": (
+        Forward,
+        lambda: forward(
+            src=any_of(2, 8, 9, 9), weights=any_of(12, 8, 3, 3), dst=any_of(2, 12, 5, 5), **STRIDED
+        ),
+    ),
+    "1x1, rows and columns beyond a tile": (
+        Forward,
+        lambda: forward(
+            src=any_of(1, 40, 9, 9), weights=any_of(68, 40, 1, 1), dst=any_of(1, 68, 9, 9)
+        ),
+    ),
+    "groups": (
+        Forward,
+        lambda: forward(
+            src=any_of(2, 16, 6, 6), weights=any_of(2, 8, 8, 3, 3), dst=any_of(2, 16, 4, 4)
+        ),
+    ),
+    "backward data with a stride": (
+        BackwardData,
+        lambda: dnn.ConvolutionBackwardData(
+            diff_src=any_of(2, 8, 7, 7),
+            weights=any_of(12, 8, 3, 3),
+            diff_dst=any_of(2, 12, 4, 4),
+            **STRIDED,
+        ),
+    ),
+    "backward weights, three channels": (
+        BackwardWeights,
+        lambda: dnn.ConvolutionBackwardWeights(
+            src=any_of(2, 3, 9, 9),
+            diff_weights=any_of(8, 3, 3, 3),
+            diff_dst=any_of(2, 8, 9, 9),
+            **PADDED,
+        ),
+    ),
+    "inner product": (
+        InnerProduct,
+        lambda: dnn.InnerProductForward(
+            "forward_training",
+            src=any_of(9, 12, 2, 2),
+            weights=any_of(20, 12, 2, 2),
+            bias=dnn.MemoryDesc((20,)),
+            dst=dnn.MemoryDesc((9, 20)),
+        ),
+    ),
+    "products of transposed matrices": (
+        MatMulImplementation,
+        lambda: dnn.MatMul(
+            src=dnn.MemoryDesc((3, 36, 80), "f32", "acb"),
+            weights=dnn.MemoryDesc((1, 80, 40)),
+            dst=dnn.MemoryDesc((3, 36, 40)),
+        ),
+    ),
+}
+
+
+def whole_numbers(desc: dnn.MemoryDesc) -> np.ndarray:
+    """Numbers whose products and sums are exact in any order."""
+    return np.random.default_rng(desc.dims).integers(-4, 5, desc.dims).astype(np.float32)
+
+
+LIMIT, TRIES = 60, 3  # seconds
+
+
+class Helper:
+    """A process that computes: compilers have been at kernels of so many barriers without end."""
+
+    def __init__(self) -> None:
+        self.pool: Any = None
+
+    def ask(self, *question: Any) -> np.ndarray:
+        """What `computed_here` returns, in another process if one does not answer in time."""
+        for _ in range(TRIES):
+            self.pool = self.pool or multiprocessing.get_context("spawn").Pool(1)
+            try:
+                answer: np.ndarray = self.pool.apply_async(computed_here, question).get(LIMIT)
+            except multiprocessing.TimeoutError:
+                self.stop()
+            else:
+                return answer
+        pytest.fail(f"no answer in {TRIES} times {LIMIT} s")
+
+    def stop(self) -> None:
+        """End the process, whatever it is at."""
+        if self.pool:
+            self.pool.terminate()
+        self.pool = None
+
+
+HELPER = Helper()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _end_of_help() -> Iterator[None]:
+    yield
+    HELPER.stop()
+
+
+def computed(
+    implementation: GemmImplementation,
+    op: dnn.Operation,
+    arrays: dict[str, np.ndarray],
+    attr: dnn.Attributes | None = None,
+) -> np.ndarray:
+    """The operation's result."""
+    return HELPER.ask(type(implementation), implementation.family, op, arrays, attr)
+
+
+def computed_here(
+    kind: type[GemmImplementation],
+    family: type[Mma],
+    op: dnn.Operation,
+    arrays: dict[str, np.ndarray],
+    attr: dnn.Attributes | None,
+) -> np.ndarray:
+    """The operation's result, computed in this process."""
+    implementation = kind(family)
+    engine = dnn.engine("opencl")
+    accepted = implementation.accept(op, attr or dnn.Attributes(), engine, None)
+    assert not isinstance(accepted, Refused), accepted
+    memories, result = [], None
+    for argument, desc in accepted.op.tensors():
+        if argument.direction == "in":
+            memories.append(dnn.Memory.from_numpy(arrays[argument.name], desc, engine))
+        else:
+            nothing = np.full(desc.dims, np.nan, DTYPES[desc.data_type])
+            memories.append(result := dnn.Memory.from_numpy(nothing, desc, engine))
+    stream = engine.stream()
+    scratchpad = engine.allocate(accepted.scratchpad_bytes)
+    accepted.build().bind(memories, scratchpad)(stream)
+    stream.wait()
+    assert result is not None
+    return result.numpy()
+
+
+def expected(op: dnn.Operation, arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """The reference's result."""
+    cpu = dnn.engine("cpu")
+    pd = dnn.PrimitiveDesc(op, cpu, impl="reference*")
+    memories = {
+        a.name: dnn.Memory.from_numpy(arrays[a.name], desc, cpu)
+        if a.direction == "in"
+        else dnn.Memory(desc, cpu)
+        for a, desc in pd.op.tensors()
+    }
+    pd.primitive().execute(cpu.stream(), **memories)
+    (result,) = (memories[a.name] for a, _ in pd.op.tensors() if a.direction == "out")
+    return result.numpy()
+
+
+def inputs(op: dnn.Operation) -> dict[str, np.ndarray]:
+    return {a.name: whole_numbers(d) for a, d in op.tensors() if a.direction == "in"}
+
+
+def test_in_parts_there_are_two_launches() -> None:
+    implementation, make = PROBLEMS["products of transposed matrices"]
+    (gemm,) = implementation(InParts).gemms(make(), dnn.Attributes())
+    kernels = [launch.kernel for launch in InParts.of(None).plan(gemm).launches]
+    assert kernels == ["mma", "gemm_reduce"]
+
+
+@pytest.mark.parametrize("family", [Plain, InParts])
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_whole_numbers_come_out_exactly(name: str, family: type[Mma]) -> None:
+    implementation, make = PROBLEMS[name]
+    op = make()
+    arrays = inputs(op)
+    np.testing.assert_array_equal(
+        computed(implementation(family), op, arrays), expected(op, arrays)
+    )
+
+
+@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+@pytest.mark.parametrize("direction", ["forward", "backward data", "backward weights"])
+def test_whole_numbers_of_half_types_come_out_exactly(direction: str, data_type: str) -> None:
+    image, filters = (1, 8, 5, 6), (16, 8, 3, 3)
+    descs = [dnn.MemoryDesc(dims, data_type, "acdb") for dims in (image, filters, (1, 16, 5, 6))]
+    implementation, op = {
+        "forward": (
+            Forward,
+            lambda: forward(src=descs[0], weights=descs[1], dst=descs[2], **PADDED),
+        ),
+        "backward data": (
+            BackwardData,
+            lambda: dnn.ConvolutionBackwardData(
+                diff_src=descs[0], weights=descs[1], diff_dst=descs[2], **PADDED
+            ),
+        ),
+        "backward weights": (
+            BackwardWeights,
+            lambda: dnn.ConvolutionBackwardWeights(
+                src=descs[0], diff_weights=descs[1], diff_dst=descs[2], **PADDED
+            ),
+        ),
+    }[direction]
+    rng = np.random.default_rng(0)  # -1, 0 and 1: all sums are numbers of either type
+    arrays = {
+        a.name: rng.integers(-1, 2, d.dims).astype(DTYPES[data_type])
+        for a, d in op().tensors()
+        if a.direction == "in"
+    }
+    np.testing.assert_array_equal(
+        computed(implementation(Plain), op(), arrays).astype(np.float32),
+        expected(op(), arrays).astype(np.float32),
+    )
+
+
+def test_real_numbers_are_more_exact_than_f32() -> None:
+    square = dnn.MemoryDesc((64, 256)), dnn.MemoryDesc((256, 64))
+    op = dnn.MatMul(src=square[0], weights=square[1], dst=dnn.MemoryDesc((64, 64)))
+    rng = np.random.default_rng(0)
+    arrays = {
+        "src": rng.standard_normal((64, 256), np.float32),
+        "weights": rng.standard_normal((256, 64), np.float32),
+    }
+    exact = arrays["src"].astype(np.float64) @ arrays["weights"].astype(np.float64)
+    off = computed(MatMulImplementation(Plain), op, arrays) - exact
+    assert np.linalg.norm(off) <= 3e-7 * np.linalg.norm(exact)
+
+
+def product_of(src: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A product of matrices as it is computed, and in float64."""
+    rows, depth = src.shape
+    columns = weights.shape[1]
+    op = dnn.MatMul(
+        src=dnn.MemoryDesc((rows, depth)),
+        weights=dnn.MemoryDesc((depth, columns)),
+        dst=dnn.MemoryDesc((rows, columns)),
+    )
+    arrays = {"src": src, "weights": weights}
+    got = computed(MatMulImplementation(Plain), op, arrays)
+    return got, src.astype(np.float64) @ weights.astype(np.float64)
+
+
+@pytest.mark.parametrize("bits", [0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000, 0x7F800000])
+def test_nan_and_infinity_survive_rounding_to_tf32(bits: int) -> None:
+    src = np.ones((8, 16), np.float32)
+    src[2, 3] = np.array(bits, np.uint32).view(np.float32)
+    op = dnn.MatMul(
+        src=dnn.MemoryDesc(src.shape), weights=dnn.MemoryDesc((16, 8)), dst=dnn.MemoryDesc((8, 8))
+    )
+    arrays = {"src": src, "weights": np.ones((16, 8), np.float32)}
+    got = computed(MatMulImplementation(Plain), op, arrays, dnn.Attributes(fpmath="tf32"))
+    expected = np.full((8, 8), 16, np.float32)
+    expected[2] = src[2, 3]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_a_product_beyond_all_numbers_is_infinite() -> None:
+    got, _ = product_of(np.full((4, 1), 3e38, np.float32), np.full((1, 4), 2.0, np.float32))
+    np.testing.assert_array_equal(got, np.full((4, 4), np.inf, np.float32))
+
+
+@pytest.mark.parametrize("exponent", [120, 0, -110])
+def test_numbers_of_any_size_are_more_exact_than_f32(exponent: int) -> None:
+    rng = np.random.default_rng(1)
+    src = np.ldexp(rng.standard_normal((16, 64), np.float32), exponent)
+    got, exact = product_of(src, rng.standard_normal((64, 16), np.float32))
+    assert np.linalg.norm(got - exact) <= 3e-7 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("exponent", [-115, -120, -126, -135])
+def test_of_the_smallest_numbers_what_is_below_2_to_minus_136_is_lost(exponent: int) -> None:
+    rng = np.random.default_rng(2)
+    src = np.ldexp(rng.uniform(0.5, 1, (16, 64)).astype(np.float32), exponent)
+    weights = np.full((64, 16), 2.0**20, np.float32)
+    got, exact = product_of(src, weights)
+    off = np.abs(got - exact)
+    assert off.max() <= 64 * 2.0**20 * 2.0**-136 + 3e-7 * exact.max()
+    if exponent < -120:
+        assert off.max() > 3e-7 * exact.max()
+
+
+@pytest.mark.parametrize("depth", [32, 64, 128, 192, 256, 512])
+def test_sums_of_any_length_are_no_less_exact_than_by_fma(depth: int) -> None:
+    rng = np.random.default_rng(depth)
+    src = rng.standard_normal((32, depth), np.float32)
+    weights = rng.standard_normal((depth, 32), np.float32)
+    by_fma = np.zeros((32, 32), np.float32)
+    for i in range(depth):
+        by_fma = (by_fma + src[:, i : i + 1].astype(np.float64) * weights[i]).astype(np.float32)
+    got, exact = product_of(src, weights)
+    assert np.linalg.norm(got - exact) <= np.linalg.norm(by_fma - exact)
+
+
+def test_what_is_not_finite_is_as_in_f32() -> None:
+    op = dnn.MatMul(
+        src=dnn.MemoryDesc((8, 16)), weights=dnn.MemoryDesc((16, 8)), dst=dnn.MemoryDesc((8, 8))
+    )
+    arrays = inputs(op)
+    arrays["weights"][:] = np.abs(arrays["weights"]) + 1
+    arrays["src"][0, 3], arrays["src"][1, 4], arrays["src"][2, 5] = np.inf, -np.inf, np.nan
+    arrays["src"][3] = 3.4e38  # its sum is beyond all numbers
+    np.testing.assert_array_equal(
+        computed(MatMulImplementation(Plain), op, arrays), expected(op, arrays)
+    )
+
+
+def test_ieee_arithmetic_is_refused() -> None:
+    square = dnn.MemoryDesc((64, 64))
+    op = dnn.MatMul(src=square, weights=square, dst=square)
+    attr = dnn.Attributes(fpmath="ieee")
+    answer = MatMulImplementation(Plain).accept(op, attr, dnn.engine("opencl"), None)
+    assert isinstance(answer, Refused)
+    assert answer.kind == "attribute"
+
+
+def image(channels: int, size: int) -> dnn.MemoryDesc:
+    return dnn.MemoryDesc((64, channels, size, size), "f32", "acdb")
+
+
+def kernels(implementation: GemmImplementation, op: dnn.Operation) -> list[str]:
+    """The launches that are planned for an H200."""
+    (gemm,) = implementation.gemms(op, dnn.Attributes())
+    return [launch.kernel for launch in Mma(132).plan(gemm).launches]
+
+
+def test_a_product_of_many_tiles_is_one_launch() -> None:
+    square = dnn.MemoryDesc((4096, 4096))
+    op = dnn.MatMul(src=square, weights=square, dst=square)
+    assert kernels(MatMulImplementation(Mma), op) == ["mma"]
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "kernel"),
+    [(64, 56, 1), (512, 7, 3)],
+    ids=["groups too few", "groups for a wave and a half"],
+)
+def test_k_is_cut_where_multiprocessors_would_be_idle(
+    channels: int, size: int, kernel: int
+) -> None:
+    op = dnn.ConvolutionBackwardWeights(
+        src=image(channels, size),
+        diff_weights=dnn.MemoryDesc((channels, channels, kernel, kernel), "f32", "acdb"),
+        diff_dst=image(channels, size),
+        padding_l=(kernel // 2,) * 2,
+        padding_r=(kernel // 2,) * 2,
+    )
+    assert kernels(BackwardWeights(Mma), op) == ["mma", "gemm_reduce"]
+
+
+@pytest.mark.parametrize("tags", ["ab", "ba"])
+def test_a_product_over_no_values_is_refused(tags: str) -> None:
+    src, weights = dnn.MemoryDesc((8, 0), "f32", tags), dnn.MemoryDesc((0, 8), "f32", tags)
+    op = dnn.MatMul(src=src, weights=weights, dst=dnn.MemoryDesc((8, 8)))
+    answer = MatMulImplementation(Plain).accept(op, dnn.Attributes(), dnn.engine("opencl"), None)
+    assert isinstance(answer, Refused)
+    assert answer.kind == "shape"
+
+
+def test_tiles_fit_the_local_memory_of_the_device() -> None:
+    square = dnn.MemoryDesc((4096, 4096), "f16")
+    op = dnn.MatMul(src=square, weights=square, dst=square)
+    (gemm,) = MatMulImplementation(Mma).gemms(op, dnn.Attributes())
+    large, small = (
+        Mma(132, local_memory=size).plan(gemm).launches[0].source.defines
+        for size in (227 << 10, 99 << 10)
+    )
+    assert large["ROWS"] * large["COLUMNS"] > small["ROWS"] * small["COLUMNS"]

@@ -1,0 +1,125 @@
+"""The texts of kernels, as rendered from named parameters, beside the ones that are kept here.
+
+A text that should have changed is kept anew by `python tests/test_opencl_templates.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from dnncore_opencl.convolution import Forward
+from dnncore_opencl.convolution_direct import DirectForward
+from dnncore_opencl.matmul import MatMulImplementation
+from dnncore_opencl.mma import Mma
+from dnncore_opencl.program import Source
+from dnncore_opencl.reduction import Stages
+from dnncore_opencl.reorder import Transpose
+from dnncore_opencl.simd import Simd
+from dnncore_opencl.tiled import Tiled
+from dnncore_opencl.toom_cook import F23, Tile
+from dnncore_opencl.transpose import TransposedPass
+from dnncore_opencl.winograd_planes import Image, Planes
+
+import dnncore as dnn
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def convolution(family: type, data_type: str, *post_ops: dnn.PostOp) -> Source:
+    """A 3x3 convolution with a window, on 64 images of 56 x 56 in 64 channels."""
+
+    def image(channels: int) -> dnn.MemoryDesc:
+        return dnn.MemoryDesc((64, channels, 56, 56), data_type, "acdb")
+
+    op = dnn.ConvolutionForward(
+        "forward_inference",
+        src=image(64),
+        weights=dnn.MemoryDesc((64, 64, 3, 3), data_type, "acdb"),
+        dst=image(64),
+        padding_l=(1, 1),
+        padding_r=(1, 1),
+    )
+    (gemm,) = Forward(family).gemms(op, dnn.Attributes(post_ops=post_ops))
+    return family(132).plan(gemm).launches[0].source
+
+
+def product(family: type) -> Source:
+    """A product of row-major matrices."""
+    square = dnn.MemoryDesc((4096, 4096), "f32", "ab")
+    op = dnn.MatMul(src=square, weights=square, dst=square)
+    (gemm,) = MatMulImplementation(family).gemms(op, dnn.Attributes())
+    return family(132).plan(gemm).launches[0].source
+
+
+def direct() -> Source:
+    """A 3x3 convolution with a bias on a CPU of 2 cores and vectors of 16."""
+
+    def image(size: int) -> dnn.MemoryDesc:
+        return dnn.MemoryDesc((1, 64, size, size), "f32", "aBcd16b")
+
+    op = dnn.ConvolutionForward(
+        "forward_inference",
+        src=image(16),
+        weights=dnn.MemoryDesc((64, 64, 3, 3), "f32", "ABcd16b16a"),
+        bias=dnn.MemoryDesc((64,), "f32", "a"),
+        dst=image(14),
+    )
+    simd = Simd(units=2, vector=16, has_fetch=True)
+    (plan,) = DirectForward().plans(op, dnn.Attributes(), simd, 0)
+    return plan.launches[0].source
+
+
+def planes() -> Source:
+    """The transform of 64 images of 28 x 28 in 64 channels to planes of tiles of 2x2 outputs."""
+    size = (28, 28)
+    image = Image(0, 0, (28 * 28 * 64, 28 * 64, 64))
+    return (
+        Planes(Tile(F23, F23), 64, 64, 64, image, image, size, size, (1, 1), lanes=4)
+        .src_launch(0)
+        .source
+    )
+
+
+GPU = SimpleNamespace(
+    is_cpu=False,
+    device=SimpleNamespace(limits={"compute_units": 132, "max_work_group": 1024}),
+)
+
+
+def transposition() -> Source:
+    """From nchw to nhwc on a GPU, in vectors both ways."""
+    src, dst = (dnn.MemoryDesc((64, 64, 56, 56), "f32", tag) for tag in ("nchw", "nhwc"))
+    work = TransposedPass(GPU, [src, dst], 1)
+    Transpose().compute(dnn.Reorder(src=src, dst=dst), dnn.Attributes(), work)
+    return work.launch().source
+
+
+def column_sums() -> Source:
+    """The first stage of sums over the rows of a matrix on a GPU."""
+    op = dnn.Reduction("sum", src=dnn.MemoryDesc((50176, 1024)), dst=dnn.MemoryDesc((1, 1024)))
+    return Stages(GPU, op, dnn.Attributes()).launches()[0].source
+
+
+RENDERINGS: dict[str, Callable[[], Source]] = {
+    "mma_f32_convolution": lambda: convolution(Mma, "f32", dnn.PostOp.eltwise("relu")),
+    "simd_convolution": direct,
+    "tiled_convolution": lambda: convolution(Tiled, "f32", dnn.PostOp.eltwise("relu")),
+    "tiled_product": lambda: product(Tiled),
+    "winograd_planes_src": planes,
+    "transpose_tiled": transposition,
+    "reduction_columns": column_sums,
+}
+
+
+@pytest.mark.parametrize("name", RENDERINGS)
+def test_a_template_renders_to_the_text_that_is_kept(name: str) -> None:
+    assert RENDERINGS[name]().text == (GOLDEN / f"{name}.cl").read_text()
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for name, rendering in RENDERINGS.items():
+        (GOLDEN / f"{name}.cl").write_text(rendering().text)

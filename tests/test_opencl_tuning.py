@@ -1,0 +1,74 @@
+"""Tuning tables: found by device and package, shared, written so that people can read them."""
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("pyopencl")
+
+from dnncore_opencl import tuning
+
+import dnncore as dnn
+
+ENTRIES = {"m64 k8": {"rows": 8, "vector": 4}, "m1 k9": {"rows": 1, "vector": 2}}
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A stranger's package in a folder of its own, importable for the test."""
+    name = f"stranger_{tmp_path.name}".replace("-", "_")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / name
+    sys.modules.pop(name, None)
+
+
+def engine_of(device):
+    return SimpleNamespace(name="opencl:7", device=dnn.backend.Device(device))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [("NVIDIA H200", "nvidia_h200"), ("Intel(R) Arc(TM) A770 ", "intel_r_arc_tm_a770")],
+)
+def test_a_device_names_its_file(name, file):
+    assert tuning.slug(name) == file
+
+
+def test_what_was_written_is_read(package):
+    path = package / "tuning" / "some_device.json"
+    tuning.write(path, "tiled", {"m1": {"rows": 9}})
+    tuning.write(path, "simd", {"m1": {"vector": 16}})
+    tuning.write(path, "tiled", ENTRIES)
+    engine = engine_of("Some Device")
+    assert tuning.table(engine, "tiled", package.name) == ENTRIES
+    assert tuning.table(engine, "simd", package.name) == {"m1": {"vector": 16}}
+    assert tuning.table(engine, "other", package.name) == {}
+    assert '    "m1 k9": {"rows": 1, "vector": 2},\n    "m64 k8"' in path.read_text()
+
+
+def test_a_table_cannot_be_changed(package):
+    tuning.write(package / "tuning" / "x.json", "tiled", ENTRIES)
+    found = tuning.table(engine_of("x"), "tiled", package.name)
+    with pytest.raises(TypeError):
+        found["m64 k8"]["rows"] = 1
+
+
+def test_a_device_without_a_file_is_told_of_once(package, capsys):
+    engine = engine_of("Unheard-of")
+    with dnn.set_verbose("dispatch"):
+        assert tuning.table(engine, "tiled", package.name) == {}
+        assert tuning.table(engine, "simd", package.name) == {}
+    told = [line for line in capsys.readouterr().out.splitlines() if "tuning" in line]
+    text = f"tuning: {package.name} has no tuning/unheard_of.json: defaults are used"
+    assert told == [f"dnncore_verbose,v1,info,opencl:7,{text}"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"tiled": [1]}', '{"tiled": {"m1": 3}}'])
+def test_a_file_without_tables_is_named(package, text):
+    (package / "tuning").mkdir()
+    (package / "tuning" / "y.json").write_text(text)
+    with pytest.raises(dnn.PluginError, match=r"tuning/y\.json must hold tables"):
+        tuning.table(engine_of("y"), "tiled", package.name)

@@ -1,0 +1,127 @@
+"""OpenCL's Winograd convolution by planes: slices, chains, formats, and who may choose it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyopencl")
+
+from checks import check, run
+from conftest import TARGETS
+from dnncore_opencl import convolution_winograd_planes as winograd
+from dnncore_opencl.toom_cook import F23, F43
+
+import dnncore as dnn
+from dnncore.fills import fill_inputs, fill_normal
+from dnncore.problem import read
+
+OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
+devices = pytest.mark.parametrize("target", OPENCL, ids=str)
+directions = pytest.mark.parametrize("direction", ["FWD_B", "BWD_D"])
+
+
+def problem(text):
+    ((found,)) = read(f"--conv --stag=any --dtag=any {text}")
+    return found
+
+
+def own(target, name="?x?x3"):
+    """The target with the implementations by planes alone."""
+    return replace(target, impl=f"opencl:winograd:{name}:*")
+
+
+@devices
+@directions
+@pytest.mark.parametrize("weights", ["any", "abx", "axb"])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        "mb2ic8ih7oc12kh3ph1",  # vectors, tiles at the border
+        "mb3ic3ih6oh6oc5kh3ph1_iw9ow7kw3pw0",  # no vectors
+        "mb2ic4ih5oh7oc8kh3ph2_iw4ow6kw3pw2",  # all of the filter beside the image
+        "mb1ic1ih4oc1kh3ph1",
+    ],
+)
+def test_every_image_and_filter(target, direction, weights, shape):
+    text = f"--dir={direction} --alg=wino --wtag={weights} {shape}"
+    check(own(target), problem(text).op)
+
+
+@devices
+@directions
+def test_slices_of_images(target, direction, monkeypatch):
+    monkeypatch.setattr(winograd, "SLICE_BYTES", 30_000)
+    found = problem(f"--dir={direction} --alg=wino --attr-post-ops=sum:0.5+add:f32 "
+                    "mb5ic8ih9oc12kh3ph1")  # fmt: skip
+    (pd, *_) = own(target).primitive_descs(found.op, found.attr)
+    assert len(pd.primitive().executable.launches) > 3
+    check(own(target), found.op, found.attr)
+
+
+@devices
+def test_a_chain_and_images_of_another_layout(target):
+    found = problem(
+        "--dir=FWD_B --alg=wino --stag=abx --dtag=aBx8b --attr-post-ops=relu+mul:f32:per_oc+sum:2"
+        " mb2ic8ih6oc16kh3ph1"
+    )
+    check(own(target), found.op, found.attr)
+
+
+@devices
+def test_smaller_tiles_are_more_exact(target):
+    op = problem("--dir=FWD_D --alg=wino --stag=axb --wtag=abx --dtag=axb mb1ic64ih16oc16kh3ph1").op
+    inputs = fill_inputs(op, dnn.Attributes(), fill_normal)
+    exact = {name: array.astype(np.float64) for name, array in inputs.items()}
+    padded = np.pad(exact["src"], ((0, 0), (0, 0), (1, 1), (1, 1)))
+    seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    expected = np.einsum("ncyxrs,ocrs->noyx", seen, exact["weights"])
+    for name, bound in (("2x2x3", 5e-7), ("2x4x3", 8e-7), ("4x4x3", 2e-6)):
+        for pd in own(target, name).primitive_descs(op):
+            error = np.linalg.norm(run(pd, inputs)["dst"] - expected) / np.linalg.norm(expected)
+            assert error < bound
+
+
+def test_factors_of_errors():
+    small, middle, large = winograd.TILES
+    assert small.error_factor == F23.error_factor
+    assert middle.error_factor < winograd.AUTO_ERROR_FACTOR < large.error_factor
+    assert large.error_factor == F43.error_factor
+    assert [tile.is_exact for tile in winograd.TILES] == [True, False, False]
+
+
+@devices
+def test_filters_are_opaque_and_made_by_a_reorder(target):
+    op = problem("--dir=FWD_D --alg=wino mb1ic5ih6oc7kh3ph1").op
+    (pd,) = own(target, "2x2x3").primitive_descs(op)
+    assert pd.weights_desc.tag == "opencl:winograd:2x2x3:forward:planes"
+    assert pd.weights_desc.nbytes == 4 * 16 * 5 * 7
+    plain = dnn.Memory.from_numpy(np.ones((7, 5, 3, 3), np.float32), engine=target.engine)
+    transformed = dnn.reorder(plain, pd.weights_desc)
+    with pytest.raises(dnn.NoImplementation, match="planes of f32 with strides"):
+        dnn.reorder(transformed, plain.desc)
+
+
+@devices
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    {
+        "--alg=wino ic4ih5oc4kh5ph2": "shape: kernel must be (3, 3); got (5, 5)",
+        "--alg=wino ic4ih5oc4kh3sh2ph1": "shape: strides must be (1, 1); got (2, 2)",
+        "--alg=wino g2ic4ih5oc4kh3ph1": "shape: groups must be 1; got 2",
+    }.items(),
+)
+def test_what_it_refuses(target, text, reason):
+    with pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(problem(f"--dir=FWD_D {text}").op, target.engine)
+    assert f"opencl:winograd:2x2x3:tiled: {reason}" in [str(r) for r in caught.value.refusals]
+
+
+@devices
+def test_larger_errors_are_for_those_who_ask(target):
+    text = "--dir=FWD_D --alg={} mb1ic4ih6oc4kh3ph1"
+    assert own(target, "4x4x3").primitive_descs(problem(text.format("wino")).op)
+    refusals = dnn.PrimitiveDesc(problem(text.format("auto")).op, target.engine).explain()
+    assert "rounding errors are 7.2 times those of direct sums" in refusals
