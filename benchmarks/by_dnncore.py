@@ -2,36 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 import dnncore as dnn
-from benchmarks.contestants import Array, Contestant, LeftOut
-from benchmarks.libraries import between_reorders, contestant
+from benchmarks.checkout import engine
+from benchmarks.contestants import Array, Contestant, LeftOut, Terms
+from benchmarks.libraries import NOT_A_NUMBER, between_reorders, contestant
+from benchmarks.sampling import Repeat
 from dnncore.problem import Problem
 
-__all__ = ["chosen", "others"]
+__all__ = ["chosen", "copying", "kernels", "on_cpu", "others"]
 
 
 class Dnncore:
-    """dnncore as a library among others."""
+    """dnncore as a library among others, on one engine."""
 
-    def __init__(self, **wishes: Any) -> None:
-        self.engine = dnn.engine("cpu")
+    def __init__(self, name: str, **wishes: Any) -> None:
+        self.engine = engine(name)
         self.stream = self.engine.stream()
         self.wishes = wishes
+
+    @classmethod
+    def of(cls, problem: Problem, name: str) -> Dnncore:
+        """With the implementations that a problem wants."""
+        return cls(name, impl=problem.impl or None, skip_impl=problem.skip_impl or None)
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> dnn.PrimitiveDesc:
         """The best that accepts, of those that are wished for; reorders are not chosen among."""
         wishes = {} if isinstance(op, dnn.Reorder) else self.wishes
         return dnn.PrimitiveDesc(op, self.engine, attr, **wishes)
 
-    def fill(self, memory: dnn.Memory, values: Array) -> None:
+    def fill(self, memory: dnn.Memory, period: Array) -> None:
         """Reorder from plain."""
-        plain = dnn.Memory.from_numpy(values, engine=self.engine)
+        desc = memory.desc.with_format(None)
+        if self.engine.is_host:
+            plain = dnn.Memory.from_numpy(np.resize(period, desc.dims), desc, self.engine)
+        else:
+            plain = dnn.Memory(desc, self.engine)
+            _repeat(self.stream.native, plain, period)
         op = dnn.Reorder(src=plain.desc, dst=memory.desc)
         reorder = dnn.PrimitiveDesc(op, self.engine).primitive()
         reorder.execute(self.stream, src=plain, dst=memory)
+
+    def spoil(self, memory: dnn.Memory) -> None:
+        """Touch all of it, since a host's untouched pages are read too quickly."""
+        if self.engine.is_host:
+            memory.buffer[:] = NOT_A_NUMBER
+        else:
+            import pyopencl as cl
+
+            cl.enqueue_fill_buffer(
+                self.stream.native, memory.buffer, bytes([NOT_A_NUMBER]), 0, memory.buffer.size
+            )
 
     def values(self, memory: dnn.Memory) -> Array:
         """Reorder to plain where numpy has no strides for the format."""
@@ -48,31 +75,95 @@ class Dnncore:
         """As the descriptor says."""
         return pd.scratchpad_bytes
 
-    def call(self, calls: list[Any]) -> Callable[[], object]:
+    def repeat(self, calls: list[Any]) -> Repeat:
         """Several as a sequence."""
         run = calls[0] if len(calls) == 1 else dnn.Sequence(calls)
-        return lambda: run(self.stream)
+        stream = self.stream
+
+        def repeat(count: int) -> int:
+            for _ in range(count):
+                run(stream)
+            stream.wait()
+            return count
+
+        return repeat
 
 
-def chosen(problem: Problem, reorders: bool) -> Iterator[Contestant]:
+def _repeat(queue: Any, memory: dnn.Memory, period: Array) -> None:
+    """Fill a device's plain memory, doubling what is there."""
+    import pyopencl as cl
+
+    buffer, size = memory.buffer, memory.nbytes
+    done = min(period.nbytes, size)
+    cl.enqueue_copy(queue, buffer, period.view(np.uint8)[:done])
+    while done < size:
+        count = min(done, size - done)
+        cl.enqueue_copy(queue, buffer, buffer, byte_count=count, dst_offset=done)
+        done += count
+
+
+def chosen(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """The implementation that is chosen for the problem as it is and, if asked, in any formats."""
-    library = Dnncore(impl=problem.impl or None, skip_impl=problem.skip_impl or None)
+    library = Dnncore.of(problem, terms.engine)
     try:
         yield contestant(library, library.choose(problem.op, problem.attr))
     except dnn.NoImplementation as error:
         raise LeftOut(str(error)) from None
-    if reorders:
+    if terms.reorders:
         moved = between_reorders(library, problem.op, problem.attr)
         if moved:
             yield moved
 
 
-def others(problem: Problem, _reorders: bool) -> Iterator[Contestant]:
+def on_cpu(problem: Problem, terms: Terms) -> Iterator[Contestant]:
+    """The implementation that is chosen on the CPU engine."""
+    return chosen(replace(problem, impl="", skip_impl=""), replace(terms, engine="cpu"))
+
+
+def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """All other implementations that accept, but the reference."""
-    library = Dnncore()
+    library = Dnncore(terms.engine)
     pds = list(dnn.primitive_descs(problem.op, library.engine, problem.attr))[1:]
     rest = [pd for pd in pds if not pd.is_reference]
     if not rest:
         raise LeftOut("no other implementation accepts")
     for pd in rest:
         yield contestant(library, pd)
+
+
+def copying(nbytes: int, name: str) -> Repeat:
+    """A device's own copy of a buffer, which reads and writes so many bytes together."""
+    import pyopencl as cl
+
+    device = engine(name)
+    stream = device.stream()
+    src, dst = (device.allocate(nbytes // 2) for _ in range(2))
+
+    def repeat(count: int) -> int:
+        for _ in range(count):
+            cl.enqueue_copy(stream.native, dst, src, byte_count=nbytes // 2)
+        stream.wait()
+        return count
+
+    return repeat
+
+
+def kernels(problem: Problem, name: str) -> str | None:
+    """A hash of the kernels that an engine would run for a problem, and of how it launches them.
+
+    None where that cannot be told: another engine's kernels, or none.
+    """
+    library = Dnncore.of(problem, name)
+    try:
+        primitive = library.choose(problem.op, problem.attr).primitive()
+    except dnn.DnnError:
+        return None
+    launches = getattr(primitive.executable, "launches", None)
+    if launches is None:
+        return None
+    device = library.engine.device
+    digest = hashlib.sha256(f"{device.name} {device.version}".encode())
+    for launch in launches:
+        how = launch.kernel, launch.args, launch.global_size, launch.local_size
+        digest.update(f"{launch.source.text}{how}".encode())
+    return digest.hexdigest()

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 import dnncore as dnn
-from benchmarks.contestants import Array, Contestant, LeftOut, values_of
+from benchmarks.contestants import Array, Contestant, LeftOut, Terms, values_of
+from benchmarks.sampling import one_by_one
 from dnncore.problem import Problem
 
 __all__ = ["contestants"]
@@ -17,7 +18,7 @@ Inputs = Mapping[str, Array]
 Run = Callable[[], object]
 
 
-def contestants(problem: Problem, _reorders: bool) -> Iterator[Contestant]:
+def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
     """One, on row-major arrays."""
     op, attr = problem.op, problem.attr
     builder = _BUILDERS.get(type(op))
@@ -28,7 +29,8 @@ def contestants(problem: Problem, _reorders: bool) -> Iterator[Contestant]:
         raise LeftOut("numpy is measured on row-major arrays")
     inputs = {row.name: values_of(row.name, descs[row.name].dims) for row, _ in op.tensors()}
     result = inputs[op.result_name]
-    yield Contestant("numpy", builder(op, inputs, result), lambda: {op.result_name: result})
+    repeat = one_by_one(builder(op, inputs, result))
+    yield Contestant("numpy", repeat, lambda: {op.result_name: result})
 
 
 def _eltwise(op: Any, t: Inputs, dst: Array) -> Run:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 import dnncore as dnn
-from benchmarks.contestants import Array, Contestant, LeftOut, activations, values_of
-from benchmarks.libraries import between_reorders, contestant
+from benchmarks.contestants import Array, Contestant, LeftOut, Terms, activations, values_of
+from benchmarks.libraries import NOT_A_NUMBER, between_reorders, contestant
 from benchmarks.onednn import Peer, PeerPrimitive
 from benchmarks.onednn_library import Unsupported
+from benchmarks.sampling import Repeat, one_by_one
 from dnncore.problem import Problem
 
 __all__ = ["contestants"]
@@ -22,19 +25,25 @@ class OneDnn:
     """oneDNN as a library among others; it allocates nothing while it runs."""
 
     def __init__(self) -> None:
+        self.engine = dnn.engine("cpu")
         self.peer = Peer()
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> PeerPrimitive:
         """Its first choice, with the scratchpad from outside."""
         return self.peer.primitive(op, attr=replace(attr, scratchpad="user"))
 
-    def fill(self, memory: dnn.Memory, values: Array) -> None:
+    def fill(self, memory: dnn.Memory, period: Array) -> None:
         """By its own reorder where the format is opaque."""
+        values = np.resize(period, memory.desc.dims)
         if memory.desc.format_kind == "blocked":
             memory.desc.pack(values, memory.buffer)
         else:
             plain = dnn.Memory.from_numpy(values, engine=memory.engine)
             self.peer.reorder(plain, memory)
+
+    def spoil(self, memory: dnn.Memory) -> None:
+        """Touch all of it, since untouched pages are read too quickly."""
+        memory.buffer[:] = NOT_A_NUMBER
 
     def values(self, memory: dnn.Memory) -> Array:
         """By its own reorder where the format is opaque."""
@@ -50,16 +59,16 @@ class OneDnn:
         desc = pd.descs.get("scratchpad")
         return desc.nbytes if desc else 0
 
-    def call(self, calls: list[Any]) -> Callable[[], object]:
+    def repeat(self, calls: list[Any]) -> Repeat:
         """Each waits for its end, which on the CPU costs nothing."""
         if len(calls) == 1:
-            return calls[0]
+            return one_by_one(calls[0])
 
         def run() -> None:
             for call in calls:
                 call()
 
-        return run
+        return one_by_one(run)
 
 
 @functools.cache
@@ -67,13 +76,13 @@ def _library() -> OneDnn:
     return OneDnn()
 
 
-def contestants(problem: Problem, reorders: bool) -> Iterator[Contestant]:
+def contestants(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """oneDNN's first choice; for an inner product also as a product of matrices."""
     library, attr, reasons = _library(), problem.attr, []
     for op in _algorithms(problem.op):
         try:
             yield contestant(library, library.choose(op, attr))
-            moved = between_reorders(library, op, attr) if reorders else None
+            moved = between_reorders(library, op, attr) if terms.reorders else None
         except Unsupported as error:
             reasons.append(str(error))
             continue
@@ -124,15 +133,15 @@ def _product(library: OneDnn, op: Any) -> Contestant:
     bias = getattr(op, "bias", None)
     row = dnn.MemoryDesc((1, *bias.dims)) if bias else None
 
-    def values(name: str, dims: tuple[int, ...]) -> Array:
+    def periods(name: str, dims: tuple[int, ...]) -> Array:
         text = names.get(name, name)
         own = text.removesuffix("^T")
         found = values_of(own, getattr(op, own).dims) if hasattr(op, own) else values_of(own, dims)
         found = found.reshape(len(found), -1) if name != "bias" else found.reshape(dims)
-        return found.T if text.endswith("^T") else found
+        return (found.T if text.endswith("^T") else found).ravel()
 
     pd = library.choose(dnn.MatMul(bias=row, **matrices), dnn.Attributes())
-    made = contestant(library, pd, f"matmul {pd.impl_name}", values)
+    made = contestant(library, pd, f"matmul {pd.impl_name}", periods)
     result = getattr(op, names["dst"])
     return replace(made, outputs=lambda: {names["dst"]: made.outputs()["dst"].reshape(result.dims)})
 

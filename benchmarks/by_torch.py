@@ -1,58 +1,101 @@
 """torch's contestants: its eager operations on tensors, in row-major and in channels-last order.
 
 The operators that fill a tensor given to them are taken where torch has them, so that no allocation
-is held against it.
+is held against it. The same calls on tensors of float64 are what results are compared with.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 import dnncore as dnn
-from benchmarks.by_torch_memory import BUILDERS, LAYOUTS, Run, Tensors, dilation, padding
-from benchmarks.contestants import Contestant, LeftOut, activations, values_of
+from benchmarks.by_torch_memory import (
+    BUILDERS,
+    DATA_TYPES,
+    LAYOUTS,
+    Run,
+    Tensors,
+    dilation,
+    padding,
+)
+from benchmarks.contestants import Contestant, LeftOut, Terms, activations, period_of
+from benchmarks.sampling import one_by_one
 from dnncore.problem import Problem
 
-__all__ = ["contestants"]
+__all__ = ["Call", "Place", "call_of", "calls", "contestants"]
 
 aten = torch.ops.aten
 MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
 
 
-def contestants(problem: Problem, _reorders: bool) -> Iterator[Contestant]:
+def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
     """One of each order that the problem's formats allow."""
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
+    for call in calls(problem, "cpu"):
+        yield Contestant(call.name, one_by_one(call.run), call.outputs)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and how tensors are: torch's device, the order of LAYOUTS.
+
+    exact: whether they hold the same values in float64.
+    """
+
+    device: str = "cpu"
+    layout: str = "plain"
+    exact: bool = False
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of torch's, on tensors that it owns."""
+
+    name: str
+    op: Any
+    run: Run
+
+    def results(self) -> dict[str, Any]:
+        """Call it once: the tensors of its outputs by argument name, in logical dims."""
+        rows = [(row.name, desc) for row, desc in self.op.tensors() if row.direction == "out"]
+        found = self.run()
+        found = found if isinstance(found, (tuple, list)) else [found]
+        pairs = zip(rows, found, strict=False)  # of what follows, such as indices, nothing is known
+        return {name: tensor.reshape(desc.dims) for (name, desc), tensor in pairs}
+
+    def outputs(self) -> dict[str, Any]:
+        """The results as arrays; numpy has no bf16."""
+        return {name: _array(tensor.cpu()) for name, tensor in self.results().items()}
+
+
+def _array(tensor: Any) -> Any:
+    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+
+
+def calls(problem: Problem, device: str) -> Iterator[Call]:
+    """One of each order that the problem's formats allow; raises `LeftOut` where there is none."""
+    layouts = [name for name, tag in LAYOUTS.items() if _allows(problem.op, tag)]
+    if not layouts:
+        raise LeftOut("torch has no such formats")
+    for layout in layouts:
+        yield call_of(problem, Place(device, layout))
+
+
+def call_of(problem: Problem, place: Place) -> Call:
+    """The call for tensors at a place; raises `LeftOut` where torch has none."""
     op, attr = problem.op, problem.attr
     builder = _BUILDERS.get(type(op))
     if builder is None or attr.post_ops:
         raise LeftOut(f"torch has no {'post-ops' if attr.post_ops else op.KIND} in eager mode")
-    layouts = [name for name, tag in LAYOUTS.items() if _allows(op, tag)]
-    if not layouts:
-        raise LeftOut("torch has no such formats")
-    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
-    for layout in layouts:
-        with torch.inference_mode():
-            run = builder(op, _tensors(op, layout))
-        yield _contestant(op, f"torch {layout}", run)
-
-
-def _contestant(op: Any, name: str, run: Run) -> Contestant:
-    rows = [(row.name, desc) for row, desc in op.tensors() if row.direction == "out"]
-
-    @torch.inference_mode()
-    def inferred() -> Any:
-        return run()
-
-    def outputs() -> dict[str, Any]:
-        found = inferred()
-        found = found if isinstance(found, (tuple, list)) else [found]
-        pairs = zip(rows, found, strict=False)  # of what follows, such as indices, nothing is known
-        return {name: tensor.reshape(desc.dims).numpy() for (name, desc), tensor in pairs}
-
-    return Contestant(name, inferred, outputs)
+    with torch.inference_mode():
+        run = builder(op, _tensors(op, place))
+    return Call(f"torch {place.layout}", op, torch.inference_mode()(run))
 
 
 def _allows(op: Any, tag: str | None) -> bool:
@@ -65,18 +108,27 @@ def _allows(op: Any, tag: str | None) -> bool:
     return all(desc.is_any or desc == desc.with_format(tag) for desc in descs)
 
 
-def _tensors(op: Any, layout: str) -> dict[str, Any]:
-    return {row.name: _tensor(op, row.name, layout) for row, _ in op.tensors()}
+def _tensors(op: Any, place: Place) -> dict[str, Any]:
+    return {row.name: _tensor(op, row.name, desc, place) for row, desc in op.tensors()}
 
 
-def _tensor(op: Any, name: str, layout: str) -> Any:
+def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
     """Grouped weights are without their dim of groups, as torch has them."""
-    tensor = torch.from_numpy(values_of(name, getattr(op, name).dims))
+    tensor = _values(name, desc.dims, place.device).to(DATA_TYPES[desc.data_type])
+    if place.exact:
+        tensor = tensor.double()
     if name.endswith("weights") and hasattr(op, "grouped_weights"):
         tensor = tensor.reshape(-1, *op.grouped_weights[2:])
-    if layout == "channels_last" and tensor.ndim in MEMORY_FORMATS:
+    if place.layout == "channels_last" and tensor.ndim in MEMORY_FORMATS:
         return tensor.contiguous(memory_format=MEMORY_FORMATS[tensor.ndim])
     return tensor
+
+
+def _values(name: str, dims: tuple[int, ...], device: str) -> Any:
+    """The values of `values_of`, repeated on the device."""
+    period = torch.from_numpy(period_of(name, dims)).to(device)
+    count = math.prod(dims)
+    return period.repeat(-(-count // max(1, len(period))))[:count].reshape(dims)
 
 
 # -- convolution and products ----------------------------------------------------------------------
@@ -120,13 +172,13 @@ def _inner_product(_op: Any, t: Tensors) -> Run:
 
 def _inner_product_data(_op: Any, t: Tensors) -> Run:
     weights = t["weights"].flatten(1)
-    dst = torch.empty(len(t["diff_dst"]), weights.shape[1])
+    dst = weights.new_empty(len(t["diff_dst"]), weights.shape[1])
     return lambda: torch.mm(t["diff_dst"], weights, out=dst)
 
 
 def _inner_product_weights(_op: Any, t: Tensors) -> Run:
     src, diff = t["src"].flatten(1), t["diff_dst"]
-    dst = torch.empty(diff.shape[1], src.shape[1])
+    dst = src.new_empty(diff.shape[1], src.shape[1])
     if "diff_bias" not in t:
         return lambda: torch.mm(diff.T, src, out=dst)
     return lambda: (torch.mm(diff.T, src, out=dst), torch.sum(diff, 0, out=t["diff_bias"]))

@@ -16,11 +16,12 @@ import dnncore as dnn
 from benchmarks.contestants import LeftOut, values_of
 from dnncore.ops.window import effective_kernel
 
-__all__ = ["BUILDERS", "LAYOUTS", "Run", "Tensors", "dilation", "padding"]
+__all__ = ["BUILDERS", "DATA_TYPES", "LAYOUTS", "Run", "Tensors", "dilation", "padding"]
 
 aten = torch.ops.aten
 Tensors = Mapping[str, Any]
 Run = Callable[[], Any]  # computes, and returns the outputs in the order of the argument table
+DATA_TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 LAYOUTS = {"plain": None, "channels_last": "axb"}  # its name here: the format tag
 
 # -- windows ---------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ def _softmax_backward(op: Any, t: Tensors) -> Run:
         operator, result = aten._log_softmax_backward_data.out, "out"
     else:
         operator, result = aten._softmax_backward_data.out, "grad_input"
-    arguments = t["diff_dst"], t["dst"], op.axis, torch.float32
+    arguments = t["diff_dst"], t["dst"], op.axis, t["dst"].dtype
     return lambda: operator(*arguments, **{result: t["diff_src"]})
 
 
@@ -147,6 +148,28 @@ def _lrn(op: Any, t: Tensors) -> Run:
         raise LeftOut("torch normalises across channels only")
     numbers = op.local_size, op.alpha, op.beta, op.k
     return lambda: torch.nn.functional.local_response_norm(t["src"], *numbers)
+
+
+def _lrn_backward(op: Any, t: Tensors) -> Run:
+    """By the formula, since autograd would run the forward operation, too; its base is kept."""
+    if op.algorithm != "across_channels":
+        raise LeftOut("torch normalises across channels only")
+    src, diff, beta = t["src"], t["diff_dst"], op.beta
+    base = op.k + op.alpha * _mean_of_channels(src * src, op.local_size)
+    scale, inner = base**-beta, src * base ** (-beta - 1)
+    factor = 2 * op.alpha * beta * src
+
+    def run() -> Any:
+        return diff * scale - factor * _mean_of_channels(diff * inner, op.local_size)
+
+    return run
+
+
+def _mean_of_channels(tensor: Any, size: int) -> Any:
+    """Over a window of an odd number of channels around each; those outside are 0."""
+    images = tensor.flatten(2).unsqueeze(1)
+    mean = torch.nn.functional.avg_pool2d(images, (size, 1), 1, (size // 2, 0))
+    return mean.squeeze(1).reshape(tensor.shape)
 
 
 def _pooling(op: Any, t: Tensors) -> Run:
@@ -160,7 +183,9 @@ def _pooling(op: Any, t: Tensors) -> Run:
 
 def _pooling_backward(op: Any, t: Tensors) -> Run:
     dst = t["diff_src"]
-    image = torch.empty_like(dst).copy_(torch.from_numpy(values_of("src", op.diff_src.dims)))
+    src = torch.from_numpy(values_of("src", op.diff_src.dims))
+    rounded = src.to(DATA_TYPES[op.diff_src.data_type])
+    image = torch.empty_like(dst).copy_(rounded)  # maxima are often equal where values are rounded
     if not op.is_max:
         operator, window = aten.avg_pool2d_backward.grad_input, _average(op)
         return lambda: operator(t["diff_dst"], image, *window, grad_input=dst)
@@ -201,6 +226,7 @@ BUILDERS: dict[type[dnn.Operation], Callable[[Any, Tensors], Run]] = {
     dnn.EltwiseForward: _eltwise,
     dnn.EltwiseBackward: _eltwise_backward,
     dnn.LRNForward: _lrn,
+    dnn.LRNBackward: _lrn_backward,
     dnn.PoolingForward: _pooling,
     dnn.PoolingBackward: _pooling_backward,
     dnn.Reduction: _reduction,

@@ -25,7 +25,7 @@ from rich.console import Console
 
 from benchmarks import report
 from benchmarks.contest import Outcome
-from benchmarks.contestants import PEERS
+from benchmarks.contestants import PEERS, Terms
 from benchmarks.ledger import Ledger
 from benchmarks.problem_sets import changed, distinct, read_set
 from benchmarks.processes import Settings, measured
@@ -92,6 +92,8 @@ def _draw(rows: list[Outcome], folder: Path, threads: int) -> None:
 @click.option("--impl", default="", help="Patterns of our implementations to choose from.")
 @click.option("--reorders", is_flag=True,
               help="A contestant may choose its formats, between reorders that count.")  # fmt: skip
+@click.option("--engine", default="cpu", show_default=True, help="Of dnncore's side.")
+@click.option("--exact", is_flag=True, help="Compare results with float64, by torch.")
 @click.option("--processes", default=1, show_default=True, type=click.IntRange(1),
               help="The median over so many fresh processes.")  # fmt: skip
 @click.option("--samples", default=SAMPLES, show_default=True, type=click.IntRange(1))
@@ -103,8 +105,8 @@ def _draw(rows: list[Outcome], folder: Path, threads: int) -> None:
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def main(
     peers: tuple[str, ...], sets: tuple[str, ...], match: str, impl: str, reorders: bool,
-    processes: int, samples: int, threads: int, path: str | None, folder: Path | None,
-    ledger: Path | None, words: tuple[str, ...], **options: str | None,
+    engine: str, exact: bool, processes: int, samples: int, threads: int, path: str | None,
+    folder: Path | None, ledger: Path | None, words: tuple[str, ...], **options: str | None,
 ) -> None:  # fmt: skip
     """Measure and print."""
     given = {name: text for name, text in options.items() if text is not None}
@@ -116,7 +118,8 @@ def main(
         raise click.UsageError("there is no problem; give --set or words, see --help")
     problems = [replace(problem, impl=impl or problem.impl) for problem in problems]
     tell = _tell(Console(stderr=True), processes * len(problems))
-    settings = Settings(peers, reorders, samples, threads)
+    terms = Terms(engine, reorders, exact)
+    settings = Settings(peers, terms, samples, threads)
     outcomes = measured(problems, settings, processes, ledger=Ledger(ledger), tell=tell)
     figures = report.figures(outcomes)
     if path == "-":

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.contest import CHOOSING, Outcome
 from benchmarks.processes import thread_settings
-from benchmarks.sampling import in_turn
+from benchmarks.sampling import in_turn, one_by_one
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
 
@@ -108,10 +108,11 @@ def measure(samples: int, threads: int) -> Outcome:
     for theirs in losses:
         if not abs(theirs / loss - 1) <= AGREEMENT:
             return {"problem": PROBLEM, "wrong": f"mean loss {loss:.6f}; torch's {theirs:.6f}"}
-    calls = [lambda side=side: side.epoch(batches) for side in torches]
+    calls = [one_by_one(lambda side=side: side.epoch(batches)) for side in torches]
     seconds = in_turn(calls, CHOOSING)
     best = seconds.index(min(seconds))
-    our_seconds, peer_seconds = in_turn([lambda: ours.epoch(batches), calls[best]], samples)
+    our_epoch = one_by_one(lambda: ours.epoch(batches))
+    our_seconds, peer_seconds = in_turn([our_epoch, calls[best]], samples)
     return {
         "problem": PROBLEM,
         "impl": "dnncore, sequences of primitives",

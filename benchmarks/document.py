@@ -17,6 +17,7 @@ from benchmarks.contest import Outcome
 from benchmarks.digits import GOAL as DIGITS_GOAL
 from benchmarks.lines import LINES
 from benchmarks.roofline import Roofline
+from benchmarks.tables import markdown
 
 __all__ = ["Figures", "write"]
 
@@ -125,7 +126,7 @@ def _goals(figures: Figures) -> str:
     )
     digits = figures.programs["digits"].get("ratio")
     rows.append(_program_row("The digits' epoch beside torch's eager mode", DIGITS_GOAL, digits))
-    return _table(head, rows)
+    return markdown(head, rows)
 
 
 def _goal_row(line: Any, outcomes: list[Outcome]) -> tuple[str, ...]:
@@ -194,7 +195,7 @@ def _overheads(rows: Iterable[Sequence[Any]]) -> str:
         most = "" if limit is None else f"{limit:g} {unit}"
         mark = "" if limit is None else "holds" if value <= limit else "**over**"
         cells.append((what, f"{value:.3g} {unit}", most, mark))
-    return _table(("", "measured", "at most", ""), cells)
+    return markdown(("", "measured", "at most", ""), cells)
 
 
 # -- every problem ---------------------------------------------------------------------------------
@@ -204,7 +205,7 @@ def _details(title: str, outcomes: list[Outcome]) -> str:
     """All rows of a line, folded."""
     found = report.figures(outcomes)
     head = ("problem", "dnncore", "ms", "", "peer", "ms", "", "ratio")
-    parts = [f"<details><summary>{title}</summary>", _table(head, map(_cells, found["rows"]))]
+    parts = [f"<details><summary>{title}</summary>", markdown(head, map(_cells, found["rows"]))]
     rest = [f"- `{report.one_line(outcome)}`" for outcome in (*found["wrong"], *found["left_out"])]
     return "\n\n".join([*parts, *(["\n".join(rest)] if rest else []), "</details>"])
 
@@ -215,11 +216,6 @@ def _cells(row: Outcome) -> tuple[str, ...]:
         for who, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}"))
     ]
     return (f"`{report.short(row['problem'])}`", *sides[0], *sides[1], f"{row['ratio']:.2f}")
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    ruler = ["---"] * len(head)
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, ruler, *rows))
 
 
 def _draw(figures: Figures, folder: Path) -> list[Path]:

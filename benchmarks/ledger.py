@@ -17,7 +17,8 @@ __all__ = ["Ledger", "default_path", "source_hash"]
 ROOT = Path(__file__).parents[1]
 SOURCES = (
     "dnncore/**/*.py", "backends/cpu_numba/**/*.py", "benchmarks/by_*.py", "benchmarks/contest*.py",
-    "benchmarks/libraries.py", "benchmarks/onednn*.py", "benchmarks/sampling.py",
+    "benchmarks/accuracy.py", "benchmarks/libraries.py", "benchmarks/onednn*.py",
+    "benchmarks/sampling.py",
 )  # fmt: skip
 
 
@@ -38,25 +39,35 @@ def source_hash() -> str:
 class Ledger:
     """A file of lines of JSON, each a key and what was measured; without a path, only in memory.
 
-    A line that was cut off, as when the machine stopped, is as if it had not been measured.
+    A line that was cut off, as when the machine stopped, is as if it had not been measured. known:
+    whether what the file holds counts; a line of a key that it has replaces the older one.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, known: bool = True) -> None:
         self.path = path
         self._found: dict[str, Any] = {}
-        if path and path.exists():
+        if known and path and path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
                 try:
                     key, value = json.loads(line)
                 except ValueError:
                     continue
+                self._found.pop(key, None)  # the newest comes last
                 self._found[key] = value
 
     @staticmethod
-    def key(what: str, how: Mapping[str, Any]) -> str:
-        """Of something measured in some way, by these sources."""
-        text = json.dumps([what, how, source_hash()], sort_keys=True)
+    def key(what: str, how: Mapping[str, Any], sources: str | None = None) -> str:
+        """Of something measured in some way, by these sources: a hash, by default `source_hash`."""
+        text = json.dumps([what, how, sources or source_hash()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def keys(self) -> list[str]:
+        """Of all that was measured and is not wrong, which may be so by chance."""
+        return [key for key, value in self._found.items() if "wrong" not in value]
+
+    def values(self) -> list[Any]:
+        """All that was measured, in the order of the file."""
+        return list(self._found.values())
 
     def get(self, key: str) -> Any:
         """What was measured; None where nothing was."""

@@ -11,22 +11,30 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import dnncore as dnn
-from benchmarks.contestants import Array, Contestant, activations, values_of
+from benchmarks.contestants import Array, Contestant, activations, period_of
+from benchmarks.sampling import Repeat
 
-__all__ = ["Library", "between_reorders", "contestant"]
+__all__ = ["NOT_A_NUMBER", "Library", "between_reorders", "contestant"]
 
+FLOATS = ("f32", "f16", "bf16")
+NOT_A_NUMBER = 0xFF  # each byte of one, of any type of floats
 Memories = dict[str, dnn.Memory]
-Values = Callable[[str, tuple[int, ...]], Array]  # of an argument's name and dims
+Periods = Callable[[str, tuple[int, ...]], Array]  # of an argument's name and dims
 
 
 class Library(Protocol):
     """What a library must do. Its primitive descriptors are used as dnncore's."""
 
+    engine: dnn.Engine  # of all memories
+
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> Any:
         """The primitive descriptor that is ranked first."""
 
-    def fill(self, memory: dnn.Memory, values: Array) -> None:
-        """Write values of logical dims in the memory's format, an opaque one too."""
+    def fill(self, memory: dnn.Memory, period: Array) -> None:
+        """Write values that repeat a period in row-major order, in the format of the memory."""
+
+    def spoil(self, memory: dnn.Memory) -> None:
+        """Write something into a memory that will be written to."""
 
     def values(self, memory: dnn.Memory) -> Array:
         """The values in logical dims."""
@@ -37,15 +45,26 @@ class Library(Protocol):
     def scratchpad(self, pd: Any) -> int:
         """Bytes of scratchpad of an execution."""
 
-    def call(self, calls: list[Any]) -> Callable[[], object]:
-        """A function that runs bound primitives one after the other and waits for them."""
+    def repeat(self, calls: list[Any]) -> Repeat:
+        """Runs bound primitives one after the other, again and again, and waits at the end."""
 
 
-def contestant(library: Library, pd: Any, name: str = "", values: Values = values_of) -> Contestant:
-    """A primitive by itself, on memories in its own formats."""
-    memories = _memories(library, pd, values)
-    run = library.call([pd.primitive().bind(**memories)])
-    return _made(library, pd, name or pd.impl_name, run, memories)
+def contestant(
+    library: Library, pd: Any, name: str = "", periods: Periods = period_of
+) -> Contestant:
+    """A primitive by itself, on memories in its own formats.
+
+    Weights are packed once, but for a gradient of data: while a net is trained, they change at each
+    step, so that a format which nobody but the library knows is made anew.
+    """
+    memories = _memories(library, pd, periods)
+    calls = [pd.primitive().bind(**memories)]
+    is_packed = "weights" in memories and memories["weights"].desc.format_kind == "opaque"
+    if pd.op.forward_op is not None and is_packed:
+        weights = memories["weights"]
+        plain = _memory(library, "weights", weights.desc.with_format(None), periods)
+        calls.insert(0, _reorder(library, plain, weights))
+    return _made(library, pd, name or pd.impl_name, library.repeat(calls), memories)
 
 
 def between_reorders(
@@ -69,29 +88,30 @@ def between_reorders(
     written = {row.name for row, _ in op.tensors() if row.direction == "out"}
     before = [_reorder(library, outside[n], memories[n]) for n in moved if n not in written]
     after = [_reorder(library, memories[n], outside[n]) for n in moved if n in written]
-    run = library.call([*before, pd.primitive().bind(**memories), *after])
-    return _made(library, pd, f"{pd.impl_name} between reorders", run, memories | outside)
+    repeat = library.repeat([*before, pd.primitive().bind(**memories), *after])
+    return _made(library, pd, f"{pd.impl_name} between reorders", repeat, memories | outside)
 
 
 def _made(
     library: Library,
     pd: Any,
     name: str,
-    run: Callable[[], object],
+    repeat: Repeat,
     memories: Mapping[str, dnn.Memory],
 ) -> Contestant:
     outputs = [row.name for row, _ in pd.op.tensors() if row.direction == "out"]
     return Contestant(
         name,
-        run,
+        repeat,
         lambda: {n: library.values(memories[n]) for n in outputs},
         library.scratchpad(pd),
         getattr(pd, "error_factor", 1.0),
+        sum(memory.nbytes for memory in memories.values()),
     )
 
 
-def _memories(library: Library, pd: Any, values: Values = values_of) -> Memories:
-    """A filled memory for each argument; outputs too, since untouched pages are read too quickly.
+def _memories(library: Library, pd: Any, periods: Periods = period_of) -> Memories:
+    """A filled memory for each argument.
 
     A gradient's workspace is what its forward operation leaves there.
     """
@@ -99,20 +119,30 @@ def _memories(library: Library, pd: Any, values: Values = values_of) -> Memories
     if pd.op.forward_op is not None and "workspace" in pd.descs:
         forward = library.forward(pd)
         made = _memories(library, forward)
-        library.call([forward.primitive().bind(**made)])()
+        library.repeat([forward.primitive().bind(**made)])(1)
         memories["workspace"] = made["workspace"]
-    missing = {name: desc for name, desc in pd.descs.items() if name not in memories}
-    return memories | {n: _memory(library, n, desc, values) for n, desc in missing.items()}
+    written = ["workspace", "scratchpad"]
+    written += [row.name for row, _ in pd.op.tensors() if row.direction == "out"]
+    for name, desc in pd.descs.items():
+        if name in memories:
+            continue
+        if name in written:
+            memories[name] = dnn.Memory(desc, library.engine)
+            library.spoil(memories[name])
+        else:
+            memories[name] = _memory(library, name, desc, periods)
+    return memories
 
 
 def _memory(
-    library: Library, name: str, desc: dnn.MemoryDesc, values: Values = values_of
+    library: Library, name: str, desc: dnn.MemoryDesc, periods: Periods = period_of
 ) -> dnn.Memory:
-    memory = dnn.Memory(desc, dnn.engine("cpu"))
-    if desc.data_type == "f32":
-        library.fill(memory, values(name, desc.dims))
+    memory = dnn.Memory(desc, library.engine)
+    if desc.data_type in FLOATS:
+        library.fill(memory, periods(name, desc.dims).astype(desc.dtype, copy=False))
     else:
-        memory.buffer[:] = 1
+        with memory.map(mode="w") as buffer:
+            buffer[:] = 1
     return memory
 
 

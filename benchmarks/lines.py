@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.problem_sets import distinct, read_set
 from dnncore.problem import Problem
@@ -16,9 +16,12 @@ __all__ = ["LINES", "SELECTION", "Line", "problems_of"]
 class Line:
     """Problems that are judged together.
 
-    goal, least: of the geometric mean of the ratios, and of each; None where there is none.
-    sets, directions, options, match: which problems. batches: of the full run; quick: of the quick
-    one, as where no batch is given. reorders: whether sides may choose formats between reorders.
+    goal, least: of the geometric mean of the ratios, and of each; None where there is none. share:
+    the least part of a copy's bandwidth. rate: the least GF/s. accurate: whether errors must be at
+    most the peer's.
+    sets, directions, options, match: which problems. impl: patterns of our implementations.
+    batches: of the full run; quick: of the quick one, as where no batch is given. reorders: whether
+    sides may choose formats between reorders.
     """
 
     title: str
@@ -32,6 +35,10 @@ class Line:
     quick: Sequence[str] = ("4",)
     peers: tuple[str, ...] = ("onednn",)
     reorders: bool = False
+    impl: str = ""
+    share: float | None = None
+    rate: float | None = None
+    accurate: bool = False
 
 
 BOTH = ("onednn", "torch")
@@ -90,4 +97,4 @@ def problems_of(line: Line, *, full: bool) -> list[Problem]:
                 given = {"dir": direction, "mb": batch}
                 options = {**line.options, **{n: text for n, text in given.items() if text}}
                 found += [p for p in read_set(name, options) if re.search(line.match, str(p))]
-    return distinct(found)
+    return distinct(replace(problem, impl=line.impl) for problem in found)

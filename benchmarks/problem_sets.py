@@ -59,7 +59,9 @@ def _pass_named(direction: str) -> str:
 
 
 def changed(problem: Problem, options: Mapping[str, str]) -> Problem:
-    """The problem with other options, those that its driver has; `tag` stands for stag and dtag.
+    """The problem with other options, those that its driver has.
+
+    `tag` stands for stag and dtag, `dt` for the types of all tensors.
 
     Raises `DescriptorError` for a value that cannot be.
     """
@@ -68,12 +70,20 @@ def changed(problem: Problem, options: Mapping[str, str]) -> Problem:
     if "tag" in wanted and "tag" not in driver.defaults:
         tag = wanted.pop("tag")
         wanted |= {"stag": tag, "dtag": tag}
+    if "dt" in wanted and "dt" not in driver.defaults:
+        wanted |= _types(driver.defaults, wanted.pop("dt"))
     wanted = {name: text for name, text in wanted.items() if name in driver.defaults}
     words = [f"--{driver.name}"]
     words += [w for w in str(problem).split()[1:] if _option_of(w) not in wanted]
     words[1:1] = [f"--{name}={text}" for name, text in wanted.items()]
     (new,) = read(words)
     return replace(new, name=problem.name)
+
+
+def _types(defaults: Mapping[str, str], data_type: str) -> dict[str, str]:
+    """Options that give each tensor the type; sources are between colons."""
+    texts = {name: defaults[name] for name in ("sdt", "ddt") if name in defaults}
+    return {name: ":".join([data_type] * len(text.split(":"))) for name, text in texts.items()}
 
 
 def _option_of(word: str) -> str:

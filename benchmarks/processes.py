@@ -9,30 +9,39 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from benchmarks.contest import Outcome
+from benchmarks.contestants import Terms
 from benchmarks.ledger import Ledger
 from benchmarks.sampling import SAMPLES
 from dnncore.problem import Problem
 
-__all__ = ["Settings", "measured", "merged", "thread_settings"]
+__all__ = ["TO_BE_CONTINUED", "OutOfTime", "Settings", "measured", "merged", "thread_settings"]
+
+TO_BE_CONTINUED = 75  # the exit code of sysexits.h for what should be tried again
 
 THREAD_VARIABLES = ("DNNCORE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class OutOfTime(Exception):
+    """The time that was given is over."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """How problems are measured.
 
-    peers: whose strongest contestant is ours' opponent. reorders: whether a contestant may compute
-    in formats of its own, between reorders that count. samples: of each row. threads: of all sides.
+    peers: whose strongest contestant is ours' opponent. terms: on what they compete. samples: of
+    each row. threads: of all sides. seconds: what a problem may take before its process is ended.
     """
 
     peers: tuple[str, ...]
-    reorders: bool = False
+    terms: Terms = field(default_factory=Terms)
     samples: int = SAMPLES
     threads: int = 2
+    seconds: float = 600.0
 
 
 def thread_settings(threads: int) -> dict[str, str]:
@@ -82,30 +91,31 @@ def merged(outcomes: list[Outcome]) -> Outcome:
 def _one_process(
     texts: list[str], settings: Settings, process: int, ledger: Ledger
 ) -> Iterator[Outcome]:
-    """The outcomes of all problems, by one fresh process unless one of them ends it."""
-    words = asdict(settings) | {"process": process}
-    keys = {text: ledger.key(text, words) for text in texts}
-    missing = []
-    for text in texts:
-        known = ledger.get(keys[text])
-        if known is None:
-            missing.append(text)
-        else:
-            yield known
+    """The outcomes of all problems, by one fresh process unless one of them ends it.
+
+    It alone knows what a problem's figures depend on, such as the kernels that are chosen; so it is
+    told what is known.
+    """
+    missing = list(texts)
     while missing:
-        for outcome in _worker(tuple(missing), settings):
-            missing.remove(outcome["problem"])
-            ledger.put(keys[outcome["problem"]], outcome)
-            yield outcome
+        words = asdict(settings) | {"process": process, "problems": missing, "known": ledger.keys()}
+        for key, outcome in _worker(words):
+            found = outcome or ledger.get(key)
+            missing.remove(found["problem"])
+            if outcome and key:
+                ledger.put(key, outcome)
+            yield found
 
 
-def _worker(texts: Sequence[str], settings: Settings) -> Iterator[Outcome]:
-    """Outcomes as they come; a problem that ends the process is one, too, and the last."""
-    words = asdict(settings)
-    threads = words.pop("threads")
+def _worker(words: dict[str, Any]) -> Iterator[tuple[str, Outcome | None]]:
+    """The key of each problem and its outcome as it comes, None if that is known.
+
+    A problem that ends the process is the last outcome, of no key.
+    """
+    texts = tuple(words["problems"])
     worker = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.worker"],
-        env=os.environ | thread_settings(threads),
+        env=os.environ | thread_settings(words["threads"]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -115,7 +125,7 @@ def _worker(texts: Sequence[str], settings: Settings) -> Iterator[Outcome]:
     done = 0
     with worker:
         try:
-            worker.stdin.write(json.dumps(words | {"problems": texts}))
+            worker.stdin.write(json.dumps(words))
             worker.stdin.close()
             for line in worker.stdout:
                 yield json.loads(line)
@@ -124,7 +134,7 @@ def _worker(texts: Sequence[str], settings: Settings) -> Iterator[Outcome]:
             worker.kill()
             raise
     if done < len(texts):
-        yield {"problem": texts[done], "wrong": _end(worker.returncode)}
+        yield "", {"problem": texts[done], "wrong": _end(worker.returncode)}
 
 
 def _end(code: int) -> str:

@@ -14,12 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.contest import Outcome
+from benchmarks.contestants import is_arithmetic
 from dnncore.errors import DescriptorError
 from dnncore.problem import read
 
-__all__ = ["figures", "is_arithmetic", "json_text", "label", "one_line", "rate", "short", "table"]
-
-ARITHMETIC = ("--conv", "--ip", "--matmul")  # their speed is told in GF/s, others' in GB/s
+__all__ = ["figures", "json_text", "label", "one_line", "rate", "short", "table"]
 
 
 def figures(outcomes: list[Outcome]) -> dict[str, Any]:
@@ -40,14 +39,9 @@ def json_text(found: dict[str, Any]) -> str:
     return json.dumps(found, indent=1)
 
 
-def is_arithmetic(row: Outcome) -> bool:
-    """Whether arithmetic, not memory, is what the operation is about."""
-    return str(row["problem"]).startswith(ARITHMETIC)
-
-
 def rate(row: Outcome, who: str) -> str:
     """GF/s or GB/s of one side, `ours` or `peer`."""
-    unit = "gflops" if is_arithmetic(row) else "gbps"
+    unit = "gflops" if is_arithmetic(row["problem"]) else "gbps"
     return f"{row[f'{who}_{unit}']:.0f} {'GF/s' if unit == 'gflops' else 'GB/s'}"
 
 
@@ -83,14 +77,16 @@ def _same(brief: str, text: str) -> bool:
 def one_line(outcome: Outcome) -> str:
     """How one problem went."""
     if "left_out" in outcome:
-        return f"left out  {outcome['problem']}: {outcome['left_out']}"
+        reason = " ".join(outcome["left_out"].split())
+        return f"left out  {outcome['problem']}: {reason}"
     if "wrong" in outcome:
         return f"WRONG  {outcome['problem']}: {outcome['wrong']}"
     times = f"{outcome['ours_ms']:.3f} ms, {outcome['peer_ms']:.3f}"
     rates = f"{rate(outcome, 'ours')}, {rate(outcome, 'peer')}"
-    return (
-        f"{outcome['ratio']:.2f}  {times}  {rates}  {outcome['impl']}  {short(outcome['problem'])}"
-    )
+    share = f"{outcome['share']:.2f} of a copy  " if outcome.get("share") else ""
+    error = f"{outcome['error']:.0e}  " if outcome["error"] else ""
+    words = f"{share}{error}{outcome['impl']}  {short(outcome['problem'])}"
+    return f"{outcome['ratio']:.2f}  {times}  {rates}  {words}"
 
 
 def table(found: dict[str, Any]) -> Group:

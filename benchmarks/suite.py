@@ -24,11 +24,17 @@ from rich.console import Console
 
 from benchmarks import document, report
 from benchmarks.contest import Outcome
+from benchmarks.contestants import Terms
 from benchmarks.ledger import Ledger, default_path
 from benchmarks.lines import LINES, SELECTION, Line, problems_of
-from benchmarks.processes import Settings, measured, thread_settings
+from benchmarks.processes import (
+    TO_BE_CONTINUED,
+    OutOfTime,
+    Settings,
+    measured,
+    thread_settings,
+)
 
-TO_BE_CONTINUED = 75  # the exit code of sysexits.h for what should be tried again
 ROOT = Path(__file__).parents[1]
 PROGRAMS = {
     "roofline": "benchmarks.roofline",
@@ -36,10 +42,6 @@ PROGRAMS = {
     "digits": "benchmarks.digits",
     "overheads": "benchmarks.overheads --engine cpu",
 }
-
-
-class OutOfTime(Exception):
-    """The time that was given is over."""
 
 
 class Run:
@@ -53,7 +55,7 @@ class Run:
     def rows(self, line: Line) -> list[Outcome]:
         """The outcomes of a line's problems."""
         self.console.print(line.title, style="bold")
-        settings = Settings(line.peers, line.reorders, threads=self.threads)
+        settings = Settings(line.peers, Terms(reorders=line.reorders), threads=self.threads)
         problems = problems_of(line, full=self.full)
         processes = 3 if self.full else 1
         return measured(problems, settings, processes, ledger=self.ledger, tell=self._tell)

@@ -1,24 +1,56 @@
 """Measures problems in a process of its own: settings in, a line of JSON out for each problem.
 
 The process that starts it says in the environment how many threads all libraries use; they read it
-when they are loaded. Settings: problems (texts), peers, reorders, samples.
+when they are loaded. Settings: those of `processes.Settings`, the number of the process, the
+problems (texts), and the keys of what is known. A line is a key and an outcome, null if known.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import sys
+import time
+from typing import Any
 
-from benchmarks.contest import measure
-from dnncore.problem import read
+from benchmarks.by_dnncore import kernels
+from benchmarks.circumstances import circumstances, versions
+from benchmarks.contest import Outcome, measure
+from benchmarks.contestants import Terms
+from benchmarks.ledger import Ledger
+from dnncore.plugins import describe
+from dnncore.problem import Problem, read
 
 
 def main() -> None:
     """Read settings from stdin and write outcomes to stdout, until the problems end."""
     settings = json.loads(sys.stdin.read())
-    for text in settings.pop("problems"):
+    texts, known = settings.pop("problems"), set(settings.pop("known"))
+    for text in texts:
         (problem,) = read(text)
-        print(json.dumps(measure(problem, **settings)), flush=True)
+        faulthandler.dump_traceback_later(settings["seconds"], exit=True)
+        key = _key(problem, settings)
+        outcome = None if key in known else _measured(problem, settings)
+        faulthandler.cancel_dump_traceback_later()
+        print(json.dumps([key, outcome]), flush=True)
+
+
+def _key(problem: Problem, settings: dict[str, Any]) -> str:
+    """Of a device's figures by the kernels; of the CPU's by the sources."""
+    name = settings["terms"]["engine"]
+    sources = None if name == "cpu" else kernels(problem, name)
+    return Ledger.key(str(problem), settings | {"versions": versions()}, sources)
+
+
+def _measured(problem: Problem, settings: dict[str, Any]) -> Outcome:
+    """The outcome, and where and when it was; an exception is one, too."""
+    terms = Terms(**settings["terms"])
+    start = time.monotonic()
+    try:
+        outcome = measure(problem, settings["peers"], terms, samples=settings["samples"])
+    except Exception as error:
+        outcome = {"problem": str(problem), "wrong": describe(error)}
+    return outcome | {"took": time.monotonic() - start} | circumstances(terms.engine)
 
 
 if __name__ == "__main__":

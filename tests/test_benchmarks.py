@@ -15,16 +15,17 @@ import dnncore as dnn
 from benchmarks import contest, report
 from benchmarks.compare import chosen_problems
 from benchmarks.contest import allowed_error, norm_wise_error
-from benchmarks.contestants import Contestant, LeftOut, side, values_of
+from benchmarks.contestants import Contestant, LeftOut, Terms, side, values_of
 from benchmarks.ledger import Ledger
 from benchmarks.lines import LINES, SELECTION, problems_of
 from benchmarks.problem_sets import changed, distinct, pass_of, read_set, set_files
 from benchmarks.processes import Settings, measured, merged
+from benchmarks.sampling import one_by_one
 from dnncore.problem import read
 
 ROOT = Path(__file__).parents[1]
 SETS = ("alexnet", "vgg_16", "googlenet", "resnet_50", "mobilenet", "odd", "matmul", "memory_bound",
-        "reorders")  # fmt: skip
+        "memory_bound_gpu", "products", "reorders")  # fmt: skip
 TINY = "--eltwise --dir=FWD_I 2x16x8x8"
 
 
@@ -173,7 +174,7 @@ SMALL = {
 
 def _contestants(peer, p, reorders=False):
     try:
-        return list(side(peer)(p, reorders))
+        return list(side(peer)(p, Terms(reorders=reorders)))
     except ModuleNotFoundError as error:
         pytest.skip(f"peer comparison: {error}")
 
@@ -188,7 +189,7 @@ def test_peers_compute_what_we_do(peer, text):
 
 
 def _run(contestant):
-    contestant.run()
+    contestant.repeat(1)
     return contestant.outputs()
 
 
@@ -226,7 +227,8 @@ def test_values_are_the_same_for_the_same_name_and_dims():
 
 def _peer(outputs):
     """A side whose one contestant gives these outputs."""
-    return lambda _problem, _reorders: iter([Contestant("peer", lambda: None, lambda: outputs)])
+    repeat = one_by_one(lambda: None)
+    return lambda _problem, _terms: iter([Contestant("peer", repeat, lambda: outputs)])
 
 
 @pytest.mark.parametrize("spoil", [0.01, np.nan, np.inf])
@@ -261,16 +263,15 @@ def test_the_same_places_may_be_not_finite():
 def test_the_strongest_of_each_side_is_reported(monkeypatch):
     calls = {"slow": lambda: sum(range(200_000)), "quick": lambda: None}
     values = {"dst": np.ones(3, np.float32)}
-    contestants = [Contestant(name, call, lambda: values) for name, call in calls.items()]
-    monkeypatch.setattr(
-        contest, "side", lambda _name: lambda _problem, _reorders: iter(contestants)
-    )
+    contestants = [Contestant(name, one_by_one(call), lambda: values)
+                   for name, call in calls.items()]  # fmt: skip
+    monkeypatch.setattr(contest, "side", lambda _name: lambda _problem, _terms: iter(contestants))
     outcome = contest.measure(problem(TINY), ["a", "b"], samples=3)
     assert (outcome["impl"], outcome["peer_impl"]) == ("quick", "quick")
 
 
 def test_a_peer_that_cannot_is_no_hindrance_to_another(monkeypatch):
-    def cannot(_problem, _reorders):
+    def cannot(_problem, _terms):
         raise LeftOut("too hard")
         yield
 

@@ -1,0 +1,63 @@
+"""How far results are from those of float64, as torch computes them from the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from benchmarks.by_torch import Place, call_of
+from benchmarks.contestants import Array
+from dnncore.problem import Problem
+
+__all__ = ["Errors", "Exact"]
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of all outputs of a contestant, the worst.
+
+    norm: of the difference as a vector, over that of the result. largest: difference, over the
+    largest value.
+    """
+
+    norm: float
+    largest: float
+
+
+class Exact:
+    """A problem's results in float64, on CUDA where there is such a device.
+
+    Raises `LeftOut` for a problem that torch cannot compute.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+        with torch.backends.cudnn.flags(benchmark=False):  # nothing here is worth a search
+            self.expected = call_of(problem, Place(self.device, exact=True)).results()
+
+    def errors(self, outputs: Mapping[str, Array]) -> Errors:
+        """Of a contestant's outputs; not a number where one of them is none."""
+        found = [self._errors(name, outputs[name]) for name in self.expected if name in outputs]
+        return Errors(*map(max, zip(*found, strict=True)))
+
+    @torch.inference_mode()
+    def _errors(self, name: str, output: Array) -> tuple[float, float]:
+        expected = self.expected[name]
+        difference = _tensor(output).to(self.device).double() - expected
+        norm, largest = (
+            (error / size).item() if error else 0.0
+            for error, size in (
+                (difference.norm(), expected.norm()),
+                (difference.abs().max(), expected.abs().max()),
+            )
+        )
+        return norm, largest
+
+
+def _tensor(output: Array) -> Any:
+    """Of an array whose type torch may not know, such as bf16."""
+    known = output if output.dtype.isbuiltin else output.astype("f4")
+    return torch.from_numpy(known)

@@ -1,0 +1,39 @@
+"""dnncore's engines, also in a checkout that is only on PYTHONPATH.
+
+What is not installed has no entry points; its backends are registered from the project file then.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import tomllib
+from pathlib import Path
+
+import dnncore as dnn
+
+__all__ = ["engine", "runs_on_cores"]
+
+PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+GROUP = "dnncore.backends"
+
+
+def engine(name: str) -> dnn.Engine:
+    """Open an engine of the backends that the project file names."""
+    _register_missing()
+    return dnn.engine(name)
+
+
+def runs_on_cores(name: str) -> bool:
+    """Whether an engine's kernels run on the cores of a CPU."""
+    opened = engine(name)
+    return opened.is_host or opened.device.limits["type"] == "cpu"
+
+
+@functools.cache
+def _register_missing() -> None:
+    entries = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["entry-points"][GROUP]
+    known = {status.name for status in dnn.backends()}
+    for name, module in entries.items():
+        if name not in known:
+            dnn.register(importlib.import_module(module))

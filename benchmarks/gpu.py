@@ -1,0 +1,166 @@
+"""Measures what docs/benchmarks_gpu.md tells, on an OpenCL device beside torch, and writes it.
+
+    python -m benchmarks.gpu --shard=1/3 --resume    # one part of the problems: under 9 minutes
+
+What is measured is appended to a ledger that tells it by the text of the kernels, the device and
+its driver: with --resume only what has changed since is measured. The document is made of all that
+the ledger holds of the device. It runs in a checkout that is only on PYTHONPATH. On the cores of a
+CPU, as PoCL's, other lines are measured, beside the CPU engine; --lines=. takes all.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks import gpu_document, report
+from benchmarks.checkout import runs_on_cores
+from benchmarks.circumstances import circumstances
+from benchmarks.contest import Outcome
+from benchmarks.contestants import Terms
+from benchmarks.gpu_lines import GPU_LINES, PORTABLE_LINES
+from benchmarks.ledger import Ledger
+from benchmarks.lines import Line, problems_of
+from benchmarks.processes import TO_BE_CONTINUED, OutOfTime, Settings, measured
+from benchmarks.sampling import SAMPLES
+from dnncore.problem import Problem
+
+ROOT = Path(__file__).parents[1]
+PROBLEM_SECONDS = 60.0  # after which a problem's process is ended
+PROGRAMS = ("gpu_smoke", "gpu_costs", "gpu_step")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of several parts, from 1."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def read(cls, text: str) -> Part:
+        """Of a text such as 2/3."""
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise click.BadParameter(f"expected i/n with 1 <= i <= n; got {text!r}")
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, items: list[Any]) -> list[Any]:
+        """Every n-th item, so that all parts have some of each line."""
+        return items[self.index - 1 :: self.count]
+
+
+class Run:
+    """One run: what is to be measured, and what is known."""
+
+    def __init__(
+        self, engine: str, ledger: Ledger, *, peers: tuple[str, ...], samples: int, seconds: float
+    ) -> None:
+        self.engine, self.ledger, self.peers, self.samples = engine, ledger, peers, samples
+        self.end = time.monotonic() + seconds
+        self.terms = Terms(engine, exact=True)
+
+    def program(self, name: str) -> None:
+        """Run another benchmark, whose figures become an outcome of its name."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "figures.json"
+            command = [f"benchmarks.{name}", f"--engine={self.engine}", f"--json={path}"]
+            ended = subprocess.run([sys.executable, "-m", *command], check=False)
+            figures = json.loads(path.read_text()) if path.exists() else None
+        wrong = {"wrong": f"ended with {ended.returncode}"} if ended.returncode else {}
+        found = {"problem": name, "figures": figures, **wrong, **circumstances(self.engine)}
+        self.ledger.put(Ledger.key(name, {"device": found["device"]}), found)
+        self._check_time()
+
+    def problems(self, found: list[tuple[Line, Problem]]) -> None:
+        """Measure problems, those of lines with the same peers in one process."""
+        groups: dict[tuple[str, ...], list[Problem]] = {}
+        for line, problem in found:
+            groups.setdefault(self.peers or line.peers, []).append(problem)
+        for peers, problems in groups.items():
+            settings = Settings(
+                peers, self.terms, self.samples, threads=os.cpu_count() or 1,
+                seconds=PROBLEM_SECONDS,
+            )  # fmt: skip
+            measured(problems, settings, ledger=self.ledger, tell=self._tell)
+
+    def _tell(self, outcome: Outcome) -> None:
+        click.echo(report.one_line(outcome))
+        self._check_time()
+
+    def _check_time(self) -> None:
+        if time.monotonic() > self.end:
+            raise OutOfTime
+
+
+def chosen_lines(engine: str, expression: str) -> list[Line]:
+    """Those of the kind of device, or those in whose title the expression is found."""
+    if expression:
+        every = GPU_LINES + PORTABLE_LINES
+        return [line for line in every if re.search(expression, line.title)]
+    return list(PORTABLE_LINES if runs_on_cores(engine) else GPU_LINES)
+
+
+def in_rounds(lines: list[Line], *, full: bool, match: str) -> list[tuple[Line, Problem]]:
+    """The problems of all lines, one of each at a time: wherever a run stops, all have some."""
+    every = [
+        [(line, p) for p in problems_of(line, full=full) if re.search(match, str(p))]
+        for line in lines
+    ]
+    return [pair for found in itertools.zip_longest(*every) for pair in found if pair]
+
+
+@click.command(help=__doc__)
+@click.option("--engine", default="opencl:0", show_default=True)
+@click.option("--shard", "part", default="1/1", callback=lambda _c, _p, text: Part.read(text),
+              show_default=True, help="Which part of the problems: i/n.")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Measure only what the ledger does not know.")
+@click.option("--quick", is_flag=True, help="One batch, not all.")
+@click.option("--lines", "expression", default="", help="Those in whose title this is found.")
+@click.option("--match", default="", help="Only problems in whose text this is found.")
+@click.option("--peer", "peers", default="", help="Other peers than the lines', with commas.")
+@click.option("--programs", default=",".join(PROGRAMS), show_default=True,
+              help="Other benchmarks, run first.")  # fmt: skip
+@click.option("--samples", default=SAMPLES, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=float("inf"), help="Stop after that time, to be continued.")
+@click.option("--ledger", "path", default=ROOT / "docs" / "benchmarks_gpu.jsonl", type=Path)
+@click.option("--document", default=ROOT / "docs" / gpu_document.NAME, type=Path)
+def main(
+    engine: str, part: Part, resume: bool, quick: bool, expression: str, match: str, peers: str,
+    programs: str, samples: int, seconds: float, path: Path, document: Path,
+) -> None:  # fmt: skip
+    """Measure and write."""
+    lines = chosen_lines(engine, expression)
+    found = in_rounds(lines, full=not quick, match=match)
+    ledger = Ledger(path, known=resume)
+    named = tuple(filter(None, peers.split(",")))
+    run = Run(engine, ledger, peers=named, samples=samples, seconds=seconds)
+    code = 0
+    try:
+        for name in filter(None, programs.split(",")) if part.index == 1 else ():
+            run.program(name)
+        run.problems(part.of(found))
+    except OutOfTime:
+        click.echo("out of time; the same command with --resume goes on from here")
+        code = TO_BE_CONTINUED
+    devices = gpu_document.devices(Ledger(path).values())
+    name = circumstances(engine)["device"]
+    here = gpu_document.Figures(lines, devices[name].found if name in devices else {})
+    click.echo(here.summary())
+    click.echo(f"written: {gpu_document.write(list(devices.values()), document)}")
+    sys.exit(code or (1 if here.wrong else 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What a launch costs on a device, and how soon a second process has its first result.
+
+    python -m benchmarks.gpu_costs [--engine opencl:0] [--json figures.json]
+
+A small kernel's time is that of a call in a queue of many, which its host's part sets. A process's
+first result is that of AlexNet's training step: from the start of Python until it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import click
+
+import dnncore as dnn
+from benchmarks.checkout import engine as open_engine
+from benchmarks.checkout import runs_on_cores
+from benchmarks.sampling import Repeat, in_turn
+
+ROOT = Path(__file__).parents[1]
+CALLS = 1000  # of a sample
+KERNELS = 10  # of a sequence
+STARTS = 3
+Row = tuple[str, float, float | None, str]  # what, value, limit, unit
+
+FIRST_RESULT = """
+import sys
+sys.path[:0] = [{root!r}, {root!r} + "/examples"]
+from benchmarks.checkout import engine
+from cnn_training_f32 import Net
+net = Net(engine({engine!r}), {batch})
+stream = net.engine.stream()
+net.step(stream)
+stream.wait()
+print(net.diff_weights.numpy().sum())
+"""
+
+
+class Small:
+    """A kernel of next to no work, called in three ways."""
+
+    def __init__(self, name: str) -> None:
+        self.engine = open_engine(name)
+        self.stream = self.engine.stream()
+        desc = dnn.MemoryDesc((16,))
+        op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+        self.primitive = dnn.PrimitiveDesc(op, self.engine).primitive()
+        self.memories = {name: dnn.Memory(desc, self.engine) for name in ("src", "dst")}
+        for memory in self.memories.values():
+            memory.fill(1)
+        self.bound = self.primitive.bind(**self.memories)
+        self.sequence = dnn.Sequence([self.bound] * KERNELS)
+
+    def execute(self, count: int) -> int:
+        """By name, each call checked."""
+        for _ in range(count):
+            self.primitive.execute(self.stream, **self.memories)
+        self.stream.wait()
+        return count
+
+    def call(self, count: int) -> int:
+        """Bound once."""
+        for _ in range(count):
+            self.bound(self.stream)
+        self.stream.wait()
+        return count
+
+    def replay(self, count: int) -> int:
+        """In a sequence."""
+        for _ in range(count // KERNELS):
+            self.sequence(self.stream)
+        self.stream.wait()
+        return count
+
+
+def launch_rows(name: str) -> list[Row]:
+    """Microseconds of a small kernel."""
+    small = Small(name)
+    ways: list[tuple[str, Repeat, float | None]] = [
+        ("a small kernel by execute", small.execute, 8.0),
+        ("a small kernel, bound", small.call, None),
+        (f"a small kernel in a sequence of {KERNELS}", small.replay, 6.0),
+    ]
+    seconds = in_turn([repeat for _, repeat, _ in ways], pause=0.0, least=CALLS)
+    times = zip(ways, seconds, strict=True)
+    return [(what, time * 1e6, limit, "us") for (what, _, limit), time in times]
+
+
+def start_rows(name: str) -> list[Row]:
+    """Seconds of processes that start one after the other, with what the first has left."""
+    rows: list[Row] = []
+    batches = [(8, 2.0)] if runs_on_cores(name) else [(8, 2.0), (256, None)]
+    for batch, limit in batches:
+        code = FIRST_RESULT.format(root=str(ROOT), engine=name, batch=batch)
+        _, *warm = (_seconds(code) for _ in range(1 + STARTS))
+        what = f"AlexNet's step, batch {batch}: first result of a second process"
+        rows.append((what, statistics.median(warm), limit, "s"))
+    return rows
+
+
+def _seconds(code: str) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+@click.command(help=__doc__)
+@click.option("--engine", default="opencl:0", show_default=True)
+@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+def main(engine: str, path: Path | None) -> None:
+    """Measure and print."""
+    rows = launch_rows(engine) + start_rows(engine)
+    if path:
+        path.write_text(json.dumps(rows) + "\n")
+    for what, value, limit, unit in rows:
+        most = "" if limit is None else f", at most {limit:g}: {'ok' if value <= limit else 'over'}"
+        click.echo(f"{value:.3g} {unit}{most}  {what}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""docs/benchmarks_gpu.md: what was measured on OpenCL devices, beside the goals."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import report
+from benchmarks.contest import Outcome
+from benchmarks.gpu_lines import GPU_LINES, PORTABLE_LINES
+from benchmarks.lines import Line, problems_of
+from benchmarks.tables import markdown
+
+__all__ = ["NAME", "Figures", "devices", "write"]
+
+NAME = "benchmarks_gpu.md"
+ACCURATE = 5e-7  # of an error that no peer's need be compared with
+
+HOW = """\
+Both sides compute the same problem on the same values in one process; each chooses the formats that
+a problem leaves open, and prepares weights beforehand. dnncore's calls stand back to back in an
+in-order queue without profiling, 20 at least to a sample; torch's in CUDA graphs, so that neither
+is held up by the host, unless a kernel takes less than some 6 us to run, which is what queueing one
+costs. torch computes float32 without TF32; cuDNN may search for its best algorithm; the better one
+of its two orders of images counts. A figure is the median of 9 samples, taken in turn. Every result
+is compared with float64: a wrong one has no speed. **ratio: the peer's time over dnncore's**, above
+1 where dnncore is quicker. Errors are the norm of the difference from float64 over that of the
+result. Of a copy: the time of the device's own copy that reads and writes as many bytes as the
+operation must, over dnncore's. A figure stays until the problem is measured again.
+"""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Lines, and the newest outcomes of one device by their problems' texts."""
+
+    lines: Sequence[Line]
+    found: dict[str, Outcome]
+
+    def of(self, line: Line) -> list[Outcome]:
+        """A line's outcomes, of all batches that were measured."""
+        texts = map(str, problems_of(line, full=True))
+        return [self.found[text] for text in texts if text in self.found]
+
+    @property
+    def wrong(self) -> list[Outcome]:
+        """Those whose result is wrong."""
+        return [outcome for outcome in self.found.values() if "wrong" in outcome]
+
+    def summary(self) -> str:
+        """One row of text for each line."""
+        rows = [row for line in self.lines if (row := _goal_row(line, self.of(line)))]
+        return "\n".join("  ".join(filter(None, row)).replace("**", "") for row in rows)
+
+
+def devices(values: Sequence[Outcome]) -> dict[str, Figures]:
+    """The figures of each device, GPUs first; values: outcomes, the newest last."""
+    found: dict[str, dict[str, Outcome]] = {}
+    for value in sorted(values, key=lambda value: value["cores"]):
+        found.setdefault(value["device"], {})[value["problem"]] = value
+    return {name: Figures(_lines(outcomes), outcomes) for name, outcomes in found.items()}
+
+
+def _lines(outcomes: dict[str, Outcome]) -> Sequence[Line]:
+    on_cores = any(outcome["cores"] for outcome in outcomes.values())
+    return PORTABLE_LINES if on_cores else GPU_LINES
+
+
+def write(every: Sequence[Figures], path: Path) -> Path:
+    """Write the document; returns its path."""
+    parts = ["# Benchmarks on OpenCL devices", HOW]
+    for figures in every:
+        parts += _device(figures)
+    path.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
+    return path
+
+
+def _device(figures: Figures) -> Iterator[str]:
+    outcomes = list(figures.found.values())
+    newest = outcomes[-1]
+    dates = sorted({outcome["date"] for outcome in outcomes})
+    yield f"## {newest['device']}"
+    yield (
+        f"Driver {newest['driver']}. Written by `python -m benchmarks.gpu` with"
+        f" {', '.join(newest['versions'])}, of what was measured from {dates[0]} to {dates[-1]}."
+    )
+    yield _goals(figures)
+    yield from _programs(figures.found)
+    yield "### Every problem"
+    yield from (_details(line, found) for line in figures.lines if (found := figures.of(line)))
+
+
+# -- goals -----------------------------------------------------------------------------------------
+
+HEAD = ("", "goal", "geometric mean", "least", "error, peer's", "of a copy", "problems", "")
+
+
+def _goals(figures: Figures) -> str:
+    rows = [row for line in figures.lines if (row := _goal_row(line, figures.of(line)))]
+    return markdown(HEAD, rows)
+
+
+def _goal_row(line: Line, outcomes: list[Outcome]) -> tuple[str, ...] | None:
+    """Title, goals, figures and verdict; None where nothing was measured."""
+    if not outcomes:
+        return None
+    found = report.figures(outcomes)
+    rows = found["rows"]
+    goals = list(_wanted(line, found))
+    refused = any(outcome.get("refused") for outcome in outcomes)
+    verdict = "holds" if all(held for _, held in goals) and not refused else "**missed**"
+    if found["wrong"]:
+        verdict = f"**{len(found['wrong'])} wrong**"
+    count = f"{len(rows)} of {len(problems_of(line, full=True))}"
+    count += f", {len(found['left_out'])} left out" if found["left_out"] else ""
+    ratios = [f"{found[name]:.2f}" if rows else "" for name in ("geomean", "min")]
+    wanted = ", ".join(text for text, _ in goals)
+    return (line.title, wanted, *ratios, _errors(rows), _shares(rows), count, verdict)
+
+
+def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The goals that a line has, and whether each holds."""
+    rows = found["rows"]
+    if line.goal is not None:
+        yield f">= {line.goal:g}", (found["geomean"] or 0) >= line.goal
+    if line.least is not None:
+        yield f"each >= {line.least:g}", (found["min"] or 0) >= line.least
+    if line.share is not None:
+        shares = [row["share"] for row in rows]
+        yield f"each >= {line.share:g} of a copy", min(shares, default=0) >= line.share
+    if line.rate is not None:
+        rates = [row["ours_gflops"] for row in rows]
+        yield f"each >= {line.rate / 1e3:g} TF/s", min(rates, default=0) >= line.rate
+    if line.accurate:
+        yield "errors no larger", bool(rows) and _are_accurate(rows)
+
+
+def _are_accurate(rows: list[Outcome]) -> bool:
+    """No larger than the peer's on the whole, and each but for what is small."""
+    ours, theirs = _mean_errors(rows)
+    each = all(row["ours_error"] <= max(row["peer_error"], ACCURATE) for row in rows)
+    return each and ours <= theirs
+
+
+def _mean_errors(rows: list[Outcome]) -> list[float]:
+    """Geometric means, ours and the peer's; what is exact counts as the smallest error."""
+    names = ("ours_error", "peer_error")
+    return [statistics.geometric_mean([row[name] or 1e-12 for row in rows]) for name in names]
+
+
+def _errors(rows: list[Outcome]) -> str:
+    return " ".join(f"{error:.1e}" for error in _mean_errors(rows)) if rows else ""
+
+
+def _shares(rows: list[Outcome]) -> str:
+    """The least and the geometric mean."""
+    shares = [row["share"] for row in rows if row["share"]]
+    return f"{min(shares):.2f}, mean {statistics.geometric_mean(shares):.2f}" if shares else ""
+
+
+# -- the other benchmarks --------------------------------------------------------------------------
+
+
+def _programs(found: dict[str, Outcome]) -> Iterator[str]:
+    for name, title, text in (
+        ("gpu_step", "AlexNet's training step", _step),
+        ("gpu_costs", "Launches and starts", _costs),
+        ("gpu_smoke", "Right results", _smoke),
+    ):
+        outcome = found.get(name)
+        if outcome and outcome["figures"]:
+            yield f"### {title}\n\n{text(outcome['figures'])}"
+
+
+def _step(figures: Outcome) -> str:
+    if "wrong" in figures:
+        return f"{figures['problem']}: {figures['wrong']}"
+    parts = [(f"{name}: {figures['impls'][name]}", f"{time:.3f}")
+             for name, time in figures["parts_ms"].items()]  # fmt: skip
+    verdict = "holds" if figures["ratio"] >= figures["goal"] else "**missed**"
+    return (
+        f"{figures['problem']}: {figures['ours_ms']:.3f} ms; {figures['peer']}"
+        f" {figures['peer_ms']:.3f} ms; ratio {figures['ratio']:.2f}, goal"
+        f" {figures['goal']:g}: {verdict}.\n\n{markdown(('primitive by itself', 'ms'), parts)}"
+    )
+
+
+def _costs(rows: list[Any]) -> str:
+    cells = []
+    for what, value, limit, unit in rows:
+        most, mark = ("", "") if limit is None else (
+            f"{limit:g} {unit}", "holds" if value <= limit else "**over**")  # fmt: skip
+        cells.append((what, f"{value:.3g} {unit}", most, mark))
+    return markdown(("", "measured", "at most", ""), cells)
+
+
+def _smoke(found: dict[str, dict[str, list[str]]]) -> str:
+    """Of implementations of products, forced one by one on small problems."""
+    rows = [(name, *(str(len(texts)) for texts in problems.values()))
+            for name, problems in sorted(found.items())]  # fmt: skip
+    return markdown(("implementation", "right", "wrong"), rows)
+
+
+# -- every problem ---------------------------------------------------------------------------------
+
+
+def _details(line: Line, outcomes: list[Outcome]) -> str:
+    """All rows of a line, folded."""
+    found = report.figures(outcomes)
+    head = ("problem", "dnncore", "ms", "", "error", "peer", "ms", "error", "ratio", "of a copy")
+    title = f"<details><summary>{line.title}</summary>"
+    rest = [f"- `{report.one_line(outcome)}`" for outcome in (*found["wrong"], *found["left_out"])]
+    rest += [
+        f"- `{report.short(row['problem'])}`: {row['peer_wrong']}, and does not count"
+        for row in found["rows"]
+        if row.get("peer_wrong")
+    ]
+    table = markdown(head, map(_cells, found["rows"]))
+    return "\n\n".join([title, table, *(["\n".join(rest)] if rest else []), "</details>"])
+
+
+def _cells(row: Outcome) -> tuple[str, ...]:
+    return (
+        f"`{report.short(row['problem'])}`",
+        row["impl"],
+        f"{row['ours_ms']:.3f}",
+        report.rate(row, "ours"),
+        f"{row['ours_error']:.1e}",
+        f"{row['peer']}: {row['peer_impl']}",
+        f"{row['peer_ms']:.3f}",
+        f"{row['peer_error']:.1e}",
+        f"{row['ratio']:.2f}",
+        f"{row['share']:.2f}" if row["share"] else "",
+    )

@@ -1,0 +1,48 @@
+"""What is measured for docs/benchmarks_gpu.md: lines of problems, each with its goals."""
+
+from __future__ import annotations
+
+from benchmarks.lines import AS_THEY_ARE, Line
+
+__all__ = ["GPU_LINES", "PORTABLE_LINES"]
+
+PEERS = ("cudnn", "torch-cuda")
+CONVOLUTIONS = {"sets": ("resnet_50", "vgg_16"), "match": "^--conv", "peers": PEERS,
+                "batches": ("64", "32"), "quick": ("64",)}  # fmt: skip
+LARGE = {"sets": ("memory_bound_gpu",), "peers": PEERS, **AS_THEY_ARE}
+STREAMS, PASSES = r"^--(?!lrn|reduction)", r"^--(lrn|reduction)"
+F16 = {"dt": "f16"}
+BACKWARD = ("BWD_D", "BWD_W")
+TILED, SIMD = "opencl:tiled*", "opencl:*simd*"
+ON_CORES = {"sets": ("resnet_50",), "match": "^--conv", "peers": ("cpu",), "impl": SIMD}
+
+GPU_LINES = (
+    Line("Convolution forward, f32: ResNet-50, VGG-16", 1.4, 0.75, accurate=True, **CONVOLUTIONS),
+    Line("Convolution backward data, f32: ResNet-50, VGG-16", 1.2, 0.6, directions=("BWD_D",),
+         accurate=True, **CONVOLUTIONS),
+    Line("Convolution backward weights, f32: ResNet-50, VGG-16", 1.2, 0.6, directions=("BWD_W",),
+         accurate=True, **CONVOLUTIONS),
+    Line("Convolution forward, f16: ResNet-50, VGG-16", 0.6, None, options=F16, **CONVOLUTIONS),
+    Line("Inner product, f32: AlexNet, VGG-16", 1.15, None, ("alexnet", "vgg_16"), match="^--ip",
+         batches=("64", "256"), quick=("64",), peers=PEERS),
+    Line("Matrix multiplication, f32: BERT", 1.15, None, ("products",), peers=PEERS, **AS_THEY_ARE),
+    Line("Limited by memory, f32, 205 MB", 1.5, None, match=STREAMS, share=0.93, **LARGE),
+    Line("LRN and reductions, f32, 205 MB", 1.5, None, match=PASSES, share=0.7, **LARGE),
+    Line("Limited by memory, f16, 103 MB", 1.5, None, match=STREAMS, share=0.85, options=F16,
+         **LARGE),
+    Line("LRN and reductions, f16, 103 MB", 1.5, None, match=PASSES, share=0.7, options=F16,
+         **LARGE),
+    Line("The portable family alone: a product of 4096 x 4096", None, None, ("products",),
+         match="cube", impl=TILED, rate=40e3, peers=PEERS, **AS_THEY_ARE),
+    Line("The portable family alone: convolution forward, f32", 0.7, None, impl=TILED,
+         **CONVOLUTIONS | {"batches": ("64",)}),
+    Line("The portable family alone: convolution backward, f32", 0.7, None, directions=BACKWARD,
+         impl=TILED, **CONVOLUTIONS | {"batches": ("64",)}),
+)  # fmt: skip
+
+# On the cores of a CPU, beside the CPU engine.
+PORTABLE_LINES = (
+    Line("On cores: convolution forward, f32: ResNet-50", 0.5, None, batches=("4",), **ON_CORES),
+    Line("On cores: convolution backward, f32: ResNet-50", 0.5, None, directions=BACKWARD,
+         batches=("4",), **ON_CORES),
+)  # fmt: skip

@@ -1,0 +1,68 @@
+"""Whether all implementations of products are right on an engine, on the kit's smoke problems.
+
+    python -m benchmarks.gpu_smoke [--engine opencl:0] [--impl 'opencl:tiled*'] [--json found.json]
+
+One round of random values each; the conformance kit checks far more.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from benchmarks.checkout import engine as open_engine
+from benchmarks.contestants import is_arithmetic
+from dnncore.plugins import describe
+from dnncore.testing.case import Case, Trial
+from dnncore.testing.cases import cases
+
+Found = dict[str, dict[str, list[str]]]  # by implementation: the problems that are right, wrong
+
+
+def findings(trial: Trial) -> Iterator[str]:
+    """What is wrong with an implementation."""
+    try:
+        outputs = trial.outputs("random")
+    except Exception as error:
+        yield describe(error)
+        return
+    yield trial.wrong(trial.case.round("random"), outputs)
+    yield from map(str, trial.findings)
+
+
+def smoke(name: str, impl: str) -> Found:
+    """All that accept, on all problems of the kit's smoke size that are made of products."""
+    opened, found = open_engine(name), defaultdict(lambda: {"right": [], "wrong": []})
+    for problem in filter(is_arithmetic, cases("smoke")):
+        for trial in Case(replace(problem, impl=impl), opened).trials:
+            reasons = "; ".join(filter(None, findings(trial)))
+            entry = f"{problem}: {reasons}" if reasons else str(problem)
+            found[trial.pd.impl_name]["wrong" if reasons else "right"].append(entry)
+    return dict(found)
+
+
+@click.command(help=__doc__)
+@click.option("--engine", default="opencl:0", show_default=True)
+@click.option("--impl", default="", help="Patterns of implementations.")
+@click.option("--json", "path", type=Path, help="Write what was found to this file, too.")
+def main(engine: str, impl: str, path: Path | None) -> None:
+    """Check and print."""
+    found = smoke(engine, impl)
+    for name, problems in sorted(found.items()):
+        counts = ", ".join(f"{len(texts)} {verdict}" for verdict, texts in problems.items())
+        click.echo(f"{name}: {counts}")
+        for text in problems["wrong"]:
+            click.echo(f"  WRONG  {text}")
+    if path:
+        path.write_text(json.dumps(found) + "\n")
+    sys.exit(1 if any(problems["wrong"] for problems in found.values()) else 0)
+
+
+if __name__ == "__main__":
+    main()

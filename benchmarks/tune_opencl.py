@@ -1,0 +1,168 @@
+"""Searches the parameters of a family of kernels on a device, and writes its tuning table.
+
+    python -m benchmarks.tune_opencl --family=mma --set=resnet_50 --dir=FWD_I --mb=64 --match=conv
+    python -m benchmarks.tune_opencl --family=tiled --matmul 4096x4096:4096x4096
+
+Each product is made by every tile that the family has and its variations, then by the quickest of
+those with k in several parts. A candidate is believed when its result agrees with float64; the
+quickest of those replaces the family's own choice where that takes over 2 % longer. Products that
+the table has already are left as they are, but for --again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+from dnncore_opencl import tuning
+from dnncore_opencl.tuned import parameters
+
+import dnncore as dnn
+from benchmarks.accuracy import Exact
+from benchmarks.by_dnncore import Dnncore
+from benchmarks.checkout import engine as open_engine
+from benchmarks.compare import OPTIONS, chosen_problems
+from benchmarks.contest import allowed_error
+from benchmarks.contestants import Contestant
+from benchmarks.libraries import contestant
+from benchmarks.sampling import SAMPLES, in_turn
+from benchmarks.trials import OneChoice, Parameters, Trial, trial_of
+from dnncore.plugins import registry
+from dnncore.problem import Problem
+
+PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of k, beside the family's rule
+VARIATIONS: dict[str, dict[str, tuple[int, ...]]] = {
+    "mma": {"stages": (2, 3, 4), "chunks": (4, 8)},
+}  # of the tiles of a family
+CUT, KEPT = 3, 4  # candidates whose k is cut into parts; those that are timed again
+NEAR = 1.02  # times the best, within which the family's own choice stays
+FOLDER = Path(tuning.__file__).parent / "tuning"
+
+
+class Search:
+    """The candidates for one problem, by one family."""
+
+    def __init__(self, problem: Problem, name: str, family: str, *, varied: bool) -> None:
+        self.problem, self.library = problem, Dnncore(name)
+        found = registry.implementations(self.library.engine.kind, type(problem.op))
+        self.implementation: Any = next(i for _, i in found if i.name == f"opencl:{family}")
+        self.family: Any = self.implementation.family.of(self.library.engine)
+        table = OneChoice()
+        self.trial(table)
+        self.keys = sorted(table.asked)  # of the products that the problem is made of
+        self._varied = VARIATIONS.get(family, {}) if varied else {}
+        self._seen: set[str] = set()
+
+    def trial(self, table: OneChoice) -> Trial | None:
+        """The problem with a table's parameters; None where it is refused."""
+        return trial_of(self.problem, self.implementation, self.library.engine, table)
+
+    def contestant(self, found: Parameters | None) -> Contestant | None:
+        """A candidate, None being the family's own choice; None where it cannot be built."""
+        trial = self.trial(OneChoice(found))
+        try:
+            return contestant(self.library, trial) if trial else None
+        except dnn.DnnError as error:
+            click.echo(f"  {found}: {str(error).splitlines()[0]}")
+            return None
+
+    def best(self) -> tuple[float, Parameters | None]:
+        """The best candidate, and how much longer the family's own choice takes."""
+        tiles = self.timed(self.tiles())
+        ranked = self.timed(cut for _, found in tiles[:CUT] for cut in self.parts(found))
+        exact = Exact(self.problem)
+        ranked = sorted([*tiles, *ranked], key=lambda pair: pair[0])
+        right = [found for _, found in ranked[:KEPT] if self.is_right(found, exact)]
+        finalists = [self.contestant(found) for found in (None, *right)]
+        own, *seconds = in_turn([made.repeat for made in finalists], SAMPLES, pause=0.0)
+        least = min(seconds, default=own)
+        if own <= NEAR * least:
+            return own / least, None
+        return own / least, right[seconds.index(least)]
+
+    def tiles(self) -> Iterator[Parameters]:
+        """Every tile and its variations, with k in as many parts as the rule says."""
+        for tile in self.family.tiles:
+            for values in itertools.product(*self._varied.values()):
+                try:
+                    one = replace(tile, **dict(zip(self._varied, values, strict=True)))
+                except AssertionError:
+                    continue  # not every tile has every variation
+                yield parameters(replace(self.family, tiles=(one,)))
+
+    def parts(self, found: Parameters) -> Iterator[Parameters]:
+        """A tile with k in each number of parts."""
+        return ({**found, "parts": count} for count in PARTS)
+
+    def timed(self, candidates: Iterable[Parameters]) -> list[tuple[float, Parameters]]:
+        """Seconds of candidates, the quickest first, without those that others are equal to."""
+        times = []
+        for found in candidates:
+            trial = self.trial(OneChoice(found))
+            launches = repr(trial and trial.executable.launches)
+            if launches in self._seen:
+                continue
+            self._seen.add(launches)
+            made = self.contestant(found)
+            if made:
+                times.append((in_turn([made.repeat], 1, pause=0.0)[0], found))
+        return sorted(times, key=lambda pair: pair[0])
+
+    def is_right(self, found: Parameters, exact: Exact) -> bool:
+        """Whether a candidate's result, in a memory that held none, agrees with float64."""
+        made = self.contestant(found)
+        assert made is not None
+        made.repeat(1)
+        error = exact.errors(made.outputs()).largest
+        right = error <= made.error_factor * allowed_error(self.problem.op)
+        if not right:
+            click.echo(f"  WRONG by {error:.1e}: {found}")
+        return right
+
+
+@click.command(context_settings={"ignore_unknown_options": True}, help=__doc__)
+@click.option("--engine", default="opencl:0", show_default=True)
+@click.option("--family", required=True, help="As in opencl:<family>.")
+@click.option("--set", "sets", multiple=True, help="A set's name; may be repeated.")
+@click.option("--match", default="", help="Only problems in whose text this expression is found.")
+@click.option("--quick", is_flag=True, help="Tiles as they are, without variations.")
+@click.option("--again", is_flag=True, help="Search products, too, that the table has.")
+@click.option("--seconds", default=float("inf"), help="Stop after that time.")
+@click.option("--folder", default=FOLDER, type=Path, help="Of the tables.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+def main(
+    engine: str, family: str, sets: tuple[str, ...], match: str, quick: bool, again: bool,
+    seconds: float, folder: Path, words: tuple[str, ...], **options: str | None,
+) -> None:  # fmt: skip
+    """Search, print, and write after each product."""
+    end = time.monotonic() + seconds
+    device = open_engine(engine)
+    path = folder / f"{tuning.slug(device.device.name)}.json"
+    table = tuning.read(path).get(family, {})
+    given = {name: text for name, text in options.items() if text is not None}
+    for problem in chosen_problems(sets, words, given, match):
+        search = Search(problem, engine, family, varied=not quick)
+        if len(search.keys) != 1 or (search.keys[0] in table and not again):
+            continue
+        (key,) = search.keys
+        gain, found = search.best()
+        click.echo(f"{gain:.2f}  {key}: {'its own choice' if found is None else found}")
+        table = {other: entry for other, entry in table.items() if other != key}
+        if found is not None:
+            table[key] = found
+        tuning.write(path, family, table)
+        if time.monotonic() > end:
+            click.echo("out of time")
+            break
+
+
+for name in OPTIONS:
+    main.params.append(click.Option([f"--{name}"], help=f"Another {name} for all problems."))
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,297 @@
+"""The benchmarks of devices: parts, errors, circumstances, the ledger and its document."""
+
+from __future__ import annotations
+
+import click
+import numpy as np
+import pytest
+
+import dnncore as dnn
+from benchmarks import contest, gpu_document
+from benchmarks.contestants import Contestant, Terms, side, values_of
+from benchmarks.gpu_lines import GPU_LINES, PORTABLE_LINES
+from benchmarks.ledger import Ledger
+from benchmarks.lines import problems_of
+from benchmarks.problem_sets import changed, read_set
+from benchmarks.sampling import in_turn, one_by_one
+from dnncore.problem import read
+
+EXACT = Terms(exact=True)
+CONVOLUTION = "--conv --dir=FWD_I mb2ic16ih8oc32kh3ph1"
+
+
+def problem(text):
+    (found,) = read(text)
+    return found
+
+
+# -- lines and problems ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("line", GPU_LINES + PORTABLE_LINES, ids=lambda line: line.title)
+def test_every_line_has_problems_of_its_implementations(line):
+    quick, full = (problems_of(line, full=full) for full in (False, True))
+    assert 0 < len(quick) <= len(full)
+    assert {p.impl for p in full} == {line.impl}
+
+
+def test_convolutions_are_those_of_both_networks_in_two_batches():
+    forward, data, weights = (problems_of(line, full=True) for line in GPU_LINES[:3])
+    assert [len(found) for found in (forward, data, weights)] == [58, 54, 58]  # images: no gradient
+    assert {p.op.src_role.dims[0] for p in forward + data + weights} == {32, 64}
+
+
+def test_large_problems_have_tensors_of_205_mb():
+    for p in read_set("memory_bound_gpu", {}):
+        assert max(desc.nbytes for _, desc in p.op.tensors()) == pytest.approx(205e6, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [CONVOLUTION, "--sum --scales=1:2 4x4", "--binary 4x4:4x4", "--softmax 4x4", "--matmul 4x4:4x4",
+     "--reorder 4x4", "--reduction 4x4:1x4"],
+)  # fmt: skip
+def test_a_type_is_that_of_all_tensors(text):
+    op = changed(problem(text), {"dt": "f16"}).op
+    assert {desc.data_type for _, desc in op.tensors()} == {"f16"}
+
+
+@pytest.mark.parametrize(("text", "expected"), [("1/3", "adg"), ("2/3", "be"), ("3/3", "cf")])
+def test_parts_have_some_of_everything(text, expected):
+    from benchmarks.gpu import Part
+
+    assert Part.read(text).of(list("abcdefg")) == list(expected)
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/3/5"])
+def test_a_part_is_refused_that_cannot_be(text):
+    from benchmarks.gpu import Part
+
+    with pytest.raises(click.BadParameter, match=r"expected i/n"):
+        Part.read(text)
+
+
+# -- sampling --------------------------------------------------------------------------------------
+
+
+def test_a_call_counts_as_often_as_it_says():
+    """Graphs of several calls round up."""
+
+    def in_tens(seconds):
+        def repeat(count):
+            tens = -(-count // 10)
+            _spin(tens * 10 * seconds)
+            return tens * 10
+
+        return repeat
+
+    (found,) = in_turn([in_tens(1e-4)], 3, pause=0.0)
+    assert found == pytest.approx(1e-4, rel=0.5)
+
+
+def _spin(seconds):
+    import time
+
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_samples_repeat_a_call_at_least_so_often_unless_it_is_long():
+    counts = []
+
+    def repeat(count):
+        counts.append(count)
+        _spin(count * 0.003)
+        return count
+
+    in_turn([repeat], 1, pause=0.0, least=10)
+    assert counts[-1] == 10
+    in_turn([repeat], 1, pause=0.0, least=1000)
+    assert 10 < counts[-1] < 100
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [CONVOLUTION, CONVOLUTION.replace("FWD_I", "BWD_D"), CONVOLUTION.replace("FWD_I", "BWD_W"),
+     "--lrn --dir=BWD_D mb2ic16ih8", "--softmax --dtag=ab 4x10", "--matmul 8x64:64x8"],
+)  # fmt: skip
+def test_float64_is_what_the_reference_computes(text):
+    accuracy = pytest.importorskip("benchmarks.accuracy", exc_type=ImportError)
+    p = problem(text)
+    (contestant,) = side("ours")(p, Terms())
+    contestant.repeat(1)
+    errors = accuracy.Exact(p).errors(contestant.outputs())
+    assert 0 <= errors.norm < 3e-6
+    assert 0 <= errors.largest < 3e-6
+
+
+SPOILT = [1e-3, np.nan, np.inf]
+
+
+def duel(monkeypatch, ours, *peers):
+    """The outcome of a product, of contestants that are spoilt by so much, 0 being right."""
+    pytest.importorskip("torch")
+    p = problem("--matmul 8x64:64x8")
+    src, weights = (values_of(name, getattr(p.op, name).dims) for name in ("src", "weights"))
+
+    def fake(spoil):
+        values = (src.astype(np.float64) @ weights).astype(np.float32)
+        values[3, 4] += spoil
+        return Contestant(f"off by {spoil}", one_by_one(lambda: None), lambda: {"dst": values})
+
+    sides = {
+        "ours": lambda *_: iter([fake(ours)]),
+        "fake": lambda *_: (fake(spoil) for spoil in peers),
+    }
+    monkeypatch.setattr(contest, "side", sides.__getitem__)
+    return contest.measure(p, ["fake"], EXACT, samples=1)
+
+
+def test_the_error_is_that_from_float64(monkeypatch):
+    outcome = duel(monkeypatch, 1e-5, 0.0)
+    assert 0 < outcome["peer_error"] < outcome["ours_error"] == outcome["error"] < 1e-6
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_a_result_of_ours_that_differs_from_float64_has_no_speed(monkeypatch, spoil):
+    outcome = duel(monkeypatch, spoil, 0.0)
+    assert "ratio" not in outcome
+    assert "float64" in outcome["wrong"]
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_a_peer_that_differs_from_float64_does_not_count(monkeypatch, spoil):
+    outcome = duel(monkeypatch, 0.0, spoil, 0.0)
+    assert outcome["peer_impl"] == "off by 0.0"
+    assert f"off by {spoil}" in outcome["peer_wrong"]
+    assert outcome["error"] < 1e-6
+    alone = duel(monkeypatch, 0.0, spoil)
+    assert "ratio" not in alone
+    assert "float64" in alone["left_out"]
+
+
+def test_weights_of_a_format_of_ours_are_packed_at_each_step_of_training():
+    """Of a gradient of data; the forward operation has them packed beforehand."""
+    from benchmarks.by_dnncore import Dnncore
+    from benchmarks.libraries import contestant
+
+    for text, count in (("BWD_D", 2), ("FWD_I", 1)):
+        (p,) = read(f"--conv --dir={text} --alg=winograd mb2ic32ih16oc32kh3ph1")
+        library = Dnncore("cpu")
+        pd = library.choose(p.op, p.attr)
+        if pd.descs["weights"].format_kind != "opaque":
+            pytest.skip("no Winograd here")
+        calls = []
+        library.repeat = lambda found, calls=calls: calls.extend(found) or one_by_one(lambda: None)
+        contestant(library, pd)
+        assert len(calls) == count
+
+
+# -- devices ---------------------------------------------------------------------------------------
+
+DEVICES = pytest.mark.skipif(
+    not any(d.name == "opencl:0" and d.status == "ok" for d in dnn.devices()),
+    reason="no OpenCL device",
+)
+
+
+@DEVICES
+def test_kernels_tell_problems_of_other_kernels_apart():
+    from benchmarks.by_dnncore import kernels
+
+    first, same, larger, other = (
+        kernels(problem(text), "opencl:0")
+        for text in (CONVOLUTION, CONVOLUTION, CONVOLUTION.replace("mb2", "mb3"), "--eltwise 4x4")
+    )
+    assert first == same
+    assert len({first, larger, other}) == 3
+    assert kernels(problem(CONVOLUTION), "cpu") is None
+
+
+@DEVICES
+def test_a_device_is_compared_with_the_cpu():
+    outcome = contest.measure(
+        problem(f"{CONVOLUTION} --impl=opencl:*"), ["cpu"], Terms("opencl:0"), samples=1
+    )
+    assert outcome["impl"].startswith("opencl:")
+    assert not outcome["peer_impl"].startswith("opencl:")
+
+
+def test_torch_without_cuda_says_so():
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        pytest.skip("it has CUDA")
+    outcome = contest.measure(problem(CONVOLUTION), ["cudnn", "torch-cuda"])
+    assert "cudnn: this torch has no CUDA device" in outcome["left_out"]
+
+
+# -- the document ----------------------------------------------------------------------------------
+
+
+def _row(text, ratio, **more):
+    row = {
+        "problem": text, "impl": "ours", "peer": "cudnn", "peer_impl": "theirs", "ratio": ratio,
+        "ours_ms": 1.0, "peer_ms": ratio, "error": 1e-7, "ours_error": 1e-7, "peer_error": 2e-7,
+        "share": None, "device": "a GPU", "driver": "1.0", "cores": False, "date": "2026-01-02",
+        "versions": ["torch 2"],
+    }  # fmt: skip
+    for who in ("ours", "peer"):
+        row |= {f"{who}_gflops": 9.0, f"{who}_gbps": 3.0, f"{who}_scratchpad": 0}
+    return row | more
+
+
+def _goals(values, tmp_path):
+    devices = gpu_document.devices(values)
+    text = gpu_document.write(list(devices.values()), tmp_path / "gpu.md").read_text()
+    rows = {line.split("|")[1].strip(): line for line in text.splitlines() if line.startswith("|")}
+    return text, rows
+
+
+def test_the_document_tells_the_newest_of_each_device(tmp_path):
+    line, on_cores = GPU_LINES[0], PORTABLE_LINES[0]
+    first, second = map(str, problems_of(line, full=True)[:2])
+    small = str(problems_of(on_cores, full=True)[0])
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.put("a", _row(first, 0.5))
+    ledger.put("z", _row(small, 0.6, device="a CPU", cores=True))
+    ledger.put("b", _row(second, 1.5))
+    ledger.put("c", _row(first, 2.0, ours_error=3e-7, date="2026-02-03"))
+    text, rows = _goals(Ledger(tmp_path / "ledger.jsonl").values(), tmp_path)
+    assert text.index("## a GPU") < text.index("## a CPU")
+    assert "from 2026-01-02 to 2026-02-03" in text
+    assert "| 1.73 | 1.50 | 1.7e-07 2.0e-07 |" in rows[line.title]
+    assert rows[line.title].endswith("| 2 of 58 | holds |")
+    assert rows[on_cores.title].endswith("| 1 of 20 | holds |")
+
+
+@pytest.mark.parametrize(
+    ("index", "worse"),
+    [(0, {"ratio": 0.7}), (0, {"ours_error": 6e-7}), (6, {"share": 0.9}),
+     (10, {"ours_gflops": 3e4}), (0, {"wrong": "by far"}),
+     (0, {"left_out": "dnncore: too hard", "refused": True})],
+)  # fmt: skip
+def test_what_misses_a_goal_is_told(tmp_path, index, worse):
+    line = GPU_LINES[index]
+    texts = [str(p) for p in problems_of(line, full=True)[:4]]
+    good = {"share": 1.0, "ours_gflops": 5e4}
+    values = [_row(text, 9.0, **good) for text in texts]
+    assert _goals(values, tmp_path)[1][line.title].endswith("| holds |")
+    values[-1] = values[-1] | worse
+    if "wrong" in worse or "left_out" in worse:
+        del values[-1]["ratio"]
+    verdict = _goals(values, tmp_path)[1][line.title].split("|")[-2].strip()
+    assert verdict in ("**missed**", "**1 wrong**")
+
+
+def test_backends_are_registered_that_are_not_installed(monkeypatch):
+    from benchmarks import checkout
+
+    registered = []
+    monkeypatch.setattr(dnn, "backends", list)
+    monkeypatch.setattr(dnn, "register", registered.append)
+    checkout._register_missing.__wrapped__()
+    assert {module.__name__ for module in registered} >= {"dnncore_reference", "dnncore_cpu_numba"}

@@ -1,0 +1,142 @@
+"""The search for tuning tables believes what is right, and writes what is quicker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+pytest.importorskip("pyopencl")
+pytest.importorskip("torch")
+
+from dnncore_opencl.gemm import Gemm, Matrix, Strides, Window
+from dnncore_opencl.program import LaunchProgram
+from dnncore_opencl.tuned import key, parameters, tuned, with_parameters
+
+import dnncore as dnn
+from benchmarks import tune_opencl
+from dnncore.plugins import registry
+
+KEY = "f32 b1 m8 n8 k64"
+WORDS = ("--matmul", "8x64:64x8")
+SLOW = 30  # times that the family's own choice computes everything
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One that computes everything several times; none at all is wrong."""
+
+    times: int
+
+    def __post_init__(self) -> None:
+        assert self.times >= 0
+
+
+@dataclass(frozen=True)
+class Toy:
+    tiles: tuple[Tile, ...] = (Tile(SLOW), Tile(0), Tile(1))
+    parts: int = 0
+    name: str = "toy"
+
+    @classmethod
+    def of(cls, _engine: Any) -> Toy:
+        return cls()
+
+
+class ToyMatMul:
+    """The family's implementation: another's launches, repeated."""
+
+    name, family = "opencl:toy", Toy
+
+    def accept(self, op, attr, engine, hint):
+        found = engine.tuning_table("toy").get(KEY)
+        toy = with_parameters(Toy(), found) if found else Toy()
+        table = registry.implementations("opencl", dnn.MatMul)
+        other = next(i for _, i in table if i.name == "opencl:simd")
+        accepted = other.accept(op, attr, engine, hint)
+        launches = accepted.build().launches * toy.tiles[0].times
+        return replace(accepted, build=lambda: LaunchProgram(engine, launches))
+
+
+@pytest.fixture
+def search(monkeypatch, tmp_path):
+    """Run the search of the toy family; returns what it printed and its table."""
+    if not any(d.name == "opencl:0" and d.status == "ok" for d in dnn.devices()):
+        pytest.skip("no OpenCL device")
+    right = registry.implementations
+    toys = [(None, ToyMatMul())]
+    monkeypatch.setattr(registry, "implementations", lambda kind, op: [*right(kind, op), *toys])
+    monkeypatch.setattr(tune_opencl, "PARTS", (1,))
+
+    def run(*words):
+        command = ["--family=toy", f"--folder={tmp_path}", *words, *WORDS]
+        done = CliRunner().invoke(tune_opencl.main, command, catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        (path,) = tmp_path.glob("*.json")
+        return done.output, json.loads(path.read_text())["toy"], path
+
+    return run
+
+
+def test_the_quickest_that_is_right_is_written(search):
+    printed, table, _ = search()
+    assert "WRONG" in printed
+    assert table[KEY]["times"] == 1
+
+
+def test_what_the_table_has_is_not_searched_again_unless_that_is_asked(search):
+    _, _, path = search()
+    path.write_text(json.dumps({"toy": {KEY: {"times": 7}}}))
+    assert search()[1] == {KEY: {"times": 7}}
+    assert search("--again")[1][KEY]["times"] == 1
+
+
+# -- keys and choices ------------------------------------------------------------------------------
+
+
+def _convolution():
+    """A channels-last one of 64 channels, 2 images of 56 x 56, 3x3 with stride 2."""
+    return Gemm(
+        batch=(), m=128, n=(2, 1, 28, 28), k=(64, 1, 3, 3),
+        a=Matrix(1, 0, Strides(m=576, k=(9, 9, 3, 1))),
+        b=Matrix(0, 0, Strides(n=(200704, 0, 7168, 128), k=(1, 0, 3584, 64))),
+        c=Matrix(2, 0, Strides(m=1, n=(100352, 0, 3584, 128))),
+        window=Window((0, -1, -1), (1, 2, 2), (1, 1, 1), (1, 56, 56)),
+    )  # fmt: skip
+
+
+def test_a_key_tells_sizes_steps_and_what_operands_lie_along():
+    gemm = _convolution()
+    assert key(gemm) == "f32 b1 m128 n2x1x28x28 k64x1x3x3 s1x2x2 ak bk cm"
+    assert key(replace(gemm, fpmath="tf32")).startswith("f32 tf32 b1 ")
+    assert key(replace(gemm, batch=(3, 4), window=None)) == (
+        "f32 b12 m128 n2x1x28x28 k64x1x3x3 ak bk cm"
+    )
+
+
+class Engine:
+    """One whose table has these parameters for the convolution."""
+
+    def __init__(self, **found: int) -> None:
+        self.found = found
+
+    def tuning_table(self, name):
+        return {key(_convolution()): self.found} if name == "toy" and self.found else {}
+
+
+def test_a_table_chooses_the_tile_and_the_parts():
+    chosen = tuned(Toy(), _convolution(), Engine(times=5, parts=3))
+    assert parameters(chosen) == {"times": 5, "parts": 3}
+    assert tuned(Toy(), replace(_convolution(), m=7), Engine(times=5)) == Toy()
+    assert tuned(Toy(), _convolution(), Engine()) == Toy()
+
+
+@pytest.mark.parametrize("found", [{"times": -1}, {"rows": 8}])
+def test_what_the_family_cannot_have_is_told_and_its_own_choice_stays(found, monkeypatch):
+    told = []
+    monkeypatch.setattr("dnncore_opencl.tuned.remark", lambda _engine, text: told.append(text))
+    assert tuned(Toy(), _convolution(), Engine(**found)) == Toy()
+    assert "toy cannot have" in told[0]
