@@ -156,8 +156,8 @@ class Net:
 
     def _counting(self, dims: tuple[int, ...]) -> dnn.Memory:
         """A memory in the plain format that holds 0, 1, 2, ..., starting over at PERIOD."""
-        values = np.arange(np.prod(dims)) % PERIOD
-        return dnn.Memory.from_numpy(values.astype(np.float32).reshape(dims), engine=self.engine)
+        values = np.resize(np.arange(PERIOD, dtype=np.float32), dims)
+        return dnn.Memory.from_numpy(values, engine=self.engine)
 
     def _add(
         self, name: str, op: dnn.Operation, *, hint: dnn.PrimitiveDesc | None = None,

@@ -88,7 +88,7 @@ def test_the_wheel_holds_every_source_file_and_nothing_else(wheel):
         str(path.relative_to(folder))
         for name, folder in PACKAGES.items()
         for path in (folder / name).rglob("*")
-        if path.suffix in (".py", ".cl", ".txt") or path.name == "py.typed"
+        if path.suffix in (".py", ".cl", ".json", ".txt") or path.name == "py.typed"
     }
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == sources
