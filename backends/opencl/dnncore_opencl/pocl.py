@@ -1,10 +1,13 @@
 """What PoCL gets wrong, and what is done about it.
 
-The release that comes from PyPI compiles nothing on processors that are newer than it. Its LLVM is
-of 2022; a processor that this LLVM does not know is called "generic", a name that its own clang
-then refuses: every build fails with "unknown target CPU 'generic'". No environment variable changes
-the name, so it is replaced where the driver keeps it, in its device record. The record is only
-touched in the very release whose layout is known, and only where a "generic" is found.
+The release that comes from PyPI knows no processor that is newer than its LLVM, of 2022. One that
+this LLVM cannot tell is called "generic", a name that its own clang then refuses: every build fails
+with "unknown target CPU 'generic'". Zen 4 is taken for its forerunner "znver3", which has no
+AVX-512, while the built-in functions that the driver picks are of AVX-512: vectors of 16 floats end
+the process with "LLVM ERROR: Do not know how to scalarize this operator's operand". No environment
+variable changes the name, so it is replaced where the driver keeps it, in its device record. The
+record is only touched in the very release whose layout is known, and only where such a name is
+found.
 """
 
 from __future__ import annotations
@@ -17,8 +20,8 @@ from typing import Any
 
 RELEASE = "PoCL 3.0-rc2"
 NAME_OFFSET = 640  # bytes to `char *llvm_cpu` in the 64-bit device record of this release
-TARGET = "x86_64-unknown-linux-gnu-generic"
-GENERIC = b"generic\0"
+TARGET = "x86_64-unknown-linux-gnu-"  # and the name, as the device's version ends
+MISNAMED = {"generic": set(), "znver3": {"avx512f"}}  # if the processor has that
 # Best first, each with what it must have, in the words of /proc/cpuinfo. They are those for which
 # the release's built-in functions were compiled: code for any other would not inline vload16.
 PROCESSORS = (
@@ -37,11 +40,14 @@ def miscompiles_barriers(device: Any) -> bool:
 
 
 def name_the_processor(device: Any) -> None:
-    """Give the pyopencl device a processor name that its compiler knows, where it lacks one."""
-    if RELEASE not in device.platform.version or not device.version.endswith(TARGET):
+    """Give the pyopencl device a processor name that its compiler has code for, if it lacks one."""
+    _, _, name = device.version.partition(TARGET)
+    wrong_with = MISNAMED.get(name)
+    if RELEASE not in device.platform.version or wrong_with is None:
         return
     place = ctypes.c_uint64.from_address(device.int_ptr + NAME_OFFSET)
-    if _peek(place.value, len(GENERIC)) == GENERIC:
+    kept = name.encode() + b"\0"
+    if wrong_with <= _processor_flags() and _peek(place.value, len(kept)) == kept:
         place.value = ctypes.addressof(_processor())
 
 
@@ -53,6 +59,7 @@ def _processor() -> ctypes.Array[ctypes.c_char]:
     return ctypes.create_string_buffer(name)
 
 
+@functools.cache
 def _processor_flags() -> set[str]:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("flags"):
