@@ -18,7 +18,7 @@ test: .venv/installed-$(EXTRAS)
 # The kit on the built-in backends, on every instruction set of the CPU, in full on the best one, and
 # on several runtimes of OpenCL; of PoCL's programs none is kept, which takes as long as building
 # them. Oclgrind, the simulator, never ends a wait for another queue's event, and its commands are
-# not for several threads.
+# not for several threads. `make conformance SHARD=1/3 FLOOR=1500` runs a third of what runs in full.
 KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist worksteal \
 	-p no:cacheprovider -rfE --noconftest --pyargs dnncore.testing.suite
 FOUND := .venv/conformance
@@ -27,21 +27,24 @@ ISAS = $(shell $(BIN)/python -c \
 	'from dnncore_cpu_numba.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
 REPORTS := Invalid (read|write)|data race|divergence
 
+SHARD ?= 1/1
+FLOOR ?= 4500
+FULL = --dnncore-size=full --dnncore-shard=$(SHARD) --dnncore-floor=$(FLOOR)
+SMOKE := --dnncore-size=smoke --dnncore-floor=300
+
 conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
 	mkdir -p $(FOUND)/intel $(FOUND)/simulator
 	ls $(CURDIR)/.venv/lib/libintelocl.so > $(FOUND)/intel/intel.icd
 	ls $(CURDIR)/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
 	for isa in $(ISAS); do \
-		case $$isa in $(firstword $(ISAS))) size=full floor=4500 ;; \
-			*) size=smoke floor=300 ;; esac; \
+		case $$isa in $(firstword $(ISAS))) cases="$(FULL)" ;; *) cases="$(SMOKE)" ;; esac; \
 		DNNCORE_MAX_CPU_ISA=$$isa \
 		DNNCORE_SKIP_IMPL=$$(printf '*:%s\n' $(ISAS) | grep -v ":$$isa$$" | paste -sd, -) \
-		$(KIT) --dnncore-size=$$size --dnncore-backend=cpu_numba --dnncore-floor=$$floor \
+		$(KIT) $$cases --dnncore-backend=cpu_numba \
 		--dnncore-json=$(FOUND)/cpu_numba_$$isa.json || exit 1; done
-	DNNCORE_DISK_CACHE=0 $(KIT) --dnncore-size=full --dnncore-backend=opencl --dnncore-engine=pocl \
-		--dnncore-floor=4500 --dnncore-json=$(FOUND)/opencl.json
-	OCL_ICD_VENDORS=$(FOUND)/intel $(KIT) --dnncore-size=smoke --dnncore-backend=opencl \
-		--dnncore-engine=intel --dnncore-floor=300
+	DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) --dnncore-backend=opencl --dnncore-engine=pocl \
+		--dnncore-json=$(FOUND)/opencl.json
+	OCL_ICD_VENDORS=$(FOUND)/intel $(KIT) $(SMOKE) --dnncore-backend=opencl --dnncore-engine=intel
 	OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
 		$(KIT) --dnncore-size=tiny --dnncore-backend=opencl --dnncore-engine=oclgrind \
 		--dnncore-floor=50 --dnncore-timeout=300 --dnncore-skip-checks=events,threads \

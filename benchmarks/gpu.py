@@ -18,9 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -34,31 +32,13 @@ from benchmarks.ledger import Ledger
 from benchmarks.lines import Line, problems_of
 from benchmarks.processes import TO_BE_CONTINUED, OutOfTime, Settings, measured
 from benchmarks.sampling import SAMPLES
+from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
+from dnncore.testing.shard import Shard
 
 ROOT = Path(__file__).parents[1]
 PROBLEM_SECONDS = 60.0  # after which a problem's process is ended
 PROGRAMS = ("gpu_smoke", "gpu_costs", "gpu_step")
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of several parts, from 1."""
-
-    index: int
-    count: int
-
-    @classmethod
-    def read(cls, text: str) -> Part:
-        """Of a text such as 2/3."""
-        match = re.fullmatch(r"(\d+)/(\d+)", text)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise click.BadParameter(f"expected i/n with 1 <= i <= n; got {text!r}")
-        return cls(int(match[1]), int(match[2]))
-
-    def of(self, items: list[Any]) -> list[Any]:
-        """Every n-th item, so that all parts have some of each line."""
-        return items[self.index - 1 :: self.count]
 
 
 class Run:
@@ -121,10 +101,17 @@ def in_rounds(lines: list[Line], *, full: bool, match: str) -> list[tuple[Line, 
     return [pair for found in itertools.zip_longest(*every) for pair in found if pair]
 
 
+def _shard(_context: object, _parameter: object, text: str) -> Shard:
+    try:
+        return Shard.read(text)
+    except DescriptorError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @click.command(help=__doc__)
 @click.option("--engine", default="opencl:0", show_default=True)
-@click.option("--shard", "part", default="1/1", callback=lambda _c, _p, text: Part.read(text),
-              show_default=True, help="Which part of the problems: i/n.")  # fmt: skip
+@click.option("--shard", default="1/1", callback=_shard, show_default=True,
+              help="Which part of the problems: i/n.")  # fmt: skip
 @click.option("--resume", is_flag=True, help="Measure only what the ledger does not know.")
 @click.option("--quick", is_flag=True, help="One batch, not all.")
 @click.option("--lines", "expression", default="", help="Those in whose title this is found.")
@@ -137,7 +124,7 @@ def in_rounds(lines: list[Line], *, full: bool, match: str) -> list[tuple[Line, 
 @click.option("--ledger", "path", default=ROOT / "docs" / "benchmarks_gpu.jsonl", type=Path)
 @click.option("--document", default=ROOT / "docs" / gpu_document.NAME, type=Path)
 def main(
-    engine: str, part: Part, resume: bool, quick: bool, expression: str, match: str, peers: str,
+    engine: str, shard: Shard, resume: bool, quick: bool, expression: str, match: str, peers: str,
     programs: str, samples: int, seconds: float, path: Path, document: Path,
 ) -> None:  # fmt: skip
     """Measure and write."""
@@ -148,9 +135,9 @@ def main(
     run = Run(engine, ledger, peers=named, samples=samples, seconds=seconds)
     code = 0
     try:
-        for name in filter(None, programs.split(",")) if part.index == 1 else ():
+        for name in filter(None, programs.split(",")) if shard.index == 1 else ():
             run.program(name)
-        run.problems(part.of(found))
+        run.problems(shard.of(found, lambda pair: str(pair[1])))
     except OutOfTime:
         click.echo("out of time; the same command with --resume goes on from here")
         code = TO_BE_CONTINUED

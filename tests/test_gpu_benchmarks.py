@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import click
 import numpy as np
 import pytest
 
@@ -54,21 +53,6 @@ def test_large_problems_have_tensors_of_205_mb():
 def test_a_type_is_that_of_all_tensors(text):
     op = changed(problem(text), {"dt": "f16"}).op
     assert {desc.data_type for _, desc in op.tensors()} == {"f16"}
-
-
-@pytest.mark.parametrize(("text", "expected"), [("1/3", "adg"), ("2/3", "be"), ("3/3", "cf")])
-def test_parts_have_some_of_everything(text, expected):
-    from benchmarks.gpu import Part
-
-    assert Part.read(text).of(list("abcdefg")) == list(expected)
-
-
-@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/3/5"])
-def test_a_part_is_refused_that_cannot_be(text):
-    from benchmarks.gpu import Part
-
-    with pytest.raises(click.BadParameter, match=r"expected i/n"):
-        Part.read(text)
 
 
 # -- sampling --------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ import pytest
 import dnncore as dnn
 from dnncore.testing.plan import Plan, read_patterns
 from dnncore.testing.report import markdown
+from dnncore.testing.shard import Shard
 
 TESTS = Path(__file__).parent
 SUITE = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
@@ -115,6 +116,7 @@ def test_what_cannot_run_stops_collection(kit, options, message):
     [
         ({"size": "huge"}, "size: expected one of .*tiny.*; got 'huge'"),
         ({"engine": "abacus"}, "no engine is meant by abacus; there are: cpu"),
+        ({"shard": "3/2"}, "shard: expected i/n with 1 <= i <= n; got '3/2'"),
         ({"match": "zzz"}, "no case of size 'smoke' matches 'zzz'"),
         ({"xfail": {"*zzz*": "never"}}, "none matches '[*]zzz[*]'"),
         ({"unsupported": {"re:zzz": "never"}}, "none matches 're:zzz'"),
@@ -124,6 +126,25 @@ def test_what_cannot_run_stops_collection(kit, options, message):
 def test_a_plan_that_would_check_nothing_is_an_error(wishes, message):
     with pytest.raises(dnn.DnnError, match=message):
         Plan("reference", **wishes).jobs()
+
+
+def test_shards_are_all_cases_once():
+    every = Plan("reference").jobs()
+    shards = [Plan("reference", shard=f"{index}/3").jobs() for index in (1, 2, 3)]
+    assert sorted(str(job) for shard in shards for job in shard) == sorted(map(str, every))
+    assert all(len(every) / 4 < len(shard) < len(every) / 2 for shard in shards)
+
+
+def test_a_shard_runs_with_a_floor_of_its_own(kit):
+    code, output = kit(*SUITE, *REFERENCE, "--dnncore-shard=1/3")
+    assert code == 0, output
+    assert 0 < counts(output)["passed"] < len(Plan("reference", "tiny").jobs()) / 2
+
+
+@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/3/5"])
+def test_a_shard_is_refused_that_cannot_be(text):
+    with pytest.raises(dnn.DescriptorError, match=r"expected i/n"):
+        Shard.read(text)
 
 
 def test_a_list_that_is_no_text_is_an_error(tmp_path):

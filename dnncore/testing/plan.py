@@ -14,6 +14,7 @@ from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
 from dnncore.testing.cases import SIZES, cases
 from dnncore.testing.device_choice import devices_of
+from dnncore.testing.shard import Shard
 
 __all__ = [
     "FLOORS",
@@ -79,6 +80,7 @@ class Plan:
         fail; a pattern is as `fnmatch` understands it, or `re:` and a regular expression, for the
         text of a job or of its problem alone.
     seed: what size random draws its problems with.
+    shard: i/n, the i-th of n shards of the problems.
     """
 
     backend: str
@@ -88,11 +90,13 @@ class Plan:
     unsupported: Mapping[str, str] = field(default_factory=dict)
     xfail: Mapping[str, str] = field(default_factory=dict)
     seed: int = 0
+    shard: str = "1/1"
 
     def __post_init__(self) -> None:
         if self.size not in SIZES:
             raise DescriptorError(f"size: expected one of {', '.join(SIZES)}; got {self.size!r}")
         compiled("match", self.match)
+        Shard.read(self.shard)
 
     def jobs(self) -> list[Job]:
         """All that are to be run; raises `DescriptorError` where a pattern matches none."""
@@ -114,7 +118,7 @@ class Plan:
         matching = [job for job in listed if re.search(self.match, str(job))]
         if not matching:
             raise DescriptorError(f"no case of size {self.size!r} matches {self.match!r}")
-        return matching
+        return Shard.read(self.shard).of(matching, lambda job: job.text)
 
 
 class _Patterns:

@@ -34,6 +34,8 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
                 "help": "engines, kinds of engines, or words of a device's description; default:"
                         " every engine that the backend has implementations for"}),
     ("match", {"metavar": "REGEX", "default": "", "help": "run cases whose id contains this"}),
+    ("shard", {"metavar": "I/N", "default": "1/1",
+               "help": "run the I-th of N shards of the cases"}),
     ("unsupported", {"metavar": "FILE", "action": "append",
                      "help": "lines PATTERN  # reason of cases that are left out for good"}),
     ("xfail", {"metavar": "FILE", "action": "append",
@@ -117,6 +119,7 @@ def _plans(config: pytest.Config) -> list[Plan]:
     )
     wishes: dict[str, Any] = {"engine": option.dnncore_engine, "match": option.dnncore_match}
     wishes |= {"size": option.dnncore_size, "seed": option.dnncore_seed}
+    wishes |= {"shard": option.dnncore_shard}
     return [Plan(n, unsupported=unsupported, xfail=xfail, **wishes) for n in names]
 
 
@@ -243,11 +246,14 @@ class _Findings:
     def missing(self) -> str:
         """How the floor is missed; "" where it is kept."""
         from dnncore.testing.plan import FLOORS
+        from dnncore.testing.shard import Shard
 
         executed = sum(row["status"] != "unsupported" for row in self.entries)
         floor = self.option.dnncore_floor
         if floor is None:
-            floor = min(len(self.entries), FLOORS[self.option.dnncore_size])
+            shards = Shard.read(self.option.dnncore_shard).count
+            floor = FLOORS[self.option.dnncore_size]
+            floor = min(len(self.entries), floor if shards == 1 else floor // (2 * shards))
         if executed >= floor:
             return ""
         return f"{executed} cases were executed, fewer than the floor of {floor}"

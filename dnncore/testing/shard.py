@@ -1,0 +1,41 @@
+"""Shards: a long list run in several runs, or only a part of it where time is short."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dnncore.errors import DescriptorError
+
+__all__ = ["Shard"]
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The `index`-th of `count` shards, from 1.
+
+    An item's text alone decides where it is: each is in one shard, whatever else is on the list.
+    """
+
+    index: int = 1
+    count: int = 1
+
+    @classmethod
+    def read(cls, text: str) -> Shard:
+        """Of a text such as 2/3; raises `DescriptorError` for others."""
+        match = re.fullmatch(r"(\d+)/(\d+)", text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise DescriptorError(f"shard: expected i/n with 1 <= i <= n; got {text!r}")
+        return cls(int(match[1]), int(match[2]))
+
+    def of(self, items: Iterable[Item], text: Callable[[Item], str] = str) -> list[Item]:
+        """What of the items is in this shard, in their order."""
+        return [item for item in items if self._has(text(item))]
+
+    def _has(self, text: str) -> bool:
+        return zlib.crc32(text.encode()) % self.count == self.index - 1
