@@ -16,6 +16,7 @@ static inline float post_ops(float x, const float old, const int i0, const int i
 #define DOT4(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
 #define DOT3(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z)
 #define COUNT(size) ((size).x * (size).y * (size).z * (size).w)
+#define AT_LEAST_1(size) max(size, (int4)(1))  // beside a vector, Oclgrind misreads a scalar
 
 // The digits of an index.
 static inline int4 digits(int index, const int4 size) {
@@ -67,7 +68,7 @@ static inline int4 next(int4 d, const int4 size) {
 
 // The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
 static inline int4 batch_digits(const int index, const int4 batch) {
-    return digits(index, max((int4)(1, batch.x, batch.y, batch.z), 1)).yzwx;
+    return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
 // FETCH(p) asks for a line of memory ahead of its use. The language's own prefetch does nothing on

@@ -22,6 +22,7 @@ static inline float post_ops(float x, const float old, const int i0, const int i
 #define DOT4(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
 #define DOT3(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z)
 #define COUNT(size) ((size).x * (size).y * (size).z * (size).w)
+#define AT_LEAST_1(size) max(size, (int4)(1))  // beside a vector, Oclgrind misreads a scalar
 
 // The digits of an index.
 static inline int4 digits(int index, const int4 size) {
@@ -73,7 +74,7 @@ static inline int4 next(int4 d, const int4 size) {
 
 // The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
 static inline int4 batch_digits(const int index, const int4 batch) {
-    return digits(index, max((int4)(1, batch.x, batch.y, batch.z), 1)).yzwx;
+    return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
 // Products for GPUs: c[z, row, column] = sum over k of left[z, row, k] * right[z, k, column].
@@ -226,7 +227,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
     const int left_at = left_batch.w + DOT3(left_batch, z);
     const int right_at = right_batch.w + DOT3(right_batch, z);
     for (int i = item; i < TILE_ROWS; i += ITEMS) {
-        const int4 d = digits(WITHIN(first_row + i, row_count, LEFT), max(rows, 1));
+        const int4 d = digits(WITHIN(first_row + i, row_count, LEFT), AT_LEAST_1(rows));
         left_at_row[i] = left_at + DOT4(left_row, d);
         c_at_row[i] = DOT4(c_row, d);
 #ifdef WINDOW_LEFT
@@ -234,7 +235,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
 #endif
     }
     for (int i = item; i < TILE_COLUMNS; i += ITEMS) {
-        const int4 d = digits(WITHIN(first_column + i, column_count, RIGHT), max(columns, 1));
+        const int4 d = digits(WITHIN(first_column + i, column_count, RIGHT), AT_LEAST_1(columns));
         right_at_row[i] = right_at + DOT4(right_row, d);
         c_at_column[i] = DOT4(c_column, d);
 #ifdef WINDOW_RIGHT
@@ -257,7 +258,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
 #else
 #define LOCATE(table)                                                    \
     if (item < TABLE) {                                                  \
-        const int4 d = digits(first_k + (table) * TABLE + item, max(k, 1));      \
+        const int4 d = digits(first_k + (table) * TABLE + item, AT_LEAST_1(k));\
         const int place = (table) % 2 * TABLE + item;                    \
         left_at_k[place] = DOT4(left_k, d);                              \
         right_at_k[place] = DOT4(right_k, d);                            \
@@ -306,7 +307,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
         const int k_at = SIDE(i, K_OF);                                                          \
         const int exists = first_k + (step) * DEPTH + k_at < end_k &&                            \
                            SIDE##_IS_INSIDE(i, k_at, step);                                      \
-        const int at = side##_row_at[i] + AT_K(side, step, k_at);                              \
+        const int at = side##_row_at[i] + AT_K(side, step, k_at);                                \
         side##_next[i] = 0;                                                                      \
         if (exists) side##_next[i] = JOIN(READ_, SIDE##_WIDTH)(side + at);                       \
     }

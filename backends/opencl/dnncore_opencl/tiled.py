@@ -61,9 +61,6 @@ class Tiled(Family):
         items = engine.device.limits["max_work_group"]
         if items < MAX_ITEMS:
             return Refused("device", f"work-groups must have {MAX_ITEMS} items; got {items}")
-        if "Oclgrind" in engine.native.device.platform.name:  # windows come out wrong, on it alone
-            version = engine.device.version
-            return Refused("device", f"this simulator computes windows wrongly: {version}")
         if miscompiles_barriers(engine.native.device):
             version = engine.device.version
             return Refused("device", f"this driver miscompiles barriers in loops: {version}")

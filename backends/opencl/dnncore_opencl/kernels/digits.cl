@@ -3,6 +3,7 @@
 #define DOT4(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z + (a).w * (b).w)
 #define DOT3(a, b) ((a).x * (b).x + (a).y * (b).y + (a).z * (b).z)
 #define COUNT(size) ((size).x * (size).y * (size).z * (size).w)
+#define AT_LEAST_1(size) max(size, (int4)(1))  // beside a vector, Oclgrind misreads a scalar
 
 // The digits of an index.
 static inline int4 digits(int index, const int4 size) {
@@ -54,5 +55,5 @@ static inline int4 next(int4 d, const int4 size) {
 
 // The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
 static inline int4 batch_digits(const int index, const int4 batch) {
-    return digits(index, max((int4)(1, batch.x, batch.y, batch.z), 1)).yzwx;
+    return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }

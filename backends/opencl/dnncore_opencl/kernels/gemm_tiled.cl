@@ -148,7 +148,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
     const int left_at = left_batch.w + DOT3(left_batch, z);
     const int right_at = right_batch.w + DOT3(right_batch, z);
     for (int i = item; i < TILE_ROWS; i += ITEMS) {
-        const int4 d = digits(WITHIN(first_row + i, row_count, LEFT), max(rows, 1));
+        const int4 d = digits(WITHIN(first_row + i, row_count, LEFT), AT_LEAST_1(rows));
         left_at_row[i] = left_at + DOT4(left_row, d);
         c_at_row[i] = DOT4(c_row, d);
 #ifdef WINDOW_LEFT
@@ -156,7 +156,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
 #endif
     }
     for (int i = item; i < TILE_COLUMNS; i += ITEMS) {
-        const int4 d = digits(WITHIN(first_column + i, column_count, RIGHT), max(columns, 1));
+        const int4 d = digits(WITHIN(first_column + i, column_count, RIGHT), AT_LEAST_1(columns));
         right_at_row[i] = right_at + DOT4(right_row, d);
         c_at_column[i] = DOT4(c_column, d);
 #ifdef WINDOW_RIGHT
@@ -179,7 +179,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
 #else
 #define LOCATE(table)                                                    \
     if (item < TABLE) {                                                  \
-        const int4 d = digits(first_k + (table) * TABLE + item, max(k, 1));      \
+        const int4 d = digits(first_k + (table) * TABLE + item, AT_LEAST_1(k));\
         const int place = (table) % 2 * TABLE + item;                    \
         left_at_k[place] = DOT4(left_k, d);                              \
         right_at_k[place] = DOT4(right_k, d);                            \
@@ -228,7 +228,7 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
         const int k_at = SIDE(i, K_OF);                                                          \
         const int exists = first_k + (step) * DEPTH + k_at < end_k &&                            \
                            SIDE##_IS_INSIDE(i, k_at, step);                                      \
-        const int at = side##_row_at[i] + AT_K(side, step, k_at);                              \
+        const int at = side##_row_at[i] + AT_K(side, step, k_at);                                \
         side##_next[i] = 0;                                                                      \
         if (exists) side##_next[i] = JOIN(READ_, SIDE##_WIDTH)(side + at);                       \
     }
