@@ -256,13 +256,13 @@ void gemm_tiled(__global const float *left, __global const float *right, __globa
 #define LOCATE(table) {}
 #define AT_K(side, step, k_at) ((first_k + (step) * DEPTH + (k_at)) * side##_k.w)
 #else
-#define LOCATE(table)                                                    \
-    if (item < TABLE) {                                                  \
+#define LOCATE(table)                                                      \
+    if (item < TABLE) {                                                    \
         const int4 d = digits(first_k + (table) * TABLE + item, AT_LEAST_1(k));\
-        const int place = (table) % 2 * TABLE + item;                    \
-        left_at_k[place] = DOT4(left_k, d);                              \
-        right_at_k[place] = DOT4(right_k, d);                            \
-        LOCATE_WINDOW                                                    \
+        const int place = (table) % 2 * TABLE + item;                      \
+        left_at_k[place] = DOT4(left_k, d);                                \
+        right_at_k[place] = DOT4(right_k, d);                              \
+        LOCATE_WINDOW                                                      \
     }
 #define AT_K(side, step, k_at) side##_at_k[(step) * DEPTH % (2 * TABLE) + (k_at)]
 #endif
