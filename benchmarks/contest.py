@@ -59,7 +59,10 @@ def measure(
     except LeftOut as reason:
         return outcome | {"left_out": str(reason)}
     verdict = _against_exact if terms.exact else _against_ours
-    errors, wrong = verdict(problem, ours, theirs)
+    try:
+        errors, wrong = verdict(problem, ours, theirs)
+    except LeftOut as reason:
+        return outcome | {"left_out": f"float64: {reason}"}
     right = [named for named in theirs if id(named.contestant) not in wrong]
     if any(id(contestant) in wrong for contestant in ours):
         return outcome | {"wrong": "; ".join(wrong.values()), "error": max(errors.values())}

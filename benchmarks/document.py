@@ -6,7 +6,6 @@ import datetime as dt
 import importlib.metadata
 import platform
 import statistics
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from benchmarks.contest import Outcome
 from benchmarks.digits import GOAL as DIGITS_GOAL
 from benchmarks.lines import LINES
 from benchmarks.roofline import Roofline
-from benchmarks.tables import markdown
+from benchmarks.tables import limits, markdown
 
 __all__ = ["Figures", "write"]
 
@@ -84,7 +83,7 @@ def write(figures: Figures, folder: Path) -> Path:
         _selection(figures.selection),
         _scratchpads(figures),
         "## Creation and calls",
-        _overheads(figures.programs["overheads"]),
+        limits(figures.programs["overheads"]),
         "## Every problem",
         *(_details(title, outcomes) for title, outcomes in figures.lines.items()),
     ]
@@ -187,15 +186,6 @@ def _scratchpads(figures: Figures) -> str:
     lines = [f"- {report.label(row)}: {row['impl']} {row['ours_scratchpad'] / 1e6:.1f} MB, oneDNN"
              f" {row['peer_scratchpad'] / 1e6:.1f} MB" for row in beyond]  # fmt: skip
     return "\n".join([text + (":" if beyond else "."), "", *lines])
-
-
-def _overheads(rows: Iterable[Sequence[Any]]) -> str:
-    cells = []
-    for what, value, limit, unit in rows:
-        most = "" if limit is None else f"{limit:g} {unit}"
-        mark = "" if limit is None else "holds" if value <= limit else "**over**"
-        cells.append((what, f"{value:.3g} {unit}", most, mark))
-    return markdown(("", "measured", "at most", ""), cells)
 
 
 # -- every problem ---------------------------------------------------------------------------------

@@ -1,10 +1,12 @@
 """Measures what docs/benchmarks_gpu.md tells, on an OpenCL device beside torch, and writes it.
 
-    python -m benchmarks.gpu --shard=1/3 --resume    # one part of the problems: under 9 minutes
+    python -m benchmarks.gpu --shard=1/3 --resume    # a third of the problems, and no programs
+    python -m benchmarks.gpu --resume --seconds=500  # as much as there is time for
 
-What is measured is appended to a ledger that tells it by the text of the kernels, the device and
-its driver: with --resume only what has changed since is measured. The document is made of all that
-the ledger holds of the device. It runs in a checkout that is only on PYTHONPATH. On the cores of a
+What is measured is appended to a ledger that tells a problem by the text of the kernels, the
+device, its driver, the versions of packages and how it is measured: with --resume only problems of
+which something has changed are measured. The document is made of all that the ledger holds of the
+device. It runs in a checkout that is only on PYTHONPATH. On the cores of a
 CPU, as PoCL's, other lines are measured, beside the CPU engine; --lines=. takes all.
 """
 
@@ -50,6 +52,7 @@ class Run:
         self.engine, self.ledger, self.peers, self.samples = engine, ledger, peers, samples
         self.end = time.monotonic() + seconds
         self.terms = Terms(engine, exact=True)
+        self.wrong: list[str] = []  # outcomes in words
 
     def program(self, name: str) -> None:
         """Run another benchmark, whose figures become an outcome of its name."""
@@ -58,8 +61,10 @@ class Run:
             command = [f"benchmarks.{name}", f"--engine={self.engine}", f"--json={path}"]
             ended = subprocess.run([sys.executable, "-m", *command], check=False)
             figures = json.loads(path.read_text()) if path.exists() else None
-        wrong = {"wrong": f"ended with {ended.returncode}"} if ended.returncode else {}
-        found = {"problem": name, "figures": figures, **wrong, **circumstances(self.engine)}
+        found = {"problem": name, "figures": figures, **circumstances(self.engine)}
+        if ended.returncode:
+            found["wrong"] = f"ended with {ended.returncode}"
+            self.wrong.append(f"{name} {found['wrong']}")
         self.ledger.put(Ledger.key(name, {"device": found["device"]}), found)
         self._check_time()
 
@@ -77,6 +82,8 @@ class Run:
 
     def _tell(self, outcome: Outcome) -> None:
         click.echo(report.one_line(outcome))
+        if "wrong" in outcome:
+            self.wrong.append(report.one_line(outcome))
         self._check_time()
 
     def _check_time(self) -> None:
@@ -146,7 +153,9 @@ def main(
     here = gpu_document.Figures(lines, devices[name].found if name in devices else {})
     click.echo(here.summary())
     click.echo(f"written: {gpu_document.write(list(devices.values()), document)}")
-    sys.exit(code or (1 if here.wrong else 0))
+    for text in run.wrong:
+        click.echo(text)
+    sys.exit(1 if run.wrong or here.wrong else code)
 
 
 if __name__ == "__main__":

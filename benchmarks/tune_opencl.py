@@ -50,7 +50,12 @@ class Search:
     def __init__(self, problem: Problem, name: str, family: str, *, varied: bool) -> None:
         self.problem, self.library = problem, Dnncore(name)
         found = registry.implementations(self.library.engine.kind, type(problem.op))
-        self.implementation: Any = next(i for _, i in found if i.name == f"opencl:{family}")
+        families = {i.name.removeprefix("opencl:"): i for _, i in found if hasattr(i, "family")}
+        if family not in families:
+            raise click.BadParameter(
+                f"family: expected one of {', '.join(families)}; got {family!r}"
+            )
+        self.implementation: Any = families[family]
         self.family: Any = self.implementation.family.of(self.library.engine)
         table = OneChoice()
         self.trial(table)

@@ -39,7 +39,8 @@ def _key(problem: Problem, settings: dict[str, Any]) -> str:
     """Of a device's figures by the kernels; of the CPU's by the sources."""
     name = settings["terms"]["engine"]
     sources = None if name == "cpu" else kernels(problem, name)
-    return Ledger.key(str(problem), settings | {"versions": versions()}, sources)
+    how = settings | {"seconds": None, "versions": versions()}  # no figure depends on a time limit
+    return Ledger.key(str(problem), how, sources)
 
 
 def _measured(problem: Problem, settings: dict[str, Any]) -> Outcome:

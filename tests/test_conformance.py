@@ -1,7 +1,10 @@
-"""The built-in backends prove themselves by the kit, as a stranger's backend would."""
+"""The built-in backends prove themselves by the kit, as a stranger's backend would.
+
+`make conformance` has the larger sizes.
+"""
 
 from dnncore.testing import conformance
 
 TestReference = conformance("reference")
-TestCpu = conformance("cpu_numba")
-TestPoCL = conformance("opencl", engine="pocl")
+TestCpu = conformance("cpu_numba", size="tiny")
+TestPoCL = conformance("opencl", size="tiny", engine="pocl")

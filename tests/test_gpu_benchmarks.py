@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from benchmarks import contest, gpu_document
+from benchmarks import contest, gpu, gpu_document
 from benchmarks.contestants import Contestant, Terms, side, values_of
 from benchmarks.gpu_lines import GPU_LINES, PORTABLE_LINES
 from benchmarks.ledger import Ledger
@@ -53,6 +53,33 @@ def test_large_problems_have_tensors_of_205_mb():
 def test_a_type_is_that_of_all_tensors(text):
     op = changed(problem(text), {"dt": "f16"}).op
     assert {desc.data_type for _, desc in op.tensors()} == {"f16"}
+
+
+# -- a run -----------------------------------------------------------------------------------------
+
+
+def test_rounds_take_one_problem_of_each_line_at_a_time():
+    lines = list(GPU_LINES[:3])
+    found = gpu.in_rounds(lines, full=False, match="")
+    assert [line for line, _ in found[:3]] == lines
+    assert len(found) == sum(len(problems_of(line, full=False)) for line in lines)
+    assert not gpu.in_rounds(lines, full=False, match="no such problem")
+
+
+def test_lines_are_those_of_the_kind_of_device_or_those_named():
+    assert gpu.chosen_lines("cpu", "") == list(PORTABLE_LINES)
+    assert gpu.chosen_lines("cpu", ".") == list(GPU_LINES + PORTABLE_LINES)
+    assert gpu.chosen_lines("cpu", "no such line") == []
+
+
+def test_a_program_that_fails_is_wrong_and_said_to_be(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    run = gpu.Run("cpu", ledger, peers=(), samples=1, seconds=1e6)
+    run.program("no_such_program")
+    assert run.wrong == ["no_such_program ended with 1"]
+    (found,) = ledger.values()
+    assert found["wrong"] == "ended with 1"
+    assert not ledger.keys()
 
 
 # -- sampling --------------------------------------------------------------------------------------
@@ -111,6 +138,16 @@ def test_float64_is_what_the_reference_computes(text):
     errors = accuracy.Exact(p).errors(contestant.outputs())
     assert 0 <= errors.norm < 3e-6
     assert 0 <= errors.largest < 3e-6
+
+
+def test_an_output_of_no_numbers_is_no_small_error():
+    accuracy = pytest.importorskip("benchmarks.accuracy", exc_type=ImportError)
+    exact = accuracy.Exact(problem(CONVOLUTION.replace("FWD_I", "BWD_WB")))
+    outputs = {name: tensor.float().numpy() for name, tensor in exact.expected.items()}
+    assert exact.errors(outputs).norm < 1e-6
+    for name, values in outputs.items():
+        errors = exact.errors(outputs | {name: np.full_like(values, np.nan)})
+        assert np.isnan([errors.norm, errors.largest]).all()
 
 
 SPOILT = [1e-3, np.nan, np.inf]
@@ -248,8 +285,8 @@ def test_the_document_tells_the_newest_of_each_device(tmp_path):
     assert text.index("## a GPU") < text.index("## a CPU")
     assert "from 2026-01-02 to 2026-02-03" in text
     assert "| 1.73 | 1.50 | 1.7e-07 2.0e-07 |" in rows[line.title]
-    assert rows[line.title].endswith("| 2 of 58 | holds |")
-    assert rows[on_cores.title].endswith("| 1 of 20 | holds |")
+    assert rows[line.title].endswith("| 2 of 58 | holds so far |")
+    assert rows[on_cores.title].endswith("| 1 of 20 | holds so far |")
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,13 @@ def test_a_shard_runs_with_a_floor_of_its_own(kit):
     assert 0 < counts(output)["passed"] < len(Plan("reference", "tiny").jobs()) / 2
 
 
+def test_a_shard_of_which_nothing_ran_fails(kit, tmp_path):
+    (tmp_path / "none.txt").write_text("*  # nothing of it")
+    code, output = kit(*SUITE, *REFERENCE, "--dnncore-shard=1/3", "--dnncore-unsupported=none.txt")
+    assert code == 1
+    assert "0 cases were executed, fewer than the floor of 1" in output
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "1", "a/b", "1/3/5"])
 def test_a_shard_is_refused_that_cannot_be(text):
     with pytest.raises(dnn.DescriptorError, match=r"expected i/n"):

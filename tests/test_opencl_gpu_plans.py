@@ -23,16 +23,11 @@ OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl"
 
 
 @pytest.fixture(params=OPENCL, ids=str)
-def target(request, monkeypatch) -> Target:
-    """Each device, with kernels as for a GPU: work-groups, local memory, aligned vectors."""
-    from dnncore_opencl.engine import OpenCLEngine
-
+def target(request, planned_for_gpus) -> Target:
+    """Each device, with kernels as for a GPU."""
     if not is_sound(request.param):
         pytest.skip("this driver miscompiles barriers in loops")
-    monkeypatch.setattr(OpenCLEngine, "is_cpu", property(lambda _engine: False))
-    dnn.cache.primitives.clear()
-    yield request.param
-    dnn.cache.primitives.clear()
+    return request.param
 
 
 @pytest.mark.parametrize("length", [5, 1000, 5000])
@@ -65,12 +60,12 @@ def test_tiles_are_turned_in_vectors_and_without(target, src, dst, dims, types):
     check(target, dnn.Reorder(src=descs[0], dst=descs[1]))
 
 
-@pytest.mark.parametrize("data_type", ["f32", "f16"])
 @pytest.mark.parametrize(
-    ("image", "kernel", "stride", "padding", "dilation"),
+    ("image", "kernel", "stride", "padding", "dilation", "data_type"),
     [
-        ((12, 16), 3, 2, 1, 0), ((9, 7), 2, 2, 0, 0), ((7, 7), 3, 1, 1, 0), ((11, 13), 3, 2, 2, 1),
-        ((150, 40), 3, 2, 1, 0), ((5, 6), 2, 3, 0, 0), ((4, 4), 5, 1, 2, 0),
+        ((12, 16), 3, 2, 1, 0, "f32"), ((12, 16), 3, 2, 1, 0, "f16"), ((9, 7), 2, 2, 0, 0, "f32"),
+        ((7, 7), 3, 1, 1, 0, "f32"), ((11, 13), 3, 2, 2, 1, "f32"), ((150, 40), 3, 2, 1, 0, "f32"),
+        ((5, 6), 2, 3, 0, 0, "f32"), ((4, 4), 5, 1, 2, 0, "f32"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding", "avg_exclude_padding"])

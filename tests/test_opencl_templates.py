@@ -10,6 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
+pytest.importorskip("pyopencl")
+
 from dnncore_opencl.convolution import Forward
 from dnncore_opencl.convolution_direct import DirectForward
 from dnncore_opencl.matmul import MatMulImplementation

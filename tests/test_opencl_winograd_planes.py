@@ -35,14 +35,15 @@ def own(target, name="?x?x3"):
 
 @devices
 @directions
-@pytest.mark.parametrize("weights", ["any", "abx", "axb"])
 @pytest.mark.parametrize(
-    "shape",
+    ("weights", "shape"),
     [
-        "mb2ic8ih7oc12kh3ph1",  # vectors, tiles at the border
-        "mb3ic3ih6oh6oc5kh3ph1_iw9ow7kw3pw0",  # no vectors
-        "mb2ic4ih5oh7oc8kh3ph2_iw4ow6kw3pw2",  # all of the filter beside the image
-        "mb1ic1ih4oc1kh3ph1",
+        ("any", "mb2ic8ih7oc12kh3ph1"),  # vectors, tiles at the border
+        ("abx", "mb2ic8ih7oc12kh3ph1"),
+        ("axb", "mb2ic8ih7oc12kh3ph1"),
+        ("any", "mb3ic3ih6oh6oc5kh3ph1_iw9ow7kw3pw0"),  # no vectors
+        ("any", "mb2ic4ih5oh7oc8kh3ph2_iw4ow6kw3pw2"),  # all of the filter beside the image
+        ("any", "mb1ic1ih4oc1kh3ph1"),
     ],
 )
 def test_every_image_and_filter(target, direction, weights, shape):

@@ -253,7 +253,7 @@ class _Findings:
         if floor is None:
             shards = Shard.read(self.option.dnncore_shard).count
             floor = FLOORS[self.option.dnncore_size]
-            floor = min(len(self.entries), floor if shards == 1 else floor // (2 * shards))
+            floor = min(len(self.entries), floor if shards == 1 else max(1, floor // (2 * shards)))
         if executed >= floor:
             return ""
         return f"{executed} cases were executed, fewer than the floor of {floor}"
