@@ -130,6 +130,13 @@ def test_agrees_with_the_reference(target: Target, problem, direction, formats):
     check(target, problem.op(direction, tag, tag, tag))
 
 
+@all_directions
+@pytest.mark.parametrize("size", [(0, 4), (4, 0)])
+def test_images_without_pixels(target: Target, direction, size):
+    problem = Problem((2, 16, *size), (16, 16, 1, 1))
+    check(target, problem.op(direction, "any", "any", "any"))
+
+
 @pytest.mark.peer
 @all_problems
 @all_directions

@@ -37,6 +37,8 @@ PROBLEMS = {
     "1d": ((2, 4, 6), 5),
     "3d": ((2, 3, 2, 3, 2), 5),
     "batch0": ((0, 12), 4),
+    "no_features": ((3, 0), 5),
+    "no_columns": ((3, 12), 0),
 }
 all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
@@ -64,6 +66,7 @@ def test_without_bias(target: Target, direction):
 FORMATS = {
     "weights_transposed": ((6, 20), ("nc", "io", "nc")),
     "all_transposed": ((6, 20), ("cn", "io", "cn")),
+    "dst_transposed": ((6, 20), ("nc", "any", "cn")),
     "nhwc": ((3, 5, 4, 3), ("nhwc", "ohwi", "nc")),
     "nhwc_to_any": ((3, 5, 4, 3), ("nhwc", "any", "any")),
     "mixed": ((3, 5, 4, 3), ("nhwc", "oihw", "nc")),

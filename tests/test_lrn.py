@@ -153,6 +153,12 @@ def test_a_chain_of_post_ops_is_executed_or_refused(target: Target):
 # -- the reference itself -------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dims", [(1, 1, 1, 5), (1, 1, 3, 1), (1, 4, 1, 5), (2, 1, 3, 5)])
+def test_operands_are_broadcast_along_some_spatial_dims(target: Target, dims):
+    chain = dnn.Attributes([dnn.PostOp.binary("add", desc(*dims))])
+    check(target, forward(ACROSS, desc(2, 4, 3, 5)), chain, may_refuse=True)
+
+
 def test_golden():
     """base = 1 + 3/3 * (squares of the neighbours), dst = src / base."""
     src = desc(1, 4, 1, 1)

@@ -123,6 +123,13 @@ def test_sums_cover_all_channels_and_lines(shape, units):
 # -- Winograd's ------------------------------------------------------------------------------------
 
 
+@devices
+def test_filters_beyond_what_32_bits_count_are_refused(target):
+    op = operation("--dir=FWD_D --alg=wino --wtag=abx mb1ic8192ih4oc8192kh3ph1")
+    with pytest.raises(pytest.fail.Exception, match="scratchpad must span 2147418112 floats"):
+        own(target, "winograd").primitive_descs(op)
+
+
 @pytest.mark.parametrize("winograd", [F23, F43], ids=lambda winograd: winograd.name)
 def test_the_matrices_make_a_correlation(winograd):
     """Exactly, in rational numbers, for each pair of unit vectors."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import ml_dtypes
@@ -102,6 +103,45 @@ PROBLEMS: dict[str, tuple[type[GemmImplementation], Callable[[], dnn.Operation]]
         lambda: dnn.ConvolutionBackwardWeights(
             src=any_of(2, 3, 9, 9),
             diff_weights=any_of(8, 3, 3, 3),
+            diff_dst=any_of(2, 8, 9, 9),
+            **PADDED,
+        ),
+    ),
+    "one channel, a kernel of several chunks": (
+        Forward,
+        lambda: forward(
+            src=any_of(2, 1, 16, 16),
+            weights=any_of(16, 1, 8, 8),
+            dst=any_of(2, 16, 5, 5),
+            strides=(4, 4),
+            padding_l=(4, 4),
+            padding_r=(4, 4),
+        ),
+    ),
+    "backward data with a window beyond the image, plain": (
+        BackwardData,
+        lambda: dnn.ConvolutionBackwardData(
+            diff_src=dnn.MemoryDesc((1, 8, 8, 8)),
+            weights=any_of(16, 8, 3, 1),
+            diff_dst=dnn.MemoryDesc((1, 16, 10, 8)),
+            padding_l=(2, 0),
+            padding_r=(2, 0),
+        ),
+    ),
+    "backward data of pixels that no tap reaches": (
+        BackwardData,
+        lambda: dnn.ConvolutionBackwardData(
+            diff_src=any_of(1, 8, 6, 6),
+            weights=any_of(16, 8, 1, 1),
+            diff_dst=any_of(1, 16, 3, 3),
+            strides=(2, 2),
+        ),
+    ),
+    "backward weights of one channel": (
+        BackwardWeights,
+        lambda: dnn.ConvolutionBackwardWeights(
+            src=any_of(2, 1, 9, 9),
+            diff_weights=any_of(8, 1, 3, 3),
             diff_dst=any_of(2, 8, 9, 9),
             **PADDED,
         ),
@@ -406,12 +446,32 @@ def test_k_is_cut_where_multiprocessors_would_be_idle(
 
 
 @pytest.mark.parametrize("tags", ["ab", "ba"])
-def test_a_product_over_no_values_is_refused(tags: str) -> None:
+def test_a_product_over_no_values_is_nothing_but_its_steps(tags: str) -> None:
     src, weights = dnn.MemoryDesc((8, 0), "f32", tags), dnn.MemoryDesc((0, 8), "f32", tags)
     op = dnn.MatMul(src=src, weights=weights, dst=dnn.MemoryDesc((8, 8)))
-    answer = MatMulImplementation(Plain).accept(op, dnn.Attributes(), dnn.engine("opencl"), None)
-    assert isinstance(answer, Refused)
-    assert answer.kind == "shape"
+    attr = dnn.Attributes([dnn.PostOp.eltwise("linear", 1.0, 3.0)])
+    got = computed(MatMulImplementation(Plain), op, inputs(op), attr)
+    np.testing.assert_array_equal(got, np.full((8, 8), 3, np.float32))
+
+
+def test_parts_that_cannot_lie_in_the_scratchpad_are_not_made() -> None:
+    op = dnn.ConvolutionBackwardWeights(
+        src=any_of(64, 1, 28, 28),
+        diff_weights=any_of(32, 1, 3, 3),
+        diff_dst=any_of(64, 32, 28, 28),
+        **PADDED,
+    )
+    answer = BackwardWeights(InParts).accept(op, dnn.Attributes(), dnn.engine("opencl"), None)
+    assert not isinstance(answer, Refused), answer
+
+
+@pytest.mark.parametrize(("local_memory", "is_refused"), [(48 << 10, True), (99 << 10, False)])
+def test_a_device_that_has_no_room_for_any_tile_is_refused(
+    local_memory: int, is_refused: bool
+) -> None:
+    limits = {"compute_capability": (8, 6), "local_memory": local_memory}
+    engine: Any = SimpleNamespace(device=SimpleNamespace(name="a GPU", limits=limits))
+    assert isinstance(Mma.refusal(engine), Refused) == is_refused
 
 
 def test_tiles_fit_the_local_memory_of_the_device() -> None:

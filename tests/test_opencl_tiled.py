@@ -50,6 +50,12 @@ def loads(side):
     return ("k" if side.along_k else "rows", side.width)
 
 
+@pytest.mark.parametrize("depth", [12, 20, 24, 48])
+def test_tiles_whose_depth_does_not_divide_a_table_cannot_be(depth):
+    with pytest.raises(AssertionError):
+        Tile(64, 64, depth=depth)
+
+
 # -- rows, columns and k ---------------------------------------------------------------------------
 
 

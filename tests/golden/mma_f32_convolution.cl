@@ -276,6 +276,11 @@ static inline uint inside_bits(const int at, const int step, const int size, con
     return bits;
 }
 
+// Of a chunk, where so many elements are left.
+#define BYTES(elements) (clamp(elements, 0, PER_CHUNK) * ELEMENT_BYTES)
+
+#define NOWHERE INT_MIN  // the place of lines past the end
+
 #define TAP_BITS_Z 11  // where the bits of the middle dim and the slowest one begin
 #define TAP_BITS_Y 22
 
@@ -345,7 +350,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
     }
 #else
     x += first_row / PER_CHUNK + x_chunk;
-    const int x_bytes = clamp((rows - first_row) * ELEMENT_BYTES - x_chunk * 16, 0, 16);
+    const int x_bytes = BYTES(rows - first_row - x_chunk * PER_CHUNK);
 #endif
 #if Y_ALONG_K
     int y_at[Y_COPIES];
@@ -360,7 +365,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
 #if WINDOW_Y
     const int4 y_shift = w_outer * (int4)(0, y_tap.x, y_tap.y, y_tap.z);
 #endif
-    const int y_bytes = y_first < columns ? clamp((inner_columns - y_in) * ELEMENT_BYTES, 0, 16) : 0;
+    const int y_bytes = y_first < columns ? BYTES(inner_columns - y_in) : 0;
 #endif
 
     // Along k: the taps and the chunk of the inner digit that come next, and how far these are.
@@ -396,14 +401,14 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
     }
 #define CHUNK_BYTES                                                                                \
     const int bytes = is_needed && tap.x < k.x                                                     \
-        ? clamp((inner - at_chunk * PER_CHUNK) * ELEMENT_BYTES, 0, 16) : 0;
+        ? BYTES(inner - at_chunk * PER_CHUNK) : 0;
 #else
 #define FIRST_CHUNK
 #define NEXT_CHUNK
 #define CHUNK_BYTES
 #endif
 
-// Across k: where the lines of stage `stage` are, for a later COPY; -1 past the end.
+// Across k: where the lines of stage `stage` are, for a later COPY.
 #if X_ALONG_K && Y_ALONG_K
 #define PREPARE(stage)
 #else
@@ -419,7 +424,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
 #if X_ALONG_K
 #define PREPARE_X(slot, d)
 #else
-#define PREPARE_X(slot, d) x_lines[slot][item] = is_there ? DOT4(x_k, d) : -1;
+#define PREPARE_X(slot, d) x_lines[slot][item] = is_there ? DOT4(x_k, d) : NOWHERE;
 #endif
 #if Y_ALONG_K
 #define PREPARE_Y(slot, d)
@@ -428,7 +433,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
     const int4 w = w_at + w_inner * d;                                                             \
     y_lines[slot][item] = (int4)(DOT4(y_k, d), w.y, w.z, is_there ? w.w : -(1 << 30));
 #else
-#define PREPARE_Y(slot, d) y_lines[slot][item] = is_there ? DOT4(y_k, d) : -1;
+#define PREPARE_Y(slot, d) y_lines[slot][item] = is_there ? DOT4(y_k, d) : NOWHERE;
 #endif
 
 // Where this work-item's chunks go within a tile: of its first line and of the next; every second
@@ -451,7 +456,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
 #define COPY_X(slot, i)                                                                            \
     {                                                                                              \
         const int from = x_lines[slot][x_line + (i) * X_STEP];                                     \
-        copy_chunk(COPY_TO(X, x, i), x, from, from >= 0 && is_needed ? x_bytes : 0);               \
+        copy_chunk(COPY_TO(X, x, i), x, from, from != NOWHERE && is_needed ? x_bytes : 0);         \
     }
 #endif
 #if Y_ALONG_K
@@ -469,7 +474,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
 #define COPY_Y(slot, i)                                                                            \
     {                                                                                              \
         const int from = y_lines[slot][y_line + (i) * Y_STEP];                                     \
-        copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, from, from >= 0 && is_needed ? y_bytes : 0);      \
+        copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, from, from != NOWHERE && is_needed ? y_bytes : 0);\
     }
 #endif
 

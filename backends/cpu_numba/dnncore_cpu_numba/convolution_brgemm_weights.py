@@ -243,7 +243,9 @@ class _Pixels:
         )
         _, z, y = np.indices(rows).reshape(3, -1)
         seen = inside[0][:, z], inside[1][:, together * y]
-        along = [(int(tap.argmax()), together * int(tap.sum())) for tap in inside[2]]
+        along = [
+            (int(tap.argmax()) if tap.size else 0, together * int(tap.sum())) for tap in inside[2]
+        ]
         return cls(a, b, (steps[0][2], steps[1][2]), seen, along, together * g.dst[2])
 
     @property

@@ -48,8 +48,10 @@ class Pixels:
         innermost loop, and short enough for a cache.
         """
         count = math.prod(self.size)
-        if self.out[1:] != self.size or not (
-            _is_line(self.src, self.size) and _is_line(self.dst, self.size)
+        if (
+            not count
+            or self.out[1:] != self.size
+            or not (_is_line(self.src, self.size) and _is_line(self.dst, self.size))
         ):
             return self
         width = max(n for n in range(1, min(count, LONGEST_LINE) + 1) if count % n == 0)
@@ -99,7 +101,7 @@ class Sums:
         wanted = min(count, math.ceil(TASKS_PER_CORE * simd.units / items))
         share = math.ceil(count / wanted) if wanted else 1
         line_bytes = FLOAT * lanes * (2 * pixels.out[3] + pixels.size[2])
-        lines = min(MOST_LINES, max(1, LINE_BYTES // line_bytes))
+        lines = min(MOST_LINES, max(1, LINE_BYTES // max(1, line_bytes)))
         parts = math.ceil(count / share)
         return cls(groups, blocks, pairs, own_blocks, own_pairs, parts, share, lines)
 

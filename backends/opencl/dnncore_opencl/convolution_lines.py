@@ -178,5 +178,5 @@ class Lines:
             traffic = src_bytes * shares + weights_bytes * run_shares
             found.append((missing, traffic, runs, panels))
         _, _, runs, panels = min(found)
-        chunk = max(2, CHUNK_BYTES // run_bytes // 2 * 2)
+        chunk = max(2, CHUNK_BYTES // max(1, run_bytes) // 2 * 2)
         return runs, chunk, panels

@@ -31,7 +31,7 @@ from dnncore_opencl.convolution_views import (
 )
 from dnncore_opencl.convolution_winograd_weights import WinogradFilter, source
 from dnncore_opencl.digits import int2, int4
-from dnncore_opencl.gemm_implementation import size_refusal
+from dnncore_opencl.gemm_implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.program import Launch, LaunchProgram, Scratch, padded
 from dnncore_opencl.simd import Simd
 from dnncore_opencl.staging import Staging, plain
@@ -117,6 +117,11 @@ class Winograd(Implementation):
 
         staging = Staging.of(op, attr, wanted)
         refused = size_refusal(staging.op, staging.attr)
+        tiles = self._tiles(op, lanes)
+        filled = staging.nbytes + tiles.chunk * tiles.tile_bytes
+        if op.weights.format_kind != "opaque":
+            filled += filters.desc(op.weights).nbytes
+        refused = refused or scratchpad_refusal(filled)
         if refused:
             return refused
         launches, nbytes = self._plan(staging, Simd.of(engine))
@@ -127,7 +132,7 @@ class Winograd(Implementation):
         return Accepted(
             op,
             build=build,
-            efficiency=_efficiency(op, self._tiles(op, lanes)),
+            efficiency=_efficiency(op, tiles),
             scratchpad_bytes=nbytes,
             exact=False,
             error_factor=F43.error_factor,

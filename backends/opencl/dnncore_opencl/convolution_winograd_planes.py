@@ -18,7 +18,7 @@ from typing import Any
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.convolution_views import FLOAT, place_of
 from dnncore_opencl.family import Family
-from dnncore_opencl.gemm_implementation import MAX_ELEMENTS, size_refusal
+from dnncore_opencl.gemm_implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.mma import Mma
 from dnncore_opencl.program import Launch, LaunchProgram, Scratch, padded
 from dnncore_opencl.staging import ALIGNMENT, Staging, plain, redirected
@@ -35,7 +35,7 @@ from dnncore_opencl.winograd_planes import MOST_LANES, SCRATCHPAD, FilterPlanes,
 
 CHANNELS_LAST = "acdb"
 SLICE_BYTES = 1 << 30  # of V and M
-AUTO_ERROR_FACTOR = 4  # beyond which a result is not what `auto` promises
+AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
 
 
 class Winograd(Implementation):
@@ -130,9 +130,9 @@ class Winograd(Implementation):
             refused = plan.extend(part, filters, op, attr, family, engine)
             if refused:
                 return refused
-        if plan.nbytes // FLOAT > MAX_ELEMENTS:
-            reason = f"scratchpad must span {MAX_ELEMENTS} floats at most; got {plan.nbytes} bytes"
-            return Refused("shape", reason)
+        refused = scratchpad_refusal(plan.nbytes)
+        if refused:
+            return refused
         plan.seconds = self._seconds(staging, planes, engine, len(plan.launches))
         return plan
 

@@ -17,6 +17,7 @@ from dnncore.backend import (
 )
 from dnncore_opencl.family import Family
 from dnncore_opencl.gemm import split
+from dnncore_opencl.gemm_reduce import FLOAT
 from dnncore_opencl.program import LaunchProgram
 from dnncore_opencl.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.tuned import tuned
@@ -110,4 +111,12 @@ def size_refusal(op: Operation, attr: Attributes) -> Refused | None:
         if elements > MAX_ELEMENTS:
             reason = f"{name} must span {MAX_ELEMENTS} elements at most; got {elements}"
             return Refused("shape", reason)
+    return None
+
+
+def scratchpad_refusal(nbytes: int) -> Refused | None:
+    """Tell if 32-bit integers cannot count the floats of a scratchpad."""
+    if nbytes // FLOAT > MAX_ELEMENTS:
+        reason = f"scratchpad must span {MAX_ELEMENTS} floats at most; got {nbytes} bytes"
+        return Refused("shape", reason)
     return None

@@ -58,7 +58,7 @@ class Direct(Implementation):
         def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
             if name == "weights":
                 return desc
-            return self._dense(desc) if name == self.image else plain(desc)
+            return {self.image: self._dense, self.rows: _row_major}.get(name, plain)(desc)
 
         staging = Staging.of(op, attr, wanted)
         refused = size_refusal(staging.op, staging.attr) or self.refusal(staging.op, staging.attr)
@@ -137,6 +137,12 @@ class Direct(Implementation):
         )
 
 
+def _row_major(rows: MemoryDesc) -> MemoryDesc:
+    """A tensor of two dims, if its channels follow each other, else such a one."""
+    rows = plain(rows)
+    return rows if rows.strides[1] == 1 else rows.with_format("ab")
+
+
 def _operands(op: Any, attr: Attributes) -> tuple[View, ...]:
     """The operands of the bias and of the chain, whose pixels are images."""
     views, count = [], len(op.tensors())
@@ -158,12 +164,6 @@ class DirectForward(Direct):
     def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
         """Vectors of output channels, for each element of an image in its order."""
         return f"A{image.tag[1:]}{lanes}a" if image.tag else None
-
-    def refusal(self, op: Any, attr: Attributes) -> Refused | None:
-        """Output channels must lie side by side."""
-        if op.dst.strides[1] != 1:
-            return Refused("format", f"dst must be ab; got {op.dst.tag}")
-        return None
 
     def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
         """All of dst."""

@@ -101,7 +101,13 @@ def _efficiency(engine: Any, lanes: int) -> float:
 
 
 def _flat(tensors: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
-    """See the spatial dims as one, where all tensors can be: fewer coordinates, longer vectors."""
+    """See the spatial dims as one, where all tensors can be: fewer coordinates, longer vectors.
+
+    One that a step broadcasts along some of them, and not along others, cannot.
+    """
+    spatial = {desc.dims[2:] for desc in tensors.values() if math.prod(desc.dims[2:]) != 1}
+    if len(spatial) > 1:
+        return tensors
     try:
         return {
             name: desc.reshape((*desc.dims[:2], math.prod(desc.dims[2:])))

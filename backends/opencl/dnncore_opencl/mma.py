@@ -17,7 +17,7 @@ from dnncore_opencl.family import Family, Plan
 from dnncore_opencl.gemm import Gemm
 from dnncore_opencl.gemm_reduce import FLOAT, MANY_ITEMS, part_size, partial, reduction
 from dnncore_opencl.mma_launch import LOCAL_MEMORY, Arithmetic, Product, Tile
-from dnncore_opencl.mma_view import Unfit, view
+from dnncore_opencl.mma_view import Unfit, View, view
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
@@ -55,6 +55,7 @@ WAVE = 5e-6
 LAUNCH = 5e-6  # seconds
 BANDWIDTH = 4e12  # bytes per second
 TABLES = 4096  # bytes of local memory at most, beside tiles
+TILES_NEED = min(tile.local_bytes for tile in TILES) + TABLES
 FEW_WAVES = 4  # beyond which it matters little that the last one is not full
 
 
@@ -96,36 +97,49 @@ class Mma(Family):
             return Refused(
                 "device", f"needs compute capability 8.0; {engine.device.name} has {got}"
             )
+        has, needs = engine.device.limits["local_memory"], TILES_NEED
+        if has < needs:
+            return Refused("device", f"needs {needs} bytes of local memory for a group; got {has}")
         return None
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """There must be something to multiply, dense in some dim, and aligned to 16 bytes."""
-        if not gemm.depth:
-            return Refused("shape", "k must have values; it has none")
+        """Operands must be dense in some dim, and aligned to 16 bytes."""
         if gemm.fpmath == "ieee" and gemm.a.data_type == "f32":
             return Refused(
                 "attribute", "fpmath ieee wants f32 arithmetic; computes by tensor cores"
             )
         try:
-            view(gemm, _arithmetic(gemm).per_chunk)
+            if gemm.depth:
+                view(gemm, _arithmetic(gemm).per_chunk)
         except Unfit as obstacle:
             return Refused("format", str(obstacle))
         return None
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
-        """Return one launch, or two where k is cut into parts."""
+        """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""
+        first, items = start // FLOAT, self.units * MANY_ITEMS
+        if not gemm.depth:
+            return Plan((reduction(gemm, 0, first, items),), FLOAT)
         arithmetic = _arithmetic(gemm)
-        v = view(gemm, arithmetic.per_chunk)
-        products = [Product(v, arithmetic, tile, self.instructions) for tile in self.tiles]
-        choices = ((product, part) for product in products for part in self._parts(product))
+        v, pieces = view(gemm, arithmetic.per_chunk), _pieces(gemm, first)
+        products = [
+            Product(v, arithmetic, tile, self.instructions, self.local_memory)
+            for tile in self.tiles
+        ]
+        choices = (
+            (product, part)
+            for product in products
+            for part in (self._parts(product) if pieces else (product.stages,))
+        )
         product, part = min(choices, key=lambda choice: self._seconds(*choice))
-        if part == product.stages:
+        if pieces is None or part == product.stages:
             return Plan((product.launch(),))
         parts = math.ceil(product.stages / part)
-        first, items = start // FLOAT, self.units * MANY_ITEMS
-        pieces = replace(product, view=view(partial(gemm, first), arithmetic.per_chunk))
         return Plan(
-            (pieces.launch(part, parts), reduction(gemm, parts, first, items)),
+            (
+                replace(product, view=pieces).launch(part, parts),
+                reduction(gemm, parts, first, items),
+            ),
             parts * part_size(gemm) * FLOAT,
         )
 
@@ -161,6 +175,14 @@ def _arithmetic(gemm: Gemm) -> Arithmetic:
     if gemm.a.data_type in HALVES:
         return HALVES[gemm.a.data_type]
     return ROUNDED_TF32 if gemm.fpmath in COARSE else SPLIT_TF32
+
+
+def _pieces(gemm: Gemm, first: int) -> View | None:
+    """The product whose parts lie in the scratchpad; None where they cannot be made there."""
+    try:
+        return view(partial(gemm, first), _arithmetic(gemm).per_chunk)
+    except Unfit:
+        return None
 
 
 def _stage_seconds(product: Product) -> float:

@@ -128,12 +128,16 @@ class Tile:
 
 @dataclass(frozen=True)
 class Product:
-    """A product by tiles of one form; `instructions` is the file of `kernels/` that has them."""
+    """A product by tiles of one form.
+
+    instructions: the file of `kernels/` that has them. local_memory: bytes of a multiprocessor.
+    """
 
     view: View
     arithmetic: Arithmetic
     tile: Tile
     instructions: str
+    local_memory: int = LOCAL_MEMORY
 
     @cached_property
     def k(self) -> Digits:
@@ -150,7 +154,8 @@ class Product:
         tile = self.tile
         needed = 104 + tile.sums * (2 if self.arithmetic.is_split else 1)  # as compilers say
         registers = tile.registers or min(needed, MOST_REGISTERS)
-        return max(1, min(REGISTERS // (registers * tile.items), LOCAL_MEMORY // tile.local_bytes))
+        by_registers = REGISTERS // (registers * tile.items)
+        return max(1, min(by_registers, self.local_memory // tile.local_bytes))
 
     @property
     def spills(self) -> bool:

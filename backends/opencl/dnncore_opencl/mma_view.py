@@ -91,8 +91,14 @@ def view(gemm: Gemm, per_chunk: int) -> View:
         rows = _merged(rows)
         k = _merged(_sorted(k))
         columns = _merged(_sorted(columns))
-    x_along_k, y_along_k = (_is_along(k, place) for place in (0, 1))
-    k = _inner_last(k, x_along_k=x_along_k, y_along_k=y_along_k)
+    one_channel = bool(window) and swapped and k[-1].size == 1
+    x_along_k, y_along_k = (
+        _is_along(k, place) or (one_channel and k[-1].steps[place] == 1) for place in (0, 1)
+    )
+    ordered = _inner_last(k, x_along_k=x_along_k, y_along_k=y_along_k)
+    if window and ordered != k:
+        raise Unfit("the image must be dense along channels")  # one channel's is along taps
+    k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, y_along_k=y_along_k)
     made = View(
         gemm,

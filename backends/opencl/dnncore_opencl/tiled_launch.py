@@ -40,6 +40,7 @@ class Tile:
         lanes_down = LANES // self.lanes_across
         assert across % self.lanes_across == 0, self
         assert down % lanes_down == 0, self
+        assert TABLE % self.depth == 0, self  # what is located at a time is whole steps
         assert TABLE <= self.items <= MAX_ITEMS, self
         assert self.local_bytes <= MAX_LOCAL, self
         assert min(self.rows, self.columns) * self.depth % (4 * self.items) == 0, self

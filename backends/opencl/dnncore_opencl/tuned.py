@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
     from dnncore_opencl.gemm import Gemm, Matrix
 
-__all__ = ["has_tables", "key", "parameters", "tuned", "with_parameters"]
+__all__ = ["key", "parameters", "tuned", "with_parameters"]
 
 AnyFamily = TypeVar("AnyFamily")
 
@@ -24,7 +24,7 @@ AnyFamily = TypeVar("AnyFamily")
 def key(gemm: Gemm) -> str:
     """A product in short: type, batch, sizes, the window's steps, what each operand lies along.
 
-    `f32 b1 m64 n64x1x56x56 k64x1x3x3 s1x1x1 am bk cm`
+    `f32 b1 m64 n64x56x56 k64x3x3 s1x1 ak bk cm`
     """
     words = [gemm.a.data_type, f"b{gemm.batches}", f"m{gemm.m}"]
     words += [f"n{_sizes(gemm.n)}", f"k{_sizes(gemm.k)}"]
@@ -47,7 +47,7 @@ def _along(operand: Matrix) -> str:
     return next((name for name, steps in along.items() if 1 in steps), "")
 
 
-def has_tables(family: object) -> bool:
+def _has_tables(family: object) -> bool:
     """Whether a family chooses among tiles and parts."""
     return hasattr(family, "tiles") and hasattr(family, "parts")
 
@@ -58,7 +58,7 @@ def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
     It is the family itself where there is none. One that the family cannot have is told by verbose.
     """
     name = getattr(family, "name", "")
-    found = engine.tuning_table(name).get(key(gemm)) if has_tables(family) else None
+    found = engine.tuning_table(name).get(key(gemm)) if _has_tables(family) else None
     if found is None:
         return family
     try:

@@ -5,7 +5,7 @@ text of a problem to named parameters:
 
     {
       "tiled": {
-        "m64 n200704 k576": {"rows": 8, "columns": 8, "depth": 16}
+        "f32 b1 m64 n64x56x56 k64x3x3 s1x1 ak bk cm": {"rows": 64, "columns": 128, "parts": 1}
       }
     }
 

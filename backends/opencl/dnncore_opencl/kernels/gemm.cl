@@ -1,4 +1,4 @@
-// What both families of matrix products share: the index arithmetic of `dnncore_opencl.gemm`.
+// What products on CPUs share, depthwise ones too: the index arithmetic of `dnncore_opencl.gemm`.
 //
 //     c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]
 //
