@@ -54,7 +54,7 @@ def test_softmax_shares_rows_along_and_across(target, length, axis, dims):
     ],
 )
 @pytest.mark.parametrize("dims", [(1, 64, 8, 16), (2, 19, 5, 13)])
-@pytest.mark.parametrize("types", [("f32", "f32"), ("f16", "f32")])
+@pytest.mark.parametrize("types", [("f32", "f32"), ("f16", "f32"), ("f64", "f64")])
 def test_tiles_are_turned_in_vectors_and_without(target, src, dst, dims, types):
     descs = [dnn.MemoryDesc(dims, t, tag) for t, tag in zip(types, (src, dst), strict=True)]
     check(target, dnn.Reorder(src=descs[0], dst=descs[1]))

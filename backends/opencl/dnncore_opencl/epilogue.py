@@ -58,7 +58,7 @@ def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int)
     steps = [step.text for step in chain(post_ops, values, "old", parameters.real)]
     types = [TYPES[kind] for kind in kinds]
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
-    halves = functions() if HALVES.intersection(kinds) else ""
+    halves = functions() if set(HALVES) & set(kinds) else ""
     return Epilogue(
         halves + with_lanes(_code(steps, types, parameters, rank, reads_dst=reads_dst), 1),
         (*(Arg(operand.index) for operand in operands), *parameters.values),

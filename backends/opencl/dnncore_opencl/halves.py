@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dnncore_opencl.algorithms import with_lanes
 from dnncore_opencl.program import template
-from dnncore_opencl.vectors import TYPES
+from dnncore_opencl.vectors import HALVES, TYPES
 
 __all__ = ["FROM_FLOAT", "HALVES", "TO_FLOAT", "functions", "result_defines"]
 
-HALVES = {"f16", "bf16"}
 TO_FLOAT = {"f32": "({})", "f16": "f16_to_float({})", "bf16": "bf16_to_float({})"}
 FROM_FLOAT = {"f32": "({})", "f16": "float_to_f16({})", "bf16": "float_to_bf16({})"}
 

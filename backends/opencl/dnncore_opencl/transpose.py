@@ -13,6 +13,7 @@ from dnncore_opencl.vectors import HALVES, TYPES, load, most_lanes, vector
 
 CPU_TILE = 32  # elements each way: 4 KiB of floats, a line of 128 bytes each way
 GPU_TILE = 64  # sides of 32 reached 0.65 of the copy's speed, these 0.99
+MOST_BYTES = 4 * GPU_TILE**2  # of a tile: within the 32 KiB that every GPU has, bank gaps too
 SHORTEST_SIDE = 8  # a tile is longer where a loop is shorter, down to this
 MOST_WORKERS = 512
 
@@ -52,10 +53,10 @@ class TransposedPass(Pass):
         if self.engine.is_cpu:
             return Boxes(self.nest, CPU_TILE, CPU_TILE)
         reads, writes = (_side(loop.size) for loop in self.nest.loops[-2:])
-        area = GPU_TILE * GPU_TILE
+        area = min(GPU_TILE**2, MOST_BYTES // self.descs[0].itemsize)
         if writes < GPU_TILE:
             reads = area // writes
-        elif reads < GPU_TILE:
+        else:
             writes = area // reads
         return Boxes(self.nest, reads, writes, constant=True)
 
