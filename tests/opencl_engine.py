@@ -23,7 +23,7 @@ def square(engine, value, size=8):
     return dnn.Memory.from_numpy(np.full((size, size), value, np.float32), engine=engine)
 
 
-def run_python(code, **environment):
+def run_python(code, timeout=300, **environment):
     """Run code in a process of its own; returns it completed."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
@@ -31,7 +31,7 @@ def run_python(code, **environment):
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=timeout,
     )
 
 

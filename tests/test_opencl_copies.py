@@ -1,10 +1,11 @@
 """Copies through pinned memory, in pieces: every size, landing when waited for, order, faults."""
 
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
-from opencl_engine import DEVICES, Gate, matmul, square
+from opencl_engine import DEVICES, Gate, matmul, run_python, square
 
 import dnncore as dnn
 from dnncore.backend import ExecutionError
@@ -84,6 +85,70 @@ def test_a_copy_has_landed_when_it_is_done(engine):
     while not event.done:
         pass
     assert np.array_equal(back, host)
+
+
+@pytest.mark.parametrize("ended", ["wait", "timeout", "done"])
+@pytest.mark.parametrize("other", [None, "in", "out"])
+def test_a_copy_has_landed_when_a_later_command_has_ended(engine, ended, other):
+    stream, host, back = engine.stream(), random_bytes(PIECE * 2), np.zeros(PIECE * 2, np.uint8)
+    buffer = engine.allocate(host.size)
+    engine.copy_in(stream, host, buffer)
+    engine.copy_out(stream, buffer, back)
+    event = stream.marker()
+    if other:
+        event = engine.stream(other).marker([event])
+    if ended == "wait":
+        event.wait()
+    elif ended == "timeout":
+        event.wait(timeout=60)
+    else:
+        while not event.done:
+            pass
+    assert np.array_equal(back, host)
+
+
+def test_what_has_landed_is_let_go(engine):
+    stream, host, back = engine.stream(), random_bytes(PIECE), np.zeros(PIECE, np.uint8)
+    buffer, small = engine.allocate(PIECE), np.zeros(LEAST // 2, np.uint8)
+    for _ in range(3):
+        engine.copy_in(stream, host, buffer)
+        engine.copy_in(stream, small, buffer)
+        engine.copy_out(stream, buffer, back)
+        stream.marker().wait()
+        assert not stream.under_way.events
+
+
+DROPPED = """
+    import gc, sys, threading
+    sys.path.insert(0, {tests!r})
+    import numpy as np
+    import dnncore as dnn
+    from opencl_engine import Gate
+
+    engine, gate = dnn.engine({name!r}), Gate()
+    stream, host = engine.stream({order!r}), np.arange(64, dtype=np.uint8)
+    buffer, back = engine.allocate(64), np.zeros(64, np.uint8)
+    blocked = stream.marker([gate])
+    wait_for = [blocked] if stream.order == "out" else []
+    engine.copy_in(stream, host, buffer, wait_for)
+    engine.copy_out(stream, buffer, back, wait_for)
+    del blocked, wait_for
+    {drop}
+    gc.collect()
+    {end}
+    print("alive")
+"""
+OPEN = "threading.Timer(0.1, gate.open).start(); gate.wait(); engine.stream().wait()"
+
+
+@pytest.mark.parametrize("order", ["in", "out"])
+@pytest.mark.parametrize(("drop", "end"), [("", OPEN), ("del stream", OPEN), ("", "")])
+def test_events_of_copies_may_be_dropped(order, drop, end):
+    code = DROPPED.format(
+        name=DEVICES[0], order=order, drop=drop, end=end, tests=str(Path(__file__).parent)
+    )
+    done = run_python(code, timeout=60)
+    assert done.stdout.split() == ["alive"], done.stderr
 
 
 def blocked(engine, gate):
@@ -220,6 +285,25 @@ def test_a_copy_that_fails_is_told(engine, monkeypatch):
     ):
         with pytest.raises(ExecutionError, match=r"cannot copy 4096 bytes: OUT_OF_RESOURCES"):
             copy()
+
+
+def test_a_copy_that_fails_behind_the_gate_is_told_once_and_by_the_stream(engine):
+    gate, host, error = Gate(), np.zeros(PIECE * 3, np.uint8), ValueError("as the test wants")
+    stream, buffer = engine.stream(), engine.allocate(host.size)
+    failed = engine.copy_out(stream, buffer, host)
+    failed._flights[0].event.causes = [gate]
+    gate.open(error)
+    with pytest.raises(ExecutionError) as info:
+        engine.copy_in(stream, host, buffer)
+    assert info.value.__cause__ is error
+    engine.copy_in(stream, host, buffer)
+    landed = np.zeros(PIECE, np.uint8)
+    engine.copy_in(stream, np.ones(PIECE, np.uint8), buffer)
+    engine.copy_out(stream, buffer, landed)
+    with pytest.raises(ExecutionError):
+        stream.wait()
+    assert landed.all()
+    stream.wait()
 
 
 @pytest.mark.parametrize("tag", ["ab", "ba"])

@@ -213,7 +213,7 @@ class OpenCLEngine(Engine):
         stream.settle(host)
         if self._goes_pinned(stream, host.size, wait_for):
             landing = self._copying(host.size, self._pinned.copy_out, stream, buffer, host)
-            stream.landings.append(landing)
+            stream.under_way.keep(landing)
             return landing
         return self._copy(stream, host, buffer, host.size, wait_for)
 
@@ -253,7 +253,8 @@ class OpenCLEngine(Engine):
                 stream.native, target, source, wait_for=events, is_blocking=False
             )
 
-        return self._copying(nbytes, stream.submit, enqueue, wait_for)
+        submit = functools.partial(stream.submit, is_copy=True)
+        return self._copying(nbytes, submit, enqueue, wait_for)
 
     def _copying(self, nbytes: int, copy: Callable[..., Any], *arguments: Any) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 import time
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dnncore.backend import Event, ExecutionError
 from dnncore_opencl.devices import pyopencl
 from dnncore_opencl.faults import FAILED_DEPENDENCY, failure
+from dnncore_opencl.under_way import tidy_all
 
 if TYPE_CHECKING:
     from dnncore_opencl.stream import OpenCLStream
@@ -42,14 +44,18 @@ class OpenCLEvent(Event):
                 self.native.wait()
             except pyopencl().Error as raised:
                 error = self._failure(raised.code)
+            tidy_all()
         error = self.error or error
         if error is not None:
             raise error
 
     @property
     def done(self) -> bool:
-        """Whether the command has ended, well or not."""
-        return self.status <= 0
+        """Whether the command has ended, well or not; copies before it have landed then."""
+        if self.status > 0:
+            return False
+        tidy_all()
+        return True
 
     @property
     def status(self) -> int:
@@ -59,6 +65,14 @@ class OpenCLEvent(Event):
             return int(self.native.command_execution_status)
         except pyopencl().Error as error:
             return int(error.code)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the device has done its part, well or not."""
+        return self.status <= 0
+
+    def land(self) -> None:
+        """Do what is left to do then: nothing."""
 
     @property
     def error(self) -> BaseException | None:
@@ -147,6 +161,7 @@ class Point(OpenCLEvent):
 def bridge(event: Event, context: Any) -> Any:
     """Return a user event that a thread of its own ends as the foreign `event` ends."""
     user_event = pyopencl().UserEvent(context)
+    _bridges[user_event.int_ptr] = user_event
 
     def follow() -> None:
         status = 0
@@ -154,7 +169,23 @@ def bridge(event: Event, context: Any) -> Any:
             event.wait()
         except Exception:  # kept by the event; dependents find it in their causes
             status = FAILED_DEPENDENCY
-        user_event.set_status(status)
+        _end(user_event.int_ptr, status)
 
     threading.Thread(target=follow, name="dnncore-opencl-bridge", daemon=True).start()
     return user_event
+
+
+_bridges: dict[int, Any] = {}  # the user events that have not ended, by their handles
+
+
+def _end(handle: int, status: int) -> None:
+    user_event = _bridges.pop(handle, None)
+    if user_event is not None:
+        user_event.set_status(status)
+
+
+@atexit.register
+def _end_all() -> None:
+    """End what the process leaves unfinished: copies' events wait when they are dropped."""
+    for handle in tuple(_bridges):
+        _end(handle, FAILED_DEPENDENCY)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dnncore.backend import Event
+from dnncore.backend import Event, ExecutionError
 from dnncore_opencl.devices import pyopencl
 from dnncore_opencl.events import OpenCLEvent
 
@@ -53,15 +53,15 @@ class Flight:
     @property
     def is_over(self) -> bool:
         """Whether the device has done its part, well or not."""
-        return self.event.status <= 0
+        return self.event.is_over
 
     def land(self) -> Bytes | None:
         """Empty the block when the flight is over; returns it to whoever comes first."""
         with self._lock:
             block, self._block = self._block, None
-            target, self.target = self.target, None
-            if block is not None and target is not None and self.event.error is None:
-                np.copyto(target, block[: target.size])
+            if block is not None and self.target is not None and self.event.error is None:
+                np.copyto(self.target, block[: self.target.size])
+            self.target = None
         return block
 
 
@@ -187,9 +187,13 @@ class Pinned:
 
 
 class Landing(Event):
-    """The end of a copy from a device: its host array has the values once it is waited for."""
+    """The end of a copy from a device.
+
+    Its host array has the values once this, or a command behind it, was waited for or found done.
+    """
 
     __slots__ = ("_alone", "_flights", "_pinned")
+    causes = ()
 
     def __init__(self, pinned: Pinned, flights: list[Flight], *, alone: bool) -> None:
         self._pinned = pinned
@@ -199,31 +203,45 @@ class Landing(Event):
     def wait(self, timeout: float | None = None) -> None:
         """Empty block after block as the device fills them; raises as a command's event does."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        landing = []
+        errors, landing = [], []
         for flight in self._flights:
-            flight.event.wait(None if deadline is None else max(deadline - time.monotonic(), 0.0))
+            left = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+            try:
+                flight.event.wait(left)
+            except ExecutionError as error:
+                errors.append(error)
             landing.append(self._pinned.work(self._pinned.settle, flight, alone=self._alone))
         for landed in landing:
             landed()
+        if errors:
+            raise errors[0]
 
     @property
     def done(self) -> bool:
         """Whether the copy has ended; when the device has done its part, this does the rest."""
         if not self._flights[-1].event.done:
             return False
-        for flight in self._flights:
-            self._pinned.settle(flight)
+        self.land()
         return True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the device has done its part, well or not."""
+        return all(flight.is_over for flight in reversed(self._flights))
+
+    def land(self) -> None:
+        """Empty the blocks that are still full."""
+        full = [flight for flight in self._flights if flight.target is not None]
+        landing = [
+            self._pinned.work(self._pinned.settle, flight, alone=self._alone) for flight in full
+        ]
+        for landed in landing:
+            landed()
 
     @property
     def error(self) -> BaseException | None:
         """What the first piece that failed failed with."""
         return next(filter(None, (flight.event.error for flight in self._flights)), None)
-
-    @property
-    def is_settled(self) -> bool:
-        """Whether nothing is left to do."""
-        return all(flight.target is None for flight in self._flights)
 
     def lands_in(self, host: Bytes) -> bool:
         """Whether an array shares memory with what this has still to write."""

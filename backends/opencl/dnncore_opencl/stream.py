@@ -10,20 +10,19 @@ from dnncore.backend import DescriptorError, Event, Stream
 from dnncore_opencl.devices import pyopencl
 from dnncore_opencl.events import OpenCLEvent, Point, bridge
 from dnncore_opencl.faults import failure
+from dnncore_opencl.pinned import Landing
 from dnncore_opencl.raw_queue import enqueue_function
+from dnncore_opencl.under_way import UnderWay
 
 if TYPE_CHECKING:
     from dnncore.backend import Order
     from dnncore_opencl.engine import OpenCLEngine
-    from dnncore_opencl.pinned import Landing
-
-KEPT_EVENTS = 64  # dependents remembered before those that have ended well are dropped
 
 
 class OpenCLStream(Stream):
     """A command queue; `native` is the pyopencl queue.
 
-    landings: copies to the host that end when somebody waits for them.
+    under_way: copies, and what hangs on other runtimes, until they are over.
     has_points: whether launches return the point behind them rather than an event of their own.
     point: the one that nobody has asked for an event yet. raw_enqueue, raw_queue: how to get there.
     A queue that is wrapped keeps the order and the profiling that it was made with.
@@ -49,8 +48,7 @@ class OpenCLStream(Stream):
             profiling=bool(native.properties & flags.PROFILING_ENABLE),
             native=native,
         )
-        self._dependents: list[OpenCLEvent] = []
-        self.landings: list[Landing] = []
+        self.under_way = UnderWay(in_order=self.order == "in")
         self.raw_enqueue = enqueue_function()
         self.raw_queue = ctypes.c_void_p(native.int_ptr)
         self.point: Point | None = None
@@ -73,13 +71,12 @@ class OpenCLStream(Stream):
             self.native.finish()
         except pyopencl().Error as error:
             raise failure(self.engine, "the queue failed", error) from error
+        errors = self.under_way.errors()
         point, self.point = self.point, None
         if point is not None:
             point.settle()
-        waiting = [*self.landings, *self._dependents]
-        self._dependents, self.landings = [], []
-        for event in waiting:
-            event.wait()
+        if errors:
+            raise errors[0]
 
     def new_point(self) -> Point:
         """Begin another point."""
@@ -99,20 +96,23 @@ class OpenCLStream(Stream):
 
     def settle(self, host: Any) -> None:
         """Wait for copies into a host array that is about to be read or written."""
-        for landing in [landing for landing in self.landings if landing.lands_in(host)]:
-            landing.wait()
-        self.landings = [landing for landing in self.landings if not landing.is_settled]
+        for event in tuple(self.under_way.events):
+            if isinstance(event, Landing) and event.lands_in(host):
+                event.wait()
 
-    def submit(self, enqueue: Any, wait_for: Sequence[Event]) -> OpenCLEvent:
+    def submit(
+        self, enqueue: Any, wait_for: Sequence[Event], *, is_copy: bool = False
+    ) -> OpenCLEvent:
         """Queue a command behind `wait_for` by calling `enqueue(native_events)`."""
-        if not wait_for:
-            return OpenCLEvent(self, enqueue(None))
-        if self.point is not None:
-            self.point.native  # noqa: B018 - it must not wait for what this command waits for
-        native, causes = self._native_events(wait_for)
+        native: Any = None
+        causes: Sequence[Event] = ()
+        if wait_for:
+            if self.point is not None:
+                self.point.native  # noqa: B018 - it must not wait for what this command waits for
+            native, causes = self._native_events(wait_for)
         event = OpenCLEvent(self, enqueue(native), causes)
-        if causes:
-            self._remember(event)
+        if causes or is_copy:
+            self.under_way.keep(event)
         return event
 
     def marker(self, wait_for: Sequence[Event] = ()) -> OpenCLEvent:
@@ -133,12 +133,6 @@ class OpenCLStream(Stream):
                 native.append(bridge(event, self.engine.native.context))
                 causes.append(event)
         return native, causes
-
-    def _remember(self, event: OpenCLEvent) -> None:
-        """Keep a command that may fail, for `wait` to raise that."""
-        if len(self._dependents) >= KEPT_EVENTS:
-            self._dependents = [e for e in self._dependents if not e.done or e.error]
-        self._dependents.append(event)
 
 
 def _may_fail(event: Event) -> bool:
