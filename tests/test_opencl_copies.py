@@ -251,6 +251,27 @@ def test_blocks_are_used_again(engine, monkeypatch):
     assert len(engine._pinned._sent) <= BLOCKS
 
 
+def test_blocks_of_copies_that_are_over_are_used_again(engine, monkeypatch):
+    map_buffer, made = cl.enqueue_map_buffer, []
+
+    def counted(*args):
+        made.append(args)
+        return map_buffer(*args)
+
+    monkeypatch.setattr(cl, "enqueue_map_buffer", counted)
+    buffer, hosts = engine.allocate(PIECE), [np.zeros(PIECE, np.uint8) for _ in range(50)]
+    streams = [engine.stream(), engine.stream()]
+    engine.copy_in(streams[0], np.ones(PIECE, np.uint8), buffer).wait()
+    for number, host in enumerate(hosts):
+        stream = streams[number % 2]
+        engine.copy_out(stream, buffer, host)
+        stream.native.finish()
+    assert len(made) <= BLOCKS
+    for stream in streams:
+        stream.wait()
+    assert np.all(hosts)
+
+
 def test_threads_copy_at_once(engine):
     failures = []
 
@@ -285,6 +306,50 @@ def test_a_copy_that_fails_is_told(engine, monkeypatch):
     ):
         with pytest.raises(ExecutionError, match=r"cannot copy 4096 bytes: OUT_OF_RESOURCES"):
             copy()
+
+
+BROKEN = """
+    import sys, threading
+    sys.path.insert(0, {tests!r})
+    import numpy as np
+    import pyopencl as cl
+    import dnncore as dnn
+    from dnncore_opencl import pinned
+    from dnncore_opencl.engine import OpenCLEngine
+    from opencl_engine import Gate
+
+    OpenCLEngine.is_cpu = property(lambda _engine: False)
+    pinned.SMALL_PIECE = 1 << 16
+    engine, gate, copy, queued = dnn.engine({name!r}), Gate(), cl.enqueue_copy, []
+    stream, host, buffer = engine.stream(), np.zeros(1 << 18, np.uint8), engine.allocate(1 << 18)
+
+    def breaking(*args, **kwargs):
+        if len(queued) == 2:
+            raise cl.RuntimeError(cl._cl._ErrorRecord("clSomething", -5, "as the test wants"))
+        queued.append(None)
+        return copy(*args, **kwargs)
+
+    engine.copy_in(stream, np.ones(1 << 18, np.uint8), buffer).wait()
+    stream.marker([gate])
+    cl.enqueue_copy = breaking
+    try:
+        engine.copy_out(stream, buffer, host)
+    except dnn.ExecutionError as error:
+        print(error)
+    threading.Timer(0.1, gate.open).start()
+    stream.wait()
+    cl.enqueue_copy = copy
+    engine.copy_in(stream, host, buffer)
+    assert not host.any()
+    stream.wait()
+"""
+
+
+def test_a_copy_that_fails_midway_keeps_what_is_under_way(engine):
+    code = BROKEN.format(name=engine.name, tests=str(Path(__file__).parent))
+    done = run_python(code, timeout=60)
+    assert "cannot copy 262144 bytes: OUT_OF_RESOURCES" in done.stdout, done.stderr
+    assert not done.stderr
 
 
 def test_a_copy_that_fails_behind_the_gate_is_told_once_and_by_the_stream(engine):

@@ -21,6 +21,7 @@ import numpy as np
 from dnncore.backend import Event, ExecutionError
 from dnncore_opencl.devices import pyopencl
 from dnncore_opencl.events import OpenCLEvent
+from dnncore_opencl.under_way import tidy_all
 
 if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
@@ -64,6 +65,11 @@ class Flight:
             self.target = None
         return block
 
+    def abandon(self) -> None:
+        """Land nowhere."""
+        with self._lock:
+            self.target = None
+
 
 class Pinned:
     """The pinned memory of an engine, and copies through it on in-order streams.
@@ -77,7 +83,7 @@ class Pinned:
         self._queue = pyopencl().CommandQueue(native.context, native.device)
         self._lock = threading.Lock()
         self._idle: list[Bytes] = []
-        self._sent: list[Flight] = []  # to the device; they land by themselves
+        self._sent: list[Flight] = []  # to the device, or abandoned: nobody waits for them
         self._workers = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1), "dnncore-opencl-copy")
 
     def copy_in(self, stream: OpenCLStream, host: Bytes, buffer: Any) -> OpenCLEvent:
@@ -114,16 +120,20 @@ class Pinned:
         flights: list[Flight] = []
         landing: deque[Callable[[], None]] = deque()
         alone = host.size < SMALL_COPY
-        for start, piece in _pieces(host):
-            if len(flights) >= BLOCKS - THREADS:
-                oldest = flights[len(flights) - (BLOCKS - THREADS)]
-                oldest.event.wait()
-                if len(landing) >= THREADS:
-                    landing.popleft()()
-                landing.append(self.work(self.settle, oldest, alone=alone))
-            block = self._block()
-            part = block[: piece.size]
-            flights.append(self._depart(stream, part, buffer, piece, block, src_offset=start))
+        try:
+            for start, piece in _pieces(host):
+                if len(flights) >= BLOCKS - THREADS:
+                    oldest = flights[len(flights) - (BLOCKS - THREADS)]
+                    oldest.event.wait()
+                    if len(landing) >= THREADS:
+                        landing.popleft()()
+                    landing.append(self.work(self.settle, oldest, alone=alone))
+                block = self._block()
+                part = block[: piece.size]
+                flights.append(self._depart(stream, part, buffer, piece, block, src_offset=start))
+        except BaseException:
+            self._abandon(flights)
+            raise
         return Landing(self, flights, alone=alone)
 
     def settle(self, flight: Flight) -> None:
@@ -147,11 +157,11 @@ class Pinned:
 
     def _block(self) -> Bytes:
         """Return a block that nothing uses."""
-        with self._lock:
-            if not self._idle:
-                self._reclaim()
-            if self._idle:
-                return self._idle.pop()
+        for take_back in (_nothing, self._reclaim, tidy_all):
+            take_back()
+            with self._lock:
+                if self._idle:
+                    return self._idle.pop()
         cl = pyopencl()
         flags, modes = cl.mem_flags, cl.map_flags
         buffer = cl.Buffer(self._context, flags.READ_WRITE | flags.ALLOC_HOST_PTR, PIECE)
@@ -162,10 +172,18 @@ class Pinned:
 
     def _reclaim(self) -> None:
         """Take back the blocks that have reached the device."""
-        over = [flight for flight in self._sent if flight.is_over]
-        self._sent = [flight for flight in self._sent if flight not in over]
-        for flight in over:
-            self._keep(flight.land())
+        with self._lock:
+            over = [flight for flight in self._sent if flight.is_over]
+            self._sent = [flight for flight in self._sent if flight not in over]
+            for flight in over:
+                self._keep(flight.land())
+
+    def _abandon(self, flights: list[Flight]) -> None:
+        """Have flights land nowhere, but keep them until they are over."""
+        for flight in flights:
+            flight.abandon()
+        with self._lock:
+            self._sent += flights
 
     def _keep(self, block: Bytes | None) -> None:
         if block is not None and len(self._idle) < BLOCKS:
