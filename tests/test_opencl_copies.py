@@ -174,6 +174,18 @@ def test_copies_do_not_wait_for_what_comes_before_them(engine):
     assert np.array_equal(back, kept)
 
 
+def test_a_large_copy_behind_another_runtime_does_not_hold_up_the_caller(engine):
+    gate, host = Gate(), random_bytes(PIECE * (BLOCKS + 2))
+    stream, buffer, back = blocked(engine, gate), engine.allocate(host.size), np.zeros_like(host)
+    engine.wait_timeout = 5  # a wait by the caller would end with an error
+    engine.copy_in(stream, host, buffer)
+    event = engine.copy_out(stream, buffer, back)
+    assert not event.done
+    gate.open()
+    event.wait(timeout=60)
+    assert np.array_equal(back, host)
+
+
 def test_a_blocked_stream_holds_up_no_other(engine):
     gate, host = Gate(), random_bytes(PIECE * BLOCKS)
     held = engine.allocate(host.size)

@@ -29,7 +29,7 @@ from dnncore_opencl.account import Account, MemoryInfo
 from dnncore_opencl.build import Builder
 from dnncore_opencl.devices import cl_devices, describe, device_type, pyopencl
 from dnncore_opencl.faults import OUT_OF_MEMORY, failure
-from dnncore_opencl.pinned import LEAST_BYTES, Pinned
+from dnncore_opencl.pinned import LEAST_BYTES, Pinned, waits_for_itself
 from dnncore_opencl.stream import OpenCLStream
 
 if TYPE_CHECKING:
@@ -231,7 +231,8 @@ class OpenCLEngine(Engine):
         """Whether a copy goes through pinned memory.
 
         A CPU's memory is the host's. What must wait is left to the driver, since the host array is
-        read at once; and so is what is timed, since pieces have no common start and end.
+        read at once; so is what would have the caller wait for another runtime; and so is what is
+        timed, since pieces have no common start and end.
         """
         return (
             not self.is_cpu
@@ -239,6 +240,7 @@ class OpenCLEngine(Engine):
             and stream.order == "in"
             and not stream.profiling
             and all(stream.is_behind(event) for event in wait_for)
+            and not (waits_for_itself(nbytes) and stream.under_way.is_held_up)
         )
 
     def _copy(

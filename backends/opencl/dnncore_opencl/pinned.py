@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dnncore_opencl.engine import OpenCLEngine
     from dnncore_opencl.stream import OpenCLStream
 
-__all__ = ["LEAST_BYTES", "Landing", "Pinned"]
+__all__ = ["LEAST_BYTES", "Landing", "Pinned", "waits_for_itself"]
 
 Bytes = np.ndarray[Any, Any]
 
@@ -273,6 +273,15 @@ def _nothing() -> None:
 
 def _pieces(host: Bytes) -> Iterator[tuple[int, Bytes]]:
     """Cut an array into pieces that fit into blocks, with where they begin."""
-    size = PIECE if host.size >= SMALL_COPY else SMALL_PIECE
+    size = _piece(host.size)
     for start in range(0, host.size, size):
         yield start, host[start : start + size]
+
+
+def _piece(nbytes: int) -> int:
+    return PIECE if nbytes >= SMALL_COPY else SMALL_PIECE
+
+
+def waits_for_itself(nbytes: int) -> bool:
+    """Whether a copy has so many pieces that the last are queued when the first are over."""
+    return nbytes > (BLOCKS - THREADS) * _piece(nbytes)
