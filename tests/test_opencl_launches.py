@@ -88,6 +88,36 @@ def test_a_point_orders_other_streams_and_threads(engine):
     assert seen == [None]
 
 
+@pytest.mark.parametrize("asked", ["done", "wait_for"])
+def test_a_point_is_queued_before_its_queue_is_flushed(engine, monkeypatch, asked):
+    stream, enqueue_marker, calls = engine.stream(), cl.enqueue_marker, []
+
+    class Queue:
+        def __getattr__(self, name):
+            return getattr(queue, name)
+
+        def flush(self):
+            calls.append("flush")
+            queue.flush()
+
+    def counted(native, wait_for=None):
+        calls.append("marker")
+        return enqueue_marker(queue if isinstance(native, Queue) else native, wait_for)
+
+    memories, gate = arguments(engine), Gate()
+    stream.marker([gate])
+    event = matmul(engine).execute(stream, **memories)
+    queue, stream.native = stream.native, Queue()
+    monkeypatch.setattr(cl, "enqueue_marker", counted)
+    if asked == "done":
+        assert not event.done
+    else:
+        engine.stream().marker([event])
+    gate.open()
+    event.wait(timeout=60)
+    assert calls[:2] == ["marker", "flush"]
+
+
 @pytest.mark.parametrize("wishes", [{"profiling": True}, {"order": "out"}])
 def test_streams_of_other_kinds_have_events_of_each_command(engine, wishes):
     stream = engine.stream(**wishes)

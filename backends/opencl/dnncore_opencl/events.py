@@ -61,8 +61,10 @@ class OpenCLEvent(Event):
     def status(self) -> int:
         """OpenCL's, or that of the error which asking for it ends in: a lost device tells none."""
         try:
-            self.stream.native.flush()
-            return int(self.native.command_execution_status)
+            status = int(self.native.command_execution_status)  # a point may be queued now
+            if status > 0:
+                self.stream.native.flush()
+            return status
         except pyopencl().Error as error:
             return int(error.code)
 

@@ -125,9 +125,9 @@ class OpenCLStream(Stream):
         native, causes = [], []
         for event in events:
             if isinstance(event, OpenCLEvent) and event.stream.engine.shares_context(self.engine):
+                native.append(event.native)  # which a point may queue now
                 if event.stream is not self:
                     event.stream.native.flush()
-                native.append(event.native)
                 causes += filter(_may_fail, event.causes)
             elif _may_fail(event):
                 native.append(bridge(event, self.engine.native.context))
