@@ -79,6 +79,35 @@ def test_native_objects_can_be_wrapped(engine):
     assert square(mine, 2.0).numpy(stream)[0, 0] == 2.0
 
 
+CONTEXT_OF_TWO = """
+    import numpy as np
+    import pyopencl as cl
+    import dnncore as dnn
+    from dnncore_opencl.engine import OpenCLEngine
+
+    platform = next(p for p in cl.get_platforms() if p.name == "Portable Computing Language")
+    context = cl.Context(platform.get_devices())
+    assert len(context.devices) == 2
+    desc = dnn.MemoryDesc((8, 8))
+    for device in context.devices:
+        engine = OpenCLEngine.from_native(context, device)
+        one = dnn.Memory.from_numpy(np.ones((8, 8), np.float32), engine=engine)
+        dst, op = dnn.Memory(desc, engine), dnn.MatMul(src=desc, weights=desc, dst=desc)
+        stream = engine.stream()
+        dnn.PrimitiveDesc(op, engine).primitive().execute(stream, src=one, weights=one, dst=dst)
+        assert np.all(dst.numpy(stream) == 8)
+    print(dnn.cache.stats()["from_disk"])
+"""
+
+
+def test_a_context_of_two_devices_can_be_wrapped(tmp_path):
+    if not any("pthread" in dnn.engine(name).device.name for name in DEVICES):
+        pytest.skip("only PoCL has two devices on any machine")
+    environment = {"POCL_DEVICES": "pthread pthread", "DNNCORE_CACHE_DIR": str(tmp_path)}
+    done = [run_python(CONTEXT_OF_TWO, **environment) for _ in range(2)]
+    assert [int(one.stdout or 0) > 0 for one in done] == [True, True], done[0].stderr
+
+
 def test_peaks_are_measured_once(engine):
     peaks = engine.peaks
     extensions = engine.native.device.extensions.split()

@@ -113,7 +113,8 @@ class Builder:
         cl = pyopencl()
         native = self._native
         try:
-            return _build(cl.Program(native.context, [native.device], [binary]), options)
+            program = cl.Program(native.context, [native.device], [binary])
+            return _build(program, native.device, options)
         except cl.Error:
             return None
 
@@ -121,7 +122,7 @@ class Builder:
         cl = pyopencl()
         native = self._native
         try:
-            return _build(cl.Program(native.context, source), options)
+            return _build(cl.Program(native.context, source), native.device, options)
         except cl.Error as error:
             place = _dump(source)
             raise BuildError(
@@ -142,16 +143,16 @@ class Builder:
     def _put(self, key: str, program: Any) -> None:
         if self._store.folder is None:
             return  # asking PoCL for a binary takes as long as building one
-        (binary,) = program.get_info(pyopencl().program_info.BINARIES)
-        if binary:
-            self._store.put(key, binary)
+        binaries = program.get_info(pyopencl().program_info.BINARIES)
+        if len(binaries) == 1:  # pyopencl leaves out the context's devices that it is not built for
+            self._store.put(key, binaries[0])
 
 
-def _build(program: Any, options: Sequence[str]) -> Any:
+def _build(program: Any, device: Any, options: Sequence[str]) -> Any:
     """Build without pyopencl's own cache, whose entries nothing checks, and without its chatter."""
     with _building, warnings.catch_warnings():
         warnings.simplefilter("ignore", pyopencl().CompilerWarning)
-        return program.build(options=list(options), cache_dir=False)
+        return program.build(options=list(options), devices=[device], cache_dir=False)
 
 
 def _dump(source: str) -> str:
