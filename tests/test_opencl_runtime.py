@@ -266,6 +266,18 @@ def test_errors_have_names_reach_dependents_and_leave_the_stream_usable(engine):
     assert np.all(memories["dst"].numpy(stream) == 8)
 
 
+def test_an_error_reaches_the_last_of_several_kernels(engine):
+    stream, gate, reason = engine.stream(), Gate(), ValueError("the other runtime failed")
+    bound = matmul(engine).bind(
+        src=square(engine, 1), weights=square(engine, 1), dst=square(engine, 0)
+    )
+    event = dnn.Sequence([bound, bound])(stream, wait_for=[gate])
+    gate.open(reason)
+    with pytest.raises(ExecutionError, match="EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST") as info:
+        event.wait()
+    assert info.value.__cause__ is reason
+
+
 def test_bound_calls_on_two_threads_and_streams(engine):
     primitive = matmul(engine, 32)
     failures = []

@@ -152,9 +152,11 @@ class BoundCall:
 
     def _queue_behind(self, stream: Any, wait_for: Sequence[Event]) -> Event:
         """Queue all kernels behind other events, and on an out-of-order queue behind each other."""
-        event: Event | None = None
+        event: OpenCLEvent | None = None
+        causes: Sequence[Event] = ()
         for one in self.ready:
             event = stream.submit(functools.partial(_enqueue, one, stream.native), wait_for)
+            event.causes = causes = event.causes or causes
             wait_for = () if stream.order == "in" else (event,)
         return event or stream.marker(wait_for)
 
