@@ -129,6 +129,19 @@ def test_a_device_that_vanishes_is_told(engine, monkeypatch, status, told):
         assert told in str(info.value)
 
 
+def test_a_marker_that_fails_is_told(engine, monkeypatch):
+    stream, waited_for = engine.stream(), engine.stream().marker()
+    empty, buffer = np.zeros(0, np.uint8), engine.allocate(1)
+    monkeypatch.setattr(cl, "enqueue_marker", raising(VANISHED))
+    for call in (
+        stream.marker,
+        lambda: stream.marker([waited_for]),
+        lambda: engine.copy_in(stream, empty, buffer, [waited_for]),
+    ):
+        with pytest.raises(ExecutionError, match="cannot queue a marker: DEVICE_NOT_AVAILABLE"):
+            call()
+
+
 def test_a_device_without_a_context_is_told(engine, monkeypatch):
     monkeypatch.setattr(cl, "Context", raising(-9999))
     with pytest.raises(dnn.EngineUnavailable, match=r"no context on .*: status -9999; a kernel"):

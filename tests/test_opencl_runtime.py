@@ -214,6 +214,16 @@ def test_profiling_gives_times(engine):
     assert dnn.Memory.from_numpy(np.ones(4, np.float32), engine=engine).numpy(plain)[0] == 1
 
 
+def test_a_command_that_has_not_ended_has_no_times(engine):
+    stream, gate = engine.stream(profiling=True), Gate()
+    event = stream.marker([gate])
+    for which in ("start", "end"):
+        with pytest.raises(ExecutionError, match=f"has no {which} yet; wait for it first"):
+            getattr(event, which)
+    gate.open()
+    stream.wait()
+
+
 def test_a_foreign_event_is_waited_for_without_blocking_the_caller(engine):
     stream, gate = engine.stream(), Gate()
     dst = square(engine, 0)

@@ -255,14 +255,18 @@ class OpenCLEngine(Engine):
                 stream.native, target, source, wait_for=events, is_blocking=False
             )
 
-        submit = functools.partial(stream.submit, is_copy=True)
-        return self._copying(nbytes, submit, enqueue, wait_for)
+        event: Event = stream.submit(enqueue, wait_for, _cannot_copy(nbytes), is_copy=True)
+        return event
 
     def _copying(self, nbytes: int, copy: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return copy(*arguments)
         except pyopencl().Error as error:
-            raise failure(self, f"cannot copy {nbytes} bytes", error) from error
+            raise failure(self, _cannot_copy(nbytes), error) from error
+
+
+def _cannot_copy(nbytes: int) -> str:
+    return f"cannot copy {nbytes} bytes"
 
 
 _serials = itertools.count()

@@ -89,13 +89,27 @@ class OpenCLEvent(Event):
 
     @property
     def start(self) -> float | None:
-        """When the device began, in seconds of its clock; None without profiling."""
-        return self.native.profile.start * 1e-9 if self.stream.profiling else None
+        """When the device began, in seconds of its clock; None without profiling.
+
+        Raises `ExecutionError` for a command that has not ended, or not well.
+        """
+        return self._time("start")
 
     @property
     def end(self) -> float | None:
-        """When the device ended, in seconds of its clock; None without profiling."""
-        return self.native.profile.end * 1e-9 if self.stream.profiling else None
+        """When the device ended, as `start` tells when it began."""
+        return self._time("end")
+
+    def _time(self, which: str) -> float | None:
+        if not self.stream.profiling:
+            return None
+        if self.status > 0:
+            name = self.stream.engine.name
+            raise ExecutionError(f"{name}: a command has no {which} yet; wait for it first")
+        try:
+            return float(getattr(self.native.profile, which) * 1e-9)
+        except pyopencl().Error as error:
+            raise failure(self.stream.engine, f"a command has no {which}", error) from error
 
     def _failure(self, status: int) -> ExecutionError:
         return failure(self.stream.engine, "a command failed", status)

@@ -155,7 +155,8 @@ class BoundCall:
         event: OpenCLEvent | None = None
         causes: Sequence[Event] = ()
         for one in self.ready:
-            event = stream.submit(functools.partial(_enqueue, one, stream.native), wait_for)
+            enqueue = functools.partial(_enqueue, one, stream.native)
+            event = stream.submit(enqueue, wait_for, "cannot launch")
             event.causes = causes = event.causes or causes
             wait_for = () if stream.order == "in" else (event,)
         return event or stream.marker(wait_for)

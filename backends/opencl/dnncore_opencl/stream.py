@@ -101,16 +101,22 @@ class OpenCLStream(Stream):
                 event.wait()
 
     def submit(
-        self, enqueue: Any, wait_for: Sequence[Event], *, is_copy: bool = False
+        self, enqueue: Any, wait_for: Sequence[Event], what: str, *, is_copy: bool = False
     ) -> OpenCLEvent:
-        """Queue a command behind `wait_for` by calling `enqueue(native_events)`."""
+        """Queue a command behind `wait_for` by calling `enqueue(native_events)`.
+
+        what: begins the message of an error, as in "cannot launch".
+        """
         native: Any = None
         causes: Sequence[Event] = ()
-        if wait_for:
-            if self.point is not None:
-                self.point.native  # noqa: B018 - it must not wait for what this command waits for
-            native, causes = self._native_events(wait_for)
-        event = OpenCLEvent(self, enqueue(native), causes)
+        try:
+            if wait_for:
+                if self.point is not None:
+                    self.point.native  # noqa: B018 - it must not wait for what this one waits for
+                native, causes = self._native_events(wait_for)
+            event = OpenCLEvent(self, enqueue(native), causes)
+        except pyopencl().Error as error:
+            raise failure(self.engine, what, error) from error
         if causes or is_copy:
             self.under_way.keep(event)
         return event
@@ -118,7 +124,11 @@ class OpenCLStream(Stream):
     def marker(self, wait_for: Sequence[Event] = ()) -> OpenCLEvent:
         """Queue a command that does nothing and ends after `wait_for` and all that came before."""
         cl = pyopencl()
-        return self.submit(lambda events: cl.enqueue_marker(self.native, wait_for=events), wait_for)
+        return self.submit(
+            lambda events: cl.enqueue_marker(self.native, wait_for=events),
+            wait_for,
+            "cannot queue a marker",
+        )
 
     def _native_events(self, events: Sequence[Event]) -> tuple[list[Any], list[Event]]:
         """The pyopencl events to wait for, and the foreign ones that may fail."""
