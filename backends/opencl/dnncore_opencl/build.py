@@ -143,10 +143,9 @@ class Builder:
     def _put(self, key: str, program: Any) -> None:
         if self._store.folder is None:
             return  # asking PoCL for a binary takes as long as building one
+        # pyopencl leaves out the context's devices that it is not built for.
         binaries = program.get_info(pyopencl().program_info.BINARIES)
-        if (
-            len(binaries) == 1 and binaries[0]
-        ):  # pyopencl leaves out the context's devices that it is not built for
+        if len(binaries) == 1 and binaries[0]:
             self._store.put(key, binaries[0])
 
 
