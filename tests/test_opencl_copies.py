@@ -210,6 +210,40 @@ def test_an_array_that_was_read_into_can_be_written_from(engine):
     assert np.array_equal(in_buffer(engine, second, values.size), values)
 
 
+@pytest.mark.parametrize("read", [LEAST // 2, PIECE])
+@pytest.mark.parametrize("written", [LEAST // 2, PIECE])
+@pytest.mark.parametrize("asked", ["marker", "wait_for"])
+def test_an_array_that_another_stream_reads_into_is_written_from_afterwards(
+    engine, read, written, asked
+):
+    gate, host, values = Gate(), np.zeros(PIECE, np.uint8), random_bytes(PIECE)
+    buffer, target = engine.allocate(PIECE), engine.allocate(PIECE)
+    engine.copy_in(engine.stream(), values, buffer).wait()
+    stream, other = blocked(engine, gate), engine.stream()
+    engine.copy_out(stream, buffer, host[:read])
+    event = stream.marker()
+    if asked == "marker":
+        other.marker([event])
+    engine.copy_in(other, host[:written], target, [event] if asked == "wait_for" else [])
+    gate.open()
+    other.wait(timeout=60)
+    both = min(read, written)
+    assert np.array_equal(in_buffer(engine, target, PIECE)[:both], values[:both])
+    stream.wait()
+
+
+def test_an_array_that_a_small_copy_reads_into_can_be_written_from(engine):
+    gate, host, values = Gate(), np.zeros(PIECE, np.uint8), random_bytes(LEAST // 2)
+    buffer, target = engine.allocate(PIECE), engine.allocate(PIECE)
+    engine.copy_in(engine.stream(), values, buffer).wait()
+    stream = blocked(engine, gate)
+    engine.copy_out(stream, buffer, host[: values.size])
+    engine.copy_in(stream, host, target)
+    gate.open()
+    stream.wait(timeout=60)
+    assert np.array_equal(in_buffer(engine, target, PIECE)[: values.size], values)
+
+
 @pytest.mark.parametrize("size", [LEAST // 2, PIECE])
 def test_the_last_copy_into_an_array_wins(engine, size):
     stream, host = engine.stream(), np.zeros(PIECE, np.uint8)
@@ -364,15 +398,16 @@ def test_a_copy_that_fails_midway_keeps_what_is_under_way(engine):
     assert not done.stderr
 
 
-def test_a_copy_that_fails_behind_the_gate_is_told_once_and_by_the_stream(engine):
+def test_a_copy_that_fails_is_told_by_its_event_and_its_stream_not_by_later_copies(engine):
     gate, host, error = Gate(), np.zeros(PIECE * 3, np.uint8), ValueError("as the test wants")
     stream, buffer = engine.stream(), engine.allocate(host.size)
     failed = engine.copy_out(stream, buffer, host)
     failed._flights[0].event.causes = [gate]
     gate.open(error)
     with pytest.raises(ExecutionError) as info:
-        engine.copy_in(stream, host, buffer)
+        failed.wait()
     assert info.value.__cause__ is error
+    assert all(flight.target is None for flight in failed._flights)
     engine.copy_in(stream, host, buffer)
     landed = np.zeros(PIECE, np.uint8)
     engine.copy_in(stream, np.ones(PIECE, np.uint8), buffer)

@@ -197,7 +197,7 @@ class OpenCLEngine(Engine):
         wait_for: Sequence[Event] = (),
     ) -> Event:
         """Queue a copy of a 1-D uint8 host array to the start of a buffer."""
-        stream.settle(host)
+        wait_for = stream.behind_writers(host, wait_for)
         if self._goes_pinned(stream, host.size, wait_for):
             return self._copying(host.size, self._pinned.copy_in, stream, host, buffer)
         return self._copy(stream, buffer, host, host.size, wait_for)
@@ -210,10 +210,10 @@ class OpenCLEngine(Engine):
         wait_for: Sequence[Event] = (),
     ) -> Event:
         """Queue a copy of the start of a buffer to a 1-D uint8 host array."""
-        stream.settle(host)
+        wait_for = stream.behind_writers(host, wait_for)
         if self._goes_pinned(stream, host.size, wait_for):
             landing = self._copying(host.size, self._pinned.copy_out, stream, buffer, host)
-            stream.under_way.keep(landing)
+            stream.under_way.keep(landing, host)
             return landing
         return self._copy(stream, host, buffer, host.size, wait_for)
 
@@ -255,7 +255,8 @@ class OpenCLEngine(Engine):
                 stream.native, target, source, wait_for=events, is_blocking=False
             )
 
-        event: Event = stream.submit(enqueue, wait_for, _cannot_copy(nbytes), is_copy=True)
+        what = _cannot_copy(nbytes)
+        event: Event = stream.submit(enqueue, wait_for, what, copies_to=target)
         return event
 
     def _copying(self, nbytes: int, copy: Callable[..., Any], *arguments: Any) -> Any:

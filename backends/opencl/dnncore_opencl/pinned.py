@@ -261,11 +261,6 @@ class Landing(Event):
         """What the first piece that failed failed with."""
         return next(filter(None, (flight.event.error for flight in self._flights)), None)
 
-    def lands_in(self, host: Bytes) -> bool:
-        """Whether an array shares memory with what this has still to write."""
-        targets = [flight.target for flight in self._flights]
-        return any(t is not None and np.may_share_memory(t, host) for t in targets)
-
 
 def _nothing() -> None:
     """Wait for what is done."""

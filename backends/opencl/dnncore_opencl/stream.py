@@ -12,7 +12,7 @@ from dnncore_opencl.events import OpenCLEvent, Point, bridge
 from dnncore_opencl.faults import failure
 from dnncore_opencl.pinned import Landing
 from dnncore_opencl.raw_queue import enqueue_function
-from dnncore_opencl.under_way import UnderWay
+from dnncore_opencl.under_way import UnderWay, writers
 
 if TYPE_CHECKING:
     from dnncore.backend import Order
@@ -94,18 +94,24 @@ class OpenCLStream(Stream):
             return True
         return event.done and event.error is None
 
-    def settle(self, host: Any) -> None:
-        """Wait for copies into a host array that is about to be read or written."""
-        for event in tuple(self.under_way.events):
-            if isinstance(event, Landing) and event.lands_in(host):
+    def behind_writers(self, host: Any, wait_for: Sequence[Event]) -> Sequence[Event]:
+        """Return what a copy from or to a host array waits for: others that write to it as well.
+
+        Those of this stream that land when somebody waits for them are waited for here.
+        """
+        for event in writers(host):
+            if isinstance(event, Landing) and event in self.under_way.events:
                 event.wait()
+            else:
+                wait_for = (*wait_for, event)
+        return wait_for
 
     def submit(
-        self, enqueue: Any, wait_for: Sequence[Event], what: str, *, is_copy: bool = False
+        self, enqueue: Any, wait_for: Sequence[Event], what: str, *, copies_to: Any = None
     ) -> OpenCLEvent:
         """Queue a command behind `wait_for` by calling `enqueue(native_events)`.
 
-        what: begins the message of an error, as in "cannot launch".
+        what: begins the message of an error, as in "cannot launch". copies_to: a copy's target.
         """
         native: Any = None
         causes: Sequence[Event] = ()
@@ -117,8 +123,8 @@ class OpenCLStream(Stream):
             event = OpenCLEvent(self, enqueue(native), causes)
         except pyopencl().Error as error:
             raise failure(self.engine, what, error) from error
-        if causes or is_copy:
-            self.under_way.keep(event)
+        if causes or copies_to is not None:
+            self.under_way.keep(event, copies_to)
         return event
 
     def marker(self, wait_for: Sequence[Event] = ()) -> OpenCLEvent:

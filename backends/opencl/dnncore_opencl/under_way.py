@@ -9,31 +9,36 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from dnncore_opencl.events import OpenCLEvent
     from dnncore_opencl.pinned import Landing
 
-__all__ = ["UnderWay", "tidy_all"]
+__all__ = ["UnderWay", "tidy_all", "writers"]
 
 _busy: set[UnderWay] = set()  # they keep their streams, too
 _lock = threading.RLock()  # of all, since what one stream has landed another may have waited for
 
 
 class UnderWay:
-    """The commands of a stream that are kept, as they were queued."""
+    """The commands of a stream that are kept, as they were queued.
+
+    events: with where those that are copies copy to, a buffer or a host array.
+    """
 
     def __init__(self, *, in_order: bool) -> None:
-        self.events: list[OpenCLEvent | Landing] = []
+        self.events: dict[OpenCLEvent | Landing, Any] = {}
         self._in_order = in_order
         self._errors: list[BaseException] = []
 
-    def keep(self, event: OpenCLEvent | Landing) -> None:
+    def keep(self, event: OpenCLEvent | Landing, target: Any = None) -> None:
         """Keep a command until it is over."""
         with _lock:
             self.tidy()
-            self.events.append(event)
+            self.events[event] = target
             _busy.add(self)
 
     def tidy(self) -> None:
@@ -42,10 +47,11 @@ class UnderWay:
             ended = (event.is_over for event in self.events)
             if self._in_order:  # all behind the first that is not over are not, either
                 ended = itertools.takewhile(bool, ended)
-            over = dict.fromkeys(itertools.compress(self.events, ended))
+            over = list(itertools.compress(self.events, ended))
             for event in over:
                 event.land()
-            self.events = [event for event in self.events if event not in over]
+            for event in over:
+                del self.events[event]
             self._errors += filter(None, [event.error for event in over])
             if not self.events:
                 _busy.discard(self)
@@ -60,7 +66,8 @@ class UnderWay:
     @property
     def is_held_up(self) -> bool:
         """Whether a command waits for an event of another runtime."""
-        return any(event.causes and not event.is_over for event in self.events)
+        with _lock:
+            return any(event.causes and not event.is_over for event in self.events)
 
 
 def tidy_all() -> None:
@@ -69,3 +76,15 @@ def tidy_all() -> None:
         with _lock:
             for one in tuple(_busy):
                 one.tidy()
+
+
+def writers(host: np.ndarray[Any, Any]) -> list[OpenCLEvent | Landing]:
+    """Return the copies of all streams, under way, that write to memory of a host array."""
+    tidy_all()
+    with _lock:
+        return [
+            event
+            for one in _busy
+            for event, target in one.events.items()
+            if isinstance(target, np.ndarray) and np.may_share_memory(target, host)
+        ]
