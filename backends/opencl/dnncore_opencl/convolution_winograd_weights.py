@@ -19,7 +19,7 @@ from dnncore_opencl.convolution_views import FLOAT
 from dnncore_opencl.digits import int4
 from dnncore_opencl.program import Arg, Launch, Scratch, Source, padded, template
 from dnncore_opencl.simd import Simd
-from dnncore_opencl.toom_cook import F43
+from dnncore_opencl.toom_cook import F43, TAPS
 from dnncore_opencl.winograd_filters import DIRECTIONS, FilterReorder, Filters
 
 __all__ = ["WinogradFilter", "WinogradReorder", "source"]
@@ -30,7 +30,8 @@ PREFIX = f"opencl:winograd:{F43.name}"
 def source(name: str, lanes: int, *snippets: str, **defines: int) -> Source:
     """The text of a kernel of transforms."""
     shared = (template("winograd"), F43.code(), *snippets)
-    return Source(name, {"LANES": lanes, **defines}, shared)
+    sizes = {"LANES": lanes, "OUTPUTS": F43.outputs, "SPAN": F43.span, "TAPS": TAPS}
+    return Source(name, sizes | defines, shared)
 
 
 @dataclass(frozen=True)
