@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from opencl_runtimes import reveal_opencl_runtimes
@@ -40,6 +41,16 @@ TARGETS = _targets()
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker of comparisons with other libraries."""
     config.addinivalue_line("markers", "peer: compares with torch; skipped where it is missing")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_program_is_stored() -> Iterator[None]:
+    """Of OpenCL's: PoCL builds a program again for whoever asks for its binary."""
+    from dnncore_opencl.build import Builder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Builder, "_put", lambda *_: None)
+        yield
 
 
 @pytest.fixture(params=TARGETS, ids=str)
