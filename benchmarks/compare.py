@@ -33,7 +33,7 @@ from benchmarks.sampling import SAMPLES
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem, read
 
-OPTIONS = ("dir", "mb", "tag", "stag", "wtag", "dtag", "alg")
+OPTIONS = ("dir", "dt", "mb", "tag", "stag", "wtag", "dtag", "alg")
 
 
 def chosen_problems(

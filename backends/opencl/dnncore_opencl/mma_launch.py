@@ -172,14 +172,13 @@ class Product:
         v, gemm = self.view, self.view.gemm
         c = gemm.c
         steps = self._steps()
-        to_result = {"f16": "to_f16(x)", "bf16": "to_bf16(x)"}.get(c.data_type, "(x)")
         defines = {
             **self.arithmetic.defines,
             **self.tile.defines,
             "CHAIN": self._chain,
             **result_defines(c.data_type),
-            "TO_RESULT(x)": to_result,
             "RESULT_BYTES": 4 if c.data_type == "f32" else 2,
+            "RESULT_PAIR": f"{c.data_type}_pair",
             "X_ALONG_K": int(v.x_along_k),
             "Y_ALONG_K": int(v.y_along_k),
             "WINDOW": int(v.window is not None),

@@ -167,7 +167,7 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
             f"TAPS_{letter}": tap_count,
             f"NEAR_{letter}": count(-(-((taps - 1) * step + 1) // stride)),
             f"STRIDE_{letter}": str(stride) if stride <= 2 else parameters.size(stride),
-            f"STEP_{letter}": parameters.index(step),
+            f"STEP_{letter}": "1" if step == 1 else parameters.index(step),  # is divided by
             f"LEFT_{letter}": parameters.index(left),
             f"SRC_{letter}": size,
             f"DST_{letter}": parameters.size(dst),

@@ -48,8 +48,8 @@ static inline void copy_bytes(__local uint4 *to, __global const uint4 *from, con
 #define NUMBER(bits, odd) as_float((bits) & 0xffffe000u)
 #endif
 static inline uint to_tf32(const uint x) { return isfinite(as_float(x)) ? x + 0x1000u : x; }
-#define to_f16 float_to_f16
-#define to_bf16 float_to_bf16
+#define f16_pair(low, high) (float_to_f16(low) | (uint)float_to_f16(high) << 16)
+#define bf16_pair(low, high) (float_to_bf16(low) | (uint)float_to_bf16(high) << 16)
 
 // As tensor cores do, truncates the sum.
 #define MULTIPLY_ADD(c, a, b)                                                                      \

@@ -53,14 +53,15 @@ static inline uint to_tf32(const uint x) {
     return bits;
 }
 
-static inline ushort to_f16(const float x) {
-    ushort bits;
-    __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+// Two numbers as words of 16 bits, the first one low.
+static inline uint f16_pair(const float low, const float high) {
+    uint bits;
+    __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
     return bits;
 }
 
-static inline ushort to_bf16(const float x) {
-    ushort bits;
-    __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+static inline uint bf16_pair(const float low, const float high) {
+    uint bits;
+    __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
     return bits;
 }
