@@ -11,17 +11,18 @@ CONVOLUTIONS = {"sets": ("resnet_50", "vgg_16"), "match": "^--conv", "peers": PE
                 "batches": ("64", "32"), "quick": ("64",)}  # fmt: skip
 LARGE = {"sets": ("memory_bound_gpu",), "peers": PEERS, **AS_THEY_ARE}
 STREAMS, PASSES = r"^--(?!lrn|reduction)", r"^--(lrn|reduction)"
-F16 = {"dt": "f16"}
+F16, AUTO = {"dt": "f16"}, {"alg": "auto"}  # as cuDNN, which may choose Winograd's algorithm
 BACKWARD = ("BWD_D", "BWD_W")
 TILED, SIMD = "opencl:tiled*", "opencl:*simd*"
 ON_CORES = {"sets": ("resnet_50",), "match": "^--conv", "peers": ("cpu",), "impl": SIMD}
 
 GPU_LINES = (
-    Line("Convolution forward, f32: ResNet-50, VGG-16", 1.4, 0.75, accurate=True, **CONVOLUTIONS),
+    Line("Convolution forward, f32: ResNet-50, VGG-16", 1.4, 0.75, accurate=True,
+         options=AUTO, **CONVOLUTIONS),
     Line("Convolution backward data, f32: ResNet-50, VGG-16", 1.2, 0.6, directions=("BWD_D",),
-         accurate=True, **CONVOLUTIONS),
+         accurate=True, options=AUTO, **CONVOLUTIONS),
     Line("Convolution backward weights, f32: ResNet-50, VGG-16", 1.2, 0.6, directions=("BWD_W",),
-         accurate=True, **CONVOLUTIONS),
+         accurate=True, options=AUTO, **CONVOLUTIONS),
     Line("Convolution forward, f16: ResNet-50, VGG-16", 0.6, None, options=F16, **CONVOLUTIONS),
     Line("Inner product, f32: AlexNet, VGG-16", 1.15, None, ("alexnet", "vgg_16"), match="^--ip",
          batches=("64", "256"), quick=("64",), peers=PEERS),

@@ -15,6 +15,7 @@
 #define TO_RESULT(x) (x)
 #define FROM_RESULT(x) (x)
 #define RESULT_BYTES 4
+#define RESULT_PAIR f32_pair
 #define X_ALONG_K 1
 #define Y_ALONG_K 1
 #define WINDOW 1
@@ -181,15 +182,16 @@ static inline uint to_tf32(const uint x) {
     return bits;
 }
 
-static inline ushort to_f16(const float x) {
-    ushort bits;
-    __asm__("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+// Two numbers as words of 16 bits, the first one low.
+static inline uint f16_pair(const float low, const float high) {
+    uint bits;
+    __asm__("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
     return bits;
 }
 
-static inline ushort to_bf16(const float x) {
-    ushort bits;
-    __asm__("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+static inline uint bf16_pair(const float low, const float high) {
+    uint bits;
+    __asm__("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
     return bits;
 }
 
@@ -262,7 +264,17 @@ static inline ushort to_bf16(const float x) {
 #else
 #define RUN uint
 #endif
-#define RUNS (2 * GATHERED * RESULT_BYTES / (int)sizeof(RUN))
+#define WORDS (2 * GATHERED * RESULT_BYTES / 4)
+#define RUNS (WORDS * 4 / (int)sizeof(RUN))
+
+// Results as words of 32 bits, and one of them.
+#if RESULT_BYTES == 4
+#define RESULT_WORD(values, i) as_uint((values)[i])
+#define RESULT_OF(words, i) as_float((words)[i])
+#else
+#define RESULT_WORD(values, i) RESULT_PAIR((values)[2 * (i)], (values)[2 * (i) + 1])
+#define RESULT_OF(words, i) (ushort)((words)[(i) / 2] >> 16 * ((i) % 2))
+#endif
 
 // Bits of the taps of one dim that are inside: `size` pixels, the first tap at `at`, `step` apart.
 static inline uint inside_bits(const int at, const int step, const int size, const int taps) {
@@ -300,11 +312,19 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
          , const int4 w_at, const int4 w_outer, const int4 w_inner, const int4 w_size
 #endif
          POST_PARAMS) {
-    __local uint4 tiles[STAGES * (X_CHUNKS + Y_CHUNKS)];
+    // Copies to lines that do not begin at a multiple of 128 bytes take twice as long.
+    __local uint4 __attribute__((aligned(128))) tiles[STAGES * (X_CHUNKS + Y_CHUNKS)];
     __local int is_special;
     EXCHANGE
-#if !X_ALONG_K
+    // Where rows are in c; what each work-item has to know of several rows, one of them finds out.
+    __local int c_rows[ROWS];
+#if X_ALONG_K
+    __local int x_rows[ROWS];
+#else
     __local int x_lines[2][DEPTH];
+#endif
+#if WINDOW_X
+    __local uint x_taps[ROWS];  // those that are inside the image
 #endif
 #if !Y_ALONG_K && WINDOW_Y
     __local int4 y_lines[2][DEPTH];
@@ -334,20 +354,27 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
     y += y_batch.w + DOT3(y_batch, z);
     const int x_chunk = item % X_LINE, x_line = item / X_LINE;
     const int y_chunk = item % Y_LINE, y_line = item / Y_LINE;
+    for (int i = item; i < ROWS; i += ITEMS) {
+        const int at = min(first_row + i, rows - 1);
+        c_rows[i] = DOT4(c_row, quick_digits(at, c_digits, c_inverse));
 #if X_ALONG_K
-    int x_at[X_COPIES];
-#if WINDOW_X
-    uint x_inside[X_COPIES];
+        const int4 d = quick_digits(at, row, row_inverse);
+        x_rows[i] = DOT4(x_row, d);
 #endif
-    UNROLL for (int i = 0; i < X_COPIES; i++) {
-        const int4 d = quick_digits(min(first_row + x_line + i * X_STEP, rows - 1), row, row_inverse);
-        x_at[i] = DOT4(x_row, d);
 #if WINDOW_X
-        x_inside[i] = inside_bits(w_at.w + w_outer.w * d.w, w_inner.w, w_size.w, k.z)
+        x_taps[i] = inside_bits(w_at.w + w_outer.w * d.w, w_inner.w, w_size.w, k.z)
             | inside_bits(w_at.z + w_outer.z * d.z, w_inner.z, w_size.z, k.y) << TAP_BITS_Z
             | inside_bits(w_at.y + w_outer.y * d.y, w_inner.y, w_size.y, k.x) << TAP_BITS_Y;
 #endif
     }
+#if X_ALONG_K
+    barrier(CLK_LOCAL_MEM_FENCE);
+    int x_at[X_COPIES];
+    UNROLL for (int i = 0; i < X_COPIES; i++) x_at[i] = x_rows[x_line + i * X_STEP];
+#if WINDOW_X
+    uint x_inside[X_COPIES];
+    UNROLL for (int i = 0; i < X_COPIES; i++) x_inside[i] = x_taps[x_line + i * X_STEP];
+#endif
 #else
     x += first_row / PER_CHUNK + x_chunk;
     const int x_bytes = BYTES(rows - first_row - x_chunk * PER_CHUNK);
@@ -708,10 +735,11 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
     c += c_batch.w + DOT3(c_batch, z) + z.w * c_part;
     UNROLL for (int i = 0; i < TILES_M; i++) {
         UNROLL for (int half_ = 0; half_ < 2; half_++) {
-            const int at = first_row + warp_row + ROW_OF(i, half_);
+            const int in_tile = warp_row + ROW_OF(i, half_), at = first_row + in_tile;
             if (at >= rows) continue;
             const int4 d = quick_digits(at, c_digits, c_inverse);
-            __global RESULT *line = c + DOT4(c_row, d);
+            __global RESULT *line = c + c_rows[in_tile];
+            const int is_aligned = !PADDED_COLUMNS && (ulong)line % sizeof(RUN) == 0;
             UNROLL for (int j = 0; j < TILES_N; j += GATHERED) {
                 float values[2 * GATHERED];
                 const int from = first_column + warp_column + COLUMN_OF(j, 0);
@@ -730,15 +758,14 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
                         values[e] = post_ops(values[e], old, z.x, z.y, z.z, d.x, d.y, d.z, d.w,
                                              from + e POST_ARGS);
                 }
-                RESULT stored[2 * GATHERED];
-                UNROLL for (int e = 0; e < 2 * GATHERED; e++) stored[e] = TO_RESULT(values[e]);
-                if (!PADDED_COLUMNS && there == 2 * GATHERED
-                    && (ulong)(line + from) % sizeof(RUN) == 0) {
+                uint words[WORDS];
+                UNROLL for (int e = 0; e < WORDS; e++) words[e] = RESULT_WORD(values, e);
+                if (is_aligned && there == 2 * GATHERED) {
                     UNROLL for (int e = 0; e < RUNS; e++)
-                        ((__global RUN *)(line + from))[e] = ((const RUN *)stored)[e];
+                        ((__global RUN *)(line + from))[e] = ((const RUN *)words)[e];
                 } else {
                     UNROLL for (int e = 0; e < 2 * GATHERED; e++)
-                        if (e < there && IS_COLUMN(from + e)) line[from + e] = stored[e];
+                        if (e < there && IS_COLUMN(from + e)) line[from + e] = RESULT_OF(words, e);
                 }
             }
         }

@@ -8,9 +8,9 @@ that of f32 arithmetic. Where a result is not finite, its tile is computed anew 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from dnncore.backend import Refused
 from dnncore_opencl.family import Family, Plan
@@ -27,36 +27,81 @@ ROUNDED_TF32 = Arithmetic("tf32", 4, "m16n8k8")
 HALVES = {name: Arithmetic(name, 2, "m16n8k16") for name in ("f16", "bf16")}
 COARSE = ("tf32", "bf16", "f16", "any")  # fpmath that allows f32 to be rounded to TF32's 11 bits
 
-TILES = (
-    Tile(128, 64, 64, 32),
-    Tile(128, 128, 64, 32),
-    Tile(64, 128, 32, 64),
-    Tile(64, 64, 32, 32),
-    Tile(256, 128, 64, 64),
-    Tile(128, 256, 64, 64),
-    Tile(128, 128, 64, 64),
+
+class Speed(NamedTuple):
+    """FLOP/s of a multiprocessor with as many groups as it can run at once, and with one."""
+
+    together: float
+    alone: float
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long products take: seconds, measured on an H200.
+
+    begin: of a launch, beside its groups. latency: in which a group finds its place, waits for its
+    first tiles and writes its last; issue: of these, what groups that run at once do not share.
+    speeds: by tile, where such products are made by it.
+    """
+
+    begin: float
+    latency: float
+    issue: float
+    speeds: Mapping[Tile, Speed]
+
+
+# Fits of 490 and 820 products of convolutions, whose choices take 2 % longer than the best in the
+# mean. Other GPUs differ, but what is quickest less so.
+HALF_PACE = Pace(
+    2.2e-6,
+    3.8e-6,
+    1.0e-6,
+    {
+        Tile(128, 64, 64, 32): Speed(2.73e12, 2.22e12),
+        Tile(64, 128, 32, 64): Speed(2.89e12, 2.71e12),
+        Tile(64, 64, 32, 32): Speed(2.55e12, 2.37e12),
+        Tile(128, 128, 64, 64): Speed(3.19e12, 3.11e12),
+        Tile(128, 128, 64, 32): Speed(3.28e12, 3.28e12),
+        Tile(256, 128, 64, 64): Speed(3.48e12, 3.48e12),
+        Tile(128, 256, 64, 64): Speed(3.60e12, 3.60e12),
+        Tile(64, 256, 64, 64, stages=2): Speed(2.95e12, 2.75e12),
+        Tile(256, 64, 64, 64, stages=2): Speed(2.63e12, 1.75e12),
+        Tile(256, 64, 64, 64, chunks=4, stages=4): Speed(2.06e12, 1.80e12),
+    },
 )
+SPLIT_PACE = Pace(
+    0.9e-6,
+    5.3e-6,
+    0.4e-6,
+    {
+        Tile(128, 64, 64, 32): Speed(0.477e12, 0.417e12),
+        Tile(64, 128, 32, 64): Speed(0.477e12, 0.417e12),
+        Tile(64, 64, 32, 32): Speed(0.424e12, 0.348e12),
+        Tile(128, 128, 64, 32): Speed(0.523e12, 0.523e12),
+        Tile(256, 64, 64, 32): Speed(0.508e12, 0.508e12),
+        Tile(128, 64, 64, 32, stages=2): Speed(0.470e12, 0.379e12),
+        Tile(128, 64, 64, 32, chunks=4, stages=4): Speed(0.439e12, 0.379e12),
+    },
+)
+ROUNDED = 2.7  # times the speed of split operands
+ROUNDED_PACE = replace(
+    SPLIT_PACE,
+    speeds={
+        tile: Speed(speed.together * ROUNDED, speed.alone * ROUNDED)
+        for tile, speed in SPLIT_PACE.speeds.items()
+    },
+)
+UNKNOWN = Speed(1e12, 1e12)  # of a tile that a tuning table names
+TILES = tuple(dict.fromkeys((*HALF_PACE.speeds, *SPLIT_PACE.speeds)))
 LEAST_CAPABILITY = (8, 0)  # TF32, bf16 and copies that do not wait
 LEAST_STAGES = 8  # of a part of k
 MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
 
-# What the rule knows, measured on an H200. Other GPUs differ, but what is quickest less so.
-RATES = {"split": 60e12 / 132, "tf32": 160e12 / 132, "halves": 345e12 / 132}  # of a multiprocessor
-SPEED = {  # of a tile, relative: of operands of 4 bytes, of 2 bytes
-    (128, 64): (1.0, 0.54),
-    (128, 128): (0.97, 0.67),
-    (64, 128): (0.97, 0.54),
-    (64, 64): (0.93, 0.41),
-    (256, 128): (0.95, 1.0),
-    (128, 256): (0.9, 0.98),
-}
-# Seconds in which groups that begin together find their places and write what they have made.
-WAVE = 5e-6
-LAUNCH = 5e-6  # seconds
+REDUCTION = 2.3e-6  # seconds of a launch that adds parts, beside its traffic
 BANDWIDTH = 4e12  # bytes per second
 TABLES = 4096  # bytes of local memory at most, beside tiles
 TILES_NEED = min(tile.local_bytes for tile in TILES) + TABLES
-FEW_WAVES = 4  # beyond which it matters little that the last one is not full
+FEW_ROUNDS = 4  # beyond which it matters little that the last one is not full
 
 
 @dataclass(frozen=True)
@@ -71,7 +116,7 @@ class Mma(Family):
     name: ClassVar[str] = "mma"
     channels_last: ClassVar[bool] = True
     data_types: ClassVar[tuple[str, ...]] = ("f32", "f16", "bf16")
-    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 1e-3, "gpu": 1.2, "accelerator": 1.0}
+    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 1e-3, "gpu": 1.1, "accelerator": 1.0}
 
     units: int
     tiles: tuple[Tile, ...] = TILES
@@ -124,7 +169,7 @@ class Mma(Family):
         v, pieces = view(gemm, arithmetic.per_chunk), _pieces(gemm, first)
         products = [
             Product(v, arithmetic, tile, self.instructions, self.local_memory)
-            for tile in self.tiles
+            for tile in self._tiles(arithmetic)
         ]
         choices = (
             (product, part)
@@ -155,19 +200,34 @@ class Mma(Family):
             if parts > 1:
                 yield math.ceil(stages / parts)
 
+    def _tiles(self, arithmetic: Arithmetic) -> Sequence[Tile]:
+        """Those whose speed is known, if any is."""
+        known = [tile for tile in self.tiles if tile in _pace(arithmetic).speeds]
+        return known or self.tiles
+
     def _seconds(self, product: Product, part: int) -> float:
-        """Estimate the time of a product: waves of groups, and the sum of parts."""
-        if product.spills or product.tile.local_bytes + TABLES > self.local_memory:
+        """Estimate the time of a product: rounds of the groups that run at once, sum of parts."""
+        tile, pace = product.tile, _pace(product.arithmetic)
+        if product.spills or tile.local_bytes + TABLES > self.local_memory:
             return math.inf
-        tile, parts = product.tile, math.ceil(product.stages / part)
-        groups = tile.groups(product.view) * parts
-        waves = groups / (self.units * product.resident)
-        waves = math.ceil(waves) if waves < FEW_WAVES else waves
-        together = min(product.resident, math.ceil(groups / self.units))
-        seconds = waves * (together * part * _stage_seconds(product) + WAVE)
-        if parts == 1:
-            return seconds
-        return seconds + LAUNCH + 2 * parts * product.view.gemm.size * FLOAT / BANDWIDTH
+        speed = pace.speeds.get(tile, UNKNOWN)
+        flops = 2 * tile.rows * tile.columns * product.depth * part
+
+        def seconds(groups: int) -> float:
+            """Of groups that run at once on a multiprocessor."""
+            shared = groups * (pace.issue + flops / speed.together)
+            return max(shared, pace.latency + flops / speed.alone) if groups else 0.0
+
+        parts, at_once = math.ceil(product.stages / part), product.resident
+        groups = tile.groups(product.view) * parts / self.units
+        if groups > FEW_ROUNDS * at_once:
+            total = groups / at_once * seconds(at_once)
+        else:
+            rounds, rest = divmod(math.ceil(groups), at_once)
+            total = rounds * seconds(at_once) + seconds(rest)
+        if parts > 1:
+            total += REDUCTION + 2 * parts * product.view.gemm.size * FLOAT / BANDWIDTH
+        return pace.begin + total
 
 
 def _arithmetic(gemm: Gemm) -> Arithmetic:
@@ -177,19 +237,16 @@ def _arithmetic(gemm: Gemm) -> Arithmetic:
     return ROUNDED_TF32 if gemm.fpmath in COARSE else SPLIT_TF32
 
 
+def _pace(arithmetic: Arithmetic) -> Pace:
+    """How long products of that arithmetic take."""
+    if arithmetic.element_bytes == 2:
+        return HALF_PACE
+    return SPLIT_PACE if arithmetic.is_split else ROUNDED_PACE
+
+
 def _pieces(gemm: Gemm, first: int) -> View | None:
     """The product whose parts lie in the scratchpad; None where they cannot be made there."""
     try:
         return view(partial(gemm, first), _arithmetic(gemm).per_chunk)
     except Unfit:
         return None
-
-
-def _stage_seconds(product: Product) -> float:
-    """The time in which a multiprocessor multiplies a stage of a tile."""
-    tile, arithmetic = product.tile, product.arithmetic
-    is_half = arithmetic.element_bytes == 2
-    kind = "halves" if is_half else "split" if arithmetic.is_split else "tf32"
-    speed = SPEED.get((tile.rows, tile.columns), (1.0, 1.0))[is_half]
-    depth = tile.chunks * arithmetic.per_chunk
-    return 2 * tile.rows * tile.columns * depth / (RATES[kind] * speed)

@@ -163,9 +163,14 @@ class Product:
         return self.arithmetic.is_split and self.tile.sums > MOST_SPLIT_SUMS
 
     @property
+    def depth(self) -> int:
+        """Values of k in a stage."""
+        return self.tile.chunks * self.arithmetic.per_chunk
+
+    @property
     def stages(self) -> int:
         """Stages along all of k."""
-        return math.ceil(count(self.k) / (self.tile.chunks * self.arithmetic.per_chunk))
+        return math.ceil(count(self.k) / self.depth)
 
     def launch(self, part: int = 0, parts: int = 1) -> Launch:
         """Compute c, or parts of `part` stages of k, one behind the other."""
