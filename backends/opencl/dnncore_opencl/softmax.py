@@ -24,6 +24,8 @@ from dnncore_opencl.vectors import (
     most_lanes,
     quick_functions,
     read,
+    read_bits,
+    value,
     value_type,
     vector,
     write,
@@ -257,7 +259,8 @@ def _post_ops(
 
 def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
     """WIDE and ROW, the types of a vector and of a single element; for a tensor `src`, SRC_WIDE(j)
-    and SRC(j), which read them; STORE_WIDE(j, value) and STORE(j, value), which write the result.
+    and SRC(j), which read them; SRC_BITS(j), a vector as it lies in memory, of type SRC_KEPT, and
+    SRC_OF(bits), its values; STORE_WIDE(j, value) and STORE(j, value), which write the result.
     """
     wide = rows.lanes * rows.side_by_side
     defines = {
@@ -267,6 +270,10 @@ def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
     }
     for place, (name, desc) in enumerate(tensors.named.items()):
         pointer = f"{name} + {name.upper()}_AT(j)"
+        if place <= tensors.result:
+            defines[f"{name.upper()}_KEPT"] = vector(TYPES[desc.data_type], wide)
+            defines[f"{name.upper()}_BITS(j)"] = read_bits(engine, desc.data_type, wide, pointer)
+            defines[f"{name.upper()}_OF(bits)"] = value(desc.data_type, wide, "bits")
         for suffix, lanes in (("_WIDE", wide), ("", rows.side_by_side)):
             if place <= tensors.result:
                 text = read(engine, desc.data_type, lanes, pointer)

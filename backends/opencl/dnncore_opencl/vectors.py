@@ -17,8 +17,10 @@ __all__ = [
     "most_lanes",
     "quick_functions",
     "read",
+    "read_bits",
     "smallest_float",
     "store",
+    "value",
     "value_type",
     "vector",
     "write",
@@ -107,19 +109,27 @@ def value_type(data_type: str) -> str:
 
 def read(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
     """Return the expression that reads consecutive elements of a tensor, as values."""
-    if data_type not in HALVES:
-        return load(engine, TYPES[data_type], lanes, pointer)
-    by_instructions = _converts(engine) and lanes > 1
-    kind = vector("ushort", lanes)
-    bits = f"load_{kind}({pointer})" if by_instructions else load(engine, "ushort", lanes, pointer)
-    return f"{data_type}_to_{vector('float', lanes)}({bits})"
+    return value(data_type, lanes, read_bits(engine, data_type, lanes, pointer))
 
 
-def write(engine: Any, data_type: str, lanes: int, pointer: str, value: str) -> str:
+def read_bits(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
+    """Return the expression that reads consecutive elements of a tensor, as they lie there."""
+    kind = TYPES[data_type]
+    if data_type in HALVES and _converts(engine) and lanes > 1:
+        return f"load_{vector(kind, lanes)}({pointer})"
+    return load(engine, kind, lanes, pointer)
+
+
+def value(data_type: str, lanes: int, bits: str) -> str:
+    """Return the expression of values that lie in memory as `bits`."""
+    return f"{data_type}_to_{vector('float', lanes)}({bits})" if data_type in HALVES else bits
+
+
+def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) -> str:
     """Return the statement that writes values as consecutive elements of a tensor."""
     if data_type in HALVES:
-        value = f"float_to_{vector(data_type, lanes)}({value})"
-    return store(engine, TYPES[data_type], lanes, pointer, value)
+        values = f"float_to_{vector(data_type, lanes)}({values})"
+    return store(engine, TYPES[data_type], lanes, pointer, values)
 
 
 def half_functions(

@@ -1,7 +1,8 @@
 // What kernels over rows share. A row is what lies along one axis, LENGTH elements, PADDED_LENGTH
 // with padding; an item (groups.cl) is a row or, where rows lie side by side, a vector of rows. Its
 // workers go through it in WIDE vectors, and single ROWs for the rest. A worker that meets at most
-// HELD vectors, if HELD is not 0, keeps them between its passes.
+// HELD vectors, if HELD is not 0, keeps them between its passes, as they lie in memory: halves need
+// half the registers of their values.
 //
 // DECODE sets the tensors' offsets from `rest`; EXISTS tells whether the result has such a row,
 // INSIDE whether it is none of padding, which is zero.
@@ -20,13 +21,13 @@
 #define VECTORS                                                                                    \
     _Pragma("unroll") for (int i = 0; i < HELD; ++i)                                               \
         for (INDEX j = (i * WORKERS + worker) * LANES; j + LANES <= length; j = length)
-#define HOLD(held) WIDE held[HELD]
-#define READ(held, i, value) (held[i] = value)
-#define READ_AGAIN(held, i, value) held[i]
+#define HOLD(NAME, held) NAME##_KEPT held[HELD]
+#define READ(NAME, held, i, j) NAME##_OF((held[i] = NAME##_BITS(j)))
+#define READ_AGAIN(NAME, held, i, j) NAME##_OF(held[i])
 #else
 #define VECTORS for (INDEX j = worker * LANES; j + LANES <= length; j += WORKERS * LANES)
-#define HOLD(held)
-#define READ(held, i, value) (value)
+#define HOLD(NAME, held)
+#define READ(NAME, held, i, j) NAME##_WIDE(j)
 #define READ_AGAIN READ
 #endif
 

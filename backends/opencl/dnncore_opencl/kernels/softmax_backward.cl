@@ -13,20 +13,20 @@ __kernel GROUP_SIZE void softmax_backward(BUFFERS PARAMETERS)
 {
     OVER_ITEMS {
         ROW_PLACE
-        HOLD(held_y);
-        HOLD(held_diff);
+        HOLD(DST, held_y);
+        HOLD(DIFF_DST, held_diff);
         WIDE wide = 0.0f;
         ROW total = 0.0f;
         VECTORS {
-            const WIDE y = READ(held_y, i, DST_WIDE(j));
-            const WIDE diff = READ(held_diff, i, DIFF_DST_WIDE(j));
+            const WIDE y = READ(DST, held_y, i, j);
+            const WIDE diff = READ(DIFF_DST, held_diff, i, j);
             wide += TERM(y, diff);
         }
         REST total += TERM(DST(j), DIFF_DST(j));
         total = sum_of(wide, total, worker, shared);
         VECTORS {
-            const WIDE y = READ_AGAIN(held_y, i, DST_WIDE(j));
-            const WIDE diff = READ_AGAIN(held_diff, i, DIFF_DST_WIDE(j));
+            const WIDE y = READ_AGAIN(DST, held_y, i, j);
+            const WIDE diff = READ_AGAIN(DIFF_DST, held_diff, i, j);
             WIDE x = RESULT(y, diff);
             FINISH_WIDE
             STORE_WIDE(j, x);

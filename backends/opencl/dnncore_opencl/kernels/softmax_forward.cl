@@ -2,19 +2,24 @@
 // FINISH_WIDE and FINISH are the steps that x goes through before it is stored. Exponentials that
 // are not held wait in dst, if that is EXACT_DST, which rounds nothing, and not read for its values.
 
+#if HELD > 0 && !defined(LOG)
+#define HOLD_EXP(exps) WIDE exps[HELD]
+#else
+#define HOLD_EXP(exps)
+#endif
 #if HELD > 0
-#define KEEP_EXP(held, i, j, value) held[i] = value
-#define EXP_AGAIN(held, i, j) held[i]
+#define KEEP_EXP(exps, i, j, value) exps[i] = value
+#define EXP_AGAIN(exps, i, j) exps[i]
 #define STORE_EXP(j, value)
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #elif defined(EXACT_DST) && !defined(READS_DST)
-#define KEEP_EXP(held, i, j, value) STORE_WIDE(j, value)
-#define EXP_AGAIN(held, i, j) DST_WIDE(j)
+#define KEEP_EXP(exps, i, j, value) STORE_WIDE(j, value)
+#define EXP_AGAIN(exps, i, j) DST_WIDE(j)
 #define STORE_EXP(j, value) STORE(j, value)
 #define LOAD_EXP(j) DST(j)
 #else
-#define KEEP_EXP(held, i, j, value)
-#define EXP_AGAIN(held, i, j) exp(SRC_WIDE(j) - largest)
+#define KEEP_EXP(exps, i, j, value)
+#define EXP_AGAIN(exps, i, j) exp(SRC_WIDE(j) - largest)
 #define STORE_EXP(j, value)
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #endif
@@ -23,11 +28,12 @@ __kernel GROUP_SIZE void softmax_forward(BUFFERS PARAMETERS)
 {
     OVER_ITEMS {
         ROW_PLACE
-        HOLD(held);
+        HOLD(SRC, held);
+        HOLD_EXP(exps);
         WIDE wide = -INFINITY;
         ROW largest = -INFINITY;
         VECTORS {
-            const WIDE value = READ(held, i, SRC_WIDE(j));
+            const WIDE value = READ(SRC, held, i, j);
             wide = LARGER(wide, value);
         }
         REST {
@@ -38,11 +44,11 @@ __kernel GROUP_SIZE void softmax_forward(BUFFERS PARAMETERS)
         ROW total = 0.0f;
         wide = 0.0f;
 #ifdef LOG
-        VECTORS wide += exp(READ_AGAIN(held, i, SRC_WIDE(j)) - largest);
+        VECTORS wide += exp(READ_AGAIN(SRC, held, i, j) - largest);
         REST total += exp(SRC(j) - largest);
         total = log(sum_of(wide, total, worker, shared));
         VECTORS {
-            WIDE x = READ_AGAIN(held, i, SRC_WIDE(j)) - largest - total;
+            WIDE x = READ_AGAIN(SRC, held, i, j) - largest - total;
             FINISH_WIDE
             STORE_WIDE(j, x);
         }
@@ -53,9 +59,9 @@ __kernel GROUP_SIZE void softmax_forward(BUFFERS PARAMETERS)
         }
 #else
         VECTORS {
-            const WIDE value = exp(READ_AGAIN(held, i, SRC_WIDE(j)) - largest);
+            const WIDE value = exp(READ_AGAIN(SRC, held, i, j) - largest);
             wide += value;
-            KEEP_EXP(held, i, j, value);
+            KEEP_EXP(exps, i, j, value);
         }
         REST {
             const ROW value = exp(SRC(j) - largest);
@@ -64,7 +70,7 @@ __kernel GROUP_SIZE void softmax_forward(BUFFERS PARAMETERS)
         }
         const ROW scale = 1.0f / sum_of(wide, total, worker, shared);
         VECTORS {
-            WIDE x = EXP_AGAIN(held, i, j) * scale;
+            WIDE x = EXP_AGAIN(exps, i, j) * scale;
             FINISH_WIDE
             STORE_WIDE(j, x);
         }
