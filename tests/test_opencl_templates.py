@@ -111,7 +111,7 @@ RENDERINGS: dict[str, Callable[[], Source]] = {
     "simd_convolution": direct,
     "tiled_convolution": lambda: convolution(Tiled, "f32", dnn.PostOp.eltwise("relu")),
     "tiled_product": lambda: product(Tiled),
-    "winograd_planes_src": planes,
+    "winograd_planes_points": planes,
     "transpose_tiled": transposition,
     "reduction_columns": column_sums,
 }

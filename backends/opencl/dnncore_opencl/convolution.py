@@ -280,5 +280,6 @@ BACKWARD_DATA = (
 )
 BACKWARD_WEIGHTS = (
     DirectBackwardWeights(),
+    *planes.BACKWARD_WEIGHTS,
     *(BackwardWeights(family) for family in (DepthwiseWeights, *FAMILIES)),
 )

@@ -16,11 +16,15 @@ import numpy as np
 
 from dnncore.backend import Attributes, ConvolutionBackwardWeights, MemoryDesc, Refused
 from dnncore_opencl.convolution_direct import Direct, first_dim
-from dnncore_opencl.convolution_views import FLOAT, View, blocked_tag, image_view
+from dnncore_opencl.convolution_views import (
+    FLOAT,
+    View,
+    blocked_tag,
+    image_view,
+    weights_steps,
+)
 from dnncore_opencl.digits import extended, int4
-from dnncore_opencl.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.family import Plan
-from dnncore_opencl.gemm import broadcast_strides
 from dnncore_opencl.program import Launch, Scratch, Source, padded, template
 from dnncore_opencl.reduction import Stages, channel_sums
 from dnncore_opencl.simd import Simd
@@ -31,7 +35,6 @@ LINE_BYTES = 32 << 10  # of a first-level cache
 SUM_BYTES = 256 << 10  # of a work-item, in a second-level cache
 LONGEST_LINE = 128  # pixels
 MOST_LINES = 16
-COORDINATES = 6  # of an element of weights: group, output and input channel, taps
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,7 @@ class DirectBackwardWeights(Direct):
     def _finish(self, op: Any, attr: Attributes, sums: Sums, lanes: int, start: int) -> Launch:
         groups, oc, ic, *taps = op.grouped_weights
         weights = _Weights.of(op, self._filter(op, lanes), lanes)
-        steps = _chain(op, attr)
+        steps = weights_steps(op, attr)
         defines = {"LANES": lanes, **({"POST_STEPS": 1} if attr.post_ops else {})}
         counts = (start // FLOAT, sums.parts, groups, sums.pairs, sums.blocks)
         args = (
@@ -236,14 +239,3 @@ class _Weights:
         is_deep = len(blocks) == 2
         channels = (columns, 1, depth if is_deep else lanes * lanes, lanes)
         return cls(view, channels, padded(oc, lanes), padded(ic, lanes) if is_deep else ic)
-
-
-def _chain(op: ConvolutionBackwardWeights, attr: Attributes) -> Epilogue:
-    """The post-ops, whose operands have the dims of weights."""
-    operands, count = [], len(op.tensors())
-    for i, (_, desc) in enumerate(attr.operands()):
-        strides = broadcast_strides(desc)
-        group, channels = (strides[0], strides[1:3]) if first_dim(op) else (0, strides[:2])
-        taps = extended(strides[first_dim(op) + 2 :], 3)
-        operands.append(Operand(count + i, desc.offset0, (group, *channels, *taps)))
-    return epilogue(attr.post_ops, operands, COORDINATES)

@@ -14,10 +14,21 @@ from dnncore_opencl.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm import broadcast_strides
 from dnncore_opencl.program import Arg, Scratch
 
-__all__ = ["FLOAT", "View", "blocked_tag", "chain", "image_view", "operands", "place_of", "steps"]
+__all__ = [
+    "FLOAT",
+    "View",
+    "blocked_tag",
+    "chain",
+    "image_view",
+    "operands",
+    "place_of",
+    "steps",
+    "weights_steps",
+]
 
 FLOAT = 4  # bytes
 COORDINATES = 5  # of an element of an image: image, channel, depth, height, width
+WEIGHTS_COORDINATES = 6  # group, output and input channel, taps along depth, height, width
 
 
 @dataclass(frozen=True)
@@ -104,3 +115,15 @@ def steps(post_ops: Sequence[PostOp], views: Sequence[View]) -> Epilogue:
         strides = (view.pixels[0], view.channel, *view.pixels[1:])
         placed.append(Operand(view.place, view.start, strides))
     return epilogue(post_ops, placed, COORDINATES)
+
+
+def weights_steps(op: Any, attr: Attributes) -> Epilogue:
+    """The code of post-ops for an element of diff_weights: group, channels, and three taps."""
+    placed, count = [], len(op.tensors())
+    first = op.weights_role.ndims - op.src_role.ndims
+    for i, (_, desc) in enumerate(attr.operands()):
+        strides = broadcast_strides(desc)
+        group, channels = strides[0] if first else 0, strides[first : first + 2]
+        taps = extended(strides[first + 2 :], 3)
+        placed.append(Operand(count + i, desc.offset0, (group, *channels, *taps)))
+    return epilogue(attr.post_ops, placed, WEIGHTS_COORDINATES)

@@ -1,4 +1,4 @@
-"""Winograd's convolution on GPUs, forward and backward by data: a batch of products of planes.
+"""Winograd's convolution on GPUs, in its three directions: a batch of products of planes.
 
 `winograd_planes.py` has the transforms; a family of kernels makes the products. Images go through
 in slices, which bounds the scratchpad. (Slices that an H200's second-level cache holds were 8 to
@@ -11,16 +11,22 @@ over all tiles that read it; tiles of 2x4 are nearly so, and a fourth quicker to
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.convolution_views import FLOAT, place_of
 from dnncore_opencl.family import Family
-from dnncore_opencl.gemm_implementation import scratchpad_refusal, size_refusal
+from dnncore_opencl.gemm import Gemm
+from dnncore_opencl.gemm_implementation import (
+    opaque_refusal,
+    scratchpad_refusal,
+    size_refusal,
+)
 from dnncore_opencl.mma import Mma
 from dnncore_opencl.program import Launch, LaunchProgram, Scratch, padded
+from dnncore_opencl.reduction import channel_sums
 from dnncore_opencl.staging import ALIGNMENT, Staging, plain, redirected
 from dnncore_opencl.tiled import Tiled
 from dnncore_opencl.toom_cook import F23, F43, TAPS, Tile
@@ -34,33 +40,60 @@ from dnncore_opencl.winograd_filters import (
 from dnncore_opencl.winograd_planes import MOST_LANES, SCRATCHPAD, FilterPlanes, Image, Planes
 
 CHANNELS_LAST = "acdb"
-SLICE_BYTES = 1 << 30  # of V and M
+WEIGHTS_CHANNELS_LAST = {4: "acdb", 5: "abdec"}  # by dims
+SLICE_BYTES = 1 << 30  # of V and M or D
 SEEN_TRAFFIC = 0.8  # measured on an H200: products hide the rest of it
 AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
 
 
 class Winograd(Implementation):
-    """What the directions share."""
+    """What the directions share.
+
+    direction: the one whose planes of filters these are.
+    """
 
     direction: str
 
     def __init__(self, family: type[Family], tile: Tile) -> None:
         self.family = family
         self.tile = tile
+        self.filters = FilterPlanes(tile, self.direction)
         self.name = f"opencl:winograd:{tile.name}:{family.name}"
+
+    @property
+    def error_factor(self) -> float:
+        """How much larger rounding errors are than those of direct sums."""
+        return self.tile.error_factor
+
+    def weights_format(self, op: Any) -> str | MemoryDesc:
+        """What `any` becomes."""
+        raise NotImplementedError
+
+    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """Tell which format is none that it takes."""
+        raise NotImplementedError
+
+    def kept_bytes(self, op: Any, slices: int) -> int:
+        """Of planes of filters, which lie in the scratchpad through all slices."""
+        raise NotImplementedError
+
+    def fill(
+        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+    ) -> Refused | None:
+        """Add all launches, or tell why the family cannot make the products."""
+        raise NotImplementedError
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
         refused = self.family.refusal(engine) or self._refusal(op)
         if refused:
             return refused
-        filters = FilterPlanes(self.tile, self.direction)
         images = (op.SRC, op.DST)
-        bias = {"bias": "a"} if op.bias_role is not None else {}
-        op = op.resolve_auto("winograd").resolve_any(
-            weights=filters.desc(op.weights), **dict.fromkeys(images, CHANNELS_LAST), **bias
-        )
-        refused = format_refusal(op, attr, filters)
+        formats = {op.WEIGHTS: self.weights_format(op), **dict.fromkeys(images, CHANNELS_LAST)}
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        op = op.resolve_auto("winograd").resolve_any(**formats)
+        refused = self.format_refusal(op, attr)
         if refused:
             return refused
 
@@ -86,12 +119,12 @@ class Winograd(Implementation):
             seconds=plan.seconds,
             scratchpad_bytes=plan.nbytes,
             exact=self.tile.is_exact,
-            error_factor=self.tile.error_factor,
+            error_factor=self.error_factor,
         )
 
     def _refusal(self, op: Any) -> Refused | None:
-        if op.algorithm == "auto" and self.tile.error_factor > AUTO_ERROR_FACTOR:
-            factor = f"{self.tile.error_factor:.1f} times those of direct sums"
+        if op.algorithm == "auto" and self.error_factor > AUTO_ERROR_FACTOR:
+            factor = f"{self.error_factor:.1f} times those of direct sums"
             return Refused("algorithm", f"rounding errors are {factor}; got auto, not winograd")
         return problem_refusal(op)
 
@@ -118,45 +151,44 @@ class Winograd(Implementation):
         )
 
     def _plan(self, staging: Staging, engine: Any) -> _Plan | Refused:
-        op, attr = staging.op, staging.attr
-        planes = self._planes(op)
-        if not planes.depth:
-            return Refused("shape", "src must have channels; got 0")
-        plan = _Plan(padded(staging.nbytes, ALIGNMENT))
-        if not planes.tiles * planes.columns:
-            return plan
-        family = self.family.of(engine)
-        filters = plan.filters(op, FilterPlanes(self.tile, self.direction))
-        for part in planes.slices(SLICE_BYTES // FLOAT):
-            refused = plan.extend(part, filters, op, attr, family, engine)
-            if refused:
-                return refused
-        refused = scratchpad_refusal(plan.nbytes)
+        planes = self._planes(staging.op)
+        slices = list(planes.slices(SLICE_BYTES // FLOAT))
+        kept = self.kept_bytes(staging.op, len(slices))
+        first = padded(staging.nbytes, ALIGNMENT)
+        plan = _Plan(engine, self.family.of(engine), first, first + padded(kept, ALIGNMENT))
+        refused = (
+            scratchpad_refusal(max((plan.bounds(part)[-1] for part in slices), default=0))
+            or self.fill(plan, slices, staging.op, staging.attr)
+            or scratchpad_refusal(plan.nbytes)
+        )
         if refused:
             return refused
-        plan.seconds = self._seconds(staging, planes, engine, len(plan.launches))
+        if slices:
+            traffic = 2 * FLOAT * sum(planes.elements) + 2 * (kept + staging.nbytes)
+            plan.seconds = self._seconds(staging.op, planes, traffic, plan)
         return plan
 
-    def _seconds(self, staging: Staging, planes: Planes, engine: Any, launches: int) -> float:
-        """Arithmetic of the products, then traffic, then launches."""
-        peaks, op = engine.peaks, staging.op
+    def _seconds(self, op: Any, planes: Planes, traffic: int, plan: _Plan) -> float:
+        """Arithmetic of the products, then traffic, beside the images', then launches."""
+        peaks, device_type = plan.engine.peaks, plan.engine.device_type
         flops = 2 * self.tile.positions * planes.tiles * planes.depth * planes.columns
-        nbytes = 2 * FLOAT * sum(planes.elements) + op.src_role.nbytes + op.dst_role.nbytes
-        if op.weights.format_kind != "opaque":
-            nbytes += 2 * FilterPlanes(self.tile, self.direction).desc(op.weights).nbytes
-        nbytes += 2 * staging.nbytes
-        product = flops / peaks.flops["f32"] / self.family.efficiency[engine.device_type]
-        traffic = SEEN_TRAFFIC * nbytes / peaks.bandwidth
-        return product + traffic + launches * peaks.launch
+        nbytes = traffic + op.src_role.nbytes + op.dst_role.nbytes
+        product = flops / peaks.flops["f32"] / self.family.efficiency[device_type]
+        moved = SEEN_TRAFFIC * nbytes / peaks.bandwidth
+        return product + moved + len(plan.launches) * peaks.launch
 
 
 @dataclass
 class _Plan:
     """Launches, the bytes of scratchpad that they need, and their estimated time.
 
-    start: where the scratchpad of slices begins, behind what all of them need.
+    family: on the engine. kept, start: bytes of the scratchpad at which planes of filters begin,
+    which are kept, and those of slices.
     """
 
+    engine: Any
+    family: Any
+    kept: int
     start: int
     launches: list[Launch] = field(default_factory=list)
     nbytes: int = 0
@@ -165,38 +197,25 @@ class _Plan:
     def __post_init__(self) -> None:
         self.nbytes = self.start
 
-    def filters(self, op: Any, own: FilterPlanes) -> tuple[int, int]:
-        """The place and the first element of transformed filters, transformed first if need be."""
-        place = place_of(op, op.WEIGHTS)
-        if op.weights.format_kind == "opaque":
-            return place, 0
-        first = self.start // FLOAT
-        self.launches.append(own.launch(op.weights, place, Scratch(), first))
-        self.start += padded(own.desc(op.weights).nbytes, ALIGNMENT)
-        return SCRATCHPAD, first
+    @property
+    def first_kept(self) -> int:
+        """The first element of what is kept."""
+        return self.kept // FLOAT
 
-    def extend(
-        self,
-        planes: Planes,
-        filters: tuple[int, int],
-        op: Any,
-        attr: Attributes,
-        family: Any,
-        engine: Any,
-    ) -> Refused | None:
-        """Add a slice, or tell why the family cannot make its products."""
+    def bounds(self, planes: Planes) -> tuple[int, int, int]:
+        """The first elements of V and of M or D, and the bytes at which a slice ends."""
         v_bytes, m_bytes = (padded(FLOAT * n, ALIGNMENT) for n in planes.elements)
-        v, m = self.start // FLOAT, (self.start + v_bytes) // FLOAT
-        end = self.start + v_bytes + m_bytes
-        gemm = planes.gemm(filters, v, m, attr.fpmath)
-        refused = family.refusal_of(gemm)
+        middle = self.start + v_bytes
+        return self.start // FLOAT, middle // FLOAT, middle + m_bytes
+
+    def multiply(self, gemm: Gemm, end: int) -> Refused | None:
+        """Add the products of a slice, or tell why the family cannot make them."""
+        refused: Refused | None = self.family.refusal_of(gemm)
         if refused:
             return refused
-        product = tuned(family, gemm, engine).plan(gemm, end)
+        product = tuned(self.family, gemm, self.engine).plan(gemm, end)
         self.launches += (
-            planes.src_launch(v),
-            *(redirected(launch, {SCRATCHPAD: Scratch()}) for launch in product.launches),
-            planes.dst_launch(m, op, attr),
+            redirected(launch, {SCRATCHPAD: Scratch()}) for launch in product.launches
         )
         self.nbytes = max(self.nbytes, end + product.scratchpad)
         return None
@@ -216,16 +235,95 @@ def _has_vectors(image: MemoryDesc, lanes: int) -> bool:
     return all(step % lanes == 0 for step in outer)
 
 
-class WinogradForward(Winograd):
+class _ToImages(Winograd):
+    """What forward and backward by data share: products of images and filters."""
+
+    def weights_format(self, op: Any) -> MemoryDesc:
+        """Transformed filters."""
+        return self.filters.desc(op.weights)
+
+    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """Filters have strides, or are transformed."""
+        return format_refusal(op, attr, self.filters)
+
+    def kept_bytes(self, op: Any, slices: int) -> int:
+        """Of filters that are not transformed beforehand."""
+        if not slices or op.weights.format_kind == "opaque":
+            return 0
+        return self.filters.desc(op.weights).nbytes
+
+    def fill(
+        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+    ) -> Refused | None:
+        """Transform filters, then of each slice the images that are read and written."""
+        place = place_of(op, op.WEIGHTS)
+        filters = place, 0
+        if self.kept_bytes(op, len(slices)):
+            filters = SCRATCHPAD, plan.first_kept
+            plan.launches.append(self.filters.launch(op.weights, place, Scratch(), plan.first_kept))
+        for part in slices:
+            v, m, end = plan.bounds(part)
+            plan.launches.append(part.src_launch(v))
+            refused = plan.multiply(part.gemm(filters, v, m, attr.fpmath), end)
+            if refused:
+                return refused
+            plan.launches.append(part.dst_launch(m, op, attr))
+        return None
+
+
+class WinogradForward(_ToImages):
     """Forward."""
 
     direction = "forward"
 
 
-class WinogradBackwardData(Winograd):
+class WinogradBackwardData(_ToImages):
     """Backward by data."""
 
     direction = "backward_data"
+
+
+class WinogradBackwardWeights(Winograd):
+    """Backward by weights: what forward makes planes of, and the gradient of its filters'."""
+
+    direction = "forward"
+
+    @property
+    def error_factor(self) -> float:
+        """That of the adjoint."""
+        return self.tile.gradient_error_factor
+
+    def weights_format(self, op: Any) -> str:
+        """Input channels side by side, as they are written."""
+        return WEIGHTS_CHANNELS_LAST[op.weights_role.ndims]
+
+    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """All have strides."""
+        return opaque_refusal(op, attr)
+
+    def kept_bytes(self, op: Any, slices: int) -> int:
+        """Of the sums of each slice."""
+        return slices * self.filters.desc(op.diff_weights).nbytes
+
+    def fill(
+        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+    ) -> Refused | None:
+        """Transform and sum up the images of each slice, then transform the sums; last the bias."""
+        step = self.kept_bytes(op, 1) // FLOAT
+        for i, part in enumerate(slices):
+            v, d, end = plan.bounds(part)
+            plan.launches += part.src_launch(v), part.diff_dst_launch(d)
+            gemm = part.gradient_gemm(v, d, plan.first_kept + i * step, attr.fpmath)
+            refused = plan.multiply(gemm, end)
+            if refused:
+                return refused
+        plan.launches.append(self.filters.taps_launch(plan.first_kept, len(slices), op, attr))
+        if op.diff_bias is not None:
+            places = place_of(op, "diff_dst"), place_of(op, "diff_bias")
+            sums = channel_sums(plan.engine, op.diff_dst, op.diff_bias, places, plan.kept)
+            plan.launches += sums.launches()
+            plan.nbytes = max(plan.nbytes, plan.kept + sums.scratchpad_bytes)
+        return None
 
 
 class WinogradPlanesReorder(FilterReorder):
@@ -241,7 +339,7 @@ class WinogradPlanesReorder(FilterReorder):
 
 TILES = (Tile(F23, F23), Tile(F23, F43), Tile(F43, F43))
 FAMILIES: tuple[type[Family], ...] = (Mma, Tiled)
-FORWARD, BACKWARD_DATA = (
+FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = (
     tuple(direction(family, tile) for tile in TILES for family in FAMILIES)
-    for direction in (WinogradForward, WinogradBackwardData)
+    for direction in (WinogradForward, WinogradBackwardData, WinogradBackwardWeights)
 )

@@ -6,6 +6,10 @@ Algorithms for Convolutional Neural Networks"),
 
     y = DST ((WEIGHTS g) * (SRC d))
 
+This is linear in g, so that the gradient by g is the adjoint, summed up over all tiles:
+
+    diff_g = WEIGHTS^T ((DST^T diff_y) * (SRC d))
+
 The matrices follow from the points at which polynomials are evaluated (Toom and Cook): 0, +-p for
 each of m / 2 numbers p, and infinity. Rows, or columns, of +p and -p differ in the signs of odd
 powers only, so each pair is the sum and the difference of two halves.
@@ -19,7 +23,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-__all__ = ["F23", "F43", "TAPS", "Tile", "ToomCook"]
+__all__ = ["F23", "F43", "TAPS", "Tile", "ToomCook", "transposed"]
 
 Rows = tuple[tuple[Fraction, ...], ...]
 TAPS = 3
@@ -71,7 +75,7 @@ class ToomCook:
     def dst(self) -> Rows:
         """DST: powers of the points."""
         columns = (*(_powers(p, self.outputs) for p in self.points), _infinity(self.outputs))
-        return tuple(zip(*columns, strict=True))
+        return transposed(columns)
 
     @property
     def is_exact(self) -> bool:
@@ -87,21 +91,27 @@ class ToomCook:
         DST[y, p], and the product's size is |WEIGHTS[p]| times |SRC[p]|, 2-norms of rows. In 2-D
         both are squared; the worst output of a tile counts.
         """
-        pairs = zip(self.weights, self.src, strict=True)
-        sizes = [math.hypot(*w) * math.hypot(*s) for w, s in pairs]
-        scaled = ([y * n for y, n in zip(row, sizes, strict=True)] for row in self.dst)
-        return float(max(sum(x**2 for x in row) for row in scaled)) / TAPS
+        return _largest_error(self.dst, self.weights, self.src) / TAPS
+
+    @cached_property
+    def gradient_error_factor(self) -> float:
+        """The same of the gradient of weights, of as many squared terms as a tile has outputs."""
+        gradient, diff_dst = transposed(self.weights), transposed(self.dst)
+        return _largest_error(gradient, diff_dst, self.src) / self.outputs
 
     def code(self, suffix: str = "") -> str:
-        """The functions `src_points`, `weights_points` and `dst_outputs` of x, `step` apart.
+        """Functions of x, `step` apart, that leave y.
 
-        Each reads as many as its matrix has columns and leaves as many as it has rows in y. suffix:
-        behind their names.
+        `src_points`, `weights_points` and `dst_outputs` multiply by the three matrices; the
+        adjoints `dst_points` and `weights_taps` by the last two transposed. suffix: behind their
+        names.
         """
         functions = (
             ("src_points", _to_points(self.src)),
             ("weights_points", _to_points(self.weights)),
-            ("dst_outputs", self._from_points()),
+            ("dst_outputs", _from_points(self.dst)),
+            ("dst_points", _to_points(transposed(self.dst))),
+            ("weights_taps", _from_points(transposed(self.weights))),
         )
         return "\n".join(_function(name + suffix, statements) for name, statements in functions)
 
@@ -119,17 +129,6 @@ class ToomCook:
     def _filter_row(self, point: Fraction) -> tuple[Fraction, ...]:
         scale = math.prod(point - other for other in self._others(point))
         return tuple(power / scale for power in _powers(point, TAPS))
-
-    def _from_points(self) -> Iterator[str]:
-        firsts = range(1, self.span - 1, 2)  # of pairs
-        for i in firsts:
-            yield f"const floats even{i} = x[{i} * step] + x[{i + 1} * step];"
-            yield f"const floats odd{i} = x[{i} * step] - x[{i + 1} * step];"
-        for i, row in enumerate(self.dst):
-            half = "odd" if i % 2 else "even"
-            terms = ("x[0]", *(f"{half}{j}" for j in firsts), f"x[{self.span - 1} * step]")
-            factors = (row[0], *(row[j] for j in firsts), row[-1])
-            yield f"y[{i}] = {_sum(factors, terms)};"
 
 
 F23 = ToomCook((Fraction(1),))
@@ -154,6 +153,11 @@ class Tile:
         return self.down.outputs, self.across.outputs
 
     @property
+    def spans(self) -> tuple[int, int]:
+        """Rows and columns of inputs."""
+        return self.down.span, self.across.span
+
+    @property
     def positions(self) -> int:
         """Products per tile and pair of channels."""
         return self.down.span * self.across.span
@@ -169,6 +173,11 @@ class Tile:
         return math.sqrt(self.down.error_factor * self.across.error_factor)
 
     @property
+    def gradient_error_factor(self) -> float:
+        """The same of the gradient of weights."""
+        return math.sqrt(self.down.gradient_error_factor * self.across.gradient_error_factor)
+
+    @property
     def defines(self) -> dict[str, int]:
         """The sizes, as kernels take them."""
         return {
@@ -181,6 +190,17 @@ class Tile:
     def code(self) -> str:
         """The functions of columns, `..._down`, and those of rows, `..._across`."""
         return "\n".join((self.down.code("_down"), self.across.code("_across")))
+
+
+def transposed(rows: Rows) -> Rows:
+    """Columns become rows."""
+    return tuple(zip(*rows, strict=True))
+
+
+def _largest_error(result: Rows, *factors: Rows) -> float:
+    """The largest variance of a row of `result` times products at points of unit factors."""
+    sizes = [math.prod(math.hypot(*row) for row in rows) for rows in zip(*factors, strict=True)]
+    return max(sum((f * n) ** 2 for f, n in zip(row, sizes, strict=True)) for row in result)
 
 
 def _powers(point: Fraction, count: int) -> tuple[Fraction, ...]:
@@ -205,6 +225,19 @@ def _to_points(rows: Rows) -> Iterator[str]:
         yield f"y[{i}] = even{i} + odd{i};"
         yield f"y[{i + 1}] = even{i} - odd{i};"
     yield f"y[{len(rows) - 1}] = {_sum(rows[-1], x)};"
+
+
+def _from_points(rows: Rows) -> Iterator[str]:
+    last = len(rows[0]) - 1
+    firsts = range(1, last, 2)  # of pairs
+    for i in firsts:
+        yield f"const floats even{i} = x[{i} * step] + x[{i + 1} * step];"
+        yield f"const floats odd{i} = x[{i} * step] - x[{i + 1} * step];"
+    for i, row in enumerate(rows):
+        half = "odd" if i % 2 else "even"
+        terms = ("x[0]", *(f"{half}{j}" for j in firsts), f"x[{last} * step]")
+        factors = (row[0], *(row[j] for j in firsts), row[-1])
+        yield f"y[{i}] = {_sum(factors, terms)};"
 
 
 def _sum(factors: Sequence[Fraction], terms: Sequence[str]) -> str:

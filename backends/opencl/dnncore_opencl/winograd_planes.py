@@ -5,6 +5,13 @@
     M[position][tile][column]    = sum over depth of V * U: a batch of products
     dst                          M transformed back, after post-ops
 
+Backward by weights, a batch of products sums up over the tiles:
+
+    V[position][tile][depth]     tiles of src, transformed
+    D[position][tile][column]    tiles of diff_dst, transformed by the adjoint
+    U[position][column][depth]   = sum over tiles of D * V, for each slice of the images
+    diff_weights                 the sum of all U transformed by the adjoint, after post-ops
+
 The filters' format is `opencl:winograd:2x2x3:DIRECTION:planes`; `winograd_filters.py` says what
 columns and depth are.
 """
@@ -20,7 +27,14 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_opencl.convolution_views import FLOAT, chain, operands, place_of, steps
+from dnncore_opencl.convolution_views import (
+    FLOAT,
+    chain,
+    operands,
+    place_of,
+    steps,
+    weights_steps,
+)
 from dnncore_opencl.digits import int2, int4
 from dnncore_opencl.gemm import Gemm, Matrix, Strides
 from dnncore_opencl.program import Arg, Launch, Scratch, Source, padded, template
@@ -53,17 +67,34 @@ class FilterPlanes(Filters):
 
     def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
         """Transform filters that have strides to `start`, in elements."""
-        columns, depth = self.channels(weights)
-        strides, first = self.strides(weights)
+        args = (Arg(place), target, *self._args(weights, start))
+        return _launch("weights", self.tile, 1, args, self._items(weights))
+
+    def taps_launch(self, start: int, slices: int, op: Any, attr: Attributes) -> Launch:
+        """Sum up gradients of `slices`, which begin at element `start` of the scratchpad, and
+        transform them to diff_weights.
+        """
+        made = weights_steps(op, attr)
         args = (
-            Arg(place),
-            target,
-            np.int32(start),
-            *map(np.uint32, (columns * depth, depth)),
-            int4(strides),
-            np.int32(first),
+            Scratch(),
+            Arg(place_of(op, op.WEIGHTS)),
+            *self._args(op.diff_weights, start),
+            np.int32(slices),
+            *made.args,
         )
-        return _launch("weights", self.tile, 1, args, columns * depth)
+        defines = {"POST_STEPS": 1} if attr.post_ops else {}
+        items = self._items(op.diff_weights)
+        return _launch("taps", self.tile, 1, args, items, made.code, **defines)
+
+    def _items(self, weights: MemoryDesc) -> int:
+        return math.prod(self.channels(weights))
+
+    def _args(self, weights: MemoryDesc, start: int) -> tuple[Any, ...]:
+        """Where planes and filters lie."""
+        _, depth = self.channels(weights)
+        strides, first = self.strides(weights)
+        items = self._items(weights)
+        return np.int32(start), *map(np.uint32, (items, depth)), int4(strides), np.int32(first)
 
 
 @dataclass(frozen=True)
@@ -121,12 +152,14 @@ class Planes:
 
     @property
     def elements(self) -> tuple[int, int]:
-        """Of V and of M."""
+        """Of V, and of M or D."""
         tiles = self.tile.positions * self.tiles
         return tiles * self.depth, tiles * self.columns
 
     def slices(self, elements: int) -> Iterator[Planes]:
-        """Cut the images into slices of which V and M have about so many elements at most."""
+        """Cut the images into slices whose planes have about so many elements at most."""
+        if not self.tiles:
+            return
         parts = min(self.count, math.ceil(sum(self.elements) / elements))
         bounds = [self.count * i // parts for i in range(parts + 1)]
         for first, end in pairwise(bounds):
@@ -134,19 +167,44 @@ class Planes:
 
     def src_launch(self, start: int) -> Launch:
         """Transform src to V, which begins at element `start` of the scratchpad."""
-        size = self.tiles * self.depth
+        where = (self.src, self.src_size, self.corner)
+        return self._points_launch("src", self.tile.spans, self.depth, where, start)
+
+    def diff_dst_launch(self, start: int) -> Launch:
+        """Transform diff_dst to D, which begins at element `start` of the scratchpad."""
+        where = (self.dst, self.dst_size, (0, 0))
+        return self._points_launch("dst", self.tile.outputs, self.columns, where, start)
+
+    def _points_launch(
+        self,
+        function: str,
+        pixels: tuple[int, int],
+        channels: int,
+        where: tuple[Image, tuple[int, int], tuple[int, int]],
+        start: int,
+    ) -> Launch:
+        """Transform tiles of `pixels`; where: the image, its size, and the first tile's corner."""
+        image, image_size, corner = where
+        size = self.tiles * channels
         args = (
-            Arg(self.src.place),
+            Arg(image.place),
             Scratch(),
             *map(np.int32, (start, size)),
-            *map(np.uint32, (size // self.lanes, self.depth // self.lanes)),
+            *map(np.uint32, (size // self.lanes, channels // self.lanes)),
             int2(self.grid),
             np.int32(self.first),
-            int2(self.corner),
-            int2(self.src_size),
-            self.src.args,
+            int2(corner),
+            int2(image_size),
+            image.args,
         )
-        return _launch("src", self.tile, self.lanes, args, size // self.lanes)
+        down, across = pixels
+        defines = {
+            "PIXELS_DOWN": down,
+            "PIXELS_ACROSS": across,
+            "POINTS_DOWN": f"{function}_points_down",
+            "POINTS_ACROSS": f"{function}_points_across",
+        }
+        return _launch("points", self.tile, self.lanes, args, size // self.lanes, **defines)
 
     def gemm(self, filters: tuple[int, int], src: int, dst: int, fpmath: str) -> Gemm:
         """The products; filters: their place and first element; src, dst: those of V and M."""
@@ -165,6 +223,25 @@ class Planes:
             a=Matrix(place, start, rows, start + u_size),
             b=Matrix(SCRATCHPAD, src, patches, src + v_size),
             c=Matrix(SCRATCHPAD, dst, results, dst + m_size),
+            fpmath=fpmath,
+        )
+
+    def gradient_gemm(self, src: int, dst: int, target: int, fpmath: str) -> Gemm:
+        """The products backward by weights; src, dst, target: first elements of V, D and U."""
+        depth, columns, tiles = self.depth, self.columns, self.tiles
+        v_size, d_size = self.elements
+        u_size = self.tile.positions * columns * depth
+        images = Strides(batch=(tiles * depth,), n=(1,), k=(depth,))
+        gradients = Strides(batch=(tiles * columns,), m=1, k=(columns,))
+        results = Strides(batch=(columns * depth,), m=depth, n=(1,))
+        return Gemm(
+            batch=(self.tile.positions,),
+            m=columns,
+            n=(depth,),
+            k=(tiles,),
+            a=Matrix(SCRATCHPAD, dst, gradients, dst + d_size),
+            b=Matrix(SCRATCHPAD, src, images, src + v_size),
+            c=Matrix(SCRATCHPAD, target, results, target + u_size),
             fpmath=fpmath,
         )
 
@@ -196,7 +273,7 @@ def _launch(
     args: tuple[Any, ...],
     items: int,
     *snippets: str,
-    **defines: int,
+    **defines: int | str,
 ) -> Launch:
     """Launch the transform `name` with `items` work-items."""
     kernel = f"winograd_planes_{name}"

@@ -4,6 +4,10 @@
 #define SPAN_ACROSS 4
 #define LANES 4
 #define GROUP 256
+#define PIXELS_DOWN 4
+#define PIXELS_ACROSS 4
+#define POINTS_DOWN src_points_down
+#define POINTS_ACROSS src_points_across
 // What the transforms of Winograd's convolution on GPUs share. In 2-D a transform is that of all
 // columns, then of all rows. A plane is a matrix for the product at one position: of tiles by
 // channels, or of filters by channels. OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS,
@@ -42,6 +46,21 @@ static inline void dst_outputs_down(const floats *x, const int step, floats *y) 
     y[0] = x[0] + even1;
     y[1] = odd1 + x[3 * step];
 }
+static inline void dst_points_down(const floats *x, const int step, floats *y) {
+    y[0] = x[0 * step];
+    const floats even1 = x[0 * step];
+    const floats odd1 = x[1 * step];
+    y[1] = even1 + odd1;
+    y[2] = even1 - odd1;
+    y[3] = x[1 * step];
+}
+static inline void weights_taps_down(const floats *x, const int step, floats *y) {
+    const floats even1 = x[1 * step] + x[2 * step];
+    const floats odd1 = x[1 * step] - x[2 * step];
+    y[0] = -1.0f * x[0] + 0.5f * even1;
+    y[1] = 0.5f * odd1;
+    y[2] = 0.5f * even1 + x[3 * step];
+}
 static inline void src_points_across(const floats *x, const int step, floats *y) {
     y[0] = -1.0f * x[0 * step] + x[2 * step];
     const floats even1 = x[2 * step];
@@ -64,18 +83,35 @@ static inline void dst_outputs_across(const floats *x, const int step, floats *y
     y[0] = x[0] + even1;
     y[1] = odd1 + x[3 * step];
 }
-// Winograd's convolution: tiles of src become SRC d SRC^T. A work-item transforms one vector of
-// channels of a tile; made[position][tile][channel] begins at `start`, `plane` for each position.
+static inline void dst_points_across(const floats *x, const int step, floats *y) {
+    y[0] = x[0 * step];
+    const floats even1 = x[0 * step];
+    const floats odd1 = x[1 * step];
+    y[1] = even1 + odd1;
+    y[2] = even1 - odd1;
+    y[3] = x[1 * step];
+}
+static inline void weights_taps_across(const floats *x, const int step, floats *y) {
+    const floats even1 = x[1 * step] + x[2 * step];
+    const floats odd1 = x[1 * step] - x[2 * step];
+    y[0] = -1.0f * x[0] + 0.5f * even1;
+    y[1] = 0.5f * odd1;
+    y[2] = 0.5f * even1 + x[3 * step];
+}
+// Winograd's convolution: tiles of an image become points: of src SRC d SRC^T and, backward by
+// weights, of diff_dst DST^T d DST. A work-item transforms one vector of channels of a tile;
+// made[position][tile][channel] begins at `start`, `plane` for each position.
 //
+// PIXELS_DOWN and _ACROSS, of a tile, and POINTS_DOWN and _ACROSS, functions, are defines.
 // items: of `vectors` for each tile. grid: tiles down and across each image, the first of which is
 // image `first`. corner: pixels of the first tile before the image, which has `size`. x: strides of
 // image, row and pixel, then the first element.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void winograd_planes_src(__global const float *restrict src, __global float *restrict made,
-                         const int start, const int plane, const uint items, const uint vectors,
-                         const int2 grid, const int first, const int2 corner, const int2 size,
-                         const int4 x) {
+void winograd_planes_points(__global const float *restrict src, __global float *restrict made,
+                            const int start, const int plane, const uint items, const uint vectors,
+                            const int2 grid, const int first, const int2 corner, const int2 size,
+                            const int4 x) {
     const uint item = get_global_id(0);
     if (item >= items) return;
     const uint tile = item / vectors, channel = item % vectors * LANES;
@@ -84,24 +120,24 @@ void winograd_planes_src(__global const float *restrict src, __global float *res
     const int column = tile % (uint)grid.y * OUTPUTS_ACROSS - corner.y;
     __global const float *image =
         src + x.w + (first + (int)(line / (uint)grid.x)) * x.x + (int)channel;
-    floats lines[SPAN_DOWN * SPAN_ACROSS];
+    floats lines[SPAN_DOWN * PIXELS_ACROSS];
 #pragma unroll
-    for (int c = 0; c < SPAN_ACROSS; c++) {
-        floats d[SPAN_DOWN];
+    for (int c = 0; c < PIXELS_ACROSS; c++) {
+        floats d[PIXELS_DOWN];
         const bool is_across = (uint)(column + c) < (uint)size.y;
 #pragma unroll
-        for (int r = 0; r < SPAN_DOWN; r++) {
+        for (int r = 0; r < PIXELS_DOWN; r++) {
             const bool is_inside = is_across && (uint)(row + r) < (uint)size.x;
             d[r] = is_inside ? CONST_VECTOR(image + (row + r) * x.y + (column + c) * x.z)
                              : (floats)(0);
         }
-        src_points_down(d, 1, lines + c * SPAN_DOWN);
+        POINTS_DOWN(d, 1, lines + c * SPAN_DOWN);
     }
     __global float *target = made + start + item * LANES;
 #pragma unroll
     for (int r = 0; r < SPAN_DOWN; r++) {
         floats points[SPAN_ACROSS];
-        src_points_across(lines + r, SPAN_DOWN, points);
+        POINTS_ACROSS(lines + r, SPAN_DOWN, points);
 #pragma unroll
         for (int c = 0; c < SPAN_ACROSS; c++) {
             VECTOR(target + (r * SPAN_ACROSS + c) * plane) = points[c];
