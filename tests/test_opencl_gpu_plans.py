@@ -9,7 +9,7 @@ from conftest import TARGETS
 
 import dnncore as dnn
 from dnncore.compare import expected_outputs
-from dnncore.fills import fill_normal
+from dnncore.fills import fill_integers, fill_normal
 
 
 def is_sound(target: Target) -> bool:
@@ -158,6 +158,77 @@ def test_small_windows_are_pooled_in_vectors_of_channels(
         outputs = expected_outputs(forward, dnn.Attributes(), {"src": values})
         inputs["workspace"] = outputs["workspace"].values
     check(target, backward, inputs=inputs)
+
+
+# src, kernel, strides, padding on the left and on the right
+BLOCKS = {
+    "2x2": ((2, 8, 7, 6), (2, 2), (2, 2), (0, 0), (0, 0)),
+    "3x3": ((2, 64, 9, 8), (3, 3), (2, 2), (1, 1), (1, 1)),
+    "3x3, unlike paddings": ((1, 16, 8, 7), (3, 3), (2, 2), (0, 2), (1, 1)),
+    "3x3 in each place": ((1, 8, 5, 6), (3, 3), (1, 1), (1, 1), (1, 1)),
+    "unlike strides": ((1, 8, 6, 9), (3, 2), (1, 2), (1, 0), (0, 1)),
+    "gaps": ((1, 8, 6, 5), (1, 2), (2, 2), (0, 1), (0, 0)),
+    "cells behind the last window": ((1, 8, 9, 10), (4, 3), (2, 2), (0, 0), (0, 0)),
+    "windows in the padding": ((1, 8, 3, 2), (2, 2), (2, 2), (3, 4), (4, 3)),
+    "row": ((2, 16, 11), (3,), (2,), (1,), (1,)),
+    "volume": ((1, 8, 4, 5, 3), (3, 2, 2), (2, 1, 2), (1, 0, 1), (1, 1, 0)),
+}
+
+
+@pytest.fixture
+def kernels(monkeypatch) -> list[str]:
+    """The kernels over places, as they are launched."""
+    from dnncore_opencl.windows import Windows
+
+    names = []
+    launch = Windows.launch
+
+    def listed(windows, kernel, *args):
+        names.append(kernel)
+        return launch(windows, kernel, *args)
+
+    monkeypatch.setattr(Windows, "launch", listed)
+    return names
+
+
+def channels_last(dims, data_type="f32") -> dnn.MemoryDesc:
+    """A tensor whose channels lie side by side."""
+    return dnn.MemoryDesc(dims, data_type, {3: "acb", 4: "acdb", 5: "acdeb"}[len(dims)])
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize(
+    ("algorithm", "data_type", "has_chain"),
+    [
+        ("max", "f32", False), ("max", "f32", True), ("max", "f16", False),
+        ("avg_include_padding", "f32", False), ("avg_include_padding", "f16", True),
+        ("avg_exclude_padding", "f32", True), ("avg_exclude_padding", "f16", False),
+    ],
+)  # fmt: skip
+def test_gradients_of_small_windows_are_gathered_in_blocks(
+    target, kernels, name, algorithm, data_type, has_chain
+):
+    dims, kernel, strides, left, right = BLOCKS[name]
+    if algorithm == "avg_exclude_padding" and name == "windows in the padding":
+        pytest.skip("an average of nothing")
+    sides = zip(dims[2:], kernel, strides, left, right, strict=True)
+    windows = [(size + before + after - k) // step + 1 for size, k, step, before, after in sides]
+    diff_src = channels_last(dims, data_type)
+    diff_dst = channels_last((*dims[:2], *windows), data_type)
+    geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
+    backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
+    inputs = {"diff_dst": fill_normal(diff_dst, 1)}
+    if algorithm == "max":
+        src = {"src": fill_integers(diff_src, 2, low=0, high=3)}
+        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
+        inputs["workspace"] = outputs["workspace"].values
+    post_ops = []
+    if has_chain:
+        factors = channels_last((1, *dims[1:]))
+        inputs["post_op_0_src"] = fill_normal(factors, 3)
+        post_ops = [dnn.PostOp.binary("mul", factors), dnn.PostOp.eltwise("relu")]
+    check(target, backward, dnn.Attributes(post_ops), inputs=inputs)
+    assert "pooling_blocks" in kernels
 
 
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])

@@ -25,6 +25,7 @@ from dnncore_opencl.vectors import HALVES
 from dnncore_opencl.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 
 UNROLLED = 16  # cells of a window that are worth code of its own
+WRITTEN = 2  # the longest stride that is part of the text
 LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
@@ -112,7 +113,7 @@ class Forward(Pooling):
 
 
 class Backward(Pooling):
-    """Deterministic: each diff_src is one work-item's, which gathers it or owns its plane."""
+    """Deterministic: each diff_src, block of them or plane of them is one work-item's."""
 
     like = ("diff_src", "diff_dst")
 
@@ -125,6 +126,9 @@ class Backward(Pooling):
         has_both = op.result.nelems and op.diff_dst.nelems
         if windows.lanes == 1 and has_both and pooling_planes.fits(op, windows):
             return pooling_planes.launch(op, windows, defines)
+        if windows.lanes > 1 and "UNROLL" in defines and _makes_blocks(op):
+            blocks = windows.blocks(_blocks(op))
+            return windows.launch("pooling_blocks", defines, blocks, "pooling_window")
         engine = windows.engine
         cores = engine.device.limits["compute_units"]
         by_planes = windows.planes.items >= 2 * cores and not windows.attr.post_ops
@@ -166,7 +170,7 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
         defines |= {
             f"TAPS_{letter}": tap_count,
             f"NEAR_{letter}": count(-(-((taps - 1) * step + 1) // stride)),
-            f"STRIDE_{letter}": str(stride) if stride <= 2 else parameters.size(stride),
+            f"STRIDE_{letter}": str(stride) if stride <= WRITTEN else parameters.size(stride),
             f"STEP_{letter}": "1" if step == 1 else parameters.index(step),  # is divided by
             f"LEFT_{letter}": parameters.index(left),
             f"SRC_{letter}": size,
@@ -175,6 +179,21 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
             f"END_TAP_{letter}(start)": tap_count if stays else end,
         }
     return defines
+
+
+def _makes_blocks(op: Any) -> bool:
+    """Whether cells fall into blocks which the same windows see, each by a constant tap."""
+    is_whole = all(len(digits(op.diff_src, dim)) == 1 for dim in range(2, op.diff_src.ndims))
+    return is_whole and max(op.strides) <= WRITTEN and not any(op.dilations)
+
+
+def _blocks(op: Any) -> dict[int, int]:
+    """How many blocks of a stride's length there are along each spatial dim."""
+    counts = {}
+    for i in range(len(op.kernel)):
+        _, stride, _, left, src, _ = _along(op, i)
+        counts[2 + i] = (left % stride + src - 1) // stride + 1
+    return counts
 
 
 def _along(op: Any, i: int) -> tuple[int, ...]:

@@ -35,6 +35,7 @@ __all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
 GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often
+GPU_BLOCKS = 2  # blocks in a column per work-item, likewise
 GPU_RUN = 32  # places along the innermost dim per work-item, where that is not the result's
 
 
@@ -73,8 +74,8 @@ class Windows:
         return (*COORDINATES[:2], *COORDINATES[7 - self.result.ndims :])
 
     @cached_property
-    def boxes(self) -> Boxes:
-        """The places, of which the innermost loop over the axis goes in vectors.
+    def nest(self) -> Nest:
+        """The loops over the places, of which the innermost over the axis goes in vectors.
 
         Where vectors do not divide a size, the last one overlaps with the one before.
         """
@@ -87,10 +88,20 @@ class Windows:
         )
         longer = [loop for loop in loops if loop.size > 1]
         longer.sort(key=lambda loop: loop.dim == self.innermost)
-        nest = replace(nest, loops=tuple(longer))
+        return replace(nest, loops=tuple(longer))
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """The places."""
         if self.innermost is None:
-            return Boxes.of(self.engine, nest, rows=GPU_ROWS)
-        return Boxes.of(self.engine, nest, run=GPU_RUN, beside=True)
+            return Boxes.of(self.engine, self.nest, rows=GPU_ROWS)
+        return Boxes.of(self.engine, self.nest, run=GPU_RUN, beside=True)
+
+    def blocks(self, counts: Mapping[int, int]) -> Boxes:
+        """A place for each block of places; along these dims, in one piece, are so many blocks."""
+        loops = (replace(loop, size=counts.get(loop.dim, loop.size)) for loop in self.nest.loops)
+        nest = replace(self.nest, loops=tuple(loop for loop in loops if loop.size > 1))
+        return Boxes.of(self.engine, nest, rows=GPU_BLOCKS)
 
     @cached_property
     def planes(self) -> Boxes:
