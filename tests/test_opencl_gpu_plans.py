@@ -43,6 +43,28 @@ def test_softmax_shares_rows_along_and_across(target, length, axis, dims):
     check(target, backward, inputs=inputs, impl="opencl:tiled")
 
 
+@pytest.mark.parametrize("length", [5, 1000, 5000, 9000])
+def test_softmax_of_halves_takes_quick_exponentials_again(target, monkeypatch, length):
+    def quick(*_):
+        return {"exp": "native_exp"}
+
+    monkeypatch.setattr("dnncore_opencl.softmax.quick_functions", quick)
+    desc = dnn.MemoryDesc((3, length), "f16")
+    src = fill_normal(desc, 1)
+    for algorithm in ("accurate", "log"):
+        forward = dnn.SoftmaxForward("forward_training", algorithm, src=desc, dst=desc, axis=1)
+        check(target, forward, inputs={"src": src}, impl="opencl:tiled")
+
+
+@pytest.mark.parametrize("length", [5, 1000, 5000, 9000])
+@pytest.mark.parametrize("algorithm", ["accurate", "log"])
+def test_gradients_of_softmax_read_long_rows_of_halves_again(target, length, algorithm):
+    desc = dnn.MemoryDesc((3, length), "f16")
+    inputs = {"dst": fill_normal(desc, 1), "diff_dst": fill_normal(desc, 2)}
+    backward = dnn.SoftmaxBackward(algorithm, dst=desc, diff_dst=desc, diff_src=desc, axis=1)
+    check(target, backward, inputs=inputs, impl="opencl:tiled")
+
+
 @pytest.mark.parametrize(
     ("src", "dst"),
     [

@@ -42,9 +42,10 @@ LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not nei
 CPU_TASKS = 4  # work-items per core, to end together
 GPU_TASKS = 8  # work-groups per multiprocessor
 FLOAT_BYTES = 4
-GROUP = 128  # work-items, where terms are neighbours and few
+GROUP = 64  # work-items, where terms are neighbours and few
 LARGEST_GROUP = 256
-LINE = 8  # workers that read a line of 128 bytes in vectors
+FEWEST = 4  # workers of a row: more were up to 20 % slower, fewer with long vectors 10 %
+LINE = 8  # elements that workers who share them across read side by side
 ACROSS = 32  # work-items side by side across elements
 TERMS_EACH = 16  # loads of a worker, to be worth its part in combining
 PARTS = MemoryDesc((1,))  # what a stage leaves to the next one is f32
@@ -210,7 +211,7 @@ class Stages:
             return Shares()
         workers = power_of_two(-(-vectors // TERMS_EACH))
         if along:
-            workers = min(max(workers, min(LINE, power_of_two(vectors))), LARGEST_GROUP)
+            workers = min(max(workers, min(FEWEST, power_of_two(vectors))), LARGEST_GROUP)
             return Shares(workers, max(1, GROUP // workers))
         span = min(span, power_of_two(self.elements))
         return Shares(min(workers, LARGEST_GROUP // span), span, across=True)

@@ -142,12 +142,14 @@ class Softmax(Implementation):
         parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in tensors.descs))
         shares, held = self.shares(op, engine, rows)
         grid = shares.grid(engine, rows.nest.size)
+        quick = quick_functions(engine, op.result.data_type, attr)
         defines = {
             **({"LOG": ""} if op.algorithm == "log" else {}),
             **shares.defines,
             "HELD": str(held),
             **({"EXACT_DST": ""} if op.result.data_type == "f32" else {}),
-            **quick_functions(engine, op.result.data_type, attr),
+            **({} if quick else {"KEEPS_EXP": ""}),  # quick ones cost less than their registers
+            **quick,
             "LENGTH": parameters.size(op.result.dims[op.axis]),
             "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
             **_tensors(rows, tensors, parameters),
@@ -211,6 +213,8 @@ class Tiled(Softmax):
             span = max(1, GROUP // workers)
         held = -(-vectors // workers)
         fits = held * rows.lanes * rows.side_by_side <= MOST_HELD
+        if op.result_name != "dst" and op.result.data_type in HALVES and workers == largest:
+            fits = False  # one group would fill a multiprocessor: to read again was 20 % quicker
         return Shares(workers, span, across), held if fits else 0
 
 
