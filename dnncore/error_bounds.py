@@ -129,9 +129,7 @@ def _convolution(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array
         image = inputs[op.SRC]
     else:
         image, weights = inputs[op.DST], weights.swapaxes(1, 2)
-    image = np.abs(image.astype(np.float64))
-    for dim, reaches in enumerate(_reaches(op, taps)):
-        image = _largest(image, 2 + dim, reaches)
+    image = _seen(op, image)
     image = image.reshape(len(image), groups, weights.shape[-1], math.prod(op.result.dims[2:]))
     sizes = (weights @ image).reshape(op.result.dims)
     if "bias" in inputs:
@@ -139,16 +137,25 @@ def _convolution(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array
     return {op.result_name: _growth(1.0 + ic * math.prod(taps)) * _U * sizes}
 
 
-def _reaches(op: Any, taps: Sequence[int]) -> Iterator[list[slice]]:
-    """For each spatial dim and place of the result: the cells that a tile around it holds."""
-    forward = isinstance(op, ConvolutionForward)
-    for dim, size in enumerate(op.result.dims[2:]):
+def _seen(op: Any, image: Array) -> Array:
+    """The largest cell of an image that a tile around each place of the other image holds."""
+    image = np.abs(image.astype(np.float64))
+    for dim, reaches in enumerate(_reaches(op)):
+        image = _largest(image, 2 + dim, reaches)
+    return image
+
+
+def _reaches(op: Any) -> Iterator[list[slice]]:
+    """For each spatial dim and place of the other image: the cells that a tile around it holds."""
+    backward = isinstance(op, ConvolutionBackwardData)
+    places = op.src_role if backward else op.dst_role
+    for dim, size in enumerate(places.dims[2:]):
         stride, left = op.strides[dim], op.padding_l[dim]
-        span = effective_kernel(taps[dim], op.dilations[dim])
+        span = effective_kernel(op.grouped_weights[3 + dim], op.dilations[dim])
         ends = (
-            (i * stride - left, i * stride - left + span)
-            if forward
-            else (-(-(i + left - span + 1) // stride), (i + left) // stride + 1)
+            (-(-(i + left - span + 1) // stride), (i + left) // stride + 1)
+            if backward
+            else (i * stride - left, i * stride - left + span)
             for i in range(size)
         )
         yield [slice(max(0, first - _TILE), max(0, end + _TILE)) for first, end in ends]
@@ -169,6 +176,25 @@ def _weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
         sizes = np.abs(inputs["diff_dst"].astype(np.float64))
         axes = tuple(axis for axis in range(sizes.ndim) if axis != 1)
         errors["diff_bias"] = _growth(terms) * _U * sizes.sum(axis=axes)
+    return errors
+
+
+def _convolution_weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Winograd's algorithm adds up, for each tap, products with all cells near a window."""
+    errors = _weights(op, inputs, evaluate)
+    if op.algorithm == "direct":
+        return errors
+    groups, oc, ic, *taps = op.grouped_weights
+    images, _, *pixels = op.diff_dst.dims
+    count = images * math.prod(pixels)
+
+    def by_channel(image: Array, channels: int) -> Array:
+        return np.moveaxis(image, 1, 0).reshape(groups, channels, count)
+
+    gradients = by_channel(np.abs(inputs["diff_dst"].astype(np.float64)), oc)
+    sizes = gradients @ by_channel(_seen(op, inputs["src"]), ic).swapaxes(1, 2)
+    sizes = np.broadcast_to(sizes.reshape(groups, oc, ic, *[1] * len(taps)), op.grouped_weights)
+    errors["diff_weights"] = _growth(1.0 + count) * _U * sizes.reshape(op.diff_weights.dims)
     return errors
 
 
@@ -279,7 +305,7 @@ def _lrn_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Arra
 _RULES: dict[type[Operation], Callable[[Any, Inputs, Evaluate], dict[str, Array]]] = {
     Binary: _binary,
     ConvolutionBackwardData: _convolution,
-    ConvolutionBackwardWeights: _weights,
+    ConvolutionBackwardWeights: _convolution_weights,
     ConvolutionForward: _convolution,
     EltwiseBackward: _eltwise_backward,
     EltwiseForward: _eltwise,

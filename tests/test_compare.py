@@ -167,6 +167,20 @@ def test_an_error_factor_widens_the_bound():
     assert right.check(off, error_factor=4.0).ok
 
 
+def test_the_bound_of_winograds_gradients_holds_what_other_taps_see():
+    fields = {"src": desc(1, 2, 1, 1), "diff_weights": desc(3, 2, 3, 3)}
+    fields |= {"diff_dst": desc(1, 3, 1, 1), "padding_l": (1, 1), "padding_r": (1, 1)}
+    inputs = {name: fill_normal(fields[name], 1) for name in ("src", "diff_dst")}
+    direct, winograd = (
+        expected_outputs(
+            dnn.ConvolutionBackwardWeights(algorithm=algorithm, **fields), dnn.Attributes(), inputs
+        )["diff_weights"].noise
+        for algorithm in ("direct", "winograd")
+    )
+    assert np.all(winograd >= direct)
+    assert np.count_nonzero(direct) == 6 < np.count_nonzero(winograd) == winograd.size
+
+
 def test_a_bound_follows_the_post_op_chain():
     op = product(64)
     inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}

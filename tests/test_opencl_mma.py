@@ -14,11 +14,14 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from dnncore_opencl.convolution import BackwardData, BackwardWeights, Forward
+from dnncore_opencl.convolution_winograd_planes import WinogradBackwardWeights
 from dnncore_opencl.gemm_implementation import GemmImplementation
 from dnncore_opencl.inner_product import Forward as InnerProduct
 from dnncore_opencl.matmul import MatMulImplementation
 from dnncore_opencl.mma import Mma
 from dnncore_opencl.mma_launch import Tile
+from dnncore_opencl.toom_cook import F23
+from dnncore_opencl.toom_cook import Tile as WinogradTile
 from opencl_engine import DEVICES
 
 import dnncore as dnn
@@ -50,6 +53,16 @@ class InParts(Plain):
     parts_wanted = 2
 
 
+class Winograd(WinogradBackwardWeights):
+    """By tiles of 2x2 outputs, whose transforms are exact."""
+
+    def __init__(self, family: type[Mma]) -> None:
+        super().__init__(family, WinogradTile(F23, F23))
+
+
+Implementation = GemmImplementation | Winograd
+
+
 def any_of(*dims: int) -> dnn.MemoryDesc:
     return dnn.MemoryDesc(dims, "f32", "any")
 
@@ -60,7 +73,7 @@ def forward(**fields: Any) -> dnn.ConvolutionForward:
 
 PADDED = {"padding_l": (1, 1), "padding_r": (1, 1)}
 STRIDED = {"strides": (2, 2), **PADDED}
-PROBLEMS: dict[str, tuple[type[GemmImplementation], Callable[[], dnn.Operation]]] = {
+PROBLEMS: dict[str, tuple[type[Implementation], Callable[[], dnn.Operation]]] = {
     "3x3 with bias, channels that fill no chunk": (
         Forward,
         lambda: forward(
@@ -146,6 +159,16 @@ PROBLEMS: dict[str, tuple[type[GemmImplementation], Callable[[], dnn.Operation]]
             **PADDED,
         ),
     ),
+    "backward weights by Winograd's algorithm": (
+        Winograd,
+        lambda: dnn.ConvolutionBackwardWeights(
+            src=any_of(3, 8, 13, 13),
+            diff_weights=any_of(12, 8, 3, 3),
+            diff_dst=any_of(3, 12, 13, 13),
+            algorithm="winograd",
+            **PADDED,
+        ),
+    ),
     "inner product": (
         InnerProduct,
         lambda: dnn.InnerProductForward(
@@ -210,7 +233,7 @@ def _end_of_help() -> Iterator[None]:
 
 
 def computed(
-    implementation: GemmImplementation,
+    implementation: Implementation,
     op: dnn.Operation,
     arrays: dict[str, np.ndarray],
     attr: dnn.Attributes | None = None,
@@ -220,7 +243,7 @@ def computed(
 
 
 def computed_here(
-    kind: type[GemmImplementation],
+    kind: type[Implementation],
     family: type[Mma],
     op: dnn.Operation,
     arrays: dict[str, np.ndarray],

@@ -20,7 +20,7 @@ from dnncore.problem import read
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 devices = pytest.mark.parametrize("target", OPENCL, ids=str)
-directions = pytest.mark.parametrize("direction", ["FWD_B", "BWD_D"])
+directions = pytest.mark.parametrize("direction", ["FWD_B", "BWD_D", "BWD_WB"])
 
 
 def problem(text):
@@ -43,7 +43,11 @@ def own(target, name="?x?x3"):
         ("axb", "mb2ic8ih7oc12kh3ph1"),
         ("any", "mb3ic3ih6oh6oc5kh3ph1_iw9ow7kw3pw0"),  # no vectors
         ("any", "mb2ic4ih5oh7oc8kh3ph2_iw4ow6kw3pw2"),  # all of the filter beside the image
+        ("any", "mb1ic4ih7oh8oc8kh3ph1_iw5ow5kw3pw1"),  # one more row of padding behind
         ("any", "mb1ic1ih4oc1kh3ph1"),
+        ("any", "mb2ic8ih1oc4kh3ph1"),  # taps that see padding alone
+        ("any", "mb1g1ic4ih5oc8kh3ph0"),
+        ("any", "mb0ic4ih5oc8kh3ph1"),
     ],
 )
 def test_every_image_and_filter(target, direction, weights, shape):
@@ -72,6 +76,51 @@ def test_a_chain_and_images_of_another_layout(target):
 
 
 @devices
+@pytest.mark.parametrize("channels", [4, 5])
+def test_slices_of_sums(target, channels, monkeypatch):
+    monkeypatch.setattr(winograd, "SLICE_BYTES", 10_000)
+    found = problem("--dir=BWD_WB --alg=wino --wtag=any --attr-post-ops=sum:0.5+mul:f32:per_oc "
+                    f"mb5ic{channels}ih7oc12kh3ph1")  # fmt: skip
+    for pd in own(target).primitive_descs(found.op, found.attr):
+        kernels = [launch.kernel for launch in pd.primitive().executable.launches]
+        assert kernels.count("winograd_planes_points") == 10
+        assert kernels.count("winograd_planes_taps") == 1
+    check(own(target), found.op, found.attr)
+
+
+@devices
+@pytest.mark.parametrize("tag", ["abx", "axb", "aBx8b"])
+@pytest.mark.parametrize("weights", ["abx", "axb", "ABx8b8a"])
+def test_gradients_in_every_layout(target, tag, weights):
+    text = f"--conv --dir=BWD_WB --alg=wino --stag={tag} --dtag={tag} --wtag={weights}"
+    ((found,)) = read(f"{text} mb2ic8ih5oc16kh3ph1")
+    check(own(target), found.op)
+
+
+@devices
+def test_gradients_are_as_before_each_time(target):
+    op = problem("--dir=BWD_WB --alg=wino --wtag=any mb3ic8ih9oc12kh3ph1").op
+    inputs = fill_inputs(op, dnn.Attributes(), fill_normal)
+    for pd in own(target).primitive_descs(op):
+        first, second = (run(pd, inputs) for _ in range(2))
+        for name, values in first.items():
+            np.testing.assert_array_equal(values, second[name])
+
+
+@devices
+@pytest.mark.parametrize("name", ["src", "diff_dst"])
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_gradients_of_what_is_not_finite_are_not(target, name, odd):
+    op = problem("--dir=BWD_W --alg=wino --wtag=abx mb1ic4ih6oc4kh3ph1").op
+    inputs = fill_inputs(op, dnn.Attributes(), fill_normal)
+    inputs[name][0, 1, 3, 2] = odd
+    for pd in own(target).primitive_descs(op):
+        made = np.moveaxis(run(pd, inputs)["diff_weights"], int(name == "src"), 0)
+        assert not np.isfinite(made[1]).any()
+        assert np.isfinite(made[[0, 2, 3]]).all()
+
+
+@devices
 def test_smaller_tiles_are_more_exact(target):
     op = problem("--dir=FWD_D --alg=wino --stag=axb --wtag=abx --dtag=axb mb1ic64ih16oc16kh3ph1").op
     inputs = fill_inputs(op, dnn.Attributes(), fill_normal)
@@ -91,6 +140,48 @@ def test_factors_of_errors():
     assert middle.error_factor < winograd.AUTO_ERROR_FACTOR < large.error_factor
     assert large.error_factor == F43.error_factor
     assert [tile.is_exact for tile in winograd.TILES] == [True, False, False]
+
+
+@pytest.mark.parametrize("tile", winograd.TILES, ids=lambda tile: tile.name)
+def test_errors_of_gradients_are_about_as_large_as_told(tile):
+    """Over tiles of random numbers, all of it in float32, beside direct sums."""
+    rng = np.random.default_rng(0)
+    images, count = 32, 256
+    src, diff_dst = (
+        rng.standard_normal((images, count, *size)).astype(np.float32)
+        for size in (tile.spans, tile.outputs)
+    )
+    seen = np.lib.stride_tricks.sliding_window_view(src, tile.outputs, (2, 3))
+    terms = seen * diff_dst[:, :, None, None]
+    direct = terms.sum(axis=1).sum(axis=(-2, -1))
+    exact = gradient(tile, src.astype(np.float64), diff_dst.astype(np.float64))
+    np.testing.assert_allclose(
+        exact, np.einsum("ntrsyx,ntyx->nrs", seen.astype(np.float64), diff_dst), atol=1e-9
+    )
+    errors = [
+        np.sqrt(np.mean((made - exact) ** 2)) for made in (gradient(tile, src, diff_dst), direct)
+    ]
+    assert tile.gradient_error_factor / 2 < errors[0] / errors[1] < 2 * tile.gradient_error_factor
+
+
+def gradient(tile, src, diff_dst):
+    """By Winograd's matrices, in the type of the arguments: sums over the second dim."""
+
+    def transformed(tiles, name, *, is_adjoint=False):
+        down, across = (
+            np.array(getattr(side, name), tiles.dtype) for side in (tile.down, tile.across)
+        )
+        if is_adjoint:
+            down, across = down.T, across.T
+        return down @ tiles @ across.T
+
+    points = transformed(src, "src") * transformed(diff_dst, "dst", is_adjoint=True)
+    return transformed(points.sum(axis=1), "weights", is_adjoint=True)
+
+
+def test_factors_of_errors_of_gradients():
+    factors = [tile.gradient_error_factor for tile in winograd.TILES]
+    assert factors == pytest.approx([2.0, 3.458, 5.980], rel=1e-3)
 
 
 @devices
@@ -115,9 +206,32 @@ def test_filters_are_opaque_and_made_by_a_reorder(target):
     }.items(),
 )
 def test_what_it_refuses(target, text, reason):
-    with pytest.raises(dnn.NoImplementation) as caught:
-        dnn.PrimitiveDesc(problem(f"--dir=FWD_D {text}").op, target.engine)
-    assert f"opencl:winograd:2x2x3:tiled: {reason}" in [str(r) for r in caught.value.refusals]
+    for direction in ("FWD_D", "BWD_D", "BWD_W"):
+        with pytest.raises(dnn.NoImplementation) as caught:
+            dnn.PrimitiveDesc(problem(f"--dir={direction} {text}").op, target.engine)
+        refusals = [str(r) for r in caught.value.refusals]
+        assert f"opencl:winograd:2x2x3:tiled: {reason}" in refusals
+
+
+@devices
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D", "BWD_W"])
+def test_scratchpads_beyond_32_bits_are_refused(target, direction):
+    op = problem(f"--dir={direction} --alg=wino mb1ic64ih9000oc64kh3ph1_iw1700ow1700kw3pw1").op
+    with pytest.raises(dnn.NoImplementation, match="scratchpad must span"):
+        dnn.PrimitiveDesc(op, target.engine, impl="opencl:winograd:*:tiled")
+
+
+@devices
+def test_gradients_by_an_algorithm(target):
+    text = "--dir=BWD_WB --alg={} --wtag=any mb1ic4ih6oc4kh3ph1"
+    by_auto = own(target).primitive_descs(problem(text.format("auto")).op)
+    assert {pd.impl_name.split(":")[2] for pd in by_auto} == {"2x2x3", "2x4x3"}
+    assert {pd.op.algorithm for pd in by_auto} == {"winograd"}
+    assert {pd.diff_weights_desc.tag for pd in by_auto} == {"acdb"}
+    refusals = dnn.PrimitiveDesc(problem(text.format("auto")).op, target.engine).explain()
+    assert "rounding errors are 6.0 times those of direct sums" in refusals
+    refusals = dnn.PrimitiveDesc(problem(text.format("direct")).op, target.engine).explain()
+    assert "opencl:winograd:2x2x3:tiled: algorithm: computes by algorithm winograd" in refusals
 
 
 @devices
