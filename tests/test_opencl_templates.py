@@ -78,12 +78,8 @@ def direct() -> Source:
 def planes() -> Source:
     """The transform of 64 images of 28 x 28 in 64 channels to planes of tiles of 2x2 outputs."""
     size = (28, 28)
-    image = Image(0, 0, (28 * 28 * 64, 28 * 64, 64))
-    return (
-        Planes(Tile(F23, F23), 64, 64, 64, image, image, size, size, (1, 1), lanes=4)
-        .src_launch(0)
-        .source
-    )
+    image = Image(0, 0, (28 * 28 * 64, 28 * 64, 64), size)
+    return Planes(Tile(F23, F23), 64, 64, 64, image, image, (1, 1), lanes=4).src_launch(0).source
 
 
 GPU = SimpleNamespace(

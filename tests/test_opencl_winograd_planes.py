@@ -88,6 +88,7 @@ def test_slices_of_sums(target, channels, monkeypatch):
     check(own(target), found.op, found.attr)
 
 
+@pytest.mark.usefixtures("planned_for_gpus")
 @devices
 @pytest.mark.parametrize("tag", ["abx", "axb", "aBx8b"])
 @pytest.mark.parametrize("weights", ["abx", "axb", "ABx8b8a"])

@@ -19,11 +19,7 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_opencl.convolution_views import FLOAT, place_of
 from dnncore_opencl.family import Family
 from dnncore_opencl.gemm import Gemm
-from dnncore_opencl.gemm_implementation import (
-    opaque_refusal,
-    scratchpad_refusal,
-    size_refusal,
-)
+from dnncore_opencl.gemm_implementation import opaque_refusal, scratchpad_refusal, size_refusal
 from dnncore_opencl.mma import Mma
 from dnncore_opencl.program import Launch, LaunchProgram, Scratch, padded
 from dnncore_opencl.reduction import channel_sums
@@ -136,16 +132,13 @@ class Winograd(Implementation):
         if self.direction != "forward":
             src, dst, corner = dst, src, tuple(TAPS - 1 - p for p in op.padding_l)
             depth, columns = oc, ic
-        images, _, *src_size = getattr(op, src).dims
         return Planes(
             tile=self.tile,
-            count=images,
+            count=op.src_role.dims[0],
             depth=depth,
             columns=columns,
             src=Image.of(op, src),
             dst=Image.of(op, dst),
-            src_size=tuple(src_size),
-            dst_size=getattr(op, dst).dims[2:],
             corner=corner,
             lanes=_lanes(op),
         )
@@ -284,7 +277,7 @@ class WinogradBackwardData(_ToImages):
 
 
 class WinogradBackwardWeights(Winograd):
-    """Backward by weights: what forward makes planes of, and the gradient of its filters'."""
+    """Backward by weights: the gradient of the planes that forward makes of filters."""
 
     direction = "forward"
 

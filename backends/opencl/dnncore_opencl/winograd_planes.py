@@ -27,14 +27,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_opencl.convolution_views import (
-    FLOAT,
-    chain,
-    operands,
-    place_of,
-    steps,
-    weights_steps,
-)
+from dnncore_opencl.convolution_views import FLOAT, chain, operands, place_of, steps, weights_steps
 from dnncore_opencl.digits import int2, int4
 from dnncore_opencl.gemm import Gemm, Matrix, Strides
 from dnncore_opencl.program import Arg, Launch, Scratch, Source, padded, template
@@ -99,18 +92,19 @@ class FilterPlanes(Filters):
 
 @dataclass(frozen=True)
 class Image:
-    """Where an image with channels side by side lies: strides of image, row and pixel."""
+    """Where images with channels side by side lie: strides of image, row and pixel; their size."""
 
     place: int
     start: int
     strides: tuple[int, int, int]
+    size: tuple[int, int]
 
     @classmethod
     def of(cls, op: Any, name: str) -> Image:
         """A tensor of an operation."""
         desc = getattr(op, name)
         image, _, row, pixel = desc.strides
-        return cls(place_of(op, name), desc.offset0, (image, row, pixel))
+        return cls(place_of(op, name), desc.offset0, (image, row, pixel), desc.dims[2:])
 
     @property
     def args(self) -> Any:
@@ -132,8 +126,6 @@ class Planes:
     columns: int
     src: Image
     dst: Image
-    src_size: tuple[int, int]
-    dst_size: tuple[int, int]
     corner: tuple[int, int]
     lanes: int
     first: int = 0
@@ -141,7 +133,7 @@ class Planes:
     @property
     def grid(self) -> tuple[int, int]:
         """Tiles down and across an image."""
-        sides = zip(self.dst_size, self.tile.outputs, strict=True)
+        sides = zip(self.dst.size, self.tile.outputs, strict=True)
         down, across = (math.ceil(size / outputs) for size, outputs in sides)
         return down, across
 
@@ -167,24 +159,17 @@ class Planes:
 
     def src_launch(self, start: int) -> Launch:
         """Transform src to V, which begins at element `start` of the scratchpad."""
-        where = (self.src, self.src_size, self.corner)
-        return self._points_launch("src", self.tile.spans, self.depth, where, start)
+        return self._points_launch("src", self.src, self.depth, self.corner, start)
 
     def diff_dst_launch(self, start: int) -> Launch:
         """Transform diff_dst to D, which begins at element `start` of the scratchpad."""
-        where = (self.dst, self.dst_size, (0, 0))
-        return self._points_launch("dst", self.tile.outputs, self.columns, where, start)
+        return self._points_launch("dst", self.dst, self.columns, (0, 0), start)
 
     def _points_launch(
-        self,
-        function: str,
-        pixels: tuple[int, int],
-        channels: int,
-        where: tuple[Image, tuple[int, int], tuple[int, int]],
-        start: int,
+        self, name: str, image: Image, channels: int, corner: tuple[int, int], start: int
     ) -> Launch:
-        """Transform tiles of `pixels`; where: the image, its size, and the first tile's corner."""
-        image, image_size, corner = where
+        """Transform tiles of `image`; corner: its pixels that the first tile begins before."""
+        down, across = self.tile.spans if name == "src" else self.tile.outputs
         size = self.tiles * channels
         args = (
             Arg(image.place),
@@ -194,15 +179,14 @@ class Planes:
             int2(self.grid),
             np.int32(self.first),
             int2(corner),
-            int2(image_size),
+            int2(image.size),
             image.args,
         )
-        down, across = pixels
         defines = {
             "PIXELS_DOWN": down,
             "PIXELS_ACROSS": across,
-            "POINTS_DOWN": f"{function}_points_down",
-            "POINTS_ACROSS": f"{function}_points_across",
+            "POINTS_DOWN": f"{name}_points_down",
+            "POINTS_ACROSS": f"{name}_points_across",
         }
         return _launch("points", self.tile, self.lanes, args, size // self.lanes, **defines)
 
@@ -257,7 +241,7 @@ class Planes:
             *map(np.uint32, (size // self.lanes, self.columns // self.lanes)),
             int2(self.grid),
             np.int32(self.first),
-            int2(self.dst_size),
+            int2(self.dst.size),
             self.dst.args,
             *made.args,
         )
