@@ -197,6 +197,13 @@ BLOCKS = {
 }
 
 
+POOLINGS = [
+    ("max", "f32", False), ("max", "f32", True), ("max", "f16", False),
+    ("avg_include_padding", "f32", False), ("avg_include_padding", "f16", True),
+    ("avg_exclude_padding", "f32", True), ("avg_exclude_padding", "f16", False),
+]  # fmt: skip
+
+
 @pytest.fixture
 def kernels(monkeypatch) -> list[str]:
     """The kernels over places, as they are launched."""
@@ -218,25 +225,23 @@ def channels_last(dims, data_type="f32") -> dnn.MemoryDesc:
     return dnn.MemoryDesc(dims, data_type, {3: "acb", 4: "acdb", 5: "acdeb"}[len(dims)])
 
 
+def pooled(name, data_type) -> dnn.MemoryDesc:
+    """The tensor of the windows."""
+    dims, *geometry = BLOCKS[name]
+    sides = zip(dims[2:], *geometry, strict=True)
+    windows = [(size + before + after - k) // step + 1 for size, k, step, before, after in sides]
+    return channels_last((*dims[:2], *windows), data_type)
+
+
 @pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize(
-    ("algorithm", "data_type", "has_chain"),
-    [
-        ("max", "f32", False), ("max", "f32", True), ("max", "f16", False),
-        ("avg_include_padding", "f32", False), ("avg_include_padding", "f16", True),
-        ("avg_exclude_padding", "f32", True), ("avg_exclude_padding", "f16", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
 def test_gradients_of_small_windows_are_gathered_in_blocks(
     target, kernels, name, algorithm, data_type, has_chain
 ):
     dims, kernel, strides, left, right = BLOCKS[name]
     if algorithm == "avg_exclude_padding" and name == "windows in the padding":
         pytest.skip("an average of nothing")
-    sides = zip(dims[2:], kernel, strides, left, right, strict=True)
-    windows = [(size + before + after - k) // step + 1 for size, k, step, before, after in sides]
-    diff_src = channels_last(dims, data_type)
-    diff_dst = channels_last((*dims[:2], *windows), data_type)
+    diff_src, diff_dst = channels_last(dims, data_type), pooled(name, data_type)
     geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
     backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
     inputs = {"diff_dst": fill_normal(diff_dst, 1)}
@@ -251,6 +256,35 @@ def test_gradients_of_small_windows_are_gathered_in_blocks(
         post_ops = [dnn.PostOp.binary("mul", factors), dnn.PostOp.eltwise("relu")]
     check(target, backward, dnn.Attributes(post_ops), inputs=inputs)
     assert "pooling_blocks" in kernels
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "3x3", "3x3, unlike paddings", "3x3 in each place", "unlike strides",
+        "cells behind the last window", "volume",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
+def test_small_windows_that_share_rows_are_pooled_together(
+    target, kernels, name, algorithm, data_type, has_chain
+):
+    dims, kernel, strides, left, right = BLOCKS[name]
+    src, dst = channels_last(dims, data_type), pooled(name, data_type)
+    geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
+    values = fill_integers(src, 1, low=-9, high=-6)
+    values[:, 3, ..., 1] = float("nan")
+    values[:, 5] = float("-inf")
+    inputs = {"src": values}
+    post_ops = []
+    if has_chain:
+        factors = channels_last((1, *dst.dims[1:]))
+        inputs["post_op_0_src"] = fill_normal(factors, 3)
+        post_ops = [dnn.PostOp.binary("add", factors), dnn.PostOp.eltwise("relu")]
+    for prop_kind in ("forward_training", "forward_inference"):
+        forward = dnn.PoolingForward(prop_kind, algorithm, src=src, dst=dst, **geometry)
+        check(target, forward, dnn.Attributes(post_ops), inputs=inputs)
+    assert set(kernels) == {"pooling_rows"}
 
 
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])

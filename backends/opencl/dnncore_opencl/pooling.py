@@ -26,6 +26,7 @@ from dnncore_opencl.windows import CHANNELS, Windows, lanes_along, refuse_worksp
 
 UNROLLED = 16  # cells of a window that are worth code of its own
 WRITTEN = 2  # the longest stride that is part of the text
+ROWS = 2  # outputs below each other per work-item of a GPU; more took longer
 LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
@@ -109,6 +110,10 @@ class Forward(Pooling):
             }
         if "workspace" in windows.tensors:
             defines["WORKSPACE"] = ""
+        if "UNROLL" in defines and windows.lanes > 1 and _shares_rows(op):
+            defines["ROWS"] = str(ROWS)
+            boxes = windows.blocks({op.dst.ndims - 2: -(-op.dst.dims[-2] // ROWS)})
+            return windows.launch("pooling_rows", defines, boxes, "pooling_window")
         return windows.launch("pooling_forward", defines, windows.boxes, "pooling_window")
 
 
@@ -179,6 +184,17 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
             f"END_TAP_{letter}(start)": tap_count if stays else end,
         }
     return defines
+
+
+def _shares_rows(op: Any) -> bool:
+    """Whether outputs below each other see the same cells, each by a constant tap."""
+    if len(op.kernel) < 2 or not op.kernel[-2] > op.strides[-2] <= WRITTEN or any(op.dilations):
+        return False
+    for i in range(len(op.kernel)):
+        taps, stride, _, left, src, dst = _along(op, i)
+        if left >= taps or (dst - 1) * stride - left >= src:  # a window that sees no cell
+            return False
+    return len(digits(op.dst, op.dst.ndims - 2)) == 1
 
 
 def _makes_blocks(op: Any) -> bool:

@@ -1,0 +1,80 @@
+// Pooling by MAX or else by average, where windows overlap along H: a work-item makes ROWS outputs
+// below each other, and takes the rows of src between them once: first the cells of a row, then the
+// rows of each window. Windows are those of pooling_window.cl, with taps side by side; each sees a
+// cell. h counts boxes of ROWS first, then outputs.
+//
+// The first cell wins over equal ones, and NaN over all numbers. Places count from the first
+// window's first cell, until they are written.
+
+#define OVER(i, count) UNROLLED for (INDEX i = 0; i < count; ++i)
+
+// Without a branch: a tap that sees no cell looks at the nearest one, of which the window has a tap:
+// a cell that is taken twice is nothing to a maximum, and for an average is not counted.
+#define NEAREST(LETTER, at) clamp(at, (INDEX)0, (INDEX)(SRC_##LETTER - 1))
+
+#ifdef MAX
+#define TAKE(x, place, cell, at, is_first)                                                         \
+    {                                                                                              \
+        const INTS wins = (INTS)(-(is_first)) | (!(cell <= x) & (x == x));                         \
+        x = wins ? cell : x;                                                                       \
+        place = wins ? (INTS)(at) : place;                                                         \
+    }
+#else
+#define TAKE(x, place, cell, at, is_first) x = (is_first) ? cell : x + cell;
+#endif
+
+__kernel void pooling_rows(BUFFERS PARAMETERS)
+{
+    BOXES {
+        BOX
+        PLACES {
+            PLACE
+            const INDEX first_row = h * ROWS, top = first_row * STRIDE_H - LEFT_H;
+            const INDEX front = d * STRIDE_D - LEFT_D, left = w * STRIDE_W - LEFT_W;
+            FLOATS results[ROWS];
+            INTS places[ROWS];
+            OVER(row, ROWS) {
+                results[row] = 0.0f;
+                places[row] = 0;
+            }
+            if (inside)
+                OVER(i, TAPS_D) OVER(j, (ROWS - 1) * STRIDE_H + TAPS_H) {
+                    const INDEX at_d = NEAREST(D, front + i), at_h = NEAREST(H, top + j);
+                    FLOATS x = 0.0f;
+                    INTS place = 0;
+                    OVER(k, TAPS_W) {
+                        const INDEX at_w = NEAREST(W, left + k);
+                        FLOATS cell = LOAD_SRC(n, c, at_d, at_h, at_w);
+#ifndef MAX
+                        if (at_d != front + i || at_h != top + j || at_w != left + k) cell = 0.0f;
+#endif
+                        const INDEX at =
+                            ((at_d - front) * TAPS_H + at_h - top) * TAPS_W + at_w - left;
+                        TAKE(x, place, cell, at, k == 0)
+                    }
+                    OVER(row, ROWS) {
+                        const INDEX tap = j - row * STRIDE_H;
+                        if (tap >= 0 && tap < TAPS_H)
+                            TAKE(results[row], places[row], x, place, i == 0 && tap == 0)
+                    }
+                }
+            OVER(row, ROWS) {
+                const INDEX h = first_row + row;
+                if (h < DST_H) {
+                    FLOATS x = results[row];
+                    if (inside) {
+#ifndef MAX
+                        x *= SHARE(d, h, w);
+#endif
+                        POST_OPS
+                    }
+                    STORE_DST(n, c, d, h, w, x);
+#ifdef WORKSPACE
+                    const INTS place = inside ? places[row] - row * STRIDE_H * TAPS_W : (INTS)(0);
+                    STORE_WORKSPACE(n, c, d, h, w, place);
+#endif
+                }
+            }
+        }
+    }
+}
