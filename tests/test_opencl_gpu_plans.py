@@ -212,9 +212,9 @@ def kernels(monkeypatch) -> list[str]:
     names = []
     launch = Windows.launch
 
-    def listed(windows, kernel, *args):
+    def listed(windows, kernel, *args, **options):
         names.append(kernel)
-        return launch(windows, kernel, *args)
+        return launch(windows, kernel, *args, **options)
 
     monkeypatch.setattr(Windows, "launch", listed)
     return names

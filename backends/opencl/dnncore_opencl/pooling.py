@@ -27,6 +27,7 @@ from dnncore_opencl.windows import CHANNELS, Windows, lanes_along, refuse_worksp
 UNROLLED = 16  # cells of a window that are worth code of its own
 WRITTEN = 2  # the longest stride that is part of the text
 ROWS = 2  # outputs below each other per work-item of a GPU; more took longer
+REGISTERS = 128  # a work-item, so that two groups fit into a multiprocessor of NVIDIA's
 LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
@@ -113,7 +114,8 @@ class Forward(Pooling):
         if "UNROLL" in defines and windows.lanes > 1 and _shares_rows(op):
             defines["ROWS"] = str(ROWS)
             boxes = windows.blocks({op.dst.ndims - 2: -(-op.dst.dims[-2] // ROWS)})
-            return windows.launch("pooling_rows", defines, boxes, "pooling_window")
+            options = _limit(windows.engine)
+            return windows.launch("pooling_rows", defines, boxes, "pooling_window", options=options)
         return windows.launch("pooling_forward", defines, windows.boxes, "pooling_window")
 
 
@@ -184,6 +186,12 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
             f"END_TAP_{letter}(start)": tap_count if stays else end,
         }
     return defines
+
+
+def _limit(engine: Any) -> tuple[str, ...]:
+    """What NVIDIA's compiler is told: by itself it takes 150 registers for vectors of f16."""
+    is_nvidia = "compute_capability" in engine.device.limits
+    return (f"-cl-nv-maxrregcount={REGISTERS}",) if is_nvidia else ()
 
 
 def _shares_rows(op: Any) -> bool:

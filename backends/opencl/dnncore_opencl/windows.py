@@ -109,9 +109,17 @@ class Windows:
         return Boxes(Nest.of([self.result], dims=(0, CHANNELS), merge=False), 1, 1)
 
     def launch(
-        self, kernel: str, defines: Mapping[str, str], boxes: Boxes, *snippets: str
+        self,
+        kernel: str,
+        defines: Mapping[str, str],
+        boxes: Boxes,
+        *snippets: str,
+        options: tuple[str, ...] = (),
     ) -> Executable:
-        """Build the kernel, which uses `snippets`; without elements there is nothing to launch."""
+        """Build the kernel, which uses `snippets`; without elements there is nothing to launch.
+
+        options: of the compiler.
+        """
         if not self.result.nelems:
             return LaunchProgram(self.engine, [])
         grid = Grid.of(self.engine, boxes.items)
@@ -129,7 +137,8 @@ class Windows:
         arguments = [*map(Arg, range(len(self.tensors))), *parameters.values]
         types = (desc.data_type for desc in self.tensors.values())
         halves = half_functions(self.engine, types, (1, self.lanes))
-        source = Source(kernel, defines, (*halves, *map(template, ("windows", *snippets))))
+        texts = (*halves, *map(template, ("windows", *snippets)))
+        source = Source(kernel, defines, texts, options)
         return LaunchProgram(
             self.engine, [Launch(source, kernel, arguments, grid.size, grid.group)]
         )
