@@ -378,7 +378,9 @@ def test_nan_and_infinity_survive_rounding_to_tf32(bits: int) -> None:
 
 
 def test_a_product_beyond_all_numbers_is_infinite() -> None:
-    got, _ = product_of(np.full((4, 1), 3e38, np.float32), np.full((1, 4), 2.0, np.float32))
+    src, weights = np.zeros((4, 8), np.float32), np.zeros((8, 4), np.float32)
+    src[:, 0], weights[0] = 3e38, 2.0
+    got, _ = product_of(src, weights)
     np.testing.assert_array_equal(got, np.full((4, 4), np.inf, np.float32))
 
 
@@ -432,6 +434,20 @@ def test_ieee_arithmetic_is_refused() -> None:
     answer = MatMulImplementation(Plain).accept(op, attr, dnn.engine("opencl"), None)
     assert isinstance(answer, Refused)
     assert answer.kind == "attribute"
+
+
+@pytest.mark.parametrize(
+    ("data_type", "terms", "is_refused"), [("f32", 7, True), ("f32", 8, False), ("f16", 7, False)]
+)
+def test_short_sums_of_split_numbers_are_refused(
+    data_type: str, terms: int, is_refused: bool
+) -> None:
+    src, weights, dst = (
+        dnn.MemoryDesc(dims, data_type) for dims in ((16, terms), (terms, 16), (16, 16))
+    )
+    op = dnn.MatMul(src=src, weights=weights, dst=dst)
+    answer = MatMulImplementation(Plain).accept(op, dnn.Attributes(), dnn.engine("opencl"), None)
+    assert (isinstance(answer, Refused) and answer.kind == "shape") == is_refused
 
 
 def image(channels: int, size: int) -> dnn.MemoryDesc:

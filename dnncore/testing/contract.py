@@ -131,7 +131,7 @@ _WORDS = {
 
 
 def refusals(case: Case, implementation: Implementation) -> None:
-    """A refusal has a kind of the list and a reason that tells something of the problem."""
+    """A refusal has a kind of the list and a reason that tells of the problem or the device."""
     answer = _ask(case, implementation)
     if isinstance(answer, Accepted):
         return
@@ -142,7 +142,7 @@ def refusals(case: Case, implementation: Implementation) -> None:
     if not _tells(case, answer.reason):
         raise CheckFailed(
             "a refusal's reason must tell what it is in the problem: a number, a format, a type,"
-            f" an algorithm, an argument or an attribute; got {answer.reason!r}"
+            f" an algorithm, an argument or an attribute, or name the device; got {answer.reason!r}"
         )
 
 
@@ -152,7 +152,8 @@ def _tells(case: Case, reason: str) -> bool:
     values = {v for v in vars(case.op).values() if isinstance(v, str)}
     words = {word.lower().rstrip("s") for word in _WORDS | names | values}
     said = {word.lower().rstrip("s") for word in re.findall(r"\w+", reason)}
-    return bool(said & words) or any(letter.isdigit() for letter in reason)
+    names_device = case.engine.device.name in reason
+    return names_device or bool(said & words) or any(letter.isdigit() for letter in reason)
 
 
 # -- descriptors ----------------------------------------------------------------------------------

@@ -53,7 +53,7 @@ class Direct(Implementation):
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
         if not engine.is_cpu:
-            return Refused("device", f"computes on CPUs; got a {engine.device_type}")
+            return Refused("device", f"computes on CPUs; got {engine.device.name}")
         if op.algorithm == "winograd":
             return Refused("algorithm", "computes by algorithm direct; got winograd")
         simd = Simd.of(engine)

@@ -175,7 +175,7 @@ class Winograd(Implementation):
 
 def _refusal(op: Any, engine: Any) -> Refused | None:
     if not engine.is_cpu:
-        return Refused("device", f"computes on CPUs; got a {engine.device_type}")
+        return Refused("device", f"computes on CPUs; got {engine.device.name}")
     return problem_refusal(op)
 
 

@@ -39,7 +39,7 @@ class Direct(Implementation):
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept weights of one format, whatever the others have."""
         if not engine.is_cpu:
-            return Refused("device", f"computes on CPUs; got a {engine.device_type}")
+            return Refused("device", f"computes on CPUs; got {engine.device.name}")
         simd = Simd.of(engine)
         tags = {argument.name: ROW_MAJOR[: desc.ndims] for argument, desc in op.tensors()}
         op = op.resolve_any(

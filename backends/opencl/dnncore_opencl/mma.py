@@ -94,6 +94,7 @@ ROUNDED_PACE = replace(
 UNKNOWN = Speed(1e12, 1e12)  # of a tile that a tuning table names
 TILES = tuple(dict.fromkeys((*HALF_PACE.speeds, *SPLIT_PACE.speeds)))
 LEAST_CAPABILITY = (8, 0)  # TF32, bf16 and copies that do not wait
+FEWEST_TERMS = 8  # of split operands: their product is off by 9 / 2^24 at most, a sum's term by 1
 LEAST_STAGES = 8  # of a part of k
 MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
 
@@ -148,11 +149,14 @@ class Mma(Family):
         return None
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Operands must be dense in some dim, and aligned to 16 bytes."""
+        """Operands must be dense in some dim and aligned to 16 bytes, sums of split ones long."""
         if gemm.fpmath == "ieee" and gemm.a.data_type == "f32":
             return Refused(
                 "attribute", "fpmath ieee wants f32 arithmetic; computes by tensor cores"
             )
+        if 0 < gemm.depth < FEWEST_TERMS and _arithmetic(gemm).is_split:
+            least = f"sums of {FEWEST_TERMS} terms at least, for f32 rounds fewer less"
+            return Refused("shape", f"needs {least}; got {gemm.depth}")
         try:
             if gemm.depth:
                 view(gemm, _arithmetic(gemm).per_chunk)

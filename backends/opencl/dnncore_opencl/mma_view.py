@@ -178,7 +178,7 @@ def _inner_last(k: Digits, *, x_along_k: bool, y_along_k: bool) -> Digits:
         if along:
             k = tuple(sorted(k, key=lambda digit: digit.steps[operand] == 1 and digit.size > 1))
     if x_along_k and y_along_k and k[-1].steps != (1, 1):
-        raise Unfit("both operands must be dense along the same dim")
+        raise Unfit(f"both operands must be dense along the same dim; got steps {k[-1].steps}")
     return k
 
 
@@ -196,7 +196,8 @@ def _column_steps(columns: Digits) -> tuple[int, ...]:
         Digit(1, columns[-1].steps[1:])
     ]
     if not all(_is_joined(outer, inner) for outer, inner in pairwise(used)):
-        raise Unfit("the result's columns must step alike")
+        steps = [digit.steps[0] for digit in used]
+        raise Unfit(f"the result's columns must step alike; got strides {steps}")
     return used[-1].steps
 
 
@@ -217,12 +218,16 @@ def _check(v: View, per_chunk: int) -> None:
         steps_of_k = [d.steps[place] for d in v.k if d.size > 1]
         if along:
             steps_of_k = steps_of_k[:-1]
-        elif steps and steps.pop() != 1:
-            raise Unfit("an operand is dense in no dim")
+        elif steps and steps[-1] != 1:
+            raise Unfit(
+                f"an operand must be dense in some dim; got strides {steps} and {steps_of_k}"
+            )
+        else:
+            steps = steps[:-1]
         if place == 0 and not along and steps:
-            raise Unfit("rows across k must be one digit")
+            raise Unfit(f"rows across k must be one digit; got strides {steps} of others")
         if place == 1 and along and len(v.columns) > 1:
-            raise Unfit("columns along k must be one digit")
+            raise Unfit(f"columns along k must be one digit; got {len(v.columns)}")
         batch = zip(extended(matrix.strides.batch, len(v.gemm.batch)), v.gemm.batch, strict=True)
         steps += (step for step, size in batch if size > 1)
         unaligned = [s for s in (*steps, *steps_of_k, matrix.offset) if s % per_chunk]
