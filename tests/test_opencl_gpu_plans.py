@@ -284,7 +284,8 @@ def test_small_windows_that_share_rows_are_pooled_together(
     for prop_kind in ("forward_training", "forward_inference"):
         forward = dnn.PoolingForward(prop_kind, algorithm, src=src, dst=dst, **geometry)
         check(target, forward, dnn.Attributes(post_ops), inputs=inputs)
-    assert set(kernels) == {"pooling_rows"}
+    row_by_row = algorithm == "max" and data_type == "f16" and dims[1] % 8 == 0  # with places
+    assert set(kernels) == {"pooling_rows", *(["pooling_forward"] if row_by_row else [])}
 
 
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
