@@ -25,12 +25,13 @@ a problem leaves open, and prepares weights beforehand. dnncore's calls stand ba
 in-order queue without profiling, 20 at least to a sample; torch's in CUDA graphs, so that neither
 is held up by the host, unless a kernel takes less time to run than queueing one costs, which is
 told under "Launches and starts". torch computes float32 without TF32; cuDNN searches among all of
-its algorithms; the better one of its two orders of images counts. torch has no kernel of LRN: there
-it is a composition of several. A figure is the median of 9 samples, taken in turn. Every result
-is compared with float64: a wrong one has no speed. **ratio: the peer's time over dnncore's**, above
-1 where dnncore is quicker. Errors are the norm of the difference from float64 over that of the
-result. Of a copy: the time of the device's own copy that reads and writes as many bytes as the
-operation must, over dnncore's. A figure stays until the problem is measured again.
+its algorithms, as dnncore chooses one where the problem says `--alg=auto`; the better one of its
+two orders of images counts. torch has no kernel of LRN: there it is a composition of several. A
+figure is the median of 9 samples, taken in turn. Every result is compared with float64: a wrong one
+has no speed. **ratio: the peer's time over dnncore's**, above 1 where dnncore is quicker. Errors
+are the norm of the difference from float64 over that of the result. Of a copy: the time of the
+device's own copy that reads and writes as many bytes as the operation must, over dnncore's. A
+figure stays until the problem is measured again.
 """
 
 
