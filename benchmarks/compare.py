@@ -82,6 +82,7 @@ def _draw(rows: list[Outcome], folder: Path, threads: int) -> None:
               help=f"Some of {', '.join(PEERS)}, with commas; the strongest counts.")  # fmt: skip
 @click.option("--set", "sets", multiple=True, help="A set's name; may be repeated.")
 @click.option("--dir", "dir", help="Another direction for all problems of the same pass.")
+@click.option("--dt", help="Another type of all tensors.")
 @click.option("--mb", help="Another batch.")
 @click.option("--tag", help="Another format of activations.")
 @click.option("--stag", help="Another format of src.")

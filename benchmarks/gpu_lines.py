@@ -11,7 +11,8 @@ CONVOLUTIONS = {"sets": ("resnet_50", "vgg_16"), "match": "^--conv", "peers": PE
                 "batches": ("64", "32"), "quick": ("64",)}  # fmt: skip
 LARGE = {"sets": ("memory_bound_gpu",), "peers": PEERS, **AS_THEY_ARE}
 STREAMS, PASSES = r"^--(?!lrn|reduction)", r"^--(lrn|reduction)"
-F16, AUTO = {"dt": "f16"}, {"alg": "auto"}  # as cuDNN, which may choose Winograd's algorithm
+F16 = {"dt": "f16"}
+AUTO = {"alg": "auto"}  # as cuDNN, which may choose Winograd's algorithm
 BACKWARD = ("BWD_D", "BWD_W")
 TILED, SIMD = "opencl:tiled*", "opencl:*simd*"
 ON_CORES = {"sets": ("resnet_50",), "match": "^--conv", "peers": ("cpu",), "impl": SIMD}

@@ -469,7 +469,7 @@ def test_a_product_of_many_tiles_is_one_launch() -> None:
 @pytest.mark.parametrize(
     ("channels", "size", "kernel"),
     [(64, 56, 1), (512, 7, 3)],
-    ids=["groups too few", "groups for a wave and a half"],
+    ids=["groups too few", "groups for a round and a half"],
 )
 def test_k_is_cut_where_multiprocessors_would_be_idle(
     channels: int, size: int, kernel: int

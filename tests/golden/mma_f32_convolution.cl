@@ -15,7 +15,6 @@
 #define TO_RESULT(x) (x)
 #define FROM_RESULT(x) (x)
 #define RESULT_BYTES 4
-#define RESULT_PAIR f32_pair
 #define X_ALONG_K 1
 #define Y_ALONG_K 1
 #define WINDOW 1

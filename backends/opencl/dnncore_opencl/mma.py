@@ -40,8 +40,8 @@ class Pace:
     """How long products take: seconds, measured on an H200.
 
     begin: of a launch, beside its groups. latency: in which a group finds its place, waits for its
-    first tiles and writes its last; issue: of these, what groups that run at once do not share.
-    speeds: by tile, where such products are made by it.
+    first tiles and writes its last; issue: of these, what groups that run at once spend one after
+    the other. speeds: of the tiles that are used.
     """
 
     begin: float
@@ -79,7 +79,6 @@ SPLIT_PACE = Pace(
         Tile(64, 64, 32, 32): Speed(0.424e12, 0.348e12),
         Tile(128, 128, 64, 32): Speed(0.523e12, 0.523e12),
         Tile(256, 64, 64, 32): Speed(0.508e12, 0.508e12),
-        Tile(128, 64, 64, 32, stages=2): Speed(0.470e12, 0.379e12),
         Tile(128, 64, 64, 32, chunks=4, stages=4): Speed(0.439e12, 0.379e12),
     },
 )
@@ -100,7 +99,7 @@ MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
 
 REDUCTION = 2.3e-6  # seconds of a launch that adds parts, beside its traffic
 BANDWIDTH = 4e12  # bytes per second
-TABLES = 4096  # bytes of local memory at most, beside tiles
+TABLES = 4096  # bytes of local memory at most, beside the tiles of `TILES`
 TILES_NEED = min(tile.local_bytes for tile in TILES) + TABLES
 FEW_ROUNDS = 4  # beyond which it matters little that the last one is not full
 
@@ -212,7 +211,7 @@ class Mma(Family):
     def _seconds(self, product: Product, part: int) -> float:
         """Estimate the time of a product: rounds of the groups that run at once, sum of parts."""
         tile, pace = product.tile, _pace(product.arithmetic)
-        if product.spills or tile.local_bytes + TABLES > self.local_memory:
+        if product.spills or product.local_bytes > self.local_memory:
             return math.inf
         speed = pace.speeds.get(tile, UNKNOWN)
         flops = 2 * tile.rows * tile.columns * product.depth * part

@@ -24,7 +24,10 @@ CHUNK = 16  # bytes that are copied at once
 COORDINATES = 8  # of an element of c: three digits of the batch, four of the row, the column
 BAND = 8  # tiles high, so that groups that run at once share rows and columns in the cache
 STEP = 2  # chunks of k that one instruction multiplies
-REGISTERS, LOCAL_MEMORY = 1 << 16, 227 << 10  # of a multiprocessor
+REGISTERS = 1 << 16  # of a multiprocessor
+LOCAL_MEMORY = 227 << 10  # of a group
+RESERVED = 1 << 10  # bytes of local memory that NVIDIA's driver adds to each group
+INT = 4  # bytes
 MOST_REGISTERS = 255  # of a work-item
 CHAIN_DEPTH = 96  # values of k to a chain's step: then sums lose less than f32's own arithmetic
 MOST_SPLIT_SUMS = 64  # of a work-item, where operands are split
@@ -84,6 +87,7 @@ class Tile:
         assert self.warp_rows % 32 == 0 == self.warp_columns % 32, self
         assert self.chunks in (4, 8), self
         assert self.items >= 16 * self.chunks, self  # the kernel's lines repeat after 32
+        assert 2 * self.items >= max(self.rows, self.columns), self  # and those across k after two
         assert self.stages >= 2, self
         assert self.chain in (1, 2, 4), self
 
@@ -130,7 +134,7 @@ class Tile:
 class Product:
     """A product by tiles of one form.
 
-    instructions: the file of `kernels/` that has them. local_memory: bytes of a multiprocessor.
+    instructions: the file of `kernels/` that has them. local_memory: bytes that a group may have.
     """
 
     view: View
@@ -155,7 +159,18 @@ class Product:
         needed = 104 + tile.sums * (2 if self.arithmetic.is_split else 1)  # as compilers say
         registers = tile.registers or min(needed, MOST_REGISTERS)
         by_registers = REGISTERS // (registers * tile.items)
-        return max(1, min(by_registers, self.local_memory // tile.local_bytes))
+        by_memory = (self.local_memory + RESERVED) // (self.local_bytes + RESERVED)
+        return max(1, min(by_registers, by_memory))
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a group: tiles, and tables of rows and of lines across k."""
+        v, rows, lines = self.view, self.tile.rows, 2 * self.depth
+        is_window_y = v.window is not None and not v.x_along_k
+        tables = rows + (rows if v.x_along_k else lines)
+        tables += rows if v.window is not None and v.x_along_k else 0
+        tables += 0 if v.y_along_k else lines * (4 if is_window_y else 1)
+        return self.tile.local_bytes + INT * (tables + 1)
 
     @property
     def spills(self) -> bool:
@@ -183,7 +198,7 @@ class Product:
             "CHAIN": self._chain,
             **result_defines(c.data_type),
             "RESULT_BYTES": 4 if c.data_type == "f32" else 2,
-            "RESULT_PAIR": f"{c.data_type}_pair",
+            **({} if c.data_type == "f32" else {"RESULT_PAIR": f"{c.data_type}_pair"}),
             "X_ALONG_K": int(v.x_along_k),
             "Y_ALONG_K": int(v.y_along_k),
             "WINDOW": int(v.window is not None),

@@ -40,7 +40,8 @@ __all__ = ["TABLE", "Stages", "channel_sums"]
 BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
 LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not neighbours
 CPU_TASKS = 4  # work-items per core, to end together
-GPU_TASKS = 8  # work-groups per multiprocessor
+GPU_TASKS = 8  # per multiprocessor
+TASK = 128  # work-items of a task, where terms are neighbours
 FLOAT_BYTES = 4
 GROUP = 64  # work-items, where terms are neighbours and few
 LARGEST_GROUP = 256
@@ -177,8 +178,10 @@ class Stages:
         tasks = units * (CPU_TASKS if self.engine.is_cpu else GPU_TASKS)
         if shares.across:  # the second stage reads less
             tasks //= 2
-        if not self.engine.is_cpu:
-            tasks *= LARGEST_GROUP if shares.workers == 1 else shares.span
+        if not self.engine.is_cpu and shares.workers == 1:
+            tasks *= LARGEST_GROUP
+        elif not self.engine.is_cpu:
+            tasks *= shares.span if shares.across else max(1, TASK // shares.workers)
         parts = min(boxes.items, -(-tasks // self.elements))
         return Stage(boxes, lanes, shares, -(-boxes.items // -(-boxes.items // parts)))
 

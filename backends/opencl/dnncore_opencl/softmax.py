@@ -148,7 +148,7 @@ class Softmax(Implementation):
             **shares.defines,
             "HELD": str(held),
             **({"EXACT_DST": ""} if op.result.data_type == "f32" else {}),
-            **({} if quick else {"KEEPS_EXP": ""}),  # quick ones cost less than their registers
+            **({} if quick else {"HOLDS_EXP": ""}),  # quick ones cost less than their registers
             **quick,
             "LENGTH": parameters.size(op.result.dims[op.axis]),
             "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
@@ -213,7 +213,8 @@ class Tiled(Softmax):
             span = max(1, GROUP // workers)
         held = -(-vectors // workers)
         fits = held * rows.lanes * rows.side_by_side <= MOST_HELD
-        if op.result_name != "dst" and op.result.data_type in HALVES and workers == largest:
+        holds_two = op.result_name != "dst" and op.result.data_type in HALVES
+        if holds_two and workers == LARGEST_GROUP // 2:
             fits = False  # one group would fill a multiprocessor: to read again was 20 % quicker
         return Shares(workers, span, across), held if fits else 0
 
@@ -254,8 +255,8 @@ def _post_ops(
         for place, (name, desc) in enumerate(tensors.named.items()):
             if place > tensors.result:
                 own = 1 if rows.repeats(place) else width
-                value = read(engine, desc.data_type, own, f"{name} + {name.upper()}_AT(j)")
-                operands.append(f"({vector(value_type(desc.data_type), width)})({value})")
+                bits = read(engine, desc.data_type, own, f"{name} + {name.upper()}_AT(j)")
+                operands.append(f"({vector(value_type(desc.data_type), width)})({bits})")
         steps = chain(attr.post_ops, operands, f"{result}{suffix}(j)", parameters.real)
         defines[f"FINISH{suffix}"] = with_lanes(" ".join(step.text for step in steps), width)
     return defines
@@ -263,7 +264,7 @@ def _post_ops(
 
 def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
     """WIDE and ROW, the types of a vector and of a single element; for a tensor `src`, SRC_WIDE(j)
-    and SRC(j), which read them; SRC_BITS(j), a vector as it lies in memory, of type SRC_KEPT, and
+    and SRC(j), which read them; SRC_BITS(j), a vector as it lies in memory, of type SRC_HELD, and
     SRC_OF(bits), its values; STORE_WIDE(j, value) and STORE(j, value), which write the result.
     """
     wide = rows.lanes * rows.side_by_side
@@ -275,7 +276,7 @@ def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
     for place, (name, desc) in enumerate(tensors.named.items()):
         pointer = f"{name} + {name.upper()}_AT(j)"
         if place <= tensors.result:
-            defines[f"{name.upper()}_KEPT"] = vector(TYPES[desc.data_type], wide)
+            defines[f"{name.upper()}_HELD"] = vector(TYPES[desc.data_type], wide)
             defines[f"{name.upper()}_BITS(j)"] = read_bits(engine, desc.data_type, wide, pointer)
             defines[f"{name.upper()}_OF(bits)"] = value(desc.data_type, wide, "bits")
         for suffix, lanes in (("_WIDE", wide), ("", rows.side_by_side)):

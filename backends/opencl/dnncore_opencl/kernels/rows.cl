@@ -21,7 +21,7 @@
 #define VECTORS                                                                                    \
     _Pragma("unroll") for (int i = 0; i < HELD; ++i)                                               \
         for (INDEX j = (i * WORKERS + worker) * LANES; j + LANES <= length; j = length)
-#define HOLD(NAME, held) NAME##_KEPT held[HELD]
+#define HOLD(NAME, held) NAME##_HELD held[HELD]
 #define READ(NAME, held, i, j) NAME##_OF((held[i] = NAME##_BITS(j)))
 #define READ_AGAIN(NAME, held, i, j) NAME##_OF(held[i])
 #else

@@ -1,30 +1,30 @@
 // Softmax, or with LOG log-softmax, of rows (rows.cl): dst = exp(src - largest) / total.
-// FINISH_WIDE and FINISH are the steps that x goes through before it is stored. With KEEPS_EXP a held
+// FINISH_WIDE and FINISH are the steps that x goes through before it is stored. With HOLDS_EXP a held
 // row's exponentials are, too; without they are taken again. Those of a row that is not held wait in
 // dst, if that is EXACT_DST, which rounds nothing, and not read for its values.
 
-#if HELD > 0 && defined(KEEPS_EXP) && !defined(LOG)
+#if HELD > 0 && defined(HOLDS_EXP) && !defined(LOG)
 #define HOLD_EXP(exps) WIDE exps[HELD]
 #else
 #define HOLD_EXP(exps)
 #endif
 #if HELD > 0
-#ifdef KEEPS_EXP
-#define KEEP_EXP(exps, i, j, value) exps[i] = value
+#ifdef HOLDS_EXP
+#define TAKE_EXP(exps, i, j, value) exps[i] = value
 #define EXP_AGAIN(exps, i, j) exps[i]
 #else
-#define KEEP_EXP(exps, i, j, value)
+#define TAKE_EXP(exps, i, j, value)
 #define EXP_AGAIN(exps, i, j) exp(READ_AGAIN(SRC, held, i, j) - largest)
 #endif
 #define STORE_EXP(j, value)
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #elif defined(EXACT_DST) && !defined(READS_DST)
-#define KEEP_EXP(exps, i, j, value) STORE_WIDE(j, value)
+#define TAKE_EXP(exps, i, j, value) STORE_WIDE(j, value)
 #define EXP_AGAIN(exps, i, j) DST_WIDE(j)
 #define STORE_EXP(j, value) STORE(j, value)
 #define LOAD_EXP(j) DST(j)
 #else
-#define KEEP_EXP(exps, i, j, value)
+#define TAKE_EXP(exps, i, j, value)
 #define EXP_AGAIN(exps, i, j) exp(SRC_WIDE(j) - largest)
 #define STORE_EXP(j, value)
 #define LOAD_EXP(j) exp(SRC(j) - largest)
@@ -67,7 +67,7 @@ __kernel GROUP_SIZE void softmax_forward(BUFFERS PARAMETERS)
         VECTORS {
             const WIDE value = exp(READ_AGAIN(SRC, held, i, j) - largest);
             wide += value;
-            KEEP_EXP(exps, i, j, value);
+            TAKE_EXP(exps, i, j, value);
         }
         REST {
             const ROW value = exp(SRC(j) - largest);
