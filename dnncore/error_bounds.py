@@ -194,7 +194,8 @@ def _convolution_weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[st
     gradients = by_channel(np.abs(inputs["diff_dst"].astype(np.float64)), oc)
     sizes = gradients @ by_channel(_seen(op, inputs["src"]), ic).swapaxes(1, 2)
     sizes = np.broadcast_to(sizes.reshape(groups, oc, ic, *[1] * len(taps)), op.grouped_weights)
-    errors["diff_weights"] = _growth(1.0 + count) * _U * sizes.reshape(op.diff_weights.dims)
+    terms = 1.0 + math.prod(taps) + count  # the transforms round, too
+    errors["diff_weights"] = _growth(terms) * _U * sizes.reshape(op.diff_weights.dims)
     return errors
 
 

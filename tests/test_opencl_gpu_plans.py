@@ -288,6 +288,32 @@ def test_small_windows_that_share_rows_are_pooled_together(
     assert set(kernels) == {"pooling_rows", *(["pooling_forward"] if row_by_row else [])}
 
 
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
+def test_windows_of_an_empty_image_see_nothing(target, algorithm):
+    src, dst = channels_last((1, 8, 0, 4)), channels_last((1, 8, 2, 4))
+    geometry = {"kernel": (3, 3), "strides": (1, 1), "padding_l": (2, 1), "padding_r": (2, 1)}
+    forward = dnn.PoolingForward("forward_training", algorithm, src=src, dst=dst, **geometry)
+    check(target, forward, inputs={"src": np.zeros(src.dims, np.float32)})
+
+
+@pytest.mark.parametrize("algorithm", ["max", "avg_exclude_padding"])
+def test_large_tensors_are_pooled_with_longer_indices(target, kernels, monkeypatch, algorithm):
+    monkeypatch.setattr("dnncore_opencl.layout.LARGE", 1)
+    dims, kernel, strides, left, right = BLOCKS["3x3"]
+    src, dst = channels_last(dims), pooled("3x3", "f32")
+    geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
+    forward = dnn.PoolingForward("forward_training", algorithm, src=src, dst=dst, **geometry)
+    inputs = {"src": fill_normal(src, 1)}
+    check(target, forward, inputs=inputs)
+    backward = dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **geometry)
+    gradient = {"diff_dst": fill_normal(dst, 2)}
+    if algorithm == "max":
+        outputs = expected_outputs(forward, dnn.Attributes(), inputs)
+        gradient["workspace"] = outputs["workspace"].values
+    check(target, backward, inputs=gradient)
+    assert set(kernels) == {"pooling_rows", "pooling_blocks"}
+
+
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
 @pytest.mark.parametrize("algorithm", ["max", "avg_exclude_padding"])
 def test_gradients_of_no_window_are_zero(target, algorithm, tag):

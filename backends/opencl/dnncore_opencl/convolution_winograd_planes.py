@@ -1,12 +1,13 @@
 """Winograd's convolution on GPUs, in its three directions: a batch of products of planes.
 
 `winograd_planes.py` has the transforms; a family of kernels makes the products. Images go through
-in slices, which bounds the scratchpad. (Slices that an H200's second-level cache holds were 8 to
-80 % slower than whole batches: products of few tiles leave multiprocessors idle.)
+in slices, which bounds the scratchpad, but for the sums of each slice that gradients of weights
+keep. (Slices that an H200's second-level cache holds were 8 to 80 % slower than whole batches:
+products of few tiles leave multiprocessors idle.)
 
-Tiles of 2x2 outputs are as exact as direct sums are, but for a NaN or an infinity, which spreads
-over all tiles that read it; tiles of 2x4 are nearly so, and a fourth quicker to multiply. Tiles of
-4x4, whose errors are larger, are for those who ask for `winograd`.
+Tiles of 2x2 outputs are nearly as exact as direct sums are, but for a NaN or an infinity, which
+spreads over all tiles that read it; tiles of 2x4 are a little less so, and a fourth quicker to
+multiply. Tiles of 4x4, whose errors are larger, are for those who ask for `winograd`.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from dnncore_opencl.winograd_planes import MOST_LANES, SCRATCHPAD, FilterPlanes,
 CHANNELS_LAST = "acdb"
 WEIGHTS_CHANNELS_LAST = {4: "acdb", 5: "abdec"}  # by dims
 SLICE_BYTES = 1 << 30  # of V and M or D
-SEEN_TRAFFIC = 0.8  # measured on an H200: products hide the rest of it
+SEEN_TRAFFIC = 0.8  # of all bytes, measured on an H200: products hide the rest
 AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
 
 
 class Winograd(Implementation):
     """What the directions share.
 
-    direction: the one whose planes of filters these are.
+    direction: the one that transforms filters as this one does, or their gradient.
     """
 
     direction: str
@@ -162,7 +163,10 @@ class Winograd(Implementation):
         return plan
 
     def _seconds(self, op: Any, planes: Planes, traffic: int, plan: _Plan) -> float:
-        """Arithmetic of the products, then traffic, beside the images', then launches."""
+        """Arithmetic of the products, then traffic and launches.
+
+        traffic: bytes that are read and written beside the images.
+        """
         peaks, device_type = plan.engine.peaks, plan.engine.device_type
         flops = 2 * self.tile.positions * planes.tiles * planes.depth * planes.columns
         nbytes = traffic + op.src_role.nbytes + op.dst_role.nbytes

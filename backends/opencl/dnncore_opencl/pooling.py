@@ -180,7 +180,7 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
             f"TAPS_{letter}": tap_count,
             f"NEAR_{letter}": count(-(-((taps - 1) * step + 1) // stride)),
             f"STRIDE_{letter}": str(stride) if stride <= WRITTEN else parameters.size(stride),
-            f"STEP_{letter}": "1" if step == 1 else parameters.index(step),  # is divided by
+            f"STEP_{letter}": parameters.index(step),
             f"LEFT_{letter}": parameters.index(left),
             f"SRC_{letter}": size,
             f"DST_{letter}": parameters.size(dst),
@@ -198,11 +198,13 @@ def _limit(engine: Any) -> tuple[str, ...]:
 
 def _shares_rows(op: Any) -> bool:
     """Whether outputs below each other see the same cells, each by a constant tap."""
-    if len(op.kernel) < 2 or not op.kernel[-2] > op.strides[-2] <= WRITTEN or any(op.dilations):
+    if len(op.kernel) < 2 or any(op.dilations) or op.dst.dims[-2] == 1:
+        return False
+    if op.strides[-2] > WRITTEN or op.kernel[-2] <= op.strides[-2]:
         return False
     for i in range(len(op.kernel)):
         taps, stride, _, left, src, dst = _along(op, i)
-        if left >= taps or (dst - 1) * stride - left >= src:  # a window that sees no cell
+        if not src or left >= taps or (dst - 1) * stride - left >= src:  # a window sees no cell
             return False
     return len(digits(op.dst, op.dst.ndims - 2)) == 1
 

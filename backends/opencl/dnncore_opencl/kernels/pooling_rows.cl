@@ -70,7 +70,7 @@ __kernel void pooling_rows(BUFFERS PARAMETERS)
                     }
                     STORE_DST(n, c, d, h, w, x);
 #ifdef WORKSPACE
-                    const INTS place = inside ? places[row] - row * STRIDE_H * TAPS_W : (INTS)(0);
+                    const INTS place = inside ? places[row] - (INTS)(row * STRIDE_H * TAPS_W) : (INTS)(0);
                     STORE_WORKSPACE(n, c, d, h, w, place);
 #endif
                 }

@@ -1,6 +1,6 @@
 // Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
 // makes one vector of channels of a tile; products[position][tile][channel] begins at `start`. The
-// rest is as for src: y are strides of dst.
+// rest is as for points: y are strides of dst.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void winograd_planes_dst(__global const float *restrict products, __global float *restrict dst,
