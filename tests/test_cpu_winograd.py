@@ -22,6 +22,8 @@ from dnncore_cpu_numba.convolution_winograd_matrices import (
 from dnncore_cpu_numba.isa import AVAILABLE, BEST
 
 import dnncore as dnn
+from dnncore.cache import MemoryCache
+from dnncore.engine import Peaks
 from dnncore.fills import fill_inputs, fill_normal
 from dnncore.problem import read
 
@@ -154,6 +156,15 @@ def test_what_is_refused(direction, shape, reason):
 # -- selection -------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def two_cores(monkeypatch):
+    """Rates of two cores with AVX-512, whatever else these here do when they are measured."""
+    peaks = Peaks({"f32": 225e9, "f64": 112e9}, bandwidth=25e9, launch=3e-6)
+    monkeypatch.setattr("dnncore.peaks.cpu_peaks", lambda _threads: peaks)
+    monkeypatch.setattr("dnncore.selection._selections", MemoryCache(1))
+
+
+@pytest.mark.usefixtures("two_cores")
 @pytest.mark.parametrize("direction", ["FWD_I", "BWD_D"])
 @pytest.mark.parametrize(
     ("shape", "algorithm"),
