@@ -12,6 +12,7 @@ multiply. Tiles of 4x4, whose errors are larger, are for those who ask for `wino
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,23 +63,23 @@ class Winograd(Implementation):
         """How much larger rounding errors are than those of direct sums."""
         return self.tile.error_factor
 
+    @abstractmethod
     def weights_format(self, op: Any) -> str | MemoryDesc:
         """What `any` becomes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
         """Tell which format is none that it takes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def kept_bytes(self, op: Any, slices: int) -> int:
         """Of planes of filters, which lie in the scratchpad through all slices."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fill(
         self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
     ) -> Refused | None:
         """Add all launches, or tell why the family cannot make the products."""
-        raise NotImplementedError
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept dense 3x3 windows with stride 1 of one group, in every layout."""

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from dnncore_opencl.layout import Loop, Nest, Parameters, decode, offset_text
+from dnncore_opencl.nvidia import is_nvidia
 from dnncore_opencl.program import padded, template
 
 CPU_ITEM = 4096  # iterations: long beside finding their place, short beside a core's share
@@ -161,8 +162,7 @@ class Shares:
 
     def snippets(self, engine: Any) -> tuple[str, ...]:
         """The templates that a kernel uses."""
-        is_nvidia = "compute_capability" in engine.device.limits
-        shuffles = is_nvidia and self.workers > 1 and not self.across
+        shuffles = is_nvidia(engine) and self.workers > 1 and not self.across
         names = ("shuffle_nvidia", "groups") if shuffles else ("groups",)
         return tuple(map(template, names))
 

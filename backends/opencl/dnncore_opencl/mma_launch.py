@@ -18,6 +18,7 @@ from dnncore_opencl.gemm_reduce import part_size
 from dnncore_opencl.grid import power_of_two_within
 from dnncore_opencl.halves import functions, result_defines
 from dnncore_opencl.mma_view import Digit, Digits, View, count
+from dnncore_opencl.nvidia import register_limit
 from dnncore_opencl.program import Arg, Launch, Scratch, Source, template
 
 CHUNK = 16  # bytes that are copied at once
@@ -122,7 +123,7 @@ class Tile:
     @property
     def options(self) -> tuple[str, ...]:
         """What the compiler is told."""
-        return (f"-cl-nv-maxrregcount={self.registers}",) if self.registers else ()
+        return (register_limit(self.registers),) if self.registers else ()
 
     def groups(self, view: View) -> int:
         """Groups that cover a batch of products."""

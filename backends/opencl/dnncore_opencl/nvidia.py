@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["limits"]
+__all__ = ["is_nvidia", "limits", "register_limit"]
 
 KILOBYTES = {
     (7, 0): 96,
@@ -39,3 +39,13 @@ def limits(device: Any) -> dict[str, Any]:
         "local_memory": max(declared, device.local_mem_size),
         "sub_group": device.warp_size_nv,
     }
+
+
+def is_nvidia(engine: Any) -> bool:
+    """Whether an engine's device is a GPU of NVIDIA's."""
+    return "compute_capability" in engine.device.limits
+
+
+def register_limit(count: int) -> str:
+    """The option of NVIDIA's compiler that limits a work-item's registers."""
+    return f"-cl-nv-maxrregcount={count}"

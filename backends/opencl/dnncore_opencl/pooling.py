@@ -19,6 +19,7 @@ from dnncore.backend import (
 )
 from dnncore_opencl import pooling_planes
 from dnncore_opencl.layout import digits
+from dnncore_opencl.nvidia import is_nvidia, register_limit
 from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.pooling_global import Mean, Repetition
 from dnncore_opencl.vectors import HALVES
@@ -192,8 +193,7 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
 
 def _limit(engine: Any) -> tuple[str, ...]:
     """What NVIDIA's compiler is told: by itself it takes 150 registers for vectors of f16."""
-    is_nvidia = "compute_capability" in engine.device.limits
-    return (f"-cl-nv-maxrregcount={REGISTERS}",) if is_nvidia else ()
+    return (register_limit(REGISTERS),) if is_nvidia(engine) else ()
 
 
 def _shares_rows(op: Any) -> bool:

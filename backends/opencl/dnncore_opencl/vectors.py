@@ -7,6 +7,7 @@ from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.algorithms import with_lanes
+from dnncore_opencl.nvidia import is_nvidia
 from dnncore_opencl.program import template
 
 __all__ = [
@@ -154,6 +155,5 @@ def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str
     NVIDIA's native_exp(x) is off by 2 + 1.2 |x| units in the last place, which a chain of post-ops
     might make larger; the standard leaves it to each device.
     """
-    is_nvidia = "compute_capability" in engine.device.limits
     is_last = result_type in HALVES and not attr.post_ops
-    return {"exp": "native_exp"} if is_nvidia and is_last else {}
+    return {"exp": "native_exp"} if is_nvidia(engine) and is_last else {}
