@@ -8,8 +8,13 @@ from checks import Target, check
 from conftest import TARGETS
 
 import dnncore as dnn
+from dnncore.backend import Refused
 from dnncore.compare import expected_outputs
 from dnncore.fills import fill_integers, fill_normal
+from dnncore.plugins import registry
+from dnncore.testing.case import Case
+from dnncore.testing.cases import cases
+from dnncore.testing.contract import refusals
 
 
 def is_sound(target: Target) -> bool:
@@ -324,3 +329,18 @@ def test_gradients_of_no_window_are_zero(target, algorithm, tag):
     backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, kernel=(3, 3))
     places = {"workspace": np.zeros(diff_dst.dims, np.uint8)} if algorithm == "max" else {}
     check(target, backward, inputs={"diff_dst": fill_normal(diff_dst, 1), **places})
+
+
+def test_refusals_tell_of_the_problem(target, monkeypatch):
+    """All of the conformance kit's cases; nothing is built."""
+    from dnncore_opencl.mma import Mma
+
+    monkeypatch.setattr(Mma, "refusal", classmethod(lambda _family, _engine: None))
+    refused = set()
+    for problem in cases("full"):
+        case = Case(problem, target.engine)
+        for _, implementation in registry.implementations("opencl", type(problem.op)):
+            refusals(case, implementation)
+            if isinstance(implementation.answer(case.op, case.attr, case.engine, None), Refused):
+                refused.add(implementation.name)
+    assert "opencl:mma" in refused

@@ -88,8 +88,8 @@ class GemmImplementation(Implementation):
     def _gemms(self, staging: Staging, family: Family) -> tuple[list[Gemm], Refused | None]:
         """The products of a staged operation, and why the family cannot make them, if so."""
         gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
-        refusals = (size_refusal(staging.op, staging.attr), *map(family.refusal_of, gemms))
-        return gemms, next(filter(None, refusals), None)
+        refused = size_refusal(staging.op, staging.attr)
+        return gemms, refused or next(filter(None, map(family.refusal_of, gemms)), None)
 
 
 def _named(op: Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:

@@ -153,7 +153,7 @@ class Product:
             inner = Digit(math.ceil(inner.size / per_chunk) * per_chunk, inner.steps)
         return (*outer, inner)
 
-    @property
+    @cached_property
     def resident(self) -> int:
         """Groups that a multiprocessor runs at once, by what they need of it."""
         tile = self.tile
@@ -163,7 +163,7 @@ class Product:
         by_memory = (self.local_memory + RESERVED) // (self.local_bytes + RESERVED)
         return max(1, min(by_registers, by_memory))
 
-    @property
+    @cached_property
     def local_bytes(self) -> int:
         """Local memory of a group: tiles, and tables of rows and of lines across k."""
         v, rows, lines = self.view, self.tile.rows, 2 * self.depth
@@ -178,12 +178,12 @@ class Product:
         """Whether a work-item's sums are too many for its registers, there being two of each."""
         return self.arithmetic.is_split and self.tile.sums > MOST_SPLIT_SUMS
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Values of k in a stage."""
         return self.tile.chunks * self.arithmetic.per_chunk
 
-    @property
+    @cached_property
     def stages(self) -> int:
         """Stages along all of k."""
         return math.ceil(count(self.k) / self.depth)

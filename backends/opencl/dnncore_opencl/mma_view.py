@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -60,12 +61,12 @@ class View:
     inner_columns: int
     window: Window | None
 
-    @property
+    @cached_property
     def row_count(self) -> int:
         """Rows of c."""
         return count(self.rows)
 
-    @property
+    @cached_property
     def column_count(self) -> int:
         """Columns of c, with those that fill up chunks."""
         return count(self.columns)
@@ -97,7 +98,8 @@ def view(gemm: Gemm, per_chunk: int) -> View:
     )
     ordered = _inner_last(k, x_along_k=x_along_k, y_along_k=y_along_k)
     if window and ordered != k:
-        raise Unfit("the image must be dense along channels")  # one channel's is along taps
+        steps = [digit.steps[0] for digit in k]  # one channel's is along taps
+        raise Unfit(f"the image must be dense along channels; got strides {steps}")
     k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, y_along_k=y_along_k)
     made = View(
@@ -203,7 +205,7 @@ def _column_steps(columns: Digits) -> tuple[int, ...]:
 
 def _check(v: View, per_chunk: int) -> None:
     if v.column_count > 1 and v.column_steps[0] != 1:
-        raise Unfit("the result's columns must lie side by side")
+        raise Unfit(f"the result's columns must lie side by side; got strides {v.column_steps[:1]}")
     for name, digits in (("rows", v.rows), ("columns", v.columns), ("k", v.k), ("rows", v.results)):
         if len(digits) > MAX_DIGITS:
             raise Unfit(f"its {name} must have {MAX_DIGITS} digits at most; got {len(digits)}")
@@ -211,7 +213,8 @@ def _check(v: View, per_chunk: int) -> None:
     if v.window and v.is_swapped and any(n > most for n, most in zip(taps, MAX_TAPS, strict=True)):
         raise Unfit(f"kernels must have {MAX_TAPS} taps at most; got {taps}")
     if v.window and (v.x_along_k != v.is_swapped or (v.y_along_k and not v.is_swapped)):
-        raise Unfit("the image must be dense along channels")
+        steps = [digit.steps[0 if v.is_swapped else 1] for digit in v.k]
+        raise Unfit(f"the image must be dense along channels; got strides {steps}")
     across = ((v.x_along_k, v.rows, v.x, 0), (v.y_along_k, v.columns, v.y, 1))
     for along, digits, matrix, place in across:
         steps = [d.steps[0] for d in digits if d.size > 1]

@@ -23,7 +23,10 @@ TILE_ROWS = {16: (8, 12, 4, 1), 8: (4, 6, 2, 1), 4: (4, 6, 2, 1)}  # in register
 
 @dataclass(frozen=True)
 class Simd(Strided):
-    """The CPU family, on `units` cores whose registers hold `vector` floats."""
+    """The CPU family, on `units` cores whose registers hold `vector` floats.
+
+    is_rolled: whether compilers must not unroll, which takes NVIDIA's seconds a program.
+    """
 
     name: ClassVar[str] = "simd"
     columns_last: ClassVar[bool] = True
@@ -32,6 +35,7 @@ class Simd(Strided):
     units: int
     vector: int
     has_fetch: bool
+    is_rolled: bool = False
 
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Simd:
@@ -40,7 +44,7 @@ class Simd(Strided):
         width = device.native_vector_width_float
         vector = 16 if width >= 16 else 8 if width >= 8 else 4
         has_fetch = engine.is_cpu and engine.native.platform.name in COMPILED_BY_CLANG
-        return cls(device.max_compute_units, vector, has_fetch)
+        return cls(device.max_compute_units, vector, has_fetch, not engine.is_cpu)
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:  # noqa: ARG003
@@ -64,6 +68,7 @@ class Simd(Strided):
             "DEPTH": PANEL_DEPTH,
             "MAX_ROWS": MAX_ROWS,
             **({"HAS_FETCH": 1} if self.has_fetch else {}),
+            **({"IS_ROLLED": 1} if self.is_rolled else {}),
             "EACH_ROW(DO)": " ".join(f"DO({row})" for row in range(tile)),
         }
         groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))

@@ -2,7 +2,16 @@
 // values of k at a time it copies its columns of b to a panel that stays in the first-level cache,
 // and multiplies it, EACH_ROW of a tile of TILE_ROWS at once in registers, with rows of a.
 //
-// VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines.
+// VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps compilers
+// from unrolling loops.
+
+#ifdef IS_ROLLED
+#define LOOP _Pragma("unroll 1")
+#define UNROLL LOOP
+#else
+#define LOOP
+#define UNROLL _Pragma("unroll")
+#endif
 
 #define COLUMNS (2 * VECTOR)
 #define PASTE_(x, y) x##y
@@ -17,7 +26,7 @@ typedef PASTE(uint, VECTOR) uints;
 // Whether offsets follow each other in memory, so that one vector access does for all.
 static inline int is_run(const int *at) {
     int run = 1;
-    for (int j = 1; j < VECTOR; j++) run &= at[j] == at[0] + j;
+    LOOP for (int j = 1; j < VECTOR; j++) run &= at[j] == at[0] + j;
     return run;
 }
 
@@ -39,7 +48,7 @@ void gemm_simd(GEMM_PARAMS) {
 #endif
     int4 at_n[COLUMNS];
     at_n[0] = digits(first_n, n);
-    for (int j = 0; j < COLUMNS; j++) {
+    LOOP for (int j = 0; j < COLUMNS; j++) {
         if (j > 0) at_n[j] = first_n + j < n_size ? next(at_n[j - 1], n) : at_n[j - 1];
         const int4 d = at_n[j];
         n_at[j] = b_at + DOT4(b_n, d);
@@ -52,9 +61,9 @@ void gemm_simd(GEMM_PARAMS) {
     const int runs[2] = {is_run(n_at), is_run(n_at + VECTOR)};
 #ifdef WINDOW
     int4 lowest[2], highest[2];
-    for (int v = 0; v < 2; v++) {
+    LOOP for (int v = 0; v < 2; v++) {
         lowest[v] = highest[v] = PLACE(v * VECTOR);
-        for (int j = v * VECTOR; j < (v + 1) * VECTOR; j++) {
+        LOOP for (int j = v * VECTOR; j < (v + 1) * VECTOR; j++) {
             lowest[v] = min(lowest[v], PLACE(j));
             highest[v] = max(highest[v], PLACE(j));
         }
@@ -63,19 +72,19 @@ void gemm_simd(GEMM_PARAMS) {
 
     floats sums[MAX_ROWS * 2], panel[DEPTH * 2];  // two vectors a row
     int k_at[DEPTH];
-    for (int i = 0; i < rows * 2; i++) sums[i] = 0;
+    LOOP for (int i = 0; i < rows * 2; i++) sums[i] = 0;
 
     const int first_k = z.w * part, end_k = min(k_size, first_k + part);
     int4 d = first_k < end_k ? digits(first_k, k) : (int4)(0);
-    for (int block = first_k; block < end_k; block += DEPTH) {
+    LOOP for (int block = first_k; block < end_k; block += DEPTH) {
         const int depth = min(DEPTH, end_k - block);
-        for (int i = 0; i < depth; i++, d = next(d, k)) {
+        LOOP for (int i = 0; i < depth; i++, d = next(d, k)) {
             k_at[i] = a_at + DOT4(a_k, d);
             const int at = DOT4(b_k, d);
 #ifdef WINDOW
             const int4 shift = w_k * d;
 #endif
-            for (int v = 0; v < 2; v++) {
+            LOOP for (int v = 0; v < 2; v++) {
                 float *target = (float *)(panel + 2 * i + v);
                 const int *from = n_at + v * VECTOR;
                 const int start = from[0] + at;
@@ -93,7 +102,7 @@ void gemm_simd(GEMM_PARAMS) {
                     } else {
                         int here[VECTOR];
                         STORE(inside, 0, here);
-                        for (int j = 0; j < VECTOR; j++)
+                        LOOP for (int j = 0; j < VECTOR; j++)
                             target[j] = here[j] ? b[from[j] + at] : 0.0f;
                     }
                     continue;
@@ -103,11 +112,11 @@ void gemm_simd(GEMM_PARAMS) {
                     panel[2 * i + v] = LOAD(0, b + start);
                 else {
                     __global const float *here = b + at;
-                    _Pragma("unroll") for (int j = 0; j < VECTOR; j++) target[j] = here[from[j]];
+                    UNROLL for (int j = 0; j < VECTOR; j++) target[j] = here[from[j]];
                 }
             }
         }
-        for (int i = 0; i < rows; i += TILE_ROWS) {
+        LOOP for (int i = 0; i < rows; i += TILE_ROWS) {
 #define DECLARE(r) floats x##r = 0, y##r = 0;
 #define STEP(r)                                                                                    \
     {                                                                                              \
@@ -119,7 +128,7 @@ void gemm_simd(GEMM_PARAMS) {
     sums[2 * (i + r)] += x##r;                                                                     \
     sums[2 * (i + r) + 1] += y##r;
 #define MULTIPLY                                                                                   \
-    for (int j = 0; j < depth; j++) {                                                              \
+    LOOP for (int j = 0; j < depth; j++) {                                                         \
         const floats left = panel[2 * j], right = panel[2 * j + 1];                                \
         const int at = k_at[j];                                                                    \
         EACH_ROW(STEP)                                                                             \
@@ -143,14 +152,14 @@ void gemm_simd(GEMM_PARAMS) {
 
     // The results, after post-ops, to their places.
     int c_at[COLUMNS];
-    for (int j = 0; j < COLUMNS; j++)
+    LOOP for (int j = 0; j < COLUMNS; j++)
         c_at[j] = c_batch.w + DOT3(c_batch, z) + z.w * c_part + DOT4(c_n, at_n[j]);
     const int c_runs[2] = {is_run(c_at), is_run(c_at + VECTOR)};
     const int columns = min(COLUMNS, n_size - first_n);
-    for (int row = first_m; row <= last_m; row++) {
+    LOOP for (int row = first_m; row <= last_m; row++) {
         float *sum = (float *)(sums + 2 * (row - first_m));
         __global float *target = c + row * c_m;
-        for (int j = 0; j < columns; j++) {
+        LOOP for (int j = 0; j < columns; j++) {
 #ifdef POST_READS_DST
             const float old = target[c_at[j]];
 #else
@@ -159,11 +168,11 @@ void gemm_simd(GEMM_PARAMS) {
             sum[j] = post_ops(sum[j], old, z.x, z.y, z.z, row, at_n[j].x, at_n[j].y, at_n[j].z,
                               at_n[j].w POST_ARGS);
         }
-        for (int v = 0; v < columns; v += VECTOR) {
+        LOOP for (int v = 0; v < columns; v += VECTOR) {
             if (c_runs[v / VECTOR]) {
                 STORE(sums[2 * (row - first_m) + v / VECTOR], 0, target + c_at[v]);
             } else {
-                for (int j = v; j < min(columns, v + VECTOR); j++) target[c_at[j]] = sum[j];
+                LOOP for (int j = v; j < min(columns, v + VECTOR); j++) target[c_at[j]] = sum[j];
             }
         }
     }
