@@ -293,6 +293,23 @@ def test_small_windows_that_share_rows_are_pooled_together(
     assert set(kernels) == {"pooling_rows", *(["pooling_forward"] if row_by_row else [])}
 
 
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+def test_maxima_of_halves_are_compared_in_pairs(target, kernels, monkeypatch, name, data_type):
+    monkeypatch.setattr("dnncore_opencl.pooling.compares_pairs", lambda *_: True)
+    dims, kernel, strides, left, right = BLOCKS[name]
+    src, dst = channels_last(dims, data_type), pooled(name, data_type)
+    geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
+    values = fill_integers(src, 1, low=-9, high=9)
+    values[:, 3, ..., 1] = float("nan")
+    values[0, 4] = float("nan")
+    values[:, 5] = float("-inf")
+    for prop_kind in ("forward_training", "forward_inference"):
+        forward = dnn.PoolingForward(prop_kind, "max", src=src, dst=dst, **geometry)
+        check(target, forward, inputs={"src": values})
+    assert kernels == ["pooling_forward"] * 2
+
+
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
 def test_windows_of_an_empty_image_see_nothing(target, algorithm):
     src, dst = channels_last((1, 8, 0, 4)), channels_last((1, 8, 2, 4))

@@ -22,14 +22,25 @@ from dnncore_opencl.layout import digits
 from dnncore_opencl.nvidia import is_nvidia, register_limit
 from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.pooling_global import Mean, Repetition
-from dnncore_opencl.vectors import HALVES
+from dnncore_opencl.vectors import (
+    HALVES,
+    compares_pairs,
+    load,
+    maxima_template,
+    store,
+    value,
+    vector,
+)
 from dnncore_opencl.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 
 MOST_WITH_PLACES = 4  # lanes of two rows with their places: 8 were 15 % slower than row by row
 UNROLLED = 16  # cells of a window that are worth code of its own
 WRITTEN = 2  # the longest stride that is part of the text
 ROWS = 2  # outputs below each other per work-item of a GPU; more took longer
-REGISTERS = 128  # a work-item, so that two groups fit into a multiprocessor of NVIDIA's
+# A work-item's, so that two groups fit into a multiprocessor of NVIDIA's, whose compiler takes 150
+# for rows of f16 by itself; for pairs 96 were the quickest of 48 to 96.
+ROW_REGISTERS, PAIR_REGISTERS = 128, 96
+PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "0xff80ff80u")}
 LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
@@ -113,12 +124,20 @@ class Forward(Pooling):
             }
         if "workspace" in windows.tensors:
             defines["WORKSPACE"] = ""
+        is_small = "UNROLL" in defines and windows.lanes > 1
+        snippets = ("pooling_window", maxima_template(windows.engine))
+        if is_small and _has_pairs(op, windows):
+            defines |= _pairs(op.src.data_type, windows)
+            options = _limit(windows.engine, PAIR_REGISTERS)
+            return windows.launch(
+                "pooling_forward", defines, windows.boxes, *snippets, options=options
+            )
         most = MOST_WITH_PLACES if "WORKSPACE" in defines else windows.lanes
-        if "UNROLL" in defines and 1 < windows.lanes <= most and _shares_rows(op):
+        if is_small and windows.lanes <= most and _shares_rows(op):
             defines["ROWS"] = str(ROWS)
             boxes = windows.blocks({op.dst.ndims - 2: -(-op.dst.dims[-2] // ROWS)})
-            options = _limit(windows.engine)
-            return windows.launch("pooling_rows", defines, boxes, "pooling_window", options=options)
+            options = _limit(windows.engine, ROW_REGISTERS)
+            return windows.launch("pooling_rows", defines, boxes, *snippets, options=options)
         return windows.launch("pooling_forward", defines, windows.boxes, "pooling_window")
 
 
@@ -191,9 +210,37 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
     return defines
 
 
-def _limit(engine: Any) -> tuple[str, ...]:
-    """What NVIDIA's compiler is told: by itself it takes 150 registers for vectors of f16."""
-    return (register_limit(REGISTERS),) if is_nvidia(engine) else ()
+def _limit(engine: Any, registers: int) -> tuple[str, ...]:
+    """What NVIDIA's compiler is told."""
+    return (register_limit(registers),) if is_nvidia(engine) else ()
+
+
+def _has_pairs(op: Any, windows: Windows) -> bool:
+    """Whether maxima of f16 or bf16 are compared two at a time, as they lie in memory."""
+    kind = op.src.data_type
+    is_kept = op.is_max and kind == op.dst.data_type and not windows.attr.post_ops
+    return is_kept and compares_pairs(windows.engine, kind)
+
+
+def _pairs(data_type: str, windows: Windows) -> dict[str, str]:
+    """Words of two elements."""
+    engine, lanes = windows.engine, windows.lanes
+    words, pointer = lanes // 2, "(__global {}uint *)(at)"
+    lowest, infinities = PAIRS[data_type]
+    return {
+        "PAIRS": "",
+        "PAIR": f'"{data_type}x2"',
+        "LOWEST_NUMBERS": lowest,
+        "MINUS_INFINITIES": infinities,
+        "WORDS": vector("uint", words),
+        "AS_WORDS": f"as_{vector('uint', words)}",
+        "AS_SHORTS": f"as_short{lanes}",
+        "AS_USHORTS": f"as_ushort{lanes}",
+        "TO_USHORTS": f"convert_ushort{lanes}",
+        "TO_VALUES(bits)": value(data_type, lanes, "bits"),
+        "LOAD_WORDS(at)": load(engine, "uint", words, pointer.format("const ")),
+        "STORE_WORDS(at, value)": store(engine, "uint", words, pointer.format(""), "value"),
+    }
 
 
 def _shares_rows(op: Any) -> bool:

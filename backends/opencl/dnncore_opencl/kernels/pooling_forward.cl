@@ -3,7 +3,8 @@
 //
 // A maximum wins over all numbers that are less, and NaN over all numbers. So that the first cell
 // wins even if it is -infinity, x and its place begin with it, or where lanes have different first
-// cells with a place below 0.
+// cells with a place below 0. With PAIRS, x and places are words of two elements and of two 16-bit
+// numbers, and only numbers are compared: where x is NaN, its place is looked for afterwards.
 
 #ifdef COLUMNS
 static inline INTS row_seen(const INDEX at, const INDEX stride, const INDEX size)
@@ -38,17 +39,30 @@ static inline FLOATS row_cells(
 #define SEES_ANY (SEES(D, front) && SEES(H, top) && SEES(W, left))
 #define FIRST_PLACE                                                                                \
     (SEES_ANY ? (FIRST_TAP_D(front) * TAPS_H + FIRST_TAP_H(top)) * TAPS_W + FIRST_TAP_W(left) : 0)
+#ifndef PAIRS
 #define LOWEST (SEES_ANY ? -INFINITY : LOWEST_NUMBER)
 #define WINS(cell) (!(cell <= x) & (x == x))
-#define OVER_ROW OVER_TAPS(W, k, left)
 #define CELL                                                                                       \
     const FLOATS cell = LOAD_SRC(n, c, at_d, at_h, at_w);
+#else
+#define PLACES_OF(at) ((WORDS)((uint)(at) * 0x10001u))
+#define LOWEST ((WORDS)(SEES_ANY ? MINUS_INFINITIES : LOWEST_NUMBERS))
+#define CELL                                                                                       \
+    const WORDS cell = LOAD_WORDS(src + SRC_AT(n, c, at_d, at_h, at_w));
+#endif
+#define OVER_ROW OVER_TAPS(W, k, left)
 #endif
 
 #define OVER_TAPS(LETTER, i, start)                                                                \
     for (INDEX i = FIRST_TAP_##LETTER(start); i < END_TAP_##LETTER(start); ++i)
 
-#ifdef MAX
+#ifdef PAIRS
+#define TAKE(cell, at)                                                                             \
+    {                                                                                              \
+        place = bitselect(place, PLACES_OF(at), pairs_are_more(cell, x));                              \
+        x = larger_pairs(cell, x);                                                                 \
+    }
+#elif defined(MAX)
 #define TAKE(cell, at)                                                                             \
     {                                                                                              \
         const INTS wins = WINS(cell);                                                              \
@@ -111,7 +125,9 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
             const INDEX front = d * STRIDE_D - LEFT_D;
             const INDEX top = h * STRIDE_H - LEFT_H;
             const INDEX left = w * STRIDE_W - LEFT_W;
-#ifdef MAX
+#ifdef PAIRS
+            WORDS x = LOWEST, place = PLACES_OF(FIRST_PLACE);
+#elif defined(MAX)
             FLOATS x = LOWEST;
             INTS place = FIRST_PLACE;
 #else
@@ -122,6 +138,16 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
 #endif
             if (inside) {
                 TAKE_WINDOW
+#if defined(PAIRS) && defined(WORKSPACE)
+                if (any(AS_SHORTS(pairs_are_nan(x))))
+                    OVER_SEEN_BACK(i, j, k, front, top, left) {
+                        const INDEX at_d = front + i * STEP_D, at_h = top + j * STEP_H;
+                        const INDEX at_w = left + k * STEP_W;
+                        CELL
+                        const WORDS here = PLACES_OF((i * TAPS_H + j) * TAPS_W + k);
+                        place = bitselect(place, here, pairs_are_nan(cell));
+                    }
+#endif
 #if defined(COLUMNS) && defined(AVG_EXCLUDE_PADDING)
                 x /= TO_FLOATS(seen_cells);
 #elif !defined(MAX)
@@ -129,11 +155,21 @@ __kernel void pooling_forward(BUFFERS PARAMETERS)
 #endif
                 POST_OPS
             }
+#ifdef PAIRS
+            x = inside ? x : 0;
+            place = inside ? place : 0;
+            STORE_WORDS(dst + DST_AT(n, c, d, h, w), x);
+#else
             x = inside ? x : 0.0f;
             STORE_DST(n, c, d, h, w, x);
+#endif
 #ifdef WORKSPACE
+#ifdef PAIRS
+            STORE_WORKSPACE(n, c, d, h, w, TO_INTS(AS_USHORTS(place)));
+#else
             place = inside ? max(place, (INTS)(0)) : (INTS)(0);
             STORE_WORKSPACE(n, c, d, h, w, place);
+#endif
 #endif
         }
     }

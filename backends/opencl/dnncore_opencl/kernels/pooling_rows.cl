@@ -3,8 +3,8 @@
 // rows of each window. Windows are those of pooling_window.cl, with taps side by side; each sees a
 // cell. h counts boxes of ROWS first, then outputs.
 //
-// The first cell wins over equal ones, and NaN over all numbers. Places count from the first
-// window's first cell, until they are written.
+// The first cell wins over equal ones, and NaN over all numbers: its place is looked for afterwards.
+// Places count from the first window's first cell, until they are written.
 
 #define OVER(i, count) UNROLLED for (INDEX i = 0; i < count; ++i)
 
@@ -15,9 +15,8 @@
 #ifdef MAX
 #define TAKE(x, place, cell, at, is_first)                                                         \
     {                                                                                              \
-        const INTS wins = (INTS)(-(is_first)) | (!(cell <= x) & (x == x));                         \
-        x = wins ? cell : x;                                                                       \
-        place = wins ? (INTS)(at) : place;                                                         \
+        place = (INTS)(-(is_first)) | (cell > x) ? (INTS)(at) : place;                             \
+        x = (is_first) ? cell : larger(cell, x);                                                   \
     }
 #else
 #define TAKE(x, place, cell, at, is_first) x = (is_first) ? cell : x + cell;
@@ -70,7 +69,15 @@ __kernel void pooling_rows(BUFFERS PARAMETERS)
                     }
                     STORE_DST(n, c, d, h, w, x);
 #ifdef WORKSPACE
-                    const INTS place = inside ? places[row] - (INTS)(row * STRIDE_H * TAPS_W) : (INTS)(0);
+                    INTS place = inside ? places[row] - (INTS)(row * STRIDE_H * TAPS_W) : (INTS)(0);
+                    if (inside && any(isnan(results[row]))) {
+                        const INDEX start = h * STRIDE_H - LEFT_H;
+                        OVER_SEEN_BACK(i, j, k, front, start, left) {
+                            const FLOATS cell = LOAD_SRC(n, c, front + i, start + j, left + k);
+                            const INTS here = (INTS)((i * TAPS_H + j) * TAPS_W + k);
+                            place = isnan(cell) ? here : place;
+                        }
+                    }
                     STORE_WORKSPACE(n, c, d, h, w, place);
 #endif
                 }

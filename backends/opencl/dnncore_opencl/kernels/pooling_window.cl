@@ -28,3 +28,9 @@ static inline INDEX end_tap(const INDEX start, const INDEX step, const INDEX tap
 #else
 #define SHARE(d, h, w) (1.0f / (float)(SEEN_ALONG(D, d) * SEEN_ALONG(H, h) * SEEN_ALONG(W, w)))
 #endif
+
+// Does what follows at the taps that see a cell, from the last to the first.
+#define OVER_SEEN_BACK(i, j, k, front, top, left)                                                  \
+    OVER_BACK(D, i, front) OVER_BACK(H, j, top) OVER_BACK(W, k, left)
+#define OVER_BACK(LETTER, i, start)                                                                \
+    for (INDEX i = END_TAP_##LETTER(start) - 1; i >= FIRST_TAP_##LETTER(start); --i)

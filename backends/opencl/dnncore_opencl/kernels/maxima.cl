@@ -1,0 +1,25 @@
+// As maxima_nvidia.cl, for all devices.
+
+static inline FLOATS larger(const FLOATS a, const FLOATS b)
+{
+    return (a > b) | isnan(a) ? a : b;
+}
+
+#ifdef PAIRS
+#define MASK(wins) AS_WORDS(TO_USHORTS((wins) & 0xffff))
+
+static inline WORDS pairs_are_more(const WORDS a, const WORDS b)
+{
+    return MASK(TO_VALUES(AS_USHORTS(a)) > TO_VALUES(AS_USHORTS(b)));
+}
+
+static inline WORDS pairs_are_nan(const WORDS a)
+{
+    return MASK(isnan(TO_VALUES(AS_USHORTS(a))));
+}
+
+static inline WORDS larger_pairs(const WORDS a, const WORDS b)
+{
+    return bitselect(b, a, pairs_are_more(a, b) | pairs_are_nan(a));
+}
+#endif
