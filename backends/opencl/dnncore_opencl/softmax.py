@@ -147,7 +147,11 @@ class Softmax(Implementation):
             **({"LOG": ""} if op.algorithm == "log" else {}),
             **shares.defines,
             "HELD": str(held),
-            **({"EXACT_DST": ""} if op.result.data_type == "f32" else {}),
+            **{
+                f"EXACT_{name.upper()}": ""
+                for name, desc in tensors.named.items()
+                if desc.data_type == "f32"
+            },
             **({} if quick else {"HOLDS_EXP": ""}),  # quick ones cost less than their registers
             **quick,
             "LENGTH": parameters.size(op.result.dims[op.axis]),

@@ -1,15 +1,19 @@
 // Softmax, or with LOG log-softmax, of rows (rows.cl): dst = exp(src - largest) / total.
 // FINISH_WIDE and FINISH are the steps that x goes through before it is stored. With HOLDS_EXP a held
-// row's exponentials are, too; without they are taken again. Those of a row that is not held wait in
-// dst, if that is EXACT_DST, which rounds nothing, and not read for its values.
+// row's exponentials are, too, in place of src's floats; without they are taken again. Those of a row
+// that is not held wait in dst, if that is EXACT_DST, which rounds nothing, and not read for its
+// values.
 
-#if HELD > 0 && defined(HOLDS_EXP) && !defined(LOG)
+#if HELD > 0 && defined(HOLDS_EXP) && !defined(EXACT_SRC) && !defined(LOG)
 #define HOLD_EXP(exps) WIDE exps[HELD]
 #else
 #define HOLD_EXP(exps)
 #endif
 #if HELD > 0
-#ifdef HOLDS_EXP
+#if defined(HOLDS_EXP) && defined(EXACT_SRC)
+#define TAKE_EXP(exps, i, j, value) held[i] = value
+#define EXP_AGAIN(exps, i, j) held[i]
+#elif defined(HOLDS_EXP)
 #define TAKE_EXP(exps, i, j, value) exps[i] = value
 #define EXP_AGAIN(exps, i, j) exps[i]
 #else
