@@ -211,15 +211,15 @@ POOLINGS = [
 
 @pytest.fixture
 def kernels(monkeypatch) -> list[str]:
-    """The kernels over places, as they are launched."""
+    """The kernels over places, as they are launched, and whether they are of pairs."""
     from dnncore_opencl.windows import Windows
 
     names = []
     launch = Windows.launch
 
-    def listed(windows, kernel, *args, **options):
-        names.append(kernel)
-        return launch(windows, kernel, *args, **options)
+    def listed(windows, kernel, defines, *args, **options):
+        names.append(f"{kernel} of pairs" if "PAIRS" in defines else kernel)
+        return launch(windows, kernel, defines, *args, **options)
 
     monkeypatch.setattr(Windows, "launch", listed)
     return names
@@ -272,8 +272,9 @@ def test_gradients_of_small_windows_are_gathered_in_blocks(
 )  # fmt: skip
 @pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
 def test_small_windows_that_share_rows_are_pooled_together(
-    target, kernels, name, algorithm, data_type, has_chain
+    target, kernels, monkeypatch, name, algorithm, data_type, has_chain
 ):
+    monkeypatch.setattr("dnncore_opencl.pooling.has_maxima", lambda *_: False)
     dims, kernel, strides, left, right = BLOCKS[name]
     src, dst = channels_last(dims, data_type), pooled(name, data_type)
     geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
@@ -293,21 +294,70 @@ def test_small_windows_that_share_rows_are_pooled_together(
     assert set(kernels) == {"pooling_rows", *(["pooling_forward"] if row_by_row else [])}
 
 
+@pytest.fixture
+def compares_pairs(monkeypatch, target) -> None:
+    """Maxima by pairs on every device that has all instructions for them, or none."""
+    capability = target.engine.device.limits.get("compute_capability", (9, 0))
+    if capability < (9, 0):
+        pytest.skip("compares pairs of f16 alone")
+    monkeypatch.setattr("dnncore_opencl.pooling.has_maxima", lambda *_: True)
+
+
+def maximum(src, dst, prop_kind, kernel, **geometry) -> dnn.PoolingForward:
+    """The largest of each window."""
+    return dnn.PoolingForward(prop_kind, "max", src=src, dst=dst, kernel=kernel, **geometry)
+
+
+def with_special_values(src: dnn.MemoryDesc) -> np.ndarray:
+    """Small numbers, some NaN and infinite."""
+    values = fill_integers(src, 1, low=-9, high=9)
+    values[:, 0, ..., 1] = float("nan")
+    values[0, -1] = float("nan")
+    values[:, 1] = float("-inf")
+    return values
+
+
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("data_type", ["f16", "bf16"])
-def test_maxima_of_halves_are_compared_in_pairs(target, kernels, monkeypatch, name, data_type):
-    monkeypatch.setattr("dnncore_opencl.pooling.compares_pairs", lambda *_: True)
+def test_maxima_of_halves_are_compared_in_pairs(target, kernels, compares_pairs, name, data_type):
     dims, kernel, strides, left, right = BLOCKS[name]
     src, dst = channels_last(dims, data_type), pooled(name, data_type)
-    geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
-    values = fill_integers(src, 1, low=-9, high=9)
-    values[:, 3, ..., 1] = float("nan")
-    values[0, 4] = float("nan")
-    values[:, 5] = float("-inf")
+    geometry = {"strides": strides, "padding_l": left, "padding_r": right}
+    inputs = {"src": with_special_values(src)}
     for prop_kind in ("forward_training", "forward_inference"):
-        forward = dnn.PoolingForward(prop_kind, "max", src=src, dst=dst, **geometry)
-        check(target, forward, inputs={"src": values})
-    assert kernels == ["pooling_forward"] * 2
+        check(target, maximum(src, dst, prop_kind, kernel, **geometry), inputs=inputs)
+    assert kernels == ["pooling_forward of pairs"] * 2
+
+
+@pytest.mark.parametrize(
+    ("channels", "tag", "dilations", "is_large"),
+    [
+        (2, "acdb", (0, 0), False), (4, "acdb", (0, 0), False), (8, "acdb", (1, 1), False),
+        (24, "aBcd16b", (0, 0), False), (8, "acdb", (0, 0), True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+def test_places_of_maxima_are_found(
+    target, kernels, compares_pairs, monkeypatch, data_type, channels, tag, dilations, is_large
+):
+    if is_large:
+        monkeypatch.setattr("dnncore_opencl.layout.LARGE", 1)
+    extent = 2 * (dilations[0] + 1) + 1
+    src, dst = (
+        dnn.MemoryDesc((2, channels, size, size), data_type, tag) for size in (7, 9 - extent)
+    )
+    geometry = {"padding_l": (1, 1), "padding_r": (0, 0), "dilations": dilations}
+    inputs = {"src": with_special_values(src)}
+    check(target, maximum(src, dst, "forward_training", (3, 3), **geometry), inputs=inputs)
+    assert ("pooling_forward of pairs" in kernels) == (data_type == "f16")
+
+
+def test_chains_are_not_computed_in_pairs(target, kernels, compares_pairs):
+    src, dst = channels_last((1, 8, 4, 4), "f16"), channels_last((1, 8, 2, 2), "f16")
+    forward = maximum(src, dst, "forward_inference", (2, 2), strides=(2, 2))
+    inputs = {"src": fill_integers(src, 1, low=-9, high=9)}
+    check(target, forward, dnn.Attributes([dnn.PostOp.eltwise("relu")]), inputs=inputs)
+    assert kernels == ["pooling_forward"]
 
 
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])

@@ -97,8 +97,8 @@ def view(gemm: Gemm, per_chunk: int) -> View:
         _is_along(k, place) or (one_channel and k[-1].steps[place] == 1) for place in (0, 1)
     )
     ordered = _inner_last(k, x_along_k=x_along_k, y_along_k=y_along_k)
-    if window and ordered != k:
-        steps = [digit.steps[0] for digit in k]  # one channel's is along taps
+    if window and ordered != k:  # one channel's is along taps
+        steps = [digit.steps[0 if swapped else 1] for digit in k]
         raise Unfit(f"the image must be dense along channels; got strides {steps}")
     k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, y_along_k=y_along_k)
@@ -205,7 +205,8 @@ def _column_steps(columns: Digits) -> tuple[int, ...]:
 
 def _check(v: View, per_chunk: int) -> None:
     if v.column_count > 1 and v.column_steps[0] != 1:
-        raise Unfit(f"the result's columns must lie side by side; got strides {v.column_steps[:1]}")
+        step = v.column_steps[0]
+        raise Unfit(f"the result's columns must lie side by side; got a stride of {step}")
     for name, digits in (("rows", v.rows), ("columns", v.columns), ("k", v.k), ("rows", v.results)):
         if len(digits) > MAX_DIGITS:
             raise Unfit(f"its {name} must have {MAX_DIGITS} digits at most; got {len(digits)}")

@@ -24,7 +24,7 @@ from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.pooling_global import Mean, Repetition
 from dnncore_opencl.vectors import (
     HALVES,
-    compares_pairs,
+    has_maxima,
     load,
     maxima_template,
     store,
@@ -40,7 +40,8 @@ ROWS = 2  # outputs below each other per work-item of a GPU; more took longer
 # A work-item's, so that two groups fit into a multiprocessor of NVIDIA's, whose compiler takes 150
 # for rows of f16 by itself; for pairs 96 were the quickest of 48 to 96.
 ROW_REGISTERS, PAIR_REGISTERS = 128, 96
-PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "0xff80ff80u")}
+# The lowest number and minus infinity, two of each in a word.
+LOWEST_PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "0xff80ff80u")}
 LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
@@ -124,16 +125,16 @@ class Forward(Pooling):
             }
         if "workspace" in windows.tensors:
             defines["WORKSPACE"] = ""
-        is_small = "UNROLL" in defines and windows.lanes > 1
-        snippets = ("pooling_window", maxima_template(windows.engine))
-        if is_small and _has_pairs(op, windows):
+        in_vectors = "UNROLL" in defines and windows.lanes > 1
+        snippets = ("pooling_window", maxima_template(windows.engine, op.src.data_type))
+        if in_vectors and _has_pairs(op, windows):
             defines |= _pairs(op.src.data_type, windows)
             options = _limit(windows.engine, PAIR_REGISTERS)
             return windows.launch(
                 "pooling_forward", defines, windows.boxes, *snippets, options=options
             )
         most = MOST_WITH_PLACES if "WORKSPACE" in defines else windows.lanes
-        if is_small and windows.lanes <= most and _shares_rows(op):
+        if in_vectors and windows.lanes <= most and _shares_rows(op):
             defines["ROWS"] = str(ROWS)
             boxes = windows.blocks({op.dst.ndims - 2: -(-op.dst.dims[-2] // ROWS)})
             options = _limit(windows.engine, ROW_REGISTERS)
@@ -218,15 +219,15 @@ def _limit(engine: Any, registers: int) -> tuple[str, ...]:
 def _has_pairs(op: Any, windows: Windows) -> bool:
     """Whether maxima of f16 or bf16 are compared two at a time, as they lie in memory."""
     kind = op.src.data_type
-    is_kept = op.is_max and kind == op.dst.data_type and not windows.attr.post_ops
-    return is_kept and compares_pairs(windows.engine, kind)
+    is_kept = op.is_max and kind in HALVES and not windows.attr.post_ops
+    return is_kept and has_maxima(windows.engine, kind)
 
 
 def _pairs(data_type: str, windows: Windows) -> dict[str, str]:
-    """Words of two elements."""
+    """The defines of words of two elements."""
     engine, lanes = windows.engine, windows.lanes
-    words, pointer = lanes // 2, "(__global {}uint *)(at)"
-    lowest, infinities = PAIRS[data_type]
+    words = lanes // 2
+    lowest, infinities = LOWEST_PAIRS[data_type]
     return {
         "PAIRS": "",
         "PAIR": f'"{data_type}x2"',
@@ -238,8 +239,8 @@ def _pairs(data_type: str, windows: Windows) -> dict[str, str]:
         "AS_USHORTS": f"as_ushort{lanes}",
         "TO_USHORTS": f"convert_ushort{lanes}",
         "TO_VALUES(bits)": value(data_type, lanes, "bits"),
-        "LOAD_WORDS(at)": load(engine, "uint", words, pointer.format("const ")),
-        "STORE_WORDS(at, value)": store(engine, "uint", words, pointer.format(""), "value"),
+        "LOAD_WORDS(at)": load(engine, "uint", words, "(__global const uint *)(at)"),
+        "STORE_WORDS(at, value)": store(engine, "uint", words, "(__global uint *)(at)", "value"),
     }
 
 

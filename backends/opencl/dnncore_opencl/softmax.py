@@ -149,8 +149,8 @@ class Softmax(Implementation):
             "HELD": str(held),
             **{
                 f"EXACT_{name.upper()}": ""
-                for name, desc in tensors.named.items()
-                if desc.data_type == "f32"
+                for name in ("src", "dst")
+                if name in tensors.named and tensors.named[name].data_type == "f32"
             },
             **({} if quick else {"HOLDS_EXP": ""}),  # quick ones cost less than their registers
             **quick,

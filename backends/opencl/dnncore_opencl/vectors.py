@@ -13,8 +13,8 @@ from dnncore_opencl.program import template
 __all__ = [
     "HALVES",
     "TYPES",
-    "compares_pairs",
     "half_functions",
+    "has_maxima",
     "load",
     "maxima_template",
     "most_lanes",
@@ -44,7 +44,7 @@ SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less tha
 
 HALVES = ("f16", "bf16")
 BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
-PAIR_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # and to compare, the largest of which is NaN
+MAXIMA_CAPABILITY = {"f32": (8, 0), "f16": (8, 0), "bf16": (9, 0)}  # those of maxima_nvidia.cl
 
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
 GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
@@ -147,20 +147,20 @@ def half_functions(
 
 
 def _converts(engine: Any) -> bool:
-    """Whether a device has the instructions of halves_nvidia.cl and maxima_nvidia.cl."""
+    """Whether a device has the instructions of halves_nvidia.cl."""
     capability: tuple[int, int] = engine.device.limits.get("compute_capability", (0, 0))
     return capability >= BF16_CAPABILITY
 
 
-def compares_pairs(engine: Any, data_type: str) -> bool:
-    """Whether a device has the instructions of maxima_nvidia.cl for pairs of a type."""
+def has_maxima(engine: Any, data_type: str) -> bool:
+    """Whether a device has the instructions of maxima_nvidia.cl for a type."""
     capability: tuple[int, int] = engine.device.limits.get("compute_capability", (0, 0))
-    return data_type in HALVES and capability >= PAIR_CAPABILITY[data_type]
+    return capability >= MAXIMA_CAPABILITY[data_type]
 
 
-def maxima_template(engine: Any) -> str:
+def maxima_template(engine: Any, data_type: str) -> str:
     """Return the file of `kernels/` that tells which of two elements is larger."""
-    return "maxima_nvidia" if _converts(engine) else "maxima"
+    return "maxima_nvidia" if has_maxima(engine, data_type) else "maxima"
 
 
 def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str, str]:

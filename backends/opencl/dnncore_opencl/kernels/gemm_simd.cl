@@ -2,8 +2,8 @@
 // values of k at a time it copies its columns of b to a panel that stays in the first-level cache,
 // and multiplies it, EACH_ROW of a tile of TILE_ROWS at once in registers, with rows of a.
 //
-// VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps compilers
-// from unrolling loops.
+// VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps
+// compilers from unrolling loops.
 
 #ifdef IS_ROLLED
 #define LOOP _Pragma("unroll 1")

@@ -1,4 +1,5 @@
-// As maxima_nvidia.cl, for all devices.
+// As maxima_nvidia.cl, for all devices. Pairs are quicker only where there are instructions for
+// them: elsewhere these functions tell what the instructions do.
 
 static inline FLOATS larger(const FLOATS a, const FLOATS b)
 {

@@ -59,7 +59,7 @@ static inline FLOATS row_cells(
 #ifdef PAIRS
 #define TAKE(cell, at)                                                                             \
     {                                                                                              \
-        place = bitselect(place, PLACES_OF(at), pairs_are_more(cell, x));                              \
+        place = bitselect(place, PLACES_OF(at), pairs_are_more(cell, x));                          \
         x = larger_pairs(cell, x);                                                                 \
     }
 #elif defined(MAX)
