@@ -98,8 +98,7 @@ def view(gemm: Gemm, per_chunk: int) -> View:
     )
     ordered = _inner_last(k, x_along_k=x_along_k, y_along_k=y_along_k)
     if window and ordered != k:  # one channel's is along taps
-        steps = [digit.steps[0 if swapped else 1] for digit in k]
-        raise Unfit(f"the image must be dense along channels; got strides {steps}")
+        raise _unfit_image(k, swapped=swapped)
     k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, y_along_k=y_along_k)
     made = View(
@@ -184,6 +183,12 @@ def _inner_last(k: Digits, *, x_along_k: bool, y_along_k: bool) -> Digits:
     return k
 
 
+def _unfit_image(k: Digits, *, swapped: bool) -> Unfit:
+    """Tell how an image lies whose channels are not side by side."""
+    steps = [digit.steps[0 if swapped else 1] for digit in k]
+    return Unfit(f"the image must be dense along channels; got strides {steps}")
+
+
 def _whole_chunks(columns: Digits, per_chunk: int, *, y_along_k: bool) -> tuple[Digits, int]:
     """Let the last of several digits of y across k count whole chunks, if c leaves room for it."""
     size, steps = columns[-1]
@@ -214,8 +219,7 @@ def _check(v: View, per_chunk: int) -> None:
     if v.window and v.is_swapped and any(n > most for n, most in zip(taps, MAX_TAPS, strict=True)):
         raise Unfit(f"kernels must have {MAX_TAPS} taps at most; got {taps}")
     if v.window and (v.x_along_k != v.is_swapped or (v.y_along_k and not v.is_swapped)):
-        steps = [digit.steps[0 if v.is_swapped else 1] for digit in v.k]
-        raise Unfit(f"the image must be dense along channels; got strides {steps}")
+        raise _unfit_image(v.k, swapped=v.is_swapped)
     across = ((v.x_along_k, v.rows, v.x, 0), (v.y_along_k, v.columns, v.y, 1))
     for along, digits, matrix, place in across:
         steps = [d.steps[0] for d in digits if d.size > 1]

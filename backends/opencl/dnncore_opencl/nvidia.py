@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["is_nvidia", "limits", "register_limit"]
+__all__ = ["capability", "is_nvidia", "limits", "register_limit"]
 
 KILOBYTES = {
     (7, 0): 96,
@@ -41,9 +41,15 @@ def limits(device: Any) -> dict[str, Any]:
     }
 
 
+def capability(engine: Any) -> tuple[int, int]:
+    """The compute capability of an engine's device; (0, 0) for all but NVIDIA's GPUs."""
+    found: tuple[int, int] = engine.device.limits.get("compute_capability", (0, 0))
+    return found
+
+
 def is_nvidia(engine: Any) -> bool:
     """Whether an engine's device is a GPU of NVIDIA's."""
-    return "compute_capability" in engine.device.limits
+    return capability(engine) > (0, 0)
 
 
 def register_limit(count: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.algorithms import with_lanes
-from dnncore_opencl.nvidia import is_nvidia
+from dnncore_opencl.nvidia import capability, is_nvidia
 from dnncore_opencl.program import template
 
 __all__ = [
@@ -148,14 +148,12 @@ def half_functions(
 
 def _converts(engine: Any) -> bool:
     """Whether a device has the instructions of halves_nvidia.cl."""
-    capability: tuple[int, int] = engine.device.limits.get("compute_capability", (0, 0))
-    return capability >= BF16_CAPABILITY
+    return capability(engine) >= BF16_CAPABILITY
 
 
 def has_maxima(engine: Any, data_type: str) -> bool:
     """Whether a device has the instructions of maxima_nvidia.cl for a type."""
-    capability: tuple[int, int] = engine.device.limits.get("compute_capability", (0, 0))
-    return capability >= MAXIMA_CAPABILITY[data_type]
+    return capability(engine) >= MAXIMA_CAPABILITY[data_type]
 
 
 def maxima_template(engine: Any, data_type: str) -> str:
