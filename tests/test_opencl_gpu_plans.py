@@ -238,14 +238,9 @@ def pooled(name, data_type) -> dnn.MemoryDesc:
     return channels_last((*dims[:2], *windows), data_type)
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
-def test_gradients_of_small_windows_are_gathered_in_blocks(
-    target, kernels, name, algorithm, data_type, has_chain
-):
+def gradient(name, algorithm, data_type) -> tuple[dnn.PoolingBackward, dict[str, np.ndarray]]:
+    """The gradient of a pooling, and what it reads."""
     dims, kernel, strides, left, right = BLOCKS[name]
-    if algorithm == "avg_exclude_padding" and name == "windows in the padding":
-        pytest.skip("an average of nothing")
     diff_src, diff_dst = channels_last(dims, data_type), pooled(name, data_type)
     geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
     backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
@@ -254,9 +249,20 @@ def test_gradients_of_small_windows_are_gathered_in_blocks(
         src = {"src": fill_integers(diff_src, 2, low=0, high=3)}
         outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
         inputs["workspace"] = outputs["workspace"].values
+    return backward, inputs
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
+def test_gradients_of_small_windows_are_gathered_in_blocks(
+    target, kernels, name, algorithm, data_type, has_chain
+):
+    if algorithm == "avg_exclude_padding" and name == "windows in the padding":
+        pytest.skip("an average of nothing")
+    backward, inputs = gradient(name, algorithm, data_type)
     post_ops = []
     if has_chain:
-        factors = channels_last((1, *dims[1:]))
+        factors = channels_last((1, *backward.diff_src.dims[1:]))
         inputs["post_op_0_src"] = fill_normal(factors, 3)
         post_ops = [dnn.PostOp.binary("mul", factors), dnn.PostOp.eltwise("relu")]
     check(target, backward, dnn.Attributes(post_ops), inputs=inputs)
@@ -324,6 +330,16 @@ def test_maxima_of_halves_are_compared_in_pairs(target, kernels, compares_pairs,
     for prop_kind in ("forward_training", "forward_inference"):
         check(target, maximum(src, dst, prop_kind, kernel, **geometry), inputs=inputs)
     assert kernels == ["pooling_forward of pairs"] * 2
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+def test_gradients_of_halves_are_added_in_pairs(target, kernels, compares_pairs, name, data_type):
+    backward, inputs = gradient(name, "max", data_type)
+    inputs["diff_dst"][:, 1, ..., 0] = float("nan")
+    inputs["diff_dst"][0, -1] = float("-inf")
+    check(target, backward, inputs=inputs)
+    assert "pooling_blocks of pairs" in kernels
 
 
 @pytest.mark.parametrize(

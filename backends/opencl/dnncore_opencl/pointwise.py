@@ -29,6 +29,7 @@ from dnncore_opencl.vectors import (
     load,
     most_lanes,
     quick_functions,
+    quick_options,
     read,
     store,
     value_type,
@@ -63,6 +64,7 @@ class Pass:
         self.steps: list[str] = []
         self.keeps_zero = True
         self.quick: dict[str, str] = {}  # functions that need not be exact
+        self.options: tuple[str, ...] = ()  # of the compiler
         self.copies_bits = False  # values of all types are then what lies in memory
         self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
         self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
@@ -83,6 +85,7 @@ class Pass:
     def post_ops(self, attr: Attributes) -> None:
         """Add the chain; the operands of its steps are the last of the tensors."""
         self.quick = quick_functions(self.engine, self.descs[self.result].data_type, attr)
+        self.options = quick_options(self.engine, self.descs, attr)
         last = len(self.descs)
         operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
         self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters.real))
@@ -152,7 +155,7 @@ class Pass:
         snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
         types = () if self.copies_bits else (desc.data_type for desc in self.descs)
         snippets += half_functions(self.engine, types, widths)
-        source = Source(self.template, defines | self.parameters.defines, snippets)
+        source = Source(self.template, defines | self.parameters.defines, snippets, self.options)
         arguments = [*self.buffers, *self.parameters.values]
         return Launch(source, self.template, arguments, self.grid.size, self.grid.group)
 

@@ -24,6 +24,7 @@ from dnncore_opencl.pointwise import refuse_layouts
 from dnncore_opencl.pooling_global import Mean, Repetition
 from dnncore_opencl.vectors import (
     HALVES,
+    bits,
     has_maxima,
     load,
     maxima_template,
@@ -158,7 +159,11 @@ class Backward(Pooling):
             return pooling_planes.launch(op, windows, defines)
         if windows.lanes > 1 and "UNROLL" in defines and _makes_blocks(op):
             blocks = windows.blocks(_blocks(op))
-            return windows.launch("pooling_blocks", defines, blocks, "pooling_window")
+            snippets = ("pooling_window",)
+            if _has_pairs(op, windows):
+                defines |= _pairs(op.diff_src.data_type, windows)
+                snippets += (maxima_template(windows.engine, op.diff_src.data_type),)
+            return windows.launch("pooling_blocks", defines, blocks, *snippets)
         engine = windows.engine
         cores = engine.device.limits["compute_units"]
         by_planes = windows.planes.items >= 2 * cores and not windows.attr.post_ops
@@ -217,8 +222,8 @@ def _limit(engine: Any, registers: int) -> tuple[str, ...]:
 
 
 def _has_pairs(op: Any, windows: Windows) -> bool:
-    """Whether maxima of f16 or bf16 are compared two at a time, as they lie in memory."""
-    kind = op.src.data_type
+    """Whether f16 or bf16 are compared and added two at a time, as they lie in memory."""
+    kind = op.result.data_type
     is_kept = op.is_max and kind in HALVES and not windows.attr.post_ops
     return is_kept and has_maxima(windows.engine, kind)
 
@@ -235,10 +240,12 @@ def _pairs(data_type: str, windows: Windows) -> dict[str, str]:
         "MINUS_INFINITIES": infinities,
         "WORDS": vector("uint", words),
         "AS_WORDS": f"as_{vector('uint', words)}",
+        "UCHARS": f"uchar{lanes}",
         "AS_SHORTS": f"as_short{lanes}",
         "AS_USHORTS": f"as_ushort{lanes}",
         "TO_USHORTS": f"convert_ushort{lanes}",
         "TO_VALUES(bits)": value(data_type, lanes, "bits"),
+        "TO_BITS(values)": bits(data_type, lanes, "values"),
         "LOAD_WORDS(at)": load(engine, "uint", words, "(__global const uint *)(at)"),
         "STORE_WORDS(at, value)": store(engine, "uint", words, "(__global uint *)(at)", "value"),
     }

@@ -23,6 +23,7 @@ from dnncore_opencl.vectors import (
     half_functions,
     most_lanes,
     quick_functions,
+    quick_options,
     read,
     read_bits,
     value,
@@ -167,7 +168,8 @@ class Softmax(Implementation):
         types = (desc.data_type for desc in tensors.descs)
         widths = (1, rows.side_by_side, rows.lanes * rows.side_by_side)
         snippets = (*half_functions(engine, types, widths), *shares.snippets(engine))
-        source = Source(kernel, defines, (*snippets, template("rows")))
+        options = quick_options(engine, tensors.descs, attr)
+        source = Source(kernel, defines, (*snippets, template("rows")), options)
         return LaunchProgram(engine, [Launch(source, kernel, arguments, grid.size, grid.group)])
 
 

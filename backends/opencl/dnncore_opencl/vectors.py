@@ -13,12 +13,14 @@ from dnncore_opencl.program import template
 __all__ = [
     "HALVES",
     "TYPES",
+    "bits",
     "half_functions",
     "has_maxima",
     "load",
     "maxima_template",
     "most_lanes",
     "quick_functions",
+    "quick_options",
     "read",
     "read_bits",
     "smallest_float",
@@ -131,9 +133,12 @@ def value(data_type: str, lanes: int, bits: str) -> str:
 
 def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) -> str:
     """Return the statement that writes values as consecutive elements of a tensor."""
-    if data_type in HALVES:
-        values = f"float_to_{vector(data_type, lanes)}({values})"
-    return store(engine, TYPES[data_type], lanes, pointer, values)
+    return store(engine, TYPES[data_type], lanes, pointer, bits(data_type, lanes, values))
+
+
+def bits(data_type: str, lanes: int, values: str) -> str:
+    """Return the expression of what lies in memory for values."""
+    return f"float_to_{vector(data_type, lanes)}({values})" if data_type in HALVES else values
 
 
 def half_functions(
@@ -169,3 +174,13 @@ def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str
     """
     is_last = result_type in HALVES and not attr.post_ops
     return {"exp": "native_exp"} if is_nvidia(engine) and is_last else {}
+
+
+def quick_options(engine: Any, descs: Iterable[MemoryDesc], attr: Attributes) -> tuple[str, ...]:
+    """Return options of the compiler whose effect is lost when results are rounded to f16.
+
+    Where all tensors are f16, denormal numbers of f32 can be zeros: they are below 2^-100 times
+    the smallest f16. On NVIDIA's that halves what exponentials and quotients take.
+    """
+    is_f16 = all(desc.data_type == "f16" for desc in descs) and not attr.post_ops
+    return ("-cl-denorms-are-zero",) if is_nvidia(engine) and is_f16 else ()

@@ -14,6 +14,21 @@ static inline WORDS pairs_are_more(const WORDS a, const WORDS b)
     return MASK(TO_VALUES(AS_USHORTS(a)) > TO_VALUES(AS_USHORTS(b)));
 }
 
+static inline WORDS pairs_are_equal(const WORDS a, const WORDS b)
+{
+    return MASK(TO_VALUES(AS_USHORTS(a)) == TO_VALUES(AS_USHORTS(b)));
+}
+
+static inline WORDS sums_of_pairs(const WORDS a, const WORDS b)
+{
+    return AS_WORDS(TO_BITS(TO_VALUES(AS_USHORTS(a)) + TO_VALUES(AS_USHORTS(b))));
+}
+
+static inline WORDS words_of_bytes(const UCHARS bytes)
+{
+    return AS_WORDS(TO_USHORTS(bytes));
+}
+
 static inline WORDS pairs_are_nan(const WORDS a)
 {
     return MASK(isnan(TO_VALUES(AS_USHORTS(a))));

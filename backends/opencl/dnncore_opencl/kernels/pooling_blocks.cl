@@ -5,11 +5,16 @@
 //
 // d, h and w count blocks first, then cells. A block begins where a window would, so that the first
 // ones may begin in the padding; what lies outside the image is not written.
+//
+// With PAIRS, windows hold words of two elements and of two 16-bit places. A cell that no more than
+// two windows may see gets their sum in words: rounded to f32 first, it would be the same, since
+// that has 24 bits, two more than twice the 11 of f16.
 
 #define BEGIN(LETTER, block) ((block) * STRIDE_##LETTER - LEFT_##LETTER % STRIDE_##LETTER)
 #define START(LETTER, block, near) ((block) + LEFT_##LETTER / STRIDE_##LETTER - (near))
 #define TAP(LETTER, near, cell) (STRIDE_##LETTER * (near) + (cell))
 #define SEES(LETTER, near, cell) (TAP(LETTER, near, cell) < TAPS_##LETTER)
+#define SEEN(LETTER, cell) ((TAPS_##LETTER + STRIDE_##LETTER - 1 - (cell)) / STRIDE_##LETTER)
 
 // Without a branch: where no window begins, one that does is looked at and not counted.
 #define OUTPUT(LETTER, block, near, at, is_window)                                                 \
@@ -19,6 +24,30 @@
 #define OVER(i, count) UNROLLED for (INDEX i = 0; i < count; ++i)
 #define OVER_WINDOWS OVER(near_d, NEAR_D) OVER(near_h, NEAR_H) OVER(near_w, NEAR_W)
 #define OVER_CELLS OVER(cell_d, STRIDE_D) OVER(cell_h, STRIDE_H) OVER(cell_w, STRIDE_W)
+#define OVER_WINDOWS_OF_CELL                                                                       \
+    OVER_WINDOWS                                                                                   \
+        if (SEES(D, near_d, cell_d) && SEES(H, near_h, cell_h) && SEES(W, near_w, cell_w))
+#define TAP_OF_CELL                                                                                \
+    ((TAP(D, near_d, cell_d) * TAPS_H + TAP(H, near_h, cell_h)) * TAPS_W + TAP(W, near_w, cell_w))
+
+#ifdef PAIRS
+#define DIFFS WORDS
+#define TAPS WORDS
+#define LOAD_DIFFS(n, c, d, h, w) LOAD_WORDS(diff_dst + DIFF_DST_AT(n, c, d, h, w))
+#define LOAD_PLACES(n, c, d, h, w) words_of_bytes(LOAD_WORKSPACE(n, c, d, h, w))
+#define PAIRS_AT_TAP(diff, place) (diff & pairs_are_equal(place, (WORDS)(TAP_OF_CELL * 0x10001u)))
+#define SUM(x, diff, place) (x + TO_VALUES(AS_USHORTS(PAIRS_AT_TAP(diff, place))))
+#else
+#define DIFFS FLOATS
+#define TAPS INTS
+#define LOAD_DIFFS LOAD_DIFF_DST
+#define LOAD_PLACES(n, c, d, h, w) TO_INTS(LOAD_WORKSPACE(n, c, d, h, w))
+#ifdef MAX
+#define SUM(x, diff, place) (place == (INTS)(TAP_OF_CELL) ? x + diff : x)
+#else
+#define SUM(x, diff, place) (x + diff)
+#endif
+#endif
 
 __kernel void pooling_blocks(BUFFERS PARAMETERS)
 {
@@ -27,43 +56,45 @@ __kernel void pooling_blocks(BUFFERS PARAMETERS)
         PLACES {
             PLACE
             const INDEX front = BEGIN(D, d), top = BEGIN(H, h), left = BEGIN(W, w);
-            FLOATS sums[STRIDE_D][STRIDE_H][STRIDE_W];
-            OVER_CELLS sums[cell_d][cell_h][cell_w] = 0.0f;
+            DIFFS diffs[NEAR_D][NEAR_H][NEAR_W];
+#ifdef MAX
+            TAPS places[NEAR_D][NEAR_H][NEAR_W];
+#endif
             if (inside)
                 OVER_WINDOWS {
                     OUTPUT(D, d, near_d, at_d, is_window_d)
                     OUTPUT(H, h, near_h, at_h, is_window_h)
                     OUTPUT(W, w, near_w, at_w, is_window_w)
                     const int is_window = is_window_d && is_window_h && is_window_w;
-                    const FLOATS diff = LOAD_DIFF_DST(n, c, at_d, at_h, at_w);
+                    DIFFS diff = LOAD_DIFFS(n, c, at_d, at_h, at_w);
 #ifdef MAX
-                    const INTS place = TO_INTS(LOAD_WORKSPACE(n, c, at_d, at_h, at_w));
+                    places[near_d][near_h][near_w] = LOAD_PLACES(n, c, at_d, at_h, at_w);
 #else
-                    const FLOATS part = is_window ? diff * SHARE(at_d, at_h, at_w) : (FLOATS)(0.0f);
+                    diff *= SHARE(at_d, at_h, at_w);
 #endif
-                    OVER_CELLS
-                        if (SEES(D, near_d, cell_d) && SEES(H, near_h, cell_h)
-                            && SEES(W, near_w, cell_w)) {
-                            const int i = TAP(D, near_d, cell_d), j = TAP(H, near_h, cell_h);
-                            const int k = TAP(W, near_w, cell_w);
-#ifdef MAX
-                            const int tap = is_window ? (i * TAPS_H + j) * TAPS_W + k : -1;
-                            const FLOATS sum = sums[cell_d][cell_h][cell_w];
-                            sums[cell_d][cell_h][cell_w] = place == (INTS)(tap) ? sum + diff : sum;
-#else
-                            sums[cell_d][cell_h][cell_w] += part;
-#endif
-                        }
+                    diffs[near_d][near_h][near_w] = is_window ? diff : (DIFFS)(0);
                 }
             OVER_CELLS {
                 const INDEX d = front + cell_d, h = top + cell_h, w = left + cell_w;
-                if (d >= 0 && d < SRC_D && h >= 0 && h < SRC_H && w >= 0 && w < SRC_W) {
-                    FLOATS x = sums[cell_d][cell_h][cell_w];
-                    if (inside) {
-                        POST_OPS
-                    }
-                    STORE_DIFF_SRC(n, c, d, h, w, x);
+                if (d < 0 || d >= SRC_D || h < 0 || h >= SRC_H || w < 0 || w >= SRC_W) continue;
+#ifdef PAIRS
+                if (SEEN(D, cell_d) * SEEN(H, cell_h) * SEEN(W, cell_w) <= 2) {
+                    WORDS x = 0;
+                    if (inside)
+                        OVER_WINDOWS_OF_CELL
+                            x = sums_of_pairs(x, PAIRS_AT_TAP(diffs[near_d][near_h][near_w],
+                                                              places[near_d][near_h][near_w]));
+                    STORE_WORDS(diff_src + DIFF_SRC_AT(n, c, d, h, w), x);
+                    continue;
                 }
+#endif
+                FLOATS x = 0.0f;
+                if (inside) {
+                    OVER_WINDOWS_OF_CELL
+                        x = SUM(x, diffs[near_d][near_h][near_w], places[near_d][near_h][near_w]);
+                    POST_OPS
+                }
+                STORE_DIFF_SRC(n, c, d, h, w, x);
             }
         }
     }
