@@ -165,5 +165,5 @@ def kernels(problem: Problem, name: str) -> str | None:
     digest = hashlib.sha256(f"{device.name} {device.version}".encode())
     for launch in launches:
         how = launch.kernel, launch.args, launch.global_size, launch.local_size
-        digest.update(f"{launch.source.text}{how}".encode())
+        digest.update(f"{launch.source.text}{how}{' '.join(launch.source.options)}".encode())
     return digest.hexdigest()
