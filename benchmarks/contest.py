@@ -164,7 +164,7 @@ def _against_exact(problem: Problem, ours: list[Contestant], theirs: list[Named]
     errors, wrong = {}, {}
     for name, contestant in _named(ours, theirs):
         found = exact.errors(_result(contestant))
-        allowed = allowed_error(problem.op) + EPSILONS[problem.op.result.data_type]
+        allowed = allowed_error(problem.op, exact=True)
         if not found.largest <= contestant.error_factor * allowed:
             wrong[id(contestant)] = f"{name} differs from float64 by {found.largest:.1e}"
         errors[id(contestant)] = found.norm
@@ -201,11 +201,14 @@ def _error(got: Array, expected: Array) -> float:
     return worst / largest if worst and largest else (math.inf if worst else 0.0)
 
 
-def allowed_error(op: Any) -> float:
+def allowed_error(op: Any, *, exact: bool = False) -> float:
     """How far results may be apart, relative to the largest of them.
+
+    exact: from float64, where the result's own rounding counts.
 
     Sums of K products of normal values are about sqrt(K) large, and their rounding errors, which
     cancel, about eps * K / 6; the largest of many results is four times as large as that.
     """
     terms = 1 + op.flops / (2 * max(1, op.result.nelems))
-    return ELEMENTARY + EPSILON * math.sqrt(terms)
+    rounding = EPSILONS[op.result.data_type] if exact else 0.0
+    return ELEMENTARY + EPSILON * math.sqrt(terms) + rounding

@@ -124,7 +124,7 @@ class Search:
         assert made is not None
         made.repeat(1)
         error = exact.errors(made.outputs()).largest
-        right = error <= made.error_factor * allowed_error(self.problem.op)
+        right = error <= made.error_factor * allowed_error(self.problem.op, exact=True)
         if not right:
             click.echo(f"  WRONG by {error:.1e}: {found}")
         return right

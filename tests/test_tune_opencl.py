@@ -22,6 +22,7 @@ from dnncore.plugins import registry
 
 KEY = "f32 b1 m8 n8 k64"
 WORDS = ("--matmul", "8x64:64x8")
+HALVES = ("--eltwise", "--dt=f16", "--alg=logistic", "8x64")  # most results are rounded
 SLOW = 30  # times that the family's own choice computes everything
 
 
@@ -46,16 +47,16 @@ class Toy:
         return cls()
 
 
-class ToyMatMul:
-    """The family's implementation: another's launches, repeated."""
+class ToyImplementation:
+    """The family's: another's launches, repeated."""
 
     name, family = "opencl:toy", Toy
 
     def accept(self, op, attr, engine, hint):
         found = engine.tuning_table("toy").get(KEY)
         toy = with_parameters(Toy(), found) if found else Toy()
-        table = registry.implementations("opencl", dnn.MatMul)
-        other = next(i for _, i in table if i.name == "opencl:simd")
+        table = registry.implementations("opencl", type(op))
+        other = next(i for _, i in table if i.name in ("opencl:simd", "opencl:pointwise"))
         accepted = other.accept(op, attr, engine, hint)
         launches = accepted.build().launches * toy.tiles[0].times
         return replace(accepted, build=lambda: LaunchProgram(engine, launches))
@@ -67,12 +68,12 @@ def search(monkeypatch, tmp_path):
     if not any(d.name == "opencl:0" and d.status == "ok" for d in dnn.devices()):
         pytest.skip("no OpenCL device")
     right = registry.implementations
-    toys = [(None, ToyMatMul())]
+    toys = [(None, ToyImplementation())]
     monkeypatch.setattr(registry, "implementations", lambda kind, op: [*right(kind, op), *toys])
     monkeypatch.setattr(tune_opencl, "PARTS", (1,))
 
-    def run(*words):
-        command = ["--family=toy", f"--folder={tmp_path}", *words, *WORDS]
+    def run(*options, words=WORDS):
+        command = ["--family=toy", f"--folder={tmp_path}", *options, *words]
         done = CliRunner().invoke(tune_opencl.main, command, catch_exceptions=False)
         assert done.exit_code == 0, done.output
         (path,) = tmp_path.glob("*.json")
@@ -81,8 +82,9 @@ def search(monkeypatch, tmp_path):
     return run
 
 
-def test_the_quickest_that_is_right_is_written(search):
-    printed, table, _ = search()
+@pytest.mark.parametrize("words", [WORDS, HALVES])
+def test_the_quickest_that_is_right_is_written(search, words):
+    printed, table, _ = search(words=words)
     assert "WRONG" in printed
     assert table[KEY]["times"] == 1
 
