@@ -1,6 +1,8 @@
 """Tuning tables: found by device and package, shared, written so that people can read them."""
 
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +10,9 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from dnncore_opencl import tuning
+from dnncore_opencl.mma import Mma
+from dnncore_opencl.tiled import Tiled
+from dnncore_opencl.tuned import parameters, with_parameters
 
 import dnncore as dnn
 
@@ -72,3 +77,16 @@ def test_a_file_without_tables_is_named(package, text):
     (package / "tuning" / "y.json").write_text(text)
     with pytest.raises(dnn.PluginError, match=r"tuning/y\.json must hold tables"):
         tuning.table(engine_of("y"), "tiled", package.name)
+
+
+SHIPPED = sorted((Path(tuning.__file__).parent / "tuning").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_families_can_have_what_shipped_tables_choose(path):
+    families = {"mma": Mma(132), "tiled": Tiled(132)}
+    tables = json.loads(path.read_text())
+    assert tables
+    for name, entries in tables.items():
+        for key, found in entries.items():
+            assert parameters(with_parameters(families[name], found)) == found, key
