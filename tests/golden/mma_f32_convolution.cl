@@ -10,7 +10,7 @@
 #define CHUNKS 8
 #define STAGES 3
 #define LIMITED 0
-#define CHAIN 4
+#define CHAIN 2
 #define RESULT float
 #define TO_RESULT(x) (x)
 #define FROM_RESULT(x) (x)
