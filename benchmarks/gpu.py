@@ -5,9 +5,9 @@
 
 What is measured is appended to a ledger that tells a problem by the text of the kernels, the
 device, its driver, the versions of packages and how it is measured: with --resume only problems of
-which something has changed are measured. The document is made of all that the ledger holds of the
-device. It runs in a checkout that is only on PYTHONPATH. On the cores of a
-CPU, as PoCL's, other lines are measured, beside the CPU engine; --lines=. takes all.
+which something has changed are measured. The newest figures of a problem stay there, and the
+document is made of them. It runs in a checkout that is only on PYTHONPATH. On the cores of a CPU,
+as PoCL's, other lines are measured, beside the CPU engine; --lines=. takes all.
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ def main(
     except OutOfTime:
         click.echo("out of time; the same command with --resume goes on from here")
         code = TO_BE_CONTINUED
-    devices = gpu_document.devices(Ledger(path).values())
+    known = Ledger(path)
+    known.keep_newest("device", "problem")
+    devices = gpu_document.devices(known.values())
     name = circumstances(engine)["device"]
     here = gpu_document.Figures(lines, devices[name].found if name in devices else {})
     click.echo(here.summary())

@@ -81,6 +81,17 @@ class Ledger:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(f"\n{json.dumps([key, value])}\n")
 
+    def keep_newest(self, *fields: str) -> None:
+        """Forget, in the file, too, what was measured before another with the same fields."""
+        newest = {tuple(value[name] for name in fields): key for key, value in self._found.items()}
+        kept = set(newest.values())
+        self._found = {key: value for key, value in self._found.items() if key in kept}
+        if self.path:
+            lines = (f"{json.dumps(pair)}\n" for pair in self._found.items())
+            new = self.path.with_suffix(".new")
+            new.write_text("".join(lines), encoding="utf-8")
+            new.replace(self.path)
+
     def finish(self) -> None:
         """Forget everything: the next run starts anew."""
         self._found.clear()

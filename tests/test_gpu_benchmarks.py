@@ -287,6 +287,10 @@ def test_the_document_tells_the_newest_of_each_device(tmp_path):
     assert "| 1.73 | 1.50 | 1.7e-07 2.0e-07 |" in rows[line.title]
     assert rows[line.title].endswith("| 2 of 58 | holds so far |")
     assert rows[on_cores.title].endswith("| 1 of 20 | holds so far |")
+    ledger.keep_newest("device", "problem")
+    newest = Ledger(tmp_path / "ledger.jsonl")
+    assert newest.keys() == ["z", "b", "c"]
+    assert _goals(newest.values(), tmp_path)[0] == text
 
 
 @pytest.mark.parametrize(
