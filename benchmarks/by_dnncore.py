@@ -149,7 +149,7 @@ def copying(nbytes: int, name: str) -> Repeat:
 
 
 def kernels(problem: Problem, name: str) -> str | None:
-    """A hash of the kernels that an engine would run for a problem, and of how it launches them.
+    """A hash of the kernels an engine would run for a problem, and how it builds and launches them.
 
     None where that cannot be told: another engine's kernels, or none.
     """

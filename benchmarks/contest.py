@@ -204,7 +204,7 @@ def _error(got: Array, expected: Array) -> float:
 def allowed_error(op: Any, *, exact: bool = False) -> float:
     """How far results may be apart, relative to the largest of them.
 
-    exact: from float64, where the result's own rounding counts.
+    exact: from float64, where the rounding of the result, which is of floats, counts.
 
     Sums of K products of normal values are about sqrt(K) large, and their rounding errors, which
     cancel, about eps * K / 6; the largest of many results is four times as large as that.

@@ -234,6 +234,18 @@ def test_kernels_tell_problems_of_other_kernels_apart():
 
 
 @DEVICES
+def test_kernels_tell_options_of_the_compiler_apart(monkeypatch):
+    from benchmarks.by_dnncore import kernels
+
+    plain = kernels(problem("--eltwise 4x4"), "opencl:0")
+    flushed = ("-cl-denorms-are-zero",)
+    monkeypatch.setattr("dnncore_opencl.pointwise.quick_options", lambda *_: flushed)
+    dnn.cache.primitives.clear()
+    assert kernels(problem("--eltwise 4x4"), "opencl:0") != plain
+    dnn.cache.primitives.clear()
+
+
+@DEVICES
 def test_a_device_is_compared_with_the_cpu():
     outcome = contest.measure(
         problem(f"{CONVOLUTION} --impl=opencl:*"), ["cpu"], Terms("opencl:0"), samples=1

@@ -255,8 +255,9 @@ def gradient(name, algorithm, data_type) -> tuple[dnn.PoolingBackward, dict[str,
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
 def test_gradients_of_small_windows_are_gathered_in_blocks(
-    target, kernels, name, algorithm, data_type, has_chain
+    target, kernels, monkeypatch, name, algorithm, data_type, has_chain
 ):
+    monkeypatch.setattr("dnncore_opencl.pooling.has_pairs", lambda *_: False)
     if algorithm == "avg_exclude_padding" and name == "windows in the padding":
         pytest.skip("an average of nothing")
     backward, inputs = gradient(name, algorithm, data_type)
@@ -280,7 +281,7 @@ def test_gradients_of_small_windows_are_gathered_in_blocks(
 def test_small_windows_that_share_rows_are_pooled_together(
     target, kernels, monkeypatch, name, algorithm, data_type, has_chain
 ):
-    monkeypatch.setattr("dnncore_opencl.pooling.has_maxima", lambda *_: False)
+    monkeypatch.setattr("dnncore_opencl.pooling.has_pairs", lambda *_: False)
     dims, kernel, strides, left, right = BLOCKS[name]
     src, dst = channels_last(dims, data_type), pooled(name, data_type)
     geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
@@ -303,7 +304,7 @@ def test_small_windows_that_share_rows_are_pooled_together(
 @pytest.fixture
 def compares_pairs(monkeypatch) -> None:
     """Maxima by pairs, on devices that lack instructions for them, too."""
-    monkeypatch.setattr("dnncore_opencl.pooling.has_maxima", lambda *_: True)
+    monkeypatch.setattr("dnncore_opencl.pooling.has_pairs", lambda *_: True)
 
 
 def maximum(src, dst, prop_kind, kernel, **geometry) -> dnn.PoolingForward:
@@ -361,8 +362,37 @@ def test_places_of_maxima_are_found(
     )
     geometry = {"padding_l": (1, 1), "padding_r": (0, 0), "dilations": dilations}
     inputs = {"src": with_special_values(src)}
-    check(target, maximum(src, dst, "forward_training", (3, 3), **geometry), inputs=inputs)
+    forward = maximum(src, dst, "forward_training", (3, 3), **geometry)
+    check(target, forward, inputs=inputs)
     assert ("pooling_forward of pairs" in kernels) == (data_type == "f16")
+    geometry["kernel"] = (3, 3)
+    backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **geometry)
+    workspace = expected_outputs(forward, dnn.Attributes(), inputs)["workspace"].values
+    check(target, backward, inputs={"diff_dst": fill_normal(dst, 2), "workspace": workspace})
+    in_pairs = data_type == "f16" and not any(dilations)
+    assert ("pooling_blocks of pairs" in kernels) == in_pairs
+
+
+def test_gradients_of_windows_that_take_too_many_registers_are_gathered_by_cell(target, kernels):
+    src, dst = channels_last((1, 8, 7, 6), "f16"), channels_last((1, 8, 4, 3), "f16")
+    geometry = {"kernel": (4, 4), "strides": (1, 1)}
+    backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **geometry)
+    workspace = fill_integers(dst.with_data_type("u8"), 1, low=0, high=15)
+    inputs = {"diff_dst": fill_normal(dst, 2), "workspace": workspace}
+    check(target, backward, dnn.Attributes([dnn.PostOp.eltwise("relu")]), inputs=inputs)
+    assert "pooling_backward" in kernels
+
+
+def test_denormals_are_zeros_only_where_f16_would_round_them_away(monkeypatch):
+    from dnncore_opencl.vectors import quick_options
+
+    monkeypatch.setattr("dnncore_opencl.vectors.is_nvidia", lambda engine: engine == "nvidia")
+    f16, bf16, f32 = (dnn.MemoryDesc((8,), kind) for kind in ("f16", "bf16", "f32"))
+    none, chain = dnn.Attributes(), dnn.Attributes([dnn.PostOp.eltwise("relu")])
+    assert quick_options("nvidia", [f16, f16], none) == ("-cl-denorms-are-zero",)
+    others = [("nvidia", [f16, f32], none), ("nvidia", [bf16, bf16], none)]
+    others += [("nvidia", [f16, f16], chain), ("another", [f16, f16], none)]
+    assert not any(quick_options(*other) for other in others)
 
 
 def test_chains_are_not_computed_in_pairs(target, kernels, compares_pairs):

@@ -22,7 +22,7 @@ from dnncore.plugins import registry
 
 KEY = "f32 b1 m8 n8 k64"
 WORDS = ("--matmul", "8x64:64x8")
-HALVES = ("--eltwise", "--dt=f16", "--alg=logistic", "8x64")  # most results are rounded
+ROUNDED = ("--eltwise", "--dt=f16", "--alg=logistic", "8x64")  # most results are rounded
 SLOW = 30  # times that the family's own choice computes everything
 
 
@@ -48,7 +48,7 @@ class Toy:
 
 
 class ToyImplementation:
-    """The family's: another's launches, repeated."""
+    """Of the toy family: the launches of another implementation, repeated."""
 
     name, family = "opencl:toy", Toy
 
@@ -82,7 +82,7 @@ def search(monkeypatch, tmp_path):
     return run
 
 
-@pytest.mark.parametrize("words", [WORDS, HALVES])
+@pytest.mark.parametrize("words", [WORDS, ROUNDED])
 def test_the_quickest_that_is_right_is_written(search, words):
     printed, table, _ = search(words=words)
     assert "WRONG" in printed

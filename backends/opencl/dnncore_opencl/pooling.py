@@ -25,9 +25,10 @@ from dnncore_opencl.pooling_global import Mean, Repetition
 from dnncore_opencl.vectors import (
     HALVES,
     bits,
-    has_maxima,
+    has_pairs,
     load,
     maxima_template,
+    pairs_template,
     store,
     value,
     vector,
@@ -35,11 +36,12 @@ from dnncore_opencl.vectors import (
 from dnncore_opencl.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 
 MOST_WITH_PLACES = 4  # lanes of two rows with their places: 8 were 15 % slower than row by row
+MOST_HELD = 192  # words of windows that a work-item of a gradient holds, of 255 registers
 UNROLLED = 16  # cells of a window that are worth code of its own
 WRITTEN = 2  # the longest stride that is part of the text
 ROWS = 2  # outputs below each other per work-item of a GPU; more took longer
-# A work-item's, so that two groups fit into a multiprocessor of NVIDIA's, whose compiler takes 150
-# for rows of f16 by itself; for pairs 96 were the quickest of 48 to 96.
+# A work-item's forward, so that two groups fit into a multiprocessor of NVIDIA's, whose compiler
+# takes 150 for rows of f16 by itself; for pairs 96 were the quickest of 48 to 96.
 ROW_REGISTERS, PAIR_REGISTERS = 128, 96
 # The lowest number and minus infinity, two of each in a word.
 LOWEST_PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "0xff80ff80u")}
@@ -127,9 +129,9 @@ class Forward(Pooling):
         if "workspace" in windows.tensors:
             defines["WORKSPACE"] = ""
         in_vectors = "UNROLL" in defines and windows.lanes > 1
-        snippets = ("pooling_window", maxima_template(windows.engine, op.src.data_type))
         if in_vectors and _has_pairs(op, windows):
-            defines |= _pairs(op.src.data_type, windows)
+            defines |= _pairs(windows)
+            snippets = ("pooling_window", _pairs_template(windows))
             options = _limit(windows.engine, PAIR_REGISTERS)
             return windows.launch(
                 "pooling_forward", defines, windows.boxes, *snippets, options=options
@@ -138,6 +140,7 @@ class Forward(Pooling):
         if in_vectors and windows.lanes <= most and _shares_rows(op):
             defines["ROWS"] = str(ROWS)
             boxes = windows.blocks({op.dst.ndims - 2: -(-op.dst.dims[-2] // ROWS)})
+            snippets = ("pooling_window", maxima_template(windows.engine))
             options = _limit(windows.engine, ROW_REGISTERS)
             return windows.launch("pooling_rows", defines, boxes, *snippets, options=options)
         return windows.launch("pooling_forward", defines, windows.boxes, "pooling_window")
@@ -157,12 +160,15 @@ class Backward(Pooling):
         has_both = op.result.nelems and op.diff_dst.nelems
         if windows.lanes == 1 and has_both and pooling_planes.fits(op, windows):
             return pooling_planes.launch(op, windows, defines)
-        if windows.lanes > 1 and "UNROLL" in defines and _makes_blocks(op):
+        in_pairs = _has_pairs(op, windows)
+        held = near * windows.lanes * (2 if op.is_max else 1) // (2 if in_pairs else 1)
+        in_vectors = "UNROLL" in defines and windows.lanes > 1
+        if in_vectors and held <= MOST_HELD and _makes_blocks(op):
             blocks = windows.blocks(_blocks(op))
             snippets = ("pooling_window",)
-            if _has_pairs(op, windows):
-                defines |= _pairs(op.diff_src.data_type, windows)
-                snippets += (maxima_template(windows.engine, op.diff_src.data_type),)
+            if in_pairs:
+                defines |= _pairs(windows)
+                snippets += (_pairs_template(windows),)
             return windows.launch("pooling_blocks", defines, blocks, *snippets)
         engine = windows.engine
         cores = engine.device.limits["compute_units"]
@@ -223,14 +229,18 @@ def _limit(engine: Any, registers: int) -> tuple[str, ...]:
 
 def _has_pairs(op: Any, windows: Windows) -> bool:
     """Whether f16 or bf16 are compared and added two at a time, as they lie in memory."""
-    kind = op.result.data_type
+    kind = windows.result.data_type
     is_kept = op.is_max and kind in HALVES and not windows.attr.post_ops
-    return is_kept and has_maxima(windows.engine, kind)
+    return is_kept and has_pairs(windows.engine, kind)
 
 
-def _pairs(data_type: str, windows: Windows) -> dict[str, str]:
+def _pairs_template(windows: Windows) -> str:
+    return pairs_template(windows.engine, windows.result.data_type)
+
+
+def _pairs(windows: Windows) -> dict[str, str]:
     """The defines of words of two elements."""
-    engine, lanes = windows.engine, windows.lanes
+    engine, lanes, data_type = windows.engine, windows.lanes, windows.result.data_type
     words = lanes // 2
     lowest, infinities = LOWEST_PAIRS[data_type]
     return {
@@ -239,6 +249,7 @@ def _pairs(data_type: str, windows: Windows) -> dict[str, str]:
         "LOWEST_NUMBERS": lowest,
         "MINUS_INFINITIES": infinities,
         "WORDS": vector("uint", words),
+        "PLACES_OF(at)": "((WORDS)((uint)(at) * 0x10001u))",
         "AS_WORDS": f"as_{vector('uint', words)}",
         "UCHARS": f"uchar{lanes}",
         "AS_SHORTS": f"as_short{lanes}",

@@ -15,10 +15,11 @@ __all__ = [
     "TYPES",
     "bits",
     "half_functions",
-    "has_maxima",
+    "has_pairs",
     "load",
     "maxima_template",
     "most_lanes",
+    "pairs_template",
     "quick_functions",
     "quick_options",
     "read",
@@ -46,7 +47,8 @@ SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less tha
 
 HALVES = ("f16", "bf16")
 BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
-MAXIMA_CAPABILITY = {"f32": (8, 0), "f16": (8, 0), "bf16": (9, 0)}  # those of maxima_nvidia.cl
+MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
+PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
 
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
 GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
@@ -156,14 +158,19 @@ def _converts(engine: Any) -> bool:
     return capability(engine) >= BF16_CAPABILITY
 
 
-def has_maxima(engine: Any, data_type: str) -> bool:
-    """Whether a device has the instructions of maxima_nvidia.cl for a type."""
-    return capability(engine) >= MAXIMA_CAPABILITY[data_type]
+def maxima_template(engine: Any) -> str:
+    """Return the file of `kernels/` that tells which of two floats is larger."""
+    return "maxima_nvidia" if capability(engine) >= MAXIMA_CAPABILITY else "maxima"
 
 
-def maxima_template(engine: Any, data_type: str) -> str:
-    """Return the file of `kernels/` that tells which of two elements is larger."""
-    return "maxima_nvidia" if has_maxima(engine, data_type) else "maxima"
+def has_pairs(engine: Any, data_type: str) -> bool:
+    """Whether a device has the instructions of pairs_nvidia.cl for f16 or bf16."""
+    return capability(engine) >= PAIRS_CAPABILITY[data_type]
+
+
+def pairs_template(engine: Any, data_type: str) -> str:
+    """Return the file of `kernels/` that compares and adds words of two elements."""
+    return "pairs_nvidia" if has_pairs(engine, data_type) else "pairs"
 
 
 def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str, str]:
@@ -180,7 +187,8 @@ def quick_options(engine: Any, descs: Iterable[MemoryDesc], attr: Attributes) ->
     """Return options of the compiler whose effect is lost when results are rounded to f16.
 
     Where all tensors are f16, denormal numbers of f32 can be zeros: they are below 2^-100 times
-    the smallest f16. On NVIDIA's that halves what exponentials and quotients take.
+    the smallest f16, and only a scalar as large as that, as pow's alpha, would make more of them.
+    On NVIDIA's that halves what exponentials and quotients take.
     """
     is_f16 = all(desc.data_type == "f16" for desc in descs) and not attr.post_ops
     return ("-cl-denorms-are-zero",) if is_nvidia(engine) and is_f16 else ()

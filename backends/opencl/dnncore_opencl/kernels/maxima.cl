@@ -1,41 +1,6 @@
-// As maxima_nvidia.cl, for all devices. Pairs are quicker only where there are instructions for
-// them: elsewhere these functions tell what the instructions do.
+// As maxima_nvidia.cl, for all devices.
 
 static inline FLOATS larger(const FLOATS a, const FLOATS b)
 {
     return (a > b) | isnan(a) ? a : b;
 }
-
-#ifdef PAIRS
-#define MASK(wins) AS_WORDS(TO_USHORTS((wins) & 0xffff))
-
-static inline WORDS pairs_are_more(const WORDS a, const WORDS b)
-{
-    return MASK(TO_VALUES(AS_USHORTS(a)) > TO_VALUES(AS_USHORTS(b)));
-}
-
-static inline WORDS pairs_are_equal(const WORDS a, const WORDS b)
-{
-    return MASK(TO_VALUES(AS_USHORTS(a)) == TO_VALUES(AS_USHORTS(b)));
-}
-
-static inline WORDS sums_of_pairs(const WORDS a, const WORDS b)
-{
-    return AS_WORDS(TO_BITS(TO_VALUES(AS_USHORTS(a)) + TO_VALUES(AS_USHORTS(b))));
-}
-
-static inline WORDS words_of_bytes(const UCHARS bytes)
-{
-    return AS_WORDS(TO_USHORTS(bytes));
-}
-
-static inline WORDS pairs_are_nan(const WORDS a)
-{
-    return MASK(isnan(TO_VALUES(AS_USHORTS(a))));
-}
-
-static inline WORDS larger_pairs(const WORDS a, const WORDS b)
-{
-    return bitselect(b, a, pairs_are_more(a, b) | pairs_are_nan(a));
-}
-#endif

@@ -14,7 +14,7 @@
 #define START(LETTER, block, near) ((block) + LEFT_##LETTER / STRIDE_##LETTER - (near))
 #define TAP(LETTER, near, cell) (STRIDE_##LETTER * (near) + (cell))
 #define SEES(LETTER, near, cell) (TAP(LETTER, near, cell) < TAPS_##LETTER)
-#define SEEN(LETTER, cell) ((TAPS_##LETTER + STRIDE_##LETTER - 1 - (cell)) / STRIDE_##LETTER)
+#define WINDOWS_OF(LETTER, cell) ((TAPS_##LETTER + STRIDE_##LETTER - 1 - (cell)) / STRIDE_##LETTER)
 
 // Without a branch: where no window begins, one that does is looked at and not counted.
 #define OUTPUT(LETTER, block, near, at, is_window)                                                 \
@@ -31,15 +31,15 @@
     ((TAP(D, near_d, cell_d) * TAPS_H + TAP(H, near_h, cell_h)) * TAPS_W + TAP(W, near_w, cell_w))
 
 #ifdef PAIRS
-#define DIFFS WORDS
-#define TAPS WORDS
+#define WINDOW_DIFFS WORDS
+#define WINDOW_PLACES WORDS
 #define LOAD_DIFFS(n, c, d, h, w) LOAD_WORDS(diff_dst + DIFF_DST_AT(n, c, d, h, w))
 #define LOAD_PLACES(n, c, d, h, w) words_of_bytes(LOAD_WORKSPACE(n, c, d, h, w))
-#define PAIRS_AT_TAP(diff, place) (diff & pairs_are_equal(place, (WORDS)(TAP_OF_CELL * 0x10001u)))
+#define PAIRS_AT_TAP(diff, place) (diff & pairs_are_equal(place, PLACES_OF(TAP_OF_CELL)))
 #define SUM(x, diff, place) (x + TO_VALUES(AS_USHORTS(PAIRS_AT_TAP(diff, place))))
 #else
-#define DIFFS FLOATS
-#define TAPS INTS
+#define WINDOW_DIFFS FLOATS
+#define WINDOW_PLACES INTS
 #define LOAD_DIFFS LOAD_DIFF_DST
 #define LOAD_PLACES(n, c, d, h, w) TO_INTS(LOAD_WORKSPACE(n, c, d, h, w))
 #ifdef MAX
@@ -56,9 +56,9 @@ __kernel void pooling_blocks(BUFFERS PARAMETERS)
         PLACES {
             PLACE
             const INDEX front = BEGIN(D, d), top = BEGIN(H, h), left = BEGIN(W, w);
-            DIFFS diffs[NEAR_D][NEAR_H][NEAR_W];
+            WINDOW_DIFFS diffs[NEAR_D][NEAR_H][NEAR_W];
 #ifdef MAX
-            TAPS places[NEAR_D][NEAR_H][NEAR_W];
+            WINDOW_PLACES places[NEAR_D][NEAR_H][NEAR_W];
 #endif
             if (inside)
                 OVER_WINDOWS {
@@ -66,19 +66,19 @@ __kernel void pooling_blocks(BUFFERS PARAMETERS)
                     OUTPUT(H, h, near_h, at_h, is_window_h)
                     OUTPUT(W, w, near_w, at_w, is_window_w)
                     const int is_window = is_window_d && is_window_h && is_window_w;
-                    DIFFS diff = LOAD_DIFFS(n, c, at_d, at_h, at_w);
+                    WINDOW_DIFFS diff = LOAD_DIFFS(n, c, at_d, at_h, at_w);
 #ifdef MAX
                     places[near_d][near_h][near_w] = LOAD_PLACES(n, c, at_d, at_h, at_w);
 #else
                     diff *= SHARE(at_d, at_h, at_w);
 #endif
-                    diffs[near_d][near_h][near_w] = is_window ? diff : (DIFFS)(0);
+                    diffs[near_d][near_h][near_w] = is_window ? diff : (WINDOW_DIFFS)(0);
                 }
             OVER_CELLS {
                 const INDEX d = front + cell_d, h = top + cell_h, w = left + cell_w;
                 if (d < 0 || d >= SRC_D || h < 0 || h >= SRC_H || w < 0 || w >= SRC_W) continue;
 #ifdef PAIRS
-                if (SEEN(D, cell_d) * SEEN(H, cell_h) * SEEN(W, cell_w) <= 2) {
+                if (WINDOWS_OF(D, cell_d) * WINDOWS_OF(H, cell_h) * WINDOWS_OF(W, cell_w) <= 2) {
                     WORDS x = 0;
                     if (inside)
                         OVER_WINDOWS_OF_CELL

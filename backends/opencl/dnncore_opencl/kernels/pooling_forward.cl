@@ -45,7 +45,6 @@ static inline FLOATS row_cells(
 #define CELL                                                                                       \
     const FLOATS cell = LOAD_SRC(n, c, at_d, at_h, at_w);
 #else
-#define PLACES_OF(at) ((WORDS)((uint)(at) * 0x10001u))
 #define LOWEST ((WORDS)(SEES_ANY ? MINUS_INFINITIES : LOWEST_NUMBERS))
 #define CELL                                                                                       \
     const WORDS cell = LOAD_WORDS(src + SRC_AT(n, c, at_d, at_h, at_w));
