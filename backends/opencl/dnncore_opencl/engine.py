@@ -197,7 +197,7 @@ class OpenCLEngine(Engine):
         wait_for: Sequence[Event] = (),
     ) -> Event:
         """Queue a copy of a 1-D uint8 host array to the start of a buffer."""
-        wait_for = stream.behind_writers(host, wait_for)
+        wait_for = stream.behind_writers(host, wait_for, reads=True)
         if self._goes_pinned(stream, host.size, wait_for):
             return self._copying(host.size, self._pinned.copy_in, stream, host, buffer)
         return self._copy(stream, buffer, host, host.size, wait_for)

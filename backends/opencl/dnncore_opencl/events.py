@@ -16,7 +16,7 @@ from dnncore_opencl.under_way import tidy_all
 if TYPE_CHECKING:
     from dnncore_opencl.stream import OpenCLStream
 
-__all__ = ["OpenCLEvent", "Point", "bridge"]
+__all__ = ["Observed", "OpenCLEvent", "Point", "bridge"]
 
 
 class OpenCLEvent(Event):
@@ -172,6 +172,33 @@ class Point(OpenCLEvent):
     def error(self) -> BaseException | None:
         """What the marker failed with."""
         return None if self._is_over else super().error
+
+
+class Observed(Event):
+    """A command's event as the host sees it: as of another runtime, a queue waits by a bridge.
+
+    NVIDIA's driver reads the host array of a small copy when the copy leaves the host, whatever
+    commands of other queues it waits for, but no copy leaves before what it waits for by a bridge.
+    """
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: OpenCLEvent) -> None:
+        self._event = event
+
+    def wait(self, timeout: float | None = None) -> None:
+        """As the command's."""
+        self._event.wait(timeout)
+
+    @property
+    def done(self) -> bool:
+        """As the command's."""
+        return self._event.done
+
+    @property
+    def error(self) -> BaseException | None:
+        """As the command's."""
+        return self._event.error
 
 
 def bridge(event: Event, context: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dnncore.backend import DescriptorError, Event, Stream
 from dnncore_opencl.devices import pyopencl
-from dnncore_opencl.events import OpenCLEvent, Point, bridge
+from dnncore_opencl.events import Observed, OpenCLEvent, Point, bridge
 from dnncore_opencl.faults import failure
 from dnncore_opencl.pinned import Landing
 from dnncore_opencl.raw_queue import enqueue_function
@@ -94,14 +94,19 @@ class OpenCLStream(Stream):
             return True
         return event.done and event.error is None
 
-    def behind_writers(self, host: Any, wait_for: Sequence[Event]) -> Sequence[Event]:
+    def behind_writers(
+        self, host: Any, wait_for: Sequence[Event], *, reads: bool = False
+    ) -> Sequence[Event]:
         """Return what a copy from or to a host array waits for: others that write to it as well.
 
-        Those of this stream that land when somebody waits for them are waited for here.
+        reads: whether the copy is from the array. Those of this stream that land when somebody
+        waits for them are waited for here.
         """
         for event in writers(host):
             if isinstance(event, Landing) and event in self.under_way.events:
                 event.wait()
+            elif isinstance(event, OpenCLEvent) and reads and not self.engine.is_cpu:
+                wait_for = (*wait_for, Observed(event))
             else:
                 wait_for = (*wait_for, event)
         return wait_for
