@@ -1,6 +1,7 @@
 """Copies through pinned memory, in pieces: every size, landing when waited for, order, faults."""
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +231,27 @@ def test_an_array_that_another_stream_reads_into_is_written_from_afterwards(
     both = min(read, written)
     assert np.array_equal(in_buffer(engine, target, PIECE)[:both], values[:both])
     stream.wait()
+
+
+@pytest.mark.parametrize("size", [LEAST // 2, PIECE])
+@pytest.mark.parametrize("asked", ["array", "wait_for"])
+def test_the_limit_for_waits_is_not_one_for_what_a_copy_waits_for(engine, size, asked):
+    gate, host, values = Gate(), np.zeros(PIECE, np.uint8), random_bytes(size)
+    buffer, target = engine.allocate(PIECE), engine.allocate(PIECE)
+    engine.copy_in(engine.stream(), values, buffer).wait()
+    stream, other = blocked(engine, gate), engine.stream()
+    read = engine.copy_out(stream, buffer, host[:size])
+    engine.wait_timeout = 0.1
+    source, wait_for = (host, []) if asked == "array" else (random_bytes(PIECE), [read])
+    expected = values if asked == "array" else source[:size]
+    event = engine.copy_in(other, source, target, wait_for)
+    with pytest.raises(TimeoutError):
+        event.wait()
+    time.sleep(0.1)
+    gate.open()
+    event.wait(timeout=60)
+    assert np.array_equal(in_buffer(engine, target, PIECE)[:size], expected)
+    stream.wait(timeout=60)
 
 
 def test_an_array_that_a_small_copy_reads_into_can_be_written_from(engine):

@@ -392,7 +392,17 @@ def test_denormals_are_zeros_only_where_f16_would_round_them_away(monkeypatch):
     assert quick_options("nvidia", [f16, f16], none) == ("-cl-denorms-are-zero",)
     others = [("nvidia", [f16, f32], none), ("nvidia", [bf16, bf16], none)]
     others += [("nvidia", [f16, f16], chain), ("another", [f16, f16], none)]
+    others += [("nvidia", [f16, f16], none, [x]) for x in (1e38, -1e38, 1e-40, float("inf"))]
     assert not any(quick_options(*other) for other in others)
+    assert quick_options("nvidia", [f16, f16], none, [0.0, -3e4])
+
+
+def test_denormals_are_kept_where_a_scalar_makes_more_of_them(target, monkeypatch):
+    monkeypatch.setattr("dnncore_opencl.vectors.is_nvidia", lambda _engine: True)
+    desc = dnn.MemoryDesc((8,), "f16")
+    inputs = {"src": np.full(8, 2.0**-24, np.float16)}
+    power = dnn.EltwiseForward("forward_inference", "pow", src=desc, dst=desc, alpha=1e38, beta=6)
+    check(target, power, inputs=inputs)
 
 
 def test_chains_are_not_computed_in_pairs(target, kernels, compares_pairs):

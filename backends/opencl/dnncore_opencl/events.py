@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -34,10 +35,13 @@ class OpenCLEvent(Event):
         self.causes = causes
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until the command has ended: `timeout` seconds at most, else the engine's limit."""
+        """Block until the command has ended: `timeout` seconds at most, else the engine's limit.
+
+        With `math.inf` there is none.
+        """
         error = None
         timeout = self.stream.engine.wait_timeout if timeout is None else timeout
-        if timeout is not None:
+        if timeout is not None and timeout < math.inf:
             self.poll(timeout)
         else:
             try:
@@ -201,15 +205,18 @@ class Observed(Event):
         return self._event.error
 
 
-def bridge(event: Event, context: Any) -> Any:
-    """Return a user event that a thread of its own ends as the foreign `event` ends."""
+def bridge(event: Event, context: Any, timeout: float | None) -> Any:
+    """Return a user event that a thread of its own ends as `event` ends.
+
+    timeout: for how many seconds at most it waits, as the event's `wait` takes it.
+    """
     user_event = pyopencl().UserEvent(context)
     _bridges[user_event.int_ptr] = user_event
 
     def follow() -> None:
         status = 0
         try:
-            event.wait()
+            event.wait(timeout)
         except Exception:  # kept by the event; dependents find it in their causes
             status = FAILED_DEPENDENCY
         _end(user_event.int_ptr, status)

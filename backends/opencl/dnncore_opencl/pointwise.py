@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
+import numpy as np
+
 from dnncore.backend import (
     Accepted,
     Attributes,
@@ -85,7 +87,8 @@ class Pass:
     def post_ops(self, attr: Attributes) -> None:
         """Add the chain; the operands of its steps are the last of the tensors."""
         self.quick = quick_functions(self.engine, self.descs[self.result].data_type, attr)
-        self.options = quick_options(self.engine, self.descs, attr)
+        scalars = [value for value in self.parameters.values if isinstance(value, np.floating)]
+        self.options = quick_options(self.engine, self.descs, attr, scalars)
         last = len(self.descs)
         operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
         self.then(*chain(attr.post_ops, operands, f"v{self.result}", self.parameters.real))

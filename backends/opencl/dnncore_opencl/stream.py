@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,10 @@ class OpenCLStream(Stream):
                     event.stream.native.flush()
                 causes += filter(_may_fail, event.causes)
             elif _may_fail(event):
-                native.append(bridge(event, self.engine.native.context))
+                # The limit of an engine's waits is for those who call.
+                is_ours = isinstance(event, (OpenCLEvent, Landing, Observed))
+                timeout = math.inf if is_ours else None
+                native.append(bridge(event, self.engine.native.context, timeout))
                 causes.append(event)
         return native, causes
 

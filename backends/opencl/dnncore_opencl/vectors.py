@@ -51,6 +51,7 @@ MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
 PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
 
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
+USUAL = 2.0**50  # of scalars; by two of them a denormal f32 becomes 2^-26, for f16 a zero
 GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
 
 
@@ -183,12 +184,15 @@ def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str
     return {"exp": "native_exp"} if is_nvidia(engine) and is_last else {}
 
 
-def quick_options(engine: Any, descs: Iterable[MemoryDesc], attr: Attributes) -> tuple[str, ...]:
+def quick_options(
+    engine: Any, descs: Iterable[MemoryDesc], attr: Attributes, scalars: Iterable[float] = ()
+) -> tuple[str, ...]:
     """Return options of the compiler whose effect is lost when results are rounded to f16.
 
     Where all tensors are f16, denormal numbers of f32 can be zeros: they are below 2^-100 times
-    the smallest f16, and only a scalar as large as that, as pow's alpha, would make more of them.
-    On NVIDIA's that halves what exponentials and quotients take.
+    the smallest f16, and scalars, of which two may meet, must not make more of them. On NVIDIA's
+    that halves what exponentials and quotients take.
     """
     is_f16 = all(desc.data_type == "f16" for desc in descs) and not attr.post_ops
-    return ("-cl-denorms-are-zero",) if is_nvidia(engine) and is_f16 else ()
+    are_usual = all(x == 0 or 1 / USUAL < abs(x) < USUAL for x in scalars)
+    return ("-cl-denorms-are-zero",) if is_nvidia(engine) and is_f16 and are_usual else ()
