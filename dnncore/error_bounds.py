@@ -40,6 +40,7 @@ from dnncore.ops import (
     LRNForward,
     MatMul,
     Operation,
+    PoolingBackward,
     PoolingForward,
     Reduction,
     Reorder,
@@ -107,8 +108,9 @@ def _lost_by_factors(
     return {name: 2 * roundoff * size.astype(np.float64) for name, size in sizes.items()}
 
 
-def _growth(terms: float) -> float:
-    return min(terms, 8.0 * math.sqrt(terms))
+def _growth(terms: Any) -> Any:
+    """The roundings that a sum of so many terms may cost; a number or an array."""
+    return np.minimum(terms, 8.0 * np.sqrt(terms))
 
 
 def _accumulated(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
@@ -232,7 +234,31 @@ def _eltwise_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, 
 
 
 def _pooling(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    return {} if op.is_max else _accumulated(op, inputs, evaluate)
+    """Maxima only move values, and their gradient adds some up.
+
+    An average of n terms takes n - 1 additions. Each term, or their sum, is divided by the number
+    of cells: in one rounding, or in two as a product with a rounded reciprocal, whose own error
+    OpenCL allows to be 2.5 ulp. An element of a gradient has as many terms as windows see it.
+    """
+    if isinstance(op, PoolingForward) and op.is_max:
+        return {}
+    sizes = evaluate(op, _PLAIN, {name: np.abs(array) for name, array in inputs.items()})
+    size = sizes[op.result_name].astype(np.float64)
+    roundings = _terms(op, inputs, evaluate) - 1.0
+    if not op.is_max:
+        roundings += _DIVISION + 1.0
+    return {op.result_name: _growth(roundings) * _U * size}
+
+
+def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> Array:
+    """The number of terms that pooling adds up, per element of its result, at least 1."""
+    ones = {name: a if name == "workspace" else np.ones_like(a) for name, a in inputs.items()}
+    if op.is_max:
+        total = evaluate(op, _PLAIN, ones)[op.result_name]
+    else:
+        op = replace(op, algorithm="avg_include_padding")
+        total = evaluate(op, _PLAIN, ones)[op.result_name] * math.prod(op.kernel)
+    return np.maximum(np.rint(total.astype(np.float64)), 1.0)
 
 
 def _reduction(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
@@ -313,6 +339,7 @@ _RULES: dict[type[Operation], Callable[[Any, Inputs, Evaluate], dict[str, Array]
     InnerProductBackwardWeights: _weights,
     LRNBackward: _lrn_backward,
     LRNForward: _lrn,
+    PoolingBackward: _pooling,
     PoolingForward: _pooling,
     Reduction: _reduction,
     Reorder: _exact,
@@ -357,6 +384,7 @@ def _rounding(step: PostOp, x: Array, y: Array, old: Array | None) -> Array:
 # -- elementary functions --------------------------------------------------------------------------
 
 _POWER = 32  # roundings: OpenCL allows pow 16 ulp
+_DIVISION = 5  # roundings: OpenCL allows a quotient 2.5 ulp
 
 # Roundings of the algorithms that do more than choose.
 _BINARY = {

@@ -208,6 +208,28 @@ def test_any_forward_feeds_any_backward(target: Target, name):
             agree(backward, run(backward, {**inputs, "workspace": got["workspace"]}), right)
 
 
+@pytest.mark.parametrize("algorithm", [*AVERAGES, "max"])
+@pytest.mark.parametrize("largest", [0, -1])
+@pytest.mark.parametrize("count", [3, 32])
+def test_sums_that_lose_every_small_term_are_right(target: Target, count, largest, algorithm):
+    """Each term but one is half a unit in the last place of that one.
+
+    The middle cell of src is seen by `count` windows, twice as many as an average cell.
+    """
+    problem = Problem((1, 1, 2 * count - 1), (count,))
+    terms = np.full((1, 1, count), 2.0**-24, np.float32)
+    terms[..., largest] = 1.0
+    src = np.zeros(problem.src.dims, np.float32)
+    src[..., count - 1] = 9.0
+    inputs = {"diff_dst": terms}
+    if algorithm == "max":
+        inputs |= {"workspace": reference_outputs(problem.forward(), {"src": src})["workspace"]}
+    else:
+        src[..., :count] = terms
+        check(target, problem.forward(algorithm, "forward_inference"), inputs={"src": src})
+    check(target, problem.backward(algorithm), inputs=inputs)
+
+
 # -- the reference itself -------------------------------------------------------------------------
 
 
