@@ -25,8 +25,9 @@ from dnncore_cpu_numba.elementwise import (
 from dnncore_cpu_numba.lrn_kernel import LANES, POWERS, LrnKernel
 from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
-from dnncore_cpu_numba.program import F32, Arg, Param, Program, Scratch, Step, Table
+from dnncore_cpu_numba.program import Arg, Param, Program, Scratch, Step, Table
 from dnncore_cpu_numba.streaming import LINE, is_streamed
+from dnncore_cpu_numba.task import Task
 from dnncore_cpu_numba.tensor import Tensor, moved
 
 __all__ = ["BACKWARD", "FORWARD"]
@@ -42,8 +43,8 @@ class _Window:
     """One step: what it sums along which axis, and what it makes of the sums."""
 
     axis: int
-    produce: int
-    give: int
+    make_terms: Task | None  # None: the terms are the sums of an earlier step
+    make_results: Task | None  # None: the results are the sums
     tensors: Mapping[int, Tensor]  # by their numbers in `lrn_arithmetic`
 
 
@@ -80,14 +81,9 @@ class SimdLRN(Implementation):
             name: Tensor(Arg(place), desc)
             for place, (name, desc) in enumerate(zip(names, descs, strict=True))
         }
-        constants = [F32(op.k), F32(op.alpha / op.divisor), F32(op.beta)]
-        constants.append(F32(2 * op.alpha * op.beta / op.divisor))
         steps = []
         for window in _windows(op, tensors):
-            if _suits_rows(window, op):
-                steps += _row_steps(window, op, constants)
-                continue
-            steps += _steps(window, op.half_window, arithmetic.power_mode(op.beta), constants)
+            steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
         result = names.index(op.result_name)
         steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
         if "dst" in names and workspace is not None:
@@ -122,27 +118,25 @@ def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     if not forward:
         ends[arithmetic.DIFF] = tensors["diff_dst"]
         starts |= {arithmetic.DIFF: tensors["diff_dst"], arithmetic.BASE: tensors["workspace"]}
-    produce = arithmetic.SQUARES if forward else arithmetic.PRODUCTS
-    give = arithmetic.GIVE_FORWARD if forward else arithmetic.GIVE_BACKWARD
+    make_terms: Task | None = arithmetic.squares if forward else arithmetic.products
+    make_results = arithmetic.finish_forward if forward else arithmetic.finish_backward
     *axes, last = reversed(op.window_dims)
     sums = Tensor(Scratch(), op.result)
     windows = []
     for axis in axes:
-        windows.append(
-            _Window(axis, produce, arithmetic.GIVE_SUMS, {**starts, arithmetic.RESULT: sums})
-        )
-        starts, produce = {arithmetic.EARLIER: sums}, arithmetic.SUMS
-    windows.append(_Window(last, produce, give, {**starts, **ends}))
+        windows.append(_Window(axis, make_terms, None, {**starts, arithmetic.RESULT: sums}))
+        starts, make_terms = {arithmetic.EARLIER: sums}, None
+    windows.append(_Window(last, make_terms, make_results, {**starts, **ends}))
     return windows
 
 
-def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> list[Step]:
+def _steps(window: _Window, op: Any) -> list[Step]:
     """The steps over all dims but the axis."""
     result = window.tensors[arithmetic.RESULT].desc
     if not result.nelems:
         return []
     length = result.dims[window.axis]
-    reach = min(reach, length - 1)
+    reach = min(op.half_window, length - 1)
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)  # an absent tensor stays at 0
     descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in arithmetic.TENSORS]
     pieces = [_piece(desc, window.axis) for desc in descs]
@@ -150,17 +144,21 @@ def _steps(window: _Window, reach: int, power: int, constants: list[F32]) -> lis
     room = tasks.room(length, reach)
     in_pieces = room > 0 and min(pieces[i] for i in window.tensors) > 1
     if in_pieces:
-        task, most = tasks.vectors, room
+        way, most = tasks.VECTORS, room
     else:
         rows = min(2 * reach + 1, length)
-        task, most = tasks.slabs, min(_MOST_COLUMNS, tasks.RING // rows // WIDTH * WIDTH)
+        way, most = tasks.SLABS, min(_MOST_COLUMNS, tasks.RING // rows // WIDTH * WIDTH)
+    task, *called = way
+    called += [window.make_terms, window.make_results]
+    called += [arithmetic.power_task(op.beta), arithmetic.wide_products]
+    common = [reach, *(each.address if each else 0 for each in called)]
+    common += arithmetic.Constants(op).params()
     steps = []
     for nest in nests(result.dims, descs, without=(window.axis,)):
         for part in nest.ordered().rows(most):
             columns, outer = part.loops[-1], part.without(1)
             params: list[Param] = [Table(outer.table([4] * len(descs))), columns.extent, length]
-            params += [reach, window.produce, window.give, power, *constants]
-            params += [*columns.strides, *tables, *pieces]
+            params += [*common, *columns.strides, *tables, *pieces]
             params += [
                 moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
                 for i, offset in enumerate(part.offsets)
@@ -179,19 +177,19 @@ def _suits_rows(window: _Window, op: Any) -> bool:
         or (not desc.inner_blocks and desc.strides[window.axis] == 1)
         for desc in descs
     )
-    one_step = window.produce != arithmetic.SUMS and window.give != arithmetic.GIVE_SUMS
+    one_step = window.make_terms is not None and window.make_results is not None
     quick = op.beta in POWERS and op.half_window < LANES
     whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
     return one_step and quick and whole and bool(descs[0].nelems)
 
 
-def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
+def _row_steps(window: _Window, op: Any) -> list[Step]:
     """The steps over all points."""
     names, axis = arithmetic.TENSORS[:4], window.axis
     result = window.tensors[arithmetic.RESULT].desc
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
     descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
-    forward = window.give == arithmetic.GIVE_FORWARD
+    forward = arithmetic.DIFF not in window.tensors
     vectors = result.padded_dims[axis] // LANES
     kernel = LrnKernel(
         forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors,
@@ -201,7 +199,8 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
     if is_streamed(window.tensors[arithmetic.RESULT].address, result) and _are_lines(window):
         streamed = replace(kernel, streamed=True).address
     jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
-    k, scale, _, factor = constants
+    constants = arithmetic.Constants(op)
+    numbers = [constants.k, constants.scale, constants.unit, constants.factor]
     steps = []
     for nest in nests(result.dims, descs, without=(axis,)):
         for part in nest.ordered().rows(_MOST_POINTS):
@@ -212,7 +211,8 @@ def _row_steps(window: _Window, op: Any, constants: list[F32]) -> list[Step]:
                 for i, offset in enumerate(part.offsets)
             ]
             params += [points.extent, vectors, result.dims[axis]]
-            params += [*(4 * stride for stride in points.strides), *jumps, k, scale, factor]
+            params += [*(4 * stride for stride in points.strides), *jumps, *numbers]
+            params.append(arithmetic.wide_products.address)
             grain = -(-_GRAIN // (result.dims[axis] * points.extent))
             steps.append(Step(tasks.rows, params, outer.size, grain=grain))
     return steps

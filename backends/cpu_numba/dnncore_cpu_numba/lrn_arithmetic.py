@@ -1,22 +1,36 @@
-"""The arithmetic of local response normalisation over buffers, and what its tasks are told.
+"""The arithmetic of local response normalisation over buffers: tasks that a step calls by address.
 
-A step produces a number for each element of src, sums these over a window along its axis, and
-makes its results of the sums:
+A step makes a term of each element, sums these over a window along its axis, and makes its results
+of the sums. The terms include their factors, so that only what is itself out of range overflows.
 
-SQUARES     src**2                                  GIVE_SUMS       the sums themselves
-PRODUCTS    diff_dst * src * base**(-beta - 1)      GIVE_FORWARD    base and dst
-SUMS        the sums of an earlier step             GIVE_BACKWARD   diff_src
+squares          scale * src**2
+products         unit * diff_dst * src * base**(-beta - 1); also own = diff_dst * base**-beta
+finish_forward   base = k + sum; dst = src * base**-beta
+finish_backward  diff_src = own - factor / unit * src * sum
 
-Buffers do not overlap.
+Quick powers are right for bases from LOW to HIGH. A buffer with any other base, NaN among them, is
+computed in float64. Buffers do not overlap.
 """
 
+# ruff: noqa: ARG001 - tasks of one kind are called with the same arguments
+
 from __future__ import annotations
+
+import math
+from typing import Any
 
 import numpy as np
 
 from dnncore_cpu_numba import vecmath
-from dnncore_cpu_numba.pointers import load_f32, load_i64, store_f32
-from dnncore_cpu_numba.task import device
+from dnncore_cpu_numba.pointers import (
+    bits_to_f32,
+    call,
+    load_f32,
+    load_i64,
+    store_f32,
+)
+from dnncore_cpu_numba.program import F32, Param
+from dnncore_cpu_numba.task import Task, device, task
 
 __all__ = [
     "ADDRESSES",
@@ -25,115 +39,196 @@ __all__ = [
     "COLUMNS",
     "DIFF",
     "EARLIER",
-    "GIVE",
-    "GIVE_BACKWARD",
-    "GIVE_FORWARD",
-    "GIVE_SUMS",
     "LENGTH",
+    "MAKE_RESULTS",
+    "MAKE_TERMS",
     "NEST",
     "PIECE",
     "PLACES",
-    "PRODUCE",
-    "PRODUCTS",
+    "POWER",
     "REACH",
+    "READ",
     "RESULT",
-    "ROW_ADDRESSES",
-    "ROW_FIELDS",
-    "ROW_KERNEL",
-    "ROW_STREAMED",
-    "SQUARES",
     "SRC",
-    "SUMS",
     "TENSORS",
+    "WRITE",
+    "Constants",
     "add",
     "fill",
-    "make_results",
-    "make_terms",
-    "power_mode",
+    "finish_backward",
+    "finish_forward",
+    "power_task",
+    "products",
+    "squares",
     "sum_5",
     "sum_ring",
+    "wide_products",
 ]
 
-_ZERO, _ONE, _INFINITY = np.float32(0), np.float32(1), np.float32(np.inf)
+_ZERO, _ONE = np.float32(0), np.float32(1)
+# Reassociated, scale * src * src might overflow where its value does not.
+_ORDERED = {"contract", "nsz"}
 
-SQUARES, PRODUCTS, SUMS = range(3)
-GIVE_SUMS, GIVE_FORWARD, GIVE_BACKWARD = range(3)
-# How base**-beta is computed.
-_BROKEN, _EVEN, _ODD, _NONE, _HALF, _THREE_QUARTERS, _WHOLE = range(7)
-
-# The tensors of a step, and the slots of the parameters. An absent tensor has address 0.
+# The tensors of a step, and the slots of the parameters. An absent tensor or task has address 0.
 TENSORS = RESULT, BASE, SRC, DIFF, EARLIER = range(5)
-NEST, COLUMNS, LENGTH, REACH, PRODUCE, GIVE, POWER = range(7)
-K, SCALE, BETA, FACTOR = range(7, 11)
-COLUMN, PLACES, PIECE, ADDRESSES = range(11, 31, 5)
-ROW_KERNEL, ROW_STREAMED, ROW_ADDRESSES, ROW_FIELDS = 1, 2, 3, 7  # of `rows`, behind the nest
+NEST, COLUMNS, LENGTH, REACH, READ, WRITE, MAKE_TERMS, MAKE_RESULTS, POWER, WIDE = range(10)
+_K, _SCALE, _EXPONENT, _NEXT_EXPONENT, _UNIT, _FACTOR, _LOW, _HIGH = range(10, 18)
+COLUMN, PLACES, PIECE, ADDRESSES = range(18, 38, 5)
 
 
-def power_mode(beta: float) -> int:
-    """Which of the ways to compute base**-beta is right."""
-    exact = {0.0: _NONE, 0.5: _HALF, 0.75: _THREE_QUARTERS, 1.0: _WHOLE}
-    return exact.get(beta, _BROKEN if beta % 1 else _ODD if beta % 2 else _EVEN)
+class Constants:
+    """The float32 constants of an operation.
+
+    exponent, next_exponent: -beta and -beta - 1. unit: a power of two near the size of scale * src
+    where base is about 2 * k, so that neither products nor factor are far from 1. low, high: bases
+    between them have powers far from the ends of float32; so has base**1.5, which LLVM may compute.
+    """
+
+    def __init__(self, op: Any) -> None:
+        scale = op.alpha / op.divisor
+        size = math.sqrt(abs(scale)) * math.sqrt(abs(op.k) or 1.0)
+        unit = 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
+        self.high = 2.0 ** (120 / max(1.5, abs(op.beta)))
+        self.k, self.scale, self.unit = F32(op.k), F32(scale), F32(unit)
+        self.exponent, self.next_exponent = F32(-op.beta), F32(-op.beta - 1)
+        self.factor = F32(2 * scale * op.beta / unit)
+
+    def params(self) -> list[Param]:
+        """The slots behind the tasks' addresses."""
+        limits = F32(1 / self.high), F32(self.high)
+        return [
+            self.k, self.scale, self.exponent, self.next_exponent, self.unit, self.factor, *limits
+        ]  # fmt: skip
 
 
 @device
-def make_terms(params, src, diff, base, powers, terms, count):
-    """The numbers to be summed; for products the powers base**-beta are kept."""
-    if load_i64(params, PRODUCE) == SQUARES:
-        for i in range(count):
-            store_f32(terms, i, load_f32(src, i) * load_f32(src, i))
-        return
-    _raise(params, base, powers, count)
+def _are_moderate(params, base, count):
+    """Whether all bases are from LOW to HIGH."""
+    low, high = load_f32(params, 2 * _LOW), load_f32(params, 2 * _HIGH)
+    others = _ZERO
     for i in range(count):
-        scaled = load_f32(diff, i) * load_f32(powers, i)
-        store_f32(terms, i, scaled * (load_f32(src, i) / load_f32(base, i)))
+        x = load_f32(base, i)
+        others += _ZERO if (x >= low) & (x <= high) else _ONE
+    return others == _ZERO
+
+
+@task(arity=6)
+def wide_products(base, x, y, exponent, result, count):
+    """result = x * y * base**exponent, rounded once; y may be absent. exponent: float32 bits."""
+    for i in range(count):
+        scale = np.float64(load_f32(x, i))
+        if y:
+            scale *= np.float64(load_f32(y, i))
+        power = vecmath.power(load_f32(base, i), scale, bits_to_f32(np.int32(exponent)))
+        store_f32(result, i, power)
+
+
+# -- x * base**-beta -------------------------------------------------------------------------------
 
 
 @device
-def make_results(params, src, diff, base, powers, total, count):
-    """Turn sums into the result, in place; forward also into bases."""
-    give = load_i64(params, GIVE)
-    if give == GIVE_FORWARD:
-        k, scale = load_f32(params, 2 * K), load_f32(params, 2 * SCALE)
-        for i in range(count):
-            store_f32(base, i, k + scale * load_f32(total, i))
-        _raise(params, base, total, count)
-        for i in range(count):
-            store_f32(total, i, load_f32(total, i) * load_f32(src, i))
-    elif give == GIVE_BACKWARD:
-        if load_i64(params, PRODUCE) != PRODUCTS:
-            _raise(params, base, powers, count)
-        factor = load_f32(params, 2 * FACTOR)
-        for i in range(count):
-            own = load_f32(diff, i) * load_f32(powers, i)
-            store_f32(total, i, own - factor * load_f32(src, i) * load_f32(total, i))
+def _multiply_wide(params, x, base, result, count):
+    exponent = load_i64(params, _EXPONENT)
+    call(load_i64(params, WIDE), (base, x, 0, exponent, result, count))
 
 
-@device
-def _raise(params, base, powers, count):
-    """base**-beta; quick reciprocal roots make NaN of an infinite base, which gives 0."""
-    mode = load_i64(params, POWER)
-    if mode == _THREE_QUARTERS:
+@task(arity=5)
+def _multiply_by_power(params, x, base, result, count):
+    """Any beta."""
+    if not _are_moderate(params, base, count):
+        _multiply_wide(params, x, base, result, count)
+        return
+    exponent = load_f32(params, 2 * _EXPONENT)
+    for i in range(count):
+        power = vecmath.exp(exponent * vecmath.log(load_f32(base, i)))
+        store_f32(result, i, load_f32(x, i) * power)
+
+
+@task(arity=5)
+def _multiply_by_half(params, x, base, result, count):
+    """Beta 1/2, by quick reciprocal roots."""
+    if not _are_moderate(params, base, count):
+        _multiply_wide(params, x, base, result, count)
+        return
+    for i in range(count):
+        store_f32(result, i, load_f32(x, i) * (_ONE / np.sqrt(load_f32(base, i))))
+
+
+@task(arity=5)
+def _multiply_by_three_quarters(params, x, base, result, count):
+    """Beta 3/4, by quick reciprocal roots."""
+    if not _are_moderate(params, base, count):
+        _multiply_wide(params, x, base, result, count)
+        return
+    for i in range(count):
+        root = np.sqrt(load_f32(base, i))
+        store_f32(result, i, load_f32(x, i) * (_ONE / (root * np.sqrt(root))))
+
+
+@task(arity=5)
+def _divide(params, x, base, result, count):
+    """Beta 1, by quick reciprocals."""
+    if not _are_moderate(params, base, count):
+        _multiply_wide(params, x, base, result, count)
+        return
+    for i in range(count):
+        store_f32(result, i, load_f32(x, i) / load_f32(base, i))
+
+
+def power_task(beta: float) -> Task:
+    """The task (params, x, base, result, count) that computes x * base**-beta."""
+    quick = {0.5: _multiply_by_half, 0.75: _multiply_by_three_quarters, 1.0: _divide}
+    task: Task = quick.get(beta, _multiply_by_power)
+    return task
+
+
+# -- terms and results -----------------------------------------------------------------------------
+
+
+@task(arity=7, fastmath=_ORDERED)
+def squares(params, src, diff, base, own, terms, count):
+    """Terms of forward."""
+    scale = load_f32(params, 2 * _SCALE)
+    for i in range(count):
+        scaled = scale * load_f32(src, i)
+        store_f32(terms, i, scaled * load_f32(src, i))
+
+
+@task(arity=7, fastmath=_ORDERED | {"arcp"})
+def products(params, src, diff, base, own, terms, count):
+    """Terms of backward, and own."""
+    call(load_i64(params, POWER), (params, diff, base, own, count))
+    unit = load_f32(params, 2 * _UNIT)
+    if _are_moderate(params, base, count):
         for i in range(count):
-            x = load_f32(base, i)
-            root = np.sqrt(x)
-            power = _ONE / (root * np.sqrt(root))
-            store_f32(powers, i, _ZERO if x == _INFINITY else power)
-    elif mode == _HALF:
-        for i in range(count):
-            x = load_f32(base, i)
-            store_f32(powers, i, _ZERO if x == _INFINITY else _ONE / np.sqrt(x))
-    elif mode == _WHOLE:
-        for i in range(count):
-            store_f32(powers, i, _ONE / load_f32(base, i))
-    elif mode == _NONE:
-        fill(powers, _ONE, count)
-    else:
-        exponent = -load_f32(params, 2 * BETA)
-        for i in range(count):
-            x = load_f32(base, i)
-            size = -x if x < _ZERO and mode != _BROKEN else x
-            y = vecmath.exp(exponent * vecmath.log(size))
-            store_f32(powers, i, -y if x < _ZERO and mode == _ODD else y)
+            quotient = unit * load_f32(src, i) / load_f32(base, i)
+            store_f32(terms, i, load_f32(own, i) * quotient)
+        return
+    exponent = load_i64(params, _NEXT_EXPONENT)
+    call(load_i64(params, WIDE), (base, diff, src, exponent, terms, count))
+    for i in range(count):
+        store_f32(terms, i, unit * load_f32(terms, i))
+
+
+@task(arity=6)
+def finish_forward(params, src, base, own, total, count):
+    """Turn sums into dst, in place, and write bases."""
+    k = load_f32(params, 2 * _K)
+    for i in range(count):
+        store_f32(base, i, k + load_f32(total, i))
+    call(load_i64(params, POWER), (params, src, base, total, count))
+
+
+@task(arity=6, fastmath=_ORDERED)
+def finish_backward(params, src, base, own, total, count):
+    """Turn sums into diff_src, in place."""
+    factor = load_f32(params, 2 * _FACTOR)
+    for i in range(count):
+        shared = factor * load_f32(src, i) * load_f32(total, i)
+        store_f32(total, i, load_f32(own, i) - shared)
+
+
+# -- window sums -----------------------------------------------------------------------------------
 
 
 @device

@@ -4,15 +4,18 @@ At each point the axis is a row of vectors. A term is computed for each lane; a 
 made of the terms of three vectors, shifted against each other in registers. The row is walked once,
 so that no term is computed twice:
 
-    forward     term = src**2                                   base = k + scale * sum
+    forward     term = scale * src**2                           base = k + sum
                 dst = src * base**-beta
-    backward    term = diff_dst * src * base**(-beta - 1)
-                diff_src = diff_dst * base**-beta - factor * src * sum
+    backward    term = unit * diff_dst * src * base**(-beta - 1)
+                diff_src = diff_dst * base**-beta - factor / unit * src * sum
+
+A vector whose bases are not all between LOW and HIGH is given to a task that computes in float64.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,9 +35,11 @@ POWERS = (0.5, 0.75, 1.0)
 TENSORS = ("result", "base", "src", "diff")
 FIELDS = (
     "points", "vectors", "length", *(f"{name}_point" for name in TENSORS),
-    *(f"{name}_vector" for name in TENSORS), "k", "scale", "factor",
+    *(f"{name}_vector" for name in TENSORS), "k", "scale", "unit", "factor", "wide",
 )  # fmt: skip
-"""Sizes, strides in bytes from point to point and from vector to vector, bits of float32."""
+"""Sizes, strides in bytes from point to point and from vector to vector, bits of float32, and the
+address of `lrn_arithmetic.wide_products`."""
+LOW, HIGH = 2.0**-80, 2.0**80  # bases whose powers are far from the ends of float32
 I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
@@ -96,8 +101,9 @@ class _Emitter:
         )  # fmt: skip
         self.constants = {
             name: vir.repeat(builder, self._float(self.fields[name]), VECTOR)
-            for name in ("k", "scale", "factor")
+            for name in ("k", "scale", "unit", "factor")
         }
+        self.rooms = [vir.room(builder, VECTOR, 1) for _ in range(4)]
         fetched = TENSORS if kernel.fetches else ()
         self.ahead = {n: builder.mul(self.fields[f"{n}_point"], I64(AHEAD)) for n in fetched}
 
@@ -143,13 +149,24 @@ class _Emitter:
         builder = self.builder
         src = self._load(places, "src", v)
         if self.kernel.forward:
-            return _Row(builder.fmul(src, src), src, src)
+            return _Row(builder.fmul(builder.fmul(self.constants["scale"], src), src), src, src)
         left = builder.sub(self.fields["length"], builder.mul(v, I64(LANES)))
         inside = vir.first_lanes(builder, left, LANES)  # bases that pad a block are 0
         base = builder.select(inside, self._load(places, "base", v), vir.constant(VECTOR, 1.0))
-        power, inverse = self._powers(base)
-        own = builder.fmul(self._load(places, "diff", v), power)
-        return _Row(builder.fmul(own, builder.fmul(src, inverse)), src, own)
+        diff, unit = self._load(places, "diff", v), self.constants["unit"]
+
+        def quick() -> list[Value]:
+            power, inverse = self._powers(base)
+            own = builder.fmul(diff, power)
+            return [own, builder.fmul(own, builder.fmul(builder.fmul(unit, src), inverse))]
+
+        def wide() -> list[Value]:
+            own = self._wide(base, diff, None, -self.kernel.beta)
+            term = self._wide(base, diff, src, -self.kernel.beta - 1)
+            return [own, builder.fmul(unit, term)]
+
+        own, term = self._either(base, quick, wide)
+        return _Row(term, src, own)
 
     def _finish(
         self, places: dict[str, Value], v: Value, before: Value, middle: _Row, after: Value
@@ -165,9 +182,13 @@ class _Emitter:
             shared = builder.fmul(builder.fmul(constants["factor"], middle.src), total)
             self._store(builder.fsub(middle.own, shared), places, "result", v)
             return
-        base = vir.multiply_add(builder, constants["scale"], total, constants["k"])
-        power, _ = self._powers(base)
-        self._store(builder.fmul(middle.src, power), places, "result", v)
+        base = builder.fadd(total, constants["k"])
+        (result,) = self._either(
+            base,
+            quick=lambda: [builder.fmul(middle.src, self._powers(base)[0])],
+            wide=lambda: [self._wide(base, middle.src, None, -self.kernel.beta)],
+        )
+        self._store(result, places, "result", v)
         if self.kernel.keeps_base:
             self._store(base, places, "base", v)
 
@@ -175,21 +196,52 @@ class _Emitter:
         order = ir.Constant(ir.VectorType(I32, LANES), list(range(start, start + LANES)))
         return self.builder.shuffle_vector(low, high, order)
 
+    def _either(
+        self, base: Value, quick: Callable[[], list[Value]], wide: Callable[[], list[Value]]
+    ) -> list[Value]:
+        """The vectors of `quick` where all bases are from LOW to HIGH, else those of `wide`."""
+        builder = self.builder
+        low, high = (vir.constant(VECTOR, limit) for limit in (LOW, HIGH))
+        lanes = builder.and_(
+            builder.fcmp_ordered(">=", base, low), builder.fcmp_ordered("<=", base, high)
+        )
+        name = f"llvm.vector.reduce.and.v{LANES}i1"
+        moderate = vir.intrinsic(builder, name, ir.IntType(1), [lanes])
+        with builder.if_else(moderate, likely=True) as (then, otherwise):
+            with then:
+                quick_values, quick_end = quick(), builder.block
+            with otherwise:
+                wide_values, wide_end = wide(), builder.block
+        results = [builder.phi(VECTOR) for _ in quick_values]
+        for result, one, other in zip(results, quick_values, wide_values, strict=True):
+            result.add_incoming(one, quick_end)
+            result.add_incoming(other, wide_end)
+        return results
+
+    def _wide(self, base: Value, x: Value, y: Value | None, exponent: float) -> Value:
+        """x * y * base**exponent in float64; y may be absent."""
+        builder = self.builder
+        values = [base, x] if y is None else [base, x, y]
+        *rooms, result = self.rooms
+        for room, value in zip(rooms, values, strict=False):
+            builder.store(value, room, align=4)
+        inputs = [builder.ptrtoint(room, I64) for room in rooms[: len(values)]]
+        bits = int.from_bytes(struct.pack("<f", exponent), "little")
+        args = [*inputs, *[I64(0)] * (3 - len(values)), I64(bits)]
+        vir.call(builder, self.fields["wide"], [*args, builder.ptrtoint(result, I64), I64(LANES)])
+        return builder.load(result, typ=VECTOR, align=4)
+
     def _powers(self, base: Value) -> tuple[Value, Value]:
-        """base**-beta and 1 / base; roots by estimate make NaN of infinity, which gives 0."""
+        """base**-beta and 1 / base, of bases from LOW to HIGH."""
         builder = self.builder
         if self.kernel.beta == 1.0:
             inverse = builder.fdiv(vir.constant(VECTOR, 1.0), base)
             return inverse, inverse
         root = self._inverse_root(base)
-        inverse = power = builder.fmul(root, root)
-        if self.kernel.beta == 0.75:
-            power = builder.fmul(inverse, self._inverse_root(root))
-        else:
-            power = root
-        infinite = builder.fcmp_ordered("==", base, vir.constant(VECTOR, float("inf")))
-        none = VECTOR(None)
-        return builder.select(infinite, none, power), builder.select(infinite, none, inverse)
+        inverse = builder.fmul(root, root)
+        if self.kernel.beta == 0.5:
+            return root, inverse
+        return builder.fmul(inverse, self._inverse_root(root)), inverse
 
     def _inverse_root(self, x: Value) -> Value:
         builder, name = self.builder, f"llvm.sqrt.v{LANES}f32"

@@ -17,28 +17,20 @@ from dnncore_cpu_numba.lrn_arithmetic import (
     COLUMNS,
     DIFF,
     EARLIER,
-    GIVE,
-    GIVE_BACKWARD,
-    GIVE_FORWARD,
-    GIVE_SUMS,
     LENGTH,
+    MAKE_RESULTS,
+    MAKE_TERMS,
     NEST,
     PIECE,
     PLACES,
-    PRODUCE,
-    PRODUCTS,
+    POWER,
     REACH,
+    READ,
     RESULT,
-    ROW_ADDRESSES,
-    ROW_FIELDS,
-    ROW_KERNEL,
-    ROW_STREAMED,
     SRC,
-    SUMS,
+    WRITE,
     add,
     fill,
-    make_results,
-    make_terms,
     sum_5,
     sum_ring,
 )
@@ -48,7 +40,7 @@ from dnncore_cpu_numba.pointers import call, load_f32, load_i64, stack, store_f3
 from dnncore_cpu_numba.streaming import LINE
 from dnncore_cpu_numba.task import device, task
 
-__all__ = ["RING", "TILE", "room", "rows", "slabs", "vectors"]
+__all__ = ["RING", "SLABS", "VECTORS", "room", "rows"]
 
 TILE = 2048  # floats of a buffer of `vectors`: five of them fit into a first-level cache
 RING = 16384  # floats of a ring of `slabs`, which should use a part of it only
@@ -56,6 +48,7 @@ _UNIT = 64  # loops run over whole units: four vectors, as LLVM unrolls them
 _BUFFER = (TILE + _UNIT) // 2  # int64
 _RING_BUFFER = RING // 2
 _ZERO, _ONE = np.float32(0), np.float32(1)
+_KERNEL, _STREAMED, _ROW_ADDRESSES, _FIELDS = 1, 2, 3, 7  # of `rows`, behind the nest
 
 
 def room(length: int, reach: int) -> int:
@@ -68,12 +61,12 @@ def room(length: int, reach: int) -> int:
 def vectors(params, begin, end):
     """Columns in one piece each, as they are in memory, or in blocks of it."""
     columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
-    reach = load_i64(params, REACH)
-    produce = load_i64(params, PRODUCE)
+    reach, read, write = load_i64(params, REACH), load_i64(params, READ), load_i64(params, WRITE)
+    make_terms, make_results = load_i64(params, MAKE_TERMS), load_i64(params, MAKE_RESULTS)
     pitch, head = _aligned(length + reach), _aligned(reach)
     count = (columns * pitch + _UNIT - 1) // _UNIT * _UNIT
     src, diff, base, terms = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
-    powers, total = stack(_BUFFER), stack(_BUFFER)
+    own, total = stack(_BUFFER), stack(_BUFFER)
     fill(src, _ZERO, TILE + _UNIT)
     fill(diff, _ZERO, TILE + _UNIT)
     fill(base, _ONE, TILE + _UNIT)
@@ -81,15 +74,18 @@ def vectors(params, begin, end):
     position, tensors = stack(MAX_LOOPS), stack(5)
     seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
     for _ in range(begin, end):
+        backward = load_i64(tensors, DIFF) != 0
         if load_i64(tensors, SRC):
-            _read_vectors(params, tensors, SRC, src, pitch)
-        if load_i64(tensors, DIFF):
-            _read_vectors(params, tensors, DIFF, diff, pitch)
-            _read_vectors(params, tensors, BASE, base, pitch)
-        if produce == SUMS:
-            _read_vectors(params, tensors, EARLIER, terms + 4 * head, pitch)
+            call(read, (params, tensors, SRC, src, pitch))
+        if backward:
+            call(read, (params, tensors, DIFF, diff, pitch))
+            call(read, (params, tensors, BASE, base, pitch))
+        if make_terms:
+            call(make_terms, (params, src, diff, base, own, terms + 4 * head, count))
         else:
-            make_terms(params, src, diff, base, powers, terms + 4 * head, count)
+            call(read, (params, tensors, EARLIER, terms + 4 * head, pitch))
+            if backward:
+                call(load_i64(params, POWER), (params, diff, base, own, count))
         first = terms + 4 * (head - reach)
         if reach == 2:
             sum_5(first, first + 4, first + 8, first + 12, first + 16, total, count)
@@ -97,10 +93,11 @@ def vectors(params, begin, end):
             fill(total, _ZERO, count)
             for shift in range(2 * reach + 1):
                 add(first + 4 * shift, total, count)
-        make_results(params, src, diff, base, powers, total, count)
-        _write_vectors(params, tensors, RESULT, total, pitch)
-        if load_i64(params, GIVE) == GIVE_FORWARD and load_i64(tensors, BASE):
-            _write_vectors(params, tensors, BASE, base, pitch)
+        if make_results:
+            call(make_results, (params, src, base, own, total, count))
+        call(write, (params, tensors, RESULT, total, pitch))
+        if load_i64(tensors, BASE) and not backward:
+            call(write, (params, tensors, BASE, base, pitch))
         advance(load_i64(params, NEST), position, tensors, 1)
 
 
@@ -108,44 +105,43 @@ def vectors(params, begin, end):
 def slabs(params, begin, end):
     """All columns, place by place."""
     columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
-    reach = load_i64(params, REACH)
-    produce, give = load_i64(params, PRODUCE), load_i64(params, GIVE)
+    reach, read, write = load_i64(params, REACH), load_i64(params, READ), load_i64(params, WRITE)
+    make_terms, make_results = load_i64(params, MAKE_TERMS), load_i64(params, MAKE_RESULTS)
     count = (columns + WIDTH - 1) // WIDTH * WIDTH
     rows = min(2 * reach + 1, length)
     src, diff, base, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
-    terms, powers = stack(_RING_BUFFER), stack(_RING_BUFFER)
+    terms, own = stack(_RING_BUFFER), stack(_RING_BUFFER)
     fill(src, _ZERO, count)
     fill(diff, _ZERO, count)
     fill(base, _ONE, count)
     position, tensors = stack(MAX_LOOPS), stack(5)
     seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
     for _ in range(begin, end):
+        backward = load_i64(tensors, DIFF) != 0
         for place in range(length + reach):
             if place < length:
                 row = 4 * count * (place % rows)
-                if produce == SUMS:
-                    _read_row(params, tensors, EARLIER, place, terms + row)
+                if make_terms:
+                    call(read, (params, tensors, SRC, place, src))
                 else:
-                    _read_row(params, tensors, SRC, place, src)
-                    if produce == PRODUCTS:
-                        _read_row(params, tensors, DIFF, place, diff)
-                        _read_row(params, tensors, BASE, place, base)
-                    make_terms(params, src, diff, base, powers + row, terms + row, count)
+                    call(read, (params, tensors, EARLIER, place, terms + row))
+                if backward:
+                    call(read, (params, tensors, DIFF, place, diff))
+                    call(read, (params, tensors, BASE, place, base))
+                if make_terms:
+                    call(make_terms, (params, src, diff, base, own + row, terms + row, count))
+                elif backward:
+                    call(load_i64(params, POWER), (params, diff, base, own + row, count))
             if place >= reach:
                 middle = place - reach
                 sum_ring(terms, rows, count, middle, reach, length, total)
-                if give != GIVE_SUMS:
-                    _read_row(params, tensors, SRC, middle, src)
-                if give == GIVE_BACKWARD:
-                    _read_row(params, tensors, DIFF, middle, diff)
-                    if produce != PRODUCTS:
-                        _read_row(params, tensors, BASE, middle, base)
-                make_results(
-                    params, src, diff, base, powers + 4 * count * (middle % rows), total, count
-                )
-                _write_row(params, tensors, RESULT, middle, total)
-                if give == GIVE_FORWARD and load_i64(tensors, BASE):
-                    _write_row(params, tensors, BASE, middle, base)
+                if make_results:
+                    call(read, (params, tensors, SRC, middle, src))
+                    row = own + 4 * count * (middle % rows)
+                    call(make_results, (params, src, base, row, total, count))
+                call(write, (params, tensors, RESULT, middle, total))
+                if load_i64(tensors, BASE) and not backward:
+                    call(write, (params, tensors, BASE, middle, base))
         advance(load_i64(params, NEST), position, tensors, 1)
 
 
@@ -153,13 +149,13 @@ def slabs(params, begin, end):
 def rows(params, begin, end):
     """Some points each, by a kernel that walks along the axis; see `lrn_kernel.py`."""
     position, tensors = stack(MAX_LOOPS), stack(4)
-    seek(load_i64(params, NEST), begin, position, params + 8 * ROW_ADDRESSES, tensors, 1)
+    seek(load_i64(params, NEST), begin, position, params + 8 * _ROW_ADDRESSES, tensors, 1)
     for _ in range(begin, end):
-        kernel = load_i64(params, ROW_KERNEL)
+        kernel = load_i64(params, _KERNEL)
         both = load_i64(tensors, RESULT) | load_i64(tensors, BASE)
-        if load_i64(params, ROW_STREAMED) and both % LINE == 0:
-            kernel = load_i64(params, ROW_STREAMED)
-        call(kernel, (tensors, params + 8 * ROW_FIELDS))
+        if load_i64(params, _STREAMED) and both % LINE == 0:
+            kernel = load_i64(params, _STREAMED)
+        call(kernel, (tensors, params + 8 * _FIELDS))
         advance(load_i64(params, NEST), position, tensors, 1)
 
 
@@ -172,8 +168,8 @@ def _aligned(count):
 # -- between tensors and buffers -------------------------------------------------------------------
 
 
-@device
-def _read_vectors(params, tensors, tensor, buffer, pitch):
+@task(arity=5)
+def read_vectors(params, tensors, tensor, buffer, pitch):
     """Copy an item's columns to a buffer, piece by piece of the axis."""
     columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
     stride, places = 4 * load_i64(params, COLUMN + tensor), load_i64(params, PLACES + tensor)
@@ -186,8 +182,8 @@ def _read_vectors(params, tensors, tensor, buffer, pitch):
             _copy_ahead(origin + column * stride, target, count, columns * stride)
 
 
-@device
-def _write_vectors(params, tensors, tensor, buffer, pitch):
+@task(arity=5)
+def write_vectors(params, tensors, tensor, buffer, pitch):
     """The way back."""
     columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
     stride, places = 4 * load_i64(params, COLUMN + tensor), load_i64(params, PLACES + tensor)
@@ -200,8 +196,8 @@ def _write_vectors(params, tensors, tensor, buffer, pitch):
             _copy_back(source, origin + column * stride, count, columns * stride)
 
 
-@device
-def _read_row(params, tensors, tensor, place, buffer):
+@task(arity=5)
+def read_row(params, tensors, tensor, place, buffer):
     """Copy one place of all columns to a buffer."""
     columns, stride = load_i64(params, COLUMNS), load_i64(params, COLUMN + tensor)
     places = load_i64(params, PLACES + tensor)
@@ -213,8 +209,8 @@ def _read_row(params, tensors, tensor, place, buffer):
             store_f32(buffer, i, load_f32(row, i * stride))
 
 
-@device
-def _write_row(params, tensors, tensor, place, buffer):
+@task(arity=5)
+def write_row(params, tensors, tensor, place, buffer):
     """The way back."""
     columns, stride = load_i64(params, COLUMNS), load_i64(params, COLUMN + tensor)
     places = load_i64(params, PLACES + tensor)
@@ -251,3 +247,8 @@ def _copy_back(source, target, count, distance):
         copy_and_claim(source + 4 * i, target + 4 * i, target + 4 * i + distance)
     for i in range(whole, count):
         store_f32(target, i, load_f32(source, i))
+
+
+VECTORS = vectors, read_vectors, write_vectors
+SLABS = slabs, read_row, write_row
+"""A way: the task of a step, and those that it calls to read and write buffers."""
