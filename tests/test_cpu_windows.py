@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -119,6 +120,30 @@ def test_powers_of_bases_of_either_sign(beta):
         "forward_training", "across_channels", src=desc, dst=desc, alpha=-0.8, k=0.4, beta=beta
     )
     check(CPU, op)
+
+
+@pytest.mark.parametrize("beta", [-2.0, -0.6, 0.0, 0.5, 0.75, 1.0, 1.3, 2.0, 3.0])
+@pytest.mark.parametrize(
+    ("algorithm", "tag"),
+    [("across_channels", "abcd"), ("across_channels", "acdb"), ("within_channel", "abcd")],
+)
+def test_special_bases(algorithm, tag, beta):
+    """0, tiny, infinite, negative and NaN, among others; forward also where src is 0."""
+    src = dnn.MemoryDesc((1, 32, 3, 5), "f32", tag)
+    fields = {"local_size": 3, "beta": beta}
+    op = dnn.LRNBackward(algorithm, src=src, diff_dst=src, diff_src=src, alpha=0.1, **fields)
+    tiny = 10.0 ** (-72 / max(1.8, beta + 1))  # the term, 1e-37 * tiny**(-beta - 1), is finite
+    for base in (0.0, tiny, 3e38, np.inf, -np.inf, -1.0, -1e30, np.nan):
+        inputs = {"src": fill_normal(src, 1), "diff_dst": fill_normal(src, 2)}
+        inputs["workspace"] = 1 + np.abs(fill_normal(src, 3))
+        inputs["workspace"][0, 5, 1, 2] = base
+        inputs["diff_dst"][0, 4:7, 1, 2] *= np.float32(1e-37)
+        check(CPU, op, inputs=inputs)
+    op = dnn.LRNForward("forward_training", algorithm, src=src, dst=src, alpha=0.0, **fields)
+    values = fill_normal(src, 1)
+    values[0, 3, 1, 1], values[0, 8, 0, 0] = 0.0, np.inf
+    for k in (0.0, 1e-38, 1e-20, -1e-20, -2.0, 3e38):
+        check(CPU, replace(op, k=k), inputs={"src": values})
 
 
 # -- reorder ---------------------------------------------------------------------------------------

@@ -143,6 +143,36 @@ def test_what_is_not_finite_stays_in_its_windows(target: Target, name):
     check(target, forward(algorithm, src, **fields), inputs={"src": values})
 
 
+EXTREMES = [
+    pytest.param(ACROSS, desc(1, 9, 3, 5), id="across"),
+    pytest.param(ACROSS, desc(1, 32, 2, 2, tag="nhwc"), id="across_nhwc"),
+    pytest.param(WITHIN, desc(1, 3, 5, 6), id="within"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "src"), EXTREMES)
+@pytest.mark.parametrize("beta", [0.3, 0.5, 0.75, 1.0])
+@pytest.mark.parametrize("k", [1e-36, 1e-20, 1e26, 1e37])
+def test_bases_of_any_size(target: Target, k, beta, algorithm, src):
+    """src is as large as makes the sum about k, so that neither part of a base is lost."""
+    fields = {"local_size": 3, "alpha": 1e-3, "k": k, "beta": beta}
+    size = np.sqrt(k / fields["alpha"])
+    inputs = {"src": (size * fill_normal(src, 1)).astype(np.float32)}
+    op = forward(algorithm, src, **fields)
+    check(target, op, inputs=inputs)
+    inputs |= {"diff_dst": fill_normal(src, 2), **reference_outputs(op, inputs)}
+    inputs["diff_dst"] *= np.float32(min(1.0, 1e20 * k**beta))
+    check(target, backward(algorithm, src, **fields), inputs=inputs)
+
+
+@pytest.mark.parametrize(("algorithm", "src"), EXTREMES)
+@pytest.mark.parametrize("alpha", [1e-4, -1e-4])
+def test_squares_may_be_out_of_range_where_bases_are_not(target: Target, alpha, algorithm, src):
+    inputs = {"src": (1e19 * (2 + fill_normal(src, 1))).astype(np.float32)}
+    for beta in (0.3, 0.5, 0.75, 1.0):
+        check(target, forward(algorithm, src, alpha=alpha, beta=beta), inputs=inputs)
+
+
 def test_a_chain_of_post_ops_is_executed_or_refused(target: Target):
     """oneDNN's LRN takes no attributes; an implementation here may."""
     src = desc(2, 19, 5, 4, tag="nhwc")

@@ -66,6 +66,7 @@ __all__ = [
 ]
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
+_ONE_BITS = 0x3F800000
 # Reassociated, scale * src * src might overflow where its value does not.
 _ORDERED = {"contract", "nsz"}
 
@@ -112,15 +113,22 @@ def _are_moderate(params, base, count):
     return others == _ZERO
 
 
-@task(arity=6)
-def wide_products(base, x, y, exponent, result, count):
-    """result = x * y * base**exponent, rounded once; y may be absent. exponent: float32 bits."""
+@task(arity=7)
+def wide_products(base, x, y, factor, exponent, result, count):
+    """result = factor * x * y * base**exponent, rounded once; y may be absent.
+
+    factor, exponent: the bits of float32.
+    """
     for i in range(count):
-        scale = np.float64(load_f32(x, i))
+        scale = np.float64(_float(factor)) * np.float64(load_f32(x, i))
         if y:
             scale *= np.float64(load_f32(y, i))
-        power = vecmath.power(load_f32(base, i), scale, bits_to_f32(np.int32(exponent)))
-        store_f32(result, i, power)
+        store_f32(result, i, vecmath.power(load_f32(base, i), scale, _float(exponent)))
+
+
+@device
+def _float(bits):
+    return bits_to_f32(np.int32(bits))
 
 
 # -- x * base**-beta -------------------------------------------------------------------------------
@@ -129,7 +137,7 @@ def wide_products(base, x, y, exponent, result, count):
 @device
 def _multiply_wide(params, x, base, result, count):
     exponent = load_i64(params, _EXPONENT)
-    call(load_i64(params, WIDE), (base, x, 0, exponent, result, count))
+    call(load_i64(params, WIDE), (base, x, 0, _ONE_BITS, exponent, result, count))
 
 
 @task(arity=5)
@@ -204,10 +212,8 @@ def products(params, src, diff, base, own, terms, count):
             quotient = unit * load_f32(src, i) / load_f32(base, i)
             store_f32(terms, i, load_f32(own, i) * quotient)
         return
-    exponent = load_i64(params, _NEXT_EXPONENT)
-    call(load_i64(params, WIDE), (base, diff, src, exponent, terms, count))
-    for i in range(count):
-        store_f32(terms, i, unit * load_f32(terms, i))
+    unit_bits, exponent = load_i64(params, _UNIT), load_i64(params, _NEXT_EXPONENT)
+    call(load_i64(params, WIDE), (base, diff, src, unit_bits, exponent, terms, count))
 
 
 @task(arity=6)

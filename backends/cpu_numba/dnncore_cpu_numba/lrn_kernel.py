@@ -161,9 +161,9 @@ class _Emitter:
             return [own, builder.fmul(own, builder.fmul(builder.fmul(unit, src), inverse))]
 
         def wide() -> list[Value]:
-            own = self._wide(base, diff, None, -self.kernel.beta)
-            term = self._wide(base, diff, src, -self.kernel.beta - 1)
-            return [own, builder.fmul(unit, term)]
+            own = self._wide(base, diff, -self.kernel.beta)
+            exponent, factor = -self.kernel.beta - 1, self.fields["unit"]
+            return [own, self._wide(base, diff, exponent, y=src, factor=factor)]
 
         own, term = self._either(base, quick, wide)
         return _Row(term, src, own)
@@ -186,7 +186,7 @@ class _Emitter:
         (result,) = self._either(
             base,
             quick=lambda: [builder.fmul(middle.src, self._powers(base)[0])],
-            wide=lambda: [self._wide(base, middle.src, None, -self.kernel.beta)],
+            wide=lambda: [self._wide(base, middle.src, -self.kernel.beta)],
         )
         self._store(result, places, "result", v)
         if self.kernel.keeps_base:
@@ -218,18 +218,19 @@ class _Emitter:
             result.add_incoming(other, wide_end)
         return results
 
-    def _wide(self, base: Value, x: Value, y: Value | None, exponent: float) -> Value:
-        """x * y * base**exponent in float64; y may be absent."""
+    def _wide(
+        self, base: Value, x: Value, exponent: float, y: Value | None = None, factor: Value = None
+    ) -> Value:
+        """factor * x * y * base**exponent in float64; y and factor are 1 where they are absent."""
         builder = self.builder
-        values = [base, x] if y is None else [base, x, y]
-        *rooms, result = self.rooms
-        for room, value in zip(rooms, values, strict=False):
+        *rooms, result = (builder.ptrtoint(room, I64) for room in self.rooms)
+        inputs = [base, x] if y is None else [base, x, y]
+        for room, value in zip(self.rooms, inputs, strict=False):
             builder.store(value, room, align=4)
-        inputs = [builder.ptrtoint(room, I64) for room in rooms[: len(values)]]
-        bits = int.from_bytes(struct.pack("<f", exponent), "little")
-        args = [*inputs, *[I64(0)] * (3 - len(values)), I64(bits)]
-        vir.call(builder, self.fields["wide"], [*args, builder.ptrtoint(result, I64), I64(LANES)])
-        return builder.load(result, typ=VECTOR, align=4)
+        args = [*rooms[: len(inputs)], *[I64(0)] * (3 - len(inputs))]
+        args += [_bits(1.0) if factor is None else factor, _bits(exponent), result, I64(LANES)]
+        vir.call(builder, self.fields["wide"], args)
+        return builder.load(self.rooms[-1], typ=VECTOR, align=4)
 
     def _powers(self, base: Value) -> tuple[Value, Value]:
         """base**-beta and 1 / base, of bases from LOW to HIGH."""
@@ -254,3 +255,8 @@ class _Emitter:
         store = self.builder.store(value, self._place(places, name, v), align=4)
         if self.kernel.streamed:
             mark_streamed(self.builder, store)
+
+
+def _bits(value: float) -> Value:
+    """The bits of a float32."""
+    return I64(int.from_bytes(struct.pack("<f", value), "little"))

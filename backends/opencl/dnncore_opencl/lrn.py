@@ -21,8 +21,10 @@ from dnncore_opencl.windows import CHANNELS, COORDINATES, Windows, lanes_along, 
 
 MOST_KEPT = 4  # terms on each side that registers hold
 GPU_RING_LANES = 4  # floats of each; the places of 8, which f16 allows, fill the registers
-# beta: {b} to the power of -beta; others go through pow, which takes many times as long
-POWERS = {0.5: "rsqrt({b})", 0.75: "rsqrt({b}) * sqrt(rsqrt({b}))", 1.0: "1.0f / {b}"}
+# beta: x * b**-beta; others go through pow, which takes many times as long
+POWERS = {
+    0.5: "(x) * rsqrt(b)", 0.75: "(x) * (rsqrt(b) * sqrt(rsqrt(b)))", 1.0: "(x) / (b)",
+}  # fmt: skip
 
 
 class LRN(Implementation):
@@ -68,12 +70,14 @@ class LRN(Implementation):
     def _build(self, op: Any, windows: Windows) -> Executable:
         number = windows.parameters.real
         scale = op.alpha / op.divisor
-        power = POWERS.get(op.beta) or f"pow({{b}}, (FLOATS)({number(-op.beta)}))"
+        unit = _unit(op)
+        power = POWERS.get(op.beta) or f"(x) * pow(b, (FLOATS)({number(-op.beta)}))"
         defines = {
             "K": number(op.k),
             "SCALE": number(scale),
-            "SLOPE": number(2 * scale * op.beta),
-            "POWER(b)": f"({power.format(b='(b)')})",
+            "SLOPE": number(2 * scale * op.beta / unit),
+            "UNIT": number(unit),
+            "TIMES_POWER(x, b)": f"({power})",
             **({"WORKSPACE": ""} if "workspace" in windows.tensors else {}),
             **_window(op, windows),
         }
@@ -92,6 +96,12 @@ class Backward(LRN):
 
     kernel = "lrn_backward"
     like: ClassVar = {"diff_dst": "src", "diff_src": "src"}
+
+
+def _unit(op: Any) -> float:
+    """A power of two near the size of scale * src where base is about 2 * k."""
+    size = math.sqrt(abs(op.alpha) / op.divisor) * math.sqrt(abs(op.k) or 1.0)
+    return 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
 
 
 def _efficiency(engine: Any, lanes: int) -> float:

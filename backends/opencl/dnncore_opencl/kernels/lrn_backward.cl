@@ -1,5 +1,6 @@
 // diff_src = diff_dst * base**-beta
-//            - SLOPE * src * the sum of diff_dst * src * base**(-beta - 1) over a window.
+//            - SLOPE * src * the sum of UNIT * diff_dst * src * base**(-beta - 1) over a window.
+// UNIT is a power of two that keeps the terms from overflow and underflow.
 
 typedef struct {
     FLOATS src, scaled, term;
@@ -9,8 +10,8 @@ typedef struct {
     {                                                                                              \
         const FLOATS base = LOAD_WORKSPACE(n, c, d, h, w);                                         \
         place.src = LOAD_SRC(n, c, d, h, w);                                                       \
-        place.scaled = LOAD_DIFF_DST(n, c, d, h, w) * POWER(base);                                 \
-        place.term = place.src * place.scaled / base;                                              \
+        place.scaled = TIMES_POWER(LOAD_DIFF_DST(n, c, d, h, w), base);                            \
+        place.term = place.scaled * (UNIT * place.src / base);                                     \
     }
 
 __kernel void lrn_backward(BUFFERS PARAMETERS)

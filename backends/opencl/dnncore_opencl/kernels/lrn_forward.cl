@@ -1,4 +1,5 @@
-// dst = src * base**-beta with base = K + SCALE * the sum of src**2 over a window, the workspace.
+// dst = src * base**-beta with base = K + the sum of SCALE * src**2 over a window, the workspace.
+// The terms include SCALE, so that none overflows before the base does.
 
 typedef struct {
     FLOATS src, term;
@@ -6,7 +7,7 @@ typedef struct {
 
 #define SEE(place, n, c, d, h, w)                                                                  \
     place.src = LOAD_SRC(n, c, d, h, w);                                                           \
-    place.term = place.src * place.src;
+    place.term = SCALE * place.src * place.src;
 
 __kernel void lrn_forward(BUFFERS PARAMETERS)
 {
@@ -20,8 +21,8 @@ __kernel void lrn_forward(BUFFERS PARAMETERS)
                 FLOATS sum = 0.0f;
                 Place here;
                 WINDOW_SUM
-                base = K + SCALE * sum;
-                x = here.src * POWER(base);
+                base = K + sum;
+                x = TIMES_POWER(here.src, base);
                 POST_OPS
             }
             STORE_DST(n, c, d, h, w, x);
