@@ -98,7 +98,7 @@ class _Sums:
         order: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self.output, self.order, self.wanted = output, order, wanted
-        serves = order is None and output.desc == wanted.with_offset0(output.desc.offset0)
+        serves = order is None and output.desc == wanted
         self.rooms: list[Tensor] = []
         if parts == 1 and not attr.post_ops:
             self.first = plan.write(output, None if serves else wanted, order=order)

@@ -108,7 +108,8 @@ class GemmBackwardData(_GemmBackward):
         diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
         weights = _read_weights(plan, plan.argument("weights", op.weights), g)
         weights = weights.seen_as(transposed(weights.desc))
-        diff_src = plan.argument("diff_src", op.diff_src).seen_as(as_5d(op.diff_src))
+        diff_src = plan.argument("diff_src", op.diff_src)
+        diff_src = diff_src.seen_as(as_5d(diff_src.desc))
         plain = diff_src.desc.is_plain
         diff_src = plan.write(diff_src, None if plain else diff_src.desc.with_format("abcde"))
         strides = diff_src.desc.strides

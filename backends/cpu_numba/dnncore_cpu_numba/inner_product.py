@@ -135,7 +135,7 @@ class BrgemmBackwardWeights(_BrgemmInnerProduct):
             weights = _write_rows(plan, weights, order, attr)
         diff_dst = plan.argument("diff_dst", op.diff_dst)
         Product(
-            isa=self.isa, a=diff_dst.seen_as(transposed(op.diff_dst)),
+            isa=self.isa, a=diff_dst.seen_as(transposed(diff_dst.desc)),
             b=_read_rows(plan, plan.argument("src", op.src), order), c=weights,
             attr=attr, operands=self._operands(plan, op, attr, order),
         ).append_to(plan)  # fmt: skip

@@ -80,8 +80,7 @@ class Plan:
 
     def argument(self, name: str, desc: MemoryDesc) -> Tensor:
         """An argument of the operation, or a post-op's operand."""
-        address = Arg(self._places[name], desc.offset0 * desc.itemsize)
-        return Tensor(address, desc.with_offset0(0) if desc.offset0 else desc)
+        return Tensor(Arg(self._places[name]), desc)
 
     def operands(self, attr: Attributes) -> list[Tensor]:
         """The post-ops' operands, in order, all of them f32."""

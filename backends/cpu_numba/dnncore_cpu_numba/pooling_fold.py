@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -64,9 +64,6 @@ def fold_of(op: Any, workspace: MemoryDesc | None) -> Fold:
     diff_dst, workspace, diff_src.
     """
     forward = op.SRC == "src"
-    src, dst = (
-        Tensor(Arg(place), getattr(op, name)) for place, name in enumerate((op.SRC, op.DST))
-    )
     axes, counts = _axes(op, forward=forward)
     index = 0 if workspace is None else 8 * workspace.itemsize
     nowhere = Tensor(Table(np.zeros(1)), _still(op.dst_role, (0,) * (op.dst_role.ndims - 2)))
@@ -76,10 +73,10 @@ def fold_of(op: Any, workspace: MemoryDesc | None) -> Fold:
     if forward:
         b = Tensor(Arg(2), workspace) if workspace else nowhere
         name = "largest" if op.is_max else "sum"
-        tensors = dst, src, b
+        tensors = Tensor(Arg(1), op.dst), Tensor(Arg(0), op.src), b
     else:
-        result = replace(src, address=Arg(1 + (workspace is not None)))
-        a = replace(dst, address=Arg(0))
+        result = Tensor(Arg(1 + (workspace is not None)), op.diff_src)
+        a = Tensor(Arg(0), op.diff_dst)
         name, b = "sum", nowhere
         if workspace is not None:
             name, b = "winners", Tensor(Arg(1), workspace)
