@@ -87,7 +87,7 @@ class _HostExecutable(Executable):
         pairs = list(zip(self._names, memories, staged, strict=True))
         back = [(m, s) for name, m, s in pairs if name in self._outputs]
         into = [(m, s) for name, m, s in pairs if name not in self._outputs]
-        into += [(m, s) for m, s in back if self._keeps_dst or not m.desc.is_dense]
+        into += [(m, s) for m, s in back if self._keeps_dst or m.desc.has_neighbours]
         host_stream = cpu.stream()
 
         def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:

@@ -130,8 +130,8 @@ class Memory:
             yield self.buffer[: self.desc.nbytes]
             return
         host = np.zeros(self.desc.nbytes, np.uint8)
-        has_neighbours = self.desc.offset0 or not self.desc.is_dense  # their bytes must survive
-        if ("r" in mode or has_neighbours) and host.size:
+        keeps = "r" in mode or self.desc.has_neighbours  # the bytes of others must survive
+        if keeps and host.size:
             self.engine.copy_out(stream, self.buffer, host).wait()
         yield host
         if "w" in mode and host.size:

@@ -252,6 +252,11 @@ class MemoryDesc:
         return not self.has_repeats and self._span == math.prod(self.padded_dims)
 
     @property
+    def has_neighbours(self) -> bool:
+        """Whether some of the first `nbytes` bytes of a buffer are no element's and no padding."""
+        return self.offset0 > 0 or not self.is_dense
+
+    @property
     def has_repeats(self) -> bool:
         """Whether elements share a place, by a stride of 0; such a tensor can only be read."""
         if not self.strides or 0 in self.dims:

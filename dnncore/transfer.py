@@ -39,8 +39,8 @@ class Crossing(Implementation):
         self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
         """Accept what the converting side accepts; the transfer is charged at the slower rate."""
-        if self._side is not engine and not op.dst.is_dense:
-            return Refused("format", f"would copy over the gaps of dst, {op.dst}")
+        if self._side is not engine and op.dst.has_neighbours:
+            return Refused("format", f"would copy over what lies beside dst's elements, {op.dst}")
         answer = self._implementation.answer(op, attr, self._side, hint)
         if isinstance(answer, Refused):
             return answer
@@ -70,7 +70,7 @@ class _CrossingExecutable(Executable):
         self._engine = engine
         self._side = side
         self._scratchpad_bytes = accepted.scratchpad_bytes
-        copies = op.src == op.dst and op.src.is_dense
+        copies = op.src == op.dst and not op.dst.has_neighbours
         self._inner = None if copies else accepted.build()
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:

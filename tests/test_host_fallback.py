@@ -68,15 +68,17 @@ def test_in_place_and_sum_post_ops_read_the_old_values(engine):
     assert (dst.numpy() == 25).all()
 
 
-def test_results_written_to_a_part_leave_the_rest(engine):
+@pytest.mark.parametrize(("dims", "start"), [((4, 2), (0, 1)), ((2, 4), (1, 0))])
+def test_results_written_to_a_part_leave_the_rest(engine, dims, start):
+    """Columns have gaps; rows are dense, but begin behind others."""
     whole = dnn.Memory.from_numpy(np.full((4, 4), 9, np.float32), engine=engine)
-    part = whole.submemory((4, 2), (0, 1))
-    src = dnn.Memory.from_numpy(np.full((4, 2), -1, np.float32), engine=engine)
+    part = whole.submemory(dims, start)
+    src = dnn.Memory.from_numpy(np.full(dims, -1, np.float32), engine=engine)
     op = dnn.EltwiseForward("forward_inference", "tanh", src=src.desc, dst=part.desc)
     pd = dnn.PrimitiveDesc(op, engine, host_fallback=True)
     pd.primitive().execute(engine.stream(), src=src, dst=part)
     expected = np.full((4, 4), 9, np.float32)
-    expected[:, 1:3] = np.tanh(np.float32(-1))
+    expected[start[0] :, start[1] :][: dims[0], : dims[1]] = np.tanh(np.float32(-1))
     np.testing.assert_allclose(whole.numpy(), expected, rtol=1e-6)
 
 

@@ -59,15 +59,22 @@ def test_bound_transfers_can_be_replayed():
 
 
 @pytest.mark.parametrize(("src", "dst"), PAIRS, ids=lambda name: name.replace(":", ""))
-def test_a_part_of_a_larger_tensor_is_written_alone(src, dst):
+@pytest.mark.parametrize("from_part", [False, True])
+@pytest.mark.parametrize(("dims", "start"), [((2, 2), (1, 1)), ((2, 4), (1, 0))])
+def test_a_part_of_a_larger_tensor_is_written_alone(src, dst, dims, start, from_part):
+    """A part with gaps; and rows, which are dense but begin behind others."""
     whole = dnn.Memory.from_numpy(np.full((4, 4), 7, np.float32), engine=dnn.engine(dst))
-    part = whole.submemory((2, 2), (1, 1))
-    ones = dnn.Memory.from_numpy(np.ones((2, 2), np.float32), engine=dnn.engine(src))
+    part = whole.submemory(dims, start)
+    ones = dnn.Memory.from_numpy(np.ones((4, 4), np.float32), engine=dnn.engine(src))
+    ones = ones.submemory(dims, start if from_part else (0, 0))
     op = dnn.Reorder(src=ones.desc, dst=part.desc)
     expected = np.full((4, 4), 7)
-    expected[1:3, 1:3] = 1
+    expected[start[0] :, start[1] :][: dims[0], : dims[1]] = 1
     stream = whole.engine.stream()
-    for pd in dnn.primitive_descs(op, whole.engine, src_engine=ones.engine):
+    pds = list(dnn.primitive_descs(op, whole.engine, src_engine=ones.engine))
+    assert pds
+    for pd in pds:
+        whole.fill(7)
         pd.primitive().execute(stream, src=ones, dst=part).wait()
         np.testing.assert_array_equal(whole.numpy(stream), expected)
 
