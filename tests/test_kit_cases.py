@@ -17,6 +17,7 @@ from dnncore.attributes import FpMath, PostOpKind, ScratchpadMode
 from dnncore.ops import algorithms, convolution, lrn, pooling, reduction, reorder, softmax
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import DRIVERS, read
+from dnncore.problem.tensors import role_of
 from dnncore.testing.cases import SIZES, cases
 from dnncore.testing.plan import FLOORS
 from dnncore.testing.random_problems import draw, shortest_failure
@@ -61,7 +62,7 @@ def of(kind, size="full"):
 
 
 @pytest.mark.parametrize(("size", "least", "most"), [
-    ("tiny", 60, 80), ("smoke", 250, 500), ("full", 3000, 6000), ("networks", 300, 500),
+    ("tiny", 60, 80), ("smoke", 250, 500), ("full", 3000, 6500), ("networks", 300, 500),
 ])  # fmt: skip
 def test_counts(size, least, most):
     assert least <= len(listed(size)) <= most
@@ -150,6 +151,40 @@ def test_formats(kind, family):
     if family != "empty":
         descs = [desc for desc in descs if not desc.is_any]
     assert any(FAMILIES[family](desc) for desc in descs)
+
+
+LAID = {
+    "row-major": lambda desc: desc.is_plain and desc.order_tag == "abcdef"[: desc.ndims],
+    "permuted": lambda desc: desc.is_plain and desc.order_tag != "abcdef"[: desc.ndims],
+    "blocked": lambda desc: bool(desc.inner_blocks),
+}
+
+
+def laid_at_offsets(problems):
+    """{argument: how it is laid out where it begins behind the start of its buffer}."""
+    found = defaultdict(set)
+    for problem in problems:
+        named = [(argument.name, desc) for argument, desc in problem.op.tensors()]
+        named += [("operand", desc) for _, desc in problem.attr.operands()]
+        for name, desc in named:
+            if desc.offset0:
+                found[name] |= {laid for laid, has in LAID.items() if has(desc)}
+    return found
+
+
+def arguments_of(kind):
+    """The names of an operation's tensors; of a sum's alike ones three."""
+    names = {a.name for p in of(kind) for a, _ in p.op.tensors()}
+    return names - {f"src{i}" for i in range(3, 32)}
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+def test_every_argument_has_offsets(kind):
+    found = laid_at_offsets(of(kind))
+    for name in arguments_of(kind):
+        is_vector = "bias" in name and kind is not dnn.MatMul
+        assert found[name] == ({"row-major"} if is_vector else set(LAID)), name
+    assert "Backward" in kind.__name__ or found["operand"]
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
@@ -257,6 +292,14 @@ def test_drawn_problems(driver):
     assert all(type(p.op) in DRIVERS[driver].operations for p in problems)
     assert draw(10, driver) == problems
     assert draw(10, driver, seed=1) != problems
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_drawn_problems_have_offsets(driver):
+    """On the tensors of every role."""
+    problems = draw(80, driver)
+    roles = {role_of(a.name) for p in problems for a, _ in p.op.tensors()}
+    assert {role_of(name) for name in laid_at_offsets(problems)} >= roles
 
 
 def test_failures_shrink_to_the_shortest_text():

@@ -1,20 +1,25 @@
 """Problems drawn at random by hypothesis, which finds the shortest text of those that fail.
 
-A problem is drawn as text: options from lists, a shape from sizes. All choices shrink to the
-plainest, which the text leaves out. What is drawn depends on the seed alone.
+A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may be
+moved: behind the start of its buffer, apart in it, its dims in another order. All choices shrink to
+the plainest, which the text leaves out. What is drawn depends on the seed alone.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hypothesis import HealthCheck, Phase, assume, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
+from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS, USE_DST_ALGORITHMS
 from dnncore.ops.reduction import ALGORITHMS as REDUCTIONS
 from dnncore.ops.reorder import DATA_TYPES
@@ -196,6 +201,50 @@ SHAPES: dict[str, Callable[[Draw], str]] = {
 }
 
 
+# -- places in buffers -----------------------------------------------------------------------------
+
+MOVES = (*[""] * 6, "offset", "gaps", "order")  # each does what those before it do, too
+MOST_MOVES = 8  # of a problem; always as many are drawn, so that fewer tensors are not plainer
+OFFSETS = st.sampled_from((1, 2, 3, 5, 8, 16, 64))  # elements
+GAPS = st.sampled_from((0, 1, 3))  # elements, or blocks of them
+
+
+def _moved(draw: Draw, desc: MemoryDesc, move: str) -> MemoryDesc:
+    """The same dims and blocks at an offset, perhaps with gaps, perhaps in another order."""
+    if not move:
+        return desc
+    desc = desc.with_format(None) if desc.is_any else desc
+    offset0 = draw(OFFSETS)
+    if move == "offset":
+        return desc.with_offset0(offset0)
+    order: Sequence[int] = sorted(range(desc.ndims), key=lambda dim: -desc.strides[dim])
+    if move == "order":
+        order = draw(st.permutations(order))
+    block = math.prod(size for _, size in desc.inner_blocks)
+    strides, step = [0] * desc.ndims, block * draw(st.sampled_from((1, 1, 2)))
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * max(1, desc.physical_shape[dim]) + block * draw(GAPS)
+    tag = desc.order_tag
+    return MemoryDesc(desc.dims, desc.data_type, tag, strides=strides, offset0=offset0)
+
+
+def _with_moves(draw: Draw, problem: Problem) -> Problem:
+    """The problem with some of its tensors moved, operands of post-ops among them."""
+    moves = iter(draw(st.tuples(*[st.sampled_from(MOVES)] * MOST_MOVES)))
+
+    def moved(desc: MemoryDesc) -> MemoryDesc:
+        return _moved(draw, desc, next(moves, ""))
+
+    def step(post_op: PostOp) -> PostOp:
+        operands: dict[str, Any] = {name: moved(desc) for name, desc in post_op.operands}
+        return replace(post_op, **operands)
+
+    op = problem.op.with_each(moved)
+    attr = replace(problem.attr, post_ops=tuple(map(step, problem.attr.post_ops)))
+    return replace(problem, op=op, attr=attr)
+
+
 # -- problems --------------------------------------------------------------------------------------
 
 MOST_BYTES = 100_000  # so that most of the time goes into different problems, not into large ones
@@ -208,6 +257,7 @@ def problems(draw: Draw, driver: str = "") -> Problem:
     words = [f"--{driver}", *_options(draw, OPTIONS[driver]), *_attributes(draw)]
     try:
         (problem,) = read(" ".join([*words, SHAPES[driver](draw)]))
+        problem = _with_moves(draw, problem)
     except DescriptorError:
         assume(False)
         raise
