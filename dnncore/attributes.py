@@ -154,7 +154,7 @@ class Attributes:
 
     post_ops: steps fused into the store of the result, in order.
     scratchpad: "library" (the stream owns it) or "user" (an argument `scratchpad` of
-        `pd.scratchpad_desc`).
+        `pd.scratchpad_desc`; launches that may overlap in time must not share one).
     deterministic: only implementations whose result does not depend on timing.
     fpmath: the arithmetic allowed inside for f32 data. "strict" is as exact as f32's own, whatever
         the operations; "ieee" is f32's own, product by product and sum by sum; the others name what

@@ -44,6 +44,7 @@ from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
 from dnncore.ops import __all__ as _operations
+from dnncore.scratchpads import Scratchpad
 from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, TimedEvent
 
 if TYPE_CHECKING:
@@ -175,7 +176,11 @@ class Executable(ABC):
         scratchpad: Buffer | None,
         wait_for: Sequence[Event],
     ) -> Event:
-        """Run once; override where binding is dear."""
+        """Run once; override where binding is dear.
+
+        On an out-of-order stream all launches with a scratchpad come here, bound calls too: each
+        has a scratchpad of its own, and its event ends when nothing uses that any more.
+        """
         return self.bind(memories, scratchpad)(stream, wait_for)
 
 
@@ -229,6 +234,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "RefusalKind",
     "Refused",
     "Run",
+    "Scratchpad",
     "Stream",
     "TimedEvent",
     "cache_count",

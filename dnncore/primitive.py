@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -34,8 +35,8 @@ class Primitive:
         ]
         self._pairs = list(_written_pairs(pd))
         self._buffers_may_overlap = all(engine.is_host for _, _, engine in self._slots)
-        self._scratchpad_bytes = pd.scratchpad_bytes
         self._user_scratchpad = pd.scratchpad_desc
+        self._scratchpad_bytes = pd.scratchpad_bytes if self._user_scratchpad is None else 0
         self._engines = (engine, src_engine)
         observers.fill(self)
 
@@ -64,6 +65,8 @@ class Primitive:
             self._check_scratchpad(arguments.get("scratchpad"), memories)
         scratchpad = self._scratchpad(stream, arguments)
         try:
+            if self._scratchpad_bytes and self.is_lent(stream):
+                return _lent(self._launch, memories, self._scratchpad_bytes)(stream, wait_for)
             return self._launch(stream, memories, scratchpad, wait_for)
         except DnnError:
             raise
@@ -140,8 +143,12 @@ class Primitive:
                 f" {stream!r}; open one with engine.stream()"
             )
 
+    def is_lent(self, stream: Stream) -> bool:
+        """Whether each launch on `stream` gets a scratchpad of its own."""
+        return self._scratchpad_bytes > 0 and stream.scratchpads is not None
+
     def _scratchpad(self, stream: Stream, arguments: dict[str, Any]) -> Buffer | None:
-        """The user's scratchpad, or the stream's."""
+        """The user's scratchpad, or the stream's; None where each launch gets its own."""
         if self._user_scratchpad is None:
             return stream.reserve(self._scratchpad_bytes) if self._scratchpad_bytes else None
         return arguments["scratchpad"].buffer
@@ -236,6 +243,11 @@ class BoundPrimitive:
         except Exception as error:
             raise self.primitive.failed(error) from error
 
+    def chain_on(self, stream: Stream) -> Any:
+        """The executable's `chain`; None where each launch gets a scratchpad of its own."""
+        is_lent = self.primitive.is_lent(stream)
+        return None if is_lent else type(self.primitive.executable).chain
+
     def reserve(self, stream: Stream) -> None:
         """Check the stream and make its scratchpad large enough."""
         self.primitive._check_stream(stream)
@@ -243,9 +255,12 @@ class BoundPrimitive:
             stream.reserve(self.primitive.pd.scratchpad_bytes)
 
     def run_on(self, stream: Stream) -> Run:
-        """Resolve the run for `stream` with its present scratchpad."""
+        """Resolve the run for `stream` with its present scratchpad, or one for each launch."""
         primitive = self.primitive
         primitive._check_stream(stream)
+        if primitive.is_lent(stream):
+            execute = primitive.executable.execute
+            return _lent(execute, self.memories, primitive._scratchpad_bytes)
         scratchpad = primitive._scratchpad(stream, {"scratchpad": self._user_scratchpad})
         try:
             return primitive.executable.bind(self.memories, scratchpad)
@@ -259,6 +274,20 @@ class BoundPrimitive:
         run = observers.watched(self.primitive, self.memories, self.run_on(stream))
         self._attached = attached = (stream, stream.scratchpad, run)
         return attached if observers.active is present else self._attach(stream)
+
+
+def _lent(execute: Callable[..., Event], memories: Sequence[Memory], nbytes: int) -> Run:
+    """A run each of whose launches takes one of the stream's scratchpads.
+
+    execute: is called as `Executable.execute`.
+    """
+
+    def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+        assert stream.scratchpads is not None
+        launch = functools.partial(execute, stream, memories)
+        return stream.scratchpads.launch(nbytes, wait_for, launch)
+
+    return run
 
 
 def _unattached(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:

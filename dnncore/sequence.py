@@ -79,7 +79,7 @@ class Sequence:
             call.reserve(stream)
         runs: list[Run] = []
         names: list[str] = []
-        for chain, group in itertools.groupby(self.calls, key=_chain):
+        for chain, group in itertools.groupby(self.calls, lambda call: call.chain_on(stream)):
             calls = list(group)
             bound = [call.run_on(stream) for call in calls]
             found = _chained(chain, bound, _watched(calls, bound))
@@ -104,7 +104,3 @@ def _watched(calls: list[BoundPrimitive], bound: list[Run]) -> list[Run]:
 
 def _names(calls: list[BoundPrimitive]) -> list[str]:
     return [f"{call.primitive.pd.op.KIND} by {call.primitive.impl_name}" for call in calls]
-
-
-def _chain(call: BoundPrimitive) -> Any:
-    return type(call.primitive.executable).chain

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from dnncore.errors import DescriptorError
+from dnncore.scratchpads import Scratchpads
 
 if TYPE_CHECKING:
     from dnncore.engine import Engine
@@ -52,6 +53,14 @@ class Event:
         return None
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether the command waits, directly or not, for an event of another engine.
+
+        Commands that nobody ordered behind it must not wait for it then.
+        """
+        return False
+
+    @property
     def start(self) -> float | None:
         """When the command began, in seconds; None without profiling."""
         return None
@@ -89,8 +98,10 @@ class TimedEvent(Event):
 class Stream:
     """An ordered queue of commands on one engine; used by one thread at a time.
 
-    A stream owns the scratchpad of the primitives that run on it: one buffer that grows to the
-    largest request and never shrinks. `native` is the runtime's own queue object, if any.
+    A stream owns the scratchpad of the primitives that run on it. In order, that is one buffer,
+    `scratchpad`, that grows to the largest request and never shrinks. Out of order, commands may
+    overlap, and each launch gets one of `scratchpads`. `native` is the runtime's own queue object,
+    if any.
     """
 
     def __init__(
@@ -101,6 +112,7 @@ class Stream:
         self.profiling = profiling
         self.native = native
         self.scratchpad: Any = None
+        self.scratchpads = Scratchpads(engine) if order == "out" else None
         self._scratchpad_bytes = 0
         self._lock = threading.Lock()
 
@@ -111,8 +123,11 @@ class Stream:
         """
 
     def reserve(self, nbytes: int) -> Any:
-        """Make `scratchpad` at least `nbytes` large and return it (None while nothing needs it)."""
-        if nbytes > self._scratchpad_bytes:
+        """Make `scratchpad` at least `nbytes` large and return it (None while nothing needs it).
+
+        On an out-of-order stream it stays None: use `scratchpads.launch`.
+        """
+        if nbytes > self._scratchpad_bytes and self.scratchpads is None:
             with self._lock:
                 if nbytes > self._scratchpad_bytes:
                     self.scratchpad = self.engine.allocate(nbytes)

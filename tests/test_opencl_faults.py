@@ -67,7 +67,7 @@ def test_out_of_memory_tells_who_holds_how_much(engine):
         "holds 4.4 MB of the device's 5.0 MB",
         f"3 memories 4.0 MB (the largest: {large[0].desc} 2.0 MB",
         f"{small.desc} 16.0 KB",
-        "scratchpads of 1 streams 300.0 KB",
+        "1 scratchpads of streams 300.0 KB",
         "others 50.0 KB",
     ):
         assert part in text

@@ -7,7 +7,7 @@ import threading
 import weakref
 from typing import Any, NamedTuple
 
-from dnncore.backend import Memory, Stream
+from dnncore.backend import Memory, Scratchpad, Stream
 
 __all__ = ["Account", "MemoryInfo"]
 
@@ -52,13 +52,14 @@ class Account:
         holders = gc.get_referrers(*buffers) if buffers else []
         memories = {id(m.buffer): m for m in holders if isinstance(m, Memory)}
         pads = {id(s.scratchpad): s for s in holders if isinstance(s, Stream)}
+        pads |= {id(p.buffer): p for p in holders if isinstance(p, Scratchpad)}
         sizes = {id(buffer): buffer.size for buffer in buffers}
         total = sum(sizes.values())
         of_memories = sum(sizes.get(i, 0) for i in memories)
         of_pads = sum(sizes.get(i, 0) for i in pads if i not in memories)
         parts = [
             f"{len(memories)} memories {_bytes(of_memories)}{_largest(memories.values())}",
-            f"scratchpads of {len(pads)} streams {_bytes(of_pads)}",
+            f"{len(pads)} scratchpads of streams {_bytes(of_pads)}",
             f"others {_bytes(total - of_memories - of_pads)}",
         ]
         return (

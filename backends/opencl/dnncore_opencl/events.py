@@ -17,7 +17,7 @@ from dnncore_opencl.under_way import tidy_all
 if TYPE_CHECKING:
     from dnncore_opencl.stream import OpenCLStream
 
-__all__ = ["Observed", "OpenCLEvent", "Point", "bridge"]
+__all__ = ["Observed", "OpenCLEvent", "Point", "bridge", "may_fail"]
 
 
 class OpenCLEvent(Event):
@@ -90,6 +90,11 @@ class OpenCLEvent(Event):
         error = self._failure(FAILED_DEPENDENCY)
         error.__cause__ = cause
         return error
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether it waits for events of other runtimes that have not ended, or have failed."""
+        return any(map(may_fail, self.causes))
 
     @property
     def start(self) -> float | None:
@@ -203,6 +208,11 @@ class Observed(Event):
     def error(self) -> BaseException | None:
         """As the command's."""
         return self._event.error
+
+
+def may_fail(event: Event) -> bool:
+    """Whether an event has failed or not yet ended."""
+    return not event.done or event.error is not None
 
 
 def bridge(event: Event, context: Any, timeout: float | None) -> Any:

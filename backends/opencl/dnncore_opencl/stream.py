@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dnncore.backend import DescriptorError, Event, Stream
 from dnncore_opencl.devices import pyopencl
-from dnncore_opencl.events import Observed, OpenCLEvent, Point, bridge
+from dnncore_opencl.events import Observed, OpenCLEvent, Point, bridge, may_fail
 from dnncore_opencl.faults import failure
 from dnncore_opencl.pinned import Landing
 from dnncore_opencl.raw_queue import enqueue_function
@@ -76,6 +76,8 @@ class OpenCLStream(Stream):
         point, self.point = self.point, None
         if point is not None:
             point.settle()
+        if self.scratchpads is not None:
+            self.scratchpads.settle()
         if errors:
             raise errors[0]
 
@@ -150,19 +152,14 @@ class OpenCLStream(Stream):
                 native.append(event.native)  # which a point may queue now
                 if event.stream is not self:
                     event.stream.native.flush()
-                causes += filter(_may_fail, event.causes)
-            elif _may_fail(event):
+                causes += filter(may_fail, event.causes)
+            elif may_fail(event):
                 # The limit of an engine's waits is for those who call.
                 is_ours = isinstance(event, (OpenCLEvent, Landing, Observed))
                 timeout = math.inf if is_ours else None
                 native.append(bridge(event, self.engine.native.context, timeout))
                 causes.append(event)
         return native, causes
-
-
-def _may_fail(event: Event) -> bool:
-    """Whether an event has failed or not yet ended."""
-    return not event.done or event.error is not None
 
 
 def _queue(engine: OpenCLEngine, order: str, profiling: bool) -> Any:

@@ -1,0 +1,106 @@
+"""Scratchpads of an out-of-order stream: commands that may overlap do not share one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dnncore.errors import ExecutionError
+
+if TYPE_CHECKING:
+    from dnncore.engine import Buffer, Engine
+    from dnncore.stream import Event
+
+__all__ = ["MOST", "Scratchpad", "Scratchpads"]
+
+MOST = 4  # scratchpads of a stream; more commands that need one seldom overlap
+
+
+@dataclass(eq=False, slots=True)
+class Scratchpad:
+    """A buffer of `nbytes` bytes, and the event of the last command that uses it, if any."""
+
+    buffer: Buffer
+    nbytes: int
+    event: Event | None = None
+
+    def is_free(self, wait_for: Sequence[Event]) -> bool:
+        """Whether a command that waits for these events can use it."""
+        return self.event is None or self.event in wait_for or self.event.done
+
+
+class Scratchpads:
+    """The scratchpads of one stream.
+
+    A launch gets one whose last command has ended, or is among the events that it waits for. Where
+    there is none, the launch gets a new one; where there are `MOST` or memory runs out, it waits
+    on the device for an older command. It never waits for a command that is held up by an event of
+    another engine, which may not end before the launch, or may fail; it gets a new one instead.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._most = MOST
+        self._pads: list[Scratchpad] = []  # in the order of their last launches
+        self._lock = threading.Lock()
+
+    def launch(
+        self,
+        nbytes: int,
+        wait_for: Sequence[Event],
+        launch: Callable[[Buffer, Sequence[Event]], Event],
+    ) -> Event:
+        """Return the event of `launch(buffer, wait_for)` with a buffer of at least `nbytes` bytes.
+
+        Raises `ExecutionError` when out of memory. After a launch that raises, its scratchpad is
+        not used again, since some of its kernels may be queued.
+        """
+        with self._lock:
+            pad, wait_for = self._take(nbytes, wait_for)
+        pad.event = event = launch(pad.buffer, wait_for)
+        with self._lock:
+            self._pads.append(pad)
+        return event
+
+    def settle(self) -> None:
+        """Drop the events of commands that have ended: events keep their stream alive."""
+        with self._lock:
+            for pad in self._pads:
+                if pad.is_free(()):
+                    pad.event = None
+
+    def _take(self, nbytes: int, wait_for: Sequence[Event]) -> tuple[Scratchpad, Sequence[Event]]:
+        """Remove a scratchpad from the list; return it and what its next command waits for."""
+        pad = self._take_free(nbytes, wait_for)
+        if pad is not None:
+            return pad, wait_for
+        busy = (p for p in self._pads if p.nbytes >= nbytes and p.event and not p.event.is_held_up)
+        older = next(busy, None)
+        if older is None or len(self._pads) < self._most:
+            try:
+                return Scratchpad(self._engine.allocate(nbytes), nbytes), wait_for
+            except ExecutionError:
+                if older is None:
+                    raise
+                self._most = len(self._pads)
+        assert older.event is not None
+        self._pads.remove(older)
+        return older, (*wait_for, older.event)
+
+    def _take_free(self, nbytes: int, wait_for: Sequence[Event]) -> Scratchpad | None:
+        """Remove the smallest free one that is large enough; None if there is none.
+
+        Free ones beyond the most that are kept are dropped, and so is one that is too small, since
+        the new one takes its place.
+        """
+        free = [pad for pad in self._pads if pad.is_free(wait_for)]
+        free.sort(key=lambda pad: pad.nbytes)
+        while free and len(self._pads) > self._most:
+            self._pads.remove(free.pop(0))
+        if not free:
+            return None
+        pad = next((pad for pad in free if pad.nbytes >= nbytes), free[-1])
+        self._pads.remove(pad)
+        return pad if pad.nbytes >= nbytes else None
