@@ -11,6 +11,7 @@ pytest.importorskip("pyopencl")
 
 from checks import Target, check
 from conftest import TARGETS
+from dnncore_opencl.build import Builder
 from dnncore_opencl.convolution import BackwardData, BackwardWeights, Forward
 from dnncore_opencl.implicit_gemm import Product
 from dnncore_opencl.matmul import MatMulImplementation
@@ -185,3 +186,39 @@ def test_nothing_is_read_beyond_tensors_that_are_not_finite_elsewhere(target):
     np.testing.assert_array_equal(result.numpy()[:4, :8], 12)
     assert np.isinf(result.numpy()[:4, 8]).all()
     assert np.isnan(result.numpy()[4]).all()
+
+
+# -- compiling ------------------------------------------------------------------------------------
+
+LITTLE = ["--matmul 4x5:5x6", "--matmul 64x256:256x64", "--conv mb1ic2ih4oc3oh4kh3ph1",
+          "--softmax 2x8", "--softmax --axis=0 --stag=ab 1000x9"]  # fmt: skip
+MUCH = ["--matmul 64x257:257x64", "--matmul 65x256:256x64", "--softmax 64x1000"]
+
+
+def options_of_compilers(target, text, monkeypatch):
+    """The options of the programs that a problem needs."""
+    options = []
+    monkeypatch.setattr(Builder, "program", lambda _, __, own, *___: options.extend(own))
+    (problem,) = read(text.split())
+    (pd,) = dnn.primitive_descs(problem.op, target.engine, problem.attr, impl=target.impl)
+    dnn.cache.primitives.clear()
+    try:
+        pd.primitive()
+    finally:
+        dnn.cache.primitives.clear()
+    return options
+
+
+@devices
+@pytest.mark.parametrize("text", [*LITTLE, *MUCH])
+def test_cpus_do_not_optimize_what_takes_longer_to_compile_than_to_run(target, text, monkeypatch):
+    options = options_of_compilers(target, text, monkeypatch)
+    is_cpu = target.engine.is_cpu
+    assert ("-cl-opt-disable" in options) == (is_cpu and text in LITTLE)
+
+
+@devices
+@pytest.mark.parametrize("text", LITTLE)
+def test_gpus_optimize_all(target, text, monkeypatch):
+    monkeypatch.setattr("dnncore_opencl.build.device_type", lambda _device: "gpu")
+    assert "-cl-opt-disable" not in options_of_compilers(target, text, monkeypatch)

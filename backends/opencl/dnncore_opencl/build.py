@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 """Never -cl-fast-relaxed-math or -cl-finite-math-only: NaN and infinity must come through."""
 
+UNOPTIMIZED = "-cl-opt-disable"
+LITTLE_WORK = 1 << 20  # multiply-adds: 10 ms without optimization, which takes 0.3 to 3 s
 SMALL_GRID = 0xFFFF  # PoCL's code for grids whose sides are all within this is of its own
 
 _building = threading.Lock()  # warning filters belong to the process, and so do some compilers
@@ -55,7 +57,9 @@ class Builder:
         """Return the built program of a launch.
 
         On CPUs it is launched once, doing nothing, before it is stored: PoCL generates code at the
-        first launch, for each local size and for small and large grids.
+        first launch, for each local size and for small and large grids. Little work of a kernel for
+        GPUs is compiled without optimization: PoCL optimizes a work-group as a loop over its items,
+        with all that the kernel unrolls for the registers of a GPU.
         """
         source = launch.source.text
         if math.prod(launch.local_size) == 1:
@@ -64,9 +68,8 @@ class Builder:
             return self.program(source, launch.source.options)
         small = max(launch.global_size) <= SMALL_GRID
         use = f"{launch.kernel} {launch.local_size} {small}"
-        return self.program(
-            source, launch.source.options, functools.partial(self._launch_empty, launch), use
-        )
+        options = (*launch.source.options, *([UNOPTIMIZED] if launch.work <= LITTLE_WORK else []))
+        return self.program(source, options, functools.partial(self._launch_empty, launch), use)
 
     def program(
         self,

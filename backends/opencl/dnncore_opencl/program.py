@@ -64,7 +64,9 @@ class Source:
 class Launch:
     """One kernel launch: `args` are `Arg`s, `Scratch`es and numpy scalars, in the kernel's order.
 
-    Sizes are in work-items; the global ones must be multiples of the local ones.
+    Sizes are in work-items; the global ones must be multiples of the local ones. work: at most so
+    many multiply-adds, given for kernels that are made for GPUs: for little work on a CPU, these
+    take longer to compile than to run (`build.py`).
     """
 
     source: Source
@@ -72,6 +74,7 @@ class Launch:
     args: Sequence[Arg | Scratch | np.generic]
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
+    work: float = math.inf
 
 
 class LaunchProgram(Executable):

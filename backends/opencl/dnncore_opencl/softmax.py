@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -113,8 +114,12 @@ class Rows:
 
 
 class Softmax(Implementation):
-    """What both families share."""
+    """What both families share.
 
+    element_work: multiply-adds in the time of an element, where the launch says how many it does.
+    """
+
+    element_work: float = math.inf
     data_types = ("f32", *HALVES)
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
@@ -170,7 +175,9 @@ class Softmax(Implementation):
         snippets = (*half_functions(engine, types, widths), *shares.snippets(engine))
         options = quick_options(engine, tensors.descs, attr)
         source = Source(kernel, defines, (*snippets, template("rows")), options)
-        return LaunchProgram(engine, [Launch(source, kernel, arguments, grid.size, grid.group)])
+        work = op.result.nelems * self.element_work
+        launch = Launch(source, kernel, arguments, grid.size, grid.group, work)
+        return LaunchProgram(engine, [launch])
 
 
 class Simd(Softmax):
@@ -193,6 +200,7 @@ class Tiled(Softmax):
     """Rows in registers, each of one work-item or of several that combine their shares."""
 
     name = "opencl:tiled"
+    element_work = 32
 
     def efficiency(self, op: Any, engine: Any, along: bool) -> float:
         """For GPUs: as a copy."""

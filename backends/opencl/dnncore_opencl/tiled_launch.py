@@ -111,9 +111,10 @@ def launch(product: Product, tile: Tile, part: int, c_part: int = 0) -> Launch:
         *steps.args,
     )
     parts = math.ceil(max(product.depth, 1) / part)
-    size = tile.groups(product) * parts * tile.items
+    groups = tile.groups(product) * parts
+    work = groups * tile.rows * tile.columns * min(part, product.depth)
     source = Source("gemm_tiled", defines, _snippets(steps))
-    return Launch(source, "gemm_tiled", args, (size,), (tile.items,))
+    return Launch(source, "gemm_tiled", args, (groups * tile.items,), (tile.items,), work)
 
 
 def _steps(product: Product) -> Epilogue:
