@@ -69,7 +69,7 @@ bench-full: .venv/installed-all,peers
 	$(BIN)/python -m benchmarks.suite --full
 
 # The first OpenCL device beside torch on CUDA, or a CPU's cores beside the CPU engine; writes
-# docs/benchmarks_gpu.md. Problems whose figures docs/benchmarks_gpu.jsonl has are not measured again.
+# docs/benchmarks_gpu.md. Problems with figures in benchmarks/ledgers/gpu.jsonl are not measured again.
 bench-opencl: .venv/installed-all,peers
 	$(BIN)/python -m benchmarks.gpu --resume
 

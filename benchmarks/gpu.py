@@ -128,7 +128,7 @@ def _shard(_context: object, _parameter: object, text: str) -> Shard:
               help="Other benchmarks, run first.")  # fmt: skip
 @click.option("--samples", default=SAMPLES, show_default=True, type=click.IntRange(1))
 @click.option("--seconds", default=float("inf"), help="Stop after that time, to be continued.")
-@click.option("--ledger", "path", default=ROOT / "docs" / "benchmarks_gpu.jsonl", type=Path)
+@click.option("--ledger", "path", default=ROOT / "benchmarks" / "ledgers" / "gpu.jsonl", type=Path)
 @click.option("--document", default=ROOT / "docs" / gpu_document.NAME, type=Path)
 def main(
     engine: str, shard: Shard, resume: bool, quick: bool, expression: str, match: str, peers: str,
