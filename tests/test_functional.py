@@ -403,7 +403,8 @@ def test_what_lies_right_is_not_copied():
 
 @pytest.mark.peer
 def test_tensors_of_torch_are_taken():
-    torch = pytest.importorskip("torch")
+    import torch
+
     assert F.relu(torch.tensor([-1.0, 2.0])).tolist() == [0, 2]
     with pytest.raises(dnn.DescriptorError, match="requires grad"):
         F.relu(torch.ones(2, requires_grad=True))
@@ -437,6 +438,97 @@ def test_the_engine_is_told_by_name_or_object(target):
         assert F.relu([-1, 1], engine=engine).tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("activation", [None, "relu"])
+@pytest.mark.parametrize(
+    ("spatial", "groups", "channels", "outputs", "options"),
+    [
+        (1, 2, 6, 4, {"padding": 1}),
+        (1, 5, 5, 5, {"strides": 2}),  # depthwise
+        (2, 1, 3, 4, {}),
+        (2, 3, 6, 12, {"padding": (1, 0), "strides": (2, 1)}),
+        (2, 8, 8, 8, {"padding": 1}),  # depthwise
+        (2, 4, 4, 12, {"padding": "same", "dilations": 1}),  # depthwise, three outputs a channel
+        (3, 2, 4, 2, {"padding": ((1, 0), 0, 1)}),
+    ],
+)
+@pytest.mark.usefixtures("on_target")
+def test_groups_as_torch_has_them(spatial, groups, channels, outputs, options, activation):
+    image = whole_numbers(2, channels, *(9, 8, 7)[:spatial])
+    weights = whole_numbers(outputs, channels // groups, *(3, 2, 2)[:spatial], seed=1)
+    bias = whole_numbers(outputs, seed=2)
+    conv = getattr(F, f"conv{spatial}d")
+    got = conv(image, weights, bias, groups=groups, activation=activation, **options)
+    expected = by_hand(image, weights, bias, groups, got.shape[2:], **options)
+    assert np.array_equal(got, np.maximum(expected, 0) if activation else expected)
+    grouped = weights.reshape(groups, -1, *weights.shape[1:])
+    for given in (groups, None):
+        again = conv(image, grouped, bias, groups=given, activation=activation, **options)
+        assert np.array_equal(again, got)
+
+
+def by_hand(image, weights, bias, groups, output, strides=1, padding=0, dilations=0):
+    """A convolution tap by tap: output channel o reads the src channels of o's own group."""
+    spatial = image.ndim - 2
+    steps, skips = (np.broadcast_to(n, spatial) for n in (strides, dilations))
+    taps = weights.shape[2:]
+    if padding == "same":
+        total = [(k - 1) * (d + 1) for k, d in zip(taps, skips, strict=True)]
+        padding = tuple((n // 2, n - n // 2) for n in total)
+    rows = padding if isinstance(padding, tuple) else (padding,) * spatial
+    around = padded(image, [tuple(np.broadcast_to(row, 2)) for row in rows])
+    inputs, outputs = weights.shape[1], weights.shape[0] // groups
+    dst = np.zeros((len(image), len(weights), *output), np.float32)
+    for o, i, tap in itertools.product(range(len(weights)), range(inputs), np.ndindex(*taps)):
+        cells = tuple(
+            slice(t * (d + 1), t * (d + 1) + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, skips, output, steps, strict=True)
+        )
+        channel = o // outputs * inputs + i
+        dst[:, o] += around[(slice(None), channel, *cells)] * weights[(o, i, *tap)]
+    return dst + bias.reshape(-1, *(1,) * spatial)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize(
+    ("shape", "weights", "groups", "options"),
+    [
+        ((2, 6, 9), (4, 3, 3), 2, {"stride": 2, "padding": 1}),
+        ((2, 8, 9, 7), (16, 1, 3, 3), 8, {"padding": 2, "dilation": 2}),
+        ((1, 12, 8, 9), (6, 4, 2, 5), 3, {"padding": "same"}),
+        ((1, 7, 10, 9), (7, 1, 4, 3), 7, {"padding": "same", "dilation": (3, 2)}),
+        ((1, 4, 10, 9), (6, 4, 4, 3), 1, {"padding": "valid", "stride": (3, 2)}),
+        ((2, 4, 5, 6, 7), (8, 2, 2, 3, 2), 2, {"padding": (1, 0, 2), "stride": (1, 2, 1)}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+@pytest.mark.usefixtures("on_target")
+def test_convolution_agrees_with_torch(shape, weights, groups, options):
+    import torch
+
+    tensors = whole_numbers(*shape), whole_numbers(*weights, seed=1), whole_numbers(weights[0])
+    name = f"conv{len(shape) - 2}d"
+    peer = getattr(torch.nn.functional, name)
+    expected = peer(*map(torch.from_numpy, tensors), groups=groups, **options).numpy()
+    ours = {"stride": "strides", "padding": "padding"}
+    options = {ours[k]: v for k, v in options.items() if k in ours} | {
+        "dilations": tuple(
+            np.subtract(np.broadcast_to(options.get("dilation", 1), len(shape) - 2), 1)
+        )
+    }
+    assert np.array_equal(getattr(F, name)(*tensors, groups=groups, **options), expected)
+
+
+def test_padding_by_name():
+    x, box = whole_numbers(1, 1, 5, 4), np.ones((1, 1, 2, 3), np.float32)
+    assert np.array_equal(F.conv2d(x, box, padding="valid"), F.conv2d(x, box))
+    assert np.array_equal(
+        F.conv2d(x, box, padding="same"), F.conv2d(x, box, padding=((0, 1), (1, 1)))
+    )
+    assert np.array_equal(
+        F.max_pool2d(x, 3, strides=1, padding="same"), F.max_pool2d(x, 3, strides=1, padding=1)
+    )
+
+
 def test_an_engine_that_is_not_there():
     with pytest.raises(dnn.BackendNotFound, match="unknown engine 'tpu'"):
         F.sum(np.ones((1, 3), np.float32), axis=0, engine="tpu")  # with nothing to reduce
@@ -454,14 +546,44 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
     ("call", "message"),
     [
         (lambda: F.conv2d(IMAGE[0], WEIGHTS), r"conv2d: src must be \(N, IC, H, W\); got"),
-        (lambda: F.conv2d(IMAGE, WEIGHTS[0]), r"conv2d: weights must be \(OC, IC, KH, KW\), or"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS[0]), r"weights must be \(OC, IC / G, KH, KW\) or \("),
         (lambda: F.conv2d(IMAGE, WEIGHTS[:, :1]), "src has 2 channels but weights expect 1"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, [1, 2]), r"bias must be \(3,\)"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, strides=0), r"strides\[0\] must be at least 1; got 0"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, strides=(1, 1, 1)), "strides must hold 2 integers"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=-1), "padding"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=(1, 1, 1, 1)), "padding must be one integer"),
-        (lambda: F.conv2d(IMAGE, WEIGHTS, padding="same"), "padding must be one integer"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, padding="full"), "must be 'same', 'valid' or integers"),
+        (
+            lambda: F.conv2d(IMAGE, WEIGHTS, padding=""),
+            "must be 'same', 'valid' or integers; got ''",
+        ),
+        (
+            lambda: F.conv2d(IMAGE, WEIGHTS, padding="same", strides=(1, 2)),
+            r"padding 'same' needs strides of 1; got strides \(1, 2\)",
+        ),
+        (lambda: F.max_pool2d(IMAGE, 2, padding="same"), "padding 'same' needs strides of 1"),
+        (lambda: F.max_pool2d(IMAGE, 0, strides=1, padding="same"), "2 positive integers"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, groups=0), "conv2d: groups must be an integer, at least"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, groups=-2), "groups must be an integer, at least 1"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, groups=1.0), "at least 1; got 1.0"),
+        (lambda: F.conv2d(IMAGE, WEIGHTS, groups="2"), "at least 1; got '2'"),
+        (
+            lambda: F.conv2d(IMAGE, WEIGHTS[:, :1], groups=2),
+            "groups must divide src's channels and weights' output channels; got 2 groups, 2 and 3",
+        ),
+        (
+            lambda: F.conv2d(IMAGE[:, :1], WEIGHTS[:2, :1], groups=2),
+            "got 2 groups, 1 and 2 channels",
+        ),
+        (
+            lambda: F.conv2d(IMAGE, WEIGHTS[:2], groups=2),
+            "weights must have src's channels / groups = 2 / 2 = 1 along dim 1; got 2",
+        ),
+        (
+            lambda: F.conv2d(IMAGE, WEIGHTS[:, None, :1], groups=2),
+            r"groups must be 3, the first of weights' dims \(3, 1, 1, 3, 3\); got 2",
+        ),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=1.5), "padding must be one integer"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 2, 3), 1)), "padding must be one integer"),
         (lambda: F.conv2d(IMAGE, WEIGHTS, padding=((1, 0.5), 1)), "padding must be one integer"),

@@ -144,9 +144,11 @@ __all__ = [
 # What the functions are called elsewhere; the names lead to an error that says ours.
 ELSEWHERE = {
     "gelu": "gelu_erf or gelu_tanh",
+    "hardtanh": "clip(src, alpha, beta)",
     "inner_product": "linear",
     "leaky_relu": "relu(src, alpha=slope)",
     "local_response_norm": "lrn",
+    "relu6": "clip(src, 0, 6)",
     "select": "where",
     "sigmoid": "logistic",
     "silu": "swish",

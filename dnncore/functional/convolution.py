@@ -4,18 +4,24 @@ The options that all three share:
 
 bias: (OC), one number per output channel.
 strides: cells from window to window.
-padding: zeros around src; an integer, or per spatial dim an integer or a pair (before, after).
+padding: zeros around src; an integer; per spatial dim an integer or a pair (before, after); or
+    "same", which pads so that dst has src's size and needs strides of 1; or "valid", which is 0.
 dilations: cells SKIPPED between two taps of the kernel, as in oneDNN: 0, the default, is a dense
     kernel. This is one less than what torch and tensorflow call dilation, whose 1 is dense.
+groups: G, which divides the channels of src and dst. Group g of src's channels gives group g of
+    dst's. With G = IC the convolution is depthwise. The default is weights' number of groups.
 activation: an eltwise function by name, or a `PostOp.eltwise`, applied before dst is stored.
 
 strides and dilations are an integer for all spatial dims or a tuple with one for each. Weights of G
-groups have the group as first dim, so that `weights.reshape(G, -1, *weights.shape[1:])` groups
-those of libraries that keep groups and channels in one dim.
+groups have dims (OC, IC / G, kernel) as in torch, or (G, OC / G, IC / G, kernel) as in oneDNN. Both
+list the same numbers in the same order.
 """
 
 from __future__ import annotations
 
+import operator
+
+from dnncore.errors import DescriptorError
 from dnncore.functional.activation import Activation, post_ops
 from dnncore.functional.call import (
     Array,
@@ -43,6 +49,7 @@ def _convolution(
     strides: Sizes,
     padding: Padding,
     dilations: Sizes,
+    groups: int | None,
     activation: Activation,
     engine: EngineLike,
 ) -> Array:
@@ -51,13 +58,48 @@ def _convolution(
     x, w = tensors["src"], tensors["weights"]
     rank = spatial + 2
     check_rank(function, "src", x, f"(N, IC, {IMAGE[spatial]})", rank)
-    shape = f"(OC, IC, {KERNEL[spatial]}), or with groups (G, OC, IC, {KERNEL[spatial]})"
+    shape = f"(OC, IC / G, {KERNEL[spatial]}) or (G, OC / G, IC / G, {KERNEL[spatial]})"
     check_rank(function, "weights", w, shape, rank, rank + 1)
+    w = tensors["weights"] = _grouped(function, x, w, groups)
     fields, output = window(function, x.shape[2:], w.shape[-spatial:], strides, padding, dilations)
     channels = w.shape[0] * (w.shape[1] if w.ndim > rank else 1)
     dst = result_desc((x.shape[0], channels, *output), x)
     op = ConvolutionForward("forward_inference", dst=dst, **descs(tensors), **fields)
     return run(op, tensors, engine, post_ops(function, activation))
+
+
+def _grouped(function: str, src: Array, weights: Array, groups: int | None) -> Array:
+    """`weights`, with the groups as first dim where `groups` is above 1.
+
+    Raises `DescriptorError` where `groups` is no positive integer or does not fit the tensors.
+    """
+    if groups is None:
+        return weights
+    try:
+        count = operator.index(groups)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise DescriptorError(f"{function}: groups must be an integer, at least 1; got {groups!r}")
+    if weights.ndim > src.ndim:
+        if count != weights.shape[0]:
+            raise DescriptorError(
+                f"{function}: groups must be {weights.shape[0]}, the first of weights' dims"
+                f" {weights.shape}; got {count}"
+            )
+        return weights
+    ic, oc = src.shape[1], weights.shape[0]
+    if ic % count or oc % count:
+        raise DescriptorError(
+            f"{function}: groups must divide src's channels and weights' output channels;"
+            f" got {count} groups, {ic} and {oc} channels"
+        )
+    if weights.shape[1] * count != ic:
+        raise DescriptorError(
+            f"{function}: weights must have src's channels / groups = {ic} / {count} ="
+            f" {ic // count} along dim 1; got {weights.shape[1]}"
+        )
+    return weights if count == 1 else weights.reshape(count, oc // count, *weights.shape[1:])
 
 
 def conv1d(
@@ -68,12 +110,13 @@ def conv1d(
     strides: Sizes = 1,
     padding: Padding = 0,
     dilations: Sizes = 0,
+    groups: int | None = None,
     activation: Activation = None,
     engine: EngineLike = None,
 ) -> Array:
     """dst[n, o, x] = bias[o] + sum over i, s of src[n, i, x*SW - P + s*(D+1)] * weights[o, i, s].
 
-    src (N, IC, W), weights (OC, IC, KW) or (G, OC, IC, KW), dst (N, OC, OW) with
+    src (N, IC, W), weights (OC, IC, KW), dst (N, OC, OW) with
     OW = (W - 1 - (KW - 1) * (D + 1) + padding) // SW + 1. A dense kernel has dilations 0, NOT 1.
 
     >>> conv1d([[[1, 2, 3, 4]]], [[[1, 10]]]).tolist()
@@ -81,7 +124,9 @@ def conv1d(
     >>> conv1d([[[1, 2, 3, 4]]], [[[1, 10]]], dilations=1).tolist()
     [[[31.0, 42.0]]]
     """
-    return _convolution(1, src, weights, bias, strides, padding, dilations, activation, engine)
+    return _convolution(
+        1, src, weights, bias, strides, padding, dilations, groups, activation, engine
+    )
 
 
 def conv2d(
@@ -92,22 +137,27 @@ def conv2d(
     strides: Sizes = 1,
     padding: Padding = 0,
     dilations: Sizes = 0,
+    groups: int | None = None,
     activation: Activation = None,
     engine: EngineLike = None,
 ) -> Array:
     """dst[n, o, y, x] = bias[o] + sum over i, r, s of src[n, i, y', x'] * weights[o, i, r, s].
 
     There y' = y*SH - PT + r*(DH+1), x' = x*SW - PL + s*(DW+1), and src is 0 outside. src (N, IC, H,
-    W), weights (OC, IC, KH, KW) or (G, OC, IC, KH, KW), dst (N, OC, OH, OW) with sizes as in
-    `conv1d`. A dense kernel has dilations 0, NOT 1.
+    W), weights (OC, IC, KH, KW), with `groups` (OC, IC / G, KH, KW), dst (N, OC, OH, OW) with sizes
+    as in `conv1d`. A dense kernel has dilations 0, NOT 1.
 
     >>> image, box = np.ones((1, 3, 8, 8), np.float32), np.ones((16, 3, 3, 3), np.float32)
     >>> conv2d(image, box, strides=2, padding=((0, 1), (0, 1))).shape
     (1, 16, 4, 4)
     >>> conv2d(image, box, [-20.0, -30.0] * 8, activation="relu")[0, :2, 0, 0].tolist()
     [7.0, 0.0]
+    >>> conv2d(image, box[:3, :1], padding="same", groups=3).shape
+    (1, 3, 8, 8)
     """
-    return _convolution(2, src, weights, bias, strides, padding, dilations, activation, engine)
+    return _convolution(
+        2, src, weights, bias, strides, padding, dilations, groups, activation, engine
+    )
 
 
 def conv3d(
@@ -118,15 +168,18 @@ def conv3d(
     strides: Sizes = 1,
     padding: Padding = 0,
     dilations: Sizes = 0,
+    groups: int | None = None,
     activation: Activation = None,
     engine: EngineLike = None,
 ) -> Array:
     """`conv2d` with one more spatial dim.
 
-    src (N, IC, D, H, W), weights (OC, IC, KD, KH, KW) or (G, OC, IC, KD, KH, KW), dst (N, OC, OD,
-    OH, OW). A dense kernel has dilations 0, NOT 1.
+    src (N, IC, D, H, W), weights (OC, IC, KD, KH, KW), dst (N, OC, OD, OH, OW). A dense kernel has
+    dilations 0, NOT 1.
 
     >>> conv3d(np.ones((1, 2, 4, 4, 4), np.float32), np.ones((3, 2, 2, 2, 2), np.float32)).shape
     (1, 3, 3, 3, 3)
     """
-    return _convolution(3, src, weights, bias, strides, padding, dilations, activation, engine)
+    return _convolution(
+        3, src, weights, bias, strides, padding, dilations, groups, activation, engine
+    )

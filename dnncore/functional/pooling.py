@@ -4,8 +4,9 @@ src and dst are (N, C, W), (N, C, H, W) or (N, C, D, H, W). The options that all
 
 kernel: the window's size.
 strides: cells from window to window; by default the kernel, so that windows do not overlap.
-padding: cells around src that are not part of it; an integer, or per spatial dim an integer or a
-    pair (before, after).
+padding: cells around src that are not part of it; an integer; per spatial dim an integer or a pair
+    (before, after); or "same", which pads so that dst has src's size and needs strides of 1; or
+    "valid", which is 0.
 dilations: cells SKIPPED between two cells of a window, as in oneDNN: 0, the default, is dense. This
     is one less than what torch calls dilation, whose 1 is dense.
 include_padding: whether an average counts the padding's cells, as zeros (oneDNN's

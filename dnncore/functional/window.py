@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from dnncore.errors import DescriptorError
 from dnncore.ops.window import SPATIAL, effective_kernel, entries, window_output
@@ -16,8 +16,11 @@ IMAGE = {1: "W", 2: "H, W", 3: "D, H, W"}
 
 Sizes = int | Sequence[int]
 """One integer for all spatial dims, or one for each."""
-Padding = int | Sequence[int | Sequence[int]]
-"""Cells on both sides: one integer for all spatial dims, or for each an integer or a pair."""
+Padding = int | Sequence[int | Sequence[int]] | Literal["same", "valid"]
+"""Cells on both sides: one integer for all spatial dims, or for each an integer or a pair.
+
+"same" gives dst the size of src and needs strides of 1; "valid" is 0.
+"""
 
 
 def window(
@@ -34,10 +37,14 @@ def window(
     what the numbers may be is checked by the operation itself.
     """
     spatial = len(sizes)
+    steps = entries(function, "strides", strides, spatial)
+    skips = entries(function, "dilations", dilations, spatial)
+    if isinstance(padding, str):
+        padding = _named(function, padding, kernel, steps, skips)
     left, right = zip(*_pairs(function, padding, spatial), strict=True)
     fields = {
-        "strides": entries(function, "strides", strides, spatial),
-        "dilations": entries(function, "dilations", dilations, spatial),
+        "strides": steps,
+        "dilations": skips,
         "padding_l": entries(function, "padding", left, spatial),
         "padding_r": entries(function, "padding", right, spatial),
     }
@@ -55,6 +62,29 @@ def window(
     return fields, tuple(output)
 
 
+def _named(
+    function: str,
+    name: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> Padding:
+    """The padding that is called "same" or "valid"; of an odd sum the larger half comes after."""
+    if name == "valid":
+        return 0
+    if name != "same":
+        raise DescriptorError(
+            f"{function}: padding must be 'same', 'valid' or integers; got {name!r}"
+        )
+    if any(stride != 1 for stride in strides):
+        raise DescriptorError(
+            f"{function}: padding 'same' needs strides of 1; got strides {tuple(strides)};"
+            " pass the padding as integers"
+        )
+    sums = [max(0, effective_kernel(k, d) - 1) for k, d in zip(kernel, dilations, strict=True)]
+    return [(total // 2, total - total // 2) for total in sums]
+
+
 def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
     """(before, after) per spatial dim."""
     try:
@@ -62,8 +92,9 @@ def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
         return [tuple(map(operator.index, pair)) for pair in sides]
     except (TypeError, ValueError):
         raise DescriptorError(
-            f"{function}: padding must be one integer for all sides, or hold for each of the"
-            f" {spatial} spatial dims an integer or a pair (before, after); got {padding!r}"
+            f"{function}: padding must be one integer for all sides, 'same' or 'valid', or hold for"
+            f" each of the {spatial} spatial dims an integer or a pair (before, after);"
+            f" got {padding!r}"
         ) from None
 
 
