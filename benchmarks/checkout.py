@@ -27,7 +27,7 @@ def engine(name: str) -> dnn.Engine:
 def runs_on_cores(name: str) -> bool:
     """Whether an engine's kernels run on the cores of a CPU."""
     opened = engine(name)
-    return opened.is_host or opened.device.limits["type"] == "cpu"
+    return opened.is_host or opened.device.type == "cpu"
 
 
 @functools.cache

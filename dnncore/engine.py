@@ -13,22 +13,37 @@ from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
 from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
 from dnncore.threads import get_num_threads, set_num_threads
 
-__all__ = ["Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "check_size"]
+__all__ = [
+    "DEVICE_TYPES", "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "check_size",
+]  # fmt: skip
 
 Buffer = Any
 """A block of an engine's memory, opaque to the core; a 1-D uint8 array on host engines."""
 
 ALIGNMENT = 128  # bytes: two cache lines, and what OpenCL CPU devices ask of shared memory
 
+DEVICE_TYPES = ("cpu", "gpu", "accelerator")
+
 
 @dataclass(frozen=True)
 class Device:
-    """One device that an engine kind can open; its place in the kind's list is its index."""
+    """One device that an engine kind can open; its place in the kind's list is its index.
+
+    type: "cpu", "gpu", "accelerator", another word, or "" where it is not known; `dnncore.engine`
+        takes it as a name.
+    """
 
     name: str
     vendor: str = ""
     version: str = ""
     limits: Mapping[str, Any] = field(default_factory=dict)
+    type: str = ""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "vendor", "version", "type"):
+            value = getattr(self, name)
+            if not isinstance(value, str):
+                raise DescriptorError(f"device: {name} must be a string; got {value!r}")
 
 
 @dataclass(frozen=True)
@@ -139,7 +154,7 @@ class HostEngine(Engine):
     @classmethod
     def devices(cls) -> Sequence[Device]:
         """One device, this process."""
-        return (Device(name="host memory"),)
+        return (Device(name="host memory", type="cpu"),)
 
     @property
     def peaks(self) -> Peaks:
@@ -224,7 +239,8 @@ class CpuEngine(HostEngine):
         """One device, the processor."""
         from dnncore.peaks import processor_name
 
-        return (Device(name=processor_name(), limits={"threads": get_num_threads()}),)
+        limits = {"threads": get_num_threads()}
+        return (Device(name=processor_name(), limits=limits, type=cls.kind),)
 
     @property
     def name(self) -> str:

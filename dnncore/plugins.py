@@ -5,15 +5,16 @@ from __future__ import annotations
 import importlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from dnncore import hookspecs
 from dnncore.backend import API_VERSION, Backend, Implementation
 from dnncore.cache import primitives
+from dnncore.device_names import DeviceStatus, Status, matching, no_match
 from dnncore.engine import CpuEngine, Device, Engine
 from dnncore.errors import BackendNotFound, DnnError, EngineUnavailable, PluginError
 from dnncore.forking import PLUGINS, hold_at_fork
@@ -34,7 +35,6 @@ __all__ = [
 ]
 
 GROUP = "dnncore.backends"
-Status = Literal["ok", "unavailable", "failed", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,6 @@ class BackendStatus:
     reason: str = ""
     version: str = ""
     distribution: str = ""
-
-
-@dataclass(frozen=True)
-class DeviceStatus:
-    """One row of `dnncore devices`; `name` is what `dnncore.engine` takes."""
-
-    name: str
-    status: Status
-    reason: str = ""
-    device: Device | None = None
 
 
 @dataclass
@@ -80,6 +70,7 @@ class Registry:
         self._objects: dict[str, Any] = {}
         self._tables: dict[tuple[str, type], list[tuple[Backend, Implementation]]] = {}
         self._engines: dict[tuple[str, int], Engine] = {}
+        self._names: dict[str, tuple[str, int]] = {}
         self._discovered = False
         self._lock = threading.RLock()
         hold_at_fork(self._lock, PLUGINS)
@@ -177,11 +168,12 @@ class Registry:
                 " DNNCORE_DISABLE_BACKENDS"
             )
         for kind in backend.engines:
-            owner = next((b.name for b in self._backends() if kind in b.engines), None)
-            if kind == CpuEngine.kind or owner is not None:
+            owners = {k.casefold(): b.name for b in self._backends() for k in b.engines}
+            owner = {CpuEngine.kind: "the core", **owners}.get(kind.casefold())
+            if owner is not None:
                 raise PluginError(
                     f"backend {backend.name!r}: engine kind {kind!r} must be new; it belongs to"
-                    f" {owner or 'the core'}"
+                    f" {owner}"
                 )
         return backend
 
@@ -193,6 +185,7 @@ class Registry:
     def _changed(self) -> None:
         self.generation += 1
         self._tables.clear()
+        self._names.clear()
         primitives.clear()  # a new backend may use an old one's names
 
     # -- looking up ---------------------------------------------------------------------------
@@ -256,45 +249,76 @@ class Registry:
                     ) from error
                 return found
         raise BackendNotFound(
-            f"unknown engine {kind!r}; available: {', '.join(self.kinds())}{self.excuses()}"
+            f"unknown engine kind {kind!r}; available: {', '.join(self.kinds())}{self.excuses()}"
         )
 
-    def kinds(self) -> list[str]:
-        """All engine kinds, `cpu` first."""
+    def kinds(self) -> Iterator[str]:
+        """All engine kinds, `cpu` first, before the plugins are loaded."""
+        yield CpuEngine.kind
         self.discover()
-        return [CpuEngine.kind, *(kind for b in self._backends() for kind in b.engines)]
+        for backend in self._backends():
+            yield from backend.engines
 
     def excuses(self) -> str:
         """Name the backends that are not there, with the reasons, for the end of a message."""
-        excuses = [f"{s.name} ({s.status}: {s.reason})" for s in self.failures.values()]
-        return f"; not available: {', '.join(excuses)}" if excuses else ""
+        return _absent(self.failures.values())
 
     def engine(self, name: str) -> Engine:
-        """Open the engine `kind` or `kind:index`, the same object each time."""
+        """Open the first device that `name` means, see `meant`; the same object each time."""
         if not isinstance(name, str):
             raise BackendNotFound(
-                f"an engine's name must be a string, kind or kind:index; got {name!r}"
+                f"an engine's name must be a string, as in 'cpu', 'gpu' or 'opencl:1'; got {name!r}"
             )
-        kind, colon, text = name.partition(":")
-        if colon and not text.isdecimal():
-            raise BackendNotFound(f"engine {name!r}: write kind or kind:index, as in 'opencl:1'")
-        index = int(text or 0)
         with self._lock:
-            found = self._engines.get((kind, index))
+            place = self._names.get(name)
+            if place is None:
+                first = self.meant(name)[0]
+                place = self._names[name] = first.kind, first.index
+            found = self._engines.get(place)
             if found is None:
-                found = self._engines[kind, index] = self._open(kind, index)
+                found = self._engines[place] = self._open(*place)
         return found
 
-    def _open(self, kind: str, index: int) -> Engine:
-        engine_class = self.engine_class(kind)
+    def meant(self, name: str) -> list[DeviceStatus]:
+        """The devices that `name` means by the rules of `dnncore.device_names`, at least one.
+
+        Devices of other engine kinds are not asked where `name` begins with one. Raises
+        `BackendNotFound` for an unknown name, `EngineUnavailable` where there is no such device.
+        """
+        head = name.partition(":")[0].strip().casefold()
+        kind = next((kind for kind in self.kinds() if kind.casefold() == head), None)
         try:
-            count = len(engine_class.devices())
-            if index >= count:
-                raise EngineUnavailable(
-                    f"engine '{kind}:{index}': there {'is' if count == 1 else 'are'} {count}"
-                    f" device{'s' * (count != 1)} of kind {kind!r}; the index must be below {count}"
-                )
-            return engine_class(index)
+            rows = list(self.probe_devices()) if kind is None else self._devices(kind)
+        except DnnError:
+            raise
+        except Exception as error:
+            raise EngineUnavailable(f"engine {name!r}: {describe(error)}") from error
+        found = matching(name, rows)
+        if not found:
+            raise no_match(name, rows, self.listing())
+        return found
+
+    def listing(self) -> str:
+        """All devices with their descriptions, and what is not available, for messages."""
+        rows = list(self.probe_devices())
+        there = ", ".join(f"{row.name} ({row.description})" for row in rows if row.device)
+        unloaded = [s for s in self.failures.values() if s.name not in self.loaded]
+        return f"there are: {there}{_absent([*(row for row in rows if not row.device), *unloaded])}"
+
+    def _devices(self, kind: str) -> list[DeviceStatus]:
+        """A row per device of this kind, at least one; raises also what its engine's class does."""
+        found: Sequence[Any] = self.engine_class(kind).devices()
+        if not found:
+            raise EngineUnavailable(f"{kind}: there is no device of this kind")
+        strange = next((device for device in found if not isinstance(device, Device)), None)
+        if strange is not None:
+            raise PluginError(f"{kind}: devices() must return Device objects; got {strange!r}")
+        names = (kind if kind == CpuEngine.kind else f"{kind}:{i}" for i in range(len(found)))
+        return [DeviceStatus(name, "ok", device=d) for name, d in zip(names, found, strict=True)]
+
+    def _open(self, kind: str, index: int) -> Engine:
+        try:
+            return self.engine_class(kind)(index)
         except DnnError:
             raise
         except Exception as error:
@@ -320,16 +344,12 @@ class Registry:
         """One row per device, and one per engine kind that cannot be opened."""
         for kind in self.kinds():
             try:
-                found = self.engine_class(kind).devices()
+                rows = self._devices(kind)
             except Exception as error:
                 unavailable = isinstance(error, EngineUnavailable)
-                yield DeviceStatus(
-                    kind, "unavailable" if unavailable else "failed", describe(error)
-                )
-                continue
-            for index, device in enumerate(found):
-                name = kind if kind == CpuEngine.kind else f"{kind}:{index}"
-                yield DeviceStatus(name, "ok", device=device)
+                status: Status = "unavailable" if unavailable else "failed"
+                rows = [DeviceStatus(kind, status, describe(error))]
+            yield from rows
 
 
 registry = Registry()
@@ -337,10 +357,15 @@ registry = Registry()
 
 
 def engine(name: str | None = None) -> Engine:
-    """Open an engine: "cpu", "opencl", "opencl:1", ...; by default `DNNCORE_ENGINE`, else "cpu".
+    """Open the first device that a name means, by default that of `DNNCORE_ENGINE`, else "cpu".
 
-    Raises `BackendNotFound` for an unknown kind (the text lists what there is) and
-    `EngineUnavailable` when the device cannot be opened. There is no silent substitute.
+    name: an engine kind, "cpu" or "opencl"; a device by its index, "opencl:1"; a type of device,
+        "gpu", of any backend; words of a device's description, "opencl:nvidia h200" or "nvidia".
+        Upper and lower case are equal; the module `dnncore.device_names` has all rules.
+
+    Raises `BackendNotFound` for an unknown name and `EngineUnavailable` where there is no such
+    device or it cannot be opened; the text lists the devices there are. There is no silent
+    substitute.
     """
     if name is None:
         name = os.environ.get("DNNCORE_ENGINE") or CpuEngine.kind
@@ -381,6 +406,11 @@ def describe(error: BaseException) -> str:
     """Give the error's type and text on one line; a library error's text alone."""
     text = " ".join(str(error).split())
     return text if isinstance(error, DnnError) else f"{type(error).__name__}: {text}"
+
+
+def _absent(rows: Iterable[BackendStatus | DeviceStatus]) -> str:
+    reasons = ", ".join(f"{row.name} ({row.status}: {row.reason})" for row in rows)
+    return f"; not available: {reasons}" if reasons else ""
 
 
 def _by_name(entry: EntryPoint) -> tuple[str, str]:

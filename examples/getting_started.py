@@ -16,7 +16,7 @@ import dnncore as dnn
 
 
 @click.command()
-@click.option("--engine", "name", default="cpu", show_default=True, help="cpu, opencl, opencl:1")
+@click.option("--engine", "name", default="cpu", show_default=True, help="cpu, gpu, opencl:1")
 def main(name: str) -> None:
     """Run relu on an image and check the result."""
     # An engine is a device. You get the one you name, or an error that says why you cannot have it.

@@ -60,7 +60,7 @@ def argument(
 
 
 @click.command()
-@click.option("--engine", "name", default="cpu", show_default=True, help="cpu, opencl, opencl:1")
+@click.option("--engine", "name", default="cpu", show_default=True, help="cpu, gpu, opencl:1")
 def main(name: str) -> None:
     """Run a convolution and a pooling in the formats that the convolution chose."""
     try:

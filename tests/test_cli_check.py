@@ -200,4 +200,4 @@ def test_a_malformed_problem_is_a_usage_error(command, words, message):
 
 def test_an_unknown_engine_is_a_usage_error_that_names_those_there():
     output = invoke("check", "--engines=abacus", *CONV, code=2)
-    assert "abacus; there are: cpu" in output
+    assert "unknown engine 'abacus'; there are: cpu" in output

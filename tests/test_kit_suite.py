@@ -115,7 +115,7 @@ def test_what_cannot_run_stops_collection(kit, options, message):
     ("wishes", "message"),
     [
         ({"size": "huge"}, "size: expected one of .*tiny.*; got 'huge'"),
-        ({"engine": "abacus"}, "no engine is meant by abacus; there are: cpu"),
+        ({"engine": "abacus"}, "unknown engine 'abacus'; there are: cpu"),
         ({"shard": "3/2"}, "shard: expected i/n with 1 <= i <= n; got '3/2'"),
         ({"match": "zzz"}, "no case of size 'smoke' matches 'zzz'"),
         ({"xfail": {"*zzz*": "never"}}, "none matches '[*]zzz[*]'"),

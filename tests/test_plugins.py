@@ -52,7 +52,7 @@ def test_a_new_engine_kind_opens_by_name():
         assert "toy:0" in {d.name for d in dnn.devices()}
         with pytest.raises(dnn.EngineUnavailable, match=r"'toy:3'.*below 1"):
             dnn.engine("toy:3")
-    with pytest.raises(dnn.BackendNotFound, match="unknown engine 'toy'; available: cpu"):
+    with pytest.raises(dnn.BackendNotFound, match="unknown engine 'toy'; there are: cpu"):
         dnn.engine("toy")
 
 
@@ -169,12 +169,6 @@ def test_engines_are_the_same_object_each_time_and_default_to_the_environment(mo
     monkeypatch.setenv("DNNCORE_ENGINE", "nonsense")
     with pytest.raises(dnn.BackendNotFound, match="unknown engine 'nonsense'"):
         dnn.engine()
-
-
-@pytest.mark.parametrize("name", ["cpu:x", "cpu:", "cpu:-1"])
-def test_malformed_engine_names_are_refused(name):
-    with pytest.raises(dnn.BackendNotFound, match="write kind or kind:index"):
-        dnn.engine(name)
 
 
 def test_a_backend_registered_anew_is_built_anew():

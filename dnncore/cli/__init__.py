@@ -51,10 +51,13 @@ def devices(as_json: bool) -> None:
                 "version": device.version,
                 "device": device.name,
                 "vendor": device.vendor,
+                "type": device.type,
                 "limits": dict(device.limits),
             }
         )
-    show_json(rows) if as_json else show(rows, "device", "vendor", "version", "limits", "reason")
+    show_json(rows) if as_json else show(
+        rows, "device", "type", "vendor", "version", "limits", "reason"
+    )
 
 
 main.add_command(check)

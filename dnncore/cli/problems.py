@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
+from dnncore.device_names import DeviceStatus
 from dnncore.errors import DnnError
-from dnncore.plugins import DeviceStatus
 from dnncore.problem import DRIVERS, Problem, read
 
 __all__ = ["SETTINGS", "chosen_devices", "engine_option", "problem_words", "problems_of"]
@@ -32,7 +32,10 @@ def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def engine_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The option that names engines, which both commands spell alike."""
-    text = f"Engines or kinds of engines, with commas between them; default: {default or 'all'}."
+    text = (
+        "Names of engines with commas between them, as in opencl:1, gpu or opencl:nvidia; each"
+        f" means all of its devices; default: {default or 'all'}."
+    )
     return click.option("--engines", "--engine", "engines", default=default, help=text)
 
 
@@ -54,10 +57,10 @@ def problems_of(words: Sequence[str]) -> list[Problem]:
 
 
 def chosen_devices(wanted: str) -> list[DeviceStatus]:
-    """The devices of these engines, by default all."""
-    from dnncore.testing.device_choice import choose, working_devices
+    """The devices that these names mean, by default all."""
+    from dnncore.testing.device_choice import choose
 
     try:
-        return choose(working_devices(), wanted)
+        return choose(wanted)
     except DnnError as error:
         raise click.UsageError(str(error)) from error

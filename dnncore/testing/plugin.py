@@ -31,7 +31,7 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("size", {"metavar": "SIZE", "default": "smoke",
               "help": "smoke (default), tiny, full, networks or random"}),
     ("engine", {"metavar": "NAMES", "default": "",
-                "help": "engines, kinds of engines, or words of a device's description; default:"
+                "help": "engines, as in opencl:1, gpu, or words of a device's description; default:"
                         " every engine that the backend has implementations for"}),
     ("match", {"metavar": "REGEX", "default": "", "help": "run cases whose id contains this"}),
     ("shard", {"metavar": "I/N", "default": "1/1",

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from dnncore.ops import Operation
 from dnncore.plugins import registry
-from dnncore.testing.device_choice import describe_device, devices_of
+from dnncore.testing.device_choice import devices_of
 from dnncore.testing.plan import Job
 from dnncore.testing.results import CaseResult
 
@@ -158,7 +158,7 @@ def describe_run(backend: str, engine: str = "") -> list[str]:
     status = registry.loaded[backend].status
     name = f"{backend} {status.version}".strip()
     lines = [f"backend {name}: {_versions(status.distribution, backend)}"]
-    lines += [f"engine {row.name}: {describe_device(row)}" for row in rows]
+    lines += [f"engine {row.name}: {row.description}" for row in rows]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("DNNCORE_")]
     return [*lines, f"settings: {' '.join(settings)}"] if settings else lines
 

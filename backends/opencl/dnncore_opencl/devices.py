@@ -59,7 +59,6 @@ def describe(device: Any) -> Device:
     """
     extensions = device.extensions.split()
     limits = {
-        "type": device_type(device),
         "compute_units": device.max_compute_units,
         "global_memory": device.global_mem_size,
         "max_allocation": device.max_mem_alloc_size,
@@ -71,7 +70,7 @@ def describe(device: Any) -> Device:
         "sub_groups": "cl_khr_subgroups" in extensions,
     } | nvidia.limits(device)
     version = f"{device.driver_version} ({device.platform.version.strip()})"
-    return Device(device.name.strip(), device.vendor.strip(), version, limits)
+    return Device(device.name.strip(), device.vendor.strip(), version, limits, device_type(device))
 
 
 def device_type(device: Any) -> str:
