@@ -1,12 +1,10 @@
 """Deep-learning primitives with oneDNN's programming model, on every engine."""
 
 import os
+import sys
+import types
 import typing
 
-from dnncore import cache
-from dnncore.attributes import Attributes, PostOp
-from dnncore.compare import Comparison, against_reference, compare
-from dnncore.engine import Device, Engine, Peaks
 from dnncore.errors import (
     BackendNotFound,
     BuildError,
@@ -19,40 +17,43 @@ from dnncore.errors import (
     PluginError,
     ReferenceWarning,
 )
-from dnncore.memory import Memory
 from dnncore.memory_desc import MemoryDesc
-from dnncore.ops import (
-    Binary,
-    ConvolutionBackwardData,
-    ConvolutionBackwardWeights,
-    ConvolutionForward,
-    EltwiseBackward,
-    EltwiseForward,
-    InnerProductBackwardData,
-    InnerProductBackwardWeights,
-    InnerProductForward,
-    LRNBackward,
-    LRNForward,
-    MatMul,
-    Operation,
-    PoolingBackward,
-    PoolingForward,
-    Reduction,
-    Reorder,
-    SoftmaxBackward,
-    SoftmaxForward,
-    Sum,
-)
-from dnncore.plugins import backends, devices, engine, register, unregister
-from dnncore.primitive import BoundPrimitive, Primitive
-from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
-from dnncore.reorder import reorder
-from dnncore.sequence import Sequence
 from dnncore.stream import Event, Stream
 from dnncore.threads import get_num_threads, set_num_threads
 
 if typing.TYPE_CHECKING:
-    from dnncore import functional
+    from dnncore import backend, cache, functional, ops, problem, testing  # noqa: F401
+    from dnncore.attributes import Attributes, PostOp
+    from dnncore.compare import Comparison, against_reference, compare
+    from dnncore.engine import Device, Engine, Peaks
+    from dnncore.memory import Memory
+    from dnncore.ops import (
+        Binary,
+        ConvolutionBackwardData,
+        ConvolutionBackwardWeights,
+        ConvolutionForward,
+        EltwiseBackward,
+        EltwiseForward,
+        InnerProductBackwardData,
+        InnerProductBackwardWeights,
+        InnerProductForward,
+        LRNBackward,
+        LRNForward,
+        MatMul,
+        Operation,
+        PoolingBackward,
+        PoolingForward,
+        Reduction,
+        Reorder,
+        SoftmaxBackward,
+        SoftmaxForward,
+        Sum,
+    )
+    from dnncore.plugins import backends, devices, engine, register, unregister
+    from dnncore.primitive import BoundPrimitive, Primitive
+    from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+    from dnncore.reorder import reorder
+    from dnncore.sequence import Sequence
     from dnncore.verbose import set_verbose
 
 __version__ = "0.1.0"
@@ -120,16 +121,50 @@ __all__ = [
 ]
 
 
+# What `import dnncore` leaves out, by module; all other public names are operations, in `ops`.
+_ON_FIRST_USE = {
+    "attributes": ("Attributes", "PostOp"),
+    "compare": ("Comparison", "against_reference", "compare"),
+    "engine": ("Device", "Engine", "Peaks"),
+    "memory": ("Memory",),
+    "plugins": ("backends", "devices", "engine", "register", "unregister"),
+    "primitive": ("BoundPrimitive", "Primitive"),
+    "primitive_desc": ("PrimitiveDesc", "primitive_descs"),
+    "reorder": ("reorder",),
+    "sequence": ("Sequence",),
+    "verbose": ("set_verbose",),
+}
+_MODULE_OF = {name: module for module, names in _ON_FIRST_USE.items() for name in names}
+_SUBMODULES = ("backend", "cache", "functional", "ops", "problem", "testing")
+
+
 def __getattr__(name: str) -> typing.Any:
-    """Import what is seldom needed when it is first used."""
+    """Import what `import dnncore` leaves out when it is first used."""
     from importlib import import_module
 
-    if name == "functional":
-        return import_module("dnncore.functional")
-    if name == "set_verbose":
-        return import_module("dnncore.verbose").set_verbose
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in _SUBMODULES:
+        value = import_module(f"{__name__}.{name}")
+    elif name in __all__:
+        value = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'ops')}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})
+
+
+class _Package(types.ModuleType):
+    """Keeps compare, engine and reorder functions when the modules of these names are imported."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _MODULE_OF and isinstance(value, types.ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 if "DNNCORE_VERBOSE" in os.environ:
     from dnncore import verbose as _verbose

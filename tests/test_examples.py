@@ -50,7 +50,7 @@ def test_an_engine_that_is_not_there_is_told_in_a_line(name):
     code, out, errors = run(f"examples/{name}.py", "--engine", "tpu")
     assert code == 1
     assert out == ""
-    assert errors.startswith("Error: unknown engine 'tpu'; available: cpu")
+    assert errors.startswith("Error: unknown engine 'tpu'; there are: cpu")
     assert "Traceback" not in errors
 
 

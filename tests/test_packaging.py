@@ -51,10 +51,53 @@ def test_every_operation_is_public():
     assert set(dnncore.ops.__all__) - {"Argument"} <= set(dnn.__all__)
 
 
-def test_importing_the_core_loads_nothing_heavy():
-    heavy = {"click", "llvmlite", "numba", "pyopencl", "rich", *BACKENDS.values()}
-    loaded = run_python("-c", "import dnncore, sys; print(*sys.modules)").split()
-    assert not heavy & set(loaded)
+FIRST = {
+    "datatypes", "errors", "forking", "format_tags", "layout_rules", "memory_desc", "observers",
+    "stream", "strides", "threads",
+}  # fmt: skip
+
+
+def test_importing_the_core_loads_descriptors_streams_and_errors_alone():
+    before, after = (
+        set(run_python("-c", f"import numpy, ml_dtypes{more}, sys; print(*sys.modules)").split())
+        for more in ("", ", dnncore")
+    )
+    added = {name for name in after - before if name.startswith("dnncore")}
+    assert added == {"dnncore", *(f"dnncore.{name}" for name in FIRST)}
+    packages = {name.partition(".")[0] for name in after - before} - {"dnncore"}
+    assert packages <= sys.stdlib_module_names
+
+
+def test_every_public_name_can_be_had_first():
+    code = """
+import sys, dnncore
+name = sys.argv[1]
+assert name in dir(dnncore)
+value = getattr(dnncore, name)
+exec(f"from dnncore import {name} as again")
+assert again is value is vars(dnncore)[name]
+print(type(value).__name__)
+"""
+    modules = {"backend", "cache", "functional", "problem"}
+    for name in ("Binary", "Memory", "compare", "engine", "reorder", "set_verbose", *modules):
+        kind = run_python("-c", code, name).strip()
+        assert kind == (
+            "module" if name in modules else "type" if name[0].isupper() else "function"
+        )
+    assert set(dnn.__all__) | modules <= set(dir(dnn))
+
+
+def test_functions_are_not_hidden_by_modules_of_their_names():
+    code = """
+import dnncore.compare, dnncore.engine, dnncore.reorder
+from dnncore.compare import Expected
+from dnncore import compare, engine, reorder
+import dnncore
+print(*(f is getattr(dnncore, f.__name__) for f in (compare, engine, reorder)))
+print(*(f.__module__ for f in (compare, engine, reorder)))
+"""
+    lines = run_python("-c", code).splitlines()
+    assert lines == ["True True True", "dnncore.compare dnncore.plugins dnncore.reorder"]
 
 
 def test_discovering_the_backends_loads_nothing_heavy():
