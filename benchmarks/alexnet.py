@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -28,13 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 import dnncore as dnn
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-from cnn_training_f32 import BATCH, Net, Step
-
 from benchmarks.onednn import Peer, PeerPrimitive
 from benchmarks.sampling import PAUSE
+from examples.cnn_training_f32 import BATCH, Net, Step
 
 GOALS = {"cpu": 1.1, "opencl": 0.25}  # ratios to the side to the left
 STEP, SUM = "the whole step", "its primitives, summed"

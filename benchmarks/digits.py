@@ -23,8 +23,6 @@ from benchmarks.contest import CHOOSING, Outcome
 from benchmarks.processes import thread_settings
 from benchmarks.sampling import in_turn, one_by_one
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
 GOAL = 1.5
 RATE = 0.02  # one of the example's
 AGREEMENT = 1e-3  # of mean losses, relative; 22 updates amplify roundings
@@ -35,7 +33,7 @@ class Batches:
     """The training images in batches of one size, in a random order that is always the same."""
 
     def __init__(self, size: int) -> None:
-        from train_digits import Digits
+        from examples.train_digits import Digits
 
         digits = Digits.load()
         order = np.random.default_rng(1).permutation(len(digits.train_images))
@@ -83,11 +81,10 @@ class Ours:
     """The example's network on the CPU."""
 
     def __init__(self) -> None:
-        import train_digits
-
         import dnncore as dnn
+        from examples.train_digits import Network
 
-        self.network = train_digits.Network(dnn.engine("cpu"))
+        self.network = Network(dnn.engine("cpu"))
 
     @property
     def parameters(self) -> list[np.ndarray]:

@@ -29,10 +29,8 @@ STARTS = 3
 Row = tuple[str, float, float | None, str]  # what, value, limit, unit
 
 FIRST_RESULT = """
-import sys
-sys.path[:0] = [{root!r}, {root!r} + "/examples"]
 from benchmarks.checkout import engine
-from cnn_training_f32 import Net
+from examples.cnn_training_f32 import Net
 net = Net(engine({engine!r}), {batch})
 stream = net.engine.stream()
 net.step(stream)
@@ -97,7 +95,7 @@ def start_rows(name: str) -> list[Row]:
     rows: list[Row] = []
     batches = [(8, 2.0)] if runs_on_cores(name) else [(8, 2.0), (256, None)]
     for batch, limit in batches:
-        code = FIRST_RESULT.format(root=str(ROOT), engine=name, batch=batch)
+        code = FIRST_RESULT.format(engine=name, batch=batch)
         _, *warm = (_seconds(code) for _ in range(1 + STARTS))
         what = f"AlexNet's step, batch {batch}: first result of a second process"
         rows.append((what, statistics.median(warm), limit, "s"))
@@ -106,7 +104,7 @@ def start_rows(name: str) -> list[Row]:
 
 def _seconds(code: str) -> float:
     start = time.perf_counter()
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - start
 
 

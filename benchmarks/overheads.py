@@ -29,7 +29,7 @@ from dnncore.testing.null import SAMPLES, median
 
 os.environ.setdefault("NUMBA_NRT_STATS", "1")  # read when numba is first imported
 EXECUTIONS = 1000
-EXAMPLES = Path(__file__).parent.parent / "examples"
+ROOT = Path(__file__).parents[1]
 
 IMPORTS = """
 import time
@@ -41,11 +41,10 @@ print(time.perf_counter() - middle, middle - start)
 """
 
 FIRST_RESULT = """
-import json, sys, time
-sys.path.insert(0, {examples!r})
+import json, time
 import numpy as np
 import dnncore as dnn
-from train_digits import Network
+from examples.train_digits import Network
 network = Network(dnn.engine({engine!r}))
 images = np.random.default_rng(0).random((network.batch, 1, 8, 8), np.float32)
 network.train(images, np.arange(network.batch) % 10, min(network.updates))
@@ -80,7 +79,7 @@ def first_result(engine: str, cache: str, samples: int) -> list[dict]:
     """Start processes that take one training step of the digits' network."""
     results = []
     for _ in range(samples):
-        code = FIRST_RESULT.format(examples=str(EXAMPLES), engine=engine, start=time.time())
+        code = FIRST_RESULT.format(engine=engine, start=time.time())
         results.append(json.loads(_python(code, DNNCORE_CACHE_DIR=cache)))
     return results
 
@@ -88,6 +87,7 @@ def first_result(engine: str, cache: str, samples: int) -> list[dict]:
 def _python(code: str, **environment: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", code],
+        cwd=ROOT,
         env={**os.environ, **environment},
         check=True,
         stdout=subprocess.PIPE,
@@ -199,8 +199,7 @@ def start_rows(name: str) -> list[Row]:
 
 def allocation_rows(name: str) -> list[Row]:
     """What 1,000 executions of a training step allocate after warm-up."""
-    sys.path.insert(0, str(EXAMPLES))
-    from train_digits import Network
+    from examples.train_digits import Network
 
     network = Network(dnn.engine(name))
     stream, rate = network.stream, min(network.updates)

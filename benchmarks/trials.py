@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from dnncore_opencl.engine import OpenCLEngine
+
 import dnncore as dnn
 from dnncore.backend import Accepted, Executable, Refused
 from dnncore.problem import Problem
@@ -36,16 +38,14 @@ class OneChoice(Mapping[str, Parameters]):
         return len(self.asked)
 
 
-class _Tabled:
-    """An engine with another tuning table."""
+class _Tabled(OpenCLEngine):
+    """An OpenCL engine with another tuning table; it shares all else with `engine`."""
 
-    def __init__(self, engine: dnn.Engine, table: OneChoice) -> None:
-        self._engine, self._table = engine, table
+    def __init__(self, engine: OpenCLEngine, table: OneChoice) -> None:
+        vars(self).update(vars(engine))
+        self._table = table
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._engine, name)
-
-    def tuning_table(self, _name: str) -> OneChoice:
+    def tuning_table(self, name: str, package: str = "") -> OneChoice:
         """The other one."""
         return self._table
 
@@ -94,7 +94,7 @@ class Trial:
 
 
 def trial_of(
-    problem: Problem, implementation: Any, engine: dnn.Engine, table: OneChoice
+    problem: Problem, implementation: Any, engine: OpenCLEngine, table: OneChoice
 ) -> Trial | None:
     """A problem by an implementation with another table; None where it is refused."""
     found = implementation.accept(problem.op, problem.attr, _Tabled(engine, table), None)

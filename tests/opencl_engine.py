@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import numpy as np
 
@@ -24,9 +25,10 @@ def square(engine, value, size=8):
 
 
 def run_python(code, timeout=300, **environment):
-    """Run code in a process of its own; returns it completed."""
+    """Run code in a process of its own, which can import this module; returns it completed."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
+        cwd=Path(__file__).parent,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

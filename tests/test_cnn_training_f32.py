@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,13 +11,8 @@ from checks import Target
 from click.testing import CliRunner
 
 import dnncore as dnn
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-
-import cnn_training_f32 as example
-
 from benchmarks.onednn import Peer
+from examples import cnn_training_f32 as example
 
 BATCH = 2
 PRIMITIVES = [

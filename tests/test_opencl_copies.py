@@ -2,7 +2,6 @@
 
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,8 +119,7 @@ def test_what_has_landed_is_let_go(engine):
 
 
 DROPPED = """
-    import gc, sys, threading
-    sys.path.insert(0, {tests!r})
+    import gc, threading
     import numpy as np
     import dnncore as dnn
     from opencl_engine import Gate
@@ -145,9 +143,7 @@ OPEN = "threading.Timer(0.1, gate.open).start(); gate.wait(); engine.stream().wa
 @pytest.mark.parametrize("order", ["in", "out"])
 @pytest.mark.parametrize(("drop", "end"), [("", OPEN), ("del stream", OPEN), ("", "")])
 def test_events_of_copies_may_be_dropped(order, drop, end):
-    code = DROPPED.format(
-        name=DEVICES[0], order=order, drop=drop, end=end, tests=str(Path(__file__).parent)
-    )
+    code = DROPPED.format(name=DEVICES[0], order=order, drop=drop, end=end)
     done = run_python(code, timeout=60)
     assert done.stdout.split() == ["alive"], done.stderr
 
@@ -377,8 +373,7 @@ def test_a_copy_that_fails_is_told(engine, monkeypatch):
 
 
 BROKEN = """
-    import sys, threading
-    sys.path.insert(0, {tests!r})
+    import threading
     import numpy as np
     import pyopencl as cl
     import dnncore as dnn
@@ -414,7 +409,7 @@ BROKEN = """
 
 
 def test_a_copy_that_fails_midway_keeps_what_is_under_way(engine):
-    code = BROKEN.format(name=engine.name, tests=str(Path(__file__).parent))
+    code = BROKEN.format(name=engine.name)
     done = run_python(code, timeout=60)
     assert "cannot copy 262144 bytes: OUT_OF_RESOURCES" in done.stdout, done.stderr
     assert not done.stderr

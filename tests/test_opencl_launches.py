@@ -90,24 +90,22 @@ def test_a_point_orders_other_streams_and_threads(engine):
 
 @pytest.mark.parametrize("asked", ["done", "wait_for"])
 def test_a_point_is_queued_before_its_queue_is_flushed(engine, monkeypatch, asked):
-    stream, enqueue_marker, calls = engine.stream(), cl.enqueue_marker, []
+    enqueue_marker, calls = cl.enqueue_marker, []
 
-    class Queue:
-        def __getattr__(self, name):
-            return getattr(queue, name)
-
+    class Queue(cl.CommandQueue):
         def flush(self):
             calls.append("flush")
-            queue.flush()
+            super().flush()
 
     def counted(native, wait_for=None):
         calls.append("marker")
-        return enqueue_marker(queue if isinstance(native, Queue) else native, wait_for)
+        return enqueue_marker(native, wait_for)
 
+    stream = engine.stream(native=Queue(engine.native.context, engine.native.device))
     memories, gate = arguments(engine), Gate()
     stream.marker([gate])
     event = matmul(engine).execute(stream, **memories)
-    queue, stream.native = stream.native, Queue()
+    calls.clear()
     monkeypatch.setattr(cl, "enqueue_marker", counted)
     if asked == "done":
         assert not event.done
