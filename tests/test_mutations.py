@@ -8,6 +8,7 @@ from dnncore.testing.examination import examine, examine_in, examiner
 
 SEED = 1
 CPU = dnn.engine("cpu")
+CALL = "int('x')"  # raises ValueError
 
 
 def devices():
@@ -70,6 +71,7 @@ def test_a_seed_gives_the_same_programs():
         ("dnn.MemoryDesc((2,), 'f31')", "refused", ""),
         ("dnn.MemoryDesc((2,), colour='red')", "python", ""),
         ("dnn.backend.HostEngine().owns(np.zeros(9, 'u1'), 'x')", "raised", "TypeError"),
+        (f"exec(compile({CALL!r}, '/home/me/dnncore/.venv/numpy.py', 'exec'), {{}})", "python", ""),
         ("raise dnn.DescriptorError('bad')", "refused", "says too little: 'bad'"),
         ("pd = dnn.PrimitiveDesc(5, engine)", "refused", ""),
     ],

@@ -90,14 +90,20 @@ def _is_pythons(error: Exception) -> bool:
 
     A call with wrong keywords never leaves the program's own line.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    place = max(i for i, frame in enumerate(frames) if frame.filename == PROGRAM) + 1
-    if place == len(frames) or frames[place].name == "__getattr__":
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    codes = [frame.f_code for frame in frames]
+    place = max(i for i, code in enumerate(codes) if code.co_filename == PROGRAM) + 1
+    if place == len(frames) or codes[place].co_name == "__getattr__":
         return True
     if isinstance(error, TypeError) and _WRONG_CALL.search(str(error)):
         return True
-    inside = [frame.filename for frame in frames[place:] if "dnncore" in frame.filename]
-    return not inside or inside[0] == __file__
+    inside = [frame.f_globals for frame in frames[place:] if _is_ours(frame.f_globals)]
+    return not inside or inside[0] is globals()
+
+
+def _is_ours(names: dict[str, Any]) -> bool:
+    """Whether these are the globals of this module, of the library's or of a backend's."""
+    return names is globals() or str(names.get("__name__")).startswith("dnncore")
 
 
 def _unfit(error: DnnError) -> str:
