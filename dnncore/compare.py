@@ -226,12 +226,17 @@ def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
 
 
 def expected_outputs(
-    op: Operation, attr: Attributes, inputs: Mapping[str, Array]
+    op: Operation,
+    attr: Attributes,
+    inputs: Mapping[str, Array],
+    workspace_error: Array | None = None,
 ) -> dict[str, Expected]:
     """Compute what `op` must give, by output name, with the backend whose role is "reference".
 
     inputs: arrays of logical dims by argument name, among them post-op operands and, where a sum
         in the chain reads them, the result's old values under the result's name.
+    workspace_error: the bounds must hold for any workspace that differs from that of `inputs` by so
+        much at most, per element.
 
     The formats of `op` do not matter. Raises `BackendNotFound` where no reference is installed.
     """
@@ -239,7 +244,7 @@ def expected_outputs(
     fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # it is about f32 data
     attr = Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
     values = _evaluate(op, attr, inputs)
-    errors = noise(op.with_each(widened), attr, _widened(inputs), _evaluate)
+    errors = noise(op.with_each(widened), attr, _widened(inputs), _evaluate, workspace_error)
     return {
         name: Expected(array, errors[name] if name in errors and _is_float(array) else 0.0)
         for name, array in values.items()

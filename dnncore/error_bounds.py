@@ -67,13 +67,22 @@ _MATRIX = (Convolution, InnerProduct, MatMul)  # what fpmath is about
 _FPMATH = {"tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-9, "any": 2.0**-9}
 
 
-def noise(op: Operation, attr: Attributes, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def noise(
+    op: Operation,
+    attr: Attributes,
+    inputs: Inputs,
+    evaluate: Evaluate,
+    workspace_error: Array | None = None,
+) -> dict[str, Array]:
     """The error allowed to each float output before it is stored; outputs without any are left out.
 
-    evaluate: computes the outputs of an operation as the reference does.
+    evaluate: computes the outputs of an operation as the reference does. workspace_error: absolute
+    errors of the workspace that `op` reads; None is an exact workspace.
     """
     with np.errstate(all="ignore"):
         errors = _operation(op, inputs, evaluate)
+        if isinstance(op, LRNBackward) and workspace_error is not None:
+            errors[op.result_name] += _lrn_workspace(op, inputs, workspace_error, evaluate)
         for name, lost in _lost_by_factors(op, attr, inputs, evaluate).items():
             errors[name] += lost
         name = op.result_name
@@ -314,7 +323,27 @@ def _lrn(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
 
 
 def _lrn_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    """From absolute values: the reference gives the difference of the terms, and one is plain."""
+    base = np.abs(inputs["workspace"].astype(np.float64))
+    terms = 4.0 + op.flops / (2.0 * max(1, op.src.nelems))
+    relative = _growth(terms) * _U + float(_power(base, op.beta + 1).max(initial=0.0))
+    own, shared = _lrn_terms(op, inputs, evaluate)
+    return {"diff_src": relative * (own + shared)}
+
+
+def _lrn_workspace(op: Any, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
+    """The relative error of a base grows by the power to which each term takes it."""
+    relative = error / np.abs(inputs["workspace"].astype(np.float64))
+    scaled = {**inputs, "diff_dst": relative * inputs["diff_dst"]}
+    own, shared = _lrn_terms(op, scaled, evaluate)
+    error_of_both: Array = abs(op.beta) * own + abs(op.beta + 1) * shared
+    return error_of_both
+
+
+def _lrn_terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
+    """Both terms of the gradient from absolute values.
+
+    The reference returns their difference, and one of them is a product.
+    """
     sizes = {name: np.abs(array) for name, array in inputs.items()}
     base = sizes["workspace"].astype(np.float64)
     positive = replace(op, alpha=abs(op.alpha), beta=abs(op.beta))
@@ -324,9 +353,7 @@ def _lrn_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Arra
     if op.beta < 0:
         own = sizes["diff_dst"] * base**-op.beta
         shared *= float((base ** (2 * abs(op.beta))).max(initial=0.0))
-    terms = 4.0 + op.flops / (2.0 * max(1, op.src.nelems))
-    relative = _growth(terms) * _U + float(_power(base, op.beta + 1).max(initial=0.0))
-    return {"diff_src": relative * (own + np.abs(shared))}
+    return own, np.abs(shared)
 
 
 _RULES: dict[type[Operation], Callable[[Any, Inputs, Evaluate], dict[str, Array]]] = {

@@ -12,7 +12,7 @@ from dnncore_reference import algorithms, convolution, matmul, softmax
 import dnncore as dnn
 from dnncore.compare import compare
 from dnncore.problem import read
-from dnncore.testing import CHECKS, case, checks, run_case, torch_oracle
+from dnncore.testing import CHECKS, case, checks, gradients, run_case, torch_oracle
 from dnncore.testing.clock import Clock
 from dnncore.testing.golden import GOLDEN, ROUNDING
 from dnncore.testing.guarded import Guarded
@@ -116,8 +116,6 @@ def test_every_operation_has_a_golden_case():
 @pytest.mark.peer
 @pytest.mark.parametrize("one", [g for g in GOLDEN if g.inputs.keys() != NO_SRC], ids=str)
 def test_golden_answers_are_torch_s(one):
-    if not torch_oracle.is_available():
-        pytest.skip("peer comparison: torch is not installed")
     (problem,) = read(one.text)
     inputs = {name: np.array(values, np.float32) for name, values in one.inputs.items()}
     got = torch_oracle.torch_outputs(problem.op, problem.attr, inputs)
@@ -127,13 +125,33 @@ def test_golden_answers_are_torch_s(one):
         assert compare(got[name], expected, bound).ok, name
 
 
+# -- workspaces ------------------------------------------------------------------------------------
+
+LRN = "--lrn --dir=BWD_D --alg={} mb2ic9ih4iw4ls3alpha0.5beta{}k1"
+
+
+@pytest.mark.parametrize("beta", [0.75, -0.6, 5])
+@pytest.mark.parametrize("algorithm", ["ACROSS", "WITHIN"])
+@pytest.mark.parametrize(("relative", "fails"), [(2.0**-22, set()), (2.0**-12, {"workspaces"})])
+def test_a_gradient_s_bound_allows_the_rounding_of_its_workspace(
+    monkeypatch, relative, fails, algorithm, beta
+):
+    right = gradients._run
+
+    def off(*args):
+        outputs = right(*args)
+        return {**outputs, "workspace": outputs["workspace"] * np.float32(1 + relative)}
+
+    monkeypatch.setattr(gradients, "_run", off)
+    assert failed(run(LRN.format(algorithm, beta), names=["workspaces"])) == fails
+
+
 # -- a wrong reference -----------------------------------------------------------------------------
 
 
 @pytest.fixture
 def alone(monkeypatch):
-    """A machine without torch, and a reference that forgets what it computed before."""
-    monkeypatch.setattr(torch_oracle, "is_available", lambda: False)
+    """A reference that forgets what it computed before."""
     case.make_round.cache_clear()
     yield monkeypatch
     case.make_round.cache_clear()
@@ -177,8 +195,6 @@ def test_the_reference_is_judged_without_itself_and_without_torch(
 
 @pytest.mark.peer
 def test_the_reference_is_judged_by_torch_where_it_is_installed(monkeypatch):
-    if not torch_oracle.is_available():
-        pytest.skip("peer comparison: torch is not installed")
     monkeypatch.setitem(algorithms.ELTWISE, "mish", lambda s, _a, _b: s)
     case.make_round.cache_clear()
     result = run("--eltwise --alg=mish 3x5", names=["integers", "random"])

@@ -268,13 +268,19 @@ class Trial:
 
     def wrong(self, given: Round, outputs: Arrays) -> str:
         """Which outputs are not as expected, and how; "" if all are or nothing is known."""
+        return self.unlike(self.expected(given) or {}, outputs, exact=given.exact)
+
+    def unlike(
+        self, expected: Mapping[str, Expected], outputs: Arrays, *, exact: bool = False
+    ) -> str:
+        """Which outputs are not the expected ones, and how; "" if all are."""
         comparisons = {
             name: right.check(
                 outputs[name],
-                exact=given.exact and self.pd.exact,
+                exact=exact and self.pd.exact,
                 error_factor=self.pd.error_factor,
             )
-            for name, right in (self.expected(given) or {}).items()
+            for name, right in expected.items()
         }
         return "; ".join(f"{name}: {c}" for name, c in comparisons.items() if not c.ok)
 
