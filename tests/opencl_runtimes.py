@@ -1,12 +1,14 @@
-"""Makes Intel's OpenCL runtime for CPUs visible, so that tests see two vendors on any machine.
+"""Registers Intel's OpenCL runtime for CPUs, so that any machine has devices of two vendors.
 
-`pip install intel-opencl-rt` brings the library, but the loader is told nothing of it. PoCL needs
-no help: the loader in pyopencl's wheel adds it to whatever it finds.
+`pip install intel-opencl-rt` brings the library but does not register it with the OpenCL loader.
+PoCL needs no registration: the loader in pyopencl's wheel adds it. As a program, this file runs
+the command in its arguments with the runtime registered.
 """
 
 import atexit
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -22,7 +24,31 @@ def reveal_opencl_runtimes() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="opencl-vendors-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if " " in str(intel):
+        intel = _outside(intel, folder / "intel")
     (folder / "intel-opencl-rt.icd").write_text(f"{intel}\n")
     for driver in Path("/etc/OpenCL/vendors").glob("*.icd"):
         shutil.copy(driver, folder)
     os.environ["OCL_ICD_VENDORS"] = str(folder)
+
+
+def _outside(library: Path, folder: Path) -> Path:
+    """Make `folder` look like the library's own; return the library's path in it.
+
+    The runtime reads its own path from /proc/self/maps and cuts it at the first space. That file
+    lists real paths, so the library itself must not be a symbolic link.
+    """
+    folder.mkdir()
+    for path in library.parent.iterdir():
+        if path.name != library.name:
+            (folder / path.name).symlink_to(path)
+    try:
+        os.link(library.resolve(), folder / library.name)
+    except OSError:  # another file system
+        shutil.copy(library, folder)
+    return folder / library.name
+
+
+if __name__ == "__main__":
+    reveal_opencl_runtimes()
+    sys.exit(subprocess.run(sys.argv[1:], check=False).returncode)
