@@ -4,7 +4,7 @@ PYTHON ?= python3
 EXTRAS ?= all,dev
 BIN := .venv/bin
 
-.PHONY: demo test conformance coverage check bench bench-full bench-opencl overheads
+.PHONY: demo test test-peers conformance coverage check bench bench-full bench-opencl overheads
 
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
@@ -12,8 +12,15 @@ demo: .venv/installed-all
 	$(BIN)/python examples/cnn_training_f32.py --engine opencl --compare reference
 
 # At most four at once: a process with every OpenCL runtime takes up to 3 GB.
+TESTS := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+
+# All tests that need neither torch nor oneDNN.
 test: .venv/installed-$(EXTRAS)
-	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+	$(TESTS)
+
+# The others, which compare with torch and oneDNN, or use them.
+test-peers: .venv/installed-all,dev,peers
+	$(TESTS) -m peer
 
 # The kit on the built-in backends, on every instruction set of the CPU, in full on the best one, and
 # on several runtimes of OpenCL; of PoCL's programs none is kept, which takes as long as building
@@ -33,9 +40,8 @@ FULL = --dnncore-size=full --dnncore-shard=$(SHARD) --dnncore-floor=$(FLOOR)
 SMOKE := --dnncore-size=smoke --dnncore-floor=300
 
 conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
-	mkdir -p $(FOUND)/intel $(FOUND)/simulator
-	ls $(CURDIR)/.venv/lib/libintelocl.so > $(FOUND)/intel/intel.icd
-	ls $(CURDIR)/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
+	mkdir -p $(FOUND)/simulator
+	ls "$(CURDIR)"/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
 	for isa in $(ISAS); do \
 		case $$isa in $(firstword $(ISAS))) cases="$(FULL)" ;; *) cases="$(SMOKE)" ;; esac; \
 		DNNCORE_MAX_CPU_ISA=$$isa \
@@ -44,7 +50,7 @@ conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
 		--dnncore-json=$(FOUND)/cpu_numba_$$isa.json || exit 1; done
 	DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) --dnncore-backend=opencl --dnncore-engine=pocl \
 		--dnncore-json=$(FOUND)/opencl.json
-	OCL_ICD_VENDORS=$(FOUND)/intel $(KIT) $(SMOKE) --dnncore-backend=opencl --dnncore-engine=intel
+	$(BIN)/python tests/opencl_runtimes.py $(KIT) $(SMOKE) --dnncore-backend=opencl --dnncore-engine=intel
 	OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
 		$(KIT) --dnncore-size=tiny --dnncore-backend=opencl --dnncore-engine=oclgrind \
 		--dnncore-floor=50 --dnncore-timeout=300 --dnncore-skip-checks=events,threads \

@@ -16,14 +16,13 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from dnncore_opencl import tuning
 from dnncore_opencl.tuned import parameters
 
 import dnncore as dnn
-from benchmarks.accuracy import Exact
 from benchmarks.by_dnncore import Dnncore
 from benchmarks.checkout import engine as open_engine
 from benchmarks.compare import OPTIONS, chosen_problems
@@ -34,6 +33,9 @@ from benchmarks.sampling import SAMPLES, in_turn
 from benchmarks.trials import OneChoice, Parameters, Trial, trial_of
 from dnncore.plugins import registry
 from dnncore.problem import Problem
+
+if TYPE_CHECKING:
+    from benchmarks.accuracy import Exact
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of k, beside the family's rule
 VARIATIONS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -80,6 +82,8 @@ class Search:
         """The best candidate, and how much longer the family's own choice takes."""
         tiles = self.timed(self.tiles())
         ranked = self.timed(cut for _, found in tiles[:CUT] for cut in self.parts(found))
+        from benchmarks.accuracy import Exact  # imports torch
+
         exact = Exact(self.problem)
         ranked = sorted([*tiles, *ranked], key=lambda pair: pair[0])
         right = [found for _, found in ranked[:KEPT] if self.is_right(found, exact)]

@@ -13,6 +13,7 @@ reveal_opencl_runtimes()
 from checks import REFERENCE, Target  # noqa: E402
 
 import dnncore as dnn  # noqa: E402 - the runtimes must be in place before anything looks for them
+from dnncore.testing import torch_oracle  # noqa: E402
 
 
 def _targets() -> list[Target]:
@@ -39,8 +40,15 @@ TARGETS = _targets()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker of comparisons with other libraries."""
-    config.addinivalue_line("markers", "peer: compares with torch; skipped where it is missing")
+    """Declare the marker of tests that need other libraries."""
+    config.addinivalue_line("markers", "peer: needs torch or oneDNN; runs with `-m peer` only")
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_hidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests without the marker have the same results whether torch is installed or not."""
+    if "peer" not in request.keywords:
+        monkeypatch.setattr(torch_oracle, "is_available", lambda: False)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from checks import Target, agree, run, torch_outputs
+from checks import Target, agree, run
 from problems import COUNT, KINDS, inputs_of, problems
 
 import dnncore as dnn
 from dnncore.compare import Expected, expected_outputs
+from dnncore.testing.torch_oracle import torch_outputs
 
 CASES = [(kind, i) for kind in KINDS for i in range(COUNT)]
 

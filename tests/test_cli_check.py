@@ -55,8 +55,26 @@ def test_every_implementation_on_every_engine_is_checked_on_both_fills():
         told = {row["implementation"] for row in found if row["engine"] == name}
         assert told == {pd.impl_name for pd in dnn.primitive_descs(problem_op, dnn.engine(name))}
     assert {row["fill"] for row in found} == {"integers", "random"}
-    assert {row["status"] for row in found} <= {"ok", "unchecked"}
-    assert all(row["error"] == 0 for row in found if row["fill"] == "integers")
+    unchecked = {row["implementation"] for row in found if row["status"] == "unchecked"}
+    assert unchecked == {"reference:convolution"}
+    checked = [row for row in found if row["implementation"] not in unchecked]
+    assert {row["status"] for row in checked} == {"ok"}
+    assert all(row["error"] == 0 for row in checked if row["fill"] == "integers")
+
+
+@pytest.mark.peer
+def test_torch_checks_the_reference():
+    found = rows("check", "--engines=cpu", "--conv", "--impl=reference:*", *CONV[1:])
+    assert [(row["fill"], row["status"]) for row in found] == [("integers", "ok"), ("random", "ok")]
+    assert found[0]["error"] == 0
+
+
+def test_people_read_why_the_reference_is_unchecked():
+    command = ("check", "--engines=cpu", "--eltwise", "--impl=reference*", "2x3x4")
+    lines = invoke(*command, code=1).splitlines()
+    assert lines[1] == "  unchecked  reference:eltwise  integers"
+    assert lines[2] == "      it defines correct results; it is checked where torch is installed"
+    assert lines[-1] == "1 implementation of 1 problem: 1 unchecked"
 
 
 def test_a_wrong_implementation_is_told_by_place_and_fails(wrong):
@@ -74,10 +92,10 @@ def test_a_wrong_implementation_is_told_by_place_and_fails(wrong):
 
 
 def test_people_read_one_line_per_row_with_what_is_wrong_below_and_a_summary(wrong):
-    text = invoke("check", "--engines=cpu", "--eltwise", "--impl=toy*,reference*", "2x3x4", code=1)
+    text = invoke("check", "--engines=cpu", "--eltwise", "--impl=toy*,cpu_numba*", "2x3x4", code=1)
     lines = text.splitlines()
-    assert lines[0] == "--eltwise --impl=toy*,reference* 2x3x4 on cpu"
-    assert "  ok     reference:eltwise      integers  dst  exact" in lines
+    assert lines[0] == "--eltwise --impl=toy*,cpu_numba* 2x3x4 on cpu"
+    assert "  ok     cpu_numba:simd         integers  dst  exact" in lines
     (place,) = (i for i, line in enumerate(lines) if "toybackend:off_by_one  integers" in line)
     assert lines[place].startswith("  WRONG  toybackend:off_by_one  integers  dst  error ")
     assert lines[place + 1].startswith("      worst at [1, 2, 3]: got ")
@@ -129,7 +147,7 @@ def test_filters_that_leave_nothing_are_told_and_have_checked_nothing():
 
 def test_one_problem_that_is_computed_makes_up_for_one_that_is_not():
     text = invoke(
-        "check", "--engines=cpu", "--eltwise", "--impl=reference:*", "2x3", "--impl=no:*", "2x3"
+        "check", "--engines=cpu", "--eltwise", "--impl=cpu_numba:*", "2x3", "--impl=no:*", "2x3"
     )
     assert text.splitlines()[-1] == (
         "1 implementation of 2 problems: 1 ok, 1 problem not supported on cpu"

@@ -3,8 +3,11 @@
 `make conformance` has the larger sizes.
 """
 
+import pytest
+
 from dnncore.testing import conformance
 
 TestReference = conformance("reference")
+TestReferenceByTorch = pytest.mark.peer(conformance("reference"))  # which the kit uses if installed
 TestCpu = conformance("cpu_numba", size="tiny")
 TestPoCL = conformance("opencl", size="tiny", engine="pocl")

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, check, reference_outputs, run, torch_outputs
+from checks import REFERENCE, Target, check, reference_outputs, run
 
 import dnncore as dnn
 from dnncore.fills import fill_inputs, fill_integers, fill_normal
 from dnncore.ops.window import window_output
+from dnncore.testing.torch_oracle import torch_outputs
 
 FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = DIRECTIONS = (
     "forward",

@@ -125,13 +125,15 @@ def test_samples_repeat_a_call_at_least_so_often_unless_it_is_long():
 # -- errors ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize(
     "text",
     [CONVOLUTION, CONVOLUTION.replace("FWD_I", "BWD_D"), CONVOLUTION.replace("FWD_I", "BWD_W"),
      "--lrn --dir=BWD_D mb2ic16ih8", "--softmax --dtag=ab 4x10", "--matmul 8x64:64x8"],
 )  # fmt: skip
 def test_float64_is_what_the_reference_computes(text):
-    accuracy = pytest.importorskip("benchmarks.accuracy", exc_type=ImportError)
+    from benchmarks import accuracy
+
     p = problem(text)
     (contestant,) = side("ours")(p, Terms())
     contestant.repeat(1)
@@ -140,8 +142,10 @@ def test_float64_is_what_the_reference_computes(text):
     assert 0 <= errors.largest < 3e-6
 
 
+@pytest.mark.peer
 def test_an_output_of_no_numbers_is_no_small_error():
-    accuracy = pytest.importorskip("benchmarks.accuracy", exc_type=ImportError)
+    from benchmarks import accuracy
+
     exact = accuracy.Exact(problem(CONVOLUTION.replace("FWD_I", "BWD_WB")))
     outputs = {name: tensor.float().numpy() for name, tensor in exact.expected.items()}
     assert exact.errors(outputs).norm < 1e-6
@@ -155,7 +159,6 @@ SPOILT = [1e-3, np.nan, np.inf]
 
 def duel(monkeypatch, ours, *peers):
     """The outcome of a product, of contestants that are spoilt by so much, 0 being right."""
-    pytest.importorskip("torch")
     p = problem("--matmul 8x64:64x8")
     src, weights = (values_of(name, getattr(p.op, name).dims) for name in ("src", "weights"))
 
@@ -172,11 +175,13 @@ def duel(monkeypatch, ours, *peers):
     return contest.measure(p, ["fake"], EXACT, samples=1)
 
 
+@pytest.mark.peer
 def test_the_error_is_that_from_float64(monkeypatch):
     outcome = duel(monkeypatch, 1e-5, 0.0)
     assert 0 < outcome["peer_error"] < outcome["ours_error"] == outcome["error"] < 1e-6
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_a_result_of_ours_that_differs_from_float64_has_no_speed(monkeypatch, spoil):
     outcome = duel(monkeypatch, spoil, 0.0)
@@ -184,6 +189,7 @@ def test_a_result_of_ours_that_differs_from_float64_has_no_speed(monkeypatch, sp
     assert "float64" in outcome["wrong"]
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("spoil", SPOILT)
 def test_a_peer_that_differs_from_float64_does_not_count(monkeypatch, spoil):
     outcome = duel(monkeypatch, 0.0, spoil, 0.0)
@@ -254,8 +260,10 @@ def test_a_device_is_compared_with_the_cpu():
     assert not outcome["peer_impl"].startswith("opencl:")
 
 
+@pytest.mark.peer
 def test_torch_without_cuda_says_so():
-    torch = pytest.importorskip("torch")
+    import torch
+
     if torch.cuda.is_available():
         pytest.skip("it has CUDA")
     outcome = contest.measure(problem(CONVOLUTION), ["cudnn", "torch-cuda"])

@@ -17,10 +17,7 @@ PRECISION = 5e-6  # norm-wise: oneDNN's logarithms are good to 2e-6
 
 @pytest.fixture(scope="module")
 def peer() -> Peer:
-    try:
-        return Peer()
-    except ModuleNotFoundError as error:
-        pytest.skip(f"peer comparison: {error}")
+    return Peer()
 
 
 def agree(peer, op, attr, inputs, precision=PRECISION):

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, agree, check, reference_outputs, run, torch_outputs
+from checks import REFERENCE, Target, agree, check, reference_outputs, run
 
 import dnncore as dnn
 from dnncore.compare import expected_outputs
 from dnncore.fills import fill_integers, fill_normal
 from dnncore.ops.window import window_output
+from dnncore.testing.torch_oracle import torch_outputs
 
 LOWEST = float(np.finfo(np.float32).min)
 

@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from checks import REFERENCE, Target, check, reference_outputs, torch_outputs
+from checks import REFERENCE, Target, check, reference_outputs
 from problems import PARAMETERS
 from test_convolution import PROBLEMS, Problem
 from test_inner_product import inner_product
@@ -14,6 +14,7 @@ from test_matmul import matmul
 
 import dnncore as dnn
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
+from dnncore.testing.torch_oracle import torch_outputs
 
 DIMS = (2, 19, 5, 4)
 NHWC = dnn.MemoryDesc(DIMS, "f32", "nhwc")

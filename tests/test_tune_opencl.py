@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 pytest.importorskip("pyopencl")
-pytest.importorskip("torch")
 
 from dnncore_opencl.gemm import Gemm, Matrix, Strides, Window
 from dnncore_opencl.program import LaunchProgram
@@ -82,6 +81,7 @@ def search(monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.peer
 @pytest.mark.parametrize("words", [WORDS, ROUNDED])
 def test_the_quickest_that_is_right_is_written(search, words):
     printed, table, _ = search(words=words)
@@ -89,6 +89,7 @@ def test_the_quickest_that_is_right_is_written(search, words):
     assert table[KEY]["times"] == 1
 
 
+@pytest.mark.peer
 def test_what_the_table_has_is_not_searched_again_unless_that_is_asked(search):
     _, _, path = search()
     path.write_text(json.dumps({"toy": {KEY: {"times": 7}}}))

@@ -1,0 +1,110 @@
+"""What torch computes for the kit's smoke list, stored in data/torch_values.npz.
+
+    make .venv/installed-all,dev,peers
+    .venv/bin/python tests/torch_values.py
+
+writes the file anew. `make test` compares every implementation with it and needs no torch;
+`make test-peers` checks that the file has the whole list and that torch still computes the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import dnncore as dnn
+from dnncore.compare import consistent_inputs
+from dnncore.fills import Seed
+from dnncore.problem import Problem
+from dnncore.testing.cases import cases
+
+Array = np.ndarray[Any, Any]
+
+FILE = Path(__file__).parent / "data" / "torch_values.npz"
+SIZE = "smoke"  # the kit's list
+REORDERED = 40.0  # times the other values, so that conversions to integers round and saturate
+
+
+def fill_eighths(desc: dnn.MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
+    """Multiples of 1/8 from -4 to 4, times `scale`; whole ones from 0 or -4 to 4 for integers.
+
+    They come from a hash, not from numpy's generators, whose numbers may change between releases.
+    Every float type holds them. Returns an array of desc's dims and dtype.
+    """
+    digest = hashlib.shake_128(repr(seed).encode()).digest(desc.nelems)
+    values = (np.frombuffer(digest, np.uint8) % 65 - 32.0) / 8
+    if desc.data_type[0] in "su":
+        values = np.clip(np.rint(values), 0 if desc.data_type[0] == "u" else -4, 4)
+        scale = 1.0
+    return (scale * values).astype(desc.dtype).reshape(desc.dims)
+
+
+def inputs_of(problem: Problem) -> dict[str, Array]:
+    """Arrays for all that the problem reads; the same for problems that differ in formats alone."""
+    scale = REORDERED if isinstance(problem.op, dnn.Reorder) else 1.0
+    return consistent_inputs(
+        problem.op, problem.attr, lambda desc, seed: fill_eighths(desc, seed, scale)
+    )
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+@cache
+def _file() -> tuple[dict[str, dict[str, int]], Array]:
+    """For each problem text, where each output begins; and the values of all outputs."""
+    with np.load(FILE) as file:
+        return json.loads(str(file["index"])), file["values"]
+
+
+def texts() -> list[str]:
+    """The problems whose results are stored."""
+    return list(_file()[0])
+
+
+def stored_outputs(op: Any, attr: dnn.Attributes, _inputs: object = None) -> dict[str, Array]:
+    """What torch computed from `inputs_of` the problem; an oracle, as `torch_outputs` is.
+
+    Raises `KeyError` where nothing is stored.
+    """
+    index, values = _file()
+    descs = {argument.name: desc for argument, desc in op.tensors(op.workspace_desc())}
+    return {
+        name: values[start : start + descs[name].nelems]
+        .astype(descs[name].dtype)
+        .reshape(descs[name].dims)
+        for name, start in index[str(Problem(op, attr))].items()
+    }
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def write() -> None:
+    """Compute all results with torch and store them, equal ones once."""
+    import torch
+
+    from dnncore.testing.torch_oracle import torch_outputs
+
+    index: dict[str, dict[str, int]] = {}
+    arrays: dict[bytes, tuple[int, Array]] = {}
+    total = 0
+    for problem in cases(SIZE):
+        outputs = torch_outputs(problem.op, problem.attr, inputs_of(problem))
+        index[str(problem)] = places = {}
+        for name, values in outputs.items():
+            flat = values.astype(np.float32).ravel()  # which holds f16, bf16 and small integers
+            places[name], _ = arrays.setdefault(flat.tobytes(), (total, flat))
+            total = max(total, places[name] + flat.size)
+    values = np.concatenate([flat for _, flat in arrays.values()])
+    np.savez_compressed(FILE, index=json.dumps(index), values=values, torch=torch.__version__)
+    print(f"{len(index)} problems, {values.size} values, {FILE.stat().st_size / 1e3:.0f} kB")
+
+
+if __name__ == "__main__":
+    write()
