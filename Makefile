@@ -4,7 +4,8 @@ PYTHON ?= python3
 EXTRAS ?= all,dev
 BIN := .venv/bin
 
-.PHONY: demo test test-peers conformance coverage check bench bench-full bench-opencl overheads
+.PHONY: demo test test-peers conformance conformance-full conformance-report coverage check \
+	bench bench-full bench-opencl overheads
 
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
@@ -22,11 +23,26 @@ test: .venv/installed-$(EXTRAS)
 test-peers: .venv/installed-all,dev,peers
 	$(TESTS) -m peer
 
-# The kit on the built-in backends, on every instruction set of the CPU, in full on the best one, and
-# on several runtimes of OpenCL; of PoCL's programs none is kept, which takes as long as building
-# them. Oclgrind, the simulator, never ends a wait for another queue's event, and its commands are
-# not for several threads. `make conformance SHARD=1/3 FLOOR=1500` runs a third of what runs in full.
-KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist worksteal \
+# The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
+# for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others less.
+# `make conformance` runs a sample within about 18 minutes; `make conformance SEED=N` repeats it. By
+# default the commit is the seed: another commit has other cases, the same commit the same ones.
+# `make conformance-full` runs all and records each case in $(LEDGER)/COMMIT; once stopped, it goes
+# on where it was. SHARD=1/3 runs a third; COMMIT=ID names a source without git.
+SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
+LEDGER ?= .conformance
+COMMIT ?=
+SHARD ?= 1/1
+FULL := --dnncore-size=full
+SMOKE := --dnncore-size=smoke
+
+# Of a run: $(call EXTENT,name,seconds of a sample,its floor,the floor of all). The floor of a sample
+# is what its required cases reach on the slowest machine: see docs/conformance.md.
+SAMPLE = --dnncore-seed=$(SEED) --dnncore-budget=$(2) --dnncore-floor=$(3)
+ALL = --dnncore-ledger='$(LEDGER)' --dnncore-commit='$(COMMIT)' --dnncore-shard=$(SHARD) \
+	$(if $(filter 1/1,$(SHARD)),--dnncore-floor=$(4)) --dnncore-json=$(FOUND)/$(1).json
+
+KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist load --maxschedchunk 1 \
 	-p no:cacheprovider -rfE --noconftest --pyargs dnncore.testing.suite
 FOUND := .venv/conformance
 # Of this processor: each is on trial in a run of its own, with all that it has in common.
@@ -34,32 +50,53 @@ ISAS = $(shell $(BIN)/python -c \
 	'from dnncore_cpu_numba.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
 REPORTS := Invalid (read|write)|data race|divergence
 
-SHARD ?= 1/1
-FLOOR ?= 4500
-FULL = --dnncore-size=full --dnncore-shard=$(SHARD) --dnncore-floor=$(FLOOR)
-SMOKE := --dnncore-size=smoke --dnncore-floor=300
+# PoCL's programs are not kept, since that takes as long as building them. Oclgrind, the simulator,
+# never ends a wait for another queue's event, and its commands are not for several threads.
+define RUN_KIT
+mkdir -p $(FOUND)/simulator
+ls "$(CURDIR)"/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
+failed=0; trap 'exit 130' INT TERM; \
+for isa in $(ISAS); do \
+	case $$isa in \
+		$(firstword $(ISAS))) set -- $(FULL) $(call EXTENT,cpu_numba,220,65,4500) ;; \
+		*) set -- $(SMOKE) $(call EXTENT,cpu_numba_$$isa,60,35,300) ;; esac; \
+	DNNCORE_MAX_CPU_ISA=$$isa \
+	DNNCORE_SKIP_IMPL=$$(printf '*:%s\n' $(ISAS) | grep -v ":$$isa$$" | paste -sd, -) \
+	$(KIT) "$$@" --dnncore-backend=cpu_numba || failed=1; done; \
+DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) $(call EXTENT,opencl,400,100,4500) \
+	--dnncore-backend=opencl --dnncore-engine=pocl || failed=1; \
+$(BIN)/python tests/opencl_runtimes.py $(KIT) $(SMOKE) $(call EXTENT,intel,80,55,300) \
+	--dnncore-backend=opencl --dnncore-engine=intel || failed=1; \
+OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
+	$(KIT) --dnncore-size=tiny $(call EXTENT,oclgrind,110,25,50) --dnncore-backend=opencl \
+	--dnncore-engine=oclgrind --dnncore-timeout=300 --dnncore-skip-checks=events,threads \
+	--dnncore-forbid='$(REPORTS)' || failed=1; \
+$(AT_END) exit $$failed
+endef
 
+conformance: EXTENT = $(SAMPLE)
 conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
-	mkdir -p $(FOUND)/simulator
-	ls "$(CURDIR)"/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
-	for isa in $(ISAS); do \
-		case $$isa in $(firstword $(ISAS))) cases="$(FULL)" ;; *) cases="$(SMOKE)" ;; esac; \
-		DNNCORE_MAX_CPU_ISA=$$isa \
-		DNNCORE_SKIP_IMPL=$$(printf '*:%s\n' $(ISAS) | grep -v ":$$isa$$" | paste -sd, -) \
-		$(KIT) $$cases --dnncore-backend=cpu_numba \
-		--dnncore-json=$(FOUND)/cpu_numba_$$isa.json || exit 1; done
-	DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) --dnncore-backend=opencl --dnncore-engine=pocl \
-		--dnncore-json=$(FOUND)/opencl.json
-	$(BIN)/python tests/opencl_runtimes.py $(KIT) $(SMOKE) --dnncore-backend=opencl --dnncore-engine=intel
-	OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
-		$(KIT) --dnncore-size=tiny --dnncore-backend=opencl --dnncore-engine=oclgrind \
-		--dnncore-floor=50 --dnncore-timeout=300 --dnncore-skip-checks=events,threads \
-		--dnncore-forbid='$(REPORTS)'
+	@echo 'make conformance SEED=$(SEED) runs the same sample again'
+	$(RUN_KIT)
 
-# Of the last `make conformance`, what ran in full.
+conformance-full: EXTENT = $(ALL)
+conformance-full: AT_END = $(REPORT_LEDGER) || failed=1;
+conformance-full: .venv/installed-$(EXTRAS) .venv/oclgrind
+	$(RUN_KIT)
+
+# Whether the ledger has all cases of the present source, and which failed.
+conformance-report: .venv/installed-$(EXTRAS)
+	@$(REPORT_LEDGER)
+
+REPORT_LEDGER = $(BIN)/python -m dnncore.testing.ledger '$(LEDGER)' --commit='$(COMMIT)' \
+	'--require=cpu_numba*_ISA=$(firstword $(ISAS)) *full' \
+	$(patsubst %,'--require=cpu_numba*_ISA=% *smoke',$(wordlist 2,9,$(ISAS))) \
+	'--require=opencl*PoCL*full' '--require=opencl*Intel*smoke' '--require=opencl*Oclgrind*tiny'
+
+# Of the last `make conformance-full`, what ran in full.
 coverage:
 	$(BIN)/python -m dnncore.testing.report \
-		$(FOUND)/cpu_numba_$(firstword $(ISAS)).json $(FOUND)/opencl.json > docs/coverage.md
+		$(FOUND)/cpu_numba.json $(FOUND)/opencl.json > docs/coverage.md
 
 check: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff check

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from opencl_runtimes import reveal_opencl_runtimes
@@ -82,3 +86,21 @@ def planned_for_gpus(monkeypatch):
     dnn.cache.primitives.clear()
     yield
     dnn.cache.primitives.clear()
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """Run pytest in an empty folder; returns its exit status and what it printed."""
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+
+    def run(*options: str) -> tuple[int, str]:
+        ours = {"PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
+        environment = {**os.environ, **ours}
+        plain = ("--strict-markers", "-p", "no:cacheprovider", *options)
+        done = subprocess.run(
+            (sys.executable, "-P", "-m", "pytest", *plain),
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    return run

@@ -33,6 +33,14 @@ def test_the_readme_prints_what_it_says():
         assert set(printed) <= set(said)  # not every machine has every instruction set
 
 
+def test_ci_runs_the_commands_of_the_readme_unchanged_and_in_their_order():
+    block = (ROOT / "README.md").read_text().partition("## Three commands")[2].partition("\n## ")[0]
+    commands = re.findall(r"^    (make [^#\n]*?) *(?:#.*)?$", block, re.M)
+    stages = re.findall(r"\brun (make .*)$", (ROOT / ".ci" / "run").read_text(), re.M)
+    assert len(commands) >= 3
+    assert [stage for stage in stages if stage in commands] == commands
+
+
 def test_the_readme_names_every_backend_and_setting():
     readme = (ROOT / "README.md").read_text()
     sources = [

@@ -20,24 +20,6 @@ REFERENCE = ("--dnncore-backend=reference",)
 UNRULY = ("--dnncore-backend=unruly", "--dnncore-plugin=unruly")
 
 
-@pytest.fixture
-def kit(tmp_path):
-    """Run pytest in an empty folder; returns its exit status and what it printed."""
-    path = os.pathsep.join([*sys.path, str(TESTS)])
-
-    def run(*options):
-        ours = {"PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}
-        environment = {**os.environ, **ours}
-        plain = ("--strict-markers", "-p", "no:cacheprovider", *options)
-        done = subprocess.run(
-            (sys.executable, "-P", "-m", "pytest", *plain),
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        return done.returncode, done.stdout + done.stderr
-
-    return run
-
-
 def counts(output):
     """The closing line of pytest: passed=3, skipped=1, ..."""
     line = output.splitlines()[-1]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
@@ -36,6 +37,9 @@ class Job:
 
     unsupported, xfail: why it is left out for good, why it is known to fail; "" if it is not.
     seed: that the problem was drawn with; None if it is not of size random.
+    size: of the plan. planned: how many cases the plan has on this engine, all shards together and
+        whatever `match` selects.
+    required: a time budget does not leave it out.
     """
 
     backend: str
@@ -44,6 +48,9 @@ class Job:
     unsupported: str = ""
     xfail: str = ""
     seed: int | None = None
+    size: str = ""
+    planned: int = 0
+    required: bool = False
 
     @property
     def target(self) -> str:
@@ -103,7 +110,8 @@ class Plan:
         engines = [row.name for row in devices_of(self.backend, self.engine)]
         seed = self.seed if self.size == "random" else None
         problems = cases(self.size, seed=self.seed)
-        jobs = [Job(self.backend, name, p, seed=seed) for name in engines for p in problems]
+        plan: dict[str, Any] = {"seed": seed, "size": self.size, "planned": len(problems)}
+        jobs = [Job(self.backend, name, p, **plan) for name in engines for p in problems]
         left_out, failing = _Patterns(self.unsupported), _Patterns(self.xfail)
         listed = [
             replace(job, unsupported=left_out.reason(job), xfail=failing.reason(job))

@@ -5,8 +5,10 @@ It does nothing in runs that hold none of the kit's tests.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -16,12 +18,16 @@ import pytest
 
 if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays for nothing
     from dnncore.problem import Problem
+    from dnncore.testing.findings import Findings
+    from dnncore.testing.ledger import Ledger
     from dnncore.testing.plan import Job, Plan
     from dnncore.testing.report import Entry
     from dnncore.testing.results import CaseResult
     from dnncore.testing.worker import Worker
 
-_entry = pytest.StashKey["Entry"]()
+_entry = pytest.StashKey["tuple[Entry, bool]"]()  # and whether it is a ledger's
+_ledger = pytest.StashKey["Ledger | None"]()
+_started = pytest.StashKey[float]()
 _registered = pytest.StashKey[list[Any]]()  # the plugins that the command line names
 
 TEST_ARGUMENT = "dnncore_job"  # what a test of the kit asks for
@@ -44,7 +50,17 @@ OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
                "help": "fail where fewer cases were executed; the default depends on the size"}),
     ("json", {"metavar": "FILE", "help": "write everything that was found to a file"}),
     ("seed", {"metavar": "N", "type": int, "default": 0,
-              "help": "what size random draws its problems with (default 0)"}),
+              "help": "what size random draws its problems with, and a budget its cases"
+                      " (default 0)"}),
+    ("budget", {"metavar": "SECONDS", "type": float,
+                "help": "leave out what has not begun after so many seconds; the cases run in an"
+                        " order drawn from the seed, one of each operation, data type, direction"
+                        " and engine first, which always runs"}),
+    ("ledger", {"metavar": "FOLDER",
+                "help": "record each case in FOLDER/COMMIT, and leave cases out that are recorded"
+                        " there and have not failed"}),
+    ("commit", {"metavar": "ID", "default": "",
+                "help": "the ledger's name of the source; default: git's for the present folder"}),
     ("timeout", {"metavar": "SECONDS", "type": float, "default": 60.0,
                  "help": "that a check of a case may take (default 60)"}),
     ("skip-checks", {"metavar": "NAMES", "default": "",
@@ -65,8 +81,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Gather what will be found; register backends that are not installed."""
+    config.stash[_started] = time.monotonic()
     if not hasattr(config, "workerinput"):  # of xdist's processes, the one that reports
-        config.pluginmanager.register(_Findings(config))
+        config.pluginmanager.register(_Reporter(config))
     for name in config.option.dnncore_plugin or ():
         import dnncore
 
@@ -132,6 +149,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     try:
         plans = getattr(metafunc.cls, "plans", None) or _plans(metafunc.config)
         jobs = [job for plan in plans for job in plan.jobs()]
+        if metafunc.config.option.dnncore_budget is not None:
+            from dnncore.testing.sample import in_sample_order
+
+            jobs = in_sample_order(jobs, metafunc.config.option.dnncore_seed)
         _check_options(metafunc.config)
     except (DnnError, OSError) as error:
         raise pytest.Collector.CollectError(str(error)) from error
@@ -145,6 +166,10 @@ def _check_options(config: pytest.Config) -> None:
     from dnncore.errors import DescriptorError
 
     _new_worker(config)
+    _open_ledger(config)
+    budget = config.option.dnncore_budget
+    if budget is not None and not 0 <= budget < math.inf:
+        raise DescriptorError(f"--dnncore-budget: expected seconds of at least 0; got {budget!r}")
     path = config.option.dnncore_json
     if path and not Path(path).resolve().parent.is_dir():
         raise DescriptorError(f"--dnncore-json={path}: there is no such folder; make it first")
@@ -180,17 +205,19 @@ def _new_worker(config: pytest.Config) -> Worker:
 
 @pytest.fixture
 def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Callable[[Job], None]:
-    """Run a job: fails where an implementation is wrong, skips where all refuse."""
+    """Run a job: fails where an implementation is wrong, skips where all refuse or it is late."""
+    from dnncore.testing.findings import LATE
+
+    config = request.config
 
     def check(job: Job) -> None:
-        from dnncore.testing.report import entry
-
-        start = time.perf_counter()
-        result = None
-        if not job.unsupported:
-            result = dnncore_worker.run(job.text, job.engine, job.impl)
-        found = entry(job, result, time.perf_counter() - start)
-        request.node.stash[_entry] = found
+        ledger = _open_ledger(config)
+        recorded = ledger.find(job) if ledger else None
+        if recorded is None and not job.required and _is_late(config):
+            request.node.stash[_entry] = ({"status": LATE}, False)
+            pytest.skip("no time is left of the budget")
+        found, result = (recorded, None) if recorded else _run(job, dnncore_worker)
+        request.node.stash[_entry] = (found, recorded is not None)
         if found["failures"]:
             if job.seed is not None and result and not _is_fatal(result):
                 job = _shortest(job, dnncore_worker)
@@ -199,6 +226,35 @@ def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Cal
             pytest.skip(job.unsupported or "; ".join(found["refusals"]) or "no implementation")
 
     return check
+
+
+def _is_late(config: pytest.Config) -> bool:
+    """Whether the budget is used up."""
+    budget = config.option.dnncore_budget
+    return budget is not None and time.monotonic() - config.stash[_started] > budget
+
+
+def _run(job: Job, worker: Worker) -> tuple[Entry, CaseResult | None]:
+    """A job's entry and result; without a result where it is left out for good."""
+    from dnncore.testing.report import entry
+
+    start = time.perf_counter()
+    result = None if job.unsupported else worker.run(job.text, job.engine, job.impl)
+    return entry(job, result, time.perf_counter() - start), result
+
+
+def _open_ledger(config: pytest.Config) -> Ledger | None:
+    """The ledger that the command line names, read once in each process."""
+    option = config.option
+    if _ledger not in config.stash:
+        config.stash[_ledger] = None
+        if option.dnncore_ledger:
+            from dnncore.testing.ledger import Ledger
+
+            skipped = option.dnncore_skip_checks
+            told = f"--dnncore-skip-checks={skipped}" if skipped else ""
+            config.stash[_ledger] = Ledger(option.dnncore_ledger, option.dnncore_commit, told)
+    return config.stash[_ledger]
 
 
 def _is_fatal(result: CaseResult) -> bool:
@@ -224,61 +280,69 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
     """Attach what was found to the report, which travels between xdist's processes."""
     report: Any = yield
     if report.when == "call" and _entry in item.stash:
-        report.dnncore = item.stash[_entry]
+        report.dnncore, report.dnncore_is_recorded = item.stash[_entry]
     return report
 
 
-# -- telling --------------------------------------------------------------------------------------
+# -- reporting ------------------------------------------------------------------------------------
 
 
-class _Findings:
-    """What was found in all processes, told at the end."""
+class _Reporter:
+    """Gathers what was found in all processes and reports it at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
-        self.option = config.option
-        self.entries: list[Entry] = []
+        self.config = config
+        self.findings: Findings | None = None  # until a job's report comes
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Keep what a job's report brings."""
         if hasattr(report, "dnncore"):
-            self.entries.append(report.dnncore)
+            findings = self._findings()
+            with _ending_the_run():
+                findings.add(report.dnncore, report.dnncore_is_recorded)
 
-    def missing(self) -> str:
-        """How the floor is missed; "" where it is kept."""
-        from dnncore.testing.plan import FLOORS
-        from dnncore.testing.shard import Shard
+    def _findings(self) -> Findings:
+        if self.findings is None:
+            from dnncore.testing.findings import Findings
 
-        executed = sum(row["status"] != "unsupported" for row in self.entries)
-        floor = self.option.dnncore_floor
-        if floor is None:
-            shards = Shard.read(self.option.dnncore_shard).count
-            floor = FLOORS[self.option.dnncore_size]
-            floor = min(len(self.entries), floor if shards == 1 else max(1, floor // (2 * shards)))
-        if executed >= floor:
-            return ""
-        return f"{executed} cases were executed, fewer than the floor of {floor}"
+            self.findings = Findings(self.config.option, _open_ledger(self.config))
+        return self.findings
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fail below the floor; write the file."""
-        if not self.entries and not self.option.dnncore_backend:
+        """Fail below the floor; write the files."""
+        option, ended_well = self.config.option, session.exitstatus == pytest.ExitCode.OK
+        if self.findings is None and not (option.dnncore_backend and ended_well):
             return
-        if session.exitstatus == pytest.ExitCode.OK and self.missing():
+        findings = self._findings()
+        if ended_well and findings.missing():
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        if self.option.dnncore_json and self.entries:
+        if option.dnncore_json and findings.entries:
             from dnncore.testing.report import save
 
-            save(self.option.dnncore_json, self.entries, self.option.dnncore_size)
+            save(option.dnncore_json, findings.entries, option.dnncore_size)
+        ledger = _open_ledger(self.config)
+        with _ending_the_run():
+            if ledger:
+                ledger.write()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the coverage, what is not supported and the division of time."""
-        if not self.entries:
+        """Print the coverage, what is not supported, the division of time and the extent."""
+        if self.findings is None or not self.findings.entries:
             return
-        from dnncore.testing.report import division_of_time, left_out, table
-
-        write = terminalreporter.write_line
         terminalreporter.section("dnncore: coverage")
-        for line in (table(self.entries), *left_out(self.entries), division_of_time(self.entries)):
-            write(line)
-        if self.missing():
-            write(self.missing(), red=True)
+        for line in self.findings.lines():
+            terminalreporter.write_line(line)
+        if self.findings.missing():
+            terminalreporter.write_line(self.findings.missing(), red=True)
+
+
+@contextmanager
+def _ending_the_run() -> Iterator[None]:
+    """End the run where the ledger cannot be written."""
+    from dnncore.errors import DescriptorError
+
+    try:
+        yield
+    except (DescriptorError, OSError) as error:
+        pytest.exit(str(error), returncode=pytest.ExitCode.TESTS_FAILED)

@@ -12,25 +12,27 @@ import platform
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dnncore.ops import Operation
 from dnncore.plugins import registry
 from dnncore.testing.device_choice import devices_of
 from dnncore.testing.plan import Job
 from dnncore.testing.results import CaseResult
+from dnncore.testing.sample import stratum
 
 __all__ = [
     "Entry",
     "coverage",
+    "describe_backend",
     "describe_run",
     "division_of_time",
     "entry",
     "left_out",
     "markdown",
     "save",
+    "settings",
     "table",
 ]
 
@@ -48,12 +50,14 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
 
     seconds: that the job took, the process's start included where it was the first.
     """
-    operation, data_type, direction = _place(job.problem.op)
+    operation, data_type, direction = stratum(job.problem.op)
     given = result or CaseResult(job.text, job.engine, "unsupported", (), (), (), 0, {})
     return {
         "id": str(job),
         "target": job.target,
         "problem": job.text,
+        "size": job.size,
+        "planned": job.planned,
         "operation": operation,
         "type": data_type,
         "direction": direction,
@@ -65,15 +69,6 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
         "executed": given.executed,
         "seconds": {**given.seconds, "total": seconds},
     }
-
-
-def _place(op: Operation) -> tuple[str, str, str]:
-    """A problem's row in the table of coverage: operation, data types, direction."""
-    types = dict.fromkeys(desc.data_type for _, desc in op.tensors())
-    words = re.findall("[A-Z]+[a-z]*", type(op).__name__.partition("Backward")[2])
-    backward = " ".join(["backward", *words]).lower() if "Backward" in type(op).__name__ else ""
-    direction = backward or getattr(op, "prop_kind", "forward").replace("_", " ")
-    return op.KIND.removesuffix(" backward"), ":".join(types), direction
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -155,12 +150,23 @@ def _seconds(entries: Iterable[Entry]) -> dict[str, float]:
 def describe_run(backend: str, engine: str = "") -> list[str]:
     """Lines that tell who is checked, on which device and driver, with which settings."""
     rows = devices_of(backend, engine)
+    lines = [f"backend {describe_backend(backend)}"]
+    lines += [f"engine {row.name}: {row.description}" for row in rows]
+    told = settings()
+    return [*lines, f"settings: {told}"] if told else lines
+
+
+def describe_backend(backend: str) -> str:
+    """Its name and version, and the versions of Python and of the libraries that it needs."""
     status = registry.loaded[backend].status
     name = f"{backend} {status.version}".strip()
-    lines = [f"backend {name}: {_versions(status.distribution, backend)}"]
-    lines += [f"engine {row.name}: {row.description}" for row in rows]
-    settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith("DNNCORE_")]
-    return [*lines, f"settings: {' '.join(settings)}"] if settings else lines
+    return f"{name}: {_versions(status.distribution, backend)}"
+
+
+def settings(leave_out: Collection[str] = ()) -> str:
+    """The variables of the environment that dnncore reads, with their values."""
+    found = sorted(item for item in os.environ.items() if item[0].startswith("DNNCORE_"))
+    return " ".join(f"{name}={value}" for name, value in found if name not in leave_out)
 
 
 def _versions(distribution: str, backend: str) -> str:

@@ -1,0 +1,66 @@
+"""What a run has found in all of its processes: entries, and what no time was left for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from dnncore.testing.ledger import Ledger
+from dnncore.testing.plan import FLOORS
+from dnncore.testing.report import Entry, division_of_time, left_out, table
+from dnncore.testing.shard import Shard
+
+__all__ = ["LATE", "Findings"]
+
+LATE = "no time"  # a case's status where the budget is used up
+
+
+class Findings:
+    """The entries of a run; a ledger, if there is one, gets those that it does not have.
+
+    option: the kit's options, as pytest has them.
+    """
+
+    def __init__(self, option: Any, ledger: Ledger | None) -> None:
+        self.entries: list[Entry] = []
+        self._option = option
+        self._ledger = ledger
+        self._late = 0
+        self._recorded = 0  # of the entries, those of earlier runs
+
+    def add(self, found: Entry, is_recorded: bool) -> None:
+        """Keep an entry; raises `DescriptorError` where the source has changed: see `Ledger`."""
+        if found["status"] == LATE:
+            self._late += 1
+            return
+        self.entries.append(found)
+        self._recorded += is_recorded
+        if self._ledger and not is_recorded:
+            self._ledger.add(found)
+
+    def missing(self) -> str:
+        """How the floor is missed; "" where it is kept."""
+        executed = sum(row["status"] != "unsupported" for row in self.entries)
+        floor = self._option.dnncore_floor
+        if floor is None:
+            shards = Shard.read(self._option.dnncore_shard).count
+            floor = FLOORS[self._option.dnncore_size]
+            floor = min(len(self.entries), floor if shards == 1 else max(1, floor // (2 * shards)))
+        if executed >= floor:
+            return ""
+        return f"{executed} cases were executed, fewer than the floor of {floor}"
+
+    def lines(self) -> Iterator[str]:
+        """The coverage, what is not supported, the division of time, and how much ran."""
+        yield table(self.entries)
+        yield from left_out(self.entries)
+        yield division_of_time(self.entries)
+        count = len(self.entries)
+        if self._option.dnncore_budget is not None:
+            yield (
+                f"sample: {count} of {count + self._late} cases, within a budget of"
+                f" {self._option.dnncore_budget:g} s; order of --dnncore-seed="
+                f"{self._option.dnncore_seed}"
+            )
+        if self._ledger:
+            yield f"ledger of {self._ledger.commit}: {count} cases, {self._recorded} from before"

@@ -1,0 +1,45 @@
+"""The order in which a run with a time budget runs its cases, so that it can end anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+
+from dnncore.ops import Operation
+from dnncore.testing.plan import Job
+
+__all__ = ["in_sample_order", "stratum"]
+
+
+def stratum(op: Operation) -> tuple[str, str, str]:
+    """Return an operation's row in the table of coverage: operation, data types, direction."""
+    types = dict.fromkeys(desc.data_type for _, desc in op.tensors())
+    words = re.findall("[A-Z]+[a-z]*", type(op).__name__.partition("Backward")[2])
+    backward = " ".join(["backward", *words]).lower() if "Backward" in type(op).__name__ else ""
+    direction = backward or getattr(op, "prop_kind", "forward").replace("_", " ")
+    return op.KIND.removesuffix(" backward"), ":".join(types), direction
+
+
+def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
+    """Return jobs in an order drawn from `seed`; each beginning of it is a stratified sample.
+
+    A stratum is an operation, its data types, a direction and an engine. One job of each stratum
+    comes first and is marked as `required`. Of the others, each beginning of the list has about the
+    same share of every stratum. A job's draw depends on the seed and its text alone.
+    """
+    drawn = sorted(jobs, key=lambda job: _draw(str(job), seed))
+    strata = [(job.target, *stratum(job.problem.op)) for job in drawn]
+    sizes = Counter(strata)
+    ranks: Counter[tuple[str, ...]] = Counter()
+    placed = []
+    for job, place in zip(drawn, strata, strict=True):
+        placed.append((ranks[place] / sizes[place], replace(job, required=not ranks[place])))
+        ranks[place] += 1
+    return [job for _, job in sorted(placed, key=lambda pair: pair[0])]
+
+
+def _draw(text: str, seed: int) -> bytes:
+    return hashlib.blake2b(f"{seed} {text}".encode(), digest_size=8).digest()
