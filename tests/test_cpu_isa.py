@@ -1,5 +1,6 @@
 """The CPU backend's instruction sets: chosen by the processor and a cap, and never exceeded."""
 
+import itertools
 import os
 import re
 import subprocess
@@ -12,8 +13,11 @@ pytest.importorskip("numba")
 
 import llvmlite.binding as llvm
 from dnncore_cpu_numba import isa
-from dnncore_cpu_numba.isa import AVAILABLE, AVX2, AVX512_CORE, ISAS, SIMD128, SSE41
+from dnncore_cpu_numba.isa import AVAILABLE, AVX2, AVX512_CORE, BEST, ISAS, SIMD128, SSE41
 from dnncore_cpu_numba.microkernel import Microkernel
+
+import dnncore as dnn
+from dnncore.problem import read
 
 # Registers and encodings that begin with each instruction set.
 MARKS = {
@@ -179,3 +183,41 @@ def test_plain_vectors_compile_for_another_processor():
     module.triple = "aarch64-unknown-linux-gnu"
     assembly = target.create_target_machine(opt=3).emit_assembly(module)
     assert len(re.findall(r"fmla\s+v\d+\.4s", assembly)) >= 9 * 2
+
+
+LARGE = {  # of one channel, around 2^29 and 2^31 elements: more bytes than 32 bits count
+    "1d": ("iw536870911", "iw543000000", "iw2147483648"),
+    "2d": ("ih16384", "ih23170", "ih23171", "ih23300", "ih32768", "ih46341"),
+    "3d": ("id812", "id813", "id1291"),
+}
+MATRIX = "*:pointwise:*,*:brgemm:*"
+TAGS = ("--stag=abx --dtag=abx", "--stag=axb --dtag=axb", "--stag=any --dtag=any")
+
+
+@pytest.mark.skipif(BEST is not AVX512_CORE, reason="not the best of the lesser sets is meant")
+@pytest.mark.parametrize("size", [size for sizes in LARGE.values() for size in sizes])
+@pytest.mark.parametrize("direction", ["FWD_I", "BWD_D"])
+def test_large_images_of_few_channels_are_for_the_best_set(cpu, direction, size):
+    """Whatever the formats are, and whether weights are copied; nothing is executed."""
+    kernel = f"k{size[1]}1"
+    channels = ((1, 1), (1, 3), (2, 4), (4, 2), (3, 3), (4, 4))
+    for tags, weights, (ic, oc) in itertools.product(TAGS, ("any", "abx"), channels):
+        text = f"--conv --dir={direction} {tags} --wtag={weights} mb1ic{ic}oc{oc}{size}{kernel}"
+        (problem,) = read(text)
+        best = next(iter(dnn.primitive_descs(problem.op, cpu, impl=MATRIX)))
+        assert best.impl_name.endswith(":avx512_core"), text
+
+
+@pytest.mark.skipif(BEST is not AVX512_CORE, reason="compares avx2 with it")
+def test_avx2_is_for_narrow_tiles_of_many_products(cpu):
+    """Where the instruction sets' vectors are filled alike: the quicker one, as measured."""
+
+    def best(channels):
+        (problem,) = read(
+            f"--conv --dir=FWD_I --stag=axb --wtag=abx --dtag=axb {channels}ih56kh3ph1"
+        )
+        return next(iter(dnn.primitive_descs(problem.op, cpu, impl=MATRIX))).impl_name
+
+    assert best("ic1oc4").endswith(":avx512_core")
+    assert best("ic32oc4").endswith(":avx2")
+    assert best("ic16oc8").endswith(":avx2")

@@ -30,7 +30,7 @@ from dnncore_cpu_numba.packing import places
 from dnncore_cpu_numba.plan import Plan, Planned, has_sum
 from dnncore_cpu_numba.program import Arg, Step
 from dnncore_cpu_numba.tensor import Tensor, moved
-from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, Windows, utilisation
+from dnncore_cpu_numba.tiles import Chunk, Matrix, TileLoop, Windows, lesser_share, utilisation
 
 __all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward", "in_phase"]
 
@@ -212,6 +212,11 @@ class _Gathering(Brgemm):
         for phase in phases:
             plan.add(lambda phase=phase: part(phase))
 
+    def reached(self, output: MemoryDesc, pixels: int, columns: int, depth: int) -> float:
+        """The part of the peak that tiles reach; blocks with padding are stored whole."""
+        stored = self.isa.lanes if output.has_padding else columns
+        return lesser_share(self.isa, stored, depth) * utilisation(self.isa, pixels, columns)
+
 
 class BrgemmForward(_Gathering):
     """Forward; weights become `OIhw16i16o` (with the lanes of the instruction set)."""
@@ -219,7 +224,7 @@ class BrgemmForward(_Gathering):
     def utilisation(self, op: Any) -> float:
         """That of tiles of pixels by output channels."""
         g = Geometry.of(op)
-        return utilisation(self.isa, g.dst[2], g.oc)
+        return self.reached(op.dst, g.dst[2], g.oc, g.ic * len(g.taps))
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
@@ -247,7 +252,9 @@ class BrgemmBackwardData(_Gathering):
     def utilisation(self, op: Any) -> float:
         """That of tiles of pixels of one phase by input channels."""
         g = Geometry.of(op)
-        return utilisation(self.isa, -(-g.src[2] // g.stride[2]), g.ic)
+        pixels = -(-g.src[2] // g.stride[2])
+        depth = g.oc * len(g.taps) // math.prod(g.stride)
+        return self.reached(op.diff_src, pixels, g.ic, depth)
 
     def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
         """Append the steps."""

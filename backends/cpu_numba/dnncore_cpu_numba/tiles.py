@@ -19,15 +19,19 @@ import numpy as np
 
 from dnncore_cpu_numba.cover import Cover, Kind, Rows, Segment, Taps, Windows
 from dnncore_cpu_numba.epilogue import Epilogue, Sum, call_rows
-from dnncore_cpu_numba.isa import BEST, Isa
+from dnncore_cpu_numba.isa import AVX2, BEST, Isa
 from dnncore_cpu_numba.microkernel import UNROLL, Microkernel
 from dnncore_cpu_numba.program import Param, Step, Table
 from dnncore_cpu_numba.streaming import LINE, STREAM_BYTES
 from dnncore_cpu_numba.tile_loop import MATRICES, OUTER, tile_loop
 from dnncore_cpu_numba.tiling import AHEAD, Tiling
 
-__all__ = ["Chunk", "Matrix", "Rows", "Taps", "TileLoop", "Windows", "utilisation"]
+__all__ = ["Chunk", "Matrix", "Rows", "Taps", "TileLoop", "Windows", "lesser_share", "utilisation"]
 
+UNFUSED = 0.65  # of the speed of fused multiply-adds; measured
+# Of a row of AVX2's tiles with less than a vector of columns, in units of a multiply-add of
+# AVX-512's tiles with as many: each multiply-add, and the masked store. Measured on Zen 5.
+EDGE_MULTIPLY_ADD, EDGE_STORE = 0.8, 12
 LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
 
 
@@ -305,6 +309,19 @@ def utilisation(isa: Isa, rows: int, columns: int) -> float:
     accumulators = min(vectors, isa.most_vectors) * max(1, min(rows, isa.rows[isa.most_vectors]))
     filled = columns / (vectors * isa.lanes)
     return 0.8 * max(filled, 1e-3) * min(1.0, accumulators / 8) * isa.lanes / BEST.lanes
+
+
+def lesser_share(isa: Isa, columns: int, depth: int) -> float:
+    """The part of `utilisation` that is left to a lesser instruction set; 1 for AVX-512.
+
+    Products and sums are two instructions where they are not fused. AVX2's masked stores, where
+    columns fill no vector, are slow; `depth` products for each element hide them if they are many.
+    """
+    if "-fma" in isa.features.split(","):
+        return UNFUSED
+    if isa is not AVX2 or columns >= isa.lanes:
+        return 1.0
+    return min(1.0, depth / (EDGE_MULTIPLY_ADD * depth + EDGE_STORE))
 
 
 def _without(matrix: Matrix, dim: int) -> Matrix:
