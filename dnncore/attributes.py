@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dnncore.errors import DescriptorError
+from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import (
     BINARY_ALGORITHMS,
@@ -210,8 +210,9 @@ class Attributes:
                 )
             wanted = "s8" if name.endswith("_src2") else "f32"
             if desc.data_type != wanted:
-                raise DescriptorError(
-                    f"{op.KIND}: {name} must be of type {wanted}; got {desc.data_type}"
+                raise DataTypeError(
+                    f"{op.KIND}: {name} must be of type {wanted}; got {desc.data_type}",
+                    f"post-op operand of data type {desc.data_type}",
                 )
 
 

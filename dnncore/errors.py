@@ -14,6 +14,7 @@ __all__ = [
     "BackendNotFound",
     "BuildError",
     "CacheWarning",
+    "DataTypeError",
     "DescriptorError",
     "DnnError",
     "EngineUnavailable",
@@ -39,6 +40,14 @@ class DnnError(_Told):
 
 class DescriptorError(DnnError, ValueError):
     """A descriptor, an attribute or an argument that breaks a rule of its operation."""
+
+
+class DataTypeError(DescriptorError):
+    """Data types that an operation does not compute with; `feature` names what is missing."""
+
+    def __init__(self, message: str, feature: str = "data type") -> None:
+        super().__init__(message)
+        self.feature = feature
 
 
 class NoImplementation(DnnError, LookupError):

@@ -10,7 +10,8 @@ grouped weights, `ldigo` for recurrent weights. A set of letters always names di
 order, so a domain tag becomes a letter tag by renaming; `_LOGICAL_ORDERS` is the dictionary.
 
 In a *rank-free tag* `x` stands for all dims that the tag does not name: at rank 4 `abx` is `abcd`,
-`axb` is `acdb` and `aBx16b` is `aBcd16b`.
+`axb` is `acdb` and `aBx16b` is `aBcd16b`. Dims that a lower rank lacks are left out: at rank 1 all
+three are `a`.
 
 `any` (an implementation chooses) and `undef` (no layout) are no layouts; `MemoryDesc` treats them
 apart.
@@ -79,8 +80,11 @@ def parse_tag(tag: str, ndims: int) -> ParsedTag:
     match = _TAG.fullmatch(_IRREGULAR.get(tag, tag))
     if match is None:
         _refuse(tag, "a tag is one letter per dim, then blocks of a size and a letter: aBcd16b")
-    outer = _fill_in_rest(match["outer"], ndims)
+    outer = match["outer"]
     blocks = [(letter, int(size)) for size, letter in _BLOCK.findall(match["blocks"])]
+    if _is_rank_free(outer):
+        outer = _fill_in_rest(outer, ndims)
+        blocks = [block for block in blocks if block[0] not in _LETTERS[ndims:]]
     _check_letters(tag, outer, ndims)
     _check_blocks(tag, outer, blocks)
     dim_of = {letter: dim for dim, letter in enumerate(_logical_order(outer))}
@@ -98,11 +102,15 @@ def canonical_tag(order: Iterable[int], inner_blocks: Iterable[tuple[int, int]] 
     return "".join(outer) + "".join(f"{size}{_LETTERS[dim]}" for dim, size in blocks)
 
 
+def _is_rank_free(outer: str) -> bool:
+    """Whether one `x` stands for other dims; `x` alone is a name."""
+    return outer != "x" and outer.count("x") == 1
+
+
 def _fill_in_rest(outer: str, ndims: int) -> str:
-    """Replace `x` by the letters of all dims that `outer` does not name; `x` alone is a name."""
-    if outer == "x" or outer.count("x") != 1:
-        return outer
-    return outer.replace("x", "".join(c for c in _LETTERS[:ndims] if c not in outer.lower()))
+    """Replace `x` by the letters of all dims that `outer` does not name; drop dims past `ndims`."""
+    rest = "".join(letter for letter in _LETTERS[:ndims] if letter not in outer.lower())
+    return "".join(c for c in outer if c.lower() not in _LETTERS[ndims:]).replace("x", rest)
 
 
 def _check_letters(tag: str, outer: str, ndims: int) -> None:

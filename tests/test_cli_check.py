@@ -203,6 +203,80 @@ def test_filters_are_told_where_they_leave_nothing_or_on_demand():
     assert {row["kind"] for row in rows("impls", *nobody)} == {"filter"}
 
 
+BATCH = """--eltwise --alg=relu --tag=ab
+2x3 2y3
+--dt=s8 3x4
+--frob=1
+--reset --attr-scales=src:common:2 --dt=u8,f32 5x6
+--reset --alg=clip --alpha=2 7x8
+"""
+
+
+@pytest.fixture
+def batch(tmp_path):
+    path = tmp_path / "batch"
+    path.write_text(BATCH)
+    return f"--batch={path}"
+
+
+def test_what_a_file_has_beyond_dnncore_is_left_out_by_name_and_counted(batch):
+    text = invoke("check", "--engines=cpu", batch, code=2)
+    assert "--eltwise 2x3 on cpu\n  ok  " in text
+    assert (
+        "--dt=s8 --tag=ab --alg=relu --alpha=0 --beta=0 3x4\n  left out: no data type s8\n" in text
+    )
+    assert "1 problem read; 3 left out: 2 scales, 1 data type s8, 1 data type u8; 1 inv" in text
+
+
+def test_the_summary_counts_problems_features_and_lines(batch):
+    text = invoke("impls", batch, code=2)
+    assert "batch, line 2, word 2: 2y3: expected dims" in text
+    assert "batch, line 4, word 1: --frob=1: --eltwise has no such option" in text
+    assert "left out: no scales, data type u8" in text
+    assert "left out: invalid" in text
+    assert text.splitlines()[-1] == (
+        "1 problem read; 3 left out: 2 scales, 1 data type s8, 1 data type u8; 1 invalid;"
+        " 2 lines unreadable"
+    )
+
+
+def test_what_is_left_out_is_a_row_for_programs(batch):
+    found = [row for row in rows("check", "--engines=cpu", batch, code=2) if "engine" not in row]
+    assert [row["status"] for row in found] == [
+        "unreadable", "unsupported", "unreadable", "unsupported", "unsupported", "invalid",
+    ]  # fmt: skip
+    assert found[3]["features"] == ["scales", "data type u8"]
+    assert "clip needs beta >= alpha" in found[5]["reason"]
+
+
+def test_features_that_are_missing_are_no_failure(tmp_path):
+    path = tmp_path / "batch"
+    path.write_text("--eltwise --dt=f32,s8 2x3")
+    assert "1 left out: 1 data type s8" in invoke("check", "--engines=cpu", f"--batch={path}")
+    path.write_text("--eltwise --dt=s8 2x3")
+    invoke("check", "--engines=cpu", f"--batch={path}", code=1)  # nothing was compared
+
+
+class WrongInPlace(Relu):
+    """Forgets that dst may be src."""
+
+    def build(self):
+        return HostFunction(self.compute)
+
+    def compute(self, src, dst):
+        dst.desc.pack(dst.numpy() * 0, dst.buffer)
+        dst.desc.pack(src.numpy().clip(0), dst.buffer)
+
+
+def test_a_problem_in_place_is_checked_in_place():
+    with registered(WrongInPlace("toybackend:wrong_in_place")):
+        words = ("--eltwise", "--impl=toy*", "2x3x4")
+        assert {row["status"] for row in rows("check", "--engines=cpu", *words)} == {"ok"}
+        found = rows("check", "--engines=cpu", "--eltwise", "--inplace=true", *words[1:], code=1)
+        assert {row["status"] for row in found} == {"wrong"}
+        assert "--inplace=true" in found[0]["command"]
+
+
 @pytest.mark.parametrize("command", ["check", "impls"])
 @pytest.mark.parametrize(
     ("words", "message"),

@@ -59,7 +59,7 @@ def test_every_image_and_filter(target, direction, weights, shape):
 @directions
 def test_slices_of_images(target, direction, monkeypatch):
     monkeypatch.setattr(winograd, "SLICE_BYTES", 30_000)
-    found = problem(f"--dir={direction} --alg=wino --attr-post-ops=sum:0.5+add:f32 "
+    found = problem(f"--dir={direction} --alg=wino --attr-post-ops=sum:0.5+add:f32:per_tensor "
                     "mb5ic8ih9oc12kh3ph1")  # fmt: skip
     (pd, *_) = own(target).primitive_descs(found.op, found.attr)
     assert len(pd.primitive().executable.launches) > 3

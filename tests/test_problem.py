@@ -255,7 +255,7 @@ def test_options_say_which_operation_it_is(line):
 CHAINS = {
     "relu": [dnn.PostOp.eltwise("relu")],
     "relu:0.1+sum:0.25": [dnn.PostOp.eltwise("relu", 0.1), dnn.PostOp.sum(0.25)],
-    "eltwise_linear:2:-1+binary_add": [
+    "eltwise_linear:2:-1+binary_add:f32:per_tensor": [
         dnn.PostOp.eltwise("linear", 2, -1), dnn.PostOp.binary("add", X)
     ],
     "sum:1e+22+exp": [dnn.PostOp.sum(1e22), dnn.PostOp.eltwise("exp")],

@@ -83,8 +83,10 @@ def _tell_worst(row: Row) -> None:
 def tell_summary(rows: Sequence[Row]) -> None:
     """Print how many implementations of how many problems are right, and what is not supported.
 
-    The same implementation on two engines counts twice.
+    The same implementation on two engines counts twice. Without rows nothing is printed.
     """
+    if not rows:
+        return
     found: dict[tuple[str, ...], set[str]] = {}
     for row in rows:
         at = (row["problem"], row["engine"], row["implementation"])

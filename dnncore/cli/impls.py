@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,7 +9,15 @@ import click
 
 from dnncore.backend import Refusal
 from dnncore.cli.lines import STYLES, line, wrapped
-from dnncore.cli.problems import SETTINGS, chosen_devices, engine_option, problem_words, problems_of
+from dnncore.cli.problems import (
+    SETTINGS,
+    Reading,
+    chosen_devices,
+    engine_option,
+    problem_words,
+    tell_reading,
+    tell_skipped,
+)
 from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.errors import NoImplementation
 from dnncore.plugins import engine
@@ -30,18 +37,23 @@ def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool)
 
     PROBLEM is a text, as in: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
 
-    {WORDS}
+    {WORDS} Exits with 2 where there is one.
     """
-    problems = problems_of(words)
     names = [row.name for row in chosen_devices(engines)]
     rows: list[Row] = []
-    for problem, name in itertools.product(problems, names):
-        found = list(_rows(problem, name, verbose=verbose))
-        rows += found
-        if not as_json:
-            _tell(f"{problem} on {name}", found)
+    reading = Reading(words, rows.append if as_json else tell_skipped)
+    for problem in reading:
+        for name in names:
+            found = list(_rows(problem, name, verbose=verbose))
+            rows += found
+            if not as_json:
+                _tell(f"{problem} on {name}", found)
     if as_json:
         show_json(rows)
+    else:
+        tell_reading(reading)
+    if reading.status:
+        raise SystemExit(reading.status)
 
 
 def _rows(problem: Problem, engine_name: str, *, verbose: bool) -> Iterator[Row]:

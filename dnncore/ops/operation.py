@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
-from dnncore.errors import DescriptorError
+from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.memory_desc import MemoryDesc
 
 __all__ = ["FLOAT_TYPES", "FORWARD", "HALF_TYPES", "Argument", "Operation", "PropKind", "reads",
@@ -178,6 +178,12 @@ class Operation:
     def _fail(self, text: str) -> NoReturn:
         raise DescriptorError(f"{self.KIND}: {text}")
 
+    def _fail_types(self, text: str, *types: str) -> NoReturn:
+        """Raise `DataTypeError` about types that operations do not take, or not together."""
+        strange = [name for name in types if name not in FLOAT_TYPES]
+        names = " with ".join(sorted(set(strange or types)))
+        raise DataTypeError(f"{self.KIND}: {text}", f"data type {names}")
+
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -212,7 +218,10 @@ class Operation:
         for name, types in allowed.items():
             desc = getattr(self, name)
             if desc is not None and desc.data_type not in types:
-                self._fail(f"{name} must be of type {' or '.join(types)}; got {desc.data_type}")
+                self._fail_types(
+                    f"{name} must be of type {' or '.join(types)}; got {desc.data_type}",
+                    desc.data_type,
+                )
 
     def _check_one_type(self, *names: str, or_f32: Iterable[str] = ()) -> None:
         """Check that these tensors are of one floating type, those of `or_f32` of it or of f32."""
@@ -225,8 +234,10 @@ class Operation:
                 continue
             if name not in or_f32 or desc.data_type != "f32":
                 wide = ", or f32" if name in or_f32 and own != "f32" else ""
-                self._fail(
-                    f"{name} must be of type {own}, as {first} is{wide}; got {desc.data_type}"
+                self._fail_types(
+                    f"{name} must be of type {own}, as {first} is{wide}; got {desc.data_type}",
+                    own,
+                    desc.data_type,
                 )
 
     def _check_layer_types(self) -> None:
@@ -244,7 +255,9 @@ class Operation:
         types = {name: getattr(self, name).data_type for name in names}
         if set(types.values()) >= set(HALF_TYPES):
             told = ", ".join(f"{name} {own}" for name, own in types.items())
-            self._fail(f"f16 and bf16 do not go together; each may with f32; got {told}")
+            self._fail_types(
+                f"f16 and bf16 do not go together; each may with f32; got {told}", *types.values()
+            )
 
     def _check_keeps_workspace(self, hint: Any) -> None:
         if hint.workspace_desc is None:

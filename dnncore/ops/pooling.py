@@ -37,6 +37,7 @@ class Pooling(Windowed, Operation):
 
     SRC: ClassVar[str] = "src"
     DST: ClassVar[str] = "dst"
+    LEAST_REACH: ClassVar[int] = 0
 
     kernel: tuple[int, ...]
 

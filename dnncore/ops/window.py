@@ -6,7 +6,7 @@ import itertools
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from dnncore.errors import DescriptorError
 
@@ -32,9 +32,11 @@ class Windowed:
     """Fields of an operation with a sliding window, one entry per spatial dim, outer to inner.
 
     strides >= 1; dilations >= 0, 0 is dense (default); padding_l >= 0 (default 0); padding_r
-    defaults to padding_l and may be negative as long as padding_r + stride > 0. All are at most
-    2**31 - 1.
+    defaults to padding_l and may be negative as long as padding_r + stride >= LEAST_REACH. All are
+    at most 2**31 - 1.
     """
+
+    LEAST_REACH: ClassVar[int] = 1
 
     strides: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
@@ -50,8 +52,8 @@ class Windowed:
             _check(kind, "strides", i, strides[i], strides[i] >= 1, "at least 1")
             _check(kind, "dilations", i, dilations[i], dilations[i] >= 0, "at least 0 (0 is dense)")
             _check(kind, "padding_l", i, left[i], left[i] >= 0, "at least 0")
-            rule = f"above -stride, here -{strides[i]}"
-            _check(kind, "padding_r", i, right[i], right[i] + strides[i] > 0, rule)
+            least = self.LEAST_REACH - strides[i]
+            _check(kind, "padding_r", i, right[i], right[i] >= least, f"at least {least}")
         values = {
             "strides": strides, "dilations": dilations, "padding_l": left, "padding_r": right,
         }  # fmt: skip

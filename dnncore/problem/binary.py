@@ -21,21 +21,28 @@ __all__ = ["BINARY"]
 ALGORITHMS = {name.upper(): name for name in BINARY_ALGORITHMS}
 DEFAULTS = {
     "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "any", "strides": "", "alg": "ADD",
+    "inplace": "false",
 }  # fmt: skip
 
 
 def read(settings: Settings) -> Operation:
-    """Two sources, and a third for select: the condition, of type s8 unless sdt tells three.
+    """Two sources, and a third for select: the condition.
 
-    A source with fewer dims than src0 lacks its last ones, which are 1.
+    A source with fewer dims than src0 lacks its last ones, which are 1; one whose format is any has
+    src0's. Where the text is silent, the condition is like src0, and of type s8.
     """
     algorithm = read_algorithm(settings, ALGORITHMS, "binary_")
-    sources = _completed(read_dims(settings, 3 if algorithm == "select" else 2))
+    is_select = algorithm == "select"
+    sources = _completed(read_dims(settings, 2, *([3] if is_select else [])))
+    types, formats = settings["sdt"].split(":"), settings["stag"].split(":")
+    if is_select:
+        sources += [sources[0]] * (3 - len(sources))
+        types = types if len(types) > 2 else [*(types * 2)[:2], "s8"]
+        formats += formats[:1] if len(formats) == 2 else []
+    formats = [formats[0] if text == "any" else text for text in formats]
     dims = {f"src{i}": source for i, source in enumerate(sources)}
     dims["dst"] = broadcast(*sources[:2])
-    types = settings["sdt"].split(":")
-    if algorithm == "select" and len(types) < 3:
-        settings = {**settings, "sdt": ":".join([*(types * 2)[:2], "s8"])}
+    settings = {**settings, "sdt": ":".join(types), "stag": ":".join(formats)}
     return Binary(algorithm, **read_tensors(settings, dims))
 
 

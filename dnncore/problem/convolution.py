@@ -10,7 +10,7 @@ from dnncore.ops import (
     ConvolutionForward,
     Operation,
 )
-from dnncore.problem.directions import direction_text, layer, read_operation
+from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_layer
 from dnncore.problem.settings import (
     Driver,
     Misread,
@@ -19,25 +19,20 @@ from dnncore.problem.settings import (
     read_algorithm,
 )
 from dnncore.problem.shapes import read_batch, read_letters
-from dnncore.problem.tensors import write_tensors
 from dnncore.problem.windows import WINDOW_LETTERS, read_spatial, spatial_text
 
 __all__ = ["CONVOLUTION"]
 
 ALGORITHMS = {"direct": "direct", "wino": "winograd", "auto": "auto"}
 DIRECTIONS = layer(ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights)
-DEFAULTS = {
-    "dir": "FWD_B", "dt": "f32", "bia-dt": "f32",
-    "stag": "any", "wtag": "any", "btag": "abx", "dtag": "any",
-    "alg": "direct", "mb": "0",
-}  # fmt: skip
+DEFAULTS = {**LAYER_DEFAULTS, "strides": "", "alg": "direct", "mb": "0"}
 
 
 def read(settings: Settings) -> Operation:
     """Groups become a dim of weights where g is given, 1 or not."""
     letters = read_letters(settings, f"g mb ic oc {WINDOW_LETTERS}", needed="ic oc")
     algorithm = read_algorithm(settings, ALGORITHMS, "convolution_")
-    window = read_spatial(letters)
+    window = read_spatial(letters, ConvolutionForward)
     mb, ic, oc = read_batch(settings, letters), letters["ic"], letters["oc"]
     groups = letters.get("g", 1)
     if groups < 1 or ic % groups or oc % groups:
@@ -49,7 +44,7 @@ def read(settings: Settings) -> Operation:
         "bias": (oc,),
         "dst": (mb, oc, *window.dst),
     }
-    return read_operation(settings, DIRECTIONS, dims, algorithm=algorithm, **window.fields)
+    return read_layer(settings, DIRECTIONS, dims, algorithm=algorithm, **window.fields)
 
 
 def write(op: Any) -> Settings:
@@ -59,8 +54,7 @@ def write(op: Any) -> Settings:
     counts = f"mb{op.src_role.dims[0]}_ic{groups * ic}oc{groups * oc}"
     shape = (f"g{groups}" if grouped else "") + counts + spatial_text(op, kernel)
     return {
-        "dir": direction_text(op, DIRECTIONS),
-        **write_tensors(op, DEFAULTS),
+        **layer_text(op, DIRECTIONS, DEFAULTS),
         "alg": algorithm_text(op.algorithm, ALGORITHMS),
         "shape": shape,
     }

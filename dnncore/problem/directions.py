@@ -8,9 +8,10 @@ from typing import Any
 
 from dnncore.ops import Operation
 from dnncore.problem.settings import Dims, Settings, read_choice
-from dnncore.problem.tensors import read_tensors, role_of
+from dnncore.problem.tensors import read_tensors, role_of, write_tensors
 
-__all__ = ["Direction", "Directions", "direction_text", "layer", "pair", "read_operation"]
+__all__ = ["LAYER_DEFAULTS", "Direction", "Directions", "direction_text", "layer", "layer_text",
+           "pair", "read_layer", "read_operation"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def pair(
 
 
 def layer(forward: type[Operation], data: type[Operation], weights: type[Operation]) -> Directions:
-    """Directions of an operation with weights; B tells a bias, as in FWD_IB, inference with one."""
+    """Directions of an operation with weights; those with a bias end in B, as FWD_IB, inference."""
     bias = ("bias", "diff_bias")
     return {
         "FWD_B": Direction(forward, "forward_training"),
@@ -63,6 +64,7 @@ def read_operation(
 
     dims: of the tensors, by the roles that they play forward. fields: all others.
     """
+    settings = {**settings, "dir": settings["dir"].upper()}
     direction: Direction = read_choice(settings, "dir", directions)
     tensors = read_tensors(settings, {name: dims[role_of(name)] for name in direction.names})
     if direction.prop_kind:
@@ -79,3 +81,31 @@ def direction_text(op: Any, directions: Directions) -> str:
     return next(
         word for word, row in directions.items() if (row.kind, row.prop_kind, row.names) == at
     )
+
+
+# -- layers ----------------------------------------------------------------------------------------
+
+LAYER_DEFAULTS: Settings = {
+    "dir": "FWD_B", "dt": "f32", "bia-dt": "undef",
+    "stag": "any", "wtag": "any", "btag": "abx", "dtag": "any",
+}  # fmt: skip
+BIASED = {"FWD_D": "FWD_B", "FWD_I": "FWD_IB", "BWD_W": "BWD_WB"}
+
+
+def read_layer(
+    settings: Settings, directions: Directions, dims: Mapping[str, Dims], **fields: Any
+) -> Operation:
+    """`read_operation` of a layer: a type of bias, too, asks for a bias; its default is f32."""
+    if settings["bia-dt"] == "undef":
+        return read_operation({**settings, "bia-dt": "f32"}, directions, dims, **fields)
+    word = settings["dir"].upper()
+    settings = {**settings, "dir": BIASED.get(word, word)}
+    return read_operation(settings, directions, dims, **fields)
+
+
+def layer_text(op: Any, directions: Directions, defaults: Settings) -> Settings:
+    """The settings of a layer's direction and tensors."""
+    tensors = write_tensors(op, defaults)
+    if tensors.get("bia-dt") == "f32":
+        del tensors["bia-dt"]
+    return {"dir": direction_text(op, directions), **tensors}

@@ -26,7 +26,7 @@ ALGORITHMS = {
 }
 DEFAULTS = {
     "dir": "FWD_D", "dt": "f32", **ONE_TAG, "strides": "",
-    "alg": "relu", "alpha": "0", "beta": "0", "mb": "0",
+    "alg": "relu", "alpha": "0", "beta": "0", "mb": "0", "inplace": "false",
 }  # fmt: skip
 
 

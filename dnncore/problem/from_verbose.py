@@ -4,7 +4,8 @@
     onednn_verbose,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:abcd::f0 ...
 
 Lines of executions and creations are read, all other lines are passed over. What can be read but is
-nothing that dnncore computes, of another data type for instance, is left out with a warning.
+nothing that dnncore computes, of another data type for instance, is left out with a warning, or
+reported.
 Formats are those that the primitive had, `any` resolved; formats that are their owner's secret
 become `any` again.
 """
@@ -14,19 +15,20 @@ from __future__ import annotations
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dnncore.attributes import Attributes
 from dnncore.datatypes import DATA_TYPES
-from dnncore.errors import DescriptorError
+from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import MatMul, Operation, Sum
 from dnncore.problem import attributes
 from dnncore.problem.drivers import driver_of
+from dnncore.problem.options import feature_name
 from dnncore.problem.problem import Problem
-from dnncore.problem.settings import Dims, Misread
+from dnncore.problem.settings import Dims, Misread, Unreadable, Unsupported
 from dnncore.problem.shapes import masked
 from dnncore.problem.verbose_fields import (
     KINDS,
@@ -68,34 +70,56 @@ def from_verbose(lines: Iterable[str]) -> list[Problem]:
     return list(executions(lines))
 
 
-def executions(lines: Iterable[str]) -> dict[Problem, int]:
-    """The problems of verbose lines, and how often each was executed; 0 if only created."""
+def executions(
+    lines: Iterable[str], report: Callable[[Unreadable | Unsupported], object] | None = None
+) -> dict[Problem, int]:
+    """The problems of verbose lines, and how often each was executed; 0 if only created.
+
+    report: is called with each distinct line that is no problem; reading goes on behind it. Without
+    it, the first line that cannot be read is raised, and of those left out there are warnings.
+    """
     counts: dict[Problem, int] = {}
+    reported: set[Fields] = set()
     unknown: Counter[str] = Counter()
     refused: Counter[str] = Counter()
     for number, line in enumerate(lines, 1):
-        found = _split(number, line)
-        if found is None:
-            continue
-        command, told = found
-        if told.kind not in KINDS:
-            unknown[told.kind] += 1
-            continue
         try:
+            found = _split(number, line)
+            if found is None:
+                continue
+            command, told = found
+            if told.kind not in KINDS:
+                unknown[told.kind] += 1
+                raise _Refused(told.kind, [f"primitive {told.kind}"])
             problem = _problem(number, told)
         except _Refused as error:
-            refused[str(error)] += 1
+            refused[str(error)] += told.kind in KINDS
+            if report and told not in reported:
+                reported.add(told)
+                text = f"{told.kind} {told.problem_desc}"
+                report(Unsupported(error.features, text, f"verbose line {number}"))
+            continue
+        except DescriptorError as error:
+            if report is None:
+                raise
+            report(Unreadable(str(error)))
             continue
         counts[problem] = counts.get(problem, 0) + (command == "exec")
+    if report:
+        return counts
     if unknown:
         _warn(f"left out {_listed(unknown, 'of')}, which dnncore does not have")
-    if refused:
+    if +refused:
         _warn(f"left out {_listed(refused, 'with')}")
     return counts
 
 
 class _Refused(Exception):
-    """A line can be read, but dnncore has no such problem."""
+    """A line can be read, but dnncore has no such problem; `features` names what is missing."""
+
+    def __init__(self, message: str, features: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.features = tuple(features) or (message,)
 
 
 def _warn(text: str) -> None:
@@ -103,7 +127,7 @@ def _warn(text: str) -> None:
 
 
 def _listed(counts: Counter[str], word: str) -> str:
-    return ", ".join(f"{count} {word} {what}" for what, count in counts.items())
+    return ", ".join(f"{count} {word} {what}" for what, count in counts.items() if count)
 
 
 _MARK = re.compile(r"(dnncore|onednn|dnnl)_verbose,(v[01],)?([0-9.]+,)?(primitive,)?")
@@ -143,6 +167,10 @@ def _problem(number: int, told: Fields) -> Problem:
         field = FIELD_OF.get(error.setting, "auxiliary")
         text = getattr(told, field)
         raise DescriptorError(f"verbose line {number}: {field} {text!r}: {error}") from None
+    except Unsupported as error:
+        raise _Refused(str(error), error.features) from None
+    except DataTypeError as error:
+        raise _Refused(str(error), [error.feature]) from None
     except DescriptorError as error:
         raise _Refused(str(error)) from None
 
@@ -316,11 +344,15 @@ def _with_descs(op: Operation, descs: dict[str, Any]) -> Operation:
 
 def _read_attributes(text: str, op: Operation) -> Attributes:
     settings = dict(attributes.DEFAULTS)
+    missing = []
     for word in text.split():
         name, _, value = word.partition(":")
-        if name.startswith("attr-") and name not in settings:
-            raise DescriptorError(f"attributes that dnncore does not have: {name}")
-        if name not in settings:
+        if name not in settings and not name.startswith("attr-"):
             raise Misread("attributes", f"expected one of {', '.join(settings)}; got {name!r}")
+        if name not in settings:
+            missing.append(name)
         settings[name] = value
-    return attributes.read(settings, op.result.dims)
+    if missing:
+        told = f"attributes that dnncore does not have: {', '.join(missing)}"
+        raise _Refused(told, map(feature_name, missing))
+    return attributes.read(settings, op.result)

@@ -10,19 +10,15 @@ from dnncore.ops import (
     InnerProductForward,
     Operation,
 )
-from dnncore.problem.directions import direction_text, layer, read_operation
+from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_layer
 from dnncore.problem.settings import Driver, Settings
 from dnncore.problem.shapes import read_batch, read_letters
-from dnncore.problem.tensors import write_tensors
 from dnncore.problem.windows import SIZE_LETTERS, read_sizes, sizes_text
 
 __all__ = ["INNER_PRODUCT"]
 
 DIRECTIONS = layer(InnerProductForward, InnerProductBackwardData, InnerProductBackwardWeights)
-DEFAULTS = {
-    "dir": "FWD_B", "dt": "f32", "bia-dt": "f32",
-    "stag": "any", "wtag": "any", "btag": "abx", "dtag": "any", "mb": "0",
-}  # fmt: skip
+DEFAULTS = {**LAYER_DEFAULTS, "mb": "0"}
 
 
 def read(settings: Settings) -> Operation:
@@ -31,18 +27,14 @@ def read(settings: Settings) -> Operation:
     mb, oc = read_batch(settings, letters), letters["oc"]
     image = (letters["ic"], *read_sizes(letters))
     dims = {"src": (mb, *image), "weights": (oc, *image), "bias": (oc,), "dst": (mb, oc)}
-    return read_operation(settings, DIRECTIONS, dims)
+    return read_layer(settings, DIRECTIONS, dims)
 
 
 def write(op: Any) -> Settings:
     """The shape in the order of verbose lines."""
     mb, ic, *sizes = op.src_role.dims
     shape = f"mb{mb}_ic{ic}{sizes_text(sizes)}_oc{op.dst_role.dims[1]}"
-    return {
-        "dir": direction_text(op, DIRECTIONS),
-        **write_tensors(op, DEFAULTS),
-        "shape": shape,
-    }
+    return {**layer_text(op, DIRECTIONS, DEFAULTS), "shape": shape}
 
 
 OPERATIONS = (InnerProductForward, InnerProductBackwardData, InnerProductBackwardWeights)

@@ -9,6 +9,7 @@ from dnncore.problem.directions import direction_text, pair, read_operation
 from dnncore.problem.settings import (
     Driver,
     Settings,
+    Unsupported,
     algorithm_text,
     number_text,
     read_algorithm,
@@ -31,11 +32,14 @@ def read(settings: Settings) -> Operation:
     """Without ih and the like, tensors have two dims."""
     letters = read_letters(settings, f"mb ic {SIZE_LETTERS} ls", " ".join(NUMBERS), needed="ic")
     dims = (read_batch(settings, letters), letters["ic"], *read_sizes(letters))
+    algorithm = read_algorithm(settings, ALGORITHMS, "lrn_")
+    if algorithm == "within_channel" and len(dims) == 2:
+        raise Unsupported(["lrn within channels of one pixel"])
     return read_operation(
         settings,
         DIRECTIONS,
         {"src": dims, "dst": dims},
-        algorithm=read_algorithm(settings, ALGORITHMS, "lrn_"),
+        algorithm=algorithm,
         local_size=letters.get("ls", 5),
         **{name: letters.get(name, default) for name, default in NUMBERS.items()},
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from dnncore.ops import MatMul, Operation
+from dnncore.problem import options
 from dnncore.problem.settings import (
     Driver,
     Misread,
     Settings,
+    Unsupported,
     read_integer,
 )
 from dnncore.problem.shapes import broadcast, dims_text, mask_of, masked, read_dims
@@ -18,13 +20,15 @@ __all__ = ["MATMUL"]
 
 DEFAULTS = {
     "dt": "f32", "bia-dt": "undef", "bia_mask": "2",
-    "stag": "any", "wtag": "any", "btag": "abx", "dtag": "any", "strides": "",
+    "stag": "any", "wtag": "any", "btag": "abx", "dtag": "any", "strides": "", **options.MATMUL,
 }  # fmt: skip
 
 
 def read(settings: Settings) -> Operation:
     """A bias is there where it has a type; bit d of its mask says that dim d is dst's, not 1."""
     src, weights, *given = read_dims(settings, 2, 3)
+    if settings["grouped"]:  # in which dims mean something else
+        raise Unsupported(["grouped encoding"])
     if min(len(src), len(weights)) < 2:
         raise Misread("shape", f"expected MxK:KxN, with batch dims before; got {settings['shape']}")
     batch = broadcast(src[:-2], weights[:-2])

@@ -26,7 +26,7 @@ DEFAULTS = {"dir": "FWD_D", "dt": "f32", **ONE_TAG, "alg": "max", "mb": "0"}
 def read(settings: Settings) -> Operation:
     """The shape of a convolution without g and oc."""
     letters = read_letters(settings, f"mb ic {WINDOW_LETTERS}", needed="ic")
-    window = read_spatial(letters)
+    window = read_spatial(letters, PoolingForward)
     images = (read_batch(settings, letters), letters["ic"])
     return read_operation(
         settings,

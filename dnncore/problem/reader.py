@@ -4,81 +4,83 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
-from dnncore.errors import DescriptorError
+from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.problem import attributes
-from dnncore.problem.drivers import DRIVERS
-from dnncore.problem.from_verbose import from_verbose
+from dnncore.problem.drivers import DRIVERS, driver_of
+from dnncore.problem.from_verbose import executions
+from dnncore.problem.matching import printed
+from dnncore.problem.options import HARNESS, missing_features
 from dnncore.problem.problem import DEFAULTS, Problem
-from dnncore.problem.settings import Driver, Misread
+from dnncore.problem.settings import (
+    Driver,
+    Invalid,
+    Misread,
+    Settings,
+    Unreadable,
+    Unsupported,
+    read_choice,
+)
+from dnncore.problem.words import lines, split
 
-__all__ = ["read", "read_files"]
+__all__ = ["Report", "read", "read_files", "scan"]
+
+Report: TypeAlias = Callable[[Unreadable | Unsupported], object]
 
 
-def read(text: str | Iterable[str]) -> list[Problem]:
+def read(text: str | Iterable[str], report: Report | None = None) -> list[Problem]:
     """The problems of a text, or of words that a shell has already split.
 
-    Raises `DescriptorError`, which names the word and what was expected there.
+    report: is called with all that is no problem, in order; reading goes on behind it. Without it
+    the first of these is raised: `Unreadable`, which names the word and what was expected there, or
+    `Invalid`, which names the rule that the problem breaks, or `Unsupported`, which names the
+    features that dnncore does not have. All are `DescriptorError`.
     """
+    return list(scan(text, report))
+
+
+def scan(text: str | Iterable[str], report: Report | None = None) -> Iterator[Problem]:
+    """`read`, one problem after the other."""
+    reader = _Reader(report)
     if isinstance(text, str):
-        return list(_Reader().text(text, "problem text"))
+        return reader.text(text, "problem text")
     try:
         words: list[object] = list(text)
     except Exception:  # whatever a stranger raises when it is iterated over
         words = [None]
     if not all(isinstance(word, str) for word in words):
         raise DescriptorError(f"problem text: expected a string or words; got {text!r}")
-    return list(_Reader().words(map(str, words), "problem text"))
+    return reader.words(map(str, words), "problem text")
 
 
-def read_files(*paths: str | Path) -> list[Problem]:
-    """The problems of files: words over any number of lines, comments behind #."""
-    return [problem for path in paths for problem in _Reader().file(Path(path))]
+def read_files(*paths: str | Path, report: Report | None = None) -> list[Problem]:
+    """The problems of files: words over any number of lines, comments behind #; see `read`."""
+    return [problem for path in paths for problem in _Reader(report).file(Path(path))]
 
 
-_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # blanks between quotes do not end it
-_SHAPE = re.compile(r'(?P<shape>.*?)_?(?:n"(?P<name>[^"]*)")?', re.DOTALL)
-_NAMED = re.compile(r"[0-9_]n[A-Za-z]")
-UNQUOTED = """; a name has quotes, n"NAME", which a shell takes away: put '' around the word"""
+_SHAPE = re.compile(r'(?P<shape>[^n]*?)_?(?:n(?P<name>"[^"]*"|[^"]*))?', re.DOTALL)
 WITHOUT_DRIVER = ("batch", "from-verbose", "match")
 WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
-
-
-def _lines(text: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines, one that ends with a backslash together with the next.
-
-    Behind a comma the next line continues the word.
-    """
-    start, joined = 1, ""
-    for number, line in enumerate(text.splitlines(), 1):
-        if not joined:
-            start = number
-        joined += line.strip() if joined.endswith(",") else f" {line.strip()}"
-        if joined.endswith("\\"):
-            joined = joined.removesuffix("\\").rstrip()
-        else:
-            yield start, joined
-            joined = ""
-    yield start, joined
-
-
-def _split(line: str) -> list[str]:
-    """The words of a line; one that begins with # is a comment, with all behind it."""
-    words = _WORD.findall(line)
-    return list(itertools.takewhile(lambda word: not word.startswith("#"), words))
+VERBOSITY = re.compile("-v[0-9]*")
 
 
 @dataclass
 class _Reader:
     """The state between words.
 
+    report: as of `read`.
     said: option -> where it was set and by which word, for messages.
     files: those being read, each including the next.
     """
 
+    report: Report | None = None
     driver: Driver | None = None
     options: dict[str, list[str]] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
@@ -93,13 +95,15 @@ class _Reader:
         if place in self.files:
             raise DescriptorError(f"{path} includes itself")
         outer, self.files = self.files, (*self.files, place)
-        yield from self.text(text, str(path))
-        self.files = outer
+        try:
+            yield from self.text(text, str(path))
+        finally:
+            self.files = outer
 
     def text(self, text: str, place: str) -> Iterator[Problem]:
         """Carry out one line after the other."""
-        for number, line in _lines(text):
-            yield from self.words(_split(line), f"{place}, line {number}")
+        for number, line in lines(text):
+            yield from self.words(split(line), f"{place}, line {number}")
 
     def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
         """Carry out one word after the other."""
@@ -107,46 +111,76 @@ class _Reader:
         for number, first in numbered:
             word = f"{first}={next(numbered, (0, ''))[1]}" if self._lacks_value(first) else first
             here = f"{place}, word {number}: {word}"
-            try:
-                yield from self._word(word, here)
-            except Misread as error:
-                said = self.said.get(error.setting)
-                blamed = f"{said} (read for {here})" if said else here
-                hint = UNQUOTED if error.setting == "shape" and _NAMED.search(word) else ""
-                raise DescriptorError(f"{blamed}: {error}{hint}") from None
-            except DescriptorError as error:
-                raise DescriptorError(f"{here}: {error}") from None
+            if word.startswith("--"):
+                try:
+                    yield from self._carry_out(word, here)
+                except DescriptorError as error:
+                    self._fail(error, here)
+            elif not VERBOSITY.fullmatch(word):
+                yield from self._problems(word, here)
 
-    # -- words ---------------------------------------------------------------------------------
+    def _fail(self, error: DescriptorError, here: str, text: str = "") -> None:
+        """Report an error together with its place, or raise it.
+
+        text: the problem that the error concerns, where all of it could be read.
+        """
+        said = self.said.get(error.setting) if isinstance(error, Misread) else ""
+        located: Unreadable | Unsupported
+        if isinstance(error, Unsupported):
+            located = Unsupported(error.features, text, here)
+        elif text:
+            located = Invalid(f"{here}: {error}")
+            located.text = text
+        else:
+            located = Unreadable(
+                f"{said} (read for {here}): {error}" if said else f"{here}: {error}"
+            )
+            located.line = (said or here).partition(", word ")[0]
+        located.file = self.files[-1] if self.files else None
+        if self.report is None:
+            raise located from None
+        self.report(located)
+
+    def _report_line(self, path: Path, error: Unreadable | Unsupported) -> None:
+        """Report a verbose line that is no problem."""
+        error.file = path
+        if self.report is not None:
+            self.report(error)
+
+    # -- options -------------------------------------------------------------------------------
 
     def _lacks_value(self, word: str) -> bool:
         """Whether the word is an option's name alone, so that the next one is its value."""
         name = word.removeprefix("--")
-        return word != name and name not in DRIVERS and name in (*self.options, *WITHOUT_DRIVER)
+        known = (*self.options, *WITHOUT_DRIVER, *HARNESS)
+        return word != name and name not in DRIVERS and name in known
 
-    def _word(self, word: str, here: str) -> Iterator[Problem]:
+    def _carry_out(self, word: str, here: str) -> Iterator[Problem]:
         name, has_value, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--"):
-            yield from self._problems(word)
-        elif name in DRIVERS and not has_value:
+        if name in DRIVERS and not has_value:
             self.driver = DRIVERS[name]
             self._reset()
         elif word == "--reset":
             self._reset()
+            self.match = re.compile("")
         elif name == "batch":
             yield from self.file(self._found(value))
         elif name == "from-verbose":
-            lines = _text(self._found(value), "verbose lines").splitlines()
-            yield from filter(self._is_wanted, from_verbose(lines))
+            path = self._found(value)
+            log = _text(path, "verbose lines").splitlines()
+            report = partial(self._report_line, path) if self.report else None
+            yield from filter(self._is_wanted, executions(log, report))
         elif name == "match":
             self.match = _pattern(value)
-        else:
+        elif name not in HARNESS:
             self.said[self._option(name, value)] = here
 
     def _reset(self) -> None:
-        defaults = {**self.driver.defaults, **DEFAULTS} if self.driver else {}
-        self.options = {name: [text] for name, text in defaults.items()}
+        self.options = {name: [text] for name, text in self._defaults().items()}
         self.said = {}
+
+    def _defaults(self) -> Settings:
+        return {**self.driver.defaults, **DEFAULTS} if self.driver else {}
 
     def _found(self, name: str) -> Path:
         """A file beside the one being read or, if there is none, in the working directory."""
@@ -154,17 +188,15 @@ class _Reader:
         paths = [folder / name for folder in folders]
         return next(filter(_is_file, paths), Path(name))
 
-    def _is_wanted(self, problem: Problem) -> bool:
-        return not self.match.pattern or bool(self.match.search(str(problem)))
-
     def _option(self, word: str, value: str) -> str:
-        """Set an option and return its name, in which - and _ are alike."""
+        """Set an option and return its name, in which - and _ are alike; "" is the default."""
         driver = self._the_driver()
         names = {name.replace("_", "-"): name for name in self.options}
         name = names.get(word.replace("_", "-"), "")
         if not name:
             known = ", ".join(f"--{option}" for option in self.options)
             raise DescriptorError(f"--{driver.name} has no such option; expected one of {known}")
+        value = value or self._defaults()[name]
         self.options[name] = [value] if name in WHOLE else value.split(",")
         return name
 
@@ -174,23 +206,79 @@ class _Reader:
             raise DescriptorError(f"expected a driver first, one of {known}")
         return self.driver
 
-    def _problems(self, word: str) -> Iterator[Problem]:
-        driver = self._the_driver()
+    # -- problems ------------------------------------------------------------------------------
+
+    def _problems(self, word: str, here: str) -> Iterator[Problem]:
+        """One problem of each combination of values, of which some may be none."""
         match = _SHAPE.fullmatch(word)
-        assert match is not None
+        shape, name = (match["shape"], (match["name"] or "").strip('"')) if match else (word, "")
+        try:
+            driver = self._the_driver()
+        except DescriptorError as error:
+            self._fail(error, here)
+            return
         for texts in itertools.product(*self.options.values()):
-            settings = {**dict(zip(self.options, texts, strict=True)), "shape": match["shape"]}
-            op = driver.read(settings)
-            attr = attributes.read(settings, op.result.dims)
-            name = match["name"] or ""
-            problem = Problem(op, attr, settings["impl"], settings["skip-impl"], name)
-            if self._is_wanted(problem):
+            settings = {**dict(zip(self.options, texts, strict=True)), "shape": shape}
+            try:
+                if not self._is_found(driver, settings, name):
+                    continue
+                problem = self._problem(driver, settings, name)
+            except Misread as error:
+                self._fail(error, here)
+            except DescriptorError as error:
+                self._fail(error, here, printed(driver, settings, self._defaults(), name))
+            else:
                 yield problem
+
+    def _problem(self, driver: Driver, settings: Settings, name: str) -> Problem:
+        """The problem of these settings. Raises `Unsupported`."""
+        missing = list(missing_features(settings))
+        with _missing(missing):
+            op = driver.read(settings)
+            with _missing(missing):
+                attr = attributes.read(settings, op.result)
+                problem = Problem(op, attr, settings["impl"], settings["skip-impl"], name)
+                problem = _in_place(problem, settings)
+        if missing:
+            raise Unsupported(missing)
+        return problem
+
+    def _is_wanted(self, problem: Problem) -> bool:
+        driver = driver_of(type(problem.op))
+        settings = {**driver.defaults, **DEFAULTS, **problem.settings()}
+        return self._is_found(driver, settings, problem.name)
+
+    def _is_found(self, driver: Driver, settings: Settings, name: str) -> bool:
+        if not self.match.pattern:
+            return True
+        defaults = {**driver.defaults, **DEFAULTS}
+        return self.match.search(printed(driver, settings, defaults, name)) is not None
+
+
+def _in_place(problem: Problem, settings: Settings) -> Problem:
+    """The problem, in place where the settings say so."""
+    if not read_choice({"inplace": "false", **settings}, "inplace", attributes.FLAGS):
+        return problem
+    if problem.alike is None:
+        raise Unsupported(["in place where tensors differ"])
+    return replace(problem, inplace=True)
+
+
+@contextmanager
+def _missing(features: list[str]) -> Iterator[None]:
+    """Collect what is missing instead of raising it."""
+    try:
+        yield
+    except Unsupported as error:
+        features += error.features
+    except DataTypeError as error:
+        features.append(error.feature)
 
 
 def _pattern(text: str) -> re.Pattern[str]:
     try:
-        return re.compile(text)
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about [[ and --
+            return re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
         raise DescriptorError(f"expected a regular expression; {error}") from None
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from dnncore.ops import Operation, Reorder
+from dnncore.problem import options
 from dnncore.problem.settings import Driver, Settings
 from dnncore.problem.shapes import dims_text, read_dims
 from dnncore.problem.tensors import read_tensors, write_tensors
 
 __all__ = ["REORDER"]
 
-DEFAULTS = {"sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "abx", "strides": ""}
+DEFAULTS = {
+    "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "abx", "strides": "", **options.REORDER,
+}  # fmt: skip
 
 
 def read(settings: Settings) -> Operation:

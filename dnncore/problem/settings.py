@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from dnncore.errors import DescriptorError
@@ -13,8 +14,11 @@ from dnncore.ops import Operation
 __all__ = [
     "Dims",
     "Driver",
+    "Invalid",
     "Misread",
     "Settings",
+    "Unreadable",
+    "Unsupported",
     "algorithm_text",
     "misread",
     "number_text",
@@ -48,6 +52,41 @@ class Driver:
     defaults: Settings
     read: Callable[[Settings], Operation]
     write: Callable[[Any], Settings]
+
+
+class Unreadable(DescriptorError):
+    """A word that is no driver, option or shape; the message says where and what was expected.
+
+    file: of the word; None of words that no file holds. line: where the line is that is to blame.
+    """
+
+    file: Path | None = None
+    line = ""
+
+
+class Invalid(Unreadable):
+    """A problem that breaks a rule of its operation: words that do not go together.
+
+    text: the problem as one line.
+    """
+
+    text = ""
+
+
+class Unsupported(DescriptorError):
+    """A problem that can be read but asks for what dnncore does not have.
+
+    features: names of what is missing, such as "scales" or "data type s8". text: the problem as one
+    line. file: as in `Unreadable`.
+    """
+
+    file: Path | None = None
+
+    def __init__(self, features: Iterable[str], text: str = "", place: str = "") -> None:
+        self.features = tuple(dict.fromkeys(features))
+        self.text = text
+        told = f"{place}: " if place else ""
+        super().__init__(f"{told}dnncore does not have: {', '.join(self.features)}")
 
 
 class Misread(DescriptorError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, NoReturn
 
 from dnncore.problem.settings import Dims, Misread, Settings, misread, read_integer
@@ -19,12 +20,21 @@ _LETTERS = re.compile(r"([a-z]+)(-?[0-9]{1,18}(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)_?"
 def read_letters(
     settings: Settings, integers: str, reals: str = "", *, needed: str
 ) -> dict[str, Any]:
-    """A shape such as `mb2ic3_ih5`: letters -> number.
+    """A shape such as `mb2ic3_ih5`: letters -> number, the last one where letters are repeated.
 
     integers, reals: the letters known, between spaces, of whole numbers and of others; needed:
     those that must be there.
     """
-    text, found = settings["shape"], dict[str, Any]()
+    found = dict(_letters(settings["shape"], integers, reals))
+    for name in needed.split():
+        if name not in found:
+            misread(settings, "shape", f"{name} and a number")
+    return found
+
+
+@lru_cache(maxsize=1024)  # a shape is read once per combination of options
+def _letters(text: str, integers: str, reals: str) -> Mapping[str, Any]:
+    found: dict[str, Any] = {}
     known, whole = f"{integers} {reals}".split(), integers.split()
     place = 0
     while place < len(text):
@@ -32,15 +42,10 @@ def read_letters(
         if match is None or match[1] not in known:
             _misread_at(text[place:], f"expected a number behind one of {', '.join(known)}")
         name, number = match.groups()
-        if name in found:
-            _misread_at(text[place:], f"{name} is given twice")
         if name in whole and not number.removeprefix("-").isdecimal():
             _misread_at(text[place:], f"expected a whole number behind {name}; got {number}")
         found[name] = int(number) if name in whole else float(number)
         place = match.end()
-    for name in needed.split():
-        if name not in found:
-            misread(settings, "shape", f"{name} and a number")
     return found
 
 
@@ -92,7 +97,7 @@ def mask_of(dims: Dims) -> int:
 
 
 def masked(settings: Settings, setting: str, mask: int, dims: Dims) -> Dims:
-    """The dims of a tensor that is broadcast to `dims`."""
-    if not 0 <= mask < 1 << len(dims):
-        misread(settings, setting, f"a mask from 0 to {(1 << len(dims)) - 1} for {len(dims)} dims")
+    """The dims of a tensor that is broadcast to `dims`; bits beyond these mean nothing."""
+    if mask < 0:
+        misread(settings, setting, "a mask, at least 0")
     return tuple(n if mask >> d & 1 else 1 for d, n in enumerate(dims))

@@ -22,13 +22,18 @@ ALGORITHMS = {"SOFTMAX": "accurate", "LOGSOFTMAX": "log"}
 DIRECTIONS = pair(SoftmaxForward, SoftmaxBackward)
 DEFAULTS = {
     "dir": "FWD_D", "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "any", "strides": "",
-    "alg": "SOFTMAX", "axis": "1", "mb": "0",
+    "alg": "SOFTMAX", "axis": "1", "mb": "0", "inplace": "false",
 }  # fmt: skip
 
 
 def read(settings: Settings) -> Operation:
-    """All tensors have the dims of the shape."""
+    """All tensors have the dims of the shape.
+
+    A gradient's dst must have a format; where dtag is silent it is stag's, and all others are any.
+    """
     dims = read_batched_dims(settings)
+    if settings["dir"].upper() == "BWD_D" and settings["dtag"] == "any":
+        settings = {**settings, "stag": "any", "dtag": f"{settings['stag']}:any"}
     return read_operation(
         settings,
         DIRECTIONS,

@@ -19,6 +19,7 @@ __all__ = ["SUM"]
 
 DEFAULTS = {
     "sdt": "f32:f32", "ddt": "f32", "stag": "abx", "dtag": "any", "strides": "", "scales": "1",
+    "inplace": "false",
 }  # fmt: skip
 
 

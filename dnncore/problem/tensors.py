@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import cache, lru_cache
 from string import digits
 from typing import TypeAlias
 
@@ -18,7 +19,7 @@ from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.problem.settings import Dims, Misread, Settings, misread, read_list
 
-__all__ = ["ONE_TAG", "format_text", "joined", "read_desc", "read_tensors", "role_of",
+__all__ = ["ONE_TAG", "format_text", "joined", "read_desc", "read_tensors", "read_type", "role_of",
            "write_tensors"]  # fmt: skip
 
 ROLES = ("src", "weights", "bias", "dst")
@@ -29,6 +30,7 @@ ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
 """Defaults of drivers whose stag and dtag, where they are silent, are as tag."""
 
 
+@cache  # there are few names
 def role_of(name: str) -> str:
     """The role that a tensor plays forward: src, of src1 and diff_src as well."""
     return name.removeprefix("diff_").rstrip(digits)
@@ -70,16 +72,25 @@ def read_desc(
     settings: Settings, setting: str, dims: Dims, data_type: str, text: str | None = None
 ) -> MemoryDesc:
     """A tensor in the format that `setting`, or a part of it, `text`, says."""
-    match = _FORMAT.fullmatch(settings[setting] if text is None else text)
-    if match is None:
+    layout = settings[setting] if text is None else text
+    try:
+        desc = _desc(layout, dims, data_type)
+    except DescriptorError as error:
+        raise Misread(setting, str(error)) from None
+    if desc is None:
         misread(settings, setting, "a format, TAG[@STRIDES[@OFFSET]], as in ab@8x1@3")
+    return desc
+
+
+@lru_cache(maxsize=1024)  # most problems of a list share formats and dims
+def _desc(text: str, dims: Dims, data_type: str) -> MemoryDesc | None:
+    match = _FORMAT.fullmatch(text)
+    if match is None:
+        return None
     tag, strides, offset0 = match.groups()
     layout = None if tag == "abx" else tag
     steps = tuple(map(int, strides.split("x"))) if strides else None
-    try:
-        return MemoryDesc(dims, data_type, layout, strides=steps, offset0=int(offset0 or 0))
-    except DescriptorError as error:
-        raise Misread(setting, str(error)) from None
+    return MemoryDesc(dims, data_type, layout, strides=steps, offset0=int(offset0 or 0))
 
 
 # -- all of an operation ---------------------------------------------------------------------------
@@ -111,10 +122,15 @@ def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
 
 
 def _read_type_list(settings: Settings, option: str, count: int) -> list[str]:
-    types = read_list(settings, option, count)
-    if not set(types) <= set(DATA_TYPES):
+    return [read_type(settings, option, text) for text in read_list(settings, option, count)]
+
+
+def read_type(settings: Settings, option: str, text: str) -> str:
+    """The data type that `text`, the setting or a part of it, names in any case."""
+    name = text.lower()
+    if name not in DATA_TYPES:
         misread(settings, option, f"types among {', '.join(DATA_TYPES)}")
-    return types
+    return name
 
 
 def _read_formats(settings: Settings, roles: Roles) -> Formats:

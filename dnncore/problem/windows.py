@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.ops.window import effective_kernel, window_output
+from dnncore.ops.window import Windowed, effective_kernel, window_output
 from dnncore.problem.settings import Dims, Misread
 
-__all__ = ["SIZE_LETTERS", "WINDOW_LETTERS", "Window", "read_sizes", "read_spatial", "sizes_text",
-           "spatial_text"]  # fmt: skip
+__all__ = ["KINDS", "SIZE_LETTERS", "WINDOW_LETTERS", "Window", "axes_of", "read_sizes",
+           "read_spatial", "sizes_text", "spatial_text"]  # fmt: skip
 
 AXES = "dhw"
 KINDS = ("i", "o", "k", "s", "d", "p", "pr")  # src, dst, kernel, stride, dilation, paddings
@@ -35,12 +35,12 @@ class Window:
 
 
 def _rows(letters: Mapping[str, int]) -> dict[str, Row]:
-    """One row per axis, from the first that has numbers."""
+    """One row per axis, from the first that has numbers; a dilation alone is none."""
     rows: dict[str, Row] = {}
     previous: Row = {}
     for axis in AXES:
         row = {kind: letters[kind + axis] for kind in KINDS if kind + axis in letters}
-        previous = row or previous
+        previous = previous if row.keys() <= {"d"} else row
         if previous:
             rows[axis] = previous
     return rows
@@ -58,14 +58,14 @@ def sizes_text(sizes: Sequence[int]) -> str:
     return f"_{text}" if text else ""
 
 
-def read_spatial(letters: Mapping[str, int]) -> Window:
-    """Spatial dims with a window, at least one.
+def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
+    """Spatial dims with a window, at least one, for an operation of this type.
 
     dh 0 is dense. Without oh, the padding is the same on both sides, 0 if silent; without ph, it
     is what oh needs, half of it at the start. A right padding that oh tells is not written; prh
     is for another one.
     """
-    completed = [_completed(axis, row) for axis, row in _rows(letters).items()]
+    completed = [_completed(axis, row, kind) for axis, row in _rows(letters).items()]
     if not completed:
         raise Misread("shape", "expected the image's size, iw, ih or id")
     src, dst, kernel, *fields = zip(*completed, strict=True)
@@ -73,8 +73,16 @@ def read_spatial(letters: Mapping[str, int]) -> Window:
     return Window(src, dst, kernel, dict(zip(names, fields, strict=True)))
 
 
-def _completed(axis: str, row: Row) -> Dims:
-    """(src, dst, kernel, stride, dilation, left, right) of one axis."""
+def axes_of(letters: Mapping[str, int], *, has_window: bool) -> dict[str, Dims]:
+    """Axis -> its numbers in the order of `KINDS`; without a window its size alone."""
+    rows = _rows(letters)
+    if has_window:
+        return {axis: _completed(axis, row, Windowed) for axis, row in rows.items()}
+    return {axis: (row.get("i", 0),) for axis, row in rows.items()}
+
+
+def _completed(axis: str, row: Row, operation: type[Windowed]) -> Dims:
+    """(src, dst, kernel, stride, dilation, left, right) of one axis, in the order of `KINDS`."""
     for kind in "ik":
         if kind not in row:
             given = ", ".join(f"{kind}{axis}" for kind in row)
@@ -85,7 +93,8 @@ def _completed(axis: str, row: Row) -> Dims:
     if "o" in row:
         o = row["o"]
         left = row.get("p", max(0, _padding(i, o, k, stride, dilation)) // 2)
-        right = row.get("pr", _right(i, o, k, stride, dilation, left))
+        least = operation.LEAST_REACH - stride
+        right = row.get("pr", max(_padding(i, o, k, stride, dilation) - left, least))
     else:
         left = row.get("p", 0)
         right = row.get("pr", left)
@@ -98,19 +107,16 @@ def _padding(i: int, o: int, k: int, stride: int, dilation: int) -> int:
     return (o - 1) * stride + effective_kernel(k, dilation) - i
 
 
-def _right(i: int, o: int, k: int, stride: int, dilation: int, left: int) -> int:
-    """The least padding at the end that gives `o` outputs; it must be above -stride."""
-    return max(_padding(i, o, k, stride, dilation) - left, 1 - stride)
-
-
 def spatial_text(op: Any, kernel: Iterable[int]) -> str:
     """What `read_spatial` reads: `_ih5oh3kh3sh1dh0ph0_iw5...`, with prh only where oh differs."""
     src, dst = op.src_role.dims[2:], op.dst_role.dims[2:]
     columns = (src, dst, kernel, op.strides, op.dilations, op.padding_l, op.padding_r)
     text = ""
     for axis, row in zip(AXES[-len(src) :], zip(*columns, strict=True), strict=True):
-        *numbers, right = row
-        text += "_" + "".join(f"{kind}{axis}{n}" for kind, n in zip(KINDS, numbers, strict=False))
-        if right != _right(*numbers):
+        i, o, k, stride, dilation, left, right = row
+        text += "_" + "".join(
+            f"{kind}{axis}{n}" for kind, n in zip(KINDS, row, strict=True) if kind != "pr"
+        )
+        if right != max(_padding(i, o, k, stride, dilation) - left, op.LEAST_REACH - stride):
             text += f"pr{axis}{right}"
     return text

@@ -130,6 +130,8 @@ class Case:
     ) -> Round:
         """Inputs and expected outputs, by default with the problem's own attributes."""
         attr = self.attr if attr is None else attr
+        if self.problem.inplace and attr.reads_dst:
+            alias = alias or self.problem.alike
         with self.clock("reference"):
             attr = Attributes(attr.post_ops, fpmath=attr.fpmath)  # what values depend on
             return self._make_round(self.op, attr, fill, self.seed, alias)
@@ -216,11 +218,20 @@ class Trial:
         """Whether a first execution raised, so that nothing more can be said."""
         return any(isinstance(outputs, Exception) for outputs in self._outputs.values())
 
+    @property
+    def in_place(self) -> tuple[str, str] | None:
+        """The input and the output that the problem wants in one memory, where formats agree."""
+        pair = self.case.problem.alike if self.case.problem.inplace else None
+        if pair is None or self.pd.descs[pair[0]] != self.pd.descs[pair[1]]:
+            return None
+        return pair
+
     def outputs(self, fill: FillName) -> dict[str, Array]:
         """What the first execution on a round gave; what it raised is raised each time."""
         if fill not in self._outputs:
             try:
-                self._outputs[fill] = self.execute(self.case.round(fill).inputs)
+                inputs = self.case.round(fill).inputs
+                self._outputs[fill] = self.execute(inputs, in_place=self.in_place)
             except Exception as error:
                 self._outputs[fill] = error
         outputs = self._outputs[fill]

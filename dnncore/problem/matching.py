@@ -1,0 +1,84 @@
+"""What `--match` searches: a problem as benchdnn prints it.
+
+    --conv --dir=FWD_D g32ic32ih112oc32oh112kh3ph1n"layer"
+
+The options are those that are not at their defaults, and some that benchdnn always prints. A shape
+in letters has them in benchdnn's order: all numbers that have no default, one axis of a square or a
+cube. It is made of settings alone, so that no operation is made of a problem that is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from dnncore.problem.lrn import NUMBERS
+from dnncore.problem.settings import Driver, Settings, number_text
+from dnncore.problem.shapes import read_letters
+from dnncore.problem.windows import KINDS, WINDOW_LETTERS, axes_of
+
+__all__ = ["printed"]
+
+ALWAYS = {
+    "eltwise": ("alg", "alpha", "beta"),
+    "reorder": ("sdt", "ddt", "stag", "dtag"),
+    "sum": ("scales",),
+}
+# driver -> what its shape prints, in order; a kind with * is of all axes that are printed
+SHAPES = {
+    "conv": "g mb ic i* oc o* k* s* p* d*",
+    "pool": "mb ic i* o* k* s* p* d*",
+    "ip": "mb ic i* oc",
+    "lrn": "mb ic i* ls alpha beta k",
+}
+LETTERS = f"g mb ic oc ls {WINDOW_LETTERS}"
+SILENT: Mapping[str, float] = {"mb": 2, "ls": 5, **NUMBERS}
+SILENT_KINDS = {"s": 1, "d": 0}
+
+
+def printed(driver: Driver, settings: Settings, defaults: Settings, name: str) -> str:
+    """One line. Raises `Misread` for a shape that cannot be read.
+
+    settings: all options and the shape. name: the problem's, or "".
+    """
+    always = ALWAYS.get(driver.name, ())
+    options = [
+        f"--{option}={settings[option]}"
+        for option, default in defaults.items()
+        if (settings[option] != default or option in always) and option != "mb"
+    ]
+    shape = _shape(driver.name, settings["shape"], settings.get("mb", ""))
+    quoted = f'n"{name}"' if name else ""
+    between = "_" if name and driver.name not in SHAPES else ""
+    return " ".join([f"--{driver.name}", *options, shape + between + quoted])
+
+
+@lru_cache(maxsize=4096)
+def _shape(driver: str, shape: str, mb: str) -> str:
+    own_mb = mb.lstrip("0")
+    if driver in SHAPES:
+        letters = read_letters({"shape": shape}, LETTERS, " ".join(NUMBERS), needed="")
+        letters |= {"mb": int(own_mb)} if own_mb.isdecimal() else {}
+        return "".join(_pieces(SHAPES[driver].split(), letters))
+    first, by, rest = shape.partition("x")
+    return (own_mb or first) + by + rest
+
+
+def _pieces(order: list[str], letters: dict[str, Any]) -> Iterator[str]:
+    axes = axes_of(letters, has_window="k*" in order)
+    distinct = len(set(axes.values())) > 1
+    shown = axes if distinct else dict(list(axes.items())[:1])
+    for word in order:
+        kind = word.removesuffix("*")
+        if kind == word:
+            if word in letters and letters[word] != SILENT.get(word):
+                yield word + _number(letters[word])
+            continue
+        place = KINDS.index(kind)
+        if {row[place] for row in axes.values()} != {SILENT_KINDS.get(kind)}:
+            yield from (f"{kind}{axis}{row[place]}" for axis, row in shown.items())
+
+
+def _number(value: Any) -> str:
+    return number_text(value) if isinstance(value, float) else str(value)

@@ -1,0 +1,139 @@
+"""Texts with words that are no problem: what is reported, and that the rest is read."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from test_problem_words import MALFORMED, mutated
+
+from dnncore.problem import Invalid, Unreadable, Unsupported, read, read_files
+from dnncore.problem.from_verbose import executions
+
+# -- reading to the end ----------------------------------------------------------------------------
+
+FILE = """\
+--eltwise --alg=exp     # exponentials \\
+2x3 2y3
+--frob=1
+--tag=abcd 4x5
+--tag=ab --dt=s8,f32 3x4
+--batch=nowhere
+--reset --attr-scales=src:common:0.5 5x6
+--reset --alg=clip --alpha=2 7x8
+--alg= 9x10
+"""
+
+
+def test_what_is_no_problem_is_reported_in_order_and_the_rest_is_read(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(FILE.replace("\n", "\r\n").encode())
+    reports = []
+    found = read_files(path, report=reports.append)
+    assert list(map(str, found)) == [
+        "--eltwise --alg=exp 2x3", "--eltwise --alg=exp 3x4", "--eltwise --alpha=2 9x10",
+    ]  # fmt: skip
+    told = [(type(error), str(error).removeprefix(str(path)), error.file) for error in reports]
+    expected = [
+        (Unreadable, ", line 2, word 2: 2y3: expected dims"),
+        (Unreadable, ", line 3, word 1: --frob=1: --eltwise has no such option"),
+        (Unreadable, ", line 4, word 1: --tag=abcd (read for "),
+        (Unsupported, ", line 5, word 3: 3x4: dnncore does not have: data type s8"),
+        (Unreadable, ", line 6, word 1: --batch=nowhere: expected a file"),
+        (Unsupported, ", line 7, word 3: 5x6: dnncore does not have: scales"),
+        (Invalid, ", line 8, word 4: 7x8: eltwise: clip needs beta >= alpha"),
+    ]
+    assert len(told) == len(expected)
+    for (kind, message, file), (wanted, start) in zip(told, expected, strict=True):
+        assert (kind, file) == (wanted, path)
+        assert message.startswith(start)
+    assert reports[2].line == f"{path}, line 4"
+    assert reports[3].text == "--eltwise --dt=s8 --tag=ab --alg=exp --alpha=0 --beta=0 3x4"
+    assert reports[5].features == ("scales",)
+
+
+def test_without_a_report_the_first_of_them_is_raised():
+    with pytest.raises(Unsupported) as error:
+        read("--matmul --dt=u8:s8:f32 --attr-scales=wei:per_oc --attr-post-ops=add:u8 2x3:3x4 zz")
+    assert error.value.features == ("scales", "data type u8")
+
+
+def test_a_value_continues_behind_marks_that_ask_for_more():
+    text = "--eltwise --attr-post-ops= \\\n relu+ \\\n sum: \\\n 0.5, \\\n \\\n abs 2x3 \\\n 4x5"
+    assert read(text) == read("--eltwise --attr-post-ops=relu+sum:0.5,abs 2x3 4x5")
+
+
+NONSENSE = {
+    "--matmul --attr-scales=src 2x3:3x4": "a value of benchdnn's for scales; got 'src'",
+    "--matmul --attr-acc-mode=fast 2x3:3x4": "accumulation mode; got 'fast'",
+    "--matmul --grouped=8 2x3:3x4": "grouped encoding; got '8'",
+    "--reorder --cross-engine=cpu 2x3": "reorder across engines; got 'cpu'",
+    "--reorder --oflag=comp:1 2x3": "compensation of weights; got 'comp:1'",
+    "--conv --attr-post-ops=dw:k3 ic3oc4iw5kw2": "dw:kKsSpP[:TYPE] at 'dw:k3'",
+    "--eltwise --attr-fpmath=bf16:yes 2x3": "true or false behind the mode",
+    "--eltwise --inplace=maybe 2x3": "expected one of false, true",
+    "--conv --inplace=true ic3oc4iw5kw2": "no such option",
+    "--eltwise --attr-scale=src:common 2x3": "no such option",
+}
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_a_typing_error_is_none_of_them(text):
+    with pytest.raises(Unreadable) as error:
+        read(text)
+    assert not isinstance(error.value, Invalid)
+    assert NONSENSE[text] in str(error.value)
+
+
+def test_malformed_texts_are_read_to_the_end():
+    rng = np.random.default_rng(5)
+    texts = [mutated(rng, text) for _ in range(10) for text in MALFORMED]
+    reports = []
+    for text in texts:
+        read(text, report=reports.append)
+    assert len(reports) > len(texts) // 2
+    for error in reports:
+        assert isinstance(error, Unreadable | Unsupported)
+        assert re.match(r"problem text, line \d+, word \d+: ", str(error)), error
+
+
+# -- verbose lines ---------------------------------------------------------------------------------
+
+
+def verbose_line(kind, desc="f32", attributes="", algorithm="relu"):
+    tensors = f"data:{desc}::blocked:ab::f0 diff:undef::undef:::"
+    fields = [tensors, attributes, f"alg:eltwise_{algorithm} alpha:0 beta:0", "2x3", "0.1"]
+    return ",".join(
+        ["onednn_verbose,v1,primitive,exec,cpu", kind, "jit,forward_inference", *fields]
+    )
+
+
+VERBOSE = [
+    verbose_line("eltwise", "s8"),
+    verbose_line("shuffle"),
+    verbose_line("shuffle"),
+    verbose_line("eltwise", attributes="attr-scales:src0:0:f32"),
+    verbose_line("eltwise", algorithm="frob"),
+    verbose_line("eltwise", attributes="attr-post-ops:binary_add:s8:3"),
+    verbose_line("eltwise", attributes="attr-fpmath:bf16:true"),
+]
+
+
+def test_verbose_lines_name_the_same_features():
+    reports = []
+    (problem,) = executions(VERBOSE, reports.append)
+    assert str(problem) == "--eltwise --dir=FWD_I --attr-fpmath=bf16 2x3"
+    told = [getattr(error, "features", "unreadable") for error in reports]
+    assert told == [
+        ("data type s8",), ("primitive shuffle",), ("scales",), "unreadable",
+        ("post-op operand of data type s8",),
+    ]  # fmt: skip
+
+
+def test_verbose_lines_in_a_text_are_reported_with_their_file(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("\n".join(VERBOSE))
+    reports = []
+    assert len(read(f"--from-verbose={path}", report=reports.append)) == 1
+    assert [error.file for error in reports] == [path] * 5
