@@ -22,7 +22,7 @@ from dnncore_cpu_numba.elementwise import (
     second_pass_bytes,
     with_post_ops,
 )
-from dnncore_cpu_numba.lrn_kernel import LANES, POWERS, LrnKernel
+from dnncore_cpu_numba.lrn_kernel import LANES, MOST_ALPHA, POWERS, LrnKernel
 from dnncore_cpu_numba.moves import WIDTH
 from dnncore_cpu_numba.nest import nests, places
 from dnncore_cpu_numba.program import Arg, Param, Program, Scratch, Step, Table
@@ -43,7 +43,7 @@ class _Window:
     """One step: what it sums along which axis, and what it makes of the sums."""
 
     axis: int
-    make_terms: Task | None  # None: the terms are the sums of an earlier step
+    make_terms: Task | None  # None: the terms are the sums of an earlier step, and no more
     make_results: Task | None  # None: the results are the sums
     tensors: Mapping[int, Tensor]  # by their numbers in `lrn_arithmetic`
 
@@ -125,7 +125,7 @@ def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     windows = []
     for axis in axes:
         windows.append(_Window(axis, make_terms, None, {**starts, arithmetic.RESULT: sums}))
-        starts, make_terms = {arithmetic.EARLIER: sums}, None
+        starts, make_terms = {arithmetic.EARLIER: sums}, None if forward else arithmetic.only_own
     windows.append(_Window(last, make_terms, make_results, {**starts, **ends}))
     return windows
 
@@ -177,8 +177,9 @@ def _suits_rows(window: _Window, op: Any) -> bool:
         or (not desc.inner_blocks and desc.strides[window.axis] == 1)
         for desc in descs
     )
-    one_step = window.make_terms is not None and window.make_results is not None
-    quick = op.beta in POWERS and op.half_window < LANES
+    one_step = arithmetic.EARLIER not in window.tensors and window.make_results is not None
+    # With a larger alpha squares may be out of range below sums that are not.
+    quick = op.beta in POWERS and op.half_window < LANES and abs(op.alpha) < MOST_ALPHA
     whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
     return one_step and quick and whole and bool(descs[0].nelems)
 

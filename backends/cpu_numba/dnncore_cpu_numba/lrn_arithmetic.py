@@ -5,11 +5,12 @@ of the sums. The terms include their factors, so that only what is itself out of
 
 squares          scale * src**2
 products         unit * diff_dst * src * base**(-beta - 1); also own = diff_dst * base**-beta
+only_own         own alone, where the sums of an earlier step are the terms
 finish_forward   base = k + sum; dst = src * base**-beta
 finish_backward  diff_src = own - factor / unit * src * sum
 
-Quick powers are right for bases from LOW to HIGH. A buffer with any other base, NaN among them, is
-computed in float64. Buffers do not overlap.
+Quick powers are right for moderate bases, from 1 / limit to limit. A buffer with any other base,
+NaN among them, is computed in float64. Buffers do not overlap.
 """
 
 # ruff: noqa: ARG001 - tasks of one kind are called with the same arguments
@@ -25,6 +26,7 @@ from dnncore_cpu_numba import vecmath
 from dnncore_cpu_numba.pointers import (
     bits_to_f32,
     call,
+    f32_to_bits,
     load_f32,
     load_i64,
     store_f32,
@@ -57,6 +59,7 @@ __all__ = [
     "fill",
     "finish_backward",
     "finish_forward",
+    "only_own",
     "power_task",
     "products",
     "squares",
@@ -73,44 +76,59 @@ _ORDERED = {"contract", "nsz"}
 # The tensors of a step, and the slots of the parameters. An absent tensor or task has address 0.
 TENSORS = RESULT, BASE, SRC, DIFF, EARLIER = range(5)
 NEST, COLUMNS, LENGTH, REACH, READ, WRITE, MAKE_TERMS, MAKE_RESULTS, POWER, WIDE = range(10)
-_K, _SCALE, _EXPONENT, _NEXT_EXPONENT, _UNIT, _FACTOR, _LOW, _HIGH = range(10, 18)
+_K, _SCALE, _EXPONENT, _NEXT_EXPONENT, _UNIT, _FACTOR, _LOW, _OUTSIDE = range(10, 18)
 COLUMN, PLACES, PIECE, ADDRESSES = range(18, 38, 5)
 
 
 class Constants:
-    """The float32 constants of an operation.
+    """The constants of an operation.
 
     exponent, next_exponent: -beta and -beta - 1. unit: a power of two near the size of scale * src
-    where base is about 2 * k, so that neither products nor factor are far from 1. low, high: bases
-    between them have powers far from the ends of float32; so has base**1.5, which LLVM may compute.
+    where base is about 2 * k, so that neither products nor factor are far from 1. low: the bits of
+    1 / limit; the bits of a moderate base less those have none of the bits of `outside`.
     """
 
     def __init__(self, op: Any) -> None:
         scale = op.alpha / op.divisor
         size = math.sqrt(abs(scale)) * math.sqrt(abs(op.k) or 1.0)
         unit = 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
-        self.high = 2.0 ** (120 / max(1.5, abs(op.beta)))
         self.k, self.scale, self.unit = F32(op.k), F32(scale), F32(unit)
         self.exponent, self.next_exponent = F32(-op.beta), F32(-op.beta - 1)
         self.factor = F32(2 * scale * op.beta / unit)
+        # LLVM may compute base**1.5 on the way, which must not be out of range either.
+        octaves = 64
+        while octaves > 1 and octaves * max(1.5, abs(op.beta)) > 120:
+            octaves //= 2
+        self.low = (127 - octaves) << 23
+        self.outside = -(2 * octaves << 23)
 
     def params(self) -> list[Param]:
         """The slots behind the tasks' addresses."""
-        limits = F32(1 / self.high), F32(self.high)
         return [
-            self.k, self.scale, self.exponent, self.next_exponent, self.unit, self.factor, *limits
+            self.k, self.scale, self.exponent, self.next_exponent, self.unit, self.factor,
+            self.low, self.outside,
         ]  # fmt: skip
 
 
 @device
+def _distance(x, low):
+    """The bits of a base less those of the lowest moderate one."""
+    return np.int32(f32_to_bits(x) - low)
+
+
+@device
 def _are_moderate(params, base, count):
-    """Whether all bases are from LOW to HIGH."""
-    low, high = load_f32(params, 2 * _LOW), load_f32(params, 2 * _HIGH)
-    others = _ZERO
+    """Whether all bases are."""
+    low, outside = _limits(params)
+    bits = np.int32(0)
     for i in range(count):
-        x = load_f32(base, i)
-        others += _ZERO if (x >= low) & (x <= high) else _ONE
-    return others == _ZERO
+        bits |= _distance(load_f32(base, i), low)
+    return bits & outside == 0
+
+
+@device
+def _limits(params):
+    return np.int32(load_i64(params, _LOW)), np.int32(load_i64(params, _OUTSIDE))
 
 
 @task(arity=7)
@@ -131,21 +149,12 @@ def _float(bits):
     return bits_to_f32(np.int32(bits))
 
 
-# -- x * base**-beta -------------------------------------------------------------------------------
-
-
-@device
-def _multiply_wide(params, x, base, result, count):
-    exponent = load_i64(params, _EXPONENT)
-    call(load_i64(params, WIDE), (base, x, 0, _ONE_BITS, exponent, result, count))
+# -- x * base**-beta, of moderate bases ------------------------------------------------------------
 
 
 @task(arity=5)
 def _multiply_by_power(params, x, base, result, count):
     """Any beta."""
-    if not _are_moderate(params, base, count):
-        _multiply_wide(params, x, base, result, count)
-        return
     exponent = load_f32(params, 2 * _EXPONENT)
     for i in range(count):
         power = vecmath.exp(exponent * vecmath.log(load_f32(base, i)))
@@ -155,9 +164,6 @@ def _multiply_by_power(params, x, base, result, count):
 @task(arity=5)
 def _multiply_by_half(params, x, base, result, count):
     """Beta 1/2, by quick reciprocal roots."""
-    if not _are_moderate(params, base, count):
-        _multiply_wide(params, x, base, result, count)
-        return
     for i in range(count):
         store_f32(result, i, load_f32(x, i) * (_ONE / np.sqrt(load_f32(base, i))))
 
@@ -165,9 +171,6 @@ def _multiply_by_half(params, x, base, result, count):
 @task(arity=5)
 def _multiply_by_three_quarters(params, x, base, result, count):
     """Beta 3/4, by quick reciprocal roots."""
-    if not _are_moderate(params, base, count):
-        _multiply_wide(params, x, base, result, count)
-        return
     for i in range(count):
         root = np.sqrt(load_f32(base, i))
         store_f32(result, i, load_f32(x, i) * (_ONE / (root * np.sqrt(root))))
@@ -176,9 +179,6 @@ def _multiply_by_three_quarters(params, x, base, result, count):
 @task(arity=5)
 def _divide(params, x, base, result, count):
     """Beta 1, by quick reciprocals."""
-    if not _are_moderate(params, base, count):
-        _multiply_wide(params, x, base, result, count)
-        return
     for i in range(count):
         store_f32(result, i, load_f32(x, i) / load_f32(base, i))
 
@@ -188,6 +188,16 @@ def power_task(beta: float) -> Task:
     quick = {0.5: _multiply_by_half, 0.75: _multiply_by_three_quarters, 1.0: _divide}
     task: Task = quick.get(beta, _multiply_by_power)
     return task
+
+
+@device
+def _multiply(params, x, base, result, count, are_moderate):
+    """The same, of any bases."""
+    if are_moderate:
+        call(load_i64(params, POWER), (params, x, base, result, count))
+    else:
+        exponent = load_i64(params, _EXPONENT)
+        call(load_i64(params, WIDE), (base, x, 0, _ONE_BITS, exponent, result, count))
 
 
 # -- terms and results -----------------------------------------------------------------------------
@@ -205,24 +215,35 @@ def squares(params, src, diff, base, own, terms, count):
 @task(arity=7, fastmath=_ORDERED | {"arcp"})
 def products(params, src, diff, base, own, terms, count):
     """Terms of backward, and own."""
-    call(load_i64(params, POWER), (params, diff, base, own, count))
-    unit = load_f32(params, 2 * _UNIT)
-    if _are_moderate(params, base, count):
+    are_moderate = _are_moderate(params, base, count)
+    _multiply(params, diff, base, own, count, are_moderate)
+    if are_moderate:
+        unit = load_f32(params, 2 * _UNIT)
         for i in range(count):
             quotient = unit * load_f32(src, i) / load_f32(base, i)
             store_f32(terms, i, load_f32(own, i) * quotient)
-        return
-    unit_bits, exponent = load_i64(params, _UNIT), load_i64(params, _NEXT_EXPONENT)
-    call(load_i64(params, WIDE), (base, diff, src, unit_bits, exponent, terms, count))
+    else:
+        unit_bits, exponent = load_i64(params, _UNIT), load_i64(params, _NEXT_EXPONENT)
+        call(load_i64(params, WIDE), (base, diff, src, unit_bits, exponent, terms, count))
+
+
+@task(arity=7)
+def only_own(params, src, diff, base, own, terms, count):
+    """Backward's own."""
+    _multiply(params, diff, base, own, count, _are_moderate(params, base, count))
 
 
 @task(arity=6)
 def finish_forward(params, src, base, own, total, count):
     """Turn sums into dst, in place, and write bases."""
     k = load_f32(params, 2 * _K)
+    low, outside = _limits(params)
+    bits = np.int32(0)
     for i in range(count):
-        store_f32(base, i, k + load_f32(total, i))
-    call(load_i64(params, POWER), (params, src, base, total, count))
+        x = k + load_f32(total, i)
+        store_f32(base, i, x)
+        bits |= _distance(x, low)
+    _multiply(params, src, base, total, count, bits & outside == 0)
 
 
 @task(arity=6, fastmath=_ORDERED)

@@ -4,18 +4,19 @@ At each point the axis is a row of vectors. A term is computed for each lane; a 
 made of the terms of three vectors, shifted against each other in registers. The row is walked once,
 so that no term is computed twice:
 
-    forward     term = scale * src**2                           base = k + sum
+    forward     term = src**2                                   base = k + scale * sum
                 dst = src * base**-beta
     backward    term = unit * diff_dst * src * base**(-beta - 1)
                 diff_src = diff_dst * base**-beta - factor / unit * src * sum
 
-A vector whose bases are not all between LOW and HIGH is given to a task that computes in float64.
+Quick powers are right for bases from 2**-64 to 2**64. Where there is any other base, NaN among
+them, all rows are walked again: terms include scale, and a task computes the powers in float64.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +28,13 @@ from dnncore_cpu_numba.isa import BEST
 from dnncore_cpu_numba.streaming import mark_streamed
 from dnncore_cpu_numba.vector_ir import F32, I64
 
-__all__ = ["FIELDS", "LANES", "POWERS", "LrnKernel"]
+__all__ = ["FIELDS", "LANES", "MOST_ALPHA", "POWERS", "LrnKernel"]
 
 LANES = 16
 POWERS = (0.5, 0.75, 1.0)
 """The betas for which base**-beta is made of reciprocal roots."""
+MOST_ALPHA = 2.0**60
+"""Below it, what is lost of squares that are no normal numbers is nothing to a moderate base."""
 TENSORS = ("result", "base", "src", "diff")
 FIELDS = (
     "points", "vectors", "length", *(f"{name}_point" for name in TENSORS),
@@ -39,10 +42,11 @@ FIELDS = (
 )  # fmt: skip
 """Sizes, strides in bytes from point to point and from vector to vector, bits of float32, and the
 address of `lrn_arithmetic.wide_products`."""
-LOW, HIGH = 2.0**-80, 2.0**80  # bases whose powers are far from the ends of float32
+LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # of the bases for which quick powers are right
 I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
+INTEGERS = ir.VectorType(I32, LANES)
 AHEAD = 8  # points from what is read to what is prefetched (measured)
 Value = Any
 
@@ -111,29 +115,43 @@ class _Emitter:
         return self.builder.bitcast(self.builder.trunc(bits, I32), F32)
 
     def emit(self) -> None:
-        """Walk the row of each point."""
-        builder, fields = self.builder, self.fields
+        """Walk the row of each point, and all of them again where a base is out of range."""
+        builder, name = self.builder, f"llvm.vector.reduce.or.v{LANES}i32"
+        odd = vir.intrinsic(builder, name, I32, [self._points(wide=False)])
+        with builder.if_then(builder.icmp_unsigned(">=", odd, I32(RANGE_BITS)), likely=False):
+            self._points(wide=True)
 
-        def point(index: Value, _: Sequence[Value]) -> list[Value]:
-            places = {
+    def _points(self, *, wide: bool) -> Value:
+        """Walk all rows; the integers returned reach RANGE_BITS where a base is out of range."""
+        builder, fields = self.builder, self.fields
+        self.wide = wide
+
+        def point(index: Value, state: Sequence[Value]) -> list[Value]:
+            (self.odd,) = state
+            self._walk({
                 name: builder.add(start, builder.mul(index, fields[f"{name}_point"]))
                 for name, start in self.starts.items()
-            }
-            none, first = VECTOR(None), self._row(places, I64(0))
-            state = [none, first.terms, first.src, first.own]
-            last = builder.sub(fields["vectors"], I64(1))
+            })  # fmt: skip
+            return [self.odd]
 
-            def vector(v: Value, state: Sequence[Value]) -> list[Value]:
-                before, middle = state[0], _Row(*state[1:])
-                after = self._row(places, builder.add(v, I64(1)))
-                self._finish(places, v, before, middle, after.terms)
-                return [middle.terms, after.terms, after.src, after.own]
+        (odd,) = vir.loop(builder, fields["points"], [INTEGERS(None)], point)
+        return odd
 
-            state = vir.loop(builder, last, state, vector)
-            self._finish(places, last, state[0], _Row(*state[1:]), none)
-            return []
+    def _walk(self, places: dict[str, Value]) -> None:
+        """Compute a row."""
+        builder = self.builder
+        none, first = VECTOR(None), self._row(places, I64(0))
+        state = [none, first.terms, first.src, first.own, self.odd]
+        last = builder.sub(self.fields["vectors"], I64(1))
 
-        vir.loop(builder, fields["points"], [], point)
+        def vector(v: Value, state: Sequence[Value]) -> list[Value]:
+            before, middle, self.odd = state[0], _Row(*state[1:4]), state[4]
+            after = self._row(places, builder.add(v, I64(1)))
+            self._finish(places, v, before, middle, after.terms)
+            return [middle.terms, after.terms, after.src, after.own, self.odd]
+
+        before, *middle, self.odd = vir.loop(builder, last, state, vector)
+        self._finish(places, last, before, _Row(*middle), none)
 
     def _place(self, places: dict[str, Value], name: str, v: Value) -> Value:
         offset = self.builder.mul(v, self.fields[f"{name}_vector"])
@@ -149,23 +167,20 @@ class _Emitter:
         builder = self.builder
         src = self._load(places, "src", v)
         if self.kernel.forward:
-            return _Row(builder.fmul(builder.fmul(self.constants["scale"], src), src), src, src)
+            factor = builder.fmul(self.constants["scale"], src) if self.wide else src
+            return _Row(builder.fmul(factor, src), src, src)
         left = builder.sub(self.fields["length"], builder.mul(v, I64(LANES)))
         inside = vir.first_lanes(builder, left, LANES)  # bases that pad a block are 0
         base = builder.select(inside, self._load(places, "base", v), vir.constant(VECTOR, 1.0))
         diff, unit = self._load(places, "diff", v), self.constants["unit"]
 
-        def quick() -> list[Value]:
-            power, inverse = self._powers(base)
-            own = builder.fmul(diff, power)
-            return [own, builder.fmul(own, builder.fmul(builder.fmul(unit, src), inverse))]
-
-        def wide() -> list[Value]:
+        if self.wide:
             own = self._wide(base, diff, -self.kernel.beta)
             exponent, factor = -self.kernel.beta - 1, self.fields["unit"]
-            return [own, self._wide(base, diff, exponent, y=src, factor=factor)]
-
-        own, term = self._either(base, quick, wide)
+            return _Row(self._wide(base, diff, exponent, y=src, factor=factor), src, own)
+        power, inverse = self._powers(base)
+        own = builder.fmul(diff, power)
+        term = builder.fmul(own, builder.fmul(builder.fmul(unit, src), inverse))
         return _Row(term, src, own)
 
     def _finish(
@@ -182,12 +197,14 @@ class _Emitter:
             shared = builder.fmul(builder.fmul(constants["factor"], middle.src), total)
             self._store(builder.fsub(middle.own, shared), places, "result", v)
             return
-        base = builder.fadd(total, constants["k"])
-        (result,) = self._either(
-            base,
-            quick=lambda: [builder.fmul(middle.src, self._powers(base)[0])],
-            wide=lambda: [self._wide(base, middle.src, -self.kernel.beta)],
-        )
+        k, scale = constants["k"], constants["scale"]
+        base = builder.fadd(total, k)
+        if not self.wide:
+            base = vir.multiply_add(builder, scale, total, k)
+        if self.wide:
+            result = self._wide(base, middle.src, -self.kernel.beta)
+        else:
+            result = builder.fmul(middle.src, self._powers(base)[0])
         self._store(result, places, "result", v)
         if self.kernel.keeps_base:
             self._store(base, places, "base", v)
@@ -195,28 +212,6 @@ class _Emitter:
     def _shifted(self, low: Value, high: Value, start: int) -> Value:
         order = ir.Constant(ir.VectorType(I32, LANES), list(range(start, start + LANES)))
         return self.builder.shuffle_vector(low, high, order)
-
-    def _either(
-        self, base: Value, quick: Callable[[], list[Value]], wide: Callable[[], list[Value]]
-    ) -> list[Value]:
-        """The vectors of `quick` where all bases are from LOW to HIGH, else those of `wide`."""
-        builder = self.builder
-        low, high = (vir.constant(VECTOR, limit) for limit in (LOW, HIGH))
-        lanes = builder.and_(
-            builder.fcmp_ordered(">=", base, low), builder.fcmp_ordered("<=", base, high)
-        )
-        name = f"llvm.vector.reduce.and.v{LANES}i1"
-        moderate = vir.intrinsic(builder, name, ir.IntType(1), [lanes])
-        with builder.if_else(moderate, likely=True) as (then, otherwise):
-            with then:
-                quick_values, quick_end = quick(), builder.block
-            with otherwise:
-                wide_values, wide_end = wide(), builder.block
-        results = [builder.phi(VECTOR) for _ in quick_values]
-        for result, one, other in zip(results, quick_values, wide_values, strict=True):
-            result.add_incoming(one, quick_end)
-            result.add_incoming(other, wide_end)
-        return results
 
     def _wide(
         self, base: Value, x: Value, exponent: float, y: Value | None = None, factor: Value = None
@@ -233,8 +228,11 @@ class _Emitter:
         return builder.load(self.rooms[-1], typ=VECTOR, align=4)
 
     def _powers(self, base: Value) -> tuple[Value, Value]:
-        """base**-beta and 1 / base, of bases from LOW to HIGH."""
+        """base**-beta and 1 / base; bases out of range are noted."""
         builder = self.builder
+        bits = builder.bitcast(base, INTEGERS)
+        low = ir.Constant(INTEGERS, [LOW_BITS] * LANES)
+        self.odd = builder.or_(self.odd, builder.sub(bits, low))
         if self.kernel.beta == 1.0:
             inverse = builder.fdiv(vir.constant(VECTOR, 1.0), base)
             return inverse, inverse

@@ -23,7 +23,6 @@ from dnncore_cpu_numba.lrn_arithmetic import (
     NEST,
     PIECE,
     PLACES,
-    POWER,
     REACH,
     READ,
     RESULT,
@@ -80,12 +79,10 @@ def vectors(params, begin, end):
         if backward:
             call(read, (params, tensors, DIFF, diff, pitch))
             call(read, (params, tensors, BASE, base, pitch))
+        if load_i64(tensors, EARLIER):
+            call(read, (params, tensors, EARLIER, terms + 4 * head, pitch))
         if make_terms:
             call(make_terms, (params, src, diff, base, own, terms + 4 * head, count))
-        else:
-            call(read, (params, tensors, EARLIER, terms + 4 * head, pitch))
-            if backward:
-                call(load_i64(params, POWER), (params, diff, base, own, count))
         first = terms + 4 * (head - reach)
         if reach == 2:
             sum_5(first, first + 4, first + 8, first + 12, first + 16, total, count)
@@ -121,17 +118,15 @@ def slabs(params, begin, end):
         for place in range(length + reach):
             if place < length:
                 row = 4 * count * (place % rows)
-                if make_terms:
-                    call(read, (params, tensors, SRC, place, src))
-                else:
+                if load_i64(tensors, EARLIER):
                     call(read, (params, tensors, EARLIER, place, terms + row))
+                else:
+                    call(read, (params, tensors, SRC, place, src))
                 if backward:
                     call(read, (params, tensors, DIFF, place, diff))
                     call(read, (params, tensors, BASE, place, base))
                 if make_terms:
                     call(make_terms, (params, src, diff, base, own + row, terms + row, count))
-                elif backward:
-                    call(load_i64(params, POWER), (params, diff, base, own + row, count))
             if place >= reach:
                 middle = place - reach
                 sum_ring(terms, rows, count, middle, reach, length, total)
