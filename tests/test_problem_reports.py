@@ -137,3 +137,4 @@ def test_verbose_lines_in_a_text_are_reported_with_their_file(tmp_path):
     reports = []
     assert len(read(f"--from-verbose={path}", report=reports.append)) == 1
     assert [error.file for error in reports] == [path] * 5
+    assert reports[3].line == "verbose line 5"

@@ -102,7 +102,9 @@ def executions(
         except DescriptorError as error:
             if report is None:
                 raise
-            report(Unreadable(str(error)))
+            unreadable = Unreadable(str(error))
+            unreadable.line = f"verbose line {number}"
+            report(unreadable)
             continue
         counts[problem] = counts.get(problem, 0) + (command == "exec")
     if report:
