@@ -113,22 +113,16 @@ class Constants:
 @device
 def _distance(x, low):
     """The bits of a base less those of the lowest moderate one."""
-    return np.int32(f32_to_bits(x) - low)
+    return np.int32(f32_to_bits(x) - np.int32(low))
 
 
 @device
 def _are_moderate(params, base, count):
     """Whether all bases are."""
-    low, outside = _limits(params)
-    bits = np.int32(0)
+    low, bits = load_i64(params, _LOW), np.int32(0)
     for i in range(count):
         bits |= _distance(load_f32(base, i), low)
-    return bits & outside == 0
-
-
-@device
-def _limits(params):
-    return np.int32(load_i64(params, _LOW)), np.int32(load_i64(params, _OUTSIDE))
+    return bits & load_i64(params, _OUTSIDE) == 0
 
 
 @task(arity=7)
@@ -236,14 +230,12 @@ def only_own(params, src, diff, base, own, terms, count):
 @task(arity=6)
 def finish_forward(params, src, base, own, total, count):
     """Turn sums into dst, in place, and write bases."""
-    k = load_f32(params, 2 * _K)
-    low, outside = _limits(params)
-    bits = np.int32(0)
+    k, low, bits = load_f32(params, 2 * _K), load_i64(params, _LOW), np.int32(0)
     for i in range(count):
         x = k + load_f32(total, i)
         store_f32(base, i, x)
         bits |= _distance(x, low)
-    _multiply(params, src, base, total, count, bits & outside == 0)
+    _multiply(params, src, base, total, count, bits & load_i64(params, _OUTSIDE) == 0)
 
 
 @task(arity=6, fastmath=_ORDERED)
@@ -269,7 +261,8 @@ def sum_5(a, b, c, d, e, total, count):
 @device
 def sum_ring(terms, rows, count, middle, reach, length, total):
     """The sums of the rows around the middle one that exist."""
-    low, high = max(0, middle - reach), min(length, middle + reach + 1)
+    low = middle - reach if middle > reach else 0
+    high = middle + reach + 1 if middle + reach < length else length
     if high - low == 5:
         row = 4 * count
         a, b = terms + row * (low % rows), terms + row * ((low + 1) % rows)

@@ -106,34 +106,35 @@ def slabs(params, begin, end):
     make_terms, make_results = load_i64(params, MAKE_TERMS), load_i64(params, MAKE_RESULTS)
     count = (columns + WIDTH - 1) // WIDTH * WIDTH
     rows = min(2 * reach + 1, length)
-    src, diff, base, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
-    terms, own = stack(_RING_BUFFER), stack(_RING_BUFFER)
-    fill(src, _ZERO, count)
+    diff, base, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
+    src, terms, own = stack(_RING_BUFFER), stack(_RING_BUFFER), stack(_RING_BUFFER)
+    fill(src, _ZERO, rows * count)
     fill(diff, _ZERO, count)
     fill(base, _ONE, count)
     position, tensors = stack(MAX_LOOPS), stack(5)
     seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
     for _ in range(begin, end):
-        backward = load_i64(tensors, DIFF) != 0
+        backward, summed = load_i64(tensors, DIFF) != 0, load_i64(tensors, EARLIER) != 0
         for place in range(length + reach):
             if place < length:
                 row = 4 * count * (place % rows)
-                if load_i64(tensors, EARLIER):
+                if summed:
                     call(read, (params, tensors, EARLIER, place, terms + row))
                 else:
-                    call(read, (params, tensors, SRC, place, src))
+                    call(read, (params, tensors, SRC, place, src + row))
                 if backward:
                     call(read, (params, tensors, DIFF, place, diff))
                     call(read, (params, tensors, BASE, place, base))
                 if make_terms:
-                    call(make_terms, (params, src, diff, base, own + row, terms + row, count))
+                    call(make_terms, (params, src + row, diff, base, own + row, terms + row, count))
             if place >= reach:
                 middle = place - reach
                 sum_ring(terms, rows, count, middle, reach, length, total)
+                row = 4 * count * (middle % rows)
+                if summed and make_results:
+                    call(read, (params, tensors, SRC, middle, src + row))
                 if make_results:
-                    call(read, (params, tensors, SRC, middle, src))
-                    row = own + 4 * count * (middle % rows)
-                    call(make_results, (params, src, base, row, total, count))
+                    call(make_results, (params, src + row, base, own + row, total, count))
                 call(write, (params, tensors, RESULT, middle, total))
                 if load_i64(tensors, BASE) and not backward:
                     call(write, (params, tensors, BASE, middle, base))
