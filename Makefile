@@ -47,7 +47,7 @@ KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist lo
 FOUND := .venv/conformance
 # Of this processor: each is on trial in a run of its own, with all that it has in common.
 ISAS = $(shell $(BIN)/python -c \
-	'from dnncore_cpu_numba.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
+	'from dnncore_cpu_numba.codegen.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
 REPORTS := Invalid (read|write)|data race|divergence
 
 # PoCL's programs are not kept, since that takes as long as building them. Oclgrind, the simulator,

@@ -11,8 +11,8 @@ import tempfile
 import time
 from typing import TypeAlias
 
-from dnncore_cpu_numba.program import Program, Step
-from dnncore_cpu_numba.task import task
+from dnncore_cpu_numba.codegen.task import task
+from dnncore_cpu_numba.runtime.program import Program, Step
 
 import dnncore as dnn
 from dnncore.testing.null import median

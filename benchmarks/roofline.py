@@ -21,9 +21,9 @@ from typing import Any
 
 import click
 import numpy as np
-from dnncore_cpu_numba import vector_ir as vir
-from dnncore_cpu_numba.isa import BEST
-from dnncore_cpu_numba.native import function
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.native import function
 from llvmlite import ir
 
 __all__ = ["Roofline", "roofline"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dnncore_opencl.engine import OpenCLEngine
+from dnncore_opencl.runtime.engine import OpenCLEngine
 
 import dnncore as dnn
 from dnncore.backend import Accepted, Executable, Refused

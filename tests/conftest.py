@@ -58,7 +58,7 @@ def _torch_is_hidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 @pytest.fixture(scope="session", autouse=True)
 def _no_program_is_stored() -> Iterator[None]:
     """Of OpenCL's: PoCL builds a program again for whoever asks for its binary."""
-    from dnncore_opencl.build import Builder
+    from dnncore_opencl.runtime.build import Builder
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Builder, "_put", lambda *_: None)
@@ -80,7 +80,7 @@ def cpu() -> dnn.Engine:
 @pytest.fixture
 def planned_for_gpus(monkeypatch):
     """Kernels as for a GPU: work-groups, local memory, aligned vectors. All devices run them."""
-    from dnncore_opencl.engine import OpenCLEngine
+    from dnncore_opencl.runtime.engine import OpenCLEngine
 
     monkeypatch.setattr(OpenCLEngine, "is_cpu", property(lambda _engine: False))
     dnn.cache.primitives.clear()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba.cover import Rows, Windows
+from dnncore_cpu_numba.gemm.cover import Rows, Windows
 
 MOST = st.integers(1, 14)
 

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba.isa import AVAILABLE
+from dnncore_cpu_numba.codegen.isa import AVAILABLE
 
 from dnncore.cache import DIGEST_BYTES, DiskStore
 

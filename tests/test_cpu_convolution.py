@@ -10,15 +10,12 @@ import pytest
 pytest.importorskip("numba")
 
 from checks import Target, check
-from dnncore_cpu_numba import (
-    convolution_brgemm_weights,
-    convolution_depthwise,
-    convolution_gemm,
-    tiles,
-    tiling,
-)
-from dnncore_cpu_numba.depthwise_tiles import Gather
-from dnncore_cpu_numba.geometry import Geometry
+from dnncore_cpu_numba.convolution import brgemm_weights as convolution_brgemm_weights
+from dnncore_cpu_numba.convolution import gemm as convolution_gemm
+from dnncore_cpu_numba.convolution.depthwise import data as convolution_depthwise
+from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
+from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.gemm import tiles, tiling
 
 import dnncore as dnn
 

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("numba")
 
 import llvmlite.binding as llvm
-from dnncore_cpu_numba import isa
-from dnncore_cpu_numba.isa import AVAILABLE, AVX2, AVX512_CORE, BEST, ISAS, SIMD128, SSE41
-from dnncore_cpu_numba.microkernel import Microkernel
+from dnncore_cpu_numba.codegen import isa
+from dnncore_cpu_numba.codegen.isa import AVAILABLE, AVX2, AVX512_CORE, BEST, ISAS, SIMD128, SSE41
+from dnncore_cpu_numba.gemm.microkernel import Microkernel
 
 import dnncore as dnn
 from dnncore.problem import read
@@ -40,7 +40,8 @@ import sys
 import llvmlite.binding as llvm
 import dnncore as dnn
 from dnncore import problem
-from dnncore_cpu_numba import isa, native
+from dnncore_cpu_numba.codegen import isa
+from dnncore_cpu_numba.codegen import native
 
 emit = native._emit
 

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("numba")
 
 from checks import Target, check
-from dnncore_cpu_numba import product, tiling
+from dnncore_cpu_numba.gemm import product, tiling
 
 import dnncore as dnn
 

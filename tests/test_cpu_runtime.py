@@ -16,16 +16,16 @@ from dnncore.cache import DiskStore
 
 numba = pytest.importorskip("numba")
 
-from dnncore_cpu_numba import native  # noqa: E402
-from dnncore_cpu_numba.pointers import (  # noqa: E402
+from dnncore_cpu_numba.codegen import native  # noqa: E402
+from dnncore_cpu_numba.codegen.pointers import (  # noqa: E402
     load_f32,
     load_i64,
     store_f32,
     store_i64,
 )
-from dnncore_cpu_numba.pool import pool  # noqa: E402
-from dnncore_cpu_numba.program import F32, Arg, Program, Scratch, Step, Table  # noqa: E402
-from dnncore_cpu_numba.task import task  # noqa: E402
+from dnncore_cpu_numba.codegen.task import task  # noqa: E402
+from dnncore_cpu_numba.runtime.pool import pool  # noqa: E402
+from dnncore_cpu_numba.runtime.program import F32, Arg, Program, Scratch, Step, Table  # noqa: E402
 
 CPU = dnn.engine("cpu")
 
@@ -329,8 +329,8 @@ def test_importing_compiles_nothing(tmp_path):
         import importlib, pkgutil
         import dnncore as dnn
         import dnncore_cpu_numba
-        for module in pkgutil.iter_modules(dnncore_cpu_numba.__path__):
-            importlib.import_module(f"dnncore_cpu_numba.{module.name}")
+        for module in pkgutil.walk_packages(dnncore_cpu_numba.__path__, "dnncore_cpu_numba."):
+            importlib.import_module(module.name)
     """
     assert run_python(code + textwrap.indent(STATISTICS, "    "), tmp_path) == ["0", "0"]
 

@@ -15,8 +15,10 @@ from dnncore.fills import fill_integers, fill_normal
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba import copies, pooling_plan, streaming
-from dnncore_cpu_numba.reduction import TABLE
+from dnncore_cpu_numba.codegen import nontemporal as streaming
+from dnncore_cpu_numba.copies import reformat as copies
+from dnncore_cpu_numba.pooling import plan as pooling_plan
+from dnncore_cpu_numba.reduction.implementations import TABLE
 
 CPU = Target("cpu", "cpu", impl="cpu_numba:*")
 

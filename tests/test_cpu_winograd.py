@@ -10,8 +10,9 @@ import pytest
 pytest.importorskip("numba")
 
 from checks import Target, check, run
-from dnncore_cpu_numba.convolution_winograd_blocks import WinogradLoop, WinogradProblem
-from dnncore_cpu_numba.convolution_winograd_matrices import (
+from dnncore_cpu_numba.codegen.isa import AVAILABLE, BEST
+from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop, WinogradProblem
+from dnncore_cpu_numba.convolution.winograd.matrices import (
     DST,
     ERROR_FACTOR,
     OUTPUTS,
@@ -19,7 +20,6 @@ from dnncore_cpu_numba.convolution_winograd_matrices import (
     TAPS,
     WEIGHTS,
 )
-from dnncore_cpu_numba.isa import AVAILABLE, BEST
 
 import dnncore as dnn
 from dnncore.cache import MemoryCache

@@ -245,7 +245,9 @@ def test_kernels_tell_options_of_the_compiler_apart(monkeypatch):
 
     plain = kernels(problem("--eltwise 4x4"), "opencl:0")
     flushed = ("-cl-denorms-are-zero",)
-    monkeypatch.setattr("dnncore_opencl.pointwise.quick_options", lambda *_: flushed)
+    monkeypatch.setattr(
+        "dnncore_opencl.elementwise.implementation.quick_options", lambda *_: flushed
+    )
     dnn.cache.primitives.clear()
     assert kernels(problem("--eltwise 4x4"), "opencl:0") != plain
     dnn.cache.primitives.clear()

@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
-from dnncore_cpu_numba.isa import AVAILABLE, BEST
-from dnncore_cpu_numba.microkernel import ARGUMENTS, Microkernel
+from dnncore_cpu_numba.codegen.isa import AVAILABLE, BEST
+from dnncore_cpu_numba.elementwise.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
+from dnncore_cpu_numba.gemm.microkernel import ARGUMENTS, Microkernel
 
 GUARD = np.float32(7.5)
 
@@ -299,8 +299,8 @@ def test_names_tell_classes_apart():
 
 SECOND_BUILD = """
 import dnncore.cache
-from dnncore_cpu_numba.isa import BEST
-from dnncore_cpu_numba.microkernel import Microkernel
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.gemm.microkernel import Microkernel
 assert Microkernel(BEST, 3, 1).address
 stats = dnncore.cache.stats()
 print(stats["compiled"], stats["from_disk"])

@@ -12,12 +12,14 @@ pytest.importorskip("pyopencl")
 
 from checks import Target, check, run
 from conftest import TARGETS
-from dnncore_opencl import convolution_direct_weights, convolution_lines, convolution_winograd
-from dnncore_opencl.convolution_direct_weights import Pixels, Sums
-from dnncore_opencl.convolution_lines import Lines
-from dnncore_opencl.convolution_views import View
-from dnncore_opencl.simd import Simd
-from dnncore_opencl.toom_cook import F23, F43, TAPS
+from dnncore_opencl.convolution import direct_weights as convolution_direct_weights
+from dnncore_opencl.convolution import lines as convolution_lines
+from dnncore_opencl.convolution.direct_weights import Pixels, Sums
+from dnncore_opencl.convolution.lines import Lines
+from dnncore_opencl.convolution.views import View
+from dnncore_opencl.convolution.winograd import cpu as convolution_winograd
+from dnncore_opencl.convolution.winograd.toom_cook import F23, F43, TAPS
+from dnncore_opencl.gemm.simd import Simd
 
 import dnncore as dnn
 from dnncore.fills import fill_inputs, fill_normal

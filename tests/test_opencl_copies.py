@@ -29,8 +29,8 @@ SIZES = (
 @pytest.fixture(params=DEVICES)
 def engine(request, monkeypatch, planned_for_gpus):
     """An engine of its own that copies as for a GPU, with small pieces."""
-    from dnncore_opencl import engine as engines
-    from dnncore_opencl import pinned
+    from dnncore_opencl.runtime import engine as engines
+    from dnncore_opencl.runtime import pinned
 
     monkeypatch.setattr(engines, "LEAST_BYTES", LEAST)
     monkeypatch.setattr(pinned, "PIECE", PIECE)
@@ -377,8 +377,8 @@ BROKEN = """
     import numpy as np
     import pyopencl as cl
     import dnncore as dnn
-    from dnncore_opencl import pinned
-    from dnncore_opencl.engine import OpenCLEngine
+    from dnncore_opencl.runtime import pinned
+    from dnncore_opencl.runtime.engine import OpenCLEngine
     from opencl_engine import Gate
 
     OpenCLEngine.is_cpu = property(lambda _engine: False)

@@ -76,7 +76,9 @@ def test_out_of_memory_tells_who_holds_how_much(engine):
 
 def test_a_driver_out_of_memory_is_told_alike(engine, monkeypatch):
     memory = square(engine, 1)
-    monkeypatch.setattr("dnncore_opencl.engine._buffer_class", lambda: raising(OUT_OF_MEMORY))
+    monkeypatch.setattr(
+        "dnncore_opencl.runtime.engine._buffer_class", lambda: raising(OUT_OF_MEMORY)
+    )
     with pytest.raises(ExecutionError, match=r"MEM_OBJECT_ALLOCATION_FAILURE; .* 1 memories 256 B"):
         engine.allocate(1000)
     assert memory.engine is engine
@@ -170,7 +172,7 @@ class Ended:
 
 
 def test_an_event_of_a_vanished_device_tells_it(engine):
-    from dnncore_opencl.events import OpenCLEvent
+    from dnncore_opencl.runtime.events import OpenCLEvent
 
     for native, told in ((Ended(VANISHED), "the device has gone"), (Lost(), "open a new one")):
         event = OpenCLEvent(engine.stream(), native)

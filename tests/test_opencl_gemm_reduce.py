@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-from dnncore_opencl.gemm import Gemm, Matrix, Strides
-from dnncore_opencl.gemm_reduce import FLOAT, part_size, partial, reduction
-from dnncore_opencl.program import LaunchProgram
+from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
+from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
+from dnncore_opencl.runtime.program import LaunchProgram
 from opencl_engine import DEVICES
 
 import dnncore as dnn

@@ -19,7 +19,7 @@ from dnncore.testing.contract import refusals
 
 def is_sound(target: Target) -> bool:
     """Whether the driver compiles barriers as they are written."""
-    from dnncore_opencl.pocl import miscompiles_barriers
+    from dnncore_opencl.devices.pocl import miscompiles_barriers
 
     return not miscompiles_barriers(target.engine.native.device)
 
@@ -53,7 +53,7 @@ def test_softmax_of_halves_takes_quick_exponentials_again(target, monkeypatch, l
     def quick(*_):
         return {"exp": "native_exp"}
 
-    monkeypatch.setattr("dnncore_opencl.softmax.quick_functions", quick)
+    monkeypatch.setattr("dnncore_opencl.softmax.implementations.quick_functions", quick)
     desc = dnn.MemoryDesc((3, length), "f16")
     src = fill_normal(desc, 1)
     for algorithm in ("accurate", "log"):
@@ -212,7 +212,7 @@ POOLINGS = [
 @pytest.fixture
 def kernels(monkeypatch) -> list[str]:
     """The kernels over places, as they are launched, and whether they are of pairs."""
-    from dnncore_opencl.windows import Windows
+    from dnncore_opencl.elementwise.windows import Windows
 
     names = []
     launch = Windows.launch
@@ -257,7 +257,7 @@ def gradient(name, algorithm, data_type) -> tuple[dnn.PoolingBackward, dict[str,
 def test_gradients_of_small_windows_are_gathered_in_blocks(
     target, kernels, monkeypatch, name, algorithm, data_type, has_chain
 ):
-    monkeypatch.setattr("dnncore_opencl.pooling.has_pairs", lambda *_: False)
+    monkeypatch.setattr("dnncore_opencl.pooling.implementations.has_pairs", lambda *_: False)
     if algorithm == "avg_exclude_padding" and name == "windows in the padding":
         pytest.skip("an average of nothing")
     backward, inputs = gradient(name, algorithm, data_type)
@@ -281,7 +281,7 @@ def test_gradients_of_small_windows_are_gathered_in_blocks(
 def test_small_windows_that_share_rows_are_pooled_together(
     target, kernels, monkeypatch, name, algorithm, data_type, has_chain
 ):
-    monkeypatch.setattr("dnncore_opencl.pooling.has_pairs", lambda *_: False)
+    monkeypatch.setattr("dnncore_opencl.pooling.implementations.has_pairs", lambda *_: False)
     dims, kernel, strides, left, right = BLOCKS[name]
     src, dst = channels_last(dims, data_type), pooled(name, data_type)
     geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
@@ -304,7 +304,7 @@ def test_small_windows_that_share_rows_are_pooled_together(
 @pytest.fixture
 def compares_pairs(monkeypatch) -> None:
     """Maxima by pairs, on devices that lack instructions for them, too."""
-    monkeypatch.setattr("dnncore_opencl.pooling.has_pairs", lambda *_: True)
+    monkeypatch.setattr("dnncore_opencl.pooling.implementations.has_pairs", lambda *_: True)
 
 
 def maximum(src, dst, prop_kind, kernel, **geometry) -> dnn.PoolingForward:
@@ -355,7 +355,7 @@ def test_places_of_maxima_are_found(
     target, kernels, compares_pairs, monkeypatch, data_type, channels, tag, dilations, is_large
 ):
     if is_large:
-        monkeypatch.setattr("dnncore_opencl.layout.LARGE", 1)
+        monkeypatch.setattr("dnncore_opencl.codegen.layout.LARGE", 1)
     extent = 2 * (dilations[0] + 1) + 1
     src, dst = (
         dnn.MemoryDesc((2, channels, size, size), data_type, tag) for size in (7, 9 - extent)
@@ -384,9 +384,11 @@ def test_gradients_of_windows_that_take_too_many_registers_are_gathered_by_cell(
 
 
 def test_denormals_are_zeros_only_where_f16_would_round_them_away(monkeypatch):
-    from dnncore_opencl.vectors import quick_options
+    from dnncore_opencl.codegen.vectors import quick_options
 
-    monkeypatch.setattr("dnncore_opencl.vectors.is_nvidia", lambda engine: engine == "nvidia")
+    monkeypatch.setattr(
+        "dnncore_opencl.codegen.vectors.is_nvidia", lambda engine: engine == "nvidia"
+    )
     f16, bf16, f32 = (dnn.MemoryDesc((8,), kind) for kind in ("f16", "bf16", "f32"))
     none, chain = dnn.Attributes(), dnn.Attributes([dnn.PostOp.eltwise("relu")])
     assert quick_options("nvidia", [f16, f16], none) == ("-cl-denorms-are-zero",)
@@ -398,7 +400,7 @@ def test_denormals_are_zeros_only_where_f16_would_round_them_away(monkeypatch):
 
 
 def test_denormals_are_kept_where_a_scalar_makes_more_of_them(target, monkeypatch):
-    monkeypatch.setattr("dnncore_opencl.vectors.is_nvidia", lambda _engine: True)
+    monkeypatch.setattr("dnncore_opencl.codegen.vectors.is_nvidia", lambda _engine: True)
     desc = dnn.MemoryDesc((8,), "f16")
     inputs = {"src": np.full(8, 2.0**-24, np.float16)}
     power = dnn.EltwiseForward("forward_inference", "pow", src=desc, dst=desc, alpha=1e38, beta=6)
@@ -423,7 +425,7 @@ def test_windows_of_an_empty_image_see_nothing(target, algorithm):
 
 @pytest.mark.parametrize("algorithm", ["max", "avg_exclude_padding"])
 def test_large_tensors_are_pooled_with_longer_indices(target, kernels, monkeypatch, algorithm):
-    monkeypatch.setattr("dnncore_opencl.layout.LARGE", 1)
+    monkeypatch.setattr("dnncore_opencl.codegen.layout.LARGE", 1)
     dims, kernel, strides, left, right = BLOCKS["3x3"]
     src, dst = channels_last(dims), pooled("3x3", "f32")
     geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
@@ -453,7 +455,7 @@ def test_gradients_of_no_window_are_zero(target, algorithm, tag):
 
 def test_refusals_tell_of_the_problem(target, monkeypatch):
     """All of the conformance kit's cases; nothing is built."""
-    from dnncore_opencl.mma import Mma
+    from dnncore_opencl.gemm.mma.family import Mma
 
     monkeypatch.setattr(Mma, "refusal", classmethod(lambda _family, _engine: None))
     refused = set()

@@ -26,7 +26,7 @@ def arguments(engine, value=1):
 
 
 def is_point(event):
-    from dnncore_opencl.events import Point
+    from dnncore_opencl.runtime.events import Point
 
     return isinstance(event, Point)
 
@@ -206,7 +206,7 @@ def test_a_launch_that_fails_is_told(engine, call):
 
 
 def test_where_the_function_is_hidden_pyopencl_launches(engine, monkeypatch):
-    monkeypatch.setattr("dnncore_opencl.stream.enqueue_function", lambda: None)
+    monkeypatch.setattr("dnncore_opencl.runtime.stream.enqueue_function", lambda: None)
     stream, memories = engine.stream(), arguments(engine)
     event = matmul(engine).execute(stream, **memories)
     assert not is_point(event)

@@ -13,15 +13,15 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-from dnncore_opencl.convolution import BackwardData, BackwardWeights, Forward
-from dnncore_opencl.convolution_winograd_planes import WinogradBackwardWeights
-from dnncore_opencl.gemm_implementation import GemmImplementation
-from dnncore_opencl.inner_product import Forward as InnerProduct
+from dnncore_opencl.convolution.implementations import BackwardData, BackwardWeights, Forward
+from dnncore_opencl.convolution.winograd.gpu import WinogradBackwardWeights
+from dnncore_opencl.convolution.winograd.toom_cook import F23
+from dnncore_opencl.convolution.winograd.toom_cook import Tile as WinogradTile
+from dnncore_opencl.gemm.implementation import GemmImplementation
+from dnncore_opencl.gemm.mma.family import Mma
+from dnncore_opencl.gemm.mma.launch import Tile
+from dnncore_opencl.inner_product.implementations import Forward as InnerProduct
 from dnncore_opencl.matmul import MatMulImplementation
-from dnncore_opencl.mma import Mma
-from dnncore_opencl.mma_launch import Tile
-from dnncore_opencl.toom_cook import F23
-from dnncore_opencl.toom_cook import Tile as WinogradTile
 from opencl_engine import DEVICES
 
 import dnncore as dnn

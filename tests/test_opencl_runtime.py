@@ -83,7 +83,7 @@ CONTEXT_OF_TWO = """
     import numpy as np
     import pyopencl as cl
     import dnncore as dnn
-    from dnncore_opencl.engine import OpenCLEngine
+    from dnncore_opencl.runtime.engine import OpenCLEngine
 
     platform = next(p for p in cl.get_platforms() if p.name == "Portable Computing Language")
     context = cl.Context(platform.get_devices())
@@ -351,7 +351,7 @@ def test_a_second_process_compiles_nothing_and_a_damaged_store_is_a_miss(engine,
 
 
 def test_a_build_failure_tells_the_kernel_the_options_the_log_and_the_source(engine):
-    from dnncore_opencl.program import Launch, LaunchProgram, Source
+    from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source
 
     source = Source("reduction", {"SIDE": 1}, ("this is no OpenCL",))
     with pytest.raises(dnn.BuildError) as info:
@@ -381,7 +381,7 @@ def nvidia_device(capability, extensions="cl_khr_fp64 cl_nv_device_attribute_que
     ("capability", "nbytes"), [((9, 0), 232444), ((8, 0), 166908), ((6, 1), 49152)]
 )
 def test_nvidia_gpus_tell_what_kernels_may_declare(capability, nbytes):
-    from dnncore_opencl import nvidia
+    from dnncore_opencl.devices import nvidia
 
     assert nvidia.limits(nvidia_device(capability)) == {
         "compute_capability": capability,

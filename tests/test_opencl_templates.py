@@ -13,18 +13,18 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-from dnncore_opencl.convolution import Forward
-from dnncore_opencl.convolution_direct import DirectForward
+from dnncore_opencl.convolution.direct import DirectForward
+from dnncore_opencl.convolution.implementations import Forward
+from dnncore_opencl.convolution.winograd.planes import Image, Planes
+from dnncore_opencl.convolution.winograd.toom_cook import F23, Tile
+from dnncore_opencl.copies.transpose import TransposedPass
+from dnncore_opencl.gemm.mma.family import Mma
+from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.gemm.tiled.family import Tiled
 from dnncore_opencl.matmul import MatMulImplementation
-from dnncore_opencl.mma import Mma
-from dnncore_opencl.program import Source
-from dnncore_opencl.reduction import Stages
+from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.reorder import Transpose
-from dnncore_opencl.simd import Simd
-from dnncore_opencl.tiled import Tiled
-from dnncore_opencl.toom_cook import F23, Tile
-from dnncore_opencl.transpose import TransposedPass
-from dnncore_opencl.winograd_planes import Image, Planes
+from dnncore_opencl.runtime.program import Source
 
 import dnncore as dnn
 

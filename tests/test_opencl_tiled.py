@@ -11,12 +11,12 @@ pytest.importorskip("pyopencl")
 
 from checks import Target, check
 from conftest import TARGETS
-from dnncore_opencl.build import Builder
-from dnncore_opencl.convolution import BackwardData, BackwardWeights, Forward
-from dnncore_opencl.implicit_gemm import Product
+from dnncore_opencl.convolution.implementations import BackwardData, BackwardWeights, Forward
+from dnncore_opencl.gemm.tiled.family import TILES, Tiled
+from dnncore_opencl.gemm.tiled.launch import Tile
+from dnncore_opencl.gemm.tiled.view import Product
 from dnncore_opencl.matmul import MatMulImplementation
-from dnncore_opencl.tiled import TILES, Tiled
-from dnncore_opencl.tiled_launch import Tile
+from dnncore_opencl.runtime.build import Builder
 
 import dnncore as dnn
 from dnncore.problem import read
@@ -220,5 +220,5 @@ def test_cpus_do_not_optimize_what_takes_longer_to_compile_than_to_run(target, t
 @devices
 @pytest.mark.parametrize("text", LITTLE)
 def test_gpus_optimize_all(target, text, monkeypatch):
-    monkeypatch.setattr("dnncore_opencl.build.device_type", lambda _device: "gpu")
+    monkeypatch.setattr("dnncore_opencl.runtime.build.device_type", lambda _device: "gpu")
     assert "-cl-opt-disable" not in options_of_compilers(target, text, monkeypatch)

@@ -91,7 +91,7 @@ def test_the_gradient_of_a_bias_may_have_one_term_or_none(target, dims):
 )  # fmt: skip
 @pytest.mark.usefixtures("planned_for_gpus")
 def test_reductions_planned_for_gpus(target, src, dst):
-    from dnncore_opencl.pocl import miscompiles_barriers
+    from dnncore_opencl.devices.pocl import miscompiles_barriers
 
     if miscompiles_barriers(target.engine.native.device):
         pytest.skip("this driver miscompiles barriers in loops")

@@ -11,8 +11,8 @@ pytest.importorskip("pyopencl")
 
 from checks import check, run
 from conftest import TARGETS
-from dnncore_opencl import convolution_winograd_planes as winograd
-from dnncore_opencl.toom_cook import F23, F43
+from dnncore_opencl.convolution.winograd import gpu as winograd
+from dnncore_opencl.convolution.winograd.toom_cook import F23, F43
 
 import dnncore as dnn
 from dnncore.fills import fill_inputs, fill_normal

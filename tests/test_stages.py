@@ -10,10 +10,13 @@ from checks import Target, check
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba import algorithms, eltwise, softmax, streaming
-from dnncore_cpu_numba.chains import MAX_TENSORS
-from dnncore_cpu_numba.post_ops import UnknownAlgorithm, binary, refuse_unknown
-from dnncore_cpu_numba.post_ops import eltwise as eltwise_stage
+from dnncore_cpu_numba import eltwise
+from dnncore_cpu_numba.codegen import nontemporal as streaming
+from dnncore_cpu_numba.elementwise import algorithms
+from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS
+from dnncore_cpu_numba.elementwise.post_ops import UnknownAlgorithm, binary, refuse_unknown
+from dnncore_cpu_numba.elementwise.post_ops import eltwise as eltwise_stage
+from dnncore_cpu_numba.softmax import implementations as softmax
 
 import dnncore as dnn
 from dnncore.backend import PostOp, Refused

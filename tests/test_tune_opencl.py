@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 pytest.importorskip("pyopencl")
 
-from dnncore_opencl.gemm import Gemm, Matrix, Strides, Window
-from dnncore_opencl.program import LaunchProgram
-from dnncore_opencl.tuned import key, parameters, tuned, with_parameters
+from dnncore_opencl.gemm.product import Gemm, Matrix, Strides, Window
+from dnncore_opencl.gemm.tuned import key, parameters, tuned, with_parameters
+from dnncore_opencl.runtime.program import LaunchProgram
 
 import dnncore as dnn
 from benchmarks import tune_opencl
@@ -140,6 +140,6 @@ def test_a_table_chooses_the_tile_and_the_parts():
 @pytest.mark.parametrize("found", [{"times": -1}, {"rows": 8}])
 def test_what_the_family_cannot_have_is_told_and_its_own_choice_stays(found, monkeypatch):
     told = []
-    monkeypatch.setattr("dnncore_opencl.tuned.remark", lambda _engine, text: told.append(text))
+    monkeypatch.setattr("dnncore_opencl.gemm.tuned.remark", lambda _engine, text: told.append(text))
     assert tuned(Toy(), _convolution(), Engine(**found)) == Toy()
     assert "toy cannot have" in told[0]

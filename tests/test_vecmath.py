@@ -11,9 +11,9 @@ from dnncore.cache import DiskStore
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba import native, vecmath
-from dnncore_cpu_numba.pointers import load_f32, load_i64, store_f32
-from dnncore_cpu_numba.task import exact, task
+from dnncore_cpu_numba.codegen import native, vecmath
+from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, store_f32
+from dnncore_cpu_numba.codegen.task import exact, task
 
 
 def logistic(x):

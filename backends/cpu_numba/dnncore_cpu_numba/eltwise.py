@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnncore_cpu_numba.elementwise import ElementWise
-from dnncore_cpu_numba.post_ops import Stage, eltwise, gradient
+from dnncore_cpu_numba.elementwise.implementation import ElementWise
+from dnncore_cpu_numba.elementwise.post_ops import Stage, eltwise, gradient
 
 __all__ = ["BACKWARD", "FORWARD"]
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_cpu_numba.isa import ISAS
-from dnncore_cpu_numba.plan import Plan, Planned, has_sum
-from dnncore_cpu_numba.product import Product, transposed
-from dnncore_cpu_numba.program import Table
-from dnncore_cpu_numba.tensor import Tensor
-from dnncore_cpu_numba.tiles import utilisation
+from dnncore_cpu_numba.codegen.isa import ISAS
+from dnncore_cpu_numba.gemm.plan import Plan, Planned, has_sum
+from dnncore_cpu_numba.gemm.product import Product, transposed
+from dnncore_cpu_numba.gemm.tiles import utilisation
+from dnncore_cpu_numba.runtime.program import Table
+from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]
 

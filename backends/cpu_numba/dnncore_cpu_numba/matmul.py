@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from dnncore.backend import Attributes
-from dnncore_cpu_numba.isa import ISAS
-from dnncore_cpu_numba.plan import Plan, Planned
-from dnncore_cpu_numba.product import Product, blocked_columns
-from dnncore_cpu_numba.tiles import utilisation
+from dnncore_cpu_numba.codegen.isa import ISAS
+from dnncore_cpu_numba.gemm.plan import Plan, Planned
+from dnncore_cpu_numba.gemm.product import Product, blocked_columns
+from dnncore_cpu_numba.gemm.tiles import utilisation
 
 __all__ = ["TABLE"]
 

@@ -1,6 +1,6 @@
-"""Reorder: dst = src in another format or data type, by the copies of `copies.py`.
+"""Reorder: dst = src in another format or data type, by the copies of `copies/reformat.py`.
 
-With post-ops, which are from f32 to f32, it is a chain (`chains.py`).
+With post-ops, which are from f32 to f32, it is a chain (`elementwise/chains.py`).
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
-from dnncore_cpu_numba.chains import chain_steps, zero_padding
-from dnncore_cpu_numba.convolution_winograd_weights import WinogradReorder
-from dnncore_cpu_numba.copies import copy_steps
-from dnncore_cpu_numba.elementwise import refuse_layouts
-from dnncore_cpu_numba.isa import BEST
-from dnncore_cpu_numba.post_ops import stages_of
-from dnncore_cpu_numba.program import Arg, Program
-from dnncore_cpu_numba.tensor import Tensor
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.convolution.winograd.weights import WinogradReorder
+from dnncore_cpu_numba.copies.reformat import copy_steps
+from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
+from dnncore_cpu_numba.elementwise.implementation import refuse_layouts
+from dnncore_cpu_numba.elementwise.post_ops import stages_of
+from dnncore_cpu_numba.runtime.program import Arg, Program
+from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["TABLE"]
 

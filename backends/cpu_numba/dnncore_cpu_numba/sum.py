@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable
-from dnncore_cpu_numba.chains import MAX_TENSORS, chain_steps
-from dnncore_cpu_numba.elementwise import ElementWise, efficiency, second_pass_bytes, with_post_ops
-from dnncore_cpu_numba.post_ops import Stage, add, eltwise
-from dnncore_cpu_numba.program import Program, Step
+from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps
+from dnncore_cpu_numba.elementwise.implementation import (
+    ElementWise,
+    efficiency,
+    second_pass_bytes,
+    with_post_ops,
+)
+from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
+from dnncore_cpu_numba.runtime.program import Program, Step
 
 __all__ = ["TABLE"]
 

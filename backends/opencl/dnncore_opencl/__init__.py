@@ -28,23 +28,23 @@ from dnncore.backend import (
 )
 
 TABLES = {
-    ConvolutionForward: "convolution:FORWARD",
-    ConvolutionBackwardData: "convolution:BACKWARD_DATA",
-    ConvolutionBackwardWeights: "convolution:BACKWARD_WEIGHTS",
-    InnerProductForward: "inner_product:FORWARD",
-    InnerProductBackwardData: "inner_product:BACKWARD_DATA",
-    InnerProductBackwardWeights: "inner_product:BACKWARD_WEIGHTS",
+    ConvolutionForward: "convolution.implementations:FORWARD",
+    ConvolutionBackwardData: "convolution.implementations:BACKWARD_DATA",
+    ConvolutionBackwardWeights: "convolution.implementations:BACKWARD_WEIGHTS",
+    InnerProductForward: "inner_product.implementations:FORWARD",
+    InnerProductBackwardData: "inner_product.implementations:BACKWARD_DATA",
+    InnerProductBackwardWeights: "inner_product.implementations:BACKWARD_WEIGHTS",
     MatMul: "matmul:TABLE",
     EltwiseForward: "eltwise:FORWARD",
     EltwiseBackward: "eltwise:BACKWARD",
-    PoolingForward: "pooling:FORWARD",
-    PoolingBackward: "pooling:BACKWARD",
-    LRNForward: "lrn:FORWARD",
-    LRNBackward: "lrn:BACKWARD",
-    SoftmaxForward: "softmax:FORWARD",
-    SoftmaxBackward: "softmax:BACKWARD",
+    PoolingForward: "pooling.implementations:FORWARD",
+    PoolingBackward: "pooling.implementations:BACKWARD",
+    LRNForward: "lrn.implementations:FORWARD",
+    LRNBackward: "lrn.implementations:BACKWARD",
+    SoftmaxForward: "softmax.implementations:FORWARD",
+    SoftmaxBackward: "softmax.implementations:BACKWARD",
     Binary: "binary:TABLE",
-    Reduction: "reduction:TABLE",
+    Reduction: "reduction.implementations:TABLE",
     Sum: "sum:TABLE",
     Reorder: "reorder:TABLE",
 }
@@ -56,7 +56,7 @@ def dnncore_backends() -> Backend:
     return Backend(
         "opencl",
         API_VERSION,
-        engines={"opencl": "dnncore_opencl.engine:OpenCLEngine"},
+        engines={"opencl": "dnncore_opencl.runtime.engine:OpenCLEngine"},
         implementations={
             ("opencl", operation): f"dnncore_opencl.{table}" for operation, table in TABLES.items()
         },

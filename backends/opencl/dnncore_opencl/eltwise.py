@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from dnncore.backend import Attributes
-from dnncore_opencl.algorithms import eltwise, eltwise_gradient
-from dnncore_opencl.pointwise import Pass, Pointwise
+from dnncore_opencl.elementwise.algorithms import eltwise, eltwise_gradient
+from dnncore_opencl.elementwise.implementation import Pass, Pointwise
 
 
 class Forward(Pointwise):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dnncore.backend import Attributes, MatMul, MemoryDesc
-from dnncore_opencl.families import FAMILIES
-from dnncore_opencl.gemm import (
+from dnncore_opencl.gemm.families import FAMILIES
+from dnncore_opencl.gemm.implementation import GemmImplementation
+from dnncore_opencl.gemm.product import (
     Gemm,
     Strides,
     broadcast_strides,
     chain,
     matrix,
 )
-from dnncore_opencl.gemm_implementation import GemmImplementation
 
 
 class MatMulImplementation(GemmImplementation):

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_opencl.convolution_winograd_planes import WinogradPlanesReorder
-from dnncore_opencl.convolution_winograd_weights import WinogradReorder
-from dnncore_opencl.pointwise import Pass, Pointwise
-from dnncore_opencl.transpose import TransposedPass
-from dnncore_opencl.vectors import HALVES, TYPES
+from dnncore_opencl.codegen.vectors import HALVES, TYPES
+from dnncore_opencl.convolution.winograd.cpu_weights import WinogradReorder
+from dnncore_opencl.convolution.winograd.gpu import WinogradPlanesReorder
+from dnncore_opencl.copies.transpose import TransposedPass
+from dnncore_opencl.elementwise.implementation import Pass, Pointwise
 
 FLOATS = ("f32", "f64")
 TO_FLOAT = {  # exactly, or with a last bit that lets it be rounded again

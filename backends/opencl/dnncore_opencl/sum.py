@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_opencl.pointwise import Pass, Pointwise
-from dnncore_opencl.program import Arg, Launch, Scratch
+from dnncore_opencl.elementwise.implementation import Pass, Pointwise
+from dnncore_opencl.runtime.program import Arg, Launch, Scratch
 
 MOST_SRCS = 16  # per pass: a device need only take 1024 bytes of arguments; a src's may be 60
 

@@ -1,0 +1,291 @@
+"""Direct convolution by batch-reduce GEMM, backward by weights: rows of pixels are the batch.
+
+A tile is some input channels times some vectors of output channels of one tap; k runs over those
+pixels of a row of diff_dst that see the tap inside the image. The rows of all images are reduced a
+few at a time, so that what they read of src and diff_dst stays in cache while all tiles pass.
+
+Of an image with few channels, tiles hold those of all taps of a row of the filter; such an image is
+copied with a border where it has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_cpu_numba.convolution.brgemm import Brgemm
+from dnncore_cpu_numba.convolution.geometry import Geometry, Triple, dot, scaled, weights_as_6d
+from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
+from dnncore_cpu_numba.copies.gather import Axis, copy_step, places
+from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
+from dnncore_cpu_numba.gemm.plan import Plan, has_sum
+from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, Rows, Taps, TileLoop, utilisation
+from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["REDUCTION", "BrgemmBackwardWeights"]
+
+Offsets = np.ndarray[Any, Any]
+
+REDUCTION = 1600  # pixels of a chunk: a second-level cache holds so many of a panel and of src
+VECTORS = 3  # of output channels in a panel: four, beside which src streams, are not quicker
+BORDERED_BYTES = 1 << 20  # of the images that get a border at a time
+FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
+
+
+class BrgemmBackwardWeights(Brgemm):
+    """Backward by weights and bias; weights become `OIhw16i16o`, as forward."""
+
+    def resolved(self, op: Any) -> Any:
+        """diff_dst becomes blocked, with padding where need be: tiles read it so."""
+        if Geometry.of(op).groups == 1:
+            blocked = f"nC{spatial_tag(op.src.ndims)}{self.isa.lanes}c"
+            op = op.resolve_any(diff_dst=blocked)
+        return super().resolved(op)
+
+    def utilisation(self, op: Any) -> float:
+        """That of tiles of input by output channels."""
+        g = Geometry.of(op)
+        return 0.9 * utilisation(self.isa, g.kernel[2] * g.ic, g.oc)
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g = Geometry.of(op)
+        diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
+        desc, tag = op.diff_weights, self.weights_format(op)
+        wanted = None if desc.matches(tag) else desc.with_format(tag)
+        diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
+        together = _images_together(g, op.src, attr)
+
+        def part(plan: Plan, index: int) -> None:
+            first = index * together
+            images = replace(g, batch=min(together, g.batch - first))
+            self._plan_loop(plan, op, attr, images, first, diff_dst, diff_weights)
+
+        plan.repeat(max(1, -(-g.batch // together)), part)
+        if op.diff_bias is not None:
+            group = diff_dst.channel(diff_dst.dims[1] // g.groups)
+            b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
+            self._plan_bias(plan, op, g, diff_dst, b)
+
+    def _plan_loop(
+        self, plan: Plan, op: Any, attr: Attributes, g: Geometry, first: int, diff_dst: Image,
+        diff_weights: Tensor,
+    ) -> None:  # fmt: skip
+        """Append what adds up some images, from the first one on; g: theirs."""
+        few = g.ic < FEW_ROWS
+        border = (g.padding, g.span) if few else None
+        images = plan.argument("src", op.src).images(first, g.batch)
+        src = self.read_image(plan, images, g.ic, border)
+        run = min(src.run, g.ic)
+        splats, operands = self._read_operands(plan, op, attr, run)
+        c = self._matrix(diff_weights, op, run)
+        padding = (0, 0, 0) if few else g.padding
+        a = Matrix(
+            moved(src.address, -dot(src.spatial, padding)), (src.channel(g.ic), src.block), row=4,
+            planes=scaled(src.spatial, g.dilation),
+        )  # fmt: skip
+        group = diff_dst.channel(diff_dst.dims[1] // g.groups)
+        start = moved(diff_dst.address, first * diff_dst.batch)
+        b = Matrix(start, (group,), block=diff_dst.block)
+        joins = few and not operands and a.planes[2] == 4 * run
+        joins = joins and c.planes[2] in (0, run * c.row)
+
+        def loop() -> Step:
+            pixels = _Pixels.of(g, src, diff_dst, padding)
+            length = len(pixels.a) if has_sum(attr) else REDUCTION // max(1, pixels.width)
+            problem = TileLoop(
+                isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
+                columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
+                epilogue=from_post_ops(attr, splats), operands=operands,
+                chunks=pixels.chunks(length), most_vectors=VECTORS, continues=first > 0,
+            )  # fmt: skip
+            return (_joined(problem) if joins else problem).step(plan.num_threads)
+
+        plan.add(loop)
+
+    def _plan_bias(self, plan: Plan, op: Any, g: Geometry, diff_dst: Image, b: Matrix) -> None:
+        """The sum over all pixels: a product with ones."""
+        desc = op.diff_bias
+        wanted = None if desc.matches("a") else desc.with_format("a")
+        bias = plan.write(plan.argument("diff_bias", desc), wanted)
+        ones = Table(np.ones(max(1, g.dst[2]), np.float32))
+        c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
+
+        def loop() -> Step:
+            rows = _places((diff_dst.batch, *diff_dst.spatial[:2]), (g.batch, *g.dst[:2]))
+            return TileLoop(
+                isa=self.isa, outer=(g.groups,), cover=Rows(1), columns=g.oc, a=Matrix(ones), b=b,
+                c=c, chunks=[Chunk([(0, row) for row in rows.tolist()], g.dst[2])], most_vectors=1,
+            ).step(plan.num_threads)  # fmt: skip
+
+        plan.add(loop)
+
+    def _read_blocks(self, plan: Plan, tensor: Tensor, g: Geometry) -> Image:
+        """diff_dst with channels in vectors, a group's first in a new one, pixels without gap."""
+        tensor = tensor.seen_as(as_5d(tensor.desc))
+        desc, lanes = tensor.desc, self.isa.lanes
+        whole = -(-g.oc // lanes) * lanes
+        aligned = g.groups == 1 or g.oc == whole
+        if desc.inner_blocks == ((1, lanes),) and desc.strides[4] == lanes and aligned:
+            return Image.of(tensor)
+        wanted = MemoryDesc((g.batch, g.groups * whole, *g.dst), "f32", f"aBcde{lanes}b")
+        if aligned:
+            return Image.of(plan.read(tensor, wanted))
+        copy = plan.scratch(wanted)
+
+        def spread() -> Step:
+            axes = [Axis(places(desc, dim), places(wanted, dim)) for dim in range(5)]
+            channel = np.arange(g.groups * g.oc)
+            channel = channel // g.oc * whole + channel % g.oc
+            axes[1] = Axis(axes[1].source[: len(channel)], axes[1].target[channel])
+            return copy_step(tensor.address, copy.address, axes)
+
+        plan.add(spread, desc.nbytes + wanted.nbytes)
+        return Image.of(copy)
+
+    def _read_operands(
+        self, plan: Plan, op: Any, attr: Attributes, run: int
+    ) -> tuple[list[bool], list[Matrix]]:
+        """The post-ops' operands, and which of them are broadcast along output channels."""
+        splats, matrices = [], []
+        for operand in plan.operands(attr):
+            desc = operand.desc
+            splat = desc.dims[desc.ndims - op.src.ndims] == 1
+            tag = None if splat else self.weights_format(op)
+            serves = desc.is_plain if splat else desc.matches(tag)
+            tensor = plan.read(operand, None if serves else desc.with_format(tag))
+            splats.append(splat)
+            matrices.append(self._matrix(tensor, op, run))
+        return splats, matrices
+
+    def _matrix(self, tensor: Tensor, op: Any, run: int) -> Matrix:
+        """A filter: rows are input channels of a tap, columns output channels.
+
+        Its outer dims are groups and runs of input channels, its planes the kernel's.
+        """
+        desc = weights_as_6d(tensor.desc, op.src.ndims)
+        group, block, _, *kernel = (
+            0 if size == 1 else 4 * stride
+            for size, stride in zip(desc.dims, desc.strides, strict=True)
+        )
+        channels = 4 * places(desc, 2)
+        row = 4 * self.isa.lanes
+        if run > 1:
+            row = int(channels[1]) if desc.dims[2] > 1 else 0  # 0: broadcast
+        step = int(channels[run]) if run < desc.dims[2] else 0
+        return Matrix(tensor.address, (group, step), row, block, tuple(kernel))
+
+
+def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
+    """How many images are read at a time: where a border is added, as many as have room."""
+    inside = not any(g.padding) and all(map(int.__le__, g.span, g.src))
+    apart = all(dim for dim, _ in src.inner_blocks) and not attr.post_ops
+    if g.ic >= FEW_ROWS or inside or not apart:
+        return max(1, g.batch)
+    return max(1, BORDERED_BYTES // max(1, 4 * g.groups * g.ic * math.prod(g.span)))
+
+
+def _joined(loop: TileLoop) -> TileLoop:
+    """The same problem with the rows of neighbouring taps in one; all see all pixels."""
+    *outside, across = loop.cover.kernel
+    a, c = (
+        replace(matrix, outer=(*matrix.outer, *matrix.planes[:2]), planes=())
+        for matrix in (loop.a, loop.c)
+    )
+    return replace(
+        loop, outer=(*loop.outer, *outside), cover=Rows(across * loop.cover.channels), a=a, c=c,
+        chunks=[
+            Chunk(list(zip(part.a.tolist(), part.b.tolist(), strict=True)), part.width)
+            for part in loop.chunks
+        ],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Pixels:
+    """Rows of pixels of diff_dst, a part of the reduction; a batch is the tap that they see.
+
+    a, b: where each row's first pixel lies in src, for the first tap, and in diff_dst, in bytes.
+    step: from pixel to pixel. seen: for each tap along D and H, whether each row sees it inside the
+    image. along: for each tap along W, the first pixel that sees it and their number.
+    """
+
+    a: Offsets
+    b: Offsets
+    step: tuple[int, int]
+    seen: tuple[Offsets, Offsets]
+    along: Sequence[tuple[int, int]]
+    width: int
+    blocks: int = 1
+    a_advance: int = 0
+    b_advance: int = 0
+
+    @classmethod
+    def of(cls, g: Geometry, src: Image, diff_dst: Image, padding: Triple) -> _Pixels:
+        """All rows of all images."""
+        steps = scaled(src.spatial, g.stride), diff_dst.spatial
+        inside = [_seen(g, dim, padding[dim], src.dims[2 + dim]) for dim in range(3)]
+        together = 1  # rows that follow each other, all seen by all taps
+        if inside[1].all() and inside[2].all() and all(y == g.dst[2] * x for _, y, x in steps):
+            most = max(1, REDUCTION // max(1, g.dst[2]))
+            fitting = (n for n in range(1, g.dst[1] + 1) if g.dst[1] % n == 0 and n <= most)
+            together = max(fitting, default=1)
+        rows = (g.batch, g.dst[0], g.dst[1] // together)
+        a, b = (
+            _places((image.batch, z, together * y), rows)
+            for image, (z, y, _) in zip((src, diff_dst), steps, strict=True)
+        )
+        _, z, y = np.indices(rows).reshape(3, -1)
+        seen = inside[0][:, z], inside[1][:, together * y]
+        along = [
+            (int(tap.argmax()) if tap.size else 0, together * int(tap.sum())) for tap in inside[2]
+        ]
+        return cls(a, b, (steps[0][2], steps[1][2]), seen, along, together * g.dst[2])
+
+    @property
+    def k(self) -> int:
+        """What divides the k of all elements."""
+        return math.gcd(*(count for _, count in self.along))
+
+    @property
+    def depth(self) -> int:
+        """The products that are added up for an element, at most."""
+        return len(self.a) * self.width
+
+    def chunks(self, length: int) -> list[_Pixels]:
+        """The same in parts of so many rows, at least one."""
+        starts = range(0, max(1, len(self.a)), max(1, length))
+        parts = (slice(first, first + max(1, length)) for first in starts)
+        return [
+            replace(
+                self, a=self.a[part], b=self.b[part],
+                seen=tuple(seen[:, part] for seen in self.seen),
+            )
+            for part in parts
+        ]  # fmt: skip
+
+    def table(self, tap: Triple) -> Offsets:
+        """What the microkernel reads: one segment, an element for each row that sees the tap."""
+        first, count = self.along[tap[2]]
+        seen = self.seen[0][tap[0]] & self.seen[1][tap[1]] & (count > 0)
+        pairs = zip((self.a, self.b), self.step, strict=True)
+        elements = [x[seen] + first * step for x, step in pairs]
+        return np.concatenate([[len(elements[0]), count], np.stack(elements, axis=1).ravel()])
+
+
+def _seen(g: Geometry, dim: int, padding: int, size: int) -> Offsets:
+    """For each tap along a dim and each pixel of diff_dst, whether it lies inside the image."""
+    taps = np.arange(g.kernel[dim])[:, None] * g.dilation[dim] - padding
+    at = taps + np.arange(g.dst[dim]) * g.stride[dim]
+    return (at >= 0) & (at < size)
+
+
+def _places(steps: Sequence[int], counts: Sequence[int]) -> Offsets:
+    """The offsets of all index combinations, the last one fastest."""
+    return np.tensordot(steps, np.indices(counts), axes=1).ravel()

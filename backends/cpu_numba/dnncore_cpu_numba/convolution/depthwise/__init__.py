@@ -1,0 +1,1 @@
+"""Convolution of many small groups: groups share vectors. Only `convolution` imports it."""

@@ -1,0 +1,239 @@
+"""The depthwise kernel: rows of pixels, a channel per lane, each input loaded once per row of taps.
+
+    dst[row][pixel][lane] = sum over entries of a row's list, over (tap, place) that the pixel sees:
+        src[entry + place][lane] * weights[entry + tap][lane],         then the epilogue
+
+Where a group has several channels, these are neighbours in a vector, and the sum is over them, too:
+each input is loaded with one of them in all lanes of its group, once for each.
+
+A row of output is cut into tiles of pixels, whose sums stay in registers (`depthwise_tiles`). What
+a tile sees along its row is compiled in, border included: it has no instruction for padding. Which
+rows of taps are inside the image is data: each row of output has a list of (offset in src, offset
+in weights), one per row of taps that it sees, and many rows share one. Rank, dilation, stride and
+direction make no difference beyond that.
+
+Innermost, a kernel repeats a tile for several vectors of channels: where channels are contiguous,
+these are the neighbours in memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from llvmlite import ir
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
+from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
+from dnncore_cpu_numba.elementwise import epilogue
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
+
+__all__ = ["ARGUMENTS", "OPERAND", "ROW", "DepthwiseKernel"]
+
+ARGUMENTS = (
+    "src", "weights", "dst", "rows", "row_count", "lists", "vectors",
+    "src_block", "weights_block", "dst_block", "lanes", "operands",
+)  # fmt: skip
+# The tables, all int64, strides and offsets in bytes:
+ROW = ("src", "dst", "list", "count", "z", "y", "ahead")
+# list: offset in `lists`, pairs of offsets; ahead: the last row of src that the next row sees
+OPERAND = ("address", "block", "x", "z", "y")  # of the epilogue
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class DepthwiseKernel:
+    """A class of kernels.
+
+    src_pixel, dst_pixel, tap: bytes from one to the next along a row.
+    channels: of a group, in a vector. channel: bytes from the weights of one to those of the next.
+    edge: what all vectors are, see `Microkernel`. streamed: full ones go past the caches; dst is
+        aligned to cache lines then.
+    ahead: the rows of src that are prefetched, as distances from the row's `ahead`.
+    """
+
+    isa: Isa
+    tiles: tuple[Tile, ...]
+    src_pixel: int
+    dst_pixel: int
+    tap: int
+    channels: int = 1
+    channel: int = 0
+    edge: Literal["full", "masked", "zeroed"] = "full"
+    epilogue: Epilogue = ()
+    streamed: bool = False
+    ahead: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        shape = hashlib.sha256(repr(self).encode()).hexdigest()[:24]
+        return f"depthwise_{self.isa.name}_{shape}"
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        return native.function(self.name, self.llvm_text, self.isa)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        return vir.function_text(symbol, ARGUMENTS, self._emit)
+
+    def _emit(self, builder: ir.IRBuilder, args: dict[str, Value]) -> None:
+        _Emitter(self, builder, args).rows()
+
+
+class _Emitter:
+    """Emits a kernel; the methods are its loops, from the outermost in."""
+
+    def __init__(
+        self, kernel: DepthwiseKernel, builder: ir.IRBuilder, args: dict[str, Value]
+    ) -> None:
+        self.kernel = kernel
+        self.builder = builder
+        self.args = args
+        self.vector = vir.vector_of(kernel.isa.lanes)
+        self.mask = None
+        if kernel.edge != "full":
+            self.mask = vir.first_lanes(builder, args["lanes"], kernel.isa.lanes)
+
+    def rows(self) -> None:
+        """All rows of output."""
+
+        def row(index: Value, _none: Sequence[Value]) -> list[Value]:
+            table = self._record("rows", index, ROW)
+            operands = [
+                self._operand_row(i, table)
+                for i in range(epilogue.table_rows(self.kernel.epilogue))
+            ]
+            for tile in self.kernel.tiles:
+                self._alike(tile, table, operands)
+            return []
+
+        vir.loop(self.builder, self.args["row_count"], [], row)
+
+    def _alike(self, tile: Tile, row: dict[str, Value], operands: Sequence[_Operand]) -> None:
+        """The tiles that are alike, for all vectors of channels."""
+        b, kernel = self.builder, self.kernel
+        src = b.add(b.add(self.args["src"], row["src"]), I64(tile.origin * kernel.src_pixel))
+        dst = b.add(b.add(self.args["dst"], row["dst"]), I64(tile.first * kernel.dst_pixel))
+
+        def one(index: Value, _none: Sequence[Value]) -> list[Value]:
+            first = b.add(I64(tile.first), b.mul(index, I64(tile.pixels)))
+            at = {
+                "src": b.add(src, b.mul(index, I64(tile.advance * kernel.src_pixel))),
+                "dst": b.add(dst, b.mul(index, I64(tile.pixels * kernel.dst_pixel))),
+                "weights": self.args["weights"],
+            }
+            views = [operand.moved(b, first) for operand in operands]
+
+            def vector(number: Value, _none: Sequence[Value]) -> list[Value]:
+                places = {
+                    name: b.add(place, b.mul(number, self.args[f"{name}_block"]))
+                    for name, place in at.items()
+                }
+                self._tile(tile, row, places, [view.view(self, number) for view in views])
+                return []
+
+            return vir.loop(b, self.args["vectors"], [], vector)
+
+        vir.loop(b, I64(tile.count), [], one)
+
+    def _tile(
+        self, tile: Tile, row: dict[str, Value], at: dict[str, Value], operands: Sequence[View]
+    ) -> None:
+        """One tile of one vector of channels."""
+        b = self.builder
+        pairs = b.add(self.args["lists"], row["list"])
+
+        def taps(index: Value, sums: Sequence[Value]) -> list[Value]:
+            pair = vir.at(b, vir.address(b, pairs), b.shl(index, I64(4)))
+            offsets = [b.load(vir.at(b, pair, 8 * i), typ=I64) for i in range(2)]
+            src = vir.address(b, b.add(at["src"], offsets[0]))
+            weights = vir.address(b, b.add(at["weights"], offsets[1]))
+            return self._row_of_taps(tile, src, weights, sums)
+
+        self._prefetch(tile, b.add(b.sub(at["src"], row["src"]), row["ahead"]))
+        sums = vir.loop(b, row["count"], [self.vector(None)] * tile.pixels, taps)
+        dst = self._view(at["dst"], I64(self.kernel.dst_pixel))
+        places = [(m, 0) for m in range(tile.pixels)]
+        sums = epilogue.apply(self.kernel.epilogue, sums, dst, operands, places)
+        for (m, n), x in zip(places, sums, strict=True):
+            pointer, valid = dst.place(m, n)
+            if valid is not None and self.kernel.edge == "zeroed":
+                vir.store(b, b.select(valid, x, self.vector(None)), pointer, None)
+            elif self.kernel.streamed:
+                mark_streamed(b, b.store(x, pointer))
+            else:
+                vir.store(b, x, pointer, valid)
+
+    def _prefetch(self, tile: Tile, src: Value) -> None:
+        """Have brought what the tiles of the next row are the first to see."""
+        b, first = self.builder, min(tile.readers, default=0)
+        for row in self.kernel.ahead:
+            for place in range(first, first + tile.advance):
+                offset = I64(row + place * self.kernel.src_pixel)
+                vir.prefetch(b, vir.address(b, b.add(src, offset)))
+
+    def _row_of_taps(
+        self, tile: Tile, src: Value, weights: Value, sums: Sequence[Value]
+    ) -> list[Value]:
+        """Add what a tile sees through one row of taps."""
+        b, kernel, sums = self.builder, self.kernel, list(sums)
+        for channel in range(kernel.channels):
+            if channel:
+                vir.barrier(b)
+            factors = {
+                tap: self._factor(weights, tap * kernel.tap + channel * kernel.channel)
+                for tap in sorted({tap for seen in tile.seen for tap, _ in seen})
+            }
+            order = vir.spread(kernel.isa.lanes, kernel.channels, channel)
+            for place, readers in tile.readers.items():
+                pointer = vir.at(b, src, place * kernel.src_pixel)
+                x = vir.shuffled(b, vir.load(b, pointer, self.vector, self.mask), order)
+                for pixel, tap in readers:
+                    sums[pixel] = vir.multiply_add(b, x, factors[tap], sums[pixel])
+        return sums
+
+    def _factor(self, weights: Value, offset: int) -> Value:
+        b = self.builder
+        return vir.load(b, vir.at(b, weights, offset), self.vector, None)
+
+    def _operand_row(self, number: int, row: dict[str, Value]) -> _Operand:
+        b = self.builder
+        table = self._record("operands", I64(number), OPERAND)
+        shifts = [b.mul(row[dim], table[dim]) for dim in ("z", "y")]
+        return _Operand(b.add(table["address"], b.add(*shifts)), table["x"], table["block"])
+
+    def _record(self, name: str, index: Value, fields: Sequence[str]) -> dict[str, Value]:
+        """The fields of an entry of a table."""
+        b = self.builder
+        entry = vir.at(b, vir.address(b, self.args[name]), b.mul(index, I64(8 * len(fields))))
+        return {field: b.load(vir.at(b, entry, 8 * i), typ=I64) for i, field in enumerate(fields)}
+
+    def _view(self, place: Value, pixel: Value) -> View:
+        pointer = vir.address(self.builder, place)
+        return View(self.builder, self.vector, pointer, pixel, I64(0), 0, self.mask)
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """An operand of the epilogue: where the pixel lies that comes next, and its strides."""
+
+    place: Value
+    pixel: Value
+    block: Value
+
+    def moved(self, builder: ir.IRBuilder, pixels: Value) -> _Operand:
+        return replace(self, place=builder.add(self.place, builder.mul(self.pixel, pixels)))
+
+    def view(self, emitter: _Emitter, vector: Value) -> View:
+        b = emitter.builder
+        return emitter._view(b.add(self.place, b.mul(self.block, vector)), self.pixel)

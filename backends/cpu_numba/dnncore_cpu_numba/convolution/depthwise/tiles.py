@@ -1,0 +1,136 @@
+"""What the pixels of a row gather, cut into tiles: the plan of a depthwise kernel.
+
+Forward and backward by data are one thing here. Along each dim, an output's places take turns in
+what they see of the input: all the same places forward; backward by data, those of one phase of the
+stride every `stride` places.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from dnncore_cpu_numba.convolution.geometry import Geometry
+
+__all__ = ["Gather", "Seen", "Tile"]
+
+Seen = tuple[tuple[int, int], ...]
+"""(tap, place) of each tap through which something is seen; places count from an origin."""
+
+
+@dataclass(frozen=True)
+class Gather:
+    """How the output sees the input along one dim.
+
+    length, size: of the output and of the input.
+    seen: what output i sees is seen[i % period], counted from its origin.
+    advance: from the origin of one period to that of the next.
+    """
+
+    length: int
+    size: int
+    seen: tuple[Seen, ...]
+    advance: int
+
+    @classmethod
+    def forward(cls, g: Geometry, dim: int) -> Gather:
+        """dst from src."""
+        taps = tuple((t, t * g.dilation[dim] - g.padding[dim]) for t in range(g.kernel[dim]))
+        return cls(g.dst[dim], g.src[dim], (taps,), g.stride[dim])
+
+    @classmethod
+    def backward(cls, g: Geometry, dim: int) -> Gather:
+        """diff_src from diff_dst."""
+        stride = g.stride[dim]
+        reached = [
+            [(t, i + g.padding[dim] - t * g.dilation[dim]) for t in range(g.kernel[dim])]
+            for i in range(stride)
+        ]
+        seen = tuple(tuple((t, at // stride) for t, at in r if at % stride == 0) for r in reached)
+        return cls(g.src[dim], g.dst[dim], seen, 1)
+
+    @property
+    def period(self) -> int:
+        """After so many outputs, what they see is the same, `advance` further on."""
+        return len(self.seen)
+
+    @property
+    def taps(self) -> int:
+        """Through how many taps something is seen."""
+        return len({tap for seen in self.seen for tap, _ in seen})
+
+    @property
+    def span(self) -> int:
+        """From the first place that a period sees to the last."""
+        places = [at for seen in self.seen for _, at in seen]
+        return max(places) - min(places) + 1 if places else 0
+
+    def origin(self, index: int) -> int:
+        """Where the places that an output sees count from."""
+        return index // self.period * self.advance
+
+    def inside(self, index: int) -> Seen:
+        """What an output sees of the input, counted from its origin: no padding."""
+        origin = self.origin(index)
+        seen = self.seen[index % self.period]
+        return tuple((tap, at) for tap, at in seen if 0 <= origin + at < self.size)
+
+    def tiles(self, most: int) -> tuple[Tile, ...]:
+        """The outputs in tiles of at most `most`, of about one size, equal ones together."""
+        number = -(-self.length // most)
+        pixels = -(-self.length // (number * self.period)) * self.period
+        groups = (list(alike) for _, alike in itertools.groupby(self._tiles(pixels), _seen))
+        return tuple(replace(alike[0], count=len(alike)) for alike in groups)
+
+    def _tiles(self, pixels: int) -> Iterator[Tile]:
+        """Single tiles; of those inside the input, what they see is found once."""
+        advance = self.origin(pixels)
+        whole = tuple(
+            tuple((tap, at + self.origin(i)) for tap, at in self.seen[i % self.period])
+            for i in range(pixels)
+        )
+        places = [at for seen in whole for _, at in seen] or [0]
+        for first in range(0, self.length, pixels):
+            origin = self.origin(first)
+            is_inside = origin + min(places) >= 0 and origin + max(places) < self.size
+            seen = whole[: self.length - first]
+            if not is_inside:
+                seen = tuple(
+                    tuple((tap, at) for tap, at in pixel if 0 <= origin + at < self.size)
+                    for pixel in seen
+                )
+            yield Tile(first, origin, seen, advance)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Some outputs of a row that are computed together, and others that do the same further on.
+
+    first: the first output. origin: where the places in `seen`, one entry per output, count from.
+    count: so many tiles are alike, each `advance` places of the input after the one before.
+    """
+
+    first: int
+    origin: int
+    seen: tuple[Seen, ...]
+    advance: int
+    count: int = 1
+
+    @property
+    def pixels(self) -> int:
+        """How many outputs it has."""
+        return len(self.seen)
+
+    @property
+    def readers(self) -> dict[int, list[tuple[int, int]]]:
+        """(output, tap) of all that see a place, by place in order."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for pixel, seen in enumerate(self.seen):
+            for tap, at in seen:
+                found.setdefault(at, []).append((pixel, tap))
+        return dict(sorted(found.items()))
+
+
+def _seen(tile: Tile) -> tuple[Seen, ...]:
+    return tile.seen

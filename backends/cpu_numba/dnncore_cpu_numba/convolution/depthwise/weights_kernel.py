@@ -1,0 +1,240 @@
+"""The kernel of depthwise gradients by weights: sums over pixels, each channel a lane.
+
+    sums[r][tap][lane] += sum over pixels that see place `at` of row r of src through `tap`:
+        src[entry r + at][lane] * diff_dst[pixel][lane]
+
+Where a group has several channels, these are neighbours in a vector, and there are such sums for
+each of them in src, which is repeated in all lanes of its group.
+
+The sums of a few rows of taps stay in registers while the kernel passes over rows of diff_dst. If
+it serves several vectors of channels, which are neighbours in memory then, it takes turns between
+them tile by tile, and their sums stay in cache. A tile of diff_dst is loaded once for all taps, and
+each place of src once for each row of taps that sees it. As in `depthwise_kernel`, what a tile sees
+along its row is compiled in; each row of diff_dst has a record of where the rows of src are, and
+which of them are inside the image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
+
+__all__ = ["ARGUMENTS", "DepthwiseWeightsKernel"]
+
+ARGUMENTS = (
+    "src", "diff_dst", "sums", "bias", "rows", "row_count", "lanes", "accumulate", "vectors",
+    "src_block", "diff_dst_block", "sums_block", "bias_block",
+)  # fmt: skip
+CHAINS = 8  # sums that hide the latency of a multiply-add
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class DepthwiseWeightsKernel:
+    """A class of kernels.
+
+    tiles: of a row of diff_dst. src_pixel, diff_dst_pixel: bytes from one to the next along a row.
+    ahead: bytes in src from what a row of diff_dst sees to what the next one sees, which is
+    prefetched. fresh: so many rows of taps, the last ones, see there what none has seen before.
+    taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
+    vector, those of the first one come first. bias: diff_dst is summed as well.
+    in_turn: there are several vectors. whole: all lanes are valid; if not, `lanes` of them.
+
+    A record of a row is 1 + 2 * len(taps) int64: its offset in diff_dst, then for each row of taps
+    whether it is inside the image, and its offset in src.
+    """
+
+    isa: Isa
+    tiles: tuple[Tile, ...]
+    src_pixel: int
+    ahead: int
+    fresh: int
+    diff_dst_pixel: int
+    taps: tuple[tuple[int, ...], ...]
+    channels: int
+    bias: bool
+    in_turn: bool
+    whole: bool
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        shape = hashlib.sha256(repr(self).encode()).hexdigest()[:24]
+        return f"depthwise_weights_{self.isa.name}_{shape}"
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        return native.function(self.name, self.llvm_text, self.isa)
+
+    @property
+    def copies(self) -> int:
+        """Of each sum: where there are few, pixels take turns."""
+        return max(1, CHAINS // max(1, sum(map(len, self.taps))))
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        return vir.function_text(symbol, ARGUMENTS, self._emit)
+
+    def _emit(self, builder: ir.IRBuilder, args: dict[str, Value]) -> None:
+        _Emitter(self, builder, args).kernel()
+
+
+class _Emitter:
+    """Emits a kernel; what its loops carry is a list: copies of the sums, row by row, and bias."""
+
+    def __init__(
+        self, kernel: DepthwiseWeightsKernel, builder: ir.IRBuilder, args: dict[str, Value]
+    ) -> None:
+        self.form = kernel
+        self.builder = builder
+        self.args = args
+        self.vector = vir.vector_of(kernel.isa.lanes)
+        self.mask = None
+        if not kernel.whole:
+            self.mask = vir.first_lanes(builder, args["lanes"], kernel.isa.lanes)
+        self.zeros = [self.vector(None)] * (sum(map(len, kernel.taps)) + kernel.bias)
+
+    def kernel(self) -> None:
+        """Begin with zeros or with what there is; pass over all rows."""
+        b, args = self.builder, self.args
+        if not self.form.in_turn:
+            sums = vir.loop(b, args["accumulate"], self.zeros, lambda *_: self._load(I64(0)))
+            sums = [*sums, *self.zeros * (self.form.copies - 1)]
+            self._store(I64(0), vir.loop(b, args["row_count"], sums, self._row))
+            return
+
+        def clear(number: Value, _none: Sequence[Value]) -> list[Value]:
+            self._store(number, self.zeros)
+            return []
+
+        fresh = b.sub(I64(1), args["accumulate"])
+        vir.loop(b, b.mul(fresh, args["vectors"]), [], clear)
+        vir.loop(b, args["row_count"], [], self._row)
+
+    def _places(self, number: Value) -> list[tuple[Value, Value | None]]:
+        """Where the sums of a vector are, and their masks."""
+        b = self.builder
+        sums, bias = (
+            vir.address(b, b.add(self.args[name], b.mul(number, self.args[f"{name}_block"])))
+            for name in ("sums", "bias")
+        )
+        # padding's sums are zero, and stored as well
+        places = [(vir.at(b, sums, at), None) for row in self.form.taps for at in row]
+        return [*places, (bias, self.mask)] if self.form.bias else places
+
+    def _load(self, number: Value) -> list[Value]:
+        places = self._places(number)
+        return [vir.load(self.builder, place, self.vector, mask) for place, mask in places]
+
+    def _store(self, number: Value, sums: Sequence[Value]) -> None:
+        """Add the copies and store their sums."""
+        for i, (place, mask) in enumerate(self._places(number)):
+            total, *others = sums[i :: len(self.zeros)]
+            for other in others:
+                total = self.builder.fadd(total, other)
+            vir.store(self.builder, total, place, mask)
+
+    def _row(self, index: Value, sums: Sequence[Value]) -> list[Value]:
+        """One row of diff_dst; it carries sums unless vectors take turns."""
+        b, form = self.builder, self.form
+        size = 1 + 2 * len(form.taps)
+        entry = vir.at(b, vir.address(b, self.args["rows"]), b.mul(index, I64(8 * size)))
+        at, *rest = (b.load(vir.at(b, entry, 8 * i), typ=I64) for i in range(size))
+        rows = list(zip(rest[::2], rest[1::2], strict=True))
+        step = self._tile_in_turn if form.in_turn else self._tile
+        for tile in form.tiles:
+            pixel = b.add(self.args["diff_dst"], b.add(at, I64(tile.first * form.diff_dst_pixel)))
+            place = b.add(self.args["src"], I64(tile.origin * form.src_pixel))
+
+            def one(
+                number: Value, sums: Sequence[Value],
+                tile: Tile = tile, pixel: Value = pixel, place: Value = place,
+            ) -> list[Value]:  # fmt: skip
+                first = b.add(pixel, b.mul(number, I64(tile.pixels * form.diff_dst_pixel)))
+                seen = b.add(place, b.mul(number, I64(tile.advance * form.src_pixel)))
+                return step(tile, first, seen, rows, sums)
+
+            sums = vir.loop(b, I64(tile.count), sums, one)
+        return list(sums)
+
+    def _tile_in_turn(
+        self, tile: Tile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
+        _none: Sequence[Value],
+    ) -> list[Value]:  # fmt: skip
+        """A tile of all vectors, from sums in memory to sums in memory."""
+        b, args = self.builder, self.args
+
+        def vector(number: Value, _none: Sequence[Value]) -> list[Value]:
+            pixel = b.add(first, b.mul(number, args["diff_dst_block"]))
+            seen = b.add(place, b.mul(number, args["src_block"]))
+            sums = [*self._load(number), *self.zeros * (self.form.copies - 1)]
+            self._store(number, self._tile(tile, pixel, seen, rows, sums))
+            return []
+
+        return vir.loop(b, args["vectors"], [], vector)
+
+    def _tile(
+        self, tile: Tile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
+        sums: Sequence[Value],
+    ) -> list[Value]:  # fmt: skip
+        """Add what a tile of one vector gives."""
+        b, form, sums = self.builder, self.form, list(sums)
+        pointer = vir.address(b, first)
+        pixels = [
+            vir.load(b, vir.at(b, pointer, m * form.diff_dst_pixel), self.vector, self.mask)
+            for m in range(tile.pixels)
+        ]
+        start, stale = 0, form.taps[: -form.fresh]
+        for (inside, offset), taps in zip(rows, form.taps, strict=True):
+            own = [
+                copy * len(self.zeros) + start + tap
+                for copy in range(form.copies)
+                for tap in range(len(taps))
+            ]
+
+            def row(
+                _index: Value, old: Sequence[Value], offset: Value = offset,
+                taps: Sequence[int] = taps,
+            ) -> list[Value]:  # fmt: skip
+                src, is_fresh = vir.address(b, b.add(place, offset)), taps not in stale
+                return self._row_of_taps(tile, src, pixels, len(taps), old, is_fresh=is_fresh)
+
+            for i, x in zip(own, vir.loop(b, inside, [sums[i] for i in own], row), strict=True):
+                sums[i] = x
+            start += len(taps)
+        if form.bias:
+            for m, x in enumerate(pixels):
+                i = m % form.copies * len(self.zeros) + start
+                sums[i] = b.fadd(sums[i], x)
+        return sums
+
+    def _row_of_taps(
+        self, tile: Tile, src: Value, pixels: Sequence[Value], width: int, sums: Sequence[Value],
+        *, is_fresh: bool,
+    ) -> list[Value]:  # fmt: skip
+        """Add what a tile sees through one row of taps."""
+        b, sums = self.builder, list(sums)
+        channels, lanes = self.form.channels, self.form.isa.lanes
+        for place, readers in tile.readers.items():
+            pointer = vir.at(b, src, place * self.form.src_pixel)
+            if is_fresh:
+                vir.prefetch(b, vir.at(b, pointer, self.form.ahead))
+            x = vir.load(b, pointer, self.vector, self.mask)
+            for channel in range(channels):
+                own = vir.shuffled(b, x, vir.spread(lanes, channels, channel))
+                for pixel, tap in readers:
+                    i = pixel % self.form.copies * width + channel * (width // channels) + tap
+                    sums[i] = vir.multiply_add(b, own, pixels[pixel], sums[i])
+        return sums

@@ -1,0 +1,240 @@
+"""Convolution as a matrix product with a column matrix, on plain formats.
+
+The column matrix has a row per input channel and tap, and a column per pixel of dst: what that tap
+reads for that pixel. Forward, it is packed in panels and multiplied by the filter as it lies;
+backward by data, a product is such a matrix and is added up into diff_src; backward by weights, it
+is multiplied by diff_dst. Some images are treated at a time, so that their columns stay in cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.isa import BEST, Isa
+from dnncore_cpu_numba.convolution.channel_rows import (
+    read_bias,
+    read_matrices,
+    read_operand,
+    write_matrices,
+)
+from dnncore_cpu_numba.convolution.col2im import col2im_step
+from dnncore_cpu_numba.convolution.geometry import Geometry, refuse_algorithm
+from dnncore_cpu_numba.convolution.image import as_5d, spatial_tag
+from dnncore_cpu_numba.copies.gather import Axis, copy_step, places
+from dnncore_cpu_numba.gemm.plan import Plan, Planned
+from dnncore_cpu_numba.gemm.product import Product, blocked_columns, transposed
+from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
+from dnncore_cpu_numba.runtime.program import Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
+
+FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes to store and add it
+COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
+
+
+class _Gemm(Planned):
+    """What the directions share: plain formats, and the best instruction set there is."""
+
+    def __init__(self) -> None:
+        super().__init__(BEST)
+        self.name = "cpu_numba:gemm"
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Another algorithm."""
+        return refuse_algorithm(op, "direct") or super().refused(op, attr)
+
+    def resolved(self, op: Any) -> Any:
+        """All formats become plain, in the order of dims."""
+        spatial = spatial_tag(op.src_role.ndims)
+        grouped = "g" if op.weights_role.ndims > op.src_role.ndims else ""
+        formats = dict.fromkeys((op.SRC, op.DST), "nc" + spatial)
+        formats[op.WEIGHTS] = f"{grouped}oi{spatial}"
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        return op.resolve_any(**formats)
+
+    def utilisation(self, op: Any) -> float:
+        """That of tiles of output channels by pixels."""
+        g = Geometry.of(op)
+        return utilisation(self.isa, g.oc, math.prod(g.dst))
+
+
+class _GemmBackward(_Gemm):
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Post-ops: a gradient is complete only after all tiles."""
+        if attr.post_ops:
+            return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
+        return super().refused(op, attr)
+
+
+class GemmForward(_Gemm):
+    """dst[n, g] = weights[g] * columns[n, g]."""
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g, isa = Geometry.of(op), self.isa
+        image = _read_image(plan, plan.argument("src", op.src), g)
+        weights = _read_weights(plan, plan.argument("weights", op.weights), g)
+        bias = None if op.bias is None else read_bias(plan, plan.argument("bias", op.bias), g)
+        operands = [read_operand(plan, operand, g) for operand in plan.operands(attr)]
+        dst = write_matrices(plan, plan.argument("dst", op.dst), g, attr)
+        stretches = _stretches(g)
+
+        def part(plan: Plan, index: int) -> None:
+            first, count = stretches[index]
+            desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
+            columns = plan.scratch(blocked_columns(desc, isa.lanes))
+            _add_columns(plan, image, columns, g, first)
+            Product(
+                isa=isa, a=weights, b=columns, c=dst.images(first, count), bias=bias,
+                attr=attr, operands=[o.images(first, count) for o in operands],
+            ).append_to(plan)  # fmt: skip
+
+        plan.repeat(len(stretches), part)
+
+
+class GemmBackwardData(_GemmBackward):
+    """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
+
+    def utilisation(self, op: Any) -> float:
+        """Less where columns are sums of so few products that their store takes as long."""
+        depth = Geometry.of(op).oc
+        return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g, isa = Geometry.of(op), self.isa
+        diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
+        weights = _read_weights(plan, plan.argument("weights", op.weights), g)
+        weights = weights.seen_as(transposed(weights.desc))
+        diff_src = plan.argument("diff_src", op.diff_src)
+        diff_src = diff_src.seen_as(as_5d(diff_src.desc))
+        plain = diff_src.desc.is_plain
+        diff_src = plan.write(diff_src, None if plain else diff_src.desc.with_format("abcde"))
+        strides = diff_src.desc.strides
+        stretches = _stretches(g)
+
+        def part(plan: Plan, index: int) -> None:
+            first, count = stretches[index]
+            desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
+            columns = plan.scratch(desc)
+            images = diff_dst.images(first, count)
+            Product(isa=isa, a=weights, b=images, c=columns).append_to(plan)
+            target = moved(diff_src.address, 4 * first * strides[0])
+            plan.add(
+                lambda: col2im_step(columns.address, target, strides, g, count),
+                columns.desc.nbytes + 4 * count * math.prod(op.diff_src.dims[1:]),
+            )
+
+        plan.repeat(len(stretches), part)
+
+
+class GemmBackwardWeights(_GemmBackward):
+    """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        g, isa = Geometry.of(op), self.isa
+        image = _read_image(plan, plan.argument("src", op.src), g)
+        diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
+        diff_dst = diff_dst.seen_as(transposed(diff_dst.desc))
+        diff_weights = plan.argument("diff_weights", op.diff_weights)
+        letters = "abcdef"[: op.diff_weights.ndims]
+        oc = op.diff_weights.ndims - op.src.ndims
+        tag = letters.replace(letters[oc], "") + letters[oc]
+        wanted = None if op.diff_weights.matches(tag) else op.diff_weights.with_format(tag)
+        diff_weights = plan.write(diff_weights, wanted)
+        diff_bias = None
+        if op.diff_bias is not None:
+            wanted = None if op.diff_bias.matches("a") else op.diff_bias.with_format("a")
+            diff_bias = plan.write(plan.argument("diff_bias", op.diff_bias), wanted)
+        depth, pixels = g.ic * len(g.taps), math.prod(g.dst)
+        stretches = _stretches(g) or [(0, 0)]
+
+        def part(plan: Plan, index: int) -> None:
+            first, count = stretches[index]
+            columns = plan.scratch(MemoryDesc((count, g.groups, depth, pixels)))
+            _add_columns(plan, image, columns, g, first)
+            images = diff_dst.images(first, count)
+            panels = plan.read(images, blocked_columns(images.desc, isa.lanes))
+            a = Matrix(columns.address, (4 * depth * pixels,), row=4 * pixels)
+            step = 4 * g.groups * depth * pixels
+            _add_reduction(plan, g, isa, a, step, panels, diff_weights, depth, first > 0)
+            if diff_bias is not None:
+                ones = Matrix(Table(np.ones(max(1, pixels), np.float32)))
+                _add_reduction(plan, g, isa, ones, 0, panels, diff_bias, 1, first > 0)
+
+        plan.repeat(len(stretches), part)
+
+
+def _add_reduction(
+    plan: Plan, g: Geometry, isa: Isa, a: Matrix, a_step: int, panels: Tensor, output: Tensor,
+    rows: int, continues: bool,
+) -> None:  # fmt: skip
+    """Append output[g] = sum over images and pixels of A * panels; rows x output channels.
+
+    a_step: bytes from image to image in A. continues: output holds the sum over earlier images.
+    """
+    batch, group, _, block = (4 * stride for stride in panels.desc.strides)
+    images, _, pixels, _ = panels.desc.dims
+    c = Matrix(output.address, (4 * rows * g.oc,), row=4 * g.oc, block=4 * isa.lanes)
+
+    def loop() -> Step:
+        return TileLoop(
+            isa=isa, outer=(g.groups,), cover=Rows(rows), columns=g.oc, a=a,
+            b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
+            chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
+        ).step(plan.num_threads)  # fmt: skip
+
+    plan.add(loop)
+
+
+def _stretches(g: Geometry) -> list[tuple[int, int]]:
+    """(first, count) of the images whose columns are made at a time."""
+    image_bytes = 4 * g.groups * g.ic * len(g.taps) * math.prod(g.dst)
+    count = max(1, min(g.batch, COLUMN_BYTES // max(1, image_bytes)))
+    return [(first, min(count, g.batch - first)) for first in range(0, g.batch, count)]
+
+
+def _read_image(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+    """The image in a plain layout, with the border that windows read."""
+    tensor = tensor.seen_as(as_5d(tensor.desc))
+    inside = not any(g.padding) and all(map(int.__le__, g.span, tensor.desc.dims[2:]))
+    if inside and tensor.desc.is_plain:
+        return tensor
+    wanted = MemoryDesc((*tensor.desc.dims[:2], *g.span))
+    return plan.read(tensor, wanted, (0, 0, *g.padding))
+
+
+def _read_weights(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+    """The filter as (1, G, OC, IC * taps), row-major."""
+    tag = "abcdef"[: tensor.desc.ndims]
+    tensor = plan.read(tensor, None if tensor.desc.matches(tag) else tensor.desc.with_format(tag))
+    return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic * len(g.taps))))
+
+
+def _add_columns(plan: Plan, image: Tensor, columns: Tensor, g: Geometry, first: int) -> None:
+    """Append the copy that makes the column matrices (n, G, IC * taps, pixels) of some images."""
+
+    def step() -> Step:
+        strides = image.desc.strides
+        source = moved(image.address, 4 * first * strides[0])
+        n, group, row, pixel = (places(columns.desc, dim) for dim in range(4))
+        channel, taps = np.arange(g.groups * g.ic), len(g.taps)
+        dilated = np.multiply(strides[2:], g.dilation)
+        windows = np.array(list(itertools.product(*map(range, g.dst))), np.int64).reshape(-1, 3)
+        axes = [
+            Axis(np.arange(len(n)) * strides[0], n),
+            Axis(channel * strides[1], group[channel // g.ic] + row[channel % g.ic * taps]),
+            Axis(np.array(g.taps) @ dilated, row[:taps]),
+            Axis(windows @ np.multiply(strides[2:], g.stride), pixel),
+        ]
+        return copy_step(source, columns.address, axes)
+
+    plan.add(step, 3 * columns.desc.nbytes)  # short stretches: slower than other copies

@@ -1,0 +1,93 @@
+"""Images: activations (N, C, D, H, W) whose channels lie in contiguous runs, as tiles read them."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.gemm.tiles import Matrix
+from dnncore_cpu_numba.runtime.program import Param
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+__all__ = ["Image", "as_5d", "spatial_tag"]
+
+
+@dataclass(frozen=True)
+class Image:
+    """An address and strides in bytes; 0 along dims of size 1: a broadcast operand is an image too.
+
+    run: how many channels are contiguous: a block's size, or all; block: from run to run.
+    """
+
+    address: Param
+    dims: tuple[int, ...]
+    batch: int
+    spatial: tuple[int, ...]
+    run: int
+    block: int
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Image | None:
+        """A 5-D f32 tensor as an image, None if its blocks are not of channels alone.
+
+        Of a plain tensor whose channels are not contiguous, runs have one channel.
+        """
+        desc = tensor.desc
+        batch, channel, *spatial = (
+            0 if size == 1 else 4 * stride
+            for size, stride in zip(desc.dims, desc.strides, strict=True)
+        )
+        match desc.inner_blocks:
+            case ():
+                run, block = max(1, desc.dims[1]), 4 * desc.dims[1]
+                if channel not in (0, 4):
+                    run, block = 1, channel
+            case ((1, run),):
+                block = channel
+            case _:
+                return None
+        return cls(tensor.address, desc.dims, batch, tuple(spatial), run, block)
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether all channels of a pixel are contiguous."""
+        return self.run == max(1, self.dims[1])
+
+    @property
+    def tag(self) -> str:
+        """Of a dense image with runs as long as this one's."""
+        if self.is_channels_last:
+            return "acdeb"
+        return "abcde" if self.run == 1 else f"aBcde{self.run}b"
+
+    def channel(self, index: int) -> int:
+        """Bytes from the first channel to another."""
+        return index // self.run * self.block + index % self.run * 4
+
+    def vector_step(self, lanes: int, per_group: int) -> int | None:
+        """Bytes from vector to vector of channels, None if groups cannot be cut into such."""
+        if self.is_channels_last:
+            return 4 * lanes
+        whole = self.dims[1] == per_group or per_group % lanes == 0
+        return self.block if self.run == lanes and whole else None
+
+    def matrix(self, lanes: int, per_group: int) -> Matrix:
+        """Rows are pixels, columns channels; outer dims N, G."""
+        splat = self.dims[1] == 1
+        step = 0 if splat else self.vector_step(lanes, per_group) or 0
+        group = 0 if splat else self.channel(per_group)
+        *planes, row = self.spatial
+        return Matrix(self.address, (self.batch, group), row, step, tuple(planes))
+
+
+@functools.lru_cache(1024)  # every instruction set asks for the same
+def as_5d(desc: MemoryDesc) -> MemoryDesc:
+    """An activation's descriptor with the spatial dims that it lacks, of size 1, put in front."""
+    n, c, *spatial = desc.dims
+    return desc.reshape((n, c, *[1] * (5 - desc.ndims), *spatial))
+
+
+def spatial_tag(ndims: int) -> str:
+    """The letters of an activation's spatial dims: "w", "hw" or "dhw"."""
+    return "dhw"[5 - ndims :]

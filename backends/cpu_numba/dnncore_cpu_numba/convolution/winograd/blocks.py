@@ -1,0 +1,224 @@
+"""How a Winograd convolution is cut into blocks of tiles and panels of channels.
+
+`convolution/winograd/task.py` runs what is planned here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.convolution.image import Image
+from dnncore_cpu_numba.convolution.winograd.matrices import OUTPUTS, POSITIONS, SPAN, TAPS
+from dnncore_cpu_numba.convolution.winograd.task import OPERANDS, winograd_loop
+from dnncore_cpu_numba.convolution.winograd.transforms import DstTransform, SrcTransform
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue
+from dnncore_cpu_numba.gemm.microkernel import Microkernel
+from dnncore_cpu_numba.gemm.tiles import Matrix
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+
+__all__ = ["WinogradLoop", "WinogradProblem"]
+
+# Measured on 2 cores with 1 MiB of second-level and 32 MiB of third-level cache:
+LEAST_TILES = 24  # of a block, each a use of the whole filter, which comes from a farther cache
+MOST_TILES = 96  # whose transforms stay in a third-level cache
+FILTER_BYTES_PER_TILE = 256 << 10  # of filters so large that they come from memory
+LONG_SHARE = 8  # blocks, of which the last one may be shorter
+
+
+@dataclass(frozen=True)
+class WinogradProblem:
+    """What is to be computed, in the roles of the direction.
+
+    depth: channels that are summed up; columns: those that come out. left: pixels of the first
+    window before the image.
+    """
+
+    batch: int
+    depth: int
+    columns: int
+    src: tuple[int, int]
+    dst: tuple[int, int]
+    left: tuple[int, int]
+
+    @classmethod
+    def of(cls, op: Any, *, forward: bool) -> WinogradProblem:
+        """Read it from an operation of either direction."""
+        g = Geometry.of(op)
+        src, dst, padding = g.src[1:], g.dst[1:], g.padding[1:]
+        if forward:
+            return cls(g.batch, g.ic, g.oc, src, dst, padding)
+        return cls(g.batch, g.oc, g.ic, dst, src, tuple(TAPS - 1 - p for p in padding))
+
+    @property
+    def tiling(self) -> tuple[int, int]:
+        """Tiles down and across an image of dst."""
+        down, across = (-(-size // OUTPUTS) for size in self.dst)
+        return down, across
+
+    def tiles_inside(self, dim: int) -> list[bool]:
+        """Of the tiles along a dim, those that read no pixel outside of src."""
+        starts = (OUTPUTS * tile - self.left[dim] for tile in range(self.tiling[dim]))
+        return [0 <= start <= self.src[dim] - SPAN for start in starts]
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of all images."""
+        return self.batch * math.prod(self.tiling)
+
+
+@dataclass(frozen=True)
+class WinogradLoop:
+    """How a problem is cut; see `convolution/winograd/task.py`."""
+
+    isa: Isa
+    problem: WinogradProblem
+    block: int
+    blocks: int
+    groups: int
+    panels: int
+    vectors: int
+    shares: int
+
+    @classmethod
+    def of(cls, isa: Isa, problem: WinogradProblem, threads: int) -> WinogradLoop:
+        """Blocks so long that reading the filter costs little, and work for each thread."""
+        all_vectors = -(-problem.columns // isa.lanes)
+        panels = -(-all_vectors // isa.most_vectors)
+        vectors = -(-all_vectors // panels)
+        panels = -(-all_vectors // vectors)
+        filter_bytes = 4 * POSITIONS * problem.depth * problem.columns
+        wanted = min(max(LEAST_TILES, filter_bytes // FILTER_BYTES_PER_TILE), MOST_TILES)
+        tiles = max(1, problem.tiles)
+        per_thread = 0
+        if tiles >= threads * LEAST_TILES:
+            per_thread = max(1, round(tiles / (wanted * threads)))
+        groups = 1 if per_thread else min(panels, threads)
+        block = -(-tiles // max(1, per_thread * threads, threads // groups))
+        if per_thread >= LONG_SHARE:
+            block = -(-block // isa.rows[vectors]) * isa.rows[vectors]
+        blocks = -(-tiles // block)
+        shares = min(threads, blocks * groups)
+        return cls(isa, problem, block, blocks, groups, panels, vectors, shares)
+
+    @property
+    def lane_bytes(self) -> int:
+        """Of a vector."""
+        return 4 * self.isa.lanes
+
+    @property
+    def src_bytes(self) -> int:
+        """Of a transformed tile at one position."""
+        return -(-self.problem.depth // self.isa.lanes) * self.lane_bytes
+
+    @property
+    def dst_bytes(self) -> int:
+        """Of a tile's products at one position, of a panel."""
+        return self.vectors * self.lane_bytes
+
+    @property
+    def src_plane(self) -> int:
+        """From position to position of the transformed tiles."""
+        return _odd_lines(self.block * self.src_bytes)
+
+    @property
+    def dst_plane(self) -> int:
+        """From position to position of the products."""
+        return _odd_lines(self.block * self.dst_bytes)
+
+    @property
+    def share_bytes(self) -> int:
+        """Of a share's part of the scratchpad."""
+        return POSITIONS * (self.src_plane + self.dst_plane)
+
+    @property
+    def last_vectors(self) -> int:
+        """Of the last panel."""
+        return -(-self.problem.columns // self.isa.lanes) - (self.panels - 1) * self.vectors
+
+    def step(
+        self, src: Image, weights: Param, dst: Matrix, scratch: Param, edge: Any, chain: Epilogue,
+        operands: list[Matrix],
+    ) -> Step:  # fmt: skip
+        """The step; compiles its kernels."""
+        problem, lanes = self.problem, self.isa.lanes
+        if 0 in (problem.tiles, problem.columns):
+            return Step(winograd_loop, (), 0)
+        tail = problem.depth % lanes if src.is_channels_last else 0
+        down, across = problem.tiling
+        most = self.isa.rows[self.vectors]
+        batch = Table(np.array((1, problem.depth, 0, 0), np.int64))  # one element
+        params: list[Param] = [
+            self.shares, self.blocks, self.groups, self.panels, self.block, problem.tiles, down,
+            across, scratch, self.share_bytes, POSITIONS * self.src_plane,
+            src.address, src.batch, *src.spatial[1:], src.vector_step(lanes, problem.depth),
+            -(-problem.depth // lanes) - (tail > 0), tail, *problem.src, *problem.left,
+            self._readers(tail), self.src_plane, self.src_bytes,
+            weights, problem.depth, self.lane_bytes, batch,
+            self._kernels(), most, self.vectors, self.last_vectors, self.dst_plane,
+            dst.address, dst.outer[0], dst.planes[1], dst.row, dst.block, problem.columns % lanes,
+            *problem.dst, self._writers(edge, chain), len(operands),
+        ]  # fmt: skip
+        assert len(params) == OPERANDS
+        for operand in operands:
+            image, row = (*operand.outer, 0)[0], (*operand.planes, 0, 0)[1]
+            params += [operand.address, image, row, operand.row, operand.block]
+        return Step(winograd_loop, params, self.shares)
+
+    def _readers(self, tail: int) -> Table:
+        """Kernels by [bordered][the last, masked vector]; 0 where a combination does not occur."""
+        inside = [self.problem.tiles_inside(dim) for dim in range(2)]
+        occurs = all(map(any, inside)), not all(map(all, inside))
+        whole = self.problem.depth // self.isa.lanes > 0 or not tail
+        return _addresses(
+            SrcTransform(self.isa, bordered, masked)
+            if occurs[bordered] and (tail if masked else whole)
+            else None
+            for bordered in (False, True)
+            for masked in (False, True)
+        )
+
+    def _writers(self, edge: Literal["masked", "zeroed"], chain: Epilogue) -> Table:
+        """Kernels by [last tile of a row][last vector]; 0 where a combination does not occur."""
+        whole, tail = divmod(self.problem.columns, self.isa.lanes)
+        tiles, last = divmod(self.problem.dst[1], OUTPUTS)
+        return _addresses(
+            DstTransform(self.isa, columns, kind, chain) if occurs else None
+            for columns, some in ((OUTPUTS, tiles), (last, last))
+            for kind, occurs in (("full", some and whole), (edge, some and tail))
+        )
+
+    def _kernels(self) -> Table:
+        """Microkernels by [last panel][rows]."""
+        most = self.isa.rows[self.vectors]
+        table = np.zeros((2, most + 1), np.int64)
+        for last, vectors in enumerate((self.vectors, self.last_vectors)):
+            for rows in self._tile_rows(most):
+                table[last, rows] = Microkernel(self.isa, rows, vectors).address
+        return Table(table)
+
+    def _tile_rows(self, most: int) -> set[int]:
+        """Rows of the microkernels' tiles: blocks are cut as evenly as can be."""
+        sizes = set()
+        for block in {self.block, self.problem.tiles - (self.blocks - 1) * self.block}:
+            parts = -(-block // most)
+            sizes |= {block // parts, -(-block // parts)}
+        return sizes
+
+
+def _addresses(kernels: Iterable[Any]) -> Table:
+    return Table(np.array([kernel.address if kernel else 0 for kernel in kernels], np.int64))
+
+
+def _odd_lines(nbytes: int) -> int:
+    """At least so many bytes, an odd number of cache lines, so that planes share no set of a
+    first-level cache.
+    """
+    lines = -(-nbytes // 64)
+    return 64 * (lines + 1 - lines % 2)

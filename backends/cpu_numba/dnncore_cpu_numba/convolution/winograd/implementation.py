@@ -1,0 +1,154 @@
+"""Winograd's convolution F(4x4, 3x3), forward and backward by data: 36 products instead of 144.
+
+dst is cut into tiles of 4x4 pixels, each of which depends on 6x6 pixels of src. Tiles and filters
+are transformed (`convolution/winograd/transforms.py`), multiplied position by
+position, which is a matrix product of tiles by channels for each of 36 positions, and transformed
+back. Backward by data is the same from diff_dst to diff_src with flipped filters.
+
+Rounding errors are `ERROR_FACTOR` times those of direct sums, and nothing is exact. One NaN or
+infinity makes all 16 pixels of each tile that reads it NaN or infinite, where the direct algorithm
+has at most 9; and where a filter overflows when transformed, so does dst.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.convolution.brgemm import Brgemm
+from dnncore_cpu_numba.convolution.geometry import refuse_algorithm
+from dnncore_cpu_numba.convolution.image import Image, as_5d
+from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop, WinogradProblem
+from dnncore_cpu_numba.convolution.winograd.matrices import ERROR_FACTOR, POSITIONS, TAPS
+from dnncore_cpu_numba.convolution.winograd.weights import WinogradFilter
+from dnncore_cpu_numba.elementwise.epilogue import call_rows
+from dnncore_cpu_numba.gemm.plan import Plan, Planned
+from dnncore_cpu_numba.gemm.tiles import Matrix, utilisation
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+__all__ = ["WinogradBackwardData", "WinogradForward"]
+
+# Measured on 2 cores, as are the multiplications and additions in the time of a byte that is
+# transformed, or read of a filter from a third-level cache or from memory.
+SHORT_DEPTH = 32  # channels in whose time a microkernel starts and ends
+CACHED_FILTER = 16 << 20  # bytes
+TRANSFORM_FLOPS, CACHED_FLOPS, MEMORY_FLOPS = 11, 4, 13
+
+
+class Winograd(Brgemm):
+    """What the directions share."""
+
+    forward: bool
+
+    def __init__(self, isa: Isa) -> None:
+        super().__init__(isa)
+        self.name = f"cpu_numba:winograd:{isa.name}"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Plan; the result is not exact."""
+        answer = super().accept(op, attr, engine, hint)
+        if isinstance(answer, Refused):
+            return answer
+        return replace(answer, exact=False, error_factor=ERROR_FACTOR)
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """All but dense 3x3 windows with stride 1 of one group."""
+        if refused := refuse_algorithm(op, "winograd"):
+            return refused
+        groups, _, _, *kernel = op.grouped_weights
+        for what, got, wanted in (
+            ("kernel", tuple(kernel), (TAPS, TAPS)), ("strides", op.strides, (1, 1)),
+            ("dilations", op.dilations, (0, 0)), ("groups", groups, 1),
+        ):  # fmt: skip
+            if got != wanted:
+                return Refused("shape", f"{what} must be {wanted}; got {got}")
+        weights = op.weights
+        if weights.format_kind == "opaque" and weights != self.filter.desc(weights):
+            return Refused("format", f"weights must have strides; got {weights.tag}")
+        return Planned.refused(self, op, attr)
+
+    @property
+    def filter(self) -> WinogradFilter:
+        """What the filter becomes."""
+        return WinogradFilter("forward" if self.forward else "backward_data", self.isa)
+
+    def problem(self, op: Any) -> WinogradProblem:
+        """What is to be computed."""
+        return WinogradProblem.of(op, forward=self.forward)
+
+    def resolved(self, op: Any) -> Any:
+        """The filter becomes transformed."""
+        return super().resolved(op.resolve_auto("winograd"))
+
+    def weights_format(self, op: Any) -> Any:
+        """The transformed filter."""
+        return self.filter.desc(op.weights)
+
+    def utilisation(self, op: Any) -> float:
+        """The direct algorithm's work over this one's, traffic counted in the time of flops."""
+        problem = self.problem(op)
+        depth, columns = problem.depth, problem.columns
+        share = utilisation(self.isa, problem.tiles, columns) * depth / (depth + SHORT_DEPTH)
+        work = 2 * POSITIONS * problem.tiles * depth * columns / share
+        lanes = self.isa.lanes
+        vectors = -(-depth // lanes) + -(-columns // lanes)
+        work += 4 * POSITIONS * problem.tiles * vectors * lanes * TRANSFORM_FLOPS
+        filter_bytes = self.filter.desc(op.weights).nbytes
+        if filter_bytes <= CACHED_FILTER:
+            work += filter_bytes * CACHED_FLOPS
+        else:
+            work += filter_bytes * WinogradLoop.of(self.isa, problem, 1).blocks * MEMORY_FLOPS
+        return max(op.flops, 1.0) / work
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        problem = self.problem(op)
+        src_name, dst_name = (op.SRC, op.DST) if self.forward else (op.DST, op.SRC)
+        src = self._read(plan, plan.argument(src_name, getattr(op, src_name)), problem.depth)
+        weights = self._transformed(plan, op.weights)
+        bias = None if op.bias_role is None else plan.argument(op.BIAS, op.bias_role)
+        chain, operands = self._epilogue(plan, attr, problem.columns, bias)
+        dst = plan.argument(dst_name, getattr(op, dst_name))
+        dst, edge = self._write_image(plan, dst, problem.columns, attr)
+        loop = WinogradLoop.of(self.isa, problem, plan.num_threads)
+        room = plan.scratch(MemoryDesc((loop.shares * loop.share_bytes // 4,))).address
+
+        def step() -> Step:
+            calls = [Matrix(Table(row)) for row in call_rows(chain)]
+            return loop.step(src, weights, dst, room, edge, chain, [*operands, *calls])
+
+        plan.add(step)
+
+    def _transformed(self, plan: Plan, desc: MemoryDesc) -> Param:
+        """The address of the transformed filter."""
+        weights = plan.argument("weights", desc)
+        if desc.format_kind == "opaque":
+            return weights.address
+        made = self.filter.desc(desc)
+        room = plan.scratch(MemoryDesc((made.nbytes // 4,)))
+        self.filter.append_to(plan, weights, room.seen_as(made))
+        return room.address
+
+    def _read(self, plan: Plan, tensor: Tensor, channels: int) -> Image:
+        """An image whose channels can be loaded as vectors."""
+        tensor = tensor.seen_as(as_5d(tensor.desc))
+        image = Image.of(tensor)
+        if image is None or image.vector_step(self.isa.lanes, channels) is None:
+            blocked = f"aBcde{self.isa.lanes}b"
+            image = Image.of(plan.read(tensor, tensor.desc.with_format(blocked)))
+        return image
+
+
+class WinogradForward(Winograd):
+    """Forward."""
+
+    forward = True
+
+
+class WinogradBackwardData(Winograd):
+    """Backward by data."""
+
+    forward = False

@@ -1,0 +1,299 @@
+"""The kernels that apply Winograd's transforms to tiles of src, to filters and to products.
+
+Each is emitted as vector code that loops over vectors of channels; the matrices, whose entries are
+constants of the code, are in `convolution/winograd/matrices.py`. Of a pair of points
++-p the even and the odd part of a sum are computed once. All strides are in bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Literal
+
+from llvmlite import ir
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.convolution.winograd.matrices import (
+    DST,
+    POSITIONS,
+    SPAN,
+    SRC,
+    TAPS,
+    WEIGHTS,
+    Rows,
+)
+from dnncore_cpu_numba.elementwise import epilogue
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
+
+__all__ = ["DstTransform", "SrcTransform", "WeightsTransform"]
+
+Value = Any
+Builder = ir.IRBuilder
+
+
+# -- sums of vectors -------------------------------------------------------------------------------
+
+
+def _combine(builder: Builder, terms: Sequence[tuple[Fraction, Value]]) -> Value:
+    """The sum of all factor * vector."""
+    terms = sorted((t for t in terms if t[0]), key=lambda term: term[0] != 1)
+    (factor, total), *rest = terms
+    if factor != 1:
+        total = builder.fmul(vir.constant(total.type, float(factor)), total)
+    for factor, x in rest:
+        if abs(factor) == 1:
+            total = builder.fadd(total, x) if factor == 1 else builder.fsub(total, x)
+        else:
+            constant = vir.constant(x.type, float(factor))
+            total = vir.multiply_add(builder, constant, x, total)
+    return total
+
+
+def _to_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
+    """rows * x, for SRC and WEIGHTS: the rows of +p and -p differ by the sign of odd columns."""
+    results = [_combine(builder, list(zip(rows[0], x, strict=True)))]
+    for row in rows[1:-1:2]:
+        terms = list(zip(row, x, strict=True))
+        even, odd = _combine(builder, terms[::2]), _combine(builder, terms[1::2])
+        results += [builder.fadd(even, odd), builder.fsub(even, odd)]
+    return [*results, _combine(builder, list(zip(rows[-1], x, strict=True)))]
+
+
+def _from_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
+    """rows * x, for DST: the columns of +p and -p differ by the sign of odd rows."""
+    pairs = list(zip(x[1:-1:2], x[2::2], strict=False))
+    sums = [builder.fadd(a, b) for a, b in pairs], [builder.fsub(a, b) for a, b in pairs]
+    return [
+        _combine(
+            builder, list(zip((row[0], *row[1:-1:2], row[-1]), (x[0], *own, x[-1]), strict=True))
+        )
+        for row, own in ((row, sums[i % 2]) for i, row in enumerate(rows))
+    ]
+
+
+def _columns(apply: Callable[..., list[Value]], builder: Builder, rows: Rows, x: Any) -> Any:
+    """rows * X, X as a list of rows."""
+    return list(
+        zip(*(apply(builder, rows, column) for column in zip(*x, strict=True)), strict=True)
+    )
+
+
+# -- kernels ---------------------------------------------------------------------------------------
+
+
+class _Kernel:
+    """A native function, compiled or loaded from disk when its address is first asked for."""
+
+    ARGUMENTS: ClassVar[tuple[str, ...]]
+    isa: Isa
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        raise NotImplementedError
+
+    @property
+    def address(self) -> int:
+        """The address of the function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        return native.function(self.name, self.llvm_text, self.isa)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        return vir.function_text(symbol, self.ARGUMENTS, self._emit)
+
+    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+        raise NotImplementedError
+
+    @property
+    def _vector(self) -> ir.VectorType:
+        return vir.vector_of(self.isa.lanes)
+
+
+def _at(builder: Builder, pointer: Value, *steps: tuple[Value, int]) -> Value:
+    """pointer + the sum of stride * count."""
+    for stride, count in steps:
+        pointer = vir.at(builder, pointer, builder.mul(stride, I64(count)))
+    return pointer
+
+
+def _store_points(builder: Builder, values: Any, target: Value, plane: Value) -> None:
+    """The values at all positions, `plane` bytes from one to the next."""
+    for position, value in enumerate(value for row in values for value in row):
+        vir.store(builder, value, _at(builder, target, (plane, position)), None)
+
+
+@dataclass(frozen=True)
+class SrcTransform(_Kernel):
+    """SRC D SRC^T of one tile, for `count` vectors of channels.
+
+    src: the tile's first pixel, which may lie outside; `step` to the next vector of channels.
+    target: position 0; vectors follow each other there.
+    bordered: only the rows and columns [first, end) of the tile are inside, the others are zero.
+    masked: only the first `lanes` channels of each vector exist.
+    """
+
+    ARGUMENTS: ClassVar[tuple[str, ...]] = (
+        "src", "row", "pixel", "step", "count", "target", "plane", "first_row", "end_row",
+        "first_column", "end_column", "lanes",
+    )  # fmt: skip
+
+    isa: Isa
+    bordered: bool
+    masked: bool
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        kind = "bordered" * self.bordered + "masked" * self.masked or "plain"
+        return f"winograd_src_{self.isa.name}_{kind}"
+
+    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+        vector, size = self._vector, 4 * self.isa.lanes
+        mask = vir.first_lanes(builder, args["lanes"], self.isa.lanes) if self.masked else None
+        zeros = vir.room(builder, vector, 1)
+        vir.store(builder, vector(None), zeros, None)
+        rows, columns = (
+            [_between(builder, i, args[f"first_{side}"], args[f"end_{side}"]) for i in range(SPAN)]
+            for side in ("row", "column")
+        )
+
+        def load(src: Value, r: int, c: int) -> Value:
+            pointer = _at(builder, src, (args["row"], r), (args["pixel"], c))
+            if self.bordered:
+                pointer = builder.select(builder.and_(rows[r], columns[c]), pointer, zeros)
+            return vir.load(builder, pointer, vector, mask)
+
+        def transform(_: Value, state: Sequence[Value]) -> list[Value]:
+            src, target = state
+            tile = [[load(src, r, c) for c in range(SPAN)] for r in range(SPAN)]
+            tile = _columns(_to_points, builder, SRC, tile)
+            points = [_to_points(builder, SRC, row) for row in tile]
+            _store_points(builder, points, target, args["plane"])
+            return [vir.at(builder, src, args["step"]), vir.at(builder, target, size)]
+
+        start = [vir.address(builder, args[name]) for name in ("src", "target")]
+        vir.loop(builder, args["count"], start, transform)
+
+
+def _between(builder: Builder, index: int, first: Value, end: Value) -> Value:
+    above = builder.icmp_signed("<=", first, I64(index))
+    return builder.and_(above, builder.icmp_signed(">", end, I64(index)))
+
+
+@dataclass(frozen=True)
+class WeightsTransform(_Kernel):
+    """WEIGHTS G WEIGHTS^T of `count` vectors that follow each other, of one channel after another.
+
+    src: the first tap; `row` and `column` to the next taps, negative where the filter is flipped.
+    """
+
+    ARGUMENTS: ClassVar[tuple[str, ...]] = ("src", "row", "column", "count", "target", "plane")
+
+    isa: Isa
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        return f"winograd_weights_{self.isa.name}"
+
+    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+        vector, size = self._vector, 4 * self.isa.lanes
+
+        def transform(_: Value, state: Sequence[Value]) -> list[Value]:
+            src, target = state
+            pointers = [
+                [_at(builder, src, (args["row"], r), (args["column"], s)) for s in range(TAPS)]
+                for r in range(TAPS)
+            ]
+            taps = [[vir.load(builder, p, vector, None) for p in row] for row in pointers]
+            taps = _columns(_to_points, builder, WEIGHTS, taps)
+            points = [_to_points(builder, WEIGHTS, row) for row in taps]
+            _store_points(builder, points, target, args["plane"])
+            return [vir.at(builder, src, size), vir.at(builder, target, size)]
+
+        start = [vir.address(builder, args[name]) for name in ("src", "target")]
+        vir.loop(builder, args["count"], start, transform)
+
+
+@dataclass(frozen=True)
+class DstTransform(_Kernel):
+    """DST M DST^T of one tile and the epilogue, for `count` vectors of channels.
+
+    products: position 0, `plane` bytes from one to the next. dst: the tile's first pixel, `step` to
+    the next vector of channels. Only `rows` rows of the tile and `columns` pixels of each exist.
+    operands: for each row that the epilogue reads (address at the first pixel, then the strides
+    of image rows, pixels and vectors of channels).
+    edge: as in `Microkernel`, of each vector.
+    """
+
+    ARGUMENTS: ClassVar[tuple[str, ...]] = (
+        "products", "plane", "dst", "row", "pixel", "step", "count", "rows", "lanes", "operands",
+    )  # fmt: skip
+
+    isa: Isa
+    columns: int
+    edge: Literal["full", "masked", "zeroed"] = "full"
+    epilogue: Epilogue = ()
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        name = f"winograd_dst_{self.isa.name}_{self.columns}_{self.edge}"
+        chain = hashlib.sha256(repr(self.epilogue).encode()).hexdigest()[:16]
+        return f"{name}_{chain}" if self.epilogue else name
+
+    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+        vector, size = self._vector, 4 * self.isa.lanes
+        mask = None
+        if self.edge != "full":
+            mask = vir.first_lanes(builder, args["lanes"], self.isa.lanes)
+        table = vir.address(builder, args["operands"])
+        operands = [
+            [builder.load(vir.at(builder, table, 8 * (4 * i + j)), typ=I64) for j in range(4)]
+            for i in range(epilogue.table_rows(self.epilogue))
+        ]
+
+        def transform(index: Value, state: Sequence[Value]) -> list[Value]:
+            products, dst = state
+            points = [
+                vir.load(builder, _at(builder, products, (args["plane"], i)), vector, None)
+                for i in range(POSITIONS)
+            ]
+            tile = [points[SPAN * r : SPAN * (r + 1)] for r in range(SPAN)]
+            for r, row in enumerate(_columns(_from_points, builder, DST, tile)):
+                with builder.if_then(builder.icmp_signed(">", args["rows"], I64(r))):
+                    pixels = _from_points(builder, DST[: self.columns], row)
+                    views = [self._operand(builder, mask, own, index, r) for own in operands]
+                    pointer = _at(builder, dst, (args["row"], r))
+                    view = View(builder, vector, pointer, args["pixel"], I64(0), 0, mask)
+                    self._finish(builder, pixels, view, views)
+            return [vir.at(builder, products, size), vir.at(builder, dst, args["step"])]
+
+        start = [vir.address(builder, args[name]) for name in ("products", "dst")]
+        vir.loop(builder, args["count"], start, transform)
+
+    def _operand(
+        self, builder: Builder, mask: Value | None, row: Sequence[Value], index: Value, r: int
+    ) -> View:
+        address, image_row, pixel, step = row
+        pointer = vir.at(builder, vir.address(builder, address), builder.mul(index, step))
+        pointer = _at(builder, pointer, (image_row, r))
+        return View(builder, self._vector, pointer, pixel, I64(0), 0, mask)
+
+    def _finish(
+        self, builder: Builder, pixels: Sequence[Value], dst: View, operands: Sequence[View]
+    ) -> None:
+        places = [(x, 0) for x in range(self.columns)]
+        pixels = epilogue.apply(self.epilogue, pixels, dst, operands, places)
+        for (m, n), x in zip(places, pixels, strict=True):
+            pointer, valid = dst.place(m, n)
+            if self.edge == "zeroed":
+                vir.store(builder, builder.select(valid, x, dst.vector(None)), pointer, None)
+            else:
+                vir.store(builder, x, pointer, valid)

@@ -1,0 +1,104 @@
+"""Winograd's transformed filters: an opaque format, the steps that make it, and its reorder.
+
+    U[vector of columns][position][k][lane]
+
+Forward, columns are output channels and k input channels; backward by data it is the other way
+round and the filter is flipped. The format's text is `cpu_numba:winograd:4x3:DIRECTION:LANES`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
+from dnncore_cpu_numba.convolution.winograd.matrices import OUTPUTS, POSITIONS, TAPS
+from dnncore_cpu_numba.convolution.winograd.task import transform_weights
+from dnncore_cpu_numba.convolution.winograd.transforms import WeightsTransform
+from dnncore_cpu_numba.gemm.plan import Plan
+from dnncore_cpu_numba.runtime.program import Program, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["WinogradFilter", "WinogradReorder"]
+
+PREFIX = f"cpu_numba:winograd:{OUTPUTS}x{TAPS}"
+BLOCKED = {"forward": "O{}i{}o", "backward_data": "I{}o{}i"}  # columns in vectors
+READ_EFFICIENCY = 0.25  # of the memory's bandwidth, measured
+
+
+@dataclass(frozen=True)
+class WinogradFilter:
+    """Which side of a filter of (OC, IC, [3,] 3), or with one group in front, are columns."""
+
+    direction: str
+    isa: Isa
+
+    @classmethod
+    def of(cls, desc: MemoryDesc) -> WinogradFilter | None:
+        """What an opaque format's text says; None if it is another one's, or another machine's."""
+        filters = (cls(direction, isa) for isa in AVAILABLE for direction in BLOCKED)
+        return next((one for one in filters if one.tag == desc.tag), None)
+
+    @property
+    def tag(self) -> str:
+        """The format's text."""
+        return f"{PREFIX}:{self.direction}:{self.isa.lanes}"
+
+    def desc(self, weights: MemoryDesc) -> MemoryDesc:
+        """The transformed filter's descriptor."""
+        columns, depth = self.channels(weights)
+        nbytes = 4 * POSITIONS * depth * -(-columns // self.isa.lanes) * self.isa.lanes
+        return MemoryDesc(weights.dims, "f32", self.tag, nbytes=nbytes)
+
+    def channels(self, weights: MemoryDesc) -> tuple[int, int]:
+        """Columns and depth."""
+        oc, ic = weights.dims[-4:-2]
+        return (oc, ic) if self.direction == "forward" else (ic, oc)
+
+    def append_to(self, plan: Plan, weights: Tensor, target: Tensor) -> None:
+        """Append the steps that transform weights of any layout of strides."""
+        columns, depth = self.channels(weights.desc)
+        grouped = "g" * (weights.desc.ndims > 4)
+        lanes, lane_bytes = self.isa.lanes, 4 * self.isa.lanes
+        tag = grouped + BLOCKED[self.direction].format("hw", lanes)
+        wanted = None if weights.desc.matches(tag) else weights.desc.with_format(tag)
+        taps = plan.read(weights, wanted).address
+        column = depth * lane_bytes
+        row = TAPS * column
+        if self.direction == "backward_data":
+            taps, row, column = moved(taps, 2 * row + 2 * column), -row, -column
+
+        def step() -> Step:
+            kernel = WeightsTransform(self.isa).address
+            params = [kernel, taps, row, column, depth, target.address, lane_bytes]
+            return Step(transform_weights, params, -(-columns // lanes))
+
+        plan.add(step, weights.desc.nbytes + target.desc.nbytes)
+
+
+class WinogradReorder(Implementation):
+    """Transforms filters of any layout; they cannot be transformed back."""
+
+    name = "cpu_numba:winograd"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept float32 filters that become a format of this file."""
+        target = WinogradFilter.of(op.dst) if op.dst.format_kind == "opaque" else None
+        if target is None or op.src.format_kind != "blocked":
+            return Refused("format", f"makes {PREFIX} of strides; got {op.src.tag} to {op.dst.tag}")
+        if op.src.data_type != "f32":
+            return Refused("type", f"transforms filters of f32; got {op.src.data_type}")
+        if op.dst != target.desc(op.src):
+            return Refused("format", f"{op.dst.tag} of {op.src.dims}; got {op.dst.nbytes} bytes")
+        if attr.post_ops:
+            return Refused("attribute", f"no post-ops; got {len(attr.post_ops)}")
+        plan = Plan(op, attr, engine.num_threads)
+        target.append_to(plan, plan.argument("src", op.src), plan.argument("dst", op.dst))
+        return Accepted(
+            op,
+            build=lambda: Program(plan.steps(), plan.num_threads),
+            efficiency=READ_EFFICIENCY,
+            scratchpad_bytes=plan.nbytes,
+            exact=False,
+        )

@@ -1,0 +1,234 @@
+"""The kernels that copy a tile of a tensor into another layout and data type.
+
+A kernel is `void kernel(src, dst, shape)`; `shape` is the address of its sizes, int64 each:
+
+    rows        dst[p * dst_plane + r * dst_row + c * dst_column] = src[...] likewise
+    transposed  dst[columns[j] + a] = src[rows[a] + j], blocks of 16 x 16 transposed in registers
+
+Strides and the tables `rows` and `columns` are in bytes, and so is `ahead`: how far from what is
+copied rows are prefetched that are streamed. Where a side is longer than a vector, the last vector
+overlaps the one before; where it is shorter, vectors are masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from llvmlite import ir
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
+from dnncore_cpu_numba.codegen.vector_ir import I64
+
+__all__ = ["SIDE", "CopyKernel", "transposed"]
+
+SIDE = 16  # of a block that is transposed
+ROWS = ("columns", "rows", "planes", "src_column", "dst_column", "src_row", "dst_row", "src_plane",
+        "dst_plane", "ahead")  # fmt: skip
+TRANSPOSED = ("a", "j", "rows", "columns")
+I32 = ir.IntType(32)
+Value = Any
+Builder = ir.IRBuilder
+
+
+@dataclass(frozen=True)
+class CopyKernel:
+    """A class of kernels, from one data type to another.
+
+    streamed: whole, aligned vectors are stored past the caches.
+    """
+
+    kind: Literal["rows", "transposed"]
+    source: str
+    target: str
+    streamed: bool = False
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function."""
+        way = f"{BEST.name}_{self.kind}{'_streamed' * self.streamed}"
+        return native.function(f"copy_{self.source}_{self.target}_{way}", self.llvm_text)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        return vir.function_text(symbol, ("src", "dst", "shape"), self._emit)
+
+    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+        src, dst, shape = (vir.address(builder, arg) for arg in args.values())
+        names = ROWS if self.kind == "rows" else TRANSPOSED
+        sizes = {name: builder.load(vir.at(builder, shape, 8 * i), typ=I64)
+                 for i, name in enumerate(names)}  # fmt: skip
+        emit = _emit_rows if self.kind == "rows" else _emit_transposed
+        emit(self, builder, src, dst, sizes)
+
+    def stored(self, builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
+        """Convert a vector and store it."""
+        value = converted(builder, value, self.source, self.target)
+        _store(builder, value, pointer, mask, streamed=self.streamed)
+
+
+def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, sizes: Any) -> None:
+    elements = STORED[kernel.source], STORED[kernel.target]
+    lanes = LINE // _size(elements[1])
+    contiguous = _all(
+        builder,
+        [builder.icmp_signed("==", sizes["src_column"], I64(_size(elements[0]))),
+         builder.icmp_signed("==", sizes["dst_column"], I64(_size(elements[1])))],
+    )  # fmt: skip
+
+    def move(count: int, src: Value, dst: Value, column: Value) -> None:
+        source = builder.add(src, builder.mul(column, sizes["src_column"]))
+        target = builder.add(dst, builder.mul(column, sizes["dst_column"]))
+        if kernel.streamed and count > 1:
+            vir.prefetch(builder, vir.address(builder, builder.add(source, sizes["ahead"])))
+        value = builder.load(vir.address(builder, source), align=_size(elements[0]),
+                             typ=ir.VectorType(elements[0], count))  # fmt: skip
+        kernel.stored(builder, value, vir.address(builder, target), None)
+
+    def body(count: int) -> Callable[[Value, Value], None]:
+        def row(src: Value, dst: Value) -> None:
+            each(builder, sizes["columns"], count, lambda c: move(count, src, dst, c))
+
+        return row
+
+    def planes(row: Callable[[Value, Value], None]) -> None:
+        def plane(p: Value) -> None:
+            starts = [builder.add(side, builder.mul(p, sizes[f"{name}_plane"]))
+                      for name, side in zip(("src", "dst"), bases, strict=True)]  # fmt: skip
+            each(builder, sizes["rows"], 1, lambda r: row(
+                *(builder.add(start, builder.mul(r, sizes[f"{name}_row"]))
+                  for name, start in zip(("src", "dst"), starts, strict=True))))  # fmt: skip
+
+        each(builder, sizes["planes"], 1, plane)
+
+    bases = [builder.ptrtoint(side, I64) for side in (src, dst)]
+    enough = builder.icmp_signed(">=", sizes["columns"], I64(lanes))
+    with builder.if_else(builder.and_(contiguous, enough)) as (vectors, singles):
+        with vectors:
+            planes(body(lanes))
+        with singles:
+            planes(body(1))
+
+
+def _emit_transposed(
+    kernel: CopyKernel, builder: Builder, src: Value, dst: Value, sizes: Any
+) -> None:
+    source = ir.VectorType(STORED[kernel.source], SIDE)
+    tables = {name: vir.address(builder, sizes[name]) for name in ("rows", "columns")}
+
+    def place(table: str, base: Value, index: Value) -> Value:
+        entry = vir.at(builder, tables[table], builder.shl(index, I64(3)))
+        return vir.at(builder, base, builder.load(entry, typ=I64))
+
+    def block(a: Value, j: Value, lanes: tuple[Value, Value] | None) -> None:
+        """Move one block; lanes: how many there are along a and j, if not all."""
+        start = vir.at(builder, src, builder.mul(j, I64(_size(source.element))))
+        mask = vir.first_lanes(builder, lanes[1], SIDE) if lanes else None
+        vectors = []
+        for i in range(SIDE):
+            row = builder.add(a, I64(i))
+            if lanes:
+                row = _smaller(builder, row, builder.sub(sizes["a"], I64(1)))
+            value = _load(builder, place("rows", start, row), source, mask)
+            vectors.append(converted(builder, value, kernel.source, kernel.target))
+        start = vir.at(builder, dst, builder.mul(a, I64(_size(STORED[kernel.target]))))
+        for i, value in enumerate(transposed(builder, vectors)):
+            column, mask = builder.add(j, I64(i)), None
+            if lanes:
+                there = builder.icmp_signed("<", I64(i), lanes[1])
+                mask = vir.first_lanes(builder, builder.select(there, lanes[0], I64(0)), SIDE)
+                column = _smaller(builder, column, builder.sub(sizes["j"], I64(1)))
+            _store(builder, value, place("columns", start, column), mask, streamed=kernel.streamed)
+
+    whole = _all(builder, [builder.icmp_signed(">=", sizes[n], I64(SIDE)) for n in "aj"])
+    with builder.if_else(whole) as (blocks, masked):
+        with blocks:
+            each(builder, sizes["j"], SIDE, lambda j:
+                 each(builder, sizes["a"], SIDE, lambda a: block(a, j, None)))  # fmt: skip
+        with masked:
+            lanes = tuple(_smaller(builder, sizes[n], I64(SIDE)) for n in "aj")
+            each(builder, sizes["j"], SIDE, lambda j:
+                 each(builder, sizes["a"], SIDE, lambda a: block(a, j, lanes)))  # fmt: skip
+
+
+def each(builder: Builder, count: Value, step: int, body: Callable[[Value], None]) -> None:
+    """For 0, step, 2 * step, ...; the last one is moved back to end at `count`, but not below 0."""
+    last = builder.sub(count, I64(step))
+    positive = builder.icmp_signed(">", last, I64(0))
+    last = builder.select(positive, last, I64(0))
+    turns = builder.sdiv(builder.add(count, I64(step - 1)), I64(step))
+
+    def turn(index: Value, _: Sequence[Value]) -> list[Value]:
+        body(_smaller(builder, builder.mul(index, I64(step)), last))
+        return []
+
+    vir.loop(builder, turns, [], turn)
+
+
+def transposed(builder: Builder, rows: Sequence[Value]) -> list[Value]:
+    """The transpose of `SIDE` vectors of as many lanes.
+
+    It swaps the off-diagonal quarters of ever smaller blocks (J. O. Eklundh 1972).
+    """
+    rows, half = list(rows), SIDE // 2
+    while half:
+        upper = [i if i & half == 0 else i - half + SIDE for i in range(SIDE)]
+        lower = [i + half if i & half == 0 else i + SIDE for i in range(SIDE)]
+        for k in range(SIDE):
+            if k & half == 0:
+                pair = rows[k], rows[k + half]
+                rows[k] = _shuffled(builder, *pair, upper)
+                rows[k + half] = _shuffled(builder, *pair, lower)
+        half //= 2
+    return rows
+
+
+def _shuffled(builder: Builder, x: Value, y: Value, order: Sequence[int]) -> Value:
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, SIDE), order))
+
+
+def _load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | None) -> Value:
+    align = _size(vector.element)
+    if mask is None:
+        return builder.load(pointer, typ=vector, align=align)
+    args = [pointer, I32(align), mask, ir.Constant(vector, None)]
+    return vir.intrinsic(builder, f"llvm.masked.load.{_name(vector)}.p0", vector, args)
+
+
+def _store(
+    builder: Builder, value: Value, pointer: Value, mask: Value | None, *, streamed: bool
+) -> None:
+    size = _size(value.type.element)
+    if mask is not None:
+        args = [value, pointer, I32(size), mask]
+        name = f"llvm.masked.store.{_name(value.type)}.p0"
+        vir.intrinsic(builder, name, ir.VoidType(), args)
+        return
+    store = builder.store(value, pointer, align=size)
+    if streamed and value.type.count > 1:
+        store.align = size * value.type.count
+        store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+
+
+def _all(builder: Builder, conditions: Sequence[Value]) -> Value:
+    first, second = conditions
+    return builder.and_(first, second)
+
+
+def _smaller(builder: Builder, x: Value, y: Value) -> Value:
+    return builder.select(builder.icmp_signed("<", x, y), x, y)
+
+
+def _size(element: Any) -> int:
+    """Bytes of a stored element."""
+    return {"float": 4, "double": 8, "half": 2}.get(str(element)) or element.width // 8
+
+
+def _name(vector: ir.VectorType) -> str:
+    kinds = {"float": "f32", "double": "f64", "half": "f16"}
+    return f"v{vector.count}{kinds.get(str(vector.element), str(vector.element))}"

@@ -1,0 +1,201 @@
+"""Copies between layouts: halo images, packed weights, column matrices and the way back.
+
+Every layout of dnncore is separable: the place of an element is a sum of one term per dim. A copy
+is therefore a list of axes with one table of places per side, whatever the two layouts are; an axis
+may as well enumerate something that is no dim of a tensor, such as a window's taps or pixels. Where
+an axis leaves the source (a border of zeros, the padding of a blocked format), zeros are written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.copies.blocks import WIDTH
+from dnncore_cpu_numba.copies.gather_task import ACROSS, ALONG, SCATTERED, copy
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+
+__all__ = ["Axis", "copy_step", "places", "reformat_step"]
+
+Places = np.ndarray[Any, Any]
+SHORTEST_STRETCH = WIDTH  # elements; below, single ones are copied by their places
+LONGEST_AXIS = 1 << 16  # to which axes are joined: half a megabyte of places
+GRAIN = 4096  # the least elements of a thread's part
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """Indices 0, 1, ... of a copy: their places in source and target, in elements.
+
+    source: the places of the indices `start`, `start + 1`, ...; other indices write zeros.
+    """
+
+    source: Places
+    target: Places
+    start: int = 0
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """From the first place to the second, in source and target."""
+        return _first_step(self.source), _first_step(self.target)
+
+    @property
+    def stretch(self) -> int:
+        """So many indices, from each multiple of it on, are evenly spaced on both sides."""
+        both = math.gcd(_stretch(self.source, self.start), _stretch(self.target))
+        return both or len(self.target)
+
+    @property
+    def target_stretch(self) -> int:
+        """The same for the target alone."""
+        return _stretch(self.target) or len(self.target)
+
+    def joined(self, inner: Axis) -> Axis:
+        """One axis that runs through `inner` for each of its own indices."""
+        return Axis(
+            np.add.outer(self.source, inner.source).ravel(),
+            np.add.outer(self.target, inner.target).ravel(),
+            self.start * len(inner.target),
+        )
+
+    def split(self) -> list[Axis]:
+        """Two axes, where stretches are even and of one length: those and what goes on in them."""
+        size, stretch = len(self.target), self.stretch
+        whole = self.start == 0 and len(self.source) == size
+        if not whole or stretch == size or size % stretch or stretch % WIDTH:
+            return [self]
+        outer = Axis(self.source[::stretch], self.target[::stretch])
+        inner = (values[:stretch] - values[0] for values in (self.source, self.target))
+        return [outer, Axis(*inner)]
+
+    def continues(self, inner: Axis, side: str) -> bool:
+        """Whether one step of this axis is where `inner` would go on, in source or target."""
+        own, other = getattr(self, side), getattr(inner, side)
+        whole = inner.start == 0 and len(inner.source) == len(inner.target)
+        return (
+            whole
+            and 1 < len(own) * len(other) <= LONGEST_AXIS
+            and not (_stretch(own) or _stretch(other))
+            and _first_step(own) == len(other) * _first_step(other)
+        )
+
+
+LONE = Axis(np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+
+def _first_step(values: Places) -> int:
+    return int(values[1] - values[0]) if len(values) > 1 else 1
+
+
+def _stretch(values: Places, start: int = 0) -> int:
+    """The greatest common divisor of the indices where even spacing breaks off, 0 if nowhere."""
+    breaks = np.flatnonzero(np.diff(values) != _first_step(values)) + start + 1
+    return math.gcd(*breaks.tolist())
+
+
+def places(desc: MemoryDesc, dim: int) -> Places:
+    """What each index of a dim, padding included, adds to the place of an element; no offset0."""
+    index = np.arange(desc.padded_dims[dim])
+    step = math.prod(size for _, size in desc.inner_blocks)
+    whole = math.prod(size for d, size in desc.inner_blocks if d == dim)
+    result = index // whole * desc.strides[dim]
+    for d, size in desc.inner_blocks:
+        step //= size
+        if d == dim:
+            whole //= size
+            result += index // whole % size * step
+    return result.astype(np.int64)
+
+
+def reformat_step(
+    source: Param,
+    source_desc: MemoryDesc,
+    target: Param,
+    target_desc: MemoryDesc,
+    starts: Sequence[int] | None = None,
+    *,
+    expand: bool = False,
+    order: Sequence[int] | None = None,
+) -> Step:
+    """Copy a tensor into another layout; the target's index i is the source's i - start.
+
+    source, target: the addresses of the first elements, offset0 included. The target's dims may be
+    larger, for a border of zeros, or smaller, which cuts the source off.
+    expand: the source is repeated along dims in which it has size 1.
+    order: the indices of the source's dim 1 in the order that they have in the target.
+    """
+    axes = []
+    for dim, start in enumerate(starts or [0] * target_desc.ndims):
+        size, wanted = source_desc.dims[dim], target_desc.dims[dim]
+        read = places(source_desc, dim)
+        if order is not None and dim == 1:
+            read = read[list(order)]
+        read = read[: min(size, max(0, wanted - start))]
+        if expand and size == 1:
+            read = np.repeat(read, wanted)
+        axes.append(Axis(read, places(target_desc, dim), start))
+    return copy_step(source, target, axes)
+
+
+def copy_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
+    """Copy float32 along axes; source and target are where places count from."""
+    *outer, middle, inner = axes = _ordered(axes)
+    mode, unit = _mode(middle, inner)
+    params: list[Param] = [source, target, mode, unit, *inner.steps]
+    params += [middle.stretch, middle.steps[1], len(outer)]
+    for axis in reversed(axes):
+        ends = axis.start, axis.start + len(axis.source)
+        tables = [Table(np.ascontiguousarray(side)) for side in (axis.source, axis.target)]
+        params += [*tables, len(axis.target), *ends]
+    size = len(inner.target)
+    rows = math.prod(len(axis.target) for axis in axes[:-1])
+    return Step(copy, params, rows if size else 0, grain=max(1, GRAIN // max(1, size)))
+
+
+def _mode(middle: Axis, inner: Axis) -> tuple[int, int]:
+    """How elements are moved, and how many of the inner axis at a time."""
+    from_step, to_step = inner.steps
+    across = from_step != 1 == to_step and middle.steps[0] == 1 and middle.stretch >= WIDTH
+    if across and inner.target_stretch >= WIDTH:
+        return ACROSS, inner.target_stretch
+    if inner.stretch >= min(SHORTEST_STRETCH, len(inner.target)):
+        return ALONG, max(1, inner.stretch)
+    return SCATTERED, max(1, len(inner.target))
+
+
+def _ordered(axes: Sequence[Axis]) -> list[Axis]:
+    """The innermost two are those along which target and source lie densest, the longer last.
+
+    Both are joined with the axes that go on where they end.
+    """
+
+    def density(values: Places) -> int:
+        return -int(np.abs(np.diff(values)).min()) if len(values) > 1 else -(1 << 62)
+
+    rest = [part for axis in axes for part in axis.split()]
+    inner = max(rest, key=lambda axis: density(axis.target))
+    middle = max(rest, key=lambda axis: density(axis.source))
+    rest.remove(inner)
+    if middle is inner:  # contiguous on both sides: it is joined first, the middle is what is left
+        inner = _join(rest, inner, "target")
+        middle = max(rest, key=lambda axis: density(axis.source), default=LONE)
+    if middle is not LONE:
+        rest.remove(middle)
+    inner = _join(rest, inner, "target")
+    middle = _join(rest, middle, "source")
+    if len(inner.target) < WIDTH // 2 < len(middle.target):
+        inner, middle = middle, inner
+    return [*sorted(rest, key=lambda axis: density(axis.target)), middle, inner]
+
+
+def _join(axes: list[Axis], axis: Axis, side: str) -> Axis:
+    """An axis joined with those of a list that go on where it ends, which leave the list."""
+    while outer := next((other for other in axes if other.continues(axis, side)), None):
+        axes.remove(outer)
+        axis = outer.joined(axis)
+    return axis

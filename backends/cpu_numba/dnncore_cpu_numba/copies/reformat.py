@@ -1,0 +1,194 @@
+"""Copies of tensors into any other layout and data type: which kernel takes which loops."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest, advance, nests, seek
+from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
+from dnncore_cpu_numba.codegen.pointers import call, load_i64, stack
+from dnncore_cpu_numba.codegen.task import task
+from dnncore_cpu_numba.copies.copy_kernel import SIDE, CopyKernel
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["copy_steps"]
+
+DST, SRC = 0, 1
+_LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
+_TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread
+_PAGES = 16  # rows of a tile that may each be on a page of its own
+_LONG_ROW = 1024  # elements; within such rows, as much is prefetched
+_STEPS_AHEAD = 32  # of rows or planes; measured: 1.6 times as quick on 51 MB
+_GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
+_STILL = Loop(1, (0, 0))
+NEST, KERNEL, STREAMED, ADDRESSES, SHAPE = 0, 1, 2, 3, 5  # slots of the task's parameters
+
+
+def copy_steps(dst: Tensor, src: Tensor) -> list[Step]:
+    """The steps of dst = src, whatever is in dst's padding."""
+    steps = []
+    for nest in nests(dst.desc.dims, (dst.desc, src.desc)):
+        tiles = _tiled(nest.ordered())
+        steps += [_transposed(part, dst, src) or _rows(part, dst, src) for part in tiles]
+    return steps
+
+
+@task
+def _copy(params, begin, end):
+    """Copy the tiles of a nest."""
+    position, tensors = stack(MAX_LOOPS), stack(2)
+    seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
+    for _ in range(begin, end):
+        dst, src = load_i64(tensors, 0), load_i64(tensors, 1)
+        streams = load_i64(params, STREAMED) != 0 and dst % LINE == 0
+        kernel = load_i64(params, STREAMED if streams else KERNEL)
+        call(kernel, (src, dst, params + 8 * SHAPE))
+        advance(load_i64(params, NEST), position, tensors, 1)
+
+
+def _step(
+    kind: str, part: Nest, outer: Nest, dst: Tensor, src: Tensor, shape: Sequence[Param], *,
+    aligned: bool,
+) -> Step:  # fmt: skip
+    """A step of tiles. aligned: each tile of dst is made of whole vectors if its address is."""
+    types = src.desc.data_type, dst.desc.data_type
+    kernel, streamed = CopyKernel(kind, *types), 0
+    if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
+        streamed = CopyKernel(kind, *types, streamed=True).address
+    itemsizes = dst.desc.itemsize, src.desc.itemsize
+    starts = [
+        moved(tensor.address, size * offset)
+        for tensor, size, offset in zip((dst, src), itemsizes, part.offsets, strict=True)
+    ]
+    params = [Table(outer.table(itemsizes)), kernel.address, streamed, *starts, *shape]
+    grain = -(-_GRAIN * outer.size // max(1, part.size))
+    return Step(_copy, params, outer.size, grain=grain)
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
+    """A step that keeps the order of the innermost loop."""
+    sizes = dst.desc.itemsize, src.desc.itemsize
+    loops = list(nest.loops)
+    inner = [loops.pop() for _ in range(3)]
+    columns, *others = inner
+    shape = [loop.extent for loop in inner]
+    shape += [loop.strides[tensor] * sizes[tensor] for loop in inner for tensor in (SRC, DST)]
+    shape.append(_ahead(*inner) * sizes[SRC])
+    strides = [loop.strides[DST] for loop in (*others, *loops)]
+    whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
+    aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
+    outer = Nest(nest.offsets, tuple(loops))
+    return _step("rows", nest, outer, dst, src, shape, aligned=aligned)
+
+
+def _ahead(columns: Loop, rows: Loop, planes: Loop) -> int:
+    """The elements of src from what is copied to what is prefetched: along the longest loop."""
+    if columns.extent >= _LONG_ROW:
+        return _LONG_ROW
+    return _STEPS_AHEAD * max(rows, planes, key=lambda loop: loop.extent).strides[SRC]
+
+
+def _rows_cut(nest: Nest) -> Iterator[Nest]:
+    """Tiles of planes of rows: of rows that are close to each other in dst, times such in src."""
+    if len(nest.loops) < 3:
+        for part in nest.tiles(_TILE):
+            yield Nest(part.offsets, (*part.loops[:-2], _STILL, *part.loops[-2:]))
+        return
+    *outer, rows, columns = nest.loops
+    near = min(outer, key=lambda loop: loop.strides[SRC])
+    outer.remove(near)
+    lines = max(1, _TILE // columns.extent)
+    high = min(rows.extent, _PAGES, lines)
+    for part in Nest(nest.offsets, (*outer, near, rows, columns)).split(len(outer) + 1, high):
+        *around, tile, last = part.loops[len(outer) :]
+        planes, *others = around
+        loops = (*outer, *others, planes, tile, last)
+        yield from Nest(part.offsets, loops).split(len(loops) - 3, max(1, lines // high))
+
+
+# -- transposed ------------------------------------------------------------------------------------
+
+
+def _tiled(nest: Nest) -> Iterator[Nest]:
+    """Cut the loops along which dst and src are contiguous to the sides of tiles."""
+    for part in _cut(nest, DST):
+        yield from _cut(part, SRC)
+
+
+def _cut(nest: Nest, tensor: int) -> Iterator[Nest]:
+    """Cut the contiguous loop of a tensor, or where it is no whole blocks, the next one."""
+    place = _contiguous(nest.loops, tensor)
+    if place is None:
+        yield from _rows_cut(nest)
+        return
+    extent = nest.loops[place].extent
+    nexts = [i for i, loop in enumerate(nest.loops) if loop.strides[tensor] == extent]
+    if extent % SIDE and nexts:
+        yield from nest.split(nexts[0], SIDE * max(1, _LONGEST // SIDE // extent))
+    else:
+        yield from nest.split(place, _LONGEST)
+
+
+def _transposed(nest: Nest, dst: Tensor, src: Tensor) -> Step | None:
+    """A step that swaps two loops; None where dst and src are contiguous along the same one."""
+    if None in [_contiguous(nest.loops, tensor) for tensor in (DST, SRC)]:
+        return None
+    a, j = _chains(nest.loops)
+    tables = [_places(a, SRC, src.desc.itemsize), _places(j, DST, dst.desc.itemsize)]
+    outer = Nest(nest.offsets, tuple(loop for loop in nest.loops if loop not in (*a, *j)))
+    bytes_of_vector = SIDE * dst.desc.itemsize
+    strides = [loop.strides[DST] * dst.desc.itemsize for loop in (*outer.loops, *j)]
+    aligned = len(tables[0]) % SIDE == 0 and all(s % bytes_of_vector == 0 for s in strides)
+    shape = [len(tables[0]), len(tables[1]), *map(Table, tables)]
+    return _step("transposed", nest, outer, dst, src, shape, aligned=aligned)
+
+
+def _contiguous(loops: Sequence[Loop], tensor: int) -> int | None:
+    """The place of the loop with stride 1 in one tensor only."""
+    for place, loop in enumerate(loops):
+        if loop.strides[tensor] == 1 and loop.strides[1 - tensor] != 1:
+            return place
+    return None
+
+
+def _chains(loops: Sequence[Loop]) -> list[list[Loop]]:
+    """The sides of a tile, along dst and along src, outermost first.
+
+    Each is the contiguous loop of a tensor and those it goes on with. Both are made whole blocks
+    before either is made long.
+    """
+    chains = [[loops[_contiguous(loops, tensor)]] for tensor in (DST, SRC)]
+    for least in (SIDE, _LONGEST):
+        for tensor in (DST, SRC):
+            while following := _following(loops, chains, tensor, least):
+                chains[tensor].insert(0, following)
+    return chains
+
+
+def _following(
+    loops: Sequence[Loop], chains: Sequence[Sequence[Loop]], tensor: int, least: int
+) -> Loop | None:
+    """The loop that a tensor's chain goes on with, if it is no whole blocks or not long enough."""
+    size = math.prod(loop.extent for loop in chains[tensor])
+    if size % SIDE == 0 and size >= least:
+        return None
+    for loop in loops:
+        taken = any(loop in chain for chain in chains)
+        if loop.strides[tensor] == size and not taken and size * loop.extent <= 4 * _LONGEST:
+            return loop
+    return None
+
+
+def _places(chain: Sequence[Loop], tensor: int, itemsize: int) -> np.ndarray:
+    """Where each step of a chain begins in the other tensor, in bytes."""
+    steps = itertools.product(*(range(loop.extent) for loop in chain))
+    strides = [itemsize * loop.strides[tensor] for loop in chain]
+    return np.array([sum(map(int.__mul__, step, strides)) for step in steps], np.int64)

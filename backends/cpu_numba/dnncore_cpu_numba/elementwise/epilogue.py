@@ -1,0 +1,299 @@
+"""The end of a microkernel: what is done to each vector of results before it is stored.
+
+An epilogue is a tuple of stages; bias is one more operand that is added. Every post-op chain is
+one: operands that a tile cannot read as they lie are copied first, see `gemm/plan.py`.
+
+A few instructions are emitted in place. Functions that take more are called: the tile is spilled to
+the stack and run through a stage of `elementwise/algorithms.py`, which costs little beside the
+function itself, keeps microkernels small, and leaves one definition of each function. What a call
+needs to know, one row of `post_ops.Stage`, follows the operands in their table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from dnncore.backend import Attributes, PostOp
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+from dnncore_cpu_numba.elementwise import post_ops
+
+__all__ = [
+    "Call",
+    "Eltwise",
+    "Epilogue",
+    "Operand",
+    "Stage",
+    "Sum",
+    "View",
+    "apply",
+    "call_rows",
+    "from_post_ops",
+    "table_rows",
+]
+
+Value = Any
+Builder = ir.IRBuilder
+
+
+@dataclass(frozen=True)
+class Operand:
+    """x = x op operand; `prelu` is one more algorithm.
+
+    splat: the operand has one value for all lanes of a vector. condition_splat: the same of the
+    condition, an operand of its own, that `select` has and no other.
+    """
+
+    algorithm: str
+    splat: bool = False
+    condition_splat: bool | None = None
+
+    @property
+    def splats(self) -> tuple[bool, ...]:
+        """One for each operand that it reads."""
+        return (self.splat,) if self.condition_splat is None else (self.splat, self.condition_splat)
+
+
+@dataclass(frozen=True)
+class Sum:
+    """x = x + scale * C, C as it was before."""
+
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Eltwise:
+    """x = algorithm(x) in a few instructions, those of `INLINE`."""
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """x = algorithm(x) by a call; the function is data, so that one kernel serves all."""
+
+    algorithm: str = field(repr=False)
+    alpha: float = field(default=0.0, repr=False)
+    beta: float = field(default=0.0, repr=False)
+
+
+Stage = Operand | Sum | Eltwise | Call
+Epilogue = tuple[Stage, ...]
+
+
+def from_post_ops(attr: Attributes, splats: Iterable[bool]) -> Epilogue:
+    """The epilogue of a chain; splats: of each operand of its steps."""
+    splats = iter(splats)
+    return tuple(_stage(post_op, splats) for post_op in attr.post_ops)
+
+
+def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
+    match post_op.kind:
+        case "sum":
+            return Sum(post_op.scale)
+        case "eltwise":
+            kind = Eltwise if post_op.algorithm in INLINE else Call
+            return kind(post_op.algorithm, post_op.alpha, post_op.beta)
+        case "prelu":
+            return Operand("prelu", next(splats))
+        case _:
+            return Operand(post_op.algorithm, *(next(splats) for _ in post_op.operands))
+
+
+def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
+    """What each `Call` of a chain reads; the functions are compiled now."""
+    return [
+        np.array(post_ops.eltwise(stage.algorithm, stage.alpha, stage.beta).row(), np.int64)
+        for stage in chain
+        if isinstance(stage, Call)
+    ]
+
+
+def table_rows(chain: Epilogue) -> int:
+    """How many rows of the table of operands a chain reads."""
+    operands = sum(len(stage.splats) for stage in chain if isinstance(stage, Operand))
+    return operands + sum(isinstance(stage, Call) for stage in chain)
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor as a tile sees it: an address and strides (bytes) per row and vector of the tile.
+
+    mask: the valid lanes of the last vector of a row, None where all are.
+    """
+
+    builder: Builder
+    vector: ir.VectorType
+    pointer: Value
+    row: Value
+    block: Value
+    last: int = -1
+    mask: Value | None = None
+
+    def place(self, m: int, n: int) -> tuple[Value, Value | None]:
+        """The pointer and the mask of vector n of row m."""
+        b = self.builder
+        pointer = vir.at(b, self.pointer, b.mul(self.row, I64(m)))
+        pointer = vir.at(b, pointer, b.mul(self.block, I64(n)))
+        return pointer, self.mask if n == self.last else None
+
+    def load(self, m: int, n: int, *, splat: bool = False) -> Value:
+        """A vector; with `splat`, copies of the one value there."""
+        pointer, mask = self.place(m, n)
+        if splat:
+            scalar = self.builder.load(pointer, typ=F32, align=4)
+            return vir.repeat(self.builder, scalar, self.vector)
+        return vir.load(self.builder, pointer, self.vector, mask)
+
+
+def apply(
+    chain: Epilogue,
+    tile: Sequence[Value],
+    c: View,
+    operands: Sequence[View],
+    places: Sequence[tuple[int, int]],
+) -> list[Value]:
+    """Emit a chain for a tile.
+
+    places: the row and the number in it of each vector of the tile. operands: the views of the rows
+    of the table, those of operands before those of calls.
+    """
+    builder = c.builder
+    tile = list(tile)
+    views = iter(operands)
+    calls = iter(operands[sum(len(s.splats) for s in chain if isinstance(s, Operand)) :])
+    for stage in chain:
+        match stage:
+            case Operand(algorithm):
+                own = [(next(views), splat) for splat in stage.splats]
+                for i, (m, n) in enumerate(places):
+                    values = [view.load(m, n, splat=splat) for view, splat in own]
+                    tile[i] = _BINARY[algorithm](builder, tile[i], *values)
+            case Sum(scale):
+                factor = vir.constant(c.vector, scale)
+                for i, (m, n) in enumerate(places):
+                    tile[i] = vir.multiply_add(builder, factor, c.load(m, n), tile[i])
+            case Eltwise(algorithm, alpha, beta):
+                tile = [INLINE[algorithm](builder, x, alpha, beta) for x in tile]
+            case Call():
+                tile = _called(builder, tile, next(calls).pointer)
+    return tile
+
+
+def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
+    """Run a tile through a stage in memory."""
+    vector = tile[0].type
+    buffer = vir.room(builder, vector, len(tile))
+    pointers = [vir.at(builder, buffer, 4 * vector.count * i) for i in range(len(tile))]
+    for pointer, x in zip(pointers, tile, strict=True):
+        vir.store(builder, x, pointer, None)
+    x, length = builder.ptrtoint(buffer, I64), I64(vector.count * len(tile))
+    function = builder.load(row, typ=I64)
+    vir.call(builder, function, [builder.ptrtoint(row, I64), x, I64(0), I64(0), x, length])
+    return [vir.load(builder, pointer, vector, None) for pointer in pointers]
+
+
+def _relu(builder: Builder, x: Value, alpha: float, _beta: float) -> Value:
+    zero = vir.constant(x.type, 0.0)
+    if alpha == 0.0:  # no product: 0 * -inf would be NaN
+        return builder.select(builder.fcmp_ordered("<=", x, zero), zero, x)
+    scaled = builder.fmul(x, vir.constant(x.type, alpha))
+    return builder.select(builder.fcmp_ordered(">", x, zero), x, scaled)
+
+
+def _linear(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return vir.multiply_add(builder, x, vir.constant(x.type, alpha), vir.constant(x.type, beta))
+
+
+def _clip(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+    low, high = vir.constant(x.type, alpha), vir.constant(x.type, beta)
+    x = builder.select(builder.fcmp_ordered(">", x, high), high, x)
+    return builder.select(builder.fcmp_ordered("<", x, low), low, x)
+
+
+def _hardsigmoid(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return _clip(builder, _linear(builder, x, alpha, beta), 0.0, 1.0)
+
+
+def _hardswish(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
+    return builder.fmul(x, _hardsigmoid(builder, x, alpha, beta))
+
+
+def _intrinsic(name: str) -> Callable[..., Value]:
+    """A function of one vector that LLVM has."""
+
+    def emit(builder: Builder, x: Value, _alpha: float, _beta: float) -> Value:
+        return vir.intrinsic(builder, f"llvm.{name}.v{x.type.count}f32", x.type, [x])
+
+    return emit
+
+
+def _larger(sign: str) -> Callable[..., Value]:
+    """The one of two vectors that compares so, or NaN, whichever it is."""
+
+    def emit(builder: Builder, x: Value, y: Value) -> Value:
+        wins = builder.or_(builder.fcmp_ordered(sign, y, x), builder.fcmp_unordered("uno", y, y))
+        return builder.select(wins, y, x)
+
+    return emit
+
+
+def _compared(sign: str) -> Callable[..., Value]:
+    """1 where two vectors compare so, else 0."""
+
+    def emit(builder: Builder, x: Value, y: Value) -> Value:
+        # NaN is different from everything, and compares with nothing
+        compare = builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered
+        one, zero = vir.constant(x.type, 1.0), vir.constant(x.type, 0.0)
+        return builder.select(compare(sign, x, y), one, zero)
+
+    return emit
+
+
+def _prelu(builder: Builder, x: Value, weights: Value) -> Value:
+    positive = builder.fcmp_ordered(">", x, vir.constant(x.type, 0.0))
+    return builder.select(positive, x, builder.fmul(weights, x))
+
+
+def _select(builder: Builder, x: Value, other: Value, condition: Value) -> Value:
+    return builder.select(
+        builder.fcmp_unordered("!=", condition, vir.constant(x.type, 0.0)), x, other
+    )
+
+
+_BINARY: dict[str, Callable[..., Value]] = {
+    "add": lambda builder, x, y: builder.fadd(x, y),
+    "sub": lambda builder, x, y: builder.fsub(x, y),
+    "mul": lambda builder, x, y: builder.fmul(x, y),
+    "div": lambda builder, x, y: builder.fdiv(x, y),
+    "max": _larger(">"),
+    "min": _larger("<"),
+    "ge": _compared(">="),
+    "gt": _compared(">"),
+    "le": _compared("<="),
+    "lt": _compared("<"),
+    "eq": _compared("=="),
+    "ne": _compared("!="),
+    "select": _select,
+    "prelu": _prelu,
+}
+
+INLINE: dict[str, Callable[..., Value]] = {
+    "abs": _intrinsic("fabs"),
+    "clip": _clip,
+    "clip_v2": _clip,
+    "hardsigmoid": _hardsigmoid,
+    "hardswish": _hardswish,
+    "linear": _linear,
+    "relu": _relu,
+    "round": _intrinsic("rint"),
+    "sqrt": _intrinsic("sqrt"),
+    "square": lambda builder, x, _alpha, _beta: builder.fmul(x, x),
+}

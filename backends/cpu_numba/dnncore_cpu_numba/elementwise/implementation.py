@@ -1,0 +1,153 @@
+"""The implementation that eltwise, binary and sum share, and post-ops as a second pass.
+
+Both are chains of stages over any layouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, Place, chain_steps, zero_padding
+from dnncore_cpu_numba.elementwise.post_ops import (
+    Stage,
+    UnknownAlgorithm,
+    refuse_unknown,
+    stages_of,
+)
+from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
+
+__all__ = [
+    "ElementWise",
+    "post_op_steps",
+    "refuse_layouts",
+    "refuse_operands",
+    "refuse_post_ops",
+    "second_pass_bytes",
+    "with_post_ops",
+]
+
+
+class ElementWise(Implementation):
+    """result = chain(first input, the other inputs), then the post-ops, in one pass over memory.
+
+    stages: the chain of an operation, whose inputs are numbered from 1 on.
+    """
+
+    name = "cpu_numba:simd"
+
+    def __init__(self, stages: Callable[[Any], list[Stage]]) -> None:
+        self.stages = stages
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout that has strides, and every post-op chain of a reasonable length."""
+        first, *others = (argument.name for argument, _ in op.tensors())
+        op = op.resolve_any(**dict.fromkeys(others, getattr(op, first)))
+        descs = [desc for _, desc in op.tensors()]
+        if refusal := refuse_layouts(descs, op.result) or refuse_operands(attr):
+            return refusal
+        try:
+            stages = [*self.stages(op), *stages_of(attr.post_ops, len(descs))]
+        except UnknownAlgorithm as error:
+            return Refused("attribute", str(error))
+        return self.accepted(op, attr, engine, stages)
+
+    def accepted(
+        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]
+    ) -> Accepted | Refused:
+        """Offer the whole chain, if a thread has room for its tensors."""
+        tensors = [desc for _, desc in op.tensors()] + [desc for _, desc in attr.operands()]
+        if len(tensors) > MAX_TENSORS:
+            return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
+        return Accepted(
+            op,
+            build=lambda: self._build(op, attr, stages, engine.num_threads),
+            efficiency=efficiency(stages),
+        )
+
+    def _build(
+        self, op: Any, attr: Attributes, stages: Sequence[Stage], num_threads: int
+    ) -> Executable:
+        *inputs, result = enumerate(desc for _, desc in op.tensors())
+        operands = enumerate([desc for _, desc in attr.operands()], len(inputs) + 1)
+        steps = chain_steps(op.result.dims, [result, *inputs, *operands], stages)
+        return Program(steps, num_threads)
+
+
+def efficiency(stages: Iterable[Stage]) -> float:
+    """Measured on 2 cores: the speed of memory, less what arithmetic takes beside it."""
+    return 0.8 / (1.0 + sum(stage.cost for stage in stages))
+
+
+def refuse_layouts(descs: Iterable[MemoryDesc], *results: MemoryDesc) -> Refused | None:
+    """Refuse layouts without strides, and results in which elements share a place."""
+    for desc in descs:
+        if desc.format_kind != "blocked":
+            return Refused("format", f"needs formats made of strides; got {desc.tag}")
+    for desc in results:
+        if any(s == 0 and n > 1 for s, n in zip(desc.strides, desc.dims, strict=True)):
+            return Refused("format", f"cannot write to a repeated dim; got strides {desc.strides}")
+    return None
+
+
+def refuse_operands(attr: Attributes) -> Refused | None:
+    """Refuse chains that no stages exist for, or whose operands a thread has no room for."""
+    operands = [desc for _, desc in attr.operands()]
+    if len(operands) + 2 > MAX_TENSORS:
+        return Refused(
+            "attribute", f"takes up to {MAX_TENSORS - 2} post-op operands; got {len(operands)}"
+        )
+    return refuse_layouts(operands) or refuse_unknown(attr.post_ops)
+
+
+def refuse_post_ops(op: Any, attr: Attributes) -> Refused | None:
+    """Refuse what an operation cannot do whose post-ops are a second pass, see `with_post_ops`."""
+    return refuse_operands(attr) or refuse_layouts((desc for _, desc in op.tensors()), op.result)
+
+
+def second_pass_bytes(op: Any, attr: Attributes) -> int:
+    """The scratchpad that `with_post_ops` needs: room for the result where dst is still read."""
+    return op.result.nbytes if attr.reads_dst else 0
+
+
+def with_post_ops(
+    steps: Sequence[Step], op: Any, attr: Attributes, place: int, arguments: int, start: int = 0
+) -> list[Step]:
+    """The steps of an operation, then its post-ops and the zeros that pad the result.
+
+    steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
+    place, arguments: as for `post_op_steps`. start: where in the scratchpad, in bytes,
+    `second_pass_bytes` are free.
+    """
+    if not attr.reads_dst:
+        after = post_op_steps(op, attr, place, arguments)
+        return [*steps, *(after or zero_padding(place, op.result))]
+    first = [_redirected(step, place, start) for step in steps]
+    return [*first, *post_op_steps(op, attr, place, arguments, Scratch(start))]
+
+
+def post_op_steps(
+    op: Any, attr: Attributes, place: int, arguments: int, src: Place | None = None
+) -> list[Step]:
+    """The second pass: result = chain(src); nothing without post-ops.
+
+    place: the result's in binding order. arguments: how many come before the post-ops' operands.
+    src: a tensor laid out like the result, by default the result itself.
+    """
+    if not attr.post_ops:
+        return []
+    operands = enumerate([desc for _, desc in attr.operands()], arguments)
+    tensors = [(place, op.result), (place if src is None else src, op.result), *operands]
+    return chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
+
+
+def _redirected(step: Step, place: int, start: int) -> Step:
+    """The same step with a part of the scratchpad in place of an argument."""
+    params = [
+        Scratch(start + param.byte_offset) if isinstance(param, Arg) and param.index == place
+        else param
+        for param in step.params
+    ]  # fmt: skip
+    return replace(step, params=params)

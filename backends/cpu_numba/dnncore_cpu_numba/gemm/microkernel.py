@@ -1,0 +1,278 @@
+"""The batch-reduce GEMM microkernel, from which all of this backend's matrix work is built.
+
+    acc[m][j] = sum over blocks q, elements i, x < k of A_qi[m][x] * B_qi[x][j]
+                                                           m < rows, j < vectors * VL
+
+`acc` is one tile of registers. It starts from zero or, with `accumulate`, from C; at the end the
+epilogue is applied to it and it is stored to C. The class of a problem (instruction set, tile,
+direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are
+arguments, so that few kernels serve all shapes. All strides are in bytes:
+
+    A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    where A runs along k
+                            a + q * a_advance + a_offset[i] + m * 4 + x * a_stride      along rows
+    B_qi[x][n * VL + lane]  b + q * b_advance + b_offset[i] + n * b_block + x * b_row + lane * 4
+    C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
+
+row(m) is m * a_stride or, for the pixels of an image, compiled in. In a panel b_row is VL * 4,
+which lets the processor fetch ahead; in a plain matrix in place b_block is.
+
+The elements of the batch come in segments, in each of which some rows of the tile take part: where
+a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
+`batch_table` holds, for each segment, the number of its elements, their k, and (a_offset, b_offset)
+of each. `operands` holds (address, row stride, block stride) per operand of the epilogue, then the
+address of a row per call. All are int64. `lanes` is the number of valid lanes in the last vector
+of each row, for tiles on the edge. `fetch` is how far ahead B is prefetched, if it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from llvmlite import ir
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+from dnncore_cpu_numba.elementwise import epilogue
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
+
+__all__ = ["ARGUMENTS", "UNROLL", "Microkernel"]
+
+ARGUMENTS = (
+    "a", "b", "fetch", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "b_row",
+    "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
+)  # fmt: skip
+UNROLL = 4  # steps of k per turn of the inner loop
+
+Value = Any
+
+
+@dataclass(frozen=True)
+class Microkernel:
+    """A class of microkernels.
+
+    along: the direction in which A is contiguous.
+    panel: B's rows follow each other in each block; if not, b_row is anything, and blocks do.
+    edge: what the last vector of each row of C is: "full"; "masked", where only `lanes` of it are
+        touched; "zeroed", where the others are padding and become zero.
+    a_rows: the offsets in bytes of A's rows, compiled in; none stands for the argument a_stride.
+    segments: the rows that take part in each segment of the batch; none stands for one segment of
+        all rows.
+    a_ahead: what of A is prefetched: all rows of the next block, which lies far away, and after the
+        last one of the next tile; or what each turn will read of the next tile.
+    b_ahead: rows of B that each turn of the innermost loop prefetches, `fetch` bytes ahead.
+    c_ahead: C is prefetched, to be there when the tile is finished.
+    whole: each k is a multiple of `UNROLL`.
+    streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
+        full.
+    """
+
+    isa: Isa
+    rows: int
+    vectors: int
+    along: Literal["k", "rows"] = "k"
+    panel: bool = True
+    edge: Literal["full", "masked", "zeroed"] = "full"
+    epilogue: Epilogue = ()
+    a_rows: tuple[int, ...] = ()
+    segments: tuple[tuple[int, ...], ...] = ()
+    a_ahead: Literal["", "block", "tile"] = ""
+    b_ahead: int = 0
+    c_ahead: bool = False
+    whole: bool = False
+    streamed: bool = False
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        kind = "panel" if self.panel else "matrix"
+        tile = f"{self.rows}x{self.vectors}"
+        name = f"brgemm_{self.isa.name}_{tile}_{self.along}_{kind}_{self.edge}"
+        name += f"_{self.a_ahead}_ahead" if self.a_ahead else ""
+        name += f"_{self.b_ahead}_b_ahead" if self.b_ahead else ""
+        name += f"{'_c_ahead' * self.c_ahead}{'_whole' * self.whole}{'_streamed' * self.streamed}"
+        rest = (self.epilogue, self.a_rows, self.segments)
+        digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
+        return f"{name}_{digest}" if any(rest) else name
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        return native.function(self.name, self.llvm_text, self.isa)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        return vir.function_text(
+            symbol, ARGUMENTS, lambda builder, args: _Emitter(self, builder, args).emit()
+        )
+
+
+@dataclass
+class _Emitter:
+    """Writes one kernel's body."""
+
+    kernel: Microkernel
+    builder: ir.IRBuilder
+    args: dict[str, Value]
+
+    def __post_init__(self) -> None:
+        lanes = self.kernel.isa.lanes
+        self.vector = vir.vector_of(lanes)
+        self.mask = None
+        if self.kernel.edge != "full":
+            self.mask = vir.first_lanes(self.builder, self.args["lanes"], lanes)
+
+    def emit(self) -> None:
+        """The whole body: the tile, its epilogue, the store."""
+        kernel, builder, args = self.kernel, self.builder, self.args
+        places = [(m, n) for m in range(kernel.rows) for n in range(kernel.vectors)]
+        c = self._view(args["c"], args["c_row"], args["c_block"])
+
+        def load_c(_turn: Value, _zeros: Sequence[Value]) -> list[Value]:
+            return [c.load(m, n) for m, n in places]
+
+        for m, n in places if kernel.c_ahead else ():
+            vir.prefetch(builder, c.place(m, n)[0])
+        zeros = [self.vector(None)] * len(places)
+        tile = vir.loop(builder, args["accumulate"], zeros, load_c)
+        state = [args["a"], args["b"], *tile]
+        _, _, *tile = vir.loop(builder, args["blocks"], state, self._block)
+        tile = epilogue.apply(kernel.epilogue, tile, c, self._operands(), places)
+        self._store(c, dict(zip(places, tile, strict=True)))
+
+    def _store(self, c: View, tile: Mapping[tuple[int, int], Value]) -> None:
+        """Store the tile, past the caches where it may and its vectors are aligned."""
+        builder, aligned = self.builder, ir.Constant(ir.IntType(1), 0)
+        if self.kernel.streamed:
+            places = functools.reduce(builder.or_, (c.row, c.block, self.args["c"]))
+            within = builder.and_(places, I64(LINE - 1))
+            aligned = builder.icmp_signed("==", within, I64(0))
+        with builder.if_else(aligned) as (streams, otherwise):
+            with streams:
+                for (m, n), x in tile.items():
+                    mark_streamed(builder, builder.store(x, c.place(m, n)[0]))
+            with otherwise:
+                for (m, n), x in tile.items():
+                    pointer, valid = c.place(m, n)
+                    zeroes = valid is not None and self.kernel.edge == "zeroed"
+                    kept = builder.select(valid, x, self.vector(None)) if zeroes else x
+                    vir.store(builder, kept, pointer, None if zeroes else valid)
+
+    def _view(self, address: Value, row: Value, block: Value) -> View:
+        pointer, last = vir.address(self.builder, address), self.kernel.vectors - 1
+        return View(self.builder, self.vector, pointer, row, block, last, self.mask)
+
+    def _operands(self) -> list[View]:
+        """The rows that the epilogue reads."""
+        table = self.args["operands"]
+        return [
+            self._view(*(self._int64(table, 3 * i + j) for j in range(3)))
+            for i in range(epilogue.table_rows(self.kernel.epilogue))
+        ]
+
+    def _int64(self, table: Value, place: int) -> Value:
+        pointer = vir.address(self.builder, table)
+        return self.builder.load(vir.at(self.builder, pointer, 8 * place), typ=I64)
+
+    def _block(self, index: Value, state: Sequence[Value]) -> list[Value]:
+        """All segments of the batch; the state is where A and B begin, then the tile."""
+        builder, (a, b, *tile) = self.builder, state
+        self.following = self._next_block(index)
+        entry = self.args["batch_table"]
+        for rows in self.kernel.segments or (range(self.kernel.rows),):
+            count, k = (self._int64(entry, place) for place in (0, 1))
+            element = functools.partial(self._element, rows, k, (a, b))
+            state = [builder.add(entry, I64(16)), *tile]
+            entry, *tile = vir.loop(builder, count, state, element)
+        advanced = zip((a, b), ("a_advance", "b_advance"), strict=True)
+        return [*(builder.add(x, self.args[name]) for x, name in advanced), *tile]
+
+    def _next_block(self, index: Value) -> Value:
+        """How far it is in A to what comes next: a block, or the next tile's first one."""
+        builder, advance = self.builder, self.args["a_advance"]
+        if not self._is_strided:
+            return advance
+        height = builder.mul(self.args["a_stride"], I64(self.kernel.rows))
+        tile = builder.sub(height, builder.mul(index, advance))
+        is_last = builder.icmp_signed("==", builder.add(index, I64(1)), self.args["blocks"])
+        return builder.select(is_last, tile, advance)
+
+    @property
+    def _is_strided(self) -> bool:
+        """Whether A's rows are a_stride apart."""
+        return self.kernel.along == "k" and not self.kernel.a_rows
+
+    def _element(
+        self, rows: Sequence[int], k: Value, block: Sequence[Value],
+        _index: Value, state: Sequence[Value],
+    ) -> list[Value]:  # fmt: skip
+        """One element of the batch; the state is its place in the table, then the tile."""
+        builder, (entry, *tile) = self.builder, state
+        starts = [builder.add(x, self._int64(entry, i)) for i, x in enumerate(block)]
+        if self.kernel.a_ahead == "block":
+            following = vir.address(builder, builder.add(starts[0], self.following))
+            for m in rows:
+                vir.prefetch(builder, self._row(following, m))
+        state = [*(vir.address(builder, start) for start in starts), *tile]
+        turns = [(builder.ashr(k, I64(UNROLL.bit_length() - 1)), UNROLL)]
+        if not self.kernel.whole:
+            turns.append((builder.and_(k, I64(UNROLL - 1)), 1))
+        for count, steps in turns:
+            state = vir.loop(
+                builder, count, state, lambda _, s, steps=steps: self._steps(rows, s, steps)
+            )
+        return [builder.add(entry, I64(16)), *state[2:]]
+
+    def _steps(self, rows: Sequence[int], state: Sequence[Value], steps: int) -> list[Value]:
+        """Some steps of k; the state is the pointers into A and B, then the tile."""
+        builder, args, (a, b, *tile) = self.builder, self.args, state
+        vectors = self.kernel.vectors
+        b_row, b_block = self._strides_of_b()
+        a_k = I64(4) if self.kernel.along == "k" else args["a_stride"]
+        if self.kernel.a_ahead == "tile" and steps == UNROLL:
+            for m in rows:
+                vir.prefetch(builder, self._row(a, self.kernel.rows + m))
+        fetched = vir.at(builder, b, args["fetch"])
+        for _ in range(self.kernel.b_ahead if steps == UNROLL else 0):
+            for n in range(vectors):
+                vir.prefetch(builder, vir.multiple(builder, fetched, b_block, n))
+            fetched = vir.at(builder, fetched, b_row)
+        for _ in range(steps):
+            row_of_b = self._row_of_b(b)
+            for m in rows:
+                factor = builder.load(self._row(a, m), typ=F32, align=4)
+                factor = vir.repeat(builder, factor, self.vector)
+                for n, x in enumerate(row_of_b):
+                    place = m * vectors + n
+                    tile[place] = vir.multiply_add(builder, factor, x, tile[place])
+            a, b = vir.at(builder, a, a_k), vir.at(builder, b, b_row)
+        return [a, b, *tile]
+
+    def _row(self, a: Value, m: int) -> Value:
+        """A pointer to row m of A."""
+        if self.kernel.a_rows:
+            return vir.at(self.builder, a, self.kernel.a_rows[m])
+        if self.kernel.along == "rows":
+            return vir.at(self.builder, a, 4 * m)
+        return vir.multiple(self.builder, a, self.args["a_stride"], m)
+
+    def _strides_of_b(self) -> tuple[Value, Value]:
+        """From row to row and from vector to vector; one of them is known here."""
+        vector = I64(4 * self.kernel.isa.lanes)
+        if self.kernel.panel:
+            return vector, self.args["b_block"]
+        return self.args["b_row"], vector
+
+    def _row_of_b(self, b: Value) -> list[Value]:
+        """The vectors of one row of B."""
+        _, block = self._strides_of_b()
+        masks = [None] * (self.kernel.vectors - 1) + [None if self.kernel.panel else self.mask]
+        places = [vir.multiple(self.builder, b, block, n) for n in range(len(masks))]
+        pairs = zip(places, masks, strict=True)
+        return [vir.load(self.builder, place, self.vector, mask) for place, mask in pairs]

@@ -1,0 +1,261 @@
+"""Plans: the steps of a program, with tensors copied where their layout does not serve.
+
+Every matrix implementation works on a few layouts only; a tensor in any other one is copied to or
+from the scratchpad by steps of the same program, so that no format need be refused. Making a plan
+is quick: steps are made, and kernels compiled, when the plan is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Operation,
+    Refused,
+)
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.copies.gather import reformat_step
+from dnncore_cpu_numba.copies.reformat import copy_steps
+from dnncore_cpu_numba.elementwise.chains import chain_steps
+from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
+from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
+from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+__all__ = ["Plan", "Planned", "has_sum"]
+
+ALIGNMENT = 128  # bytes
+COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
+NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
+LAUNCH = 3e-6  # seconds from step to step, measured
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A copy between layouts; see `reformat_step`."""
+
+    source: Tensor
+    target: Tensor
+    starts: Sequence[int] | None = None
+    expand: bool = False
+    order: Sequence[int] | None = None
+
+    def steps(self) -> list[Step]:
+        a, b = self.source, self.target
+        if self._is_reorder:
+            return copy_steps(b, a)
+        options: dict[str, Any] = {"expand": self.expand, "order": self.order}
+        return [reformat_step(a.address, a.desc, b.address, b.desc, self.starts, **options)]
+
+    @property
+    def _is_reorder(self) -> bool:
+        """Whether the target has the source's elements, in their order, and nothing else."""
+        a, b = self.source.desc, self.target.desc
+        return a.dims == b.dims and not (b.has_padding or any(self.starts or ()) or self.order)
+
+
+class Plan:
+    """Collects the scratchpad and the steps of one program."""
+
+    def __init__(self, op: Operation, attr: Attributes, num_threads: int) -> None:
+        names = [argument.name for argument, _ in op.tensors()]
+        names += [name for name, _ in attr.operands()]
+        self._places = {name: place for place, name in enumerate(names)}
+        self._parts: list[Callable[[], list[Step]]] = []
+        self._pending: list[_Copy] = []  # of outputs
+        self._copied = 0  # bytes read and written
+        self._launches = 0
+        self._top = 0  # where the next part of the scratchpad begins
+        self.num_threads = num_threads
+        self.nbytes = 0  # of the scratchpad
+
+    def argument(self, name: str, desc: MemoryDesc) -> Tensor:
+        """An argument of the operation, or a post-op's operand."""
+        return Tensor(Arg(self._places[name]), desc)
+
+    def operands(self, attr: Attributes) -> list[Tensor]:
+        """The post-ops' operands, in order, all of them f32."""
+        return [self._as_f32(name, desc) for name, desc in attr.operands()]
+
+    def _as_f32(self, name: str, desc: MemoryDesc) -> Tensor:
+        """An operand, or its values as float32 in the scratchpad."""
+        if desc.data_type == "f32":
+            return self.argument(name, desc)
+        room = self.scratch(MemoryDesc(desc.dims))
+        self.chain([room, self.argument(name, desc)], [])
+        return room
+
+    def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
+        """Append a chain of stages; tensors: dst, src, then the stages' operands."""
+        places = [(tensor.address, tensor.desc) for tensor in tensors]
+        self._append(
+            lambda: chain_steps(tensors[0].desc.dims, places, stages),
+            sum(tensor.desc.nbytes for tensor in tensors),
+        )
+
+    def scratch(self, desc: MemoryDesc) -> Tensor:
+        """Reserve a part of the scratchpad."""
+        start = self._top
+        self._top += -(-desc.nbytes // ALIGNMENT) * ALIGNMENT
+        self.nbytes = max(self.nbytes, self._top)
+        return Tensor(Scratch(start), desc)
+
+    def repeat(self, times: int, part: Callable[[Plan, int], None]) -> None:
+        """Call part(plan, 0), part(plan, 1), ...; each appends steps and may use the same room.
+
+        The first one is planned now, and stands for the needs of all; the others when the plan is
+        built, which saves most of the time.
+        """
+        if not times:
+            return
+        top, copied, launches = self._top, self._copied, self._launches
+        part(self, 0)
+        self._top = top
+        self._copied += (times - 1) * (self._copied - copied)
+        self._launches += (times - 1) * (self._launches - launches)
+
+        def others() -> list[Step]:
+            steps = []
+            for index in range(1, times):
+                plan = copy(self)
+                plan._top, plan._parts, plan._pending = top, [], []
+                part(plan, index)
+                steps += plan.steps()
+            return steps
+
+        self._parts.append(others)
+
+    def read(
+        self,
+        tensor: Tensor,
+        wanted: MemoryDesc | None = None,
+        starts: Sequence[int] | None = None,
+        *,
+        expand: bool = False,
+        order: Sequence[int] | None = None,
+    ) -> Tensor:
+        """An input, or its copy in the wanted layout; see `reformat_step`."""
+        if wanted is None:
+            return tensor
+        room = self.scratch(wanted)
+        self._copy(_Copy(tensor, room, starts, expand, order))
+        return room
+
+    def write(
+        self,
+        tensor: Tensor,
+        wanted: MemoryDesc | None = None,
+        *,
+        old: bool = False,
+        order: Sequence[int] | None = None,
+    ) -> Tensor:
+        """An output, or room in the wanted layout that `written`, or the plan's end, copies to it.
+
+        old: the output's values before are needed.
+        order: the output's indices of dim 1 in the order that they have in the room.
+        """
+        if wanted is None:
+            return tensor
+        room = self.scratch(wanted)
+        if old:
+            self._copy(_Copy(tensor, room, order=order))
+        back = None if order is None else np.argsort(order).tolist()
+        self._pending.append(_Copy(room, tensor, order=back))
+        return room
+
+    def written(self, tensor: Tensor) -> None:
+        """Append the copy to an output now, if the tensor is room for one."""
+        for pending in [pending for pending in self._pending if pending.source is tensor]:
+            self._pending.remove(pending)
+            self._copy(pending)
+
+    def _copy(self, what: _Copy) -> None:
+        self._append(what.steps, what.source.desc.nbytes + what.target.desc.nbytes)
+
+    def add(self, part: Callable[[], Step], copied: int = 0) -> None:
+        """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
+        self._append(lambda: [part()], copied)
+
+    def _append(self, part: Callable[[], list[Step]], copied: int) -> None:
+        self._parts.append(part)
+        self._copied += copied
+        self._launches += 1
+
+    def steps(self) -> list[Step]:
+        """Make the steps, which compiles kernels."""
+        return [step for part in self._parts for step in part()]
+
+    def accepted(self, op: Operation, engine: Any, utilisation: float) -> Accepted:
+        """Finish the plan and offer it.
+
+        op: with every format resolved. utilisation: the part of the peak that the tiles reach when
+        their data are in cache.
+        """
+        for pending in list(self._pending):
+            self.written(pending.source)
+        return Accepted(
+            op,
+            lambda: Program(self.steps(), self.num_threads),
+            seconds=self._seconds(op, engine, utilisation),
+            scratchpad_bytes=self.nbytes,
+        )
+
+    def _seconds(self, op: Operation, engine: Any, utilisation: float) -> float:
+        """What the program should take: arithmetic at a part of the peak, then the copies."""
+        peaks = engine.peaks
+        arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
+        arithmetic += NOT_HIDDEN * peaks.ideal_seconds(op.flops / utilisation, 0)
+        launches = self._launches - 1
+        return arithmetic + self._copied / (peaks.bandwidth * COPY_EFFICIENCY) + launches * LAUNCH
+
+
+class Planned(Implementation):
+    """An implementation that makes a plan for one instruction set."""
+
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
+        self.name = f"cpu_numba:brgemm:{isa.name}"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Resolve formats and plan."""
+        if refused := self.refused(op, attr):
+            return refused
+        op = self.resolved(op)
+        plan = Plan(op, attr, engine.num_threads)
+        self.plan(plan, op, attr)
+        return plan.accepted(op, engine, self.utilisation(op))
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """What cannot be served."""
+        if obstacle := self.isa.obstacle:
+            return Refused("device", obstacle)
+        rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
+        if rows >= MOST_OPERANDS:
+            return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
+        return refuse_unknown(attr.post_ops)
+
+    def resolved(self, op: Any) -> Any:
+        """The operation with every format that was `any` replaced."""
+        raise NotImplementedError
+
+    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+        """Append the steps."""
+        raise NotImplementedError
+
+    def utilisation(self, op: Any) -> float:
+        """The part of the peak that the tiles of this problem reach, their data in cache."""
+        raise NotImplementedError
+
+
+def has_sum(attr: Attributes) -> bool:
+    """Whether post-ops read what the output held before."""
+    return attr.reads_dst

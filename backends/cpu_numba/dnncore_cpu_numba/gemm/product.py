@@ -1,0 +1,221 @@
+"""Products of matrices in any layout: what matmul and inner product are made of.
+
+    C[..., m, n] = sum over k of A[..., m, k] * B[..., k, n], then bias and post-ops
+
+A, B, C and the operands are tensors of one rank, reshaped and permuted as an operation needs, with
+any batch dims in front, of which all but C's may be 1. Of the product and the
+transposed one, that is computed which copies less.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
+from dnncore_cpu_numba.gemm.microkernel import UNROLL
+from dnncore_cpu_numba.gemm.plan import Plan, has_sum
+from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, Rows, TileLoop
+from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
+from dnncore_cpu_numba.runtime.tensor import Tensor
+
+__all__ = ["Product", "blocked_columns", "transposed"]
+
+DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
+SHARED_DEPTH = 256  # where tiles share B: its panel is then 48 KB, a first-level cache
+SHARED_VECTORS = 3  # of such a panel
+IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
+FEW_ROWS = 16  # nor is one that is read for so few rows
+COPY_COST = 64  # multiply-adds in the time of copying one element, measured
+
+NO_POST_OPS = Attributes()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Product:
+    """A matrix product; `append_to(plan)` appends its steps.
+
+    operands: those of the post-ops, in order. bias is added before.
+    in_place: a plain B is read where it lies, however large and far apart its rows.
+    """
+
+    isa: Isa
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    bias: Tensor | None = None
+    attr: Attributes = NO_POST_OPS
+    operands: Sequence[Tensor] = ()
+    in_place: bool = False
+
+    def append_to(self, plan: Plan) -> None:
+        """Append copies and the tile loop."""
+        swapped = self._swapped()
+        product = swapped if swapped._cost() < self._cost() else self
+        product._append_to(plan)
+
+    def _cost(self) -> float:
+        """Multiply-adds, those of empty lanes included, and what copies cost in this unit."""
+        rows, columns = self.c.desc.dims[-2:]
+        lanes = self.isa.lanes
+        multiply_adds = self.c.desc.nelems * self.a.desc.dims[-1]
+        if columns:
+            multiply_adds *= -(-columns // lanes) * lanes / columns
+        copied = self._copies_a() * self.a.desc.nelems
+        if not (self._is_in_place(rows) or self._is_panelled(self.b.desc)):
+            copied += self.b.desc.nelems
+        if self._column_step(self.c.desc) is None:
+            copied += self.c.desc.nelems
+        return multiply_adds + COPY_COST * copied
+
+    def _swapped(self) -> Product:
+        """The transposed product."""
+        return dataclasses.replace(
+            self, a=_transposed(self.b), b=_transposed(self.a), c=_transposed(self.c),
+            bias=self.bias and _transposed(self.bias),
+            operands=[_transposed(operand) for operand in self.operands], in_place=False,
+        )  # fmt: skip
+
+    def _append_to(self, plan: Plan) -> None:
+        *batch, rows, columns = self.c.desc.dims
+        depth = self.a.desc.dims[-1]
+        a, a_k = self._read_a(plan)
+        b, b_k = self._read_b(plan, rows)
+        operands = [operand for operand in (self.bias, *self.operands) if operand is not None]
+        matrices = [self._read_operand(plan, operand) for operand in operands]
+        epilogue = self._epilogue([operand.desc.dims[-1] == 1 for operand in operands])
+        wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
+        target = plan.write(self.c, wanted, old=has_sum(self.attr))
+        c = self._with_columns(target)
+        edge = "zeroed" if target.desc.has_padding else "masked"
+        b_step = b_k or 4 * self.isa.lanes
+        shared = self.in_place or self._shares_b()
+        longest = SHARED_DEPTH if shared else DEPTH
+        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // longest))
+        length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
+
+        def loop():
+            return TileLoop(
+                isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
+                a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
+                most_vectors=SHARED_VECTORS if shared else 0,
+                chunks=[
+                    Chunk([(a_k * k, b_step * k)], min(length, depth - k))
+                    for k in range(0, max(1, depth), length)
+                ],
+            ).step(plan.num_threads)  # fmt: skip
+
+        plan.add(loop)
+        plan.written(target)
+
+    def _epilogue(self, splats: Sequence[bool]) -> Epilogue:
+        if self.bias is None:
+            return from_post_ops(self.attr, splats)
+        return (Operand("add", splats[0]), *from_post_ops(self.attr, splats[1:]))
+
+    def _read_a(self, plan: Plan) -> tuple[Matrix, int]:
+        """A, and the bytes from k to k in it."""
+        tensor, shared = self.a, self._shares_b()
+        if self._copies_a():
+            layout = _column_major if shared else _row_major
+            tensor = plan.read(tensor, layout(tensor.desc))
+        *batch, row, k = _steps(tensor.desc)
+        if not shared and _is_contiguous(tensor.desc, -1):
+            return Matrix(tensor.address, tuple(batch), row=row), 4
+        return Matrix(tensor.address, tuple(batch), row=4), k
+
+    def _copies_a(self) -> bool:
+        """Whether A's layout does not serve; where tiles share B, only contiguous rows do."""
+        along_k, along_rows = (_is_contiguous(self.a.desc, dim) for dim in (-1, -2))
+        return not along_rows and (self._shares_b() or not along_k)
+
+    def _shares_b(self) -> bool:
+        """Whether B comes from memory, once for a few tiles: they are quick if all else is near.
+
+        A's rows then lie together, those of one k after those of another; apart, they would fall
+        into the same sets of a cache. That costs one copy of few rows.
+        """
+        rows, columns = self.c.desc.dims[-2:]
+        nbytes = 4 * self.a.desc.dims[-1] * columns
+        once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
+        several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
+        return several and once and nbytes > SECOND_LEVEL and not has_sum(self.attr)
+
+    def _read_b(self, plan: Plan, rows: int) -> tuple[Matrix, int]:
+        """B, and the bytes from k to k in it, 0 for panels."""
+        tensor, lanes = self.b, self.isa.lanes
+        if self._is_in_place(rows):
+            *batch, k, _ = _steps(tensor.desc)
+            return Matrix(tensor.address, tuple(batch), block=4 * lanes), k or 4 * lanes
+        if not self._is_panelled(tensor.desc):
+            tensor = plan.read(tensor, blocked_columns(tensor.desc, lanes))
+        *batch, _, block = _steps(tensor.desc)
+        return Matrix(tensor.address, tuple(batch), block=block), 0
+
+    def _is_in_place(self, rows: int) -> bool:
+        """Whether B is a plain matrix that is not worth packing."""
+        nbytes = 4 * math.prod(self.b.desc.dims[-2:])
+        small = nbytes <= IN_PLACE_BYTES or rows <= FEW_ROWS
+        return (small or self.in_place) and _is_contiguous(self.b.desc, -1)
+
+    def _is_panelled(self, desc: MemoryDesc) -> bool:
+        lanes = self.isa.lanes
+        dense = desc.dims[-2] == 1 or desc.strides[-2:-1] == (lanes,)
+        return desc.inner_blocks == ((desc.ndims - 1, lanes),) and dense
+
+    def _read_operand(self, plan: Plan, tensor: Tensor) -> Matrix:
+        if self._column_step(tensor.desc) is None:
+            tensor = plan.read(tensor, _row_major(tensor.desc))
+        return self._with_columns(tensor)
+
+    def _with_columns(self, tensor: Tensor) -> Matrix:
+        *batch, row, _ = _steps(tensor.desc)
+        block = 0 if tensor.desc.dims[-1] == 1 else self._column_step(tensor.desc)
+        return Matrix(tensor.address, tuple(batch), row, block)
+
+    def _column_step(self, desc: MemoryDesc) -> int | None:
+        """Bytes from vector to vector of columns, None if they cannot be loaded as such."""
+        lanes = self.isa.lanes
+        if desc.inner_blocks == ((desc.ndims - 1, lanes),):
+            return 4 * desc.strides[-1]
+        return 4 * lanes if _is_contiguous(desc, -1) else None
+
+
+def blocked_columns(desc: MemoryDesc, lanes: int) -> MemoryDesc:
+    """The same dims as panels: vectors of columns, row after row, then the next columns."""
+    letters = "abcdefghijkl"[: desc.ndims]
+    row, column = letters[-2:]
+    return desc.with_format(f"{letters[:-2]}{column.upper()}{row}{lanes}{column}")
+
+
+def transposed(desc: MemoryDesc) -> MemoryDesc:
+    """The same memory with its last two dims exchanged."""
+    *batch, m, n = range(desc.ndims)
+    return desc.permute_axes((*batch, n, m))
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    return tensor.seen_as(transposed(tensor.desc))
+
+
+def _row_major(desc: MemoryDesc) -> MemoryDesc:
+    return desc.with_format("abcdefghijkl"[: desc.ndims])
+
+
+def _column_major(desc: MemoryDesc) -> MemoryDesc:
+    return transposed(_row_major(transposed(desc)))
+
+
+def _is_contiguous(desc: MemoryDesc, dim: int) -> bool:
+    return desc.is_plain and (desc.dims[dim] == 1 or desc.strides[dim] == 1)
+
+
+def _steps(desc: MemoryDesc) -> list[int]:
+    """Strides in bytes; 0 along dims of size 1."""
+    return [
+        0 if size == 1 else 4 * stride for size, stride in zip(desc.dims, desc.strides, strict=True)
+    ]

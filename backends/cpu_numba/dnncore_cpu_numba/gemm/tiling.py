@@ -1,0 +1,159 @@
+"""How a matrix problem is cut: panels' width, tiles' height, and the order of the loops.
+
+Everything here was measured, on AVX-512 and in float32; covers cut the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dnncore_cpu_numba.gemm.cover import Rows, Tiles, Windows
+from dnncore_cpu_numba.gemm.microkernel import UNROLL
+
+if TYPE_CHECKING:
+    from dnncore_cpu_numba.gemm.tiles import TileLoop
+
+__all__ = ["AHEAD", "ONE_TILE", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling"]
+
+CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
+
+FEW_PIXELS = 256  # rows of C for which a large B is fetched ahead
+LARGE_B = 8 << 20  # bytes of B; above, it arrives too late unless it is fetched ahead
+AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is read
+# Bytes of a panel of B -> its bytes that arrive in a cycle.
+SECOND_LEVEL = 768 << 10
+PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
+STRIDED_ROWS = 12  # beside the addresses of more, LLVM spills sums in the innermost loop
+ONE_TILE = 8  # rows for which no tiles share B
+STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
+
+MOST_WAITING = 0.05  # of the threads' time, for the last item
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """Panels of so many vectors, blocks of tiles, and stretches of items.
+
+    rest: the items of a group of panels. b_ahead: the microkernel's.
+    """
+
+    vectors: int
+    panels: int
+    last_vectors: int
+    last_lanes: int
+    tiles: Tiles
+    rest: int
+    stretch: int
+    panels_per_group: int
+    b_ahead: int
+
+    @classmethod
+    def of(cls, loop: TileLoop, threads: int) -> Tiling:
+        """What was the quickest for such a problem."""
+        lanes = loop.isa.lanes
+        blocks = max(1, -(-loop.columns // lanes))
+        others = [matrix.spatial for matrix in (loop.c, *loop.operands)]
+        vectors = min(
+            (
+                -(-blocks // -(-blocks // most))
+                for most in loop.isa.rows
+                if most <= (loop.most_vectors or most)
+            ),
+            key=lambda vectors: (_cycles(loop, vectors, others), vectors),
+        )
+        panels = -(-blocks // vectors)
+        depth = 4 * max(chunk.depth for chunk in loop.chunks)
+        panel_bytes = vectors * lanes * depth
+        streams_b = panels > 1 and panel_bytes <= CACHE_BYTES and _streams_b(loop)
+        outer = math.prod(loop.outer)
+        parts = 1 if streams_b else -(-4 * threads // outer)
+        tiles = loop.cover.tiles(_most_rows(loop, vectors), parts, loop.a.spatial, others)
+        rest = outer * len(tiles.blocks)
+        item_bytes = tiles.rows_per_block * (loop.row_bytes or depth)
+        waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
+        b_is_larger = panels * panel_bytes > rest * item_bytes and not _has_own_b(loop)
+        by_panels = panels > 1 and (waits or b_is_larger)
+        height = len(tiles.blocks[0][0])
+        strided = loop.b_k > 0 and height > 1 and _has_own_b(loop)  # B's rows are pages apart
+        b_ahead = 0
+        if strided or (streams_b and by_panels):
+            b_ahead = -(-UNROLL // height)
+        elif _reads_b_once(loop):
+            b_ahead = UNROLL
+        stretch = rest
+        if panel_bytes <= CACHE_BYTES:
+            stretch = max(1, CACHE_BYTES // max(1, item_bytes))
+        return cls(
+            vectors, panels, blocks - (panels - 1) * vectors,
+            loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
+            1 if by_panels else panels,
+            b_ahead,
+        )  # fmt: skip
+
+    @property
+    def items(self) -> int:
+        """Work items: those of each group of panels, group after group."""
+        return self.rest * -(-self.panels // self.panels_per_group)
+
+
+def _cycles(loop: TileLoop, vectors: int, others: Sequence[Sequence[int]]) -> float:
+    """What one step of k takes in all tiles, when panels have so many vectors.
+
+    A cycle has two multiply-adds; fewer than eight accumulators wait for each other. The rest was
+    measured: what A's elements cost, and how B's vectors arrive, by where the panel is kept.
+    """
+    vector_bytes = 4 * loop.isa.lanes
+    panels = -(-loop.columns // (vectors * loop.isa.lanes))
+    depth = max(chunk.depth for chunk in loop.chunks)
+    b_bytes = vectors * vector_bytes
+    rate = next(rate for size, rate in PANEL_RATES if depth * b_bytes <= size)
+    most = _most_rows(loop, vectors)
+    return panels * sum(
+        count * max(max(rows * vectors, 8) / 2 + rows / 8, b_bytes / rate)
+        for rows, count in loop.cover.sizes(most, others).items()
+    )
+
+
+def _most_rows(loop: TileLoop, vectors: int) -> int:
+    """Of a tile, as registers hold them and, where A's rows are strided, cache and LLVM.
+
+    Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
+    """
+    rows = loop.isa.rows[vectors]
+    if loop.along == "k" and loop.a.row:
+        rows = min(rows, 8 * 4096 // math.gcd(4096, loop.a.row))
+        if vectors > 1 and isinstance(loop.cover, Rows):
+            rows = min(rows, STRIDED_ROWS)
+    return rows
+
+
+def _has_own_b(loop: TileLoop) -> bool:
+    """Whether each outer index has a B of its own, and all have the same A."""
+    return math.prod(loop.outer) > 1 and any(loop.b.outer) and not any(loop.a.outer)
+
+
+def _streams_b(loop: TileLoop) -> bool:
+    """Whether B is read from memory, for so few rows that this takes most of the time."""
+    few = isinstance(loop.cover, Rows) and loop.cover.count <= STREAMED_ROWS
+    return few and not _shares_b(loop) and _bytes_of_b(loop) > SECOND_LEVEL
+
+
+def _reads_b_once(loop: TileLoop) -> bool:
+    """Whether a large B is read for so few pixels that it has no time to arrive by itself."""
+    few = math.prod(loop.outer) * loop.cover.count <= FEW_PIXELS
+    gathers = isinstance(loop.cover, Windows) or not _shares_b(loop)
+    return few and gathers and _bytes_of_b(loop) > LARGE_B
+
+
+def _shares_b(loop: TileLoop) -> bool:
+    """Whether several outer indices have the same B."""
+    steps = loop.b.strides()[2 : 2 + len(loop.outer)]
+    return any(step == 0 and size > 1 for step, size in zip(steps, loop.outer, strict=True))
+
+
+def _bytes_of_b(loop: TileLoop) -> int:
+    """The bytes of B of one outer index."""
+    return 4 * loop.columns * sum(chunk.depth for chunk in loop.chunks)

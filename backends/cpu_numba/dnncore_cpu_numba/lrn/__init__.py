@@ -1,0 +1,1 @@
+"""Local response normalisation. An operation: no other package imports it."""

@@ -1,0 +1,242 @@
+"""Local response normalisation forward and backward: sums over windows, one axis after another.
+
+Across channels there is one step, from the tensors to the tensors. Within channels the sums of all
+spatial dims but the last one go through the scratchpad. See `lrn/tasks.py` for the loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.nest import nests, places
+from dnncore_cpu_numba.codegen.nontemporal import LINE, is_streamed
+from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.copies.blocks import WIDTH
+from dnncore_cpu_numba.elementwise.chains import zero_padding
+from dnncore_cpu_numba.elementwise.implementation import (
+    refuse_layouts,
+    refuse_post_ops,
+    second_pass_bytes,
+    with_post_ops,
+)
+from dnncore_cpu_numba.lrn import arithmetic, tasks
+from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POWERS, LrnKernel
+from dnncore_cpu_numba.runtime.program import Arg, Param, Program, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+
+__all__ = ["BACKWARD", "FORWARD"]
+
+_MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
+_MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
+_GRAIN = 2048  # elements of a part at least
+_ALIGNMENT = 64  # bytes
+
+
+@dataclass(frozen=True)
+class _Window:
+    """One step: what it sums along which axis, and what it makes of the sums."""
+
+    axis: int
+    make_terms: Task | None  # None: the terms are the sums of an earlier step, and no more
+    make_results: Task | None  # None: the results are the sums
+    tensors: Mapping[int, Tensor]  # by their numbers in `lrn_arithmetic`
+
+
+class SimdLRN(Implementation):
+    """Window sums in the first-level cache."""
+
+    name = "cpu_numba:simd"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout that has strides, and post-ops."""
+        op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
+        workspace = op.workspace_desc(hint)
+        refusal = refuse_post_ops(op, attr)
+        if workspace is not None:
+            refusal = refusal or refuse_layouts([workspace], workspace)
+        if refusal := refusal or _refuse_windows(op):
+            return refusal
+        passes = len(op.window_dims)
+        return Accepted(
+            op,
+            build=lambda: self._build(op, attr, workspace, engine.num_threads),
+            efficiency=0.6 / passes,
+            scratchpad_bytes=_sums_bytes(op) + second_pass_bytes(op, attr),
+            workspace=workspace,
+            exact=False,
+        )
+
+    def _build(
+        self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
+    ) -> Executable:
+        descs = [desc for _, desc in op.tensors(workspace)]
+        names = [argument.name for argument, _ in op.tensors(workspace)]
+        tensors = {
+            name: Tensor(Arg(place), desc)
+            for place, (name, desc) in enumerate(zip(names, descs, strict=True))
+        }
+        steps = []
+        for window in _windows(op, tensors):
+            steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
+        result = names.index(op.result_name)
+        steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
+        if "dst" in names and workspace is not None:
+            steps += zero_padding(names.index("workspace"), workspace)
+        return Program(steps, num_threads)
+
+
+def _sums_bytes(op: Any) -> int:
+    """The scratchpad for sums between the steps, laid out like the result."""
+    return -(-op.result.nbytes // _ALIGNMENT) * _ALIGNMENT if len(op.window_dims) > 1 else 0
+
+
+def _refuse_windows(op: Any) -> Refused | None:
+    most = tasks.RING // WIDTH
+    for axis in op.window_dims:
+        rows = min(2 * op.half_window + 1, op.src.dims[axis])
+        if rows > most:
+            return Refused("shape", f"sums up to {most} places along an axis; got {rows}")
+    return None
+
+
+def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
+    """The steps of an operation, the innermost axis first."""
+    forward = "dst" in tensors
+    ends = {
+        arithmetic.SRC: tensors["src"],
+        arithmetic.RESULT: tensors["dst" if forward else "diff_src"],
+    }
+    starts = {arithmetic.SRC: tensors["src"]}
+    if "workspace" in tensors:
+        ends[arithmetic.BASE] = tensors["workspace"]
+    if not forward:
+        ends[arithmetic.DIFF] = tensors["diff_dst"]
+        starts |= {arithmetic.DIFF: tensors["diff_dst"], arithmetic.BASE: tensors["workspace"]}
+    make_terms: Task | None = arithmetic.squares if forward else arithmetic.products
+    make_results = arithmetic.finish_forward if forward else arithmetic.finish_backward
+    *axes, last = reversed(op.window_dims)
+    sums = Tensor(Scratch(), op.result)
+    windows = []
+    for axis in axes:
+        windows.append(_Window(axis, make_terms, None, {**starts, arithmetic.RESULT: sums}))
+        starts, make_terms = {arithmetic.EARLIER: sums}, None if forward else arithmetic.only_own
+    windows.append(_Window(last, make_terms, make_results, {**starts, **ends}))
+    return windows
+
+
+def _steps(window: _Window, op: Any) -> list[Step]:
+    """The steps over all dims but the axis."""
+    result = window.tensors[arithmetic.RESULT].desc
+    if not result.nelems:
+        return []
+    length = result.dims[window.axis]
+    reach = min(op.half_window, length - 1)
+    nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)  # an absent tensor stays at 0
+    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in arithmetic.TENSORS]
+    pieces = [_piece(desc, window.axis) for desc in descs]
+    tables = [Table(4 * np.array(places(desc, window.axis), np.int64)) for desc in descs]
+    room = tasks.room(length, reach)
+    in_pieces = room > 0 and min(pieces[i] for i in window.tensors) > 1
+    if in_pieces:
+        way, most = tasks.VECTORS, room
+    else:
+        rows = min(2 * reach + 1, length)
+        way, most = tasks.SLABS, min(_MOST_COLUMNS, tasks.RING // rows // WIDTH * WIDTH)
+    task, *called = way
+    called += [window.make_terms, window.make_results]
+    called += [arithmetic.power_task(op.beta), arithmetic.wide_products]
+    common = [reach, *(each.address if each else 0 for each in called)]
+    common += arithmetic.Constants(op).params()
+    steps = []
+    for nest in nests(result.dims, descs, without=(window.axis,)):
+        for part in nest.ordered().rows(most):
+            columns, outer = part.loops[-1], part.without(1)
+            params: list[Param] = [Table(outer.table([4] * len(descs))), columns.extent, length]
+            params += [*common, *columns.strides, *tables, *pieces]
+            params += [
+                moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
+                for i, offset in enumerate(part.offsets)
+            ]
+            grain = -(-_GRAIN // (length * columns.extent))
+            steps.append(Step(task, params, outer.size, grain=grain))
+    return steps
+
+
+def _suits_rows(window: _Window, op: Any) -> bool:
+    """Whether the kernel serves: whole vectors along the axis, and one step from src to result."""
+    descs = [tensor.desc for tensor in window.tensors.values()]
+    sizes = {desc.padded_dims[window.axis] for desc in descs}
+    in_vectors = (
+        desc.inner_blocks == ((window.axis, LANES),)
+        or (not desc.inner_blocks and desc.strides[window.axis] == 1)
+        for desc in descs
+    )
+    one_step = arithmetic.EARLIER not in window.tensors and window.make_results is not None
+    # With a larger alpha squares may be out of range below sums that are not.
+    quick = op.beta in POWERS and op.half_window < LANES and abs(op.alpha) < MOST_ALPHA
+    whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
+    return one_step and quick and whole and bool(descs[0].nelems)
+
+
+def _row_steps(window: _Window, op: Any) -> list[Step]:
+    """The steps over all points."""
+    names, axis = arithmetic.TENSORS[:4], window.axis
+    result = window.tensors[arithmetic.RESULT].desc
+    nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
+    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
+    forward = arithmetic.DIFF not in window.tensors
+    vectors = result.padded_dims[axis] // LANES
+    kernel = LrnKernel(
+        forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors,
+        fetches=vectors > 1 and any(desc.inner_blocks for desc in descs),
+    )  # fmt: skip
+    streamed = 0
+    if is_streamed(window.tensors[arithmetic.RESULT].address, result) and _are_lines(window):
+        streamed = replace(kernel, streamed=True).address
+    jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
+    constants = arithmetic.Constants(op)
+    numbers = [constants.k, constants.scale, constants.unit, constants.factor]
+    steps = []
+    for nest in nests(result.dims, descs, without=(axis,)):
+        for part in nest.ordered().rows(_MOST_POINTS):
+            points, outer = part.loops[-1], part.without(1)
+            params: list[Param] = [Table(outer.table([4] * 4)), kernel.address, streamed]
+            params += [
+                moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
+                for i, offset in enumerate(part.offsets)
+            ]
+            params += [points.extent, vectors, result.dims[axis]]
+            params += [*(4 * stride for stride in points.strides), *jumps, *numbers]
+            params.append(arithmetic.wide_products.address)
+            grain = -(-_GRAIN // (result.dims[axis] * points.extent))
+            steps.append(Step(tasks.rows, params, outer.size, grain=grain))
+    return steps
+
+
+def _are_lines(window: _Window) -> bool:
+    """Whether all vectors of what is written are cache lines if the first one is."""
+    written = (window.tensors.get(i) for i in (arithmetic.RESULT, arithmetic.BASE))
+    return not any(
+        4 * stride % LINE
+        for tensor in written
+        if tensor is not None
+        for dim, stride in enumerate(tensor.desc.strides)
+        if tensor.desc.dims[dim] > 1 and (dim != window.axis or tensor.desc.inner_blocks)
+    )
+
+
+def _piece(desc: MemoryDesc, axis: int) -> int:
+    """How many places along an axis are neighbours in memory, from each multiple of it on."""
+    inner = [size for dim, size in desc.inner_blocks if dim == axis]
+    if not inner:
+        return desc.dims[axis] if desc.strides[axis] == 1 else 1
+    return inner[-1] if desc.inner_blocks[-1][0] == axis else 1
+
+
+FORWARD = (SimdLRN(),)
+BACKWARD = (SimdLRN(),)

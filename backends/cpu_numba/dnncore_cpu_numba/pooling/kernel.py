@@ -1,0 +1,348 @@
+"""The kernel of pooling: a tile of results in registers, over a box of taps.
+
+    result[i][lane] = fold over d < D, h < H, w < W of term(a, b)    for all columns
+
+a and b are read at `a + i * a_step + d * a_d + h * a_h + w * a_w + lane`, so that a window going
+forward and the windows that see a cell going backward are the same box with other steps:
+
+    largest     the maximum of a, with its tap in `b` if the kernel has an index; NaN wins for good
+    sum         the sum of a, divided by `divisor`
+    winners     the sum of a where b, the tap that won, is this one
+    shares      the sum of a times b, one number for all columns
+
+Forward a is src; backward a is diff_dst. Columns are neighbours; the last vector of them overlaps
+the one before it, and so does the last tile of points, so that nothing is computed by halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from llvmlite import ir
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+
+__all__ = ["FIELDS", "SLOT", "PoolingKernel"]
+
+FIELDS = (
+    "result", "a", "b", "result_step", "a_step", "b_step", "result_line", "a_line", "b_line",
+    "count", "lines", "columns",
+    "d", "h", "w", "a_d", "a_h", "a_w", "b_d", "b_h", "b_w", "tap", "tap_d", "tap_h", "tap_w",
+    "start", "divisor", "ahead", "ahead_rows",
+)  # fmt: skip
+SLOT = {name: slot for slot, name in enumerate(FIELDS)}
+"""Where each field lies in the block of int64 that is the kernel's argument. Steps are in bytes;
+tap: the first tap's number; start: the bits of the float32 that an empty box gives; ahead: from a
+to the rows that the next line of results is the first to read, and how many there are."""
+
+I1, I8, I32 = (ir.IntType(width) for width in (1, 8, 32))
+Value = Any
+
+
+@dataclass(frozen=True)
+class PoolingKernel:
+    """A class of kernels.
+
+    lanes: columns of a vector; there are at least as many columns.
+    along: whether the points of a tile are neighbouring vectors of columns or points.
+    index: bits of a tap in b, 0 where b is none.
+    width: how many taps along w are unrolled; boxes of another width are for loops.
+    fetches: a is prefetched: its rows are too short and too many for the processor's own
+    prefetching (measured: 2.5 times as quick on 51 MB).
+    streamed: results are whole, aligned cache lines that go past the caches.
+    """
+
+    isa: Isa
+    fold: Literal["largest", "sum", "winners", "shares"]
+    lanes: int
+    along: Literal["columns", "points"]
+    index: int = 0
+    width: int = 1
+    fetches: bool = False
+    streamed: bool = False
+
+    @property
+    def tile(self) -> int:
+        """Vectors of a tile; what is kept of them should fit into half of the registers.
+
+        Four of neighbouring columns are quicker than eight of points that lie apart (measured).
+        """
+        few = self.along == "columns" or (self.fold == "largest" and self.index > 0)
+        registers = 32 if self.isa.lanes == LINE // 4 else 16
+        return registers // 8 if few else registers // 4
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        way = f"{self.lanes}x{self.along}_{self.width}_{self.index}"
+        memory = f"{int(self.fetches)}{int(self.streamed)}"
+        return f"pooling_{self.isa.name}_{self.fold}_{way}_{memory}"
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function, which takes a block of `FIELDS`."""
+        return native.function(self.name, self.llvm_text, self.isa)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        return vir.function_text(
+            symbol,
+            ("fields",),
+            lambda builder, args: _Emitter(self, builder, args["fields"]).emit(),
+        )
+
+
+@dataclass(frozen=True)
+class _Point:
+    """A vector of results so far; of maxima their taps, and a sum that is NaN if any value is."""
+
+    value: Value
+    tap: Value | None = None
+    total: Value | None = None
+
+    @property
+    def values(self) -> list[Value]:
+        """Those that there are."""
+        return [value for value in (self.value, self.tap, self.total) if value is not None]
+
+
+class _Emitter:
+    """The code of one kernel."""
+
+    def __init__(self, kernel: PoolingKernel, builder: ir.IRBuilder, block: Value) -> None:
+        self.kernel, self.builder = kernel, builder
+        base = vir.address(builder, block)
+        self.fields = {n: builder.load(vir.at(builder, base, 8 * i), typ=I64)
+                       for n, i in SLOT.items()}  # fmt: skip
+        self.vector = vir.vector_of(kernel.lanes)
+        self.taps = ir.VectorType(I32, kernel.lanes)
+        self.b_size = kernel.index // 8
+
+    def emit(self) -> None:
+        """Loop over columns and points, in the order that suits the tile."""
+        kernel, fields = self.kernel, self.fields
+
+        def columns(line: Value) -> None:
+            width = kernel.tile * kernel.lanes
+            self._loop(fields["count"], 1, lambda point: self._loop(
+                fields["columns"], width, lambda column: self._tile(line, point, column,
+                                                                    kernel.tile)))  # fmt: skip
+
+        def points(column: Value, line: Value) -> None:
+            enough = self.builder.icmp_signed(">=", fields["count"], I64(kernel.tile))
+            with self.builder.if_else(enough) as (tiles, singles):
+                for way, size in ((tiles, kernel.tile), (singles, 1)):
+                    with way:
+                        self._loop(fields["count"], size, lambda point, size=size:
+                                   self._tile(line, point, column, size))  # fmt: skip
+
+        if kernel.along == "columns":
+            self._loop(fields["lines"], 1, columns)
+        else:
+            self._loop(fields["columns"], kernel.lanes, lambda column: self._loop(
+                fields["lines"], 1, lambda line: points(column, line)))  # fmt: skip
+
+    def _loop(self, count: Value, step: int, body: Any) -> None:
+        """For 0, step, 2 * step, ..., the last one moved back to end at `count`."""
+        builder = self.builder
+        turns = builder.sdiv(builder.add(count, I64(step - 1)), I64(step))
+        last = builder.sub(count, I64(step))
+
+        def turn(index: Value, _: Sequence[Value]) -> list[Value]:
+            first = builder.mul(index, I64(step))
+            over = builder.icmp_signed(">", first, last)
+            body(builder.select(over, last, first))
+            return []
+
+        vir.loop(builder, turns, [], turn)
+
+    def _tile(self, line: Value, point: Value, column: Value, size: int) -> None:
+        """Fold `size` points of a line, from one point and one column on."""
+        builder, fields = self.builder, self.fields
+        sizes = {"result": 4, "a": 4, "b": self.b_size}
+        places = {}
+        for name, nbytes in sizes.items():
+            place = builder.add(fields[name], builder.mul(point, fields[f"{name}_step"]))
+            place = builder.add(place, builder.mul(line, fields[f"{name}_line"]))
+            place = builder.add(place, builder.mul(column, I64(nbytes)))
+            places[name] = vir.address(builder, place)
+        if size == 1:
+            self._finish(self._folded(places, 1, unrolled=False), places)
+            return
+        if self.kernel.fetches:
+            self._prefetch(places["a"], size)
+        usual = builder.icmp_signed("==", fields["w"], I64(self.kernel.width))
+        with builder.if_else(usual) as (unrolled, looped):
+            for way, is_usual in ((unrolled, True), (looped, False)):
+                with way:
+                    self._checked(self._folded(places, size, unrolled=is_usual), places)
+
+    def _prefetch(self, a: Value, size: int) -> None:
+        """Have the rows brought that the next line of results is the first to read.
+
+        Two cache lines for each point: as far apart as windows that go on by two places need them.
+        """
+        builder, fields = self.builder, self.fields
+        start = vir.at(builder, a, fields["ahead"])
+        half = builder.ashr(fields["a_step"], I64(1))
+
+        def row(index: Value, _: Sequence[Value]) -> list[Value]:
+            first = vir.at(builder, start, builder.mul(index, fields["a_h"]))
+            for i in range(size):
+                place = self._at("a", first, i)
+                vir.prefetch(builder, place)
+                vir.prefetch(builder, vir.at(builder, place, half))
+            return []
+
+        vir.loop(builder, fields["ahead_rows"], [], row)
+
+    def _checked(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
+        """Store a tile; where NaN may have been among maxima, fold its points one by one."""
+        builder = self.builder
+        if self.kernel.fold != "largest":
+            self._finish(points, places)
+            return
+        total = points[0].total
+        for point in points[1:]:
+            total = builder.fadd(total, point.total)
+        lanes = builder.fcmp_unordered("uno", total, total)
+        bits = ir.IntType(self.kernel.lanes)
+        doubtful = builder.icmp_unsigned("!=", builder.bitcast(lanes, bits), bits(0))
+        with builder.if_else(doubtful, likely=False) as (one_by_one, all_at_once):
+            with one_by_one:
+                self._loop(I64(len(points)), 1, lambda i: self._single(places, i))
+            with all_at_once:
+                self._finish(points, places)
+
+    def _single(self, places: dict[str, Value], i: Value) -> None:
+        """Fold one point of a tile."""
+        builder, moved = self.builder, {}
+        for name, place in places.items():
+            step = self.fields[f"{name}_step"]
+            if self.kernel.along == "columns":
+                step = I64(self.kernel.lanes * (self.b_size if name == "b" else 4))
+            moved[name] = vir.at(builder, place, builder.mul(i, step))
+        self._finish(self._folded(moved, 1, unrolled=False), moved)
+
+    def _folded(self, places: dict[str, Value], size: int, *, unrolled: bool) -> list[_Point]:
+        """So many points folded over the whole box. Single ones heed NaN."""
+        builder, fields = self.builder, self.fields
+        start = builder.bitcast(builder.trunc(fields["start"], I32), F32)
+        value = vir.repeat(builder, start, self.vector)
+        tap = self._splat(fields["tap"]) if self._keeps_taps else None
+        total = self.vector(None) if self.kernel.fold == "largest" and size > 1 else None
+        state = [places["a"], places["b"], fields["tap"]]
+        state += _Point(value, tap, total).values * size
+        return self._points(self._box("dhw", state, size, unrolled=unrolled), size)
+
+    def _points(self, state: Sequence[Value], size: int) -> list[_Point]:
+        """What a state holds of each point."""
+        kept, each = state[3:], (len(state) - 3) // size
+        rows = [kept[each * i : each * (i + 1)] for i in range(size)]
+        if self._keeps_taps:
+            return [_Point(*row) for row in rows]
+        return [_Point(row[0], None, *row[1:]) for row in rows]
+
+    @property
+    def _keeps_taps(self) -> bool:
+        return self.kernel.fold == "largest" and self.kernel.index > 0
+
+    def _box(self, dims: str, state: Sequence[Value], size: int, *, unrolled: bool) -> list[Value]:
+        """Go through the box of taps; the state is a, b, the tap, and what is kept of points."""
+        builder, fields = self.builder, self.fields
+        if not dims:
+            return self._row(state, size, 1)
+        if dims == "w" and unrolled:
+            return self._row(state, size, self.kernel.width)
+
+        def turn(_: Value, inside: Sequence[Value]) -> list[Value]:
+            kept = self._box(dims[1:], inside, size, unrolled=unrolled)[3:]
+            return [*self._next(dims[0], inside), *kept]
+
+        return vir.loop(builder, fields[dims[0]], state, turn)
+
+    def _row(self, state: Sequence[Value], size: int, count: int) -> list[Value]:
+        """Fold some taps along w, first by themselves, which shortens the chain of each point."""
+        places = [list(state[:3])]
+        while len(places) < count:
+            places.append(self._next("w", places[-1]))
+        kept = []
+        for i, point in enumerate(self._points(state, size)):
+            row, *others = (self._term(*place, i) for place in places)
+            for other in others:
+                row = self._joined(row, other, heed_nan=size == 1)
+            kept += self._joined(point, row, heed_nan=size == 1).values
+        return [*places[-1], *kept]
+
+    def _next(self, dim: str, state: Sequence[Value]) -> list[Value]:
+        """a, b and the tap one step along a dim."""
+        builder, fields = self.builder, self.fields
+        a = vir.at(builder, state[0], fields[f"a_{dim}"])
+        b = vir.at(builder, state[1], fields[f"b_{dim}"])
+        return [a, b, builder.add(state[2], fields[f"tap_{dim}"])]
+
+    def _term(self, a: Value, b: Value, tap: Value, i: int) -> _Point:
+        """What a single tap gives to the i-th point."""
+        builder, kernel = self.builder, self.kernel
+        value = vir.load(builder, self._at("a", a, i), self.vector, None)
+        if kernel.fold == "largest":
+            return _Point(value, self._splat(tap) if self._keeps_taps else None, value)
+        if kernel.fold == "shares":
+            factor = builder.load(self._at("b", b, i), typ=F32, align=4)
+            value = builder.fmul(value, vir.repeat(builder, factor, self.vector))
+        elif kernel.fold == "winners":
+            kind = ir.VectorType(ir.IntType(kernel.index), kernel.lanes)
+            winner = builder.load(self._at("b", b, i), typ=kind, align=1)
+            wins = builder.icmp_signed("==", winner, self._splat(tap, kind))
+            value = builder.select(wins, value, self.vector(None))
+        return _Point(value)
+
+    def _joined(self, first: _Point, then: _Point, *, heed_nan: bool) -> _Point:
+        """Two folds as one; of maxima the first is kept, and of NaN."""
+        builder = self.builder
+        if self.kernel.fold != "largest":
+            return _Point(builder.fadd(first.value, then.value))
+        if heed_nan:
+            larger = builder.fcmp_unordered(">", then.value, first.value)
+            known = builder.fcmp_ordered("ord", first.value, first.value)
+            larger = builder.and_(larger, known)
+        else:
+            larger = builder.fcmp_ordered(">", then.value, first.value)
+        value = builder.select(larger, then.value, first.value)
+        tap = builder.select(larger, then.tap, first.tap) if first.tap else None
+        total = None if heed_nan else builder.fadd(first.total, then.total)
+        return _Point(value, tap, total)
+
+    def _finish(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
+        """Divide and store."""
+        builder = self.builder
+        divisor = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
+        divisor = vir.repeat(builder, divisor, self.vector)
+        for i, point in enumerate(points):
+            value = point.value
+            if self.kernel.fold == "sum":
+                value = builder.fdiv(value, divisor)
+            store = builder.store(value, self._at("result", places["result"], i), align=4)
+            if self.kernel.streamed:
+                mark_streamed(builder, store)
+            if point.tap:
+                kind = ir.VectorType(ir.IntType(self.kernel.index), self.kernel.lanes)
+                tap = point.tap if kind == self.taps else builder.trunc(point.tap, kind)
+                builder.store(tap, self._at("b", places["b"], i), align=1)
+
+    def _at(self, name: str, pointer: Value, i: int) -> Value:
+        """The i-th point of a tile."""
+        if self.kernel.along == "columns":
+            nbytes = self.b_size if name == "b" else 4
+            return vir.at(self.builder, pointer, nbytes * self.kernel.lanes * i)
+        return vir.multiple(self.builder, pointer, self.fields[f"{name}_step"], i)
+
+    def _splat(self, number: Value, kind: ir.VectorType | None = None) -> Value:
+        kind = kind or self.taps
+        return vir.repeat(self.builder, self.builder.trunc(number, kind.element), kind)

@@ -1,0 +1,257 @@
+"""The steps of pooling: bands of rows, in place or through buffers, for `pooling/tasks.py`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.nest import Nest, nests
+from dnncore_cpu_numba.codegen.nontemporal import LINE, is_streamed
+from dnncore_cpu_numba.copies.copy_kernel import SIDE, CopyKernel
+from dnncore_cpu_numba.pooling import tasks, windows
+from dnncore_cpu_numba.pooling.fold import Fold
+from dnncore_cpu_numba.pooling.kernel import FIELDS, SLOT, PoolingKernel
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.runtime.tensor import moved
+
+__all__ = ["are_even", "fold_steps"]
+
+_MAX_COLUMNS = 512
+_BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
+_FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
+_MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
+_LOWEST, _MINUS_INFINITY = float(np.finfo(np.float32).min), -math.inf
+
+
+def fold_steps(fold: Fold) -> list[Step]:
+    """The steps of a fold whose tensors `are_even`."""
+    steps = []
+    for nest in _nests(fold):
+        if _are_neighbours(nest, fold):
+            steps += [_in_place(fold, part) for part in nest.rows(_MAX_COLUMNS)]
+        elif bands := _fitting(fold):
+            steps += [_staged(fold, part, bands) for part in nest.rows(SIDE)]
+        else:
+            steps += [_in_place(fold, part) for part in nest.rows(1)]
+    return steps
+
+
+def _nests(fold: Fold) -> list[Nest]:
+    """Over batch and channels; the columns are the innermost loop."""
+    descs = [tensor.desc for tensor in fold.tensors]
+    found = nests(descs[0].dims, descs, without=range(2, descs[0].ndims))
+    return [nest.ordered() for nest in found]
+
+
+def _are_neighbours(nest: Nest, fold: Fold) -> bool:
+    """Whether the columns are neighbours in all tensors."""
+    return not nest.loops or set(nest.loops[-1].strides[: len(fold.used)]) == {1}
+
+
+def are_even(fold: Fold) -> bool:
+    """Whether either way serves: neighbours along channels or w, and no blocks of space."""
+    if any(dim > 1 for desc in fold.used_descs for dim, _ in desc.inner_blocks):
+        return False
+    along_w = all(desc.strides[-1] == 1 or desc.dims[-1] == 1 for desc in fold.used_descs)
+    return along_w or all(_are_neighbours(nest, fold) for nest in _nests(fold))
+
+
+def _in_place(fold: Fold, part: Nest) -> Step:
+    """A step whose kernel works on the tensors themselves."""
+    columns = part.loops[-1].extent
+    strides = [_spatial(tensor.desc) for tensor in fold.tensors]
+    kernel = _kernel(fold, columns)
+    whole = 4 * kernel.lanes == LINE and columns % kernel.lanes == 0
+    fetches = whole and sum(desc.nbytes for desc in fold.used_descs) >= _FETCH_BYTES
+    kernel = replace(kernel, fetches=fetches)
+    result = fold.tensors[0]
+    in_lines = whole and not any(step % LINE for step in strides[0])
+    streams = in_lines and is_streamed(result.address, result.desc)
+    kernels = kernel.address, replace(kernel, streamed=True).address if streams else 0
+    bands = _cut(fold, _height(fold, columns))
+    params = _common(fold, part, kernels, bands, _block(fold, columns, strides), strides)
+    return _step(fold, part, bands, [*params, 0])
+
+
+def _step(fold: Fold, part: Nest, bands: _Bands, params: list[Param]) -> Step:
+    items = part.without(1).size * len(bands.table)
+    height = _height(fold, part.loops[-1].extent)
+    return Step(tasks.pool, params, items, grain=-(-height // max(1, bands.rows[0])) // 4 or 1)
+
+
+def _height(fold: Fold, columns: int) -> int:
+    """Rows of results that are work enough for a band."""
+    vectors = -(-columns // BEST.lanes)
+    taps = math.prod(int(axis.taps.max(initial=1)) for axis in fold.axes[:2])
+    return -(-_BAND // max(1, vectors * taps * int(fold.axes[2].taps.sum())))
+
+
+def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
+    """The bytes between places along d, h and w."""
+    return (0,) * (5 - desc.ndims) + tuple(desc.itemsize * s for s in desc.strides[2:])
+
+
+def _common(
+    fold: Fold,
+    part: Nest,
+    kernels: tuple[int, int],
+    bands: _Bands,
+    block: np.ndarray,
+    strides: Sequence[tuple[int, ...]],
+) -> list[Param]:
+    """The parameters up to the addresses. strides: the bytes along d, h and w of result, a, b."""
+    itemsizes = [tensor.desc.itemsize for tensor in fold.tensors]
+    depths, _, widths = fold.axes
+    segments = [
+        [segment for d in range(len(depths.taps)) for segment in depths.segments(d, d + 1)],
+        bands.runs,
+        widths.segments(by_tap=fold.uses_taps),
+    ]
+    along = [Table(_rows(fold, dim, found, strides)) for dim, found in enumerate(segments)]
+    empty = _bits(_LOWEST if fold.name == "largest" else 0.0)
+    starts = [
+        tensor.address
+        if isinstance(tensor.address, Table)
+        else moved(tensor.address, size * offset)
+        for tensor, size, offset in zip(fold.tensors, itemsizes, part.offsets, strict=True)
+    ]
+    return [
+        Table(part.without(1).table(itemsizes)), *kernels, Table(block), *along, len(segments[2]),
+        Table(bands.table), len(bands.table), empty, int(fold.divisor is not None), *starts,
+    ]  # fmt: skip
+
+
+def _kernel(fold: Fold, columns: int) -> PoolingKernel:
+    """The kernel for so many neighbours."""
+    lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
+    width = int(fold.axes[2].taps.max(initial=1))
+    width = width if width <= _MOST_UNROLLED else 1
+    kernel = PoolingKernel(BEST, fold.name, lanes, "points", fold.index, width)
+    if columns >= lanes * kernel.tile:
+        return replace(kernel, along="columns")
+    return kernel
+
+
+def _rows(
+    fold: Fold, dim: int, segments: Sequence[windows.Segment], strides: Sequence[tuple[int, ...]]
+) -> np.ndarray:
+    """A table along a dim for `pooling_tasks`."""
+    rows, period = [], fold.axes[dim].period
+    for segment in segments:
+        result, source = (segment.first, period), (segment.source, segment.source_step)
+        of_tensors = result, source, result if fold.name == "largest" else source
+        moves = [
+            [way[i] * stride[dim] for way, stride in zip(of_tensors, strides, strict=True)]
+            for i in range(2)
+        ]
+        row = segment.taps, segment.tap * fold.taps[dim], segment.count
+        rows.append((*moves[0], *moves[1], *row))
+    return np.array(rows, np.int64).reshape(-1, tasks.ROW)
+
+
+def _block(fold: Fold, columns: int, strides: Sequence[tuple[int, ...]]) -> np.ndarray:
+    """The fields of the kernel that stay."""
+    fields = dict.fromkeys(FIELDS, 0) | {"columns": columns}
+    _, a, b = strides
+    for dim, (name, axis) in enumerate(zip("dhw", fold.axes, strict=True)):
+        fields[f"a_{name}"] = axis.source_step * a[dim]
+        fields[f"b_{name}"] = 0 if fold.name == "largest" else axis.source_step * b[dim]
+        fields[f"tap_{name}"] = axis.tap_step * fold.taps[dim]
+    fields["start"] = _bits(_MINUS_INFINITY if fold.name == "largest" else 0.0)
+    fields["divisor"] = _bits(float(fold.divisor or 0))
+    return np.array([fields[name] for name in FIELDS], np.int64)
+
+
+def _bits(value: float) -> int:
+    return int(np.float32(value).view(np.uint32))
+
+
+# -- bands -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Bands:
+    """Rows of results.
+
+    table: as `pooling_tasks` reads it; runs: what it refers to. rows: the most of result, a and b
+    that a band needs, of so many depths.
+    """
+
+    table: np.ndarray
+    runs: list[windows.Segment]
+    rows: tuple[int, int, int]
+    depth: int
+
+    def planes(self, fold: Fold) -> list[int]:
+        """The bytes of the buffers of result, a and b, of one depth."""
+        return [
+            SIDE * tensor.desc.itemsize * tensor.desc.dims[-1] * rows
+            for tensor, rows in zip(fold.used, self.rows, strict=False)
+        ]
+
+    def places(self, fold: Fold) -> list[int]:
+        """Where each of the buffers begins, and where they end."""
+        depths = 1, self.depth, 1 if fold.name == "largest" else self.depth
+        sizes = [n * depth for n, depth in zip(self.planes(fold), depths, strict=False)]
+        return list(itertools.accumulate(sizes, initial=0))
+
+
+def _fitting(fold: Fold) -> _Bands | None:
+    """Bands whose buffers fit into the room; None if places along w are no neighbours either."""
+    if any(desc.strides[-1] != 1 and desc.dims[-1] > 1 for desc in fold.used_descs):
+        return None
+    height = min(_height(fold, SIDE), len(fold.axes[1].taps))
+    while height:
+        bands = _cut(fold, height)
+        if bands.places(fold)[-1] <= tasks.BUFFERS:
+            return bands
+        height //= 2
+    return None
+
+
+def _cut(fold: Fold, height: int) -> _Bands:
+    """Bands of so many rows."""
+    depths, heights, _ = fold.axes
+    table, runs = [], []
+    for first in range(0, len(heights.taps), height):
+        last = min(first + height, len(heights.taps))
+        found = heights.segments(first, last, by_tap=fold.uses_taps)
+        rows = first, last, len(runs), len(runs) + len(found), *heights.reads(first, last)
+        runs += found
+        table += [(d, *rows, int(z), depths.source_step) for d, z in enumerate(depths.source)]
+    most = max(stop - start for *_, start, stop, _, _ in table)
+    b = height if fold.name == "largest" else most
+    return _Bands(
+        np.array(sorted(table), np.int64), runs, (height, most, b), int(depths.taps.max())
+    )
+
+
+def _staged(fold: Fold, part: Nest, bands: _Bands) -> Step:
+    """A step whose kernel works on buffers."""
+    columns = part.loops[-1]
+    strides, views = [_spatial(tensor.desc) for tensor in fold.tensors], []
+    planes = bands.planes(fold)
+    for i, (desc, place) in enumerate(zip(fold.used_descs, bands.places(fold), strict=False)):
+        size, width = desc.itemsize, desc.dims[-1]
+        channels = np.minimum(np.arange(SIDE), columns.extent - 1) * (size * columns.strides[i])
+        pixels = np.arange(bands.rows[i] * width) * (SIDE * size)
+        tables = (Table(places.astype(np.int64)) for places in (channels, pixels))
+        views.append((place, *tables, *strides[i][:2], width, size, planes[i]))
+        strides[i] = (0, SIDE * size * width, SIDE * size)
+    block = _block(fold, SIDE, strides)
+    block[SLOT["a_d"]] = planes[1]
+    reads = fold.uses_b and fold.name != "largest"
+    if reads:
+        block[SLOT["b_d"]] = planes[2]
+    types = [tensor.desc.data_type for tensor in (fold.used[0], fold.used[-1])]
+    moves = [CopyKernel("transposed", kind, kind).address for kind in types]
+    params = _common(fold, part, (_kernel(fold, SIDE).address, 0), bands, block, strides)
+    params += [1, columns.extent, *moves, int(reads), int(fold.uses_b and not reads)]
+    params += itertools.chain(*views)
+    return _step(fold, part, bands, params)

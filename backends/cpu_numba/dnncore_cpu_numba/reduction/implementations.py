@@ -1,0 +1,275 @@
+"""Reduction: which rows of src are folded into which results, and in how many parts.
+
+Where src's innermost dim is kept, rows of results are folded place by place; where it is reduced,
+one result at a time from rows of src. Where there are few results, each is folded in parts, whose
+outcomes lie in the scratchpad until a second step folds those. How many parts depends on the
+problem only, not on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
+from dnncore_cpu_numba.elementwise.implementation import (
+    refuse_post_ops,
+    second_pass_bytes,
+    with_post_ops,
+)
+from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, fold
+from dnncore_cpu_numba.runtime.program import F32, Arg, Param, Program, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.tensor import moved
+
+__all__ = ["TABLE"]
+
+SRC_PLACE, DST_PLACE = 0, 1  # binding order
+DST, SRC = 0, 1  # in nests
+_SHORT = 64  # elements; shorter rows are not worth a call
+_FEW = 16  # elements; a row of fewer is no vector
+_LONG = 1 << 14  # elements of a row that is folded at once, where there are few results
+_WIDE = 512  # elements of a row made of short ones at most
+_PARTS = 64  # items at least, if there is enough work
+_PART = 1 << 15  # elements of a part at least, where there are several
+_GRAIN = 4096  # elements that a thread folds at least
+_ALIGNMENT = 64  # bytes
+
+
+class SimdReduction(Implementation):
+    """Rows folded into accumulators in the first-level cache."""
+
+    name = "cpu_numba:simd"
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout that has strides, and post-ops."""
+        op = op.resolve_any(dst=op.src)
+        refusal = refuse_post_ops(op, attr)
+        if refusal:
+            return refusal
+        plan = _Plan(op)
+        return Accepted(
+            op,
+            build=lambda: self._build(op, attr, plan, engine.num_threads),
+            efficiency=0.6,
+            scratchpad_bytes=plan.nbytes + second_pass_bytes(op, attr),
+            exact=_is_exact(op),
+        )
+
+    def _build(self, op: Any, attr: Attributes, plan: _Plan, num_threads: int) -> Executable:
+        steps = with_post_ops(plan.steps(), op, attr, DST_PLACE, 2, plan.nbytes)
+        return Program(steps, num_threads)
+
+
+def _is_exact(op: Any) -> bool:
+    """Whether whole numbers are folded without rounding: neither products nor true powers."""
+    plain = op.algorithm in ("max", "min", "sum", "mean")
+    return plain or (op.is_norm and (op.p == 1 or (op.p == 2 and "power_p" in op.algorithm)))
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Places of src that are folded into a nest of results.
+
+    results: over (target, src). places: of one result, over src, from its first one on.
+    way: see `reduction_tasks`; in lanes and rows, the innermost loop of places is folded at once.
+    beside: how many outcomes of each part are kept side by side, which makes short rows longer; the
+    results' outermost loop runs over them.
+    """
+
+    results: Nest
+    places: Nest
+    way: Literal["columns", "rows", "lanes"]
+    beside: int = 1
+
+    @property
+    def outcomes(self) -> int:
+        """How many outcomes of each result there are."""
+        return self.parts * self.beside
+
+    @property
+    def steps(self) -> int:
+        """How many rows are folded into a result, or a row of results."""
+        return self.places.size if self.way == "columns" else self.places.without(1).size
+
+    @property
+    def width(self) -> int:
+        """The most results of a row."""
+        if self.way == "lanes":
+            return 1
+        length = self.places.size // self.steps
+        return min(COLUMNS, max(1, _LONG // length))
+
+    @property
+    def parts(self) -> int:
+        """Into how many parts the steps are cut."""
+        items = -(-self.results.size // self.width)
+        work = self.results.size * self.places.size // _PART
+        parts = max(1, min(self.steps, -(-_PARTS // items), work))
+        return -(-self.steps // -(-self.steps // parts))  # of equal length, but for the last
+
+
+class _Plan:
+    """Collects the steps and the scratchpad's size."""
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+        self.nbytes = 0
+        self._makers: list[Any] = []
+        for pieces in _pieces(op):
+            if [piece.outcomes for piece in pieces] == [1]:
+                self._fold(pieces[0], Arg(DST_PLACE), Arg(SRC_PLACE), finish=True)
+            else:
+                self._fold_in_parts(pieces)
+
+    def steps(self) -> list[Step]:
+        """Make the steps; compiles what they need."""
+        return [step for make in self._makers for step in make()]
+
+    def _fold_in_parts(self, pieces: list[_Piece]) -> None:
+        """Fold into the scratchpad, a row of outcomes for each part, and fold those."""
+        results = pieces[0].results
+        if pieces[0].beside > 1:
+            results = Nest(results.offsets, results.loops[1:])
+        start, nbytes = self.nbytes, 4 * results.size
+        count = 0
+        for piece in pieces:
+            target = Scratch(start + nbytes * count)
+            self._fold(_targeted(piece), target, Arg(SRC_PLACE), nbytes=nbytes * piece.beside)
+            count += piece.outcomes
+        self.nbytes += -(-nbytes * count // _ALIGNMENT) * _ALIGNMENT
+        dense = _dense(results)
+        loops = [
+            Loop(a.extent, (a.strides[DST], b.strides[DST]))
+            for a, b in zip(results.loops, dense.loops, strict=True)
+        ]
+        merged = Nest((results.offsets[DST], 0), tuple(loops))
+        places = Nest((0,), (Loop(count, (results.size,)),))
+        piece = _Piece(merged, places, "columns" if loops else "lanes")
+        self._fold(piece, Arg(DST_PLACE), Scratch(start), finish=True, again=True)
+
+    def _fold(self, piece: _Piece, *args: Any, **kwargs: Any) -> None:
+        self._makers.append(lambda: list(_steps(self.op, piece, *args, **kwargs)))
+
+
+def _pieces(op: Any) -> list[list[_Piece]]:
+    """What is folded into the same results: a nest of src or a few, for each part of dst."""
+    found: dict[int, list[_Piece]] = {}
+    quick = _folds(op)[0].rows is not None
+    for nest in nests(op.src.dims, (op.dst, op.src)):
+        kept = tuple(loop for loop in nest.loops if loop.strides[DST])
+        rest = [Loop(x.extent, x.strides[SRC:]) for x in nest.loops if not x.strides[DST]]
+        results = Nest(nest.offsets, kept).ordered(SRC)
+        places = Nest((0,), tuple(rest)).ordered()
+        found.setdefault(nest.offsets[DST], []).extend(_rows(results, places, quick=quick))
+    return list(found.values())
+
+
+def _rows(results: Nest, places: Nest, *, quick: bool) -> Iterator[_Piece]:
+    """Choose the rows, and cut those that are too long for one thread.
+
+    quick: whether there is a kernel of many rows.
+    """
+    row = places.loops[-1] if places.loops else Loop(1, (0,))
+    inner = results.loops[-1].strides[SRC] if results.loops else row.strides[0]
+    across = inner < row.strides[0]
+    if quick and row.strides == (1,) and _FEW <= row.extent < _LONG and not across:
+        yield _Piece(results, places, "rows")
+        return
+    if results.loops and (row.extent < _SHORT or across):
+        yield from _widened(results, places)
+        return
+    places = Nest(places.offsets, places.loops or (row,))
+    if results.size >= _PARTS:
+        yield _Piece(results, places, "lanes")
+        return
+    for part in places.split(len(places.loops) - 1, _LONG):
+        offsets = (results.offsets[DST], results.offsets[SRC] + part.offsets[0])
+        start = Nest((0,), part.loops)
+        yield _Piece(Nest(offsets, results.loops), start, "lanes")
+
+
+def _widened(results: Nest, places: Nest) -> Iterator[_Piece]:
+    """Fold short rows that lie one behind the other several at a time."""
+    width = results.size
+    row = places.loops[-1] if places.loops else Loop(1, (0,))
+    beside = min(row.extent, _WIDE // width)
+    contiguous = len(results.loops) == 1 and results.loops[0].strides[SRC] == 1
+    if not contiguous or row.strides[0] != width or beside < 2 or row.extent < _LONG // width:
+        yield _Piece(results, places, "columns")
+        return
+    for part in places.split(len(places.loops) - 1, beside):
+        offsets = (results.offsets[DST], results.offsets[SRC] + part.offsets[0])
+        *outer, inner = part.loops
+        loops = (Loop(inner.extent, (0, width)), *results.loops)
+        yield _Piece(Nest(offsets, loops), Nest((0,), tuple(outer)), "columns", inner.extent)
+
+
+def _dense(results: Nest) -> Nest:
+    """The results one behind the other in the target, in the order of the loops."""
+    loops: list[Loop] = []
+    size = 1
+    for loop in reversed(results.loops):
+        loops.insert(0, Loop(loop.extent, (size, loop.strides[SRC])))
+        size *= loop.extent
+    return Nest((0, results.offsets[SRC]), tuple(loops))
+
+
+def _targeted(piece: _Piece) -> _Piece:
+    """The piece with dense results."""
+    results = _dense(piece.results)
+    if piece.beside > 1:
+        results = results.ordered(SRC)  # joins the row with those beside it
+    return replace(piece, results=results)
+
+
+def _steps(
+    op: Any,
+    piece: _Piece,
+    target: Arg | Scratch,
+    source: Arg | Scratch,
+    *,
+    nbytes: int = 0,
+    finish: bool = False,
+    again: bool = False,
+) -> Iterator[Step]:
+    """The steps that fold a piece.
+
+    nbytes: of the outcomes of one part. finish: of the folding. again: source holds outcomes.
+    """
+    mapped, plain = _folds(op)
+    rule = plain if again else mapped
+    parts = 1 if again else piece.parts
+    per_part = -(-piece.steps // parts)
+    places = piece.places if piece.way == "columns" else piece.places.without(1)
+    folded = Loop(1, (0,)) if piece.way == "columns" else piece.places.loops[-1]
+    for part in [piece.results] if piece.way == "lanes" else piece.results.rows(piece.width):
+        if piece.way == "lanes":
+            outer, row = part, Loop(1, (1, *folded.strides))
+            width, count = LANES, folded.extent
+        else:
+            outer, row = part.without(1), part.loops[-1]
+            width = count = row.extent
+        params: list[Param] = [Table(outer.table([4, 4])), Table(places.table([4]))]
+        params += [piece.steps, parts, per_part, int(piece.way == "lanes"), width, count]
+        params += [row.strides[SRC], row.strides[DST]]
+        params += [getattr(rule, piece.way).address, plain.columns.address]
+        params += [F32(rule.start), F32(op.p)]
+        params += [FINISHES.get(op.algorithm, 0) if finish else 0]
+        params += [F32(op.src.nelems / op.dst.nelems), F32(op.eps), nbytes]
+        params.append(folded.extent)
+        params += [moved(target, 4 * part.offsets[DST]), moved(source, 4 * part.offsets[SRC])]
+        grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
+        yield Step(fold, params, outer.size * parts, grain=grain)
+
+
+def _folds(op: Any) -> tuple[Any, Any]:
+    """How src is folded, and how outcomes are."""
+    if not op.is_norm:
+        rule = FOLDS["sum" if op.algorithm == "mean" else op.algorithm]
+        return rule, rule
+    return FOLDS[{1.0: "sizes", 2.0: "squares"}.get(op.p, "powers")], FOLDS["sum"]
+
+
+TABLE = (SimdReduction(),)

@@ -1,0 +1,183 @@
+"""The kernel that folds rows of neighbouring elements, each into one accumulator, in registers.
+
+    sums[i] = both(sums[i], each(src[i * stride]), each(src[i * stride + 1]), ...)    for all rows i
+
+It is a native function of reduction's, `(src, stride, sums, count, params)`: numba's compiler makes
+scalars of loops as short as a row's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from llvmlite import ir
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+
+__all__ = ["MAPS", "RowsKernel"]
+
+AT_ONCE = 4  # vectors that are folded beside each other
+AHEAD = 4096  # bytes from what is folded to what is prefetched
+I32 = ir.IntType(32)
+Value = Any
+Builder = ir.IRBuilder
+
+
+@dataclass(frozen=True)
+class RowsKernel:
+    """A class of kernels.
+
+    map, combine: of MAPS and COMBINATIONS. length_slot, start_slot: where a row's length and the
+    bits of what an empty set gives are among the parameters.
+    """
+
+    map: str
+    combine: str
+    length_slot: int
+    start_slot: int
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function."""
+        way = f"{self.map}_{self.combine}_{self.length_slot}_{self.start_slot}"
+        return native.function(f"reduction_rows_{BEST.name}_{way}", self.llvm_text)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        names = ("src", "stride", "sums", "count", "params")
+        return vir.function_text(symbol, names, lambda b, args: _Emitter(self, b, args).emit())
+
+
+class _Emitter:
+    """The code of one kernel.
+
+    The largest and the smallest are found without NaN, which are counted beside them: what a
+    comparison yields need not be waited for then.
+    """
+
+    def __init__(self, kernel: RowsKernel, builder: Builder, args: dict[str, Value]) -> None:
+        self.builder, self.args = builder, args
+        self.map, self.combine = MAPS[kernel.map], COMBINATIONS[kernel.combine]
+        self.heeds_nan = kernel.combine in ("larger", "smaller")
+        self.vector, self.bits = vir.vector_of(BEST.lanes), ir.IntType(BEST.lanes)
+        params = vir.address(builder, args["params"])
+        self.length = builder.load(vir.at(builder, params, 8 * kernel.length_slot), typ=I64)
+        start = builder.load(vir.at(builder, params, 8 * kernel.start_slot), typ=F32)
+        self.start = vir.repeat(builder, start, self.vector)
+
+    def emit(self) -> None:
+        """Fold row by row."""
+        builder, args = self.builder, self.args
+        src, sums = (vir.address(builder, args[name]) for name in ("src", "sums"))
+        step = builder.shl(args["stride"], I64(2))
+
+        def row(index: Value, _: Sequence[Value]) -> list[Value]:
+            place = vir.at(builder, sums, builder.shl(index, I64(2)))
+            before = builder.load(place, typ=F32, align=4)
+            nan, folded = self._row(vir.at(builder, src, builder.mul(index, step)))
+            total = self.combine(builder, before, folded)
+            if self.heeds_nan:
+                known = builder.fcmp_ordered("ord", before, before)
+                known = builder.and_(known, builder.icmp_unsigned("==", nan, self.bits(0)))
+                total = builder.select(known, total, F32(float("nan")))
+            builder.store(total, place, align=4)
+            return []
+
+        vir.loop(builder, args["count"], [], row)
+
+    def _row(self, x: Value) -> tuple[Value, Value]:
+        """Where NaN are, and the outcome: of several vectors at a time, of one, of the rest."""
+        builder, lanes = self.builder, self.vector.count
+        nan, folded = self.bits(0), [self.start] * AT_ONCE
+        left = self.length
+        for at_once in (AT_ONCE, 1):
+            while len(folded) > at_once:
+                folded = [self.combine(builder, *pair) for pair in _pairs(folded)]
+            turns, size = builder.udiv(left, I64(at_once * lanes)), I64(4 * at_once * lanes)
+            nan, *folded = self._turns(x, turns, [nan, *folded])
+            x = vir.at(builder, x, builder.mul(turns, size))
+            left = builder.urem(left, I64(at_once * lanes))
+        nan, total = self._rest(x, left, nan, folded[0])
+        return nan, self._of_lanes(total)
+
+    def _turns(self, x: Value, count: Value, state: Sequence[Value]) -> list[Value]:
+        """Fold as many vectors a turn as there are accumulators; the state begins with NaN's."""
+        builder, size = self.builder, 4 * self.vector.count
+
+        def turn(index: Value, inside: Sequence[Value]) -> list[Value]:
+            nan, *folded = inside
+            start = vir.at(builder, x, builder.mul(index, I64(size * len(folded))))
+            values = []
+            for i in range(len(folded)):
+                place = vir.at(builder, start, size * i)
+                vir.prefetch(builder, vir.at(builder, place, AHEAD))
+                values.append(self.map(builder, vir.load(builder, place, self.vector, None)))
+            pairs = zip(folded, values, strict=True)
+            return [self._nan(nan, values), *(self.combine(builder, *pair) for pair in pairs)]
+
+        return vir.loop(builder, count, state, turn)
+
+    def _nan(self, nan: Value, values: Sequence[Value]) -> Value:
+        """Where there was NaN or is; of two vectors, one comparison finds it."""
+        if not self.heeds_nan:
+            return nan
+        builder = self.builder
+        for x, y in _pairs(values) if len(values) > 1 else [(values[0], values[0])]:
+            found = builder.bitcast(builder.fcmp_unordered("uno", x, y), self.bits)
+            nan = builder.or_(nan, found)
+        return nan
+
+    def _rest(self, x: Value, count: Value, nan: Value, folded: Value) -> tuple[Value, Value]:
+        """Fold less than a vector, if anything."""
+        builder, before = self.builder, self.builder.block
+        with builder.if_then(builder.icmp_signed(">", count, I64(0))):
+            mask = vir.first_lanes(builder, count, self.vector.count)
+            value = self.map(builder, vir.load(builder, x, self.vector, mask))
+            both = builder.select(mask, self.combine(builder, folded, value), folded)
+            ways = (before, (nan, folded)), (builder.block, (self._nan(nan, [value]), both))
+        merged = [builder.phi(value.type) for value in (nan, folded)]
+        for block, values in ways:
+            for phi, value in zip(merged, values, strict=True):
+                phi.add_incoming(value, block)
+        return merged[0], merged[1]
+
+    def _of_lanes(self, vector: Value) -> Value:
+        """The lanes of a vector folded, in halves."""
+        builder, lanes = self.builder, vector.type.count
+        while lanes > 1:
+            lanes //= 2
+            halves = [_part(builder, vector, start, lanes) for start in (0, lanes)]
+            vector = self.combine(builder, *halves)
+        return builder.extract_element(vector, I32(0))
+
+
+def _part(builder: Builder, vector: Value, start: int, count: int) -> Value:
+    order = ir.Constant(ir.VectorType(I32, count), list(range(start, start + count)))
+    return builder.shuffle_vector(vector, vector, order)
+
+
+def _pairs(values: Sequence[Value]) -> list[tuple[Value, Value]]:
+    half = len(values) // 2
+    return list(zip(values[:half], values[half:], strict=True))
+
+
+def _extreme(sign: str) -> Callable[[Builder, Value, Value], Value]:
+    return lambda builder, x, y: builder.select(builder.fcmp_ordered(sign, x, y), x, y)
+
+
+MAPS: dict[str, Callable[[Builder, Value], Value]] = {
+    "itself": lambda _, x: x,
+    "size": lambda builder, x: vir.intrinsic(builder, f"llvm.fabs.v{x.type.count}f32", x.type, [x]),
+    "square": lambda builder, x: builder.fmul(x, x),
+}
+COMBINATIONS: dict[str, Callable[[Builder, Value, Value], Value]] = {
+    "larger": _extreme(">"),
+    "smaller": _extreme("<"),
+    "sum": lambda builder, x, y: builder.fadd(x, y),
+    "product": lambda builder, x, y: builder.fmul(x, y),
+}

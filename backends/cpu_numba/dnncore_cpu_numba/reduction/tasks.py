@@ -1,0 +1,244 @@
+"""The native loops of reduction: fold what many places of src hold into a few results.
+
+Each element of src is mapped, the mapped ones are combined, and the outcome is finished:
+
+map         x, |x|, x**2, |x|**p
+combine     larger, smaller, sum, product
+finish      as it is, / n, max(t, eps), t + eps, or the p-th root of these two
+
+An item is a part of the places that belong to a row of results. At each step a native function of
+the algorithm folds a part of src into accumulators:
+
+columns     an element into the accumulator of each of neighbouring results
+rows        a row into the accumulator of each of neighbouring results
+lanes       a long row of one result, whose elements are dealt out to `LANES` accumulators
+
+So many steps are folded, and then what came of them, which loses less to rounding than a long sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore_cpu_numba.codegen import vecmath
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
+from dnncore_cpu_numba.codegen.nontemporal import prefetch
+from dnncore_cpu_numba.codegen.pointers import call, load_f32, load_i64, stack, store_f32
+from dnncore_cpu_numba.codegen.task import Task, device, exact, task
+from dnncore_cpu_numba.reduction.kernel import MAPS, RowsKernel
+
+__all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "Fold", "fold"]
+
+COLUMNS = 1024  # results of a row at most
+LANES = 64
+_STRETCH = 4 * LANES  # elements that are folded before the sums in memory are touched
+_AHEAD = 4096  # bytes from what is folded to what is prefetched
+_BUFFER = COLUMNS // 2  # int64
+_PATIENCE = 256  # rows that are folded before what came of them
+_ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
+
+# The slots of the parameters. Nests: of the results over (dst, src), of a result's places over src.
+RESULTS, PLACES, STEPS, PARTS, PER_PART, IN_LANES, WIDTH, LENGTH = range(8)
+SRC_STRIDE, DST_STRIDE, FUNCTION, MERGE, START, POWER = range(8, 14)
+FINISH, DIVISOR, EPS, PART_BYTES, ROW, ADDRESSES = range(14, 20)
+
+FINISHES = {
+    "mean": 1,
+    "norm_lp_power_p_max": 2, "norm_lp_power_p_sum": 3,
+    "norm_lp_max": 4, "norm_lp_sum": 5,
+}  # fmt: skip
+
+
+@task
+def fold(params, begin, end):
+    """Fold parts of rows of results; see the head of this file."""
+    parts, per_part = load_i64(params, PARTS), load_i64(params, PER_PART)
+    width, length = load_i64(params, WIDTH), load_i64(params, LENGTH)
+    function, merge = load_i64(params, FUNCTION), load_i64(params, MERGE)
+    stride, start = load_i64(params, SRC_STRIDE), load_f32(params, 2 * START)
+    sums, totals = stack(_BUFFER), stack(_BUFFER)
+    result_position, place_position = stack(MAX_LOOPS), stack(MAX_LOOPS)
+    tensors, source = stack(2), stack(1)
+    part = begin % parts
+    seek(load_i64(params, RESULTS), begin // parts, result_position,
+         params + 8 * ADDRESSES, tensors, 1)  # fmt: skip
+    for _ in range(begin, end):
+        first = part * per_part
+        last = min(first + per_part, load_i64(params, STEPS))
+        seek(load_i64(params, PLACES), first, place_position, tensors + 8, source, 1)
+        _fill(totals, start, width)
+        if last == first + 1:
+            call(function, (load_i64(source, 0), stride, totals, length, params))
+        else:
+            _fill(sums, start, width)
+            for step in range(first, last):
+                call(function, (load_i64(source, 0), stride, sums, length, params))
+                advance(load_i64(params, PLACES), place_position, source, 1)
+                if (step - first) % _PATIENCE == _PATIENCE - 1:
+                    call(merge, (sums, 1, totals, width, params))
+                    _fill(sums, start, width)
+            call(merge, (sums, 1, totals, width, params))
+        count = width
+        if load_i64(params, IN_LANES):
+            call(merge, (0, 1, totals, 0, params))
+            count = 1
+        _finish(params, totals, count)
+        dst = load_i64(tensors, 0) + part * load_i64(params, PART_BYTES)
+        for i in range(count):
+            store_f32(dst, i * load_i64(params, DST_STRIDE), load_f32(totals, i))
+        part += 1
+        if part == parts:
+            part = 0
+            advance(load_i64(params, RESULTS), result_position, tensors, 1)
+
+
+@device
+def _fill(x, value, count):
+    for i in range(count):
+        store_f32(x, i, value)
+
+
+@device
+def _finish(params, x, count):
+    """Turn what was folded into the result."""
+    finish, p = load_i64(params, FINISH), load_f32(params, 2 * POWER)
+    divisor, eps = load_f32(params, 2 * DIVISOR), load_f32(params, 2 * EPS)
+    if finish == 1:
+        for i in range(count):
+            store_f32(x, i, _divided(load_f32(x, i), divisor))
+    if finish == 2 or finish == 4:
+        for i in range(count):
+            value = load_f32(x, i)
+            store_f32(x, i, eps if value < eps else value)
+    if finish == 3 or finish == 5:
+        for i in range(count):
+            store_f32(x, i, load_f32(x, i) + eps)
+    if finish >= 4 and p == _TWO:
+        for i in range(count):
+            store_f32(x, i, np.sqrt(load_f32(x, i)))
+    elif finish >= 4 and p != _ONE:
+        for i in range(count):
+            store_f32(x, i, vecmath.exp(vecmath.log(load_f32(x, i)) / p))
+
+
+@exact
+def _divided(x, divisor):
+    return x / divisor  # not multiplied by the reciprocal, which would round twice
+
+
+# -- algorithms ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The ways to fold, if there are such; see the head of this file. start: of an empty set."""
+
+    columns: Task
+    lanes: Task
+    rows: RowsKernel | None
+    start: float
+
+
+def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]) -> Fold:
+    """The native functions (src, stride, sums, count, params) of an algorithm.
+
+    stride: between the elements that are counted, or rows. `columns` of nothing folds the lanes
+    into the first.
+    """
+    each, both = device(map_), device(combine)
+
+    def columns(src, stride, sums, count, params):
+        p = load_f32(params, 2 * POWER)
+        if count == 0:
+            _fold_lanes(sums, both)
+        elif stride == 1:
+            for i in range(count):
+                value = each(load_f32(src, i), p)
+                store_f32(sums, i, both(load_f32(sums, i), value))
+        else:
+            for i in range(count):
+                value = each(load_f32(src, i * stride), p)
+                store_f32(sums, i, both(load_f32(sums, i), value))
+
+    def lanes(src, stride, sums, count, params):
+        p = load_f32(params, 2 * POWER)
+        done = count - count % _STRETCH if stride == 1 else 0
+        for start in range(0, done, _STRETCH):
+            x = src + 4 * start
+            prefetch(x + _AHEAD, 4 * _STRETCH)
+            for i in range(LANES):
+                a, b = each(load_f32(x, i), p), each(load_f32(x, LANES + i), p)
+                c, d = each(load_f32(x, 2 * LANES + i), p), each(load_f32(x, 3 * LANES + i), p)
+                store_f32(sums, i, both(load_f32(sums, i), both(both(a, b), both(c, d))))
+        for start in range(done, count, LANES):
+            some = min(LANES, count - start)
+            for i in range(some):
+                value = each(load_f32(src, (start + i) * stride), p)
+                store_f32(sums, i, both(load_f32(sums, i), value))
+
+    columns.__name__ = f"{name}_columns"
+    lanes.__name__ = f"{name}_lanes"
+    names = each.__name__.removeprefix("_"), both.__name__.removeprefix("_")
+    rows = RowsKernel(*names, ROW, START) if names[0] in MAPS else None
+    return Fold(task(columns, arity=5), task(lanes, arity=5), rows, start)
+
+
+@device
+def _fold_lanes(sums, both):
+    """Fold the lanes into the first of them."""
+    count = LANES // 4
+    while count > 0:
+        for i in range(count):
+            a, b = load_f32(sums, i), load_f32(sums, count + i)
+            c, d = load_f32(sums, 2 * count + i), load_f32(sums, 3 * count + i)
+            store_f32(sums, i, both(both(a, b), both(c, d)))
+        count //= 4
+
+
+def _larger(x, y):
+    larger = y if y > x else x
+    return y if y != y else larger  # NaN stays
+
+
+def _smaller(x, y):
+    smaller = y if y < x else x
+    return y if y != y else smaller
+
+
+def _sum(x, y):
+    return x + y
+
+
+def _product(x, y):
+    return x * y
+
+
+def _itself(x, p):  # noqa: ARG001 - maps have the same parameters
+    return x
+
+
+def _size(x, p):  # noqa: ARG001
+    return -x if x < _ZERO else x
+
+
+def _square(x, p):  # noqa: ARG001
+    return x * x
+
+
+def _power(x, p):
+    return vecmath.exp(p * vecmath.log(-x if x < _ZERO else x))
+
+
+FOLDS = {
+    "max": _fold("max", float("-inf"), _larger, _itself),
+    "min": _fold("min", float("inf"), _smaller, _itself),
+    "sum": _fold("sum", 0.0, _sum, _itself),
+    "mul": _fold("mul", 1.0, _product, _itself),
+    "sizes": _fold("sizes", 0.0, _sum, _size),
+    "squares": _fold("squares", 0.0, _sum, _square),
+    "powers": _fold("powers", 0.0, _sum, _power),
+}

@@ -1,0 +1,44 @@
+"""Tensors of a program: an address, known when it is bound, and a layout."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.runtime.program import Arg, Scratch, Table
+
+__all__ = ["Tensor", "moved"]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An argument or a part of the scratchpad: the address of its first element, and its layout.
+
+    A layout that starts at `offset0` elements moves the address by as many; `desc` then starts at
+    0. So the address alone has the offset, whatever views and copies are made of the tensor.
+    """
+
+    address: Arg | Scratch | Table
+    desc: MemoryDesc
+
+    def __post_init__(self) -> None:
+        if offset := self.desc.offset0:
+            object.__setattr__(self, "address", moved(self.address, offset * self.desc.itemsize))
+            object.__setattr__(self, "desc", self.desc.with_offset0(0))
+
+    def seen_as(self, desc: MemoryDesc) -> Tensor:
+        """The same elements under other dims; the first one stays where it is."""
+        return Tensor(self.address, desc.with_offset0(0) if desc.offset0 else desc)
+
+    def images(self, first: int, count: int) -> Tensor:
+        """Some of its images; all of a tensor that is broadcast along them."""
+        if self.desc.dims[0] == 1:
+            return self
+        start = (first, *[0] * (self.desc.ndims - 1))
+        return Tensor(self.address, self.desc.submemory((count, *self.desc.dims[1:]), start))
+
+
+def moved(address: Any, nbytes: int) -> Any:
+    """An address further on."""
+    return replace(address, byte_offset=address.byte_offset + nbytes)

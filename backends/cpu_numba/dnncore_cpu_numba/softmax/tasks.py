@@ -1,0 +1,290 @@
+"""The native loops of softmax, see `softmax/implementations.py`.
+
+A vector is copied into a buffer, where it becomes e**(x - its largest), and scaled or shifted on
+the way out. A vector too long for the buffer goes through it in pieces, three times. Of a slab that
+the buffer does not hold each place goes through it three times likewise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dnncore_cpu_numba.codegen import vecmath
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
+from dnncore_cpu_numba.codegen.nontemporal import prefetch, scaled, stream_row, stream_scaled
+from dnncore_cpu_numba.codegen.pointers import (
+    bits_to_f32,
+    f32_to_bits,
+    load_f32,
+    load_i64,
+    stack,
+    store_f32,
+)
+from dnncore_cpu_numba.codegen.task import device, exact, task
+
+__all__ = [
+    "COLUMNS",
+    "LINE_LENGTH",
+    "SLAB",
+    "backward_slabs",
+    "backward_vectors",
+    "forward_slabs",
+    "forward_vectors",
+]
+
+COLUMNS = 256  # of a slab at most
+SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
+LINE_LENGTH = 16  # elements of a cache line
+_VECTOR = 1 << 15  # elements of a vector's piece at most: a buffer of 128 KB
+_PIECE = 256  # elements of a gradient that are computed before they are streamed, measured
+_BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _VECTOR // 2  # int64
+_ZERO, _ONE = np.float32(0), np.float32(1)
+_LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what _key makes of it
+
+# The slots of the parameters; after the tensors' addresses come their strides and their places.
+_TABLE, _LENGTH, _LOG, _STREAMED, _WIDTH, _ADDRESSES = range(6)
+
+
+# -- forward: dst, src -----------------------------------------------------------------------------
+
+
+@task
+def forward_vectors(params, begin, end):
+    """Softmax of vectors that are contiguous in memory, by way of a buffer."""
+    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
+    streamed = load_i64(params, _STREAMED) != 0
+    position, tensors, x = stack(MAX_LOOPS), stack(2), stack(_VECTOR_BUFFER)
+    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    for _ in range(begin, end):
+        dst, src = load_i64(tensors, 0), load_i64(tensors, 1)
+        top = _LOWEST_KEY
+        for start in range(0, length, _VECTOR):
+            top = max(top, _take(src + 4 * start, x, min(_VECTOR, length - start)))
+        largest = _of_key(top)
+        if streamed:
+            prefetch(src + 4 * length, 4 * min(length, _VECTOR))
+        total = _ZERO
+        for start in range(0, length, _VECTOR):
+            count = min(_VECTOR, length - start)
+            if length > _VECTOR:
+                _take(src + 4 * start, x, count)
+            if log:
+                total += _sum_of_decays(x, largest, count)
+            else:
+                total += _replaced_by_decays(x, largest, count)
+                if length > _VECTOR:
+                    _copy(x, 1, dst + 4 * start, 1, count)
+        shift, factor, rest = _ZERO, _ONE / total, _ZERO
+        if log:
+            shift, factor, rest = largest, _ONE, vecmath.log(total)
+        for start in range(0, length, _VECTOR):
+            count, y = min(_VECTOR, length - start), dst + 4 * start
+            if length > _VECTOR:
+                _copy((src if log else dst) + 4 * start, 1, x, 1, count)
+            if streamed:
+                stream_scaled(x, shift, factor, rest, y, count)
+            else:
+                for i in range(count):
+                    store_f32(y, i, scaled(load_f32(x, i), shift, factor, rest))
+        advance(table, position, tensors, 1)
+
+
+@task
+def forward_slabs(params, begin, end):
+    """Softmax of slabs; those that the buffer has room for are read and written once."""
+    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
+    columns, views = load_i64(params, _WIDTH), params + 8 * (_ADDRESSES + 2)
+    dst_stride, src_stride = load_i64(views, 0), load_i64(views, 1)
+    dst_places, src_places = load_i64(views, 2), load_i64(views, 3)
+    position, tensors, room = stack(MAX_LOOPS), stack(2), stack(_SLAB_BUFFER)
+    top, total = stack(_BUFFER), stack(_BUFFER)
+    held = length * columns <= SLAB
+    step = 4 * columns if held else 0
+    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    for _ in range(begin, end):
+        dst, src = load_i64(tensors, 0), load_i64(tensors, 1)
+        for c in range(columns):
+            store_f32(top, c, _LOWEST)
+            store_f32(total, c, _ZERO)
+        for j in range(length):
+            x = room + j * step
+            _copy(src + load_i64(src_places, j), src_stride, x, 1, columns)
+            for c in range(columns):
+                value, largest = load_f32(x, c), load_f32(top, c)
+                store_f32(top, c, value if value > largest else largest)
+        for j in range(length):
+            x = room + j * step
+            if not held:
+                _copy(src + load_i64(src_places, j), src_stride, x, 1, columns)
+            for c in range(columns):
+                e = vecmath.decay(load_f32(x, c) - load_f32(top, c))
+                store_f32(total, c, load_f32(total, c) + e)
+                if not log:
+                    store_f32(x, c, e)
+            if not log and not held:
+                _copy(x, 1, dst + load_i64(dst_places, j), dst_stride, columns)
+        for c in range(columns):
+            value = load_f32(total, c)
+            store_f32(total, c, vecmath.log(value) if log else _ONE / value)
+        for j in range(length):
+            x, to = room + j * step, dst + load_i64(dst_places, j)
+            if not held and log:
+                _copy(src + load_i64(src_places, j), src_stride, x, 1, columns)
+            elif not held:
+                _copy(to, dst_stride, x, 1, columns)
+            for c in range(columns):
+                value, rest = load_f32(x, c), load_f32(total, c)
+                if log:
+                    value = scaled(value, load_f32(top, c), _ONE, rest)
+                else:
+                    value *= rest
+                store_f32(x, c, value)
+            _copy(x, 1, to, dst_stride, columns)
+        advance(table, position, tensors, 1)
+
+
+# -- backward: diff_src, dst, diff_dst -------------------------------------------------------------
+
+
+@task
+def backward_vectors(params, begin, end):
+    """The gradient for vectors that are contiguous in memory."""
+    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
+    streamed = load_i64(params, _STREAMED) != 0
+    position, tensors, x = stack(MAX_LOOPS), stack(3), stack(_VECTOR_BUFFER)
+    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    for _ in range(begin, end):
+        diff_src, dst = load_i64(tensors, 0), load_i64(tensors, 1)
+        diff_dst = load_i64(tensors, 2)
+        total = _ZERO
+        if log:
+            for i in range(length):
+                total += load_f32(diff_dst, i)
+        else:
+            for i in range(length):
+                total += load_f32(diff_dst, i) * load_f32(dst, i)
+        piece = _PIECE if streamed else _VECTOR
+        through = streamed or diff_src in (dst, diff_dst)
+        for start in range(0, length, piece):
+            count = min(piece, length - start)
+            y, g = dst + 4 * start, diff_dst + 4 * start
+            to = diff_src + 4 * start
+            if streamed and start < _VECTOR:  # of the next vector as much as caches keep until then
+                prefetch(y + 4 * length, 4 * count)
+                prefetch(g + 4 * length, 4 * count)
+            if log:
+                _log_gradient(y, g, total, x if through else to, count)
+            else:
+                _gradient(y, g, total, x if through else to, count)
+            if streamed:
+                stream_row(x, to, count)
+            elif through:
+                _copy(x, 1, to, 1, count)
+        advance(table, position, tensors, 1)
+
+
+@task
+def backward_slabs(params, begin, end):
+    """The gradient for slabs."""
+    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
+    columns, views = load_i64(params, _WIDTH), params + 8 * (_ADDRESSES + 3)
+    out_stride, y_stride, g_stride = load_i64(views, 0), load_i64(views, 1), load_i64(views, 2)
+    out_places, y_places, g_places = load_i64(views, 3), load_i64(views, 4), load_i64(views, 5)
+    position, tensors = stack(MAX_LOOPS), stack(3)
+    y, g, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
+    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    for _ in range(begin, end):
+        diff_src, dst = load_i64(tensors, 0), load_i64(tensors, 1)
+        diff_dst = load_i64(tensors, 2)
+        for c in range(columns):
+            store_f32(total, c, _ZERO)
+        for j in range(length):
+            _copy(diff_dst + load_i64(g_places, j), g_stride, g, 1, columns)
+            if log:
+                for c in range(columns):
+                    store_f32(total, c, load_f32(total, c) + load_f32(g, c))
+            else:
+                _copy(dst + load_i64(y_places, j), y_stride, y, 1, columns)
+                for c in range(columns):
+                    product = load_f32(g, c) * load_f32(y, c)
+                    store_f32(total, c, load_f32(total, c) + product)
+        for j in range(length):
+            _copy(diff_dst + load_i64(g_places, j), g_stride, g, 1, columns)
+            _copy(dst + load_i64(y_places, j), y_stride, y, 1, columns)
+            if log:
+                for c in range(columns):
+                    product = vecmath.exp(load_f32(y, c)) * load_f32(total, c)
+                    store_f32(g, c, load_f32(g, c) - product)
+            else:
+                for c in range(columns):
+                    centred = load_f32(g, c) - load_f32(total, c)
+                    store_f32(g, c, load_f32(y, c) * centred)
+            _copy(g, 1, diff_src + load_i64(out_places, j), out_stride, columns)
+        advance(table, position, tensors, 1)
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+@device
+def _copy(x, x_stride, y, y_stride, count):
+    for i in range(count):
+        store_f32(y, i * y_stride, load_f32(x, i * x_stride))
+
+
+@exact
+def _key(x):
+    """An integer that is larger for a larger x; of NaN it may be anything."""
+    bits = f32_to_bits(x)
+    return np.int32(bits ^ np.int32(np.int32(bits >> 31) & 0x7FFFFFFF))
+
+
+@exact
+def _of_key(key):
+    """The number that has the key."""
+    return bits_to_f32(np.int32(key ^ np.int32(np.int32(key >> 31) & 0x7FFFFFFF)))
+
+
+@device
+def _take(src, x, count):
+    """Copy numbers into a buffer, which -inf fills to whole lines; returns the largest key."""
+    top = _LOWEST_KEY
+    for i in range(count):
+        value = load_f32(src, i)
+        store_f32(x, i, value)
+        top = max(top, _key(value))
+    for i in range(count, LINE_LENGTH * -(-count // LINE_LENGTH)):
+        store_f32(x, i, _LOWEST)
+    return top
+
+
+@device
+def _sum_of_decays(x, top, count):
+    """The sum of e**(x - top) over whole lines."""
+    total = _ZERO
+    for i in range(LINE_LENGTH * -(-count // LINE_LENGTH)):
+        total += vecmath.decay(load_f32(x, i) - top)
+    return total
+
+
+@device
+def _replaced_by_decays(x, top, count):
+    """The same, which take the place of x."""
+    total = _ZERO
+    for i in range(LINE_LENGTH * -(-count // LINE_LENGTH)):
+        e = vecmath.decay(load_f32(x, i) - top)
+        store_f32(x, i, e)
+        total += e
+    return total
+
+
+@device
+def _gradient(y, g, total, x, count):
+    for i in range(count):
+        store_f32(x, i, load_f32(y, i) * (load_f32(g, i) - total))
+
+
+@device
+def _log_gradient(y, g, total, x, count):
+    for i in range(count):
+        store_f32(x, i, load_f32(g, i) - vecmath.exp(load_f32(y, i)) * total)

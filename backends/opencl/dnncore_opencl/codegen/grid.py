@@ -1,0 +1,177 @@
+"""How a nest of loops is shared out to work-items.
+
+An item is a box of iterations of the two innermost loops, `r` and `t`; the other loops' variables
+are l0, l1, .... A CPU gets a few groups of one work-item per core, each with many large items in a
+row; a GPU one small item for each work-item.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, decode, offset_text
+from dnncore_opencl.devices.nvidia import is_nvidia
+from dnncore_opencl.runtime.program import padded, template
+
+CPU_ITEM = 4096  # iterations: long beside finding their place, short beside a core's share
+CPU_GROUPS = 8  # per core: evens out cores that are busy with something else
+GPU_GROUP = 256  # work-items: the most that every GPU takes
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A one-dimensional launch in which each work-item takes `count` of the `items` in a row."""
+
+    items: int
+    count: int
+    size: tuple[int]
+    group: tuple[int]
+
+    @classmethod
+    def of(cls, engine: Any, items: int) -> Grid:
+        """Plan for at least one item."""
+        if not engine.is_cpu:
+            return cls(items, 1, (padded(items, GPU_GROUP),), (GPU_GROUP,))
+        groups = min(items, CPU_GROUPS * engine.device.limits["compute_units"])
+        count = -(-items // groups)
+        return cls(items, count, (-(-items // count),), (1,))
+
+    @classmethod
+    def of_groups(cls, items: int, workers: int, span: int = 1) -> Grid:
+        """Plan groups of `span` items with so many `workers` each."""
+        return cls(items, 1, (padded(items, span) * workers,), (workers * span,))
+
+    def defines(self, parameters: Parameters) -> dict[str, str]:
+        """ITEMS and COUNT, as arguments."""
+        return {"ITEMS": parameters.size(self.items), "COUNT": parameters.size(self.count)}
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """A nest in items of `rows` iterations of the loop `r` times `run` of the loop `t`.
+
+    beside: whether neighbouring items are neighbours along `r`, not `t`. constant: whether the
+    sides are part of the text, which lets a compiler unroll.
+    """
+
+    nest: Nest
+    rows: int
+    run: int
+    beside: bool = False
+    constant: bool = False
+
+    @classmethod
+    def of(
+        cls, engine: Any, nest: Nest, rows: int = 1, run: int = 1, *, beside: bool = False
+    ) -> Boxes:
+        """Choose boxes; `rows`, `run` and `beside` are those of a GPU."""
+        if not engine.is_cpu:
+            return cls(nest, rows, run, beside, constant=True)
+        length = nest.loops[-1].size if nest.loops else 1
+        return cls(nest, max(1, CPU_ITEM // length), CPU_ITEM)
+
+    @cached_property
+    def variables(self) -> list[str]:
+        """The loops' variables, outermost first."""
+        loops = len(self.nest.loops)
+        return [*(f"l{i}" for i in range(loops - 2)), "r", "t"][-loops or 2 :]
+
+    @cached_property
+    def inner(self) -> tuple[Loop | None, Loop | None]:
+        """The loops of `r` and `t`."""
+        _, *loops = (None, None, None, *self.nest.loops)
+        return loops[-2], loops[-1]
+
+    @cached_property
+    def lengths(self) -> tuple[int, int]:
+        """The iterations of the loops of `r` and `t`."""
+        rows, run = (loop.size if loop else 1 for loop in self.inner)
+        return rows, run
+
+    def is_single(self, lanes: int) -> bool:
+        """Whether each box is one vector, or what is left of one."""
+        return self.constant and (self.rows, self.run) == (1, lanes)
+
+    @property
+    def items(self) -> int:
+        """The number of boxes."""
+        rows, run = self.lengths
+        outer = math.prod(loop.size for loop in self.nest.loops[:-2])
+        return outer * -(-rows // self.rows) * -(-run // self.run)
+
+    def decode(self, parameters: Parameters) -> str:
+        """Return statements that split `rest` into the outer variables and the box's bounds,
+        r_begin, r_end, t_begin and t_end.
+        """
+        outer = self.nest.loops[:-2]
+        (rows, run), size = self.lengths, parameters.size
+        names = [*self.variables[: len(outer)], "r_box", "t_box"]
+        counts = [*(loop.size for loop in outer), -(-rows // self.rows), -(-run // self.run)]
+        if self.beside:
+            names[-2:], counts[-2:] = names[:-3:-1], counts[:-3:-1]
+        text = ""
+        if len(self.nest.loops) < 2:
+            text = "const INDEX r_box = 0; "
+            names, counts = ["t_box"], counts[-1:]
+        text += decode("rest", names, counts, parameters)
+        for name, step, length in (("r", self.rows, rows), ("t", self.run, run)):
+            steps = str(step) if self.constant else size(step)
+            text += f"const INDEX {name}_begin = {name}_box * {steps}; "
+            text += f"const INDEX {name}_end = min({name}_begin + {steps}, {size(length)}); "
+        return text
+
+    def outer_offset(self, place: int, parameters: Parameters) -> str:
+        """Return what the outer variables add to the offset of the tensor at `place`."""
+        outer = zip(self.nest.loops[:-2], self.variables, strict=False)
+        return "".join(offset_text(loop.chains[place], name, parameters) for loop, name in outer)
+
+    def inner_offset(self, place: int, parameters: Parameters) -> str:
+        """Return what `r` and `t` add to the offset of the tensor at `place`."""
+        pairs: Sequence[tuple[Loop | None, str]] = tuple(zip(self.inner, "rt", strict=True))
+        return "".join(
+            offset_text(loop.chains[place], name, parameters) for loop, name in pairs if loop
+        )
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Who computes items: `workers` each, `span` of them a group.
+
+    across: whether neighbours in a group are at neighbouring items.
+    """
+
+    workers: int = 1
+    span: int = 1
+    across: bool = False
+
+    def grid(self, engine: Any, items: int) -> Grid:
+        """The launch."""
+        if self.workers == 1:
+            return Grid.of(engine, items)
+        return Grid.of_groups(items, self.workers, self.span)
+
+    @property
+    def defines(self) -> dict[str, str]:
+        """What codegen/groups.cl needs."""
+        across = {"ACROSS": ""} if self.across else {}
+        return {"WORKERS": str(self.workers), "SPAN": str(self.span), **across}
+
+    def snippets(self, engine: Any) -> tuple[str, ...]:
+        """The templates that a kernel uses."""
+        shuffles = is_nvidia(engine) and self.workers > 1 and not self.across
+        names = ("shuffle_nvidia", "groups") if shuffles else ("groups",)
+        return tuple(map(template, names))
+
+
+def power_of_two(size: int) -> int:
+    """The least that is not less."""
+    return 1 << (size - 1).bit_length()
+
+
+def power_of_two_within(*limits: int) -> int:
+    """The largest that is above no limit, 1 at least."""
+    return 1 << max(1, min(limits)).bit_length() - 1

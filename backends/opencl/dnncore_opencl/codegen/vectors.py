@@ -1,0 +1,198 @@
+"""Vectors of a kernel: how wide they can be, and how OpenCL C reads and writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_opencl.devices.nvidia import capability, is_nvidia
+from dnncore_opencl.elementwise.algorithms import with_lanes
+from dnncore_opencl.runtime.program import template
+
+__all__ = [
+    "HALVES",
+    "TYPES",
+    "bits",
+    "half_functions",
+    "has_pairs",
+    "load",
+    "maxima_template",
+    "most_lanes",
+    "pairs_template",
+    "quick_functions",
+    "quick_options",
+    "read",
+    "read_bits",
+    "smallest_float",
+    "store",
+    "value",
+    "value_type",
+    "vector",
+    "write",
+]
+
+TYPES = {
+    "f32": "float",
+    "f64": "double",
+    "f16": "ushort",
+    "bf16": "ushort",
+    "s32": "int",
+    "s8": "char",
+    "u8": "uchar",
+}
+"""As they lie in memory; f16 and bf16 are bits."""
+
+SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less than a word
+
+HALVES = ("f16", "bf16")
+BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
+MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
+PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
+
+CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
+USUAL = 2.0**50  # of scalars; by two of them a denormal f32 becomes 2^-26, for f16 a zero
+GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
+
+
+def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsize: int = 4) -> int:
+    """Return the widest vector that divides all `counts`.
+
+    steps: what the vectors' offsets are sums of. On a GPU a wide access must begin at a multiple
+    of its size, on a CPU anywhere. itemsize: bytes of the smallest elements.
+    """
+    divided = [*counts, *(() if engine.is_cpu else steps)]
+    lanes = CPU_LANES if engine.is_cpu else GPU_BYTES // max(itemsize, 2)
+    while any(n % lanes for n in divided):
+        lanes //= 2
+    return lanes
+
+
+def smallest_float(descs: Iterable[MemoryDesc]) -> int:
+    """Return the bytes of the smallest floating-point elements; there must be some."""
+    return min(desc.itemsize for desc in descs if desc.data_type in ("f32", *HALVES))
+
+
+def vector(kind: str, lanes: int) -> str:
+    """Return the type of `lanes` values of type `kind`."""
+    return kind if lanes == 1 else f"{kind}{lanes}"
+
+
+def load(engine: Any, kind: str, lanes: int, pointer: str) -> str:
+    """Return the expression that reads consecutive values."""
+    if lanes == 1:
+        return f"(*({pointer}))"
+    if engine.is_cpu:
+        return f"vload{lanes}(0, {pointer})"
+    word = _word(kind, lanes)
+    if word:
+        return f"as_{kind}{lanes}(*(__global const {word} *)({pointer}))"
+    return f"(*(__global const {kind}{lanes} *)({pointer}))"
+
+
+def store(engine: Any, kind: str, lanes: int, pointer: str, value: str) -> str:
+    """Return the statement that writes consecutive values."""
+    if lanes == 1:
+        return f"*({pointer}) = {value}"
+    if engine.is_cpu:
+        return f"vstore{lanes}({value}, 0, {pointer})"
+    word = _word(kind, lanes)
+    if word:
+        return f"*(__global {word} *)({pointer}) = as_{word}({value})"
+    return f"*(__global {kind}{lanes} *)({pointer}) = {value}"
+
+
+def _word(kind: str, lanes: int) -> str | None:
+    """Return the type of 32-bit numbers that a vector of smaller ones is moved as, if it is one.
+
+    Compilers for GPUs move a vector of 16 or 8 bits by its elements.
+    """
+    words, rest = divmod(SMALL[kind] * lanes, 4) if kind in SMALL else (0, 0)
+    return None if rest or not words else vector("uint", words)
+
+
+def value_type(data_type: str) -> str:
+    """Return the type of a tensor's elements in a computation."""
+    return "float" if data_type in HALVES else TYPES[data_type]
+
+
+def read(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
+    """Return the expression that reads consecutive elements of a tensor, as values."""
+    return value(data_type, lanes, read_bits(engine, data_type, lanes, pointer))
+
+
+def read_bits(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
+    """Return the expression that reads consecutive elements of a tensor, as they lie there."""
+    kind = TYPES[data_type]
+    if data_type in HALVES and _converts(engine) and lanes > 1:
+        return f"load_{vector(kind, lanes)}({pointer})"
+    return load(engine, kind, lanes, pointer)
+
+
+def value(data_type: str, lanes: int, bits: str) -> str:
+    """Return the expression of values that lie in memory as `bits`."""
+    return f"{data_type}_to_{vector('float', lanes)}({bits})" if data_type in HALVES else bits
+
+
+def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) -> str:
+    """Return the statement that writes values as consecutive elements of a tensor."""
+    return store(engine, TYPES[data_type], lanes, pointer, bits(data_type, lanes, values))
+
+
+def bits(data_type: str, lanes: int, values: str) -> str:
+    """Return the expression of what lies in memory for values."""
+    return f"float_to_{vector(data_type, lanes)}({values})" if data_type in HALVES else values
+
+
+def half_functions(
+    engine: Any, data_types: Iterable[str], widths: Iterable[int]
+) -> tuple[str, ...]:
+    """Return the texts of the functions that convert f16 and bf16, if any of these types is one."""
+    if not set(HALVES) & set(data_types):
+        return ()
+    text = template("halves_nvidia" if _converts(engine) else "halves")
+    return tuple(with_lanes(text, lanes) for lanes in sorted(set(widths)))
+
+
+def _converts(engine: Any) -> bool:
+    """Whether a device has the instructions of halves_nvidia.cl."""
+    return capability(engine) >= BF16_CAPABILITY
+
+
+def maxima_template(engine: Any) -> str:
+    """Return the file of `kernels/` that tells which of two floats is larger."""
+    return "maxima_nvidia" if capability(engine) >= MAXIMA_CAPABILITY else "maxima"
+
+
+def has_pairs(engine: Any, data_type: str) -> bool:
+    """Whether a device has the instructions of pairs_nvidia.cl for f16 or bf16."""
+    return capability(engine) >= PAIRS_CAPABILITY[data_type]
+
+
+def pairs_template(engine: Any, data_type: str) -> str:
+    """Return the file of `kernels/` that compares and adds words of two elements."""
+    return "pairs_nvidia" if has_pairs(engine, data_type) else "pairs"
+
+
+def quick_functions(engine: Any, result_type: str, attr: Attributes) -> dict[str, str]:
+    """Return the defines of functions whose errors are lost when a result is rounded to this type.
+
+    NVIDIA's native_exp(x) is off by 2 + 1.2 |x| units in the last place, which a chain of post-ops
+    might make larger; the standard leaves it to each device.
+    """
+    is_last = result_type in HALVES and not attr.post_ops
+    return {"exp": "native_exp"} if is_nvidia(engine) and is_last else {}
+
+
+def quick_options(
+    engine: Any, descs: Iterable[MemoryDesc], attr: Attributes, scalars: Iterable[float] = ()
+) -> tuple[str, ...]:
+    """Return options of the compiler whose effect is lost when results are rounded to f16.
+
+    Where all tensors are f16, denormal numbers of f32 can be zeros: they are below 2^-100 times
+    the smallest f16, and scalars, of which two may meet, must not make more of them. On NVIDIA's
+    that halves what exponentials and quotients take.
+    """
+    is_f16 = all(desc.data_type == "f16" for desc in descs) and not attr.post_ops
+    are_usual = all(x == 0 or 1 / USUAL < abs(x) < USUAL for x in scalars)
+    return ("-cl-denorms-are-zero",) if is_nvidia(engine) and is_f16 and are_usual else ()

@@ -1,0 +1,1 @@
+"""Convolution of many small groups. Only `convolution` imports it."""

@@ -1,0 +1,235 @@
+"""Direct convolution on CPUs, forward and backward by data, in blocks of channels.
+
+Vectors are channels of the result; blocked formats let them, and a tap's weights, lie side by side.
+`convolution/convolution_direct.cl` tells how it is computed. Images of plain formats are taken as
+they are, and what has another format is copied to scratchpad.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    ConvolutionBackwardData,
+    ConvolutionForward,
+    Executable,
+    Implementation,
+    MemoryDesc,
+    Refused,
+)
+from dnncore_opencl.codegen.digits import extended
+from dnncore_opencl.convolution.lines import Lines
+from dnncore_opencl.convolution.phases import Phase, phases
+from dnncore_opencl.convolution.views import (
+    View,
+    blocked_tag,
+    chain,
+    image_view,
+    operands,
+    place_of,
+)
+from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
+from dnncore_opencl.gemm.family import Plan
+from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
+from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.reduction.implementations import Stages
+from dnncore_opencl.runtime.program import LaunchProgram, padded
+
+LETTERS = "abcdef"
+EFFICIENCY = 0.8  # where vectors and lines are full
+
+
+class Direct(Implementation):
+    """What both directions share."""
+
+    name = "opencl:direct:simd"
+    columns_dim: int  # of weights without groups: the channels of the result
+    depth_dim: int
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Accept every layout that 32-bit integers can count through."""
+        if not engine.is_cpu:
+            return Refused("device", f"computes on CPUs; got {engine.device.name}")
+        if op.algorithm == "winograd":
+            return Refused("algorithm", "computes by algorithm direct; got winograd")
+        simd = Simd.of(engine)
+        op = op.resolve_any(**self.formats(op, simd.vector))
+        refused = opaque_refusal(op, attr)
+        if refused:
+            return refused
+
+        def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
+            return self.wanted(op, name, desc, simd.vector)
+
+        staging = Staging.of(op, attr, wanted)
+        refused = size_refusal(staging.op, staging.attr)
+        plans = refused or self.plans(staging.op, staging.attr, simd, staging.nbytes)
+        if isinstance(plans, Refused):
+            return plans
+        sums = self.sums(staging.op, engine, staging.nbytes)
+        needs = [plan.scratchpad for plan in plans] + [sums.scratchpad_bytes if sums else 0]
+
+        def build() -> Executable:
+            launches = [launch for plan in plans for launch in plan.launches]
+            launches += sums.launches() if sums else ()
+            return LaunchProgram(engine, staging.around(engine, launches))
+
+        return Accepted(
+            op,
+            build=build,
+            efficiency=EFFICIENCY * self.utilisation(op, simd.vector),
+            scratchpad_bytes=staging.nbytes + max(needs),
+        )
+
+    def plans(self, op: Any, attr: Attributes, simd: Simd, start: int) -> Sequence[Plan] | Refused:
+        """Plan what together computes the operation, whose tensors are as they are wanted.
+
+        start: the bytes at the beginning of the scratchpad that are taken.
+        """
+        sweeps = [lines for lines in self.lines(op, attr, simd.vector) if not lines.is_empty]
+        refused = next(filter(None, (lines.refusal for lines in sweeps)), None)
+        return refused or [lines.plan(simd, start) for lines in sweeps]
+
+    def lines(self, op: Any, attr: Attributes, lanes: int) -> Iterator[Lines]:
+        """Return the sweeps over the result, where it is an image."""
+        raise NotImplementedError
+
+    def sums(self, op: Any, engine: Any, start: int) -> Stages | None:
+        """Return what is to be summed up beside that."""
+        return None
+
+    def utilisation(self, op: Any, lanes: int) -> float:
+        """The share of lanes that hold channels."""
+        _, oc, ic, *_ = op.grouped_weights
+        columns, depth = (oc, ic) if self.columns_dim == 0 else (ic, oc)
+        return columns / padded(columns, 2 * lanes) * min(1, depth / lanes) ** 0.5
+
+    # -- formats ---------------------------------------------------------------------------------
+
+    def formats(self, op: Any, lanes: int) -> dict[str, str]:
+        """Return what `any` becomes: blocks of channels, unless most lanes would be padding."""
+        tags = {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
+        for name, desc in ((op.SRC, op.src_role), (op.DST, op.dst_role)):
+            if desc.dims[1] >= lanes and self._fits_blocks(op, desc, lanes):
+                tags[name] = blocked_tag(desc, lanes)
+        return tags | {op.WEIGHTS: self.weights_tag(op, lanes)}
+
+    def weights_tag(self, op: Any, lanes: int) -> str:
+        """Weights in vectors of the result's channels, of which blocks of others lie in a row."""
+        first = first_dim(op)
+        group, spatial = LETTERS[:first], LETTERS[first + 2 : op.weights_role.ndims]
+        columns, depth = LETTERS[first + self.columns_dim], LETTERS[first + self.depth_dim]
+        if op.weights_role.dims[first + self.depth_dim] < lanes:
+            return f"{group}{columns.upper()}{spatial}{depth}{lanes}{columns}"
+        blocks = "AB" if not first else "BC"
+        order = blocks if self.columns_dim == 0 else blocks[::-1]
+        return f"{group}{order}{spatial}{lanes}{depth}{lanes}{columns}"
+
+    def wanted(self, op: Any, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
+        """Return the format in which the kernel takes a tensor."""
+        if name == op.WEIGHTS:
+            if self._are_vectors(op, desc, lanes):
+                return desc
+            return desc.with_format(self.weights_tag(op, lanes))
+        if desc.inner_blocks == ((1, lanes),) and self._fits_blocks(op, desc, lanes):
+            return desc
+        return desc if desc.is_plain else desc.with_format(ROW_MAJOR[: desc.ndims])
+
+    def _are_vectors(self, op: Any, weights: MemoryDesc, lanes: int) -> bool:
+        first = first_dim(op)
+        columns, depth = first + self.columns_dim, first + self.depth_dim
+        if weights.inner_blocks == ((columns, lanes),):
+            return weights.strides[depth] == lanes
+        return weights.inner_blocks == ((depth, lanes), (columns, lanes))
+
+    def _fits_blocks(self, op: Any, image: MemoryDesc, lanes: int) -> bool:
+        """Whether groups begin where blocks do."""
+        groups, *_ = op.grouped_weights
+        return bool(groups == 1 or image.dims[1] // groups % lanes == 0)
+
+    # -- views -----------------------------------------------------------------------------------
+
+    def _filter(self, op: Any, lanes: int) -> View:
+        desc, first = op.weights_role, first_dim(op)
+        group = desc.strides[0] if first else 0
+        columns, depth = (desc.strides[first + d] for d in (self.columns_dim, self.depth_dim))
+        block = depth if len(desc.inner_blocks) == 2 else depth * lanes
+        taps = (0, *extended(desc.strides[first + 2 :], 3))
+        return View(place_of(op, op.WEIGHTS), desc.offset0, group, columns, block, taps)
+
+
+def first_dim(op: Any) -> int:
+    """The place of the output channels among the weights' dims: 1 behind groups."""
+    return int(op.weights_role.ndims - op.src_role.ndims)
+
+
+class DirectForward(Direct):
+    """Forward."""
+
+    columns_dim, depth_dim = 0, 1
+
+    def lines(self, op: ConvolutionForward, attr: Attributes, lanes: int) -> Iterator[Lines]:
+        """All of dst."""
+        groups, oc, ic, *taps = op.grouped_weights
+        yield Lines(
+            lanes=lanes,
+            channels=(groups, oc, ic),
+            out=(op.dst.dims[0], *extended(op.dst.dims[2:], 3, 1)),
+            taps=extended(taps, 3, 1),
+            at=extended([-p for p in op.padding_l], 3),
+            n=extended(op.strides, 3, 1),
+            k=extended([d + 1 for d in op.dilations], 3, 1),
+            size=extended(op.src.dims[2:], 3, 1),
+            src=image_view(op, "src", lanes),
+            weights=self._filter(op, lanes),
+            dst=image_view(op, "dst", lanes),
+            post_ops=chain(op, attr),
+            operands=operands(op, attr),
+            is_blocked=not op.dst.is_plain,
+            src_is_blocked=not op.src.is_plain,
+        ).merged()
+
+
+class DirectBackwardData(Direct):
+    """Backward by data: from diff_dst to diff_src, one sweep over all pixels that the same taps
+    reach.
+    """
+
+    columns_dim, depth_dim = 1, 0
+
+    def lines(self, op: ConvolutionBackwardData, attr: Attributes, lanes: int) -> Iterator[Lines]:
+        """All combinations of the dims' phases."""
+        spatial = [phases(op, dim) for dim in range(len(op.strides))]
+        for reached in itertools.product(*spatial):
+            yield self._reached(op, attr, lanes, reached).merged()
+
+    def _reached(
+        self, op: ConvolutionBackwardData, attr: Attributes, lanes: int, reached: Sequence[Phase]
+    ) -> Lines:
+        groups, oc, ic, *_ = op.grouped_weights
+
+        def along(field: str, fill: int) -> tuple[int, ...]:
+            return extended([getattr(phase, field) for phase in reached], 3, fill)
+
+        pixel, stride = along("pixel", 0), along("stride", 1)
+        return Lines(
+            lanes=lanes,
+            channels=(groups, ic, oc),
+            out=(op.diff_src.dims[0], *along("pixels", 1)),
+            taps=along("taps", 1),
+            at=along("at", 0),
+            n=(1, 1, 1),
+            k=tuple(-shrink for shrink in along("shrink", 1)),
+            size=extended(op.diff_dst.dims[2:], 3, 1),
+            src=image_view(op, "diff_dst", lanes),
+            weights=self._filter(op, lanes).moved(along("tap", 0), along("tap_step", 1)),
+            dst=image_view(op, "diff_src", lanes).moved(pixel, stride),
+            post_ops=attr.post_ops,
+            operands=tuple(view.moved(pixel, stride) for view in operands(op, attr)),
+            is_blocked=not op.diff_src.is_plain,
+            src_is_blocked=not op.diff_dst.is_plain,
+        )

@@ -1,0 +1,241 @@
+"""Direct convolution on CPUs, backward by weights: lines of diff_dst against those of src.
+
+Vectors are output channels, rows of a tile input channels; what lies otherwise than in blocks of
+channels is copied. Where channels are too few for all cores, lines are cut into parts whose sums
+are added in order, so that results do not depend on timing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Attributes, ConvolutionBackwardWeights, MemoryDesc, Refused
+from dnncore_opencl.codegen.digits import extended, int4
+from dnncore_opencl.convolution.direct import Direct, first_dim
+from dnncore_opencl.convolution.views import (
+    FLOAT,
+    View,
+    blocked_tag,
+    image_view,
+    weights_steps,
+)
+from dnncore_opencl.gemm.family import Plan
+from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.gemm.strided import TASKS_PER_CORE
+from dnncore_opencl.reduction.implementations import Stages, channel_sums
+from dnncore_opencl.runtime.program import Launch, Scratch, Source, padded, template
+
+ROWS = {16: 8, 8: 4, 4: 4}  # channels of src times two vectors in registers, by vector
+LINE_BYTES = 32 << 10  # of a first-level cache
+SUM_BYTES = 256 << 10  # of a work-item, in a second-level cache
+LONGEST_LINE = 128  # pixels
+MOST_LINES = 16
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """What is summed over: images and three dims of diff_dst, the size of src, and both views."""
+
+    out: tuple[int, ...]
+    size: tuple[int, ...]
+    src: View
+    dst: View
+
+    def relined(self) -> Pixels:
+        """The same, where there is but one tap, with lines of another length: long enough for the
+        innermost loop, and short enough for a cache.
+        """
+        count = math.prod(self.size)
+        if (
+            not count
+            or self.out[1:] != self.size
+            or not (_is_line(self.src, self.size) and _is_line(self.dst, self.size))
+        ):
+            return self
+        width = max(n for n in range(1, min(count, LONGEST_LINE) + 1) if count % n == 0)
+        size = (1, count // width, width)
+        views = (
+            replace(view, pixels=(view.pixels[0], 0, width * view.pixels[3], view.pixels[3]))
+            for view in (self.src, self.dst)
+        )
+        return Pixels((self.out[0], *size), size, *views)
+
+
+def _is_line(view: View, size: Sequence[int]) -> bool:
+    """Whether the pixels of an image follow each other."""
+    _, depth, height, width = view.pixels
+    rows = size[1] == 1 or height == width * size[2]
+    return rows and (size[0] == 1 or depth == width * size[2] * size[1])
+
+
+@dataclass(frozen=True)
+class Sums:
+    """How the sums are shared out.
+
+    blocks, pairs: of input channels and of vectors of output channels. own_blocks, own_pairs: those
+    of a work-item. parts: of the lines, each of `share`, of which `lines` are in a cache at once.
+    """
+
+    groups: int
+    blocks: int
+    pairs: int
+    own_blocks: int
+    own_pairs: int
+    parts: int
+    share: int
+    lines: int
+
+    @classmethod
+    def of(cls, op: ConvolutionBackwardWeights, pixels: Pixels, simd: Simd) -> Sums:
+        """Choose shares whose sums stay in a cache, enough for all cores."""
+        groups, oc, ic, *taps = op.grouped_weights
+        lanes = simd.vector
+        blocks, pairs = math.ceil(ic / lanes), math.ceil(oc / (2 * lanes))
+        fits = max(1, SUM_BYTES // (FLOAT * math.prod(taps) * 2 * lanes**2))
+        own_blocks = min(blocks, fits)
+        own_pairs = min(pairs, max(1, fits // own_blocks))
+        items = groups * math.ceil(blocks / own_blocks) * math.ceil(pairs / own_pairs)
+        count = math.prod(pixels.out[:3])
+        wanted = min(count, math.ceil(TASKS_PER_CORE * simd.units / items))
+        share = math.ceil(count / wanted) if wanted else 1
+        line_bytes = FLOAT * lanes * (2 * pixels.out[3] + pixels.size[2])
+        lines = min(MOST_LINES, max(1, LINE_BYTES // max(1, line_bytes)))
+        parts = math.ceil(count / share)
+        return cls(groups, blocks, pairs, own_blocks, own_pairs, parts, share, lines)
+
+    @property
+    def items(self) -> int:
+        """Work-items of each part."""
+        shares = math.ceil(self.blocks / self.own_blocks) * math.ceil(self.pairs / self.own_pairs)
+        return self.groups * shares
+
+
+class DirectBackwardWeights(Direct):
+    """Backward by weights."""
+
+    columns_dim, depth_dim = 0, 1
+
+    def wanted(self, op: Any, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
+        """Let vectors of channels be loaded; weights may lie in any way that has strides."""
+        wanted = super().wanted(op, name, desc, lanes)
+        if name == op.WEIGHTS:
+            return desc if desc.is_plain else wanted
+        if name not in (op.SRC, op.DST) or not self._fits_blocks(op, desc, lanes):
+            return wanted
+        is_last = wanted.is_plain and wanted.strides[1] == 1 and wanted.dims[1] % lanes == 0
+        if is_last or not wanted.is_plain:
+            return wanted
+        return desc.with_format(blocked_tag(desc, lanes))
+
+    def plans(self, op: Any, attr: Attributes, simd: Simd, start: int) -> Sequence[Plan] | Refused:
+        """Two launches: the sums of all parts, then their sums."""
+        lanes = simd.vector
+        images = (op.src, op.diff_dst)
+        if not all(self._fits_blocks(op, desc, lanes) for desc in images):
+            return Refused("shape", f"groups of channels must be multiples of {lanes}")
+        pixels = self._pixels(op, lanes)
+        sums = Sums.of(op, pixels, simd)
+        taps = op.grouped_weights[3:]
+        scratch_bytes = FLOAT * sums.parts * math.prod(taps) * 2 * lanes**2
+        scratch_bytes *= sums.groups * sums.blocks * sums.pairs
+        launches = (
+            *([self._product(op, pixels, sums, lanes, start)] if sums.parts else []),
+            self._finish(op, attr, sums, lanes, start),
+        )
+        return [Plan(launches, scratch_bytes)]
+
+    def sums(self, op: Any, engine: Any, start: int) -> Stages | None:
+        """diff_bias[oc] = the sum of diff_dst's channel."""
+        if op.diff_bias is None:
+            return None
+        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), start)
+
+    def _pixels(self, op: ConvolutionBackwardWeights, lanes: int) -> Pixels:
+        pixels = Pixels(
+            out=(op.diff_dst.dims[0], *extended(op.diff_dst.dims[2:], 3, 1)),
+            size=extended(op.src.dims[2:], 3, 1),
+            src=image_view(op, "src", lanes),
+            dst=image_view(op, "diff_dst", lanes),
+        )
+        is_pointwise = {*op.grouped_weights[3:], *op.strides} == {1} and not any(op.padding_l)
+        return pixels.relined() if is_pointwise else pixels
+
+    def _product(self, op: Any, pixels: Pixels, sums: Sums, lanes: int, start: int) -> Launch:
+        _, oc, _, *taps = op.grouped_weights
+        rows = ROWS[lanes]
+        defines = {
+            "LANES": lanes,
+            "ROWS": rows,
+            "MOST_LINES": MOST_LINES,
+            "EACH(DO)": " ".join(f"DO({row})" for row in range(rows)),
+        }
+        is_odd = math.ceil(oc / lanes) % 2
+        counts = (start // FLOAT, sums.share, sums.lines, sums.own_blocks, sums.own_pairs)
+        args = (
+            pixels.src.buffer,
+            pixels.dst.buffer,
+            Scratch(),
+            *map(np.int32, (*counts, sums.blocks, sums.pairs, is_odd)),
+            int4(pixels.out),
+            int4(extended(taps, 3, 1)),
+            int4([-p for p in op.padding_l]),
+            int4(op.strides, 1),
+            int4([d + 1 for d in op.dilations], 1),
+            int4(pixels.size, 1),
+            *pixels.src.args,
+            *pixels.dst.args,
+        )
+        name = "convolution_direct_weights"
+        source = Source(name, defines, (template("digits"),))
+        return Launch(source, name, args, (sums.parts, sums.items), (1, 1))
+
+    def _finish(self, op: Any, attr: Attributes, sums: Sums, lanes: int, start: int) -> Launch:
+        groups, oc, ic, *taps = op.grouped_weights
+        weights = _Weights.of(op, self._filter(op, lanes), lanes)
+        steps = weights_steps(op, attr)
+        defines = {"LANES": lanes, **({"POST_STEPS": 1} if attr.post_ops else {})}
+        counts = (start // FLOAT, sums.parts, groups, sums.pairs, sums.blocks)
+        args = (
+            Scratch(),
+            weights.view.buffer,
+            *map(np.int32, (*counts, oc, ic, weights.end_column, weights.end_depth)),
+            int4(extended(taps, 3, 1)),
+            int4(weights.view.pixels),
+            np.int32(weights.view.start),
+            np.int32(weights.view.group),
+            int4(weights.channels),
+            *steps.args,
+        )
+        name = "convolution_weights_sum"
+        source = Source(name, defines, (steps.code, template("digits")))
+        items = groups * sums.pairs * sums.blocks
+        return Launch(source, name, args, (items,), (1,))
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """How diff_weights lies: the strides of a block of output channels and of one, then of input
+    channels; and how many of either there are in memory, padding included.
+    """
+
+    view: View
+    channels: tuple[int, int, int, int]
+    end_column: int
+    end_depth: int
+
+    @classmethod
+    def of(cls, op: ConvolutionBackwardWeights, view: View, lanes: int) -> _Weights:
+        """Read it from an operation whose diff_weights are plain or in vectors."""
+        _, oc, ic, *_ = op.grouped_weights
+        blocks, first = op.diff_weights.inner_blocks, first_dim(op)
+        columns, depth = op.diff_weights.strides[first : first + 2]
+        if not blocks:
+            return cls(view, (lanes * columns, columns, lanes * depth, depth), oc, ic)
+        is_deep = len(blocks) == 2
+        channels = (columns, 1, depth if is_deep else lanes * lanes, lanes)
+        return cls(view, channels, padded(oc, lanes), padded(ic, lanes) if is_deep else ic)

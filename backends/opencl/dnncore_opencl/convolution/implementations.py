@@ -1,0 +1,285 @@
+"""Convolution in its three directions as products whose b is an image seen through a window.
+
+forward           dst[g, oc, (n, y, x)] = sum over (ic, r, s) of
+                      weights[g, oc, (ic, r, s)] * src[g, (ic, r, s), (n, y, x)]
+backward data     the same from diff_dst to diff_src with the weights' channels swapped, one
+                  product for each set of pixels that the same kernel taps reach
+backward weights  diff_weights[g, oc, (ic, r, s)] = sum over (n, y, x) of
+                      diff_dst[g, oc, (n, y, x)] * src[g, (n, y, x), (ic, r, s)]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvolutionForward,
+    MemoryDesc,
+    Refused,
+)
+from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeights
+from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
+from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
+from dnncore_opencl.convolution.phases import Phase, phases
+from dnncore_opencl.convolution.winograd import gpu as planes
+from dnncore_opencl.convolution.winograd.cpu import WinogradBackwardData, WinogradForward
+from dnncore_opencl.copies.staging import plain
+from dnncore_opencl.gemm.families import FAMILIES
+from dnncore_opencl.gemm.implementation import GemmImplementation
+from dnncore_opencl.gemm.product import (
+    Gemm,
+    Matrix,
+    Strides,
+    Window,
+    broadcast_strides,
+    chain,
+    matrix,
+)
+from dnncore_opencl.reduction.implementations import Stages, channel_sums
+from dnncore_opencl.runtime.program import padded
+
+ALIGNED = 16  # bytes that some families copy at once
+
+
+class _Direct(GemmImplementation):
+    """What the directions share: the algorithm and the formats."""
+
+    def formats(self, op: Any) -> dict[str, str]:
+        """Let channels, of weights those of the input, lie side by side where the family likes."""
+        tags = super().formats(op)
+        if not self.family.channels_last:
+            return tags
+        grouped = op.weights_role.ndims > op.src_role.ndims
+        return {
+            name: _channels_last(tag, 2 if grouped and "weights" in name else 1)
+            for name, tag in tags.items()
+        }
+
+    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+        """Let channels lie side by side, and each pixel's or tap's begin at a multiple of 16 bytes.
+
+        The places between them are never read.
+        """
+        if desc.ndims == 1:
+            return plain(desc)
+        channel = desc.ndims - op.src_role.ndims + 1
+        order = [*(dim for dim in range(desc.ndims) if dim != channel), channel]
+        strides, step = [0] * desc.ndims, 1
+        for dim in reversed(order):
+            strides[dim] = step
+            step *= desc.dims[dim]
+            if dim == channel:
+                step = padded(step, ALIGNED // desc.itemsize)
+        return MemoryDesc(desc.dims, desc.data_type, strides=strides)
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept the direct algorithm in every layout that 32-bit integers can count through."""
+        if op.algorithm == "winograd":
+            return Refused("algorithm", "computes by algorithm direct; got winograd")
+        return super().accept(op, attr, engine, hint)
+
+
+class Forward(_Direct):
+    """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
+
+    def gemms(self, op: ConvolutionForward, attr: Attributes) -> Sequence[Gemm]:
+        """One product."""
+        groups, oc, ic, *taps = op.grouped_weights
+        w = _weights_strides(op, op.weights.strides)
+        image = _Patches.of(op)
+        last = len(op.tensors()) - 1
+
+        def result(strides: Sequence[int]) -> Strides:
+            return _image_strides(strides, oc)
+
+        def bias(strides: Sequence[int]) -> Strides:
+            return Strides(batch=(oc * strides[0],), m=strides[0])
+
+        patches = Strides(batch=(ic * image.channel,), n=image.pixels, k=image.taps)
+        gemm = Gemm(
+            batch=(groups,),
+            m=oc,
+            n=(op.dst.dims[0], *op.dst.dims[2:]),
+            k=(ic, *taps),
+            a=matrix(1, op.weights, Strides(batch=w[:1], m=w[1], k=w[2:])),
+            b=matrix(0, op.src, patches, image.offset),
+            c=matrix(last, op.dst, result(op.dst.strides)),
+            window=image.window(),
+            **chain(op, attr, result, bias),
+        )
+        return (gemm,)
+
+
+class BackwardData(_Direct):
+    """m: input channels; n: (image, some pixels of diff_src); k: (output channel, their taps).
+
+    With strides S, the pixels whose coordinates have equal remainders modulo S are reached by the
+    same taps, and within them a step of one pixel is a step of one in diff_dst.
+    """
+
+    def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Sequence[Gemm]:
+        """One product for each combination of remainders; each writes its pixels of diff_src."""
+        spatial = [phases(op, dim) for dim in range(len(op.strides))]
+        return [self._gemm(op, attr, chosen) for chosen in itertools.product(*spatial)]
+
+    def _gemm(
+        self, op: ConvolutionBackwardData, attr: Attributes, reached: Sequence[Phase]
+    ) -> Gemm:
+        groups, oc, ic, *_ = op.grouped_weights
+        w = _weights_strides(op, op.weights.strides)
+        x, y = op.diff_src.strides, op.diff_dst.strides
+        pixel = sum(p.pixel * s for p, s in zip(reached, x[2:], strict=True))
+        tap = sum(p.tap * s for p, s in zip(reached, w[3:], strict=True))
+        start = sum(p.at * s for p, s in zip(reached, y[2:], strict=True))
+
+        def result(strides: Sequence[int]) -> Strides:
+            steps = (p.stride * s for p, s in zip(reached, strides[2:], strict=True))
+            return Strides(batch=(ic * strides[1],), m=strides[1], n=(strides[0], *steps))
+
+        def moved(operand: Matrix, desc: MemoryDesc) -> Matrix:
+            strides = broadcast_strides(desc)
+            by = sum(p.pixel * s for p, s in zip(reached, strides[2:], strict=True))
+            return replace(operand, offset=operand.offset + by)
+
+        steps = chain(op, attr, result)
+        descs = [desc for _, desc in attr.operands()]
+        operands = tuple(map(moved, steps["operands"], descs))
+        tap_strides = (p.tap_step * s for p, s in zip(reached, w[3:], strict=True))
+        back = (-p.shrink * s for p, s in zip(reached, y[2:], strict=True))
+        return Gemm(
+            batch=(groups,),
+            m=ic,
+            n=(op.diff_src.dims[0], *(p.pixels for p in reached)),
+            k=(oc, *(p.taps for p in reached)),
+            a=matrix(1, op.weights, Strides(batch=w[:1], m=w[2], k=(w[1], *tap_strides)), tap),
+            b=matrix(
+                0,
+                op.diff_dst,
+                Strides(batch=(oc * y[1],), n=(y[0], *y[2:]), k=(y[1], *back)),
+                start,
+            ),
+            c=matrix(2, op.diff_src, result(x), pixel),
+            window=Window(
+                at=tuple(p.at for p in reached),
+                n=(1,) * len(reached),
+                k=tuple(-p.shrink for p in reached),
+                size=op.diff_dst.dims[2:],
+            ),
+            post_ops=steps["post_ops"],
+            operands=operands,
+            fpmath=attr.fpmath,
+        )
+
+
+class BackwardWeights(_Direct):
+    """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
+
+    def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
+        """One product; the gradient of the bias is a launch of its own."""
+        groups, oc, ic, *taps = op.grouped_weights
+        image = _Patches.of(op)
+        y = op.diff_dst.strides
+
+        def result(strides: Sequence[int]) -> Strides:
+            w = _weights_strides(op, strides)
+            return Strides(batch=w[:1], m=w[1], n=w[2:])
+
+        patches = Strides(batch=(ic * image.channel,), n=image.taps, k=image.pixels)
+        gemm = Gemm(
+            batch=(groups,),
+            m=oc,
+            n=(ic, *taps),
+            k=(op.diff_dst.dims[0], *op.diff_dst.dims[2:]),
+            a=matrix(1, op.diff_dst, Strides(batch=(oc * y[1],), m=y[1], k=(y[0], *y[2:]))),
+            b=matrix(0, op.src, patches, image.offset),
+            c=matrix(2, op.diff_weights, result(op.diff_weights.strides)),
+            window=image.window(swapped=True),
+            **chain(op, attr, result),
+        )
+        return (gemm,)
+
+    def sums(
+        self, op: ConvolutionBackwardWeights, engine: Any, scratchpad_start: int
+    ) -> Stages | None:
+        """diff_bias[oc] = the sum of diff_dst's channel."""
+        if op.diff_bias is None:
+            return None
+        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), scratchpad_start)
+
+
+@dataclass(frozen=True)
+class _Patches:
+    """An image as the matrix of its patches: strides per output pixel and per kernel tap."""
+
+    offset: int
+    channel: int
+    pixels: tuple[int, ...]
+    taps: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    padding: tuple[int, ...]
+    size: tuple[int, ...]
+
+    @classmethod
+    def of(cls, op: Any) -> _Patches:
+        src = op.src
+        image, channel, *spatial = src.strides
+        steps = tuple(d + 1 for d in op.dilations)
+        return cls(
+            -sum(p * s for p, s in zip(op.padding_l, spatial, strict=True)),
+            channel,
+            (image, *(n * s for n, s in zip(op.strides, spatial, strict=True))),
+            (channel, *(n * s for n, s in zip(steps, spatial, strict=True))),
+            op.strides,
+            steps,
+            op.padding_l,
+            src.dims[2:],
+        )
+
+    def window(self, *, swapped: bool = False) -> Window:
+        """The window when pixels are n and taps k, or the other way round."""
+        n, k = (self.dilations, self.strides) if swapped else (self.strides, self.dilations)
+        return Window(tuple(-p for p in self.padding), n, k, self.size)
+
+
+def _channels_last(tag: str, channel: int) -> str:
+    """Move the letter of the channels to the end; a bias has but one."""
+    return tag[:channel] + tag[channel + 1 :] + tag[channel : channel + 1]
+
+
+def _weights_strides(op: Any, strides: Sequence[int]) -> tuple[int, ...]:
+    """Strides as (group, oc, ic, *taps), the group's 0 where there is none."""
+    grouped = op.weights_role.ndims > op.src_role.ndims
+    return tuple(strides) if grouped else (0, *strides)
+
+
+def _image_strides(strides: Sequence[int], channels: int) -> Strides:
+    """Strides of (n, c, *spatial) where a group has `channels` channels."""
+    image, channel, *spatial = strides
+    return Strides(batch=(channels * channel,), m=channel, n=(image, *spatial))
+
+
+FORWARD = (
+    WinogradForward(),
+    DirectForward(),
+    *planes.FORWARD,
+    *(Forward(family) for family in (Depthwise, *FAMILIES)),
+)
+BACKWARD_DATA = (
+    WinogradBackwardData(),
+    DirectBackwardData(),
+    *planes.BACKWARD_DATA,
+    *(BackwardData(family) for family in (Depthwise, *FAMILIES)),
+)
+BACKWARD_WEIGHTS = (
+    DirectBackwardWeights(),
+    *planes.BACKWARD_WEIGHTS,
+    *(BackwardWeights(family) for family in (DepthwiseWeights, *FAMILIES)),
+)

@@ -1,0 +1,182 @@
+"""Lines of pixels of a convolution's result and what they are made of, for the kernel
+`convolution_direct`.
+
+    dst[g, c, p] = sum over d and t of src[g, d, at + n * p + k * t] * weights[g, c, d, t]
+
+for pixels p and taps t of up to three coordinates, with zeros outside of src.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from dnncore.backend import PostOp, Refused
+from dnncore_opencl.codegen.digits import int4
+from dnncore_opencl.convolution.views import FLOAT, View, steps
+from dnncore_opencl.gemm.family import Plan
+from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.gemm.strided import TASKS_PER_CORE
+from dnncore_opencl.runtime.program import Launch, Scratch, Source, padded, template
+
+__all__ = ["Lines"]
+
+RUNS = {16: (7, 6, 4, 2, 1), 8: (3, 2, 1), 4: (3, 2, 1)}  # pixels, by vector
+TILE_COST = 3  # pixels in the time that a tile costs besides, such as the loads of weights
+DEEP_RUN = 4  # two of them are lines that a set of a first-level cache holds
+MOST_PIXELS = 48  # of a panel, which has 6 KB of a first-level cache
+CHUNK_BYTES = 1 << 19
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One sweep over pixels of dst.
+
+    lanes: channels of a vector. channels: groups, and each one's of dst and of src. out: images,
+    then the pixels along three dims. taps, at, n, k, size: along three dims, as above.
+    is_blocked, src_is_blocked: whether dst, or src, has blocks of channels, which are whole.
+    is_deep: whether all channels of src lie side by side, its pixels far apart, and taps are one.
+    """
+
+    lanes: int
+    channels: tuple[int, int, int]
+    out: tuple[int, ...]
+    taps: tuple[int, ...]
+    at: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    size: tuple[int, ...]
+    src: View
+    weights: View
+    dst: View
+    post_ops: tuple[PostOp, ...]
+    operands: tuple[View, ...]
+    is_blocked: bool
+    src_is_blocked: bool
+    is_deep: bool = False
+
+    def merged(self) -> Lines:
+        """The same with longer lines, where dst and src differ in nothing but channels."""
+        lines = self
+        is_pointwise = self.taps == self.n == (1, 1, 1) and self.at == (0, 0, 0)
+        if is_pointwise and self.out[1:] == self.size:
+            for dim in (1, 0):
+                lines = lines._joined(dim)
+        return lines
+
+    def _joined(self, dim: int) -> Lines:
+        """Join `dim` of the three and the last dim where they are one in memory."""
+        count, width = self.size[dim], self.size[2]
+        views = (self.src, self.dst, *self.operands)
+        if any(view.pixels[dim + 1] != view.pixels[3] * width for view in views):
+            return self
+        size = (*self.size[:dim], 1, *self.size[dim + 1 : 2], count * width)
+        return replace(self, size=size, out=(self.out[0], *size))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to be computed."""
+        return not math.prod(self.out)
+
+    @cached_property
+    def copied(self) -> int:
+        """The pixels of src from one that is copied to the next, along a line."""
+        return math.gcd(self.n[2], self.k[2]) if self.taps[2] > 1 else self.n[2]
+
+    @cached_property
+    def run(self) -> int:
+        """The pixels of a run; the two runs of a tile, of two vectors each, are in registers."""
+        lines = math.prod(self.out[:3])
+
+        def cost(run: int) -> int:
+            tiles = math.ceil(lines * math.ceil(self.out[3] / run) / 2)
+            return tiles * (2 * run + TILE_COST)
+
+        runs = [run for run in RUNS[self.lanes] if run <= DEEP_RUN or not self.is_deep]
+        return min(runs, key=cost)
+
+    @property
+    def is_side_by_side(self) -> bool:
+        """Whether vectors of src can be loaded: tails of blocks are zero."""
+        _, _, depth = self.channels
+        return self.src.channel == 1 and (depth % self.lanes == 0 or self.src_is_blocked)
+
+    @property
+    def refusal(self) -> Refused | None:
+        """Tell why the kernel cannot serve, None if it can."""
+        reach = (self.run - 1) * self.n[2] + abs((self.taps[2] - 1) * self.k[2])
+        pixels = reach // self.copied + 1
+        if pixels > MOST_PIXELS:
+            run = f"{self.run} pixels of a line"
+            return Refused("shape", f"{run} must depend on {MOST_PIXELS} at most; got {pixels}")
+        return None
+
+    def plan(self, simd: Simd, scratch_start: int) -> Plan:
+        """Plan for a device, where `scratch_start` bytes of the scratchpad are taken."""
+        groups, columns, depth = self.channels
+        runs, chunk, panels = self._shares(simd.units)
+        span = depth if self.is_deep else self.lanes
+        chain = steps(self.post_ops, self.operands)
+        pixels = [(run, pixel) for run in range(2) for pixel in range(self.run)]
+        defines = {
+            "LANES": self.lanes,
+            "RUN": self.run,
+            "MOST_PIXELS": MOST_PIXELS,
+            "EACH(DO)": " ".join(f"DO({run}, {pixel})" for run, pixel in pixels),
+            **({"POST_STEPS": 1} if self.post_ops else {}),
+            **({"HAS_FETCH": 1} if simd.has_fetch else {}),
+            **({"SIDE_BY_SIDE": 1} if self.is_side_by_side else {}),
+        }
+        args = (
+            *(view.buffer for view in (self.src, self.weights, self.dst)),
+            Scratch(),
+            *map(np.int32, (scratch_start // FLOAT, runs, chunk, panels, columns, depth, span)),
+            int4(self.out),
+            *map(int4, (self.taps, self.at, self.n, self.k, self.size)),
+            *map(np.int32, (self.copied, self.is_blocked)),
+            *(part for view in (self.src, self.weights, self.dst) for part in view.args),
+            *chain.args,
+        )
+        source = Source(
+            "convolution_direct", defines, (chain.code, template("digits"), template("fetch"))
+        )
+        items = (math.ceil(self.runs / runs), groups * math.ceil(self.panels / panels))
+        launch = Launch(source, "convolution_direct", args, items, (1, 1))
+        return Plan((launch,), math.prod(items) * 2 * MOST_PIXELS * self.lanes * FLOAT)
+
+    @property
+    def runs(self) -> int:
+        """The runs of all lines."""
+        return math.prod(self.out[:3]) * math.ceil(self.out[3] / self.run)
+
+    @property
+    def panels(self) -> int:
+        """The pairs of vectors of a group's channels."""
+        return math.ceil(self.channels[1] / (2 * self.lanes))
+
+    def _shares(self, units: int) -> tuple[int, int, int]:
+        """The runs of a work-item; of these, how many come before the next ones in all of its
+        panels, so that their pixels stay in a second-level cache; and its panels.
+
+        The weights are read for each share of runs, and src for each share of panels.
+        """
+        groups, columns, depth = self.channels
+        pixels = self.run * math.prod(self.n[1:])
+        run_bytes = FLOAT * pixels * depth
+        src_bytes = self.runs * run_bytes
+        weights_bytes = FLOAT * math.prod(self.taps) * depth * columns
+        wanted = TASKS_PER_CORE * units
+        found = []
+        for panels in range(1, self.panels + 1):
+            shares = groups * math.ceil(self.panels / panels)
+            runs = padded(math.ceil(self.runs * shares / wanted), 2)
+            run_shares = math.ceil(self.runs / runs)
+            missing = max(0, wanted // 2 - run_shares * shares)
+            traffic = src_bytes * shares + weights_bytes * run_shares
+            found.append((missing, traffic, runs, panels))
+        _, _, runs, panels = min(found)
+        chunk = max(2, CHUNK_BYTES // max(1, run_bytes) // 2 * 2)
+        return runs, chunk, panels

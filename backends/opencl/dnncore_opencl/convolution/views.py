@@ -1,0 +1,129 @@
+"""How a convolution's tensors lie, as kernels for CPUs take it: in blocks of channels, or as many
+channels of a plain layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import Attributes, MemoryDesc, PostOp
+from dnncore_opencl.codegen.digits import extended, int4
+from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
+from dnncore_opencl.gemm.product import broadcast_strides
+from dnncore_opencl.runtime.program import Arg, Scratch
+
+__all__ = [
+    "FLOAT",
+    "View",
+    "blocked_tag",
+    "chain",
+    "image_view",
+    "operands",
+    "place_of",
+    "steps",
+    "weights_steps",
+]
+
+FLOAT = 4  # bytes
+COORDINATES = 5  # of an element of an image: image, channel, depth, height, width
+WEIGHTS_COORDINATES = 6  # group, output and input channel, taps along depth, height, width
+
+
+@dataclass(frozen=True)
+class View:
+    """How a tensor lies: its place, None in scratchpad, its first element, and the strides of a
+    group, of a block of channels, of a channel, and of image, depth, height and width.
+
+    Of weights, `block` and `channel` are the strides of blocks of the result's channels and of
+    blocks of the others, and the image's is 0.
+    """
+
+    place: int | None
+    start: int
+    group: int
+    block: int
+    channel: int
+    pixels: tuple[int, ...]
+
+    def moved(self, steps: Sequence[int], scales: Sequence[int]) -> View:
+        """Begin at pixel `steps` and go on `scales` pixels at a time, along depth to width."""
+        image, *spatial = self.pixels
+        start = self.start + sum(s * n for s, n in zip(spatial, steps, strict=True))
+        scaled = (s * n for s, n in zip(spatial, scales, strict=True))
+        return replace(self, start=start, pixels=(image, *scaled))
+
+    @property
+    def buffer(self) -> Arg | Scratch:
+        """The kernel's argument for where it is."""
+        return Scratch() if self.place is None else Arg(self.place)
+
+    @property
+    def args(self) -> tuple[Any, Any]:
+        """The kernel's two arguments for how it lies."""
+        return int4(self.pixels), int4((self.start, self.group, self.block, self.channel))
+
+
+def blocked_tag(image: MemoryDesc, lanes: int) -> str:
+    """Blocks of channels, which lie side by side."""
+    return f"aB{'cde'[: image.ndims - 2]}{lanes}b"
+
+
+def place_of(op: Any, name: str) -> int:
+    """Where a tensor is bound."""
+    return [argument.name for argument, _ in op.tensors()].index(name)
+
+
+def image_view(op: Any, name: str, lanes: int) -> View:
+    """An image's view, of blocks or, where it has none, as many channels."""
+    desc = getattr(op, name)
+    groups, *_ = op.grouped_weights
+    image, channel, *spatial = desc.strides
+    block, lane = (channel, 1) if desc.inner_blocks else (channel * lanes, channel)
+    group = block * (desc.dims[1] // groups) // lanes
+    pixels = (image, *extended(spatial, 3))
+    return View(place_of(op, name), desc.offset0, group, block, lane, pixels)
+
+
+def chain(op: Any, attr: Attributes) -> tuple[PostOp, ...]:
+    """The steps that an image goes through: the bias, then the attribute's."""
+    bias = getattr(op, "bias", None)
+    first = () if bias is None else (PostOp.binary("add", bias),)
+    return (*first, *attr.post_ops)
+
+
+def operands(op: Any, attr: Attributes) -> tuple[View, ...]:
+    """The operands of these steps."""
+    views, count = [], len(op.tensors())
+    bias = getattr(op, "bias", None)
+    if bias is not None:
+        (stride,) = broadcast_strides(bias)
+        views.append(View(place_of(op, "bias"), bias.offset0, 0, 0, stride, (0, 0, 0, 0)))
+    for i, (_, desc) in enumerate(attr.operands()):
+        image, channel, *spatial = broadcast_strides(desc)
+        pixels = (image, *extended(spatial, 3))
+        views.append(View(count + i, desc.offset0, 0, 0, channel, pixels))
+    return tuple(views)
+
+
+def steps(post_ops: Sequence[PostOp], views: Sequence[View]) -> Epilogue:
+    """The code of steps for an element's image, channel, depth, height and width."""
+    placed = []
+    for view in views:
+        assert view.place is not None
+        strides = (view.pixels[0], view.channel, *view.pixels[1:])
+        placed.append(Operand(view.place, view.start, strides))
+    return epilogue(post_ops, placed, COORDINATES)
+
+
+def weights_steps(op: Any, attr: Attributes) -> Epilogue:
+    """The code of post-ops for an element of diff_weights: group, channels, and three taps."""
+    placed, count = [], len(op.tensors())
+    first = op.weights_role.ndims - op.src_role.ndims
+    for i, (_, desc) in enumerate(attr.operands()):
+        strides = broadcast_strides(desc)
+        group, channels = strides[0] if first else 0, strides[first : first + 2]
+        taps = extended(strides[first + 2 :], 3)
+        placed.append(Operand(count + i, desc.offset0, (group, *channels, *taps)))
+    return epilogue(attr.post_ops, placed, WEIGHTS_COORDINATES)

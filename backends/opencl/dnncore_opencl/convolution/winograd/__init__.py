@@ -1,0 +1,1 @@
+"""Winograd's convolution. `convolution` imports it, and `reorder` its weights."""

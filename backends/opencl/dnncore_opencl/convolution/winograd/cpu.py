@@ -1,0 +1,286 @@
+"""Winograd's convolution F(4x4, 3x3) on CPUs, forward and backward by data: 36 products, not 144.
+
+dst is cut into tiles of 4x4 pixels, each of which depends on 6x6 pixels of src. Tiles and filters
+are transformed (`convolution/winograd/toom_cook.py`), multiplied position by position, which is a
+1x1 convolution of tiles in 36 groups, and transformed back. Backward by data is the same from
+diff_dst to diff_src with flipped filters.
+
+Rounding errors are a few times those of direct sums, and nothing is exact. One NaN or
+infinity makes all 16 pixels of each tile that reads it NaN or infinite, where the direct algorithm
+has at most 9; and where a filter overflows when transformed, so does dst.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_opencl.codegen.digits import int2, int4
+from dnncore_opencl.convolution.lines import Lines
+from dnncore_opencl.convolution.views import (
+    FLOAT,
+    View,
+    blocked_tag,
+    chain,
+    image_view,
+    operands,
+    steps,
+)
+from dnncore_opencl.convolution.winograd.cpu_weights import WinogradFilter, source
+from dnncore_opencl.convolution.winograd.toom_cook import F43, TAPS
+from dnncore_opencl.convolution.winograd.weights_format import format_refusal, problem_refusal
+from dnncore_opencl.copies.staging import Staging, plain
+from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
+from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.runtime.program import Launch, LaunchProgram, Scratch, padded
+
+TILES = 16  # of a work-item of transforms
+CHUNK_BYTES = 8 << 20  # of transformed tiles at once, which stay in a third-level cache
+PRODUCT_EFFICIENCY = 0.6
+BYTE_FLOPS = 16  # multiplications and additions in the time of a byte of a transformed tile
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A problem in the roles of its direction: images of `depth` channels become `columns`.
+
+    grid: tiles down and across an image of dst. corner: pixels of the first one before the image.
+    """
+
+    lanes: int
+    images: int
+    depth: int
+    columns: int
+    src_size: tuple[int, int]
+    dst_size: tuple[int, int]
+    corner: tuple[int, int]
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles down and across an image of dst."""
+        down, across = (math.ceil(size / F43.outputs) for size in self.dst_size)
+        return down, across
+
+    @property
+    def count(self) -> int:
+        """Tiles of all images."""
+        return self.images * math.prod(self.grid)
+
+    @property
+    def blocks(self) -> tuple[int, int]:
+        """Blocks of channels of src and of dst."""
+        depth, columns = (math.ceil(n / self.lanes) for n in (self.depth, self.columns))
+        return depth, columns
+
+    @property
+    def tile_bytes(self) -> int:
+        """Of a tile of src and one of dst, transformed."""
+        return FLOAT * F43.positions * self.lanes * sum(self.blocks)
+
+    @property
+    def chunk(self) -> int:
+        """Tiles that are transformed before they are multiplied."""
+        return min(self.count, max(1, CHUNK_BYTES // self.tile_bytes))
+
+
+class Winograd(Implementation):
+    """What the directions share."""
+
+    name = "opencl:winograd:simd"
+    forward: bool
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
+        lanes = Simd.of(engine).vector
+        refused = _refusal(op, engine)
+        if refused:
+            return refused
+        direction = "forward" if self.forward else "backward_data"
+        filters = WinogradFilter(direction, lanes)
+        images = {name: blocked_tag(getattr(op, name), lanes) for name in (op.SRC, op.DST)}
+        plain_tags = {"bias": "a"} if op.bias_role is not None else {}
+        op = op.resolve_auto("winograd").resolve_any(
+            weights=filters.desc(op.weights), **images, **plain_tags
+        )
+        refused = format_refusal(op, attr, filters)
+        if refused:
+            return refused
+
+        def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
+            if name not in images:
+                return plain(desc) if desc.format_kind == "blocked" else desc
+            return desc if desc.inner_blocks == ((1, lanes),) else desc.with_format(images[name])
+
+        staging = Staging.of(op, attr, wanted)
+        refused = size_refusal(staging.op, staging.attr)
+        tiles = self._tiles(op, lanes)
+        filled = staging.nbytes + tiles.chunk * tiles.tile_bytes
+        if op.weights.format_kind != "opaque":
+            filled += filters.desc(op.weights).nbytes
+        refused = refused or scratchpad_refusal(filled)
+        if refused:
+            return refused
+        launches, nbytes = self._plan(staging, Simd.of(engine))
+
+        def build() -> Executable:
+            return LaunchProgram(engine, staging.around(engine, launches))
+
+        return Accepted(
+            op,
+            build=build,
+            efficiency=_efficiency(op, tiles),
+            scratchpad_bytes=nbytes,
+            exact=False,
+            error_factor=F43.error_factor,
+        )
+
+    def _tiles(self, op: Any, lanes: int) -> Tiles:
+        _, oc, ic, *_ = op.grouped_weights
+        images, _, *src = op.src_role.dims
+        dst, padding = op.dst_role.dims[2:], op.padding_l
+        if self.forward:
+            return Tiles(lanes, images, ic, oc, tuple(src), dst, padding)
+        corner = tuple(TAPS - 1 - p for p in padding)
+        return Tiles(lanes, images, oc, ic, dst, tuple(src), corner)
+
+    def _plan(self, staging: Staging, simd: Simd) -> tuple[list[Launch], int]:
+        """The launches and the bytes of scratchpad."""
+        op, attr = staging.op, staging.attr
+        tiles = self._tiles(op, simd.vector)
+        names = (op.SRC, op.DST) if self.forward else (op.DST, op.SRC)
+        src, dst = (image_view(op, name, simd.vector) for name in names)
+        sweeps = _Sweeps(tiles, src, dst, op, attr)
+        launches = []
+        place, start = 1, staging.nbytes
+        first: int | None = place
+        if op.weights.format_kind != "opaque":
+            direction = "forward" if self.forward else "backward_data"
+            filters = WinogradFilter(direction, simd.vector)
+            launches.append(filters.launch(op.weights, place, Scratch(), start // FLOAT))
+            weights_start, first = start // FLOAT, None
+            start += filters.desc(op.weights).nbytes
+        else:
+            weights_start = 0
+        needs = start
+        for begin in range(0, tiles.count, max(1, tiles.chunk)):
+            chunk, used = sweeps.launches(simd, begin, first, weights_start, start)
+            launches += chunk
+            needs = max(needs, used)
+        return launches, needs
+
+
+def _refusal(op: Any, engine: Any) -> Refused | None:
+    if not engine.is_cpu:
+        return Refused("device", f"computes on CPUs; got {engine.device.name}")
+    return problem_refusal(op)
+
+
+def _efficiency(op: Any, tiles: Tiles) -> float:
+    """The direct algorithm's work over this one's, traffic counted in the time of flops."""
+    columns = padded(tiles.columns, 2 * tiles.lanes)
+    work = 2 * F43.positions * tiles.count * tiles.depth * columns / PRODUCT_EFFICIENCY
+    work += tiles.count * tiles.tile_bytes * BYTE_FLOPS
+    return max(float(op.flops), 1.0) / max(work, 1.0)
+
+
+@dataclass(frozen=True)
+class _Sweeps:
+    """The launches of some tiles after each other."""
+
+    tiles: Tiles
+    src: View
+    dst: View
+    op: Any
+    attr: Attributes
+
+    def launches(
+        self, simd: Simd, begin: int, weights: int | None, weights_start: int, start: int
+    ) -> tuple[list[Launch], int]:
+        """Return those of the tiles from `begin` on, and the end of the scratchpad that they use.
+
+        weights: the place of the transformed filter, which begins at element `weights_start`.
+        start: the bytes of the scratchpad that are taken.
+        """
+        tiles, lanes = self.tiles, self.tiles.lanes
+        end = min(begin + tiles.chunk, tiles.count)
+        count = end - begin
+        depth, columns = tiles.blocks
+        src, dst = start // FLOAT, start // FLOAT + F43.positions * depth * count * lanes
+        after = start + count * tiles.tile_bytes
+        lines = (0, 0, 0, lanes)
+        column = tiles.depth * lanes
+        product = Lines(
+            lanes=lanes,
+            channels=(F43.positions, tiles.columns, tiles.depth),
+            out=(1, 1, 1, count),
+            taps=(1, 1, 1),
+            at=(0, 0, 0),
+            n=(1, 1, 1),
+            k=(1, 1, 1),
+            size=(1, 1, count),
+            src=View(None, src, depth * count * lanes, count * lanes, 1, lines),
+            weights=View(weights, weights_start, columns * column, column, lanes**2, (0, 0, 0, 0)),
+            dst=View(None, dst, columns * count * lanes, count * lanes, 1, lines),
+            post_ops=(),
+            operands=(),
+            is_blocked=True,
+            src_is_blocked=True,
+        ).plan(simd, after)
+        transforms = self._src(src, begin, end), self._dst(dst, begin, end)
+        return [transforms[0], *product.launches, transforms[1]], after + product.scratchpad
+
+    def _src(self, start: int, begin: int, end: int) -> Launch:
+        tiles, view = self.tiles, self.src
+        blocks, _ = tiles.blocks
+        args = (
+            view.buffer,
+            Scratch(),
+            *map(np.int32, (start, TILES, begin, end)),
+            int2(tiles.grid),
+            int2(tiles.corner),
+            int2(tiles.src_size),
+            np.int32(blocks),
+            int4((view.pixels[0], view.block, *view.pixels[2:])),
+            np.int32(view.start),
+        )
+        text = source("winograd_src", tiles.lanes)
+        items = (math.ceil((end - begin) / TILES), blocks)
+        return Launch(text, "winograd_src", args, items, (1, 1))
+
+    def _dst(self, start: int, begin: int, end: int) -> Launch:
+        tiles, view = self.tiles, self.dst
+        _, blocks = tiles.blocks
+        post_ops = chain(self.op, self.attr)
+        made = steps(post_ops, operands(self.op, self.attr))
+        args = (
+            Scratch(),
+            view.buffer,
+            *map(np.int32, (start, TILES, begin, end)),
+            int2(tiles.grid),
+            int2(tiles.dst_size),
+            np.int32(blocks),
+            np.int32(tiles.columns),
+            int4((view.pixels[0], view.block, *view.pixels[2:])),
+            np.int32(view.start),
+            *made.args,
+        )
+        defines = {"POST_STEPS": 1} if post_ops else {}
+        text = source("winograd_dst", tiles.lanes, made.code, **defines)
+        items = (math.ceil((end - begin) / TILES), blocks)
+        return Launch(text, "winograd_dst", args, items, (1, 1))
+
+
+class WinogradForward(Winograd):
+    """Forward."""
+
+    forward = True
+
+
+class WinogradBackwardData(Winograd):
+    """Backward by data."""
+
+    forward = False

@@ -1,0 +1,80 @@
+"""Winograd's transformed filters: an opaque format, the launch that makes it, and its reorder.
+
+    U[position][vector of columns][depth][lane]
+
+The format's text is `opencl:winograd:4x3:DIRECTION:LANES`; `convolution/winograd/weights_format.py`
+says what columns and depth are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import MemoryDesc
+from dnncore_opencl.codegen.digits import int4
+from dnncore_opencl.convolution.views import FLOAT
+from dnncore_opencl.convolution.winograd.toom_cook import F43, TAPS
+from dnncore_opencl.convolution.winograd.weights_format import DIRECTIONS, FilterReorder, Filters
+from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, padded, template
+
+__all__ = ["WinogradFilter", "WinogradReorder", "source"]
+
+PREFIX = f"opencl:winograd:{F43.name}"
+
+
+def source(name: str, lanes: int, *snippets: str, **defines: int) -> Source:
+    """The text of a kernel of transforms."""
+    shared = (template("winograd"), F43.code(), *snippets)
+    sizes = {"LANES": lanes, "OUTPUTS": F43.outputs, "SPAN": F43.span, "TAPS": TAPS}
+    return Source(name, sizes | defines, shared)
+
+
+@dataclass(frozen=True)
+class WinogradFilter(Filters):
+    """Which side of a filter of (OC, IC, 3, 3), or with one group in front, are columns."""
+
+    direction: str
+    lanes: int
+
+    @property
+    def tag(self) -> str:
+        """The format's text."""
+        return f"{PREFIX}:{self.direction}:{self.lanes}"
+
+    def desc(self, weights: MemoryDesc) -> MemoryDesc:
+        """The transformed filter's descriptor."""
+        columns, depth = self.channels(weights)
+        nbytes = FLOAT * F43.positions * depth * padded(columns, self.lanes)
+        return MemoryDesc(weights.dims, "f32", self.tag, nbytes=nbytes)
+
+    def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
+        """Transform a filter that has strides to `start`, in elements."""
+        columns, depth = self.channels(weights)
+        strides, first = self.strides(weights)
+        args = (
+            Arg(place),
+            target,
+            *map(np.int32, (start, columns, depth)),
+            int4(strides),
+            np.int32(first),
+        )
+        text = source("winograd_weights", self.lanes)
+        blocks = padded(columns, self.lanes) // self.lanes
+        return Launch(text, "winograd_weights", args, (blocks,), (1,))
+
+
+class WinogradReorder(FilterReorder):
+    """Into the format of CPUs."""
+
+    name = "opencl:winograd"
+    efficiency = 0.1
+
+    def formats(self, engine: Any) -> Iterable[WinogradFilter]:
+        """Those of the device's vectors."""
+        lanes = Simd.of(engine).vector
+        return (WinogradFilter(direction, lanes) for direction in DIRECTIONS)

@@ -1,0 +1,349 @@
+"""Winograd's convolution on GPUs, in its three directions: a batch of products of planes.
+
+`convolution/winograd/planes.py` has the transforms; a family of kernels makes the products. Images
+go through in slices, which bounds the scratchpad, but for the sums of each slice that gradients of
+weights keep. (Slices that an H200's second-level cache holds were 8 to 80 % slower than whole
+batches: products of few tiles leave multiprocessors idle.)
+
+Tiles of 2x2 outputs are nearly as exact as direct sums are, but for a NaN or an infinity, which
+spreads over all tiles that read it; tiles of 2x4 are a little less so, and a fourth quicker to
+multiply. Tiles of 4x4, whose errors are larger, are for those who ask for `winograd`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_opencl.convolution.views import FLOAT, place_of
+from dnncore_opencl.convolution.winograd.planes import (
+    MOST_LANES,
+    SCRATCHPAD,
+    FilterPlanes,
+    Image,
+    Planes,
+)
+from dnncore_opencl.convolution.winograd.toom_cook import F23, F43, TAPS, Tile
+from dnncore_opencl.convolution.winograd.weights_format import (
+    DIRECTIONS,
+    FilterReorder,
+    format_refusal,
+    problem_refusal,
+)
+from dnncore_opencl.copies.staging import ALIGNMENT, Staging, plain, redirected
+from dnncore_opencl.gemm.family import Family
+from dnncore_opencl.gemm.implementation import opaque_refusal, scratchpad_refusal, size_refusal
+from dnncore_opencl.gemm.mma.family import Mma
+from dnncore_opencl.gemm.product import Gemm
+from dnncore_opencl.gemm.tiled.family import Tiled
+from dnncore_opencl.gemm.tuned import tuned
+from dnncore_opencl.reduction.implementations import channel_sums
+from dnncore_opencl.runtime.program import Launch, LaunchProgram, Scratch, padded
+
+CHANNELS_LAST = "acdb"
+WEIGHTS_CHANNELS_LAST = {4: "acdb", 5: "abdec"}  # by dims
+SLICE_BYTES = 1 << 30  # of V and M or D
+SEEN_TRAFFIC = 0.8  # of all bytes, measured on an H200: products hide the rest
+AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
+
+
+class Winograd(Implementation):
+    """What the directions share.
+
+    direction: the one that transforms filters as this one does, or their gradient.
+    """
+
+    direction: str
+
+    def __init__(self, family: type[Family], tile: Tile) -> None:
+        self.family = family
+        self.tile = tile
+        self.filters = FilterPlanes(tile, self.direction)
+        self.name = f"opencl:winograd:{tile.name}:{family.name}"
+
+    @property
+    def error_factor(self) -> float:
+        """How much larger rounding errors are than those of direct sums."""
+        return self.tile.error_factor
+
+    @abstractmethod
+    def weights_format(self, op: Any) -> str | MemoryDesc:
+        """What `any` becomes."""
+
+    @abstractmethod
+    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """Tell which format is none that it takes."""
+
+    @abstractmethod
+    def kept_bytes(self, op: Any, slices: int) -> int:
+        """Of planes of filters, which lie in the scratchpad through all slices."""
+
+    @abstractmethod
+    def fill(
+        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+    ) -> Refused | None:
+        """Add all launches, or tell why the family cannot make the products."""
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
+        refused = self.family.refusal(engine) or self._refusal(op)
+        if refused:
+            return refused
+        images = (op.SRC, op.DST)
+        formats = {op.WEIGHTS: self.weights_format(op), **dict.fromkeys(images, CHANNELS_LAST)}
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        op = op.resolve_auto("winograd").resolve_any(**formats)
+        refused = self.format_refusal(op, attr)
+        if refused:
+            return refused
+
+        def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
+            if name in images:
+                return desc if _has_vectors(desc, _lanes(op)) else desc.with_format(CHANNELS_LAST)
+            return plain(desc) if desc.format_kind == "blocked" else desc
+
+        staging = Staging.of(op, attr, wanted)
+        refused = size_refusal(staging.op, staging.attr)
+        if refused:
+            return refused
+        plan = self._plan(staging, engine)
+        if isinstance(plan, Refused):
+            return plan
+
+        def build() -> Executable:
+            return LaunchProgram(engine, staging.around(engine, plan.launches))
+
+        return Accepted(
+            op,
+            build=build,
+            seconds=plan.seconds,
+            scratchpad_bytes=plan.nbytes,
+            exact=self.tile.is_exact,
+            error_factor=self.error_factor,
+        )
+
+    def _refusal(self, op: Any) -> Refused | None:
+        if op.algorithm == "auto" and self.error_factor > AUTO_ERROR_FACTOR:
+            factor = f"{self.error_factor:.1f} times those of direct sums"
+            return Refused("algorithm", f"rounding errors are {factor}; got auto, not winograd")
+        return problem_refusal(op)
+
+    def _planes(self, op: Any) -> Planes:
+        """All images, whose channels lie side by side."""
+        _, oc, ic, *_ = op.grouped_weights
+        src, dst, corner = op.SRC, op.DST, op.padding_l
+        depth, columns = ic, oc
+        if self.direction != "forward":
+            src, dst, corner = dst, src, tuple(TAPS - 1 - p for p in op.padding_l)
+            depth, columns = oc, ic
+        return Planes(
+            tile=self.tile,
+            count=op.src_role.dims[0],
+            depth=depth,
+            columns=columns,
+            src=Image.of(op, src),
+            dst=Image.of(op, dst),
+            corner=corner,
+            lanes=_lanes(op),
+        )
+
+    def _plan(self, staging: Staging, engine: Any) -> _Plan | Refused:
+        planes = self._planes(staging.op)
+        slices = list(planes.slices(SLICE_BYTES // FLOAT))
+        kept = self.kept_bytes(staging.op, len(slices))
+        first = padded(staging.nbytes, ALIGNMENT)
+        plan = _Plan(engine, self.family.of(engine), first, first + padded(kept, ALIGNMENT))
+        refused = (
+            scratchpad_refusal(max((plan.bounds(part)[-1] for part in slices), default=0))
+            or self.fill(plan, slices, staging.op, staging.attr)
+            or scratchpad_refusal(plan.nbytes)
+        )
+        if refused:
+            return refused
+        if slices:
+            traffic = 2 * FLOAT * sum(planes.elements) + 2 * (kept + staging.nbytes)
+            plan.seconds = self._seconds(staging.op, planes, traffic, plan)
+        return plan
+
+    def _seconds(self, op: Any, planes: Planes, traffic: int, plan: _Plan) -> float:
+        """Arithmetic of the products, then traffic and launches.
+
+        traffic: bytes that are read and written beside the images.
+        """
+        peaks, device_type = plan.engine.peaks, plan.engine.device_type
+        flops = 2 * self.tile.positions * planes.tiles * planes.depth * planes.columns
+        nbytes = traffic + op.src_role.nbytes + op.dst_role.nbytes
+        product = flops / peaks.flops["f32"] / self.family.efficiency[device_type]
+        moved = SEEN_TRAFFIC * nbytes / peaks.bandwidth
+        return product + moved + len(plan.launches) * peaks.launch
+
+
+@dataclass
+class _Plan:
+    """Launches, the bytes of scratchpad that they need, and their estimated time.
+
+    family: on the engine. kept, start: bytes of the scratchpad at which planes of filters begin,
+    which are kept, and those of slices.
+    """
+
+    engine: Any
+    family: Any
+    kept: int
+    start: int
+    launches: list[Launch] = field(default_factory=list)
+    nbytes: int = 0
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.nbytes = self.start
+
+    @property
+    def first_kept(self) -> int:
+        """The first element of what is kept."""
+        return self.kept // FLOAT
+
+    def bounds(self, planes: Planes) -> tuple[int, int, int]:
+        """The first elements of V and of M or D, and the bytes at which a slice ends."""
+        v_bytes, m_bytes = (padded(FLOAT * n, ALIGNMENT) for n in planes.elements)
+        middle = self.start + v_bytes
+        return self.start // FLOAT, middle // FLOAT, middle + m_bytes
+
+    def multiply(self, gemm: Gemm, end: int) -> Refused | None:
+        """Add the products of a slice, or tell why the family cannot make them."""
+        refused: Refused | None = self.family.refusal_of(gemm)
+        if refused:
+            return refused
+        product = tuned(self.family, gemm, self.engine).plan(gemm, end)
+        self.launches += (
+            redirected(launch, {SCRATCHPAD: Scratch()}) for launch in product.launches
+        )
+        self.nbytes = max(self.nbytes, end + product.scratchpad)
+        return None
+
+
+def _lanes(op: Any) -> int:
+    """Channels of a vector: all or none of the tensors have as many."""
+    channels = (op.src_role.dims[1], op.dst_role.dims[1])
+    return MOST_LANES if all(n % MOST_LANES == 0 for n in channels) else 1
+
+
+def _has_vectors(image: MemoryDesc, lanes: int) -> bool:
+    """Whether channels lie side by side, in aligned vectors."""
+    if not image.is_plain or image.strides[1] != 1:
+        return False
+    outer = (image.offset0, image.strides[0], *image.strides[2:])
+    return all(step % lanes == 0 for step in outer)
+
+
+class _ToImages(Winograd):
+    """What forward and backward by data share: products of images and filters."""
+
+    def weights_format(self, op: Any) -> MemoryDesc:
+        """Transformed filters."""
+        return self.filters.desc(op.weights)
+
+    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """Filters have strides, or are transformed."""
+        return format_refusal(op, attr, self.filters)
+
+    def kept_bytes(self, op: Any, slices: int) -> int:
+        """Of filters that are not transformed beforehand."""
+        if not slices or op.weights.format_kind == "opaque":
+            return 0
+        return self.filters.desc(op.weights).nbytes
+
+    def fill(
+        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+    ) -> Refused | None:
+        """Transform filters, then of each slice the images that are read and written."""
+        place = place_of(op, op.WEIGHTS)
+        filters = place, 0
+        if self.kept_bytes(op, len(slices)):
+            filters = SCRATCHPAD, plan.first_kept
+            plan.launches.append(self.filters.launch(op.weights, place, Scratch(), plan.first_kept))
+        for part in slices:
+            v, m, end = plan.bounds(part)
+            plan.launches.append(part.src_launch(v))
+            refused = plan.multiply(part.gemm(filters, v, m, attr.fpmath), end)
+            if refused:
+                return refused
+            plan.launches.append(part.dst_launch(m, op, attr))
+        return None
+
+
+class WinogradForward(_ToImages):
+    """Forward."""
+
+    direction = "forward"
+
+
+class WinogradBackwardData(_ToImages):
+    """Backward by data."""
+
+    direction = "backward_data"
+
+
+class WinogradBackwardWeights(Winograd):
+    """Backward by weights: the gradient of the planes that forward makes of filters."""
+
+    direction = "forward"
+
+    @property
+    def error_factor(self) -> float:
+        """That of the adjoint."""
+        return self.tile.gradient_error_factor
+
+    def weights_format(self, op: Any) -> str:
+        """Input channels side by side, as they are written."""
+        return WEIGHTS_CHANNELS_LAST[op.weights_role.ndims]
+
+    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """All have strides."""
+        return opaque_refusal(op, attr)
+
+    def kept_bytes(self, op: Any, slices: int) -> int:
+        """Of the sums of each slice."""
+        return slices * self.filters.desc(op.diff_weights).nbytes
+
+    def fill(
+        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+    ) -> Refused | None:
+        """Transform and sum up the images of each slice, then transform the sums; last the bias."""
+        step = self.kept_bytes(op, 1) // FLOAT
+        for i, part in enumerate(slices):
+            v, d, end = plan.bounds(part)
+            plan.launches += part.src_launch(v), part.diff_dst_launch(d)
+            gemm = part.gradient_gemm(v, d, plan.first_kept + i * step, attr.fpmath)
+            refused = plan.multiply(gemm, end)
+            if refused:
+                return refused
+        plan.launches.append(self.filters.taps_launch(plan.first_kept, len(slices), op, attr))
+        if op.diff_bias is not None:
+            places = place_of(op, "diff_dst"), place_of(op, "diff_bias")
+            sums = channel_sums(plan.engine, op.diff_dst, op.diff_bias, places, plan.kept)
+            plan.launches += sums.launches()
+            plan.nbytes = max(plan.nbytes, plan.kept + sums.scratchpad_bytes)
+        return None
+
+
+class WinogradPlanesReorder(FilterReorder):
+    """Into the formats of GPUs."""
+
+    name = "opencl:winograd:planes"
+    efficiency = 0.5
+
+    def formats(self, engine: Any) -> Iterable[FilterPlanes]:
+        """Those of all tiles."""
+        return (FilterPlanes(tile, direction) for tile in TILES for direction in DIRECTIONS)
+
+
+TILES = (Tile(F23, F23), Tile(F23, F43), Tile(F43, F43))
+FAMILIES: tuple[type[Family], ...] = (Mma, Tiled)
+FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = (
+    tuple(direction(family, tile) for tile in TILES for family in FAMILIES)
+    for direction in (WinogradForward, WinogradBackwardData, WinogradBackwardWeights)
+)

@@ -1,0 +1,267 @@
+"""Winograd's convolution on GPUs: images and filters as planes, one per position of a tile.
+
+    V[position][tile][depth]     tiles of src, transformed
+    U[position][column][depth]   filters, transformed: an opaque format
+    M[position][tile][column]    = sum over depth of V * U: a batch of products
+    dst                          M transformed back, after post-ops
+
+Backward by weights, a batch of products sums up over the tiles:
+
+    V[position][tile][depth]     tiles of src, transformed
+    D[position][tile][column]    tiles of diff_dst, transformed by the adjoint
+    U[position][column][depth]   = sum over tiles of D * V, for each slice of the images
+    diff_weights                 the sum of all U transformed by the adjoint, after post-ops
+
+The filters' format is `opencl:winograd:2x2x3:DIRECTION:planes`;
+`convolution/winograd/weights_format.py` says what columns and depth are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from dnncore.backend import Attributes, MemoryDesc
+from dnncore_opencl.codegen.digits import int2, int4
+from dnncore_opencl.convolution.views import FLOAT, chain, operands, place_of, steps, weights_steps
+from dnncore_opencl.convolution.winograd.toom_cook import Tile
+from dnncore_opencl.convolution.winograd.weights_format import Filters
+from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
+from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, padded, template
+
+__all__ = ["SCRATCHPAD", "FilterPlanes", "Image", "Planes"]
+
+SCRATCHPAD = -1  # the place of operands that lie there
+GROUP = 256  # work-items, which every GPU runs
+MOST_LANES = 4  # floats: a work-item's widest access
+
+
+@dataclass(frozen=True)
+class FilterPlanes(Filters):
+    """Filters of (OC, IC, 3, 3), or with one group in front, transformed for a direction."""
+
+    tile: Tile
+    direction: str
+
+    @property
+    def tag(self) -> str:
+        """The format's text."""
+        return f"opencl:winograd:{self.tile.name}:{self.direction}:planes"
+
+    def desc(self, weights: MemoryDesc) -> MemoryDesc:
+        """The transformed filters' descriptor."""
+        nbytes = FLOAT * self.tile.positions * math.prod(weights.dims[-4:-2])
+        return MemoryDesc(weights.dims, "f32", self.tag, nbytes=nbytes)
+
+    def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
+        """Transform filters that have strides to `start`, in elements."""
+        args = (Arg(place), target, *self._args(weights, start))
+        return _launch("weights", self.tile, 1, args, self._items(weights))
+
+    def taps_launch(self, start: int, slices: int, op: Any, attr: Attributes) -> Launch:
+        """Sum up gradients of `slices`, which begin at element `start` of the scratchpad, and
+        transform them to diff_weights.
+        """
+        made = weights_steps(op, attr)
+        args = (
+            Scratch(),
+            Arg(place_of(op, op.WEIGHTS)),
+            *self._args(op.diff_weights, start),
+            np.int32(slices),
+            *made.args,
+        )
+        defines = {"POST_STEPS": 1} if attr.post_ops else {}
+        items = self._items(op.diff_weights)
+        return _launch("taps", self.tile, 1, args, items, made.code, **defines)
+
+    def _items(self, weights: MemoryDesc) -> int:
+        return math.prod(self.channels(weights))
+
+    def _args(self, weights: MemoryDesc, start: int) -> tuple[Any, ...]:
+        """Where planes and filters lie."""
+        _, depth = self.channels(weights)
+        strides, first = self.strides(weights)
+        items = self._items(weights)
+        return np.int32(start), *map(np.uint32, (items, depth)), int4(strides), np.int32(first)
+
+
+@dataclass(frozen=True)
+class Image:
+    """Where images with channels side by side lie: strides of image, row and pixel; their size."""
+
+    place: int
+    start: int
+    strides: tuple[int, int, int]
+    size: tuple[int, int]
+
+    @classmethod
+    def of(cls, op: Any, name: str) -> Image:
+        """A tensor of an operation."""
+        desc = getattr(op, name)
+        image, _, row, pixel = desc.strides
+        return cls(place_of(op, name), desc.offset0, (image, row, pixel), desc.dims[2:])
+
+    @property
+    def args(self) -> Any:
+        """The strides, then the first element."""
+        return int4((*self.strides, self.start))
+
+
+@dataclass(frozen=True)
+class Planes:
+    """Some images of a problem: `count` of them from `first` on.
+
+    depth, columns: channels of src and of dst. corner: pixels of the first tile before src. lanes:
+    channels of a vector.
+    """
+
+    tile: Tile
+    count: int
+    depth: int
+    columns: int
+    src: Image
+    dst: Image
+    corner: tuple[int, int]
+    lanes: int
+    first: int = 0
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Tiles down and across an image."""
+        sides = zip(self.dst.size, self.tile.outputs, strict=True)
+        down, across = (math.ceil(size / outputs) for size, outputs in sides)
+        return down, across
+
+    @property
+    def tiles(self) -> int:
+        """Tiles of these images."""
+        return self.count * math.prod(self.grid)
+
+    @property
+    def elements(self) -> tuple[int, int]:
+        """Of V, and of M or D."""
+        tiles = self.tile.positions * self.tiles
+        return tiles * self.depth, tiles * self.columns
+
+    def slices(self, elements: int) -> Iterator[Planes]:
+        """Cut the images into slices whose planes have about so many elements at most."""
+        if not self.tiles:
+            return
+        parts = min(self.count, math.ceil(sum(self.elements) / elements))
+        bounds = [self.count * i // parts for i in range(parts + 1)]
+        for first, end in pairwise(bounds):
+            yield replace(self, first=first, count=end - first)
+
+    def src_launch(self, start: int) -> Launch:
+        """Transform src to V, which begins at element `start` of the scratchpad."""
+        return self._points_launch("src", self.src, self.depth, self.corner, start)
+
+    def diff_dst_launch(self, start: int) -> Launch:
+        """Transform diff_dst to D, which begins at element `start` of the scratchpad."""
+        return self._points_launch("dst", self.dst, self.columns, (0, 0), start)
+
+    def _points_launch(
+        self, name: str, image: Image, channels: int, corner: tuple[int, int], start: int
+    ) -> Launch:
+        """Transform tiles of `image`; corner: its pixels that the first tile begins before."""
+        down, across = self.tile.spans if name == "src" else self.tile.outputs
+        size = self.tiles * channels
+        args = (
+            Arg(image.place),
+            Scratch(),
+            *map(np.int32, (start, size)),
+            *map(np.uint32, (size // self.lanes, channels // self.lanes)),
+            int2(self.grid),
+            np.int32(self.first),
+            int2(corner),
+            int2(image.size),
+            image.args,
+        )
+        defines = {
+            "PIXELS_DOWN": down,
+            "PIXELS_ACROSS": across,
+            "POINTS_DOWN": f"{name}_points_down",
+            "POINTS_ACROSS": f"{name}_points_across",
+        }
+        return _launch("points", self.tile, self.lanes, args, size // self.lanes, **defines)
+
+    def gemm(self, filters: tuple[int, int], src: int, dst: int, fpmath: str) -> Gemm:
+        """The products; filters: their place and first element; src, dst: those of V and M."""
+        depth, columns, tiles = self.depth, self.columns, self.tiles
+        place, start = filters
+        v_size, m_size = self.elements
+        u_size = self.tile.positions * columns * depth
+        rows = Strides(batch=(columns * depth,), m=depth, k=(1,))
+        patches = Strides(batch=(tiles * depth,), n=(depth,), k=(1,))
+        results = Strides(batch=(tiles * columns,), m=1, n=(columns,))
+        return Gemm(
+            batch=(self.tile.positions,),
+            m=columns,
+            n=(tiles,),
+            k=(depth,),
+            a=Matrix(place, start, rows, start + u_size),
+            b=Matrix(SCRATCHPAD, src, patches, src + v_size),
+            c=Matrix(SCRATCHPAD, dst, results, dst + m_size),
+            fpmath=fpmath,
+        )
+
+    def gradient_gemm(self, src: int, dst: int, target: int, fpmath: str) -> Gemm:
+        """The products backward by weights; src, dst, target: first elements of V, D and U."""
+        depth, columns, tiles = self.depth, self.columns, self.tiles
+        v_size, d_size = self.elements
+        u_size = self.tile.positions * columns * depth
+        images = Strides(batch=(tiles * depth,), n=(1,), k=(depth,))
+        gradients = Strides(batch=(tiles * columns,), m=1, k=(columns,))
+        results = Strides(batch=(columns * depth,), m=depth, n=(1,))
+        return Gemm(
+            batch=(self.tile.positions,),
+            m=columns,
+            n=(depth,),
+            k=(tiles,),
+            a=Matrix(SCRATCHPAD, dst, gradients, dst + d_size),
+            b=Matrix(SCRATCHPAD, src, images, src + v_size),
+            c=Matrix(SCRATCHPAD, target, results, target + u_size),
+            fpmath=fpmath,
+        )
+
+    def dst_launch(self, start: int, op: Any, attr: Attributes) -> Launch:
+        """Transform M, which begins at element `start` of the scratchpad, to dst."""
+        post_ops = chain(op, attr)
+        made = steps(post_ops, operands(op, attr))
+        size = self.tiles * self.columns
+        args = (
+            Scratch(),
+            Arg(self.dst.place),
+            *map(np.int32, (start, size)),
+            *map(np.uint32, (size // self.lanes, self.columns // self.lanes)),
+            int2(self.grid),
+            np.int32(self.first),
+            int2(self.dst.size),
+            self.dst.args,
+            *made.args,
+        )
+        defines = {"POST_STEPS": 1} if post_ops else {}
+        items = size // self.lanes
+        return _launch("dst", self.tile, self.lanes, args, items, made.code, **defines)
+
+
+def _launch(
+    name: str,
+    tile: Tile,
+    lanes: int,
+    args: tuple[Any, ...],
+    items: int,
+    *snippets: str,
+    **defines: int | str,
+) -> Launch:
+    """Launch the transform `name` with `items` work-items."""
+    kernel = f"winograd_planes_{name}"
+    shared = {**tile.defines, "LANES": lanes, "GROUP": GROUP}
+    texts = (template("winograd_planes"), tile.code(), *snippets)
+    source = Source(kernel, {**shared, **defines}, texts)
+    return Launch(source, kernel, args, (padded(items, GROUP),), (GROUP,))

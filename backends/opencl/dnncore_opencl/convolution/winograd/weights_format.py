@@ -1,0 +1,121 @@
+"""What Winograd's convolutions share: the problems that they take, and their filters' formats.
+
+A filter of (OC, IC, 3, 3), or with one group in front, is transformed once into an opaque format.
+Forward, its columns are output channels and its depth input channels; backward by data it is the
+other way round, and the filter is flipped.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_opencl.convolution.winograd.toom_cook import TAPS
+from dnncore_opencl.copies.staging import Staging, plain
+from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
+from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Scratch
+
+__all__ = ["DIRECTIONS", "FilterReorder", "Filters", "format_refusal", "problem_refusal"]
+
+DIRECTIONS = ("forward", "backward_data")
+
+
+class Filters(ABC):
+    """A format of filters that are transformed for a direction, one of `DIRECTIONS`."""
+
+    direction: str
+
+    @property
+    @abstractmethod
+    def tag(self) -> str:
+        """The format's text."""
+
+    @abstractmethod
+    def desc(self, weights: MemoryDesc) -> MemoryDesc:
+        """The transformed filters' descriptor."""
+
+    @abstractmethod
+    def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
+        """Transform filters that have strides to `start`, in elements."""
+
+    def channels(self, weights: MemoryDesc) -> tuple[int, int]:
+        """Columns and depth."""
+        oc, ic = weights.dims[-4:-2]
+        return (oc, ic) if self.direction == "forward" else (ic, oc)
+
+    def strides(self, weights: MemoryDesc) -> tuple[tuple[int, ...], int]:
+        """Strides of column, depth, row and column of the window, and the first element."""
+        oc, ic, row, column = weights.strides[-4:]
+        if self.direction == "forward":
+            return (oc, ic, row, column), weights.offset0
+        return (ic, oc, -row, -column), weights.offset0 + (TAPS - 1) * (row + column)
+
+
+class FilterReorder(Implementation):
+    """Transforms filters of any layout; they cannot be transformed back."""
+
+    efficiency: ClassVar[float]  # of the memory's bandwidth
+
+    @abstractmethod
+    def formats(self, engine: Any) -> Iterable[Filters]:
+        """The formats that are made on a device."""
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept float32 filters that become one of the formats."""
+        formats = {one.tag: one for one in self.formats(engine)}
+        target = formats.get(op.dst.tag)
+        if target is None or op.src.format_kind != "blocked" or op.src.data_type != "f32":
+            made, got = " or ".join(formats), f"{op.src.tag} to {op.dst.tag}"
+            return Refused("format", f"makes {made} of f32 with strides; got {got}")
+        if op.dst != target.desc(op.src):
+            return Refused("format", f"{op.dst.tag} of {op.src.dims}; got {op.dst.nbytes} bytes")
+        if attr.post_ops:
+            return Refused("attribute", f"no post-ops; got {len(attr.post_ops)}")
+
+        def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
+            return plain(desc) if name == "src" else desc
+
+        staging = Staging.of(op, attr, wanted)
+        refused = size_refusal(staging.op, attr)
+        if refused:
+            return refused
+
+        def build() -> Executable:
+            launches = [target.launch(staging.op.src, 0, Arg(1), 0)] if op.src.nelems else []
+            return LaunchProgram(engine, staging.around(engine, launches))
+
+        return Accepted(
+            op,
+            build=build,
+            efficiency=self.efficiency,
+            scratchpad_bytes=staging.nbytes,
+            exact=False,
+        )
+
+
+def problem_refusal(op: Any) -> Refused | None:
+    """Tell why a convolution is none of dense 3x3 windows with stride 1, None if it is."""
+    if op.algorithm == "direct":
+        return Refused("algorithm", "computes by algorithm winograd; got direct")
+    groups, _, _, *kernel = op.grouped_weights
+    for what, got, wanted in (
+        ("kernel", tuple(kernel), (TAPS, TAPS)),
+        ("strides", op.strides, (1, 1)),
+        ("dilations", op.dilations, (0, 0)),
+        ("groups", groups, 1),
+    ):
+        if got != wanted:
+            return Refused("shape", f"{what} must be {wanted}; got {got}")
+    return None
+
+
+def format_refusal(op: Any, attr: Attributes, filters: Filters) -> Refused | None:
+    """Tell which format is neither one of strides nor the transformed filters'."""
+    weights = op.weights
+    if weights.format_kind != "opaque":
+        return opaque_refusal(op, attr)
+    if weights != filters.desc(weights):
+        return Refused("format", f"weights must have strides; got {weights.tag}")
+    return opaque_refusal(op.with_descs(weights=weights.with_format(None)), attr)

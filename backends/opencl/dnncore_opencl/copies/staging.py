@@ -1,0 +1,124 @@
+"""Operations on blocked tensors: each is copied to a plain one in scratchpad, and results back.
+
+Kernels that count through strides thus serve every layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
+from dnncore_opencl.copies.transpose import TransposedPass
+from dnncore_opencl.elementwise.implementation import Pass
+from dnncore_opencl.runtime.program import Arg, Launch, Scratch, padded
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+ROW_MAJOR = "abcdefghijkl"
+ALIGNMENT = 128  # bytes: a line of any device's cache
+
+
+def plain(desc: MemoryDesc) -> MemoryDesc:
+    """Return a layout of strides alone: the tensor's own, or row-major."""
+    return desc if desc.is_plain else desc.with_format(ROW_MAJOR[: desc.ndims])
+
+
+@dataclass(frozen=True)
+class Staging:
+    """`op` and `attr` with plain tensors only, and how these get there.
+
+    copies: by place in bind order, the tensors as they are and their copies in scratchpad, which
+    take its first `nbytes` bytes. reads, writes: the places that are copied before and after.
+    """
+
+    op: Any
+    attr: Attributes
+    copies: Mapping[int, tuple[MemoryDesc, MemoryDesc]]
+    reads: Sequence[int]
+    writes: Sequence[int]
+    nbytes: int
+
+    @classmethod
+    def of(
+        cls,
+        op: Operation,
+        attr: Attributes,
+        wanted: Callable[[str, MemoryDesc], MemoryDesc] = lambda _, desc: plain(desc),
+    ) -> Staging:
+        """Plan copies of tensors, whose formats are resolved, that are not as they are wanted.
+
+        wanted: gives a tensor's layout by its name; the operands of post-ops become plain.
+        """
+        area = _Area()
+        tensors = op.tensors()
+        descs = {
+            a.name: area.taken(i, desc, wanted(a.name, desc)) for i, (a, desc) in enumerate(tensors)
+        }
+        places = iter(range(len(tensors), len(tensors) + len(attr.operands())))
+
+        def operand(desc: MemoryDesc) -> MemoryDesc:
+            return area.taken(next(places), desc, plain(desc))
+
+        steps = tuple(_moved(step, operand) for step in attr.post_ops)
+        written = [i for i, (a, _) in enumerate(tensors) if a.direction == "out"]
+        kept = written[1:] if attr.reads_dst else written
+        return cls(
+            op.with_descs(**descs) if area.copies else op,
+            replace(attr, post_ops=steps) if area.copies else attr,
+            area.copies,
+            [i for i in area.copies if i not in kept],
+            [i for i in area.copies if i in written],
+            area.nbytes,
+        )
+
+    def around(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> list[Launch]:
+        """Return launches that use the copies, between those that fill and empty them."""
+        before = [self._copy(engine, i, *self.copies[i], back=False) for i in self.reads]
+        after = [self._copy(engine, i, *self.copies[i], back=True) for i in self.writes]
+        within = [redirected(launch, dict.fromkeys(self.copies, Scratch())) for launch in launches]
+        return [launch for launch in (*before, *within, *after) if launch is not None]
+
+    def _copy(
+        self, engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, *, back: bool
+    ) -> Launch | None:
+        """Launch the copy of one tensor; None where it has no element."""
+        if not own.nelems:
+            return None
+        src, dst = (copy, own) if back else (own, copy)
+        work: Pass = TransposedPass(engine, [src, dst], 1)
+        if not work.is_fit:
+            work = Pass(engine, [src, dst], 1)
+        work.start("v0", dst.data_type)
+        buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
+        return redirected(work.launch(), dict(enumerate(buffers)))
+
+
+@dataclass
+class _Area:
+    """The part of the scratchpad that copies have taken so far."""
+
+    copies: dict[int, tuple[MemoryDesc, MemoryDesc]] = field(default_factory=dict)
+    nbytes: int = 0
+
+    def taken(self, place: int, desc: MemoryDesc, wanted: MemoryDesc) -> MemoryDesc:
+        """Return the tensor itself if that is how it is wanted, else its copy."""
+        if wanted == desc:
+            return desc
+        copy = wanted.with_offset0(self.nbytes // desc.itemsize)
+        self.nbytes = padded(max(self.nbytes, copy.nbytes), ALIGNMENT)
+        self.copies[place] = (desc, copy)
+        return copy
+
+
+def _moved(step: PostOp, taken: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
+    """Replace a step's operands, in their order."""
+    return replace(step, **{name: taken(desc) for name, desc in step.operands})
+
+
+def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
+    """Give a launch other buffers, by the places that it knows."""
+    args = [buffers.get(a.index, a) if isinstance(a, Arg) else a for a in launch.args]
+    return replace(launch, args=args)

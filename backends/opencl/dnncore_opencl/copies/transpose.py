@@ -1,0 +1,124 @@
+"""A pass between a tensor that is contiguous along one loop and one that is so along another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from dnncore_opencl.codegen.grid import Boxes, Grid
+from dnncore_opencl.codegen.layout import Loop, Nest
+from dnncore_opencl.codegen.vectors import HALVES, TYPES, load, most_lanes, vector
+from dnncore_opencl.elementwise.implementation import Pass
+
+CPU_TILE = 32  # elements each way: 4 KiB of floats, a line of 128 bytes each way
+GPU_TILE = 64  # sides of 32 reached 0.65 of the copy's speed, these 0.99
+MOST_BYTES = 4 * GPU_TILE**2  # of a tile: within the 32 KiB that every GPU has, bank gaps too
+SHORTEST_SIDE = 8  # a tile is longer where a loop is shorter, down to this
+MOST_WORKERS = 512
+
+
+class TransposedPass(Pass):
+    """A pass with one operand, first in bind order; `is_fit` tells whether it transposes."""
+
+    @property
+    def template(self) -> str:  # type: ignore[override]
+        """The kernel: by a work-group in local memory, or by one work-item."""
+        return "transpose" if self.engine.is_cpu else "transpose_tiled"
+
+    def loops(self) -> Nest:
+        """Return the loops, those along which the tensors are contiguous last."""
+        nest = super().loops()
+        along = self._along(nest)
+        assert along is not None, "asked for although not fit"
+        *outer, inner = nest.loops
+        reads = outer.pop(along)
+        return replace(nest, loops=(*outer, reads, inner))
+
+    @property
+    def is_fit(self) -> bool:
+        """Whether the operand is contiguous along another loop than the result."""
+        return self.descs[0].nelems > 0 and self._along(super().loops()) is not None
+
+    def _along(self, nest: Nest) -> int | None:
+        """The place of the loop along which the operand is contiguous, unless the result is too."""
+        if not nest.loops or nest.loops[-1].strides[self.result] != 1:
+            return None
+        found = (i for i, loop in enumerate(nest.loops[:-1]) if loop.strides[0] == 1)
+        return next(found, None)
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """Tiles: square, but where a loop is short."""
+        if self.engine.is_cpu:
+            return Boxes(self.nest, CPU_TILE, CPU_TILE)
+        reads, writes = (_side(loop.size) for loop in self.nest.loops[-2:])
+        area = min(GPU_TILE**2, MOST_BYTES // self.descs[0].itemsize)
+        if writes < GPU_TILE:
+            reads = area // writes
+        else:
+            writes = area // reads
+        return Boxes(self.nest, reads, writes, constant=True)
+
+    @property
+    def workers(self) -> int:
+        """Work-items of a group."""
+        return min(MOST_WORKERS, self.engine.device.limits["max_work_group"])
+
+    @cached_property
+    def lanes(self) -> int:
+        """Elements of the result that are written at once."""
+        return self._lanes(self.nest.loops[-1], range(1, len(self.descs)))
+
+    @cached_property
+    def read_lanes(self) -> int:
+        """Elements of the operand that are read at once."""
+        return self._lanes(self.nest.loops[-2], range(1))
+
+    def _lanes(self, along: Loop, places: Sequence[int]) -> int:
+        """Elements of `along` that are side by side in the tensors at `places`, or the same."""
+        if self.engine.is_cpu or any(along.strides[place] not in (0, 1) for place in places):
+            return 1
+        sizes = [along.size]
+        if along.dim in self.nest.guarded:
+            sizes += [self.nest.shape[along.dim], self.nest.padded[along.dim]]
+        others = [loop for loop in self.nest.loops if loop is not along]
+        return most_lanes(self.engine, sizes, self.vector_steps(along, others, places))
+
+    @cached_property
+    def grid(self) -> Grid:
+        """A group for each tile, or many tiles for each work-item."""
+        items = self.boxes.items
+        on_cpu = self.engine.is_cpu
+        return Grid.of(self.engine, items) if on_cpu else Grid.of_groups(items, self.workers)
+
+    def defines(self) -> dict[str, str]:
+        """Add the tile and how it is filled."""
+        exists, inside = self.conditions
+        element = TYPES[self.descs[0].data_type]
+        return super().defines() | {
+            "EXISTS": f"({exists} && {inside})",
+            "LOAD": load(self.engine, element, self.read_lanes, self.pointers[0]),
+            "ELEMENT": element,
+            "READ": vector(element, self.read_lanes),
+            "IN": str(self.read_lanes),
+            "TILE_R": str(self.boxes.rows),
+            "TILE_T": str(self.boxes.run),
+            "WORKERS": str(self.workers),
+        }
+
+    def load(self, place: int, lanes: int) -> str:
+        """Read the operand from the tile."""
+        if place:
+            return super().load(place, lanes)
+        cells = ", ".join(f"tile[AT(r, t + {lane})]" for lane in range(lanes))
+        data_type = self.descs[0].data_type
+        bits = f"({vector(TYPES[data_type], lanes)})({cells})"
+        if self.copies_bits or data_type not in HALVES:
+            return bits
+        return f"{data_type}_to_{vector('float', lanes)}({bits})"
+
+
+def _side(size: int) -> int:
+    """A tile's side along a loop of `size` iterations, a power of two."""
+    return min(max(1 << (size - 1).bit_length(), SHORTEST_SIDE), GPU_TILE)

@@ -1,0 +1,149 @@
+"""What a device can reach, measured once per device and driver: the ruler for estimated seconds.
+
+Rates are those of a kernel's own multiply-adds, by data type. Matrix units (tensor cores) are no
+part of the ruler: a family that uses them claims an efficiency above 1.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dnncore.backend import DiskStore, Peaks
+from dnncore_opencl.devices.discovery import pyopencl
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+COPY_BYTES = {"cpu": 1 << 25, "gpu": 1 << 27}  # beyond the last-level caches
+CHAINS = 12  # independent multiply-adds: latency x issue rate of common cores
+ROUNDS = {"cpu": 1 << 14, "gpu": 1 << 12}
+SECONDS = 0.03  # for each figure
+
+ARITHMETIC = {
+    "f32": ("float", ""),
+    "f64": ("double", "cl_khr_fp64"),
+    "f16": ("half", "cl_khr_fp16"),
+}
+"""Data types with their names in OpenCL C and the extensions that they need."""
+
+SOURCE = """
+__kernel void multiply_add(__global WIDE *out, const int rounds) {
+    const WIDE a = (NARROW)0.999f, b = (NARROW)1e-3f * (NARROW)(get_global_id(0) % 32);
+#define START(i) WIDE x##i = b * i;
+#define STEP(i) x##i = x##i * a + b;
+#define ADD(i) sum += x##i;
+    EACH(START)
+    for (int r = 0; r < rounds; r++) { EACH(STEP) }
+    WIDE sum = 0;
+    EACH(ADD)
+    if (rounds > 0) out[get_global_id(0)] = sum;
+}
+
+__kernel void nothing(const int extent) {}
+"""
+
+
+def measure(engine: OpenCLEngine) -> Peaks:
+    """Return the device's peaks, from the disk store or measured now (about 0.2 s)."""
+    store = DiskStore("peaks")
+    device = engine.native.device
+    key = "\0".join(
+        ("opencl flops", device.name, device.driver_version, engine.native.platform.version)
+    )
+    stored = store.get(key)
+    if stored is not None:
+        figures = json.loads(stored)
+    else:
+        flops = {kind: _flops(engine, kind) for kind in _computed(engine)}
+        figures = {"flops": flops, "bandwidth": _bandwidth(engine), "launch": _launch(engine)}
+        store.put(key, json.dumps(figures).encode())
+    return Peaks(**figures)
+
+
+def _computed(engine: OpenCLEngine) -> list[str]:
+    """The data types that the device computes in."""
+    extensions = engine.native.device.extensions.split()
+    return [kind for kind, (_, need) in ARITHMETIC.items() if not need or need in extensions]
+
+
+def _flops(engine: OpenCLEngine, data_type: str) -> float:
+    cl = pyopencl()
+    is_cpu = engine.is_cpu
+    units = engine.device.limits["compute_units"]
+    width, local, groups = (16, 1, 4 * units) if is_cpu else (1, 256, 16 * units)
+    rounds = ROUNDS["cpu" if is_cpu else "gpu"]
+    kernel = _kernel(engine, "multiply_add", data_type)
+    out = cl.Buffer(engine.native.context, cl.mem_flags.READ_WRITE, 8 * width * local * groups)
+    kernel.set_args(out, np.int32(rounds))
+    queue = _queue(engine)
+
+    def work() -> None:
+        cl.enqueue_nd_range_kernel(queue, kernel, (local * groups,), (local,))
+        queue.finish()
+
+    return 2.0 * CHAINS * width * rounds * local * groups / _best(work)
+
+
+def _bandwidth(engine: OpenCLEngine) -> float:
+    cl = pyopencl()
+    nbytes = COPY_BYTES["cpu" if engine.is_cpu else "gpu"]
+    make = cl.Buffer
+    source, target = (
+        make(engine.native.context, cl.mem_flags.READ_WRITE, nbytes) for _ in range(2)
+    )
+    queue = _queue(engine)
+
+    def work() -> None:
+        cl.enqueue_copy(queue, target, source, byte_count=nbytes)
+        queue.finish()
+
+    return 2.0 * nbytes / _best(work)
+
+
+def _launch(engine: OpenCLEngine, launches: int = 100) -> float:
+    cl = pyopencl()
+    kernel = _kernel(engine, "nothing")
+    kernel.set_args(np.int32(0))
+    queue = _queue(engine)
+
+    def work() -> None:
+        for _ in range(launches):
+            cl.enqueue_nd_range_kernel(queue, kernel, (1,), (1,))
+        queue.finish()
+
+    return _best(work) / launches
+
+
+def _kernel(engine: OpenCLEngine, name: str, data_type: str = "f32") -> Any:
+    narrow, extension = ARITHMETIC[data_type]
+    each = " ".join(f"DO({i})" for i in range(CHAINS))
+    lines = [
+        *([f"#pragma OPENCL EXTENSION {extension} : enable"] if extension else []),
+        f"#define NARROW {narrow}",
+        f"#define WIDE {narrow}{16 if engine.is_cpu else ''}",
+        f"#define EACH(DO) {each}",
+        SOURCE,
+    ]
+    return pyopencl().Kernel(engine.program("\n".join(lines)), name)
+
+
+def _queue(engine: OpenCLEngine) -> Any:
+    native = engine.native
+    return pyopencl().CommandQueue(native.context, native.device)
+
+
+def _best(work: Callable[[], None]) -> float:
+    """The least seconds of a run, over a warm-up and then at least three runs."""
+    work()
+    best, spent, runs = float("inf"), 0.0, 0
+    while spent < SECONDS or runs < 3:
+        start = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - start
+        best, spent, runs = min(best, seconds), spent + seconds, runs + 1
+    return best

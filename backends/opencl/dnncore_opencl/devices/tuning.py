@@ -1,0 +1,103 @@
+"""Tuning tables: what was measured to be best on a device, as files that families look up.
+
+`tuning/<slug of the device>.json` holds the tables of one device by name. A table goes from the
+text of a problem to named parameters:
+
+    {
+      "tiled": {
+        "f32 b1 m64 n64x56x56 k64x3x3 s1x1 ak bk cm": {"rows": 64, "columns": 128, "parts": 1}
+      }
+    }
+
+The words are the table's own: whoever reads a table says what its keys and parameters mean, and
+has a rule for problems that are not in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dnncore.backend import PluginError, remark
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+__all__ = ["Table", "read", "slug", "table", "write"]
+
+Table: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""From the text of a problem to named parameters."""
+
+PACKAGE = "dnncore_opencl"
+_EMPTY: Table = MappingProxyType({})
+_missing: set[tuple[str, str]] = set()  # packages and devices without a file, told of already
+
+
+def table(engine: OpenCLEngine, name: str, package: str = PACKAGE) -> Table:
+    """Return a table of the engine's device from `tuning/` in an importable package.
+
+    It is empty where the device has none, which verbose tells once for a device and a package.
+    Raises `PluginError` for a file that holds no tables.
+    """
+    device = slug(engine.device.name)
+    tables = _read(package, device)
+    if tables is None and (package, device) not in _missing:
+        _missing.add((package, device))
+        remark(engine, f"tuning: {package} has no tuning/{device}.json: defaults are used")
+    return (tables or {}).get(name, _EMPTY)
+
+
+def slug(device_name: str) -> str:
+    """Turn a device's name into that of its file: `NVIDIA H200` into `nvidia_h200`."""
+    return re.sub(r"\W+", "_", device_name.lower()).strip("_")
+
+
+def read(path: Path) -> Mapping[str, Table]:
+    """Return the tables of a device's file, by name; none where there is no file."""
+    return _parsed(path.read_text(), str(path)) if path.is_file() else {}
+
+
+def write(path: Path, name: str, entries: Table) -> None:
+    """Put a table in the place of the one of this name in a device's file, a line per problem."""
+    tables = {**read(path), name: entries}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(_text(dict(sorted(tables.items()))))
+
+
+@functools.cache
+def _read(package: str, device: str) -> Mapping[str, Table] | None:
+    file = importlib.resources.files(package) / "tuning" / f"{device}.json"
+    if not file.is_file():
+        return None
+    return _parsed(file.read_text(), f"{package}/tuning/{device}.json")
+
+
+def _parsed(text: str, place: str) -> Mapping[str, Table]:
+    """Tables that nobody can change, since all who ask share them."""
+    try:
+        tables = json.loads(text)
+        return {
+            name: MappingProxyType({key: MappingProxyType(found) for key, found in entries.items()})
+            for name, entries in tables.items()
+        }
+    except (ValueError, AttributeError, TypeError) as error:
+        raise PluginError(
+            f"opencl: {place} must hold tables of named parameters by problem, as JSON; got"
+            f" {type(error).__name__}: {error}; remove it to fall back to defaults"
+        ) from error
+
+
+def _text(tables: Mapping[str, Table]) -> str:
+    blocks = []
+    for name, entries in tables.items():
+        lines = (
+            f"    {json.dumps(key)}: {json.dumps(dict(entries[key]))}" for key in sorted(entries)
+        )
+        blocks.append(f"  {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n  }")
+    return "{\n" + ",\n".join(blocks) + "\n}\n"

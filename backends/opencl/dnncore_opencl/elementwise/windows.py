@@ -1,0 +1,250 @@
+"""Kernels whose results look at a window of a tensor (N, C[, D][, H][, W]): pooling and LRN.
+
+A work-item goes over places of the result; at each it computes LANES elements, channels or columns,
+that lie side by side. A kernel's text names tensors by what `defines` makes: for a tensor `src`,
+SRC_AT(n, c, d, h, w) is an offset, LOAD_SRC(...) reads LANES elements there, STORE_SRC(..., value)
+writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from dnncore.backend import Attributes, Executable, MemoryDesc, Refused
+from dnncore_opencl.codegen.grid import Boxes, Grid
+from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, access, digits
+from dnncore_opencl.codegen.vectors import (
+    CPU_LANES,
+    TYPES,
+    half_functions,
+    most_lanes,
+    read,
+    smallest_float,
+    value_type,
+    vector,
+    write,
+)
+from dnncore_opencl.elementwise.algorithms import chain, with_lanes
+from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Source, template
+
+__all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]
+
+COORDINATES = ("n", "c", "d", "h", "w")
+CHANNELS = 1
+GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often
+GPU_BLOCKS = 2  # blocks in a column per work-item, likewise
+GPU_RUN = 32  # places along the innermost dim per work-item, where that is not the result's
+
+
+class Windows:
+    """The code and the launch of one kernel over the places of a result.
+
+    tensors: all in the order of binding, by name; the chain's operands are the last. written: the
+    names of outputs, the first of them the result. axis, lanes: how many elements along which dim
+    are computed at once. innermost: the dim whose loop is innermost, if not in the result's order.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        attr: Attributes,
+        tensors: Mapping[str, MemoryDesc],
+        written: Sequence[str],
+        axis: int,
+        lanes: int,
+        innermost: int | None = None,
+    ) -> None:
+        self.engine = engine
+        self.attr = attr
+        self.tensors = dict(tensors)
+        self.written = tuple(written)
+        self.result = self.tensors[written[0]]
+        self.axis = axis
+        self.lanes = lanes
+        self.innermost = innermost
+        largest = max(desc.nbytes // desc.itemsize for desc in self.tensors.values())
+        self.parameters = Parameters(largest)
+
+    @cached_property
+    def used(self) -> tuple[str, ...]:
+        """The coordinate of each dim."""
+        return (*COORDINATES[:2], *COORDINATES[7 - self.result.ndims :])
+
+    @cached_property
+    def nest(self) -> Nest:
+        """The loops over the places, of which the innermost over the axis goes in vectors.
+
+        Where vectors do not divide a size, the last one overlaps with the one before.
+        """
+        nest = Nest.of([self.result], merge=False)
+        loops = tuple(
+            Loop(loop.dim, self.lanes, -(-loop.size // self.lanes), loop.chains)
+            if (loop.dim, loop.weight) == (self.axis, 1)
+            else loop
+            for loop in nest.loops
+        )
+        longer = [loop for loop in loops if loop.size > 1]
+        longer.sort(key=lambda loop: loop.dim == self.innermost)
+        return replace(nest, loops=tuple(longer))
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """The places."""
+        if self.innermost is None:
+            return Boxes.of(self.engine, self.nest, rows=GPU_ROWS)
+        return Boxes.of(self.engine, self.nest, run=GPU_RUN, beside=True)
+
+    def blocks(self, counts: Mapping[int, int]) -> Boxes:
+        """A place for each block of places; along these dims, in one piece, are so many blocks."""
+        loops = (replace(loop, size=counts.get(loop.dim, loop.size)) for loop in self.nest.loops)
+        nest = replace(self.nest, loops=tuple(loop for loop in loops if loop.size > 1))
+        return Boxes.of(self.engine, nest, rows=GPU_BLOCKS)
+
+    @cached_property
+    def planes(self) -> Boxes:
+        """A place for each (n, c), with padding; d, h and w are the kernel's."""
+        return Boxes(Nest.of([self.result], dims=(0, CHANNELS), merge=False), 1, 1)
+
+    def launch(
+        self,
+        kernel: str,
+        defines: Mapping[str, str],
+        boxes: Boxes,
+        *snippets: str,
+        options: tuple[str, ...] = (),
+    ) -> Executable:
+        """Build the kernel, which uses `snippets`; without elements there is nothing to launch.
+
+        options: of the compiler.
+        """
+        if not self.result.nelems:
+            return LaunchProgram(self.engine, [])
+        grid = Grid.of(self.engine, boxes.items)
+        parameters = self.parameters
+        defines = {
+            **defines,
+            "DECODE": boxes.decode(parameters),
+            **self._coordinates(boxes),
+            **self._vectors(),
+            **self.accesses(),
+            "POST_OPS": self._post_ops(),
+            **grid.defines(parameters),
+            **parameters.defines,
+        }
+        arguments = [*map(Arg, range(len(self.tensors))), *parameters.values]
+        types = (desc.data_type for desc in self.tensors.values())
+        halves = half_functions(self.engine, types, (1, self.lanes))
+        texts = (*halves, *map(template, ("windows", *snippets)))
+        source = Source(kernel, defines, texts, options)
+        return LaunchProgram(
+            self.engine, [Launch(source, kernel, arguments, grid.size, grid.group)]
+        )
+
+    # -- the text -----------------------------------------------------------------------------
+
+    def _coordinates(self, boxes: Boxes) -> dict[str, str]:
+        """COORDINATES and INSIDE."""
+        text, size = "", self.result.dims[self.axis]
+        loops = {loop.dim for loop in boxes.nest.loops}
+        for name in COORDINATES:
+            dim = self.used.index(name) if name in self.used else -1
+            index = boxes.nest.index_text(dim, boxes.variables) if dim in loops else "0"
+            if dim == self.axis and size % self.lanes:
+                index = f"min({index}, {self.parameters.size(size - self.lanes)})"
+            text += f"const INDEX {name} = {index}; "
+        _, inside = boxes.nest.conditions(boxes.variables, self.parameters)
+        return {"COORDINATES": text, "INSIDE": inside}
+
+    def _vectors(self) -> dict[str, str]:
+        return {
+            "LANES": str(self.lanes),
+            "FLOATS": vector("float", self.lanes),
+            "INTS": vector("int", self.lanes),
+            "TO_INTS": f"convert_{vector('int', self.lanes)}",
+            "TO_FLOATS": f"convert_{vector('float', self.lanes)}",
+        }
+
+    def accesses(self) -> dict[str, str]:
+        """BUFFERS, and how each tensor is read and written."""
+        defines: dict[str, str] = {}
+        buffers = []
+        at = ", ".join(COORDINATES)
+        for name, desc in self.tensors.items():
+            upper, data_type = name.upper(), desc.data_type
+            defines |= self._access(upper, desc)
+            pointer = f"{name} + {upper}_AT({at})"
+            lanes = 1 if self._repeats(desc) else self.lanes
+            defines[f"LOAD_{upper}({at})"] = read(self.engine, data_type, lanes, pointer)
+            kind = value_type(data_type)
+            value = f"convert_{vector(kind, self.lanes)}(value)" if kind != "float" else "value"
+            text = write(self.engine, data_type, self.lanes, pointer, value)
+            defines[f"STORE_{upper}({at}, value)"] = text
+            const = "" if name in self.written else "const "
+            buffers.append(f"__global {const}{TYPES[data_type]} *restrict {name}")
+        return {"BUFFERS": ", ".join(buffers), **defines}
+
+    def _repeats(self, desc: MemoryDesc) -> bool:
+        return desc.dims[self.axis] == 1 < self.result.dims[self.axis]
+
+    def _access(self, name: str, desc: MemoryDesc) -> dict[str, str]:
+        """NAME_AT, which does not depend on coordinates along which the tensor is broadcast."""
+        used = [
+            "0" if n == 1 and (padded == 1 or size > 1) else coordinate
+            for n, padded, size, coordinate in zip(
+                desc.dims, desc.padded_dims, self.result.dims, self.used, strict=True
+            )
+        ]
+        return access(name, desc, COORDINATES, used, self.parameters)
+
+    def _post_ops(self) -> str:
+        """Statements that change x; braces keep their names apart from the kernel's."""
+        names = [name for name, _ in self.attr.operands()]
+        at = ", ".join(COORDINATES)
+        text = ""
+        for place, name in enumerate(names):
+            kind = vector(value_type(self.tensors[name].data_type), self.lanes)
+            text += f"const {kind} operand{place} = LOAD_{name.upper()}({at}); "
+        if self.attr.reads_dst:
+            text += f"const FLOATS old = LOAD_{self.written[0].upper()}({at}); "
+        operands = [f"operand{place}" for place in range(len(names))]
+        steps = chain(self.attr.post_ops, operands, "old", self.parameters.real)
+        text += " ".join(f"{{ {step.text} }}" for step in steps)
+        return with_lanes(text, self.lanes)
+
+
+def lanes_along(
+    engine: Any, attr: Attributes, axis: int, tensors: Iterable[MemoryDesc], size: int
+) -> int:
+    """Return how many of the `size` elements along `axis` can be computed at once.
+
+    They lie side by side in all `tensors`, and are all padding or none. On CPUs vectors may
+    overlap, unless that would add the old value of dst twice.
+    """
+    tensors = [desc for desc in tensors if desc.dims[axis] == size]
+    chains = [digits(desc, axis) for desc in tensors]
+    if any(chain[0].stride != 1 for chain in chains):
+        return 1
+    unblocked = all(len(chain) == 1 and chain[0].size == size for chain in chains)
+    if engine.is_cpu and unblocked and not attr.reads_dst:
+        return min(CPU_LANES, 1 << size.bit_length() - 1)
+    counts = [size, *(chain[0].size for chain in chains)]
+    steps = []
+    for desc, (_, *blocks) in zip(tensors, chains, strict=True):
+        others = (digits(desc, dim) for dim in range(desc.ndims) if dim != axis)
+        steps += [desc.offset0, *(d.stride for c in (blocks, *others) for d in c if d.size > 1)]
+    return most_lanes(engine, counts, steps, smallest_float(tensors))
+
+
+def refuse_workspace(
+    workspace: MemoryDesc | None, dims: tuple[int, ...], data_type: str
+) -> Refused | None:
+    """Refuse a workspace, where there is one, of other dims or another type, or without strides."""
+    if workspace is None:
+        return None
+    got = (workspace.dims, workspace.data_type, workspace.format_kind)
+    if got == (dims, data_type, "blocked"):
+        return None
+    return Refused("format", f"the workspace must be {dims} of {data_type}; got {workspace}")

@@ -1,0 +1,54 @@
+"""What a family of kernels for matrix products is: made for a device, it plans launches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+
+from dnncore.backend import Refused
+from dnncore_opencl.runtime.program import Launch
+
+if TYPE_CHECKING:
+    from dnncore_opencl.gemm.product import Gemm
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of a product and the bytes of scratchpad that they share."""
+
+    launches: tuple[Launch, ...]
+    scratchpad: int = 0
+
+
+class Family(Protocol):
+    """A family of kernels, made for a device.
+
+    channels_last: whether the format `any` becomes one in which channels lie side by side, rather
+    than row-major. columns_last: whether it becomes one in which the columns of b do. data_types:
+    of tensors.
+    """
+
+    name: ClassVar[str]
+    channels_last: ClassVar[bool] = False
+    columns_last: ClassVar[bool] = False
+    data_types: ClassVar[tuple[str, ...]] = ("f32",)
+    efficiency: ClassVar[Mapping[str, float]]
+
+    @classmethod
+    def of(cls, engine: OpenCLEngine) -> Self:
+        """The family for an engine's device."""
+
+    @classmethod
+    def refusal(cls, engine: OpenCLEngine) -> Refused | None:
+        """Tell why it does not run on a device, None if it does."""
+
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Tell why it cannot make a product, None if it can."""
+
+    def plan(self, gemm: Gemm, start: int = 0) -> Plan:
+        """Plan the launches of a product that has elements.
+
+        start: the bytes at the beginning of the scratchpad that are taken.
+        """

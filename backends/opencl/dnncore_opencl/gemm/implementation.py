@@ -1,0 +1,122 @@
+"""What the implementations that are made of matrix products share: accept, plan, build."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Executable,
+    Implementation,
+    MemoryDesc,
+    Operation,
+    Refused,
+)
+from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
+from dnncore_opencl.gemm.family import Family
+from dnncore_opencl.gemm.product import split
+from dnncore_opencl.gemm.split_k import FLOAT
+from dnncore_opencl.gemm.tuned import tuned
+from dnncore_opencl.runtime.program import LaunchProgram
+
+if TYPE_CHECKING:
+    from dnncore_opencl.gemm.product import Gemm
+    from dnncore_opencl.reduction.implementations import Stages
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
+
+
+class GemmImplementation(Implementation):
+    """One family's implementation of one operation; subclasses say what products it is made of."""
+
+    def __init__(self, family: type[Family]) -> None:
+        self.family = family
+        self.name = f"opencl:{family.name}"
+        self.data_types = family.data_types
+
+    def gemms(self, op: Any, attr: Attributes) -> Sequence[Gemm]:
+        """Return the products that together compute the operation."""
+        raise NotImplementedError
+
+    def formats(self, op: Operation) -> dict[str, str]:
+        """Return what `any` becomes, by the tensors' names."""
+        return {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
+
+    def sums(self, op: Any, engine: OpenCLEngine, scratchpad_start: int) -> Stages | None:
+        """Return what is to be summed up beside the products."""
+        return None
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout that 32-bit integers can count through."""
+        op = op.resolve_any(**self.formats(op))
+        refused = self.family.refusal(engine) or opaque_refusal(op, attr)
+        if refused:
+            return refused
+        family = self.family.of(engine)
+        staging = Staging.of(op, attr)
+        gemms, refused = self._gemms(staging, family)
+        if refused and refused.kind == "format" and family.channels_last:
+            staging = Staging.of(op, attr, partial(self.aligned, op))
+            gemms, refused = self._gemms(staging, family)
+        if refused:
+            return refused
+        parts = [part for gemm in gemms for part in split(gemm)]
+        plans = [tuned(family, part, engine).plan(part, staging.nbytes) for part in parts]
+        sums = self.sums(staging.op, engine, staging.nbytes)
+        needs = [p.scratchpad for p in plans] + [sums.scratchpad_bytes if sums else 0]
+
+        def build() -> Executable:
+            launches = [launch for p in plans for launch in p.launches]
+            launches += sums.launches() if sums else ()
+            return LaunchProgram(engine, staging.around(engine, launches))
+
+        return Accepted(
+            op,
+            build=build,
+            efficiency=family.efficiency[engine.device_type],
+            scratchpad_bytes=staging.nbytes + max(needs),
+        )
+
+    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+        """Return how a copy of a tensor lies for a family that wants channels last."""
+        return plain(desc)
+
+    def _gemms(self, staging: Staging, family: Family) -> tuple[list[Gemm], Refused | None]:
+        """The products of a staged operation, and why the family cannot make them, if so."""
+        gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
+        refused = size_refusal(staging.op, staging.attr)
+        return gemms, refused or next(filter(None, map(family.refusal_of, gemms)), None)
+
+
+def _named(op: Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:
+    return [(a.name, desc) for a, desc in op.tensors()] + attr.operands()
+
+
+def opaque_refusal(op: Operation, attr: Attributes) -> Refused | None:
+    """Tell which tensor has no strides, None if all have."""
+    for name, desc in _named(op, attr):
+        if desc.format_kind != "blocked":
+            return Refused("format", f"{name} must have strides; got {desc.tag}")
+    return None
+
+
+def size_refusal(op: Operation, attr: Attributes) -> Refused | None:
+    """Tell which tensor is beyond what 32-bit integers count, None if none is."""
+    for name, desc in _named(op, attr):
+        elements = desc.nbytes // desc.itemsize
+        if elements > MAX_ELEMENTS:
+            reason = f"{name} must span {MAX_ELEMENTS} elements at most; got {elements}"
+            return Refused("shape", reason)
+    return None
+
+
+def scratchpad_refusal(nbytes: int) -> Refused | None:
+    """Tell if 32-bit integers cannot count the floats of a scratchpad."""
+    if nbytes // FLOAT > MAX_ELEMENTS:
+        reason = f"scratchpad must span {MAX_ELEMENTS} floats at most; got {nbytes} bytes"
+        return Refused("shape", reason)
+    return None

@@ -1,0 +1,1 @@
+"""The family `mma` for tensor cores. Only `gemm` and Winograd's convolution import it."""

@@ -1,0 +1,255 @@
+"""The family of NVIDIA's tensor cores, from compute capability 8.0 on.
+
+f32 is computed as three products of TF32 numbers, each number being the sum of two. The tensor
+cores truncate their sums, so these are short, and added up by the vector units: the error is below
+that of f32 arithmetic. Where a result is not finite, its tile is computed anew by fma.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+from dnncore.backend import Refused
+from dnncore_opencl.gemm.family import Family, Plan
+from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, Product, Tile
+from dnncore_opencl.gemm.mma.view import Unfit, View, view
+from dnncore_opencl.gemm.product import Gemm
+from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_size, partial, reduction
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+SPLIT_TF32 = Arithmetic("tf32", 4, "m16n8k8", is_split=True)
+ROUNDED_TF32 = Arithmetic("tf32", 4, "m16n8k8")
+HALVES = {name: Arithmetic(name, 2, "m16n8k16") for name in ("f16", "bf16")}
+COARSE = ("tf32", "bf16", "f16", "any")  # fpmath that allows f32 to be rounded to TF32's 11 bits
+
+
+class Speed(NamedTuple):
+    """FLOP/s of a multiprocessor with as many groups as it can run at once, and with one."""
+
+    together: float
+    alone: float
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long products take: seconds, measured on an H200.
+
+    begin: of a launch, beside its groups. latency: in which a group finds its place, waits for its
+    first tiles and writes its last; issue: of these, what groups that run at once spend one after
+    the other. speeds: of the tiles that are used.
+    """
+
+    begin: float
+    latency: float
+    issue: float
+    speeds: Mapping[Tile, Speed]
+
+
+# Fits of 490 and 820 products of convolutions, whose choices take 2 % longer than the best in the
+# mean. Other GPUs differ, but what is quickest less so.
+HALF_PACE = Pace(
+    2.2e-6,
+    3.8e-6,
+    1.0e-6,
+    {
+        Tile(128, 64, 64, 32): Speed(2.73e12, 2.22e12),
+        Tile(64, 128, 32, 64): Speed(2.89e12, 2.71e12),
+        Tile(64, 64, 32, 32): Speed(2.55e12, 2.37e12),
+        Tile(128, 128, 64, 64): Speed(3.19e12, 3.11e12),
+        Tile(128, 128, 64, 32): Speed(3.28e12, 3.28e12),
+        Tile(256, 128, 64, 64): Speed(3.48e12, 3.48e12),
+        Tile(128, 256, 64, 64): Speed(3.60e12, 3.60e12),
+        Tile(64, 256, 64, 64, stages=2): Speed(2.95e12, 2.75e12),
+        Tile(256, 64, 64, 64, stages=2): Speed(2.63e12, 1.75e12),
+        Tile(256, 64, 64, 64, chunks=4, stages=4): Speed(2.06e12, 1.80e12),
+    },
+)
+SPLIT_PACE = Pace(
+    0.9e-6,
+    5.3e-6,
+    0.4e-6,
+    {
+        Tile(128, 64, 64, 32): Speed(0.477e12, 0.417e12),
+        Tile(64, 128, 32, 64): Speed(0.477e12, 0.417e12),
+        Tile(64, 64, 32, 32): Speed(0.424e12, 0.348e12),
+        Tile(128, 128, 64, 32): Speed(0.523e12, 0.523e12),
+        Tile(256, 64, 64, 32): Speed(0.508e12, 0.508e12),
+        Tile(128, 64, 64, 32, chunks=4, stages=4): Speed(0.439e12, 0.379e12),
+    },
+)
+ROUNDED = 2.7  # times the speed of split operands
+ROUNDED_PACE = replace(
+    SPLIT_PACE,
+    speeds={
+        tile: Speed(speed.together * ROUNDED, speed.alone * ROUNDED)
+        for tile, speed in SPLIT_PACE.speeds.items()
+    },
+)
+UNKNOWN = Speed(1e12, 1e12)  # of a tile that a tuning table names
+TILES = tuple(dict.fromkeys((*HALF_PACE.speeds, *SPLIT_PACE.speeds)))
+LEAST_CAPABILITY = (8, 0)  # TF32, bf16 and copies that do not wait
+FEWEST_TERMS = 8  # of split operands: their product is off by 9 / 2^24 at most, a sum's term by 1
+LEAST_STAGES = 8  # of a part of k
+MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
+
+REDUCTION = 2.3e-6  # seconds of a launch that adds parts, beside its traffic
+BANDWIDTH = 4e12  # bytes per second
+TABLES = 4096  # bytes of local memory at most, beside the tiles of `TILES`
+TILES_NEED = min(tile.local_bytes for tile in TILES) + TABLES
+FEW_ROUNDS = 4  # beyond which it matters little that the last one is not full
+
+
+@dataclass(frozen=True)
+class Mma(Family):
+    """The family, on `units` multiprocessors.
+
+    tiles: those it may choose from. parts: into which k is cut; 0 for a rule. instructions: the
+    file in `kernels/` that has the tensor cores' instructions. local_memory: bytes that a group may
+    have.
+    """
+
+    name: ClassVar[str] = "mma"
+    channels_last: ClassVar[bool] = True
+    data_types: ClassVar[tuple[str, ...]] = ("f32", "f16", "bf16")
+    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 1e-3, "gpu": 1.1, "accelerator": 1.0}
+
+    units: int
+    tiles: tuple[Tile, ...] = TILES
+    parts: int = 0
+    instructions: str = "mma_ptx"
+    local_memory: int = LOCAL_MEMORY
+
+    @classmethod
+    def of(cls, engine: OpenCLEngine) -> Self:
+        """The family for an engine's device."""
+        units = engine.native.device.max_compute_units
+        return cls(units, local_memory=engine.device.limits["local_memory"])
+
+    @classmethod
+    def refusal(cls, engine: OpenCLEngine) -> Refused | None:
+        """The device must have tensor cores that take f32 operands."""
+        capability = engine.device.limits.get("compute_capability")
+        if capability is None:
+            needs = "needs tensor cores of NVIDIA's compute capability 8.0"
+            return Refused("device", f"{needs}; got {engine.device.name}")
+        if capability < LEAST_CAPABILITY:
+            got = ".".join(map(str, capability))
+            return Refused(
+                "device", f"needs compute capability 8.0; {engine.device.name} has {got}"
+            )
+        has, needs = engine.device.limits["local_memory"], TILES_NEED
+        if has < needs:
+            return Refused("device", f"needs {needs} bytes of local memory for a group; got {has}")
+        return None
+
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Operands must be dense in some dim and aligned to 16 bytes, sums of split ones long."""
+        if gemm.fpmath == "ieee" and gemm.a.data_type == "f32":
+            return Refused(
+                "attribute", "fpmath ieee wants f32 arithmetic; computes by tensor cores"
+            )
+        if 0 < gemm.depth < FEWEST_TERMS and _arithmetic(gemm).is_split:
+            least = f"sums of {FEWEST_TERMS} terms at least, for f32 rounds fewer less"
+            return Refused("shape", f"needs {least}; got {gemm.depth}")
+        try:
+            if gemm.depth:
+                view(gemm, _arithmetic(gemm).per_chunk)
+        except Unfit as obstacle:
+            return Refused("format", str(obstacle))
+        return None
+
+    def plan(self, gemm: Gemm, start: int = 0) -> Plan:
+        """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""
+        first, items = start // FLOAT, self.units * MANY_ITEMS
+        if not gemm.depth:
+            return Plan((reduction(gemm, 0, first, items),), FLOAT)
+        arithmetic = _arithmetic(gemm)
+        v, pieces = view(gemm, arithmetic.per_chunk), _pieces(gemm, first)
+        products = [
+            Product(v, arithmetic, tile, self.instructions, self.local_memory)
+            for tile in self._tiles(arithmetic)
+        ]
+        choices = (
+            (product, part)
+            for product in products
+            for part in (self._parts(product) if pieces else (product.stages,))
+        )
+        product, part = min(choices, key=lambda choice: self._seconds(*choice))
+        if pieces is None or part == product.stages:
+            return Plan((product.launch(),))
+        parts = math.ceil(product.stages / part)
+        return Plan(
+            (
+                replace(product, view=pieces).launch(part, parts),
+                reduction(gemm, parts, first, items),
+            ),
+            parts * part_size(gemm) * FLOAT,
+        )
+
+    def _parts(self, product: Product) -> Iterator[int]:
+        """Stages of parts: all, and those that make whole rounds of the groups that run at once."""
+        stages, groups = product.stages, product.tile.groups(product.view)
+        if self.parts:
+            yield math.ceil(stages / min(self.parts, stages))
+            return
+        yield stages
+        for rounds in range(1, MOST_ROUNDS + 1):
+            parts = min(rounds * self.units * product.resident // groups, stages // LEAST_STAGES)
+            if parts > 1:
+                yield math.ceil(stages / parts)
+
+    def _tiles(self, arithmetic: Arithmetic) -> Sequence[Tile]:
+        """Those whose speed is known, if any is."""
+        known = [tile for tile in self.tiles if tile in _pace(arithmetic).speeds]
+        return known or self.tiles
+
+    def _seconds(self, product: Product, part: int) -> float:
+        """Estimate the time of a product: rounds of the groups that run at once, sum of parts."""
+        tile, pace = product.tile, _pace(product.arithmetic)
+        if product.spills or product.local_bytes > self.local_memory:
+            return math.inf
+        speed = pace.speeds.get(tile, UNKNOWN)
+        flops = 2 * tile.rows * tile.columns * product.depth * part
+
+        def seconds(groups: int) -> float:
+            """Of groups that run at once on a multiprocessor."""
+            shared = groups * (pace.issue + flops / speed.together)
+            return max(shared, pace.latency + flops / speed.alone) if groups else 0.0
+
+        parts, at_once = math.ceil(product.stages / part), product.resident
+        groups = tile.groups(product.view) * parts / self.units
+        if groups > FEW_ROUNDS * at_once:
+            total = groups / at_once * seconds(at_once)
+        else:
+            rounds, rest = divmod(math.ceil(groups), at_once)
+            total = rounds * seconds(at_once) + seconds(rest)
+        if parts > 1:
+            total += REDUCTION + 2 * parts * product.view.gemm.size * FLOAT / BANDWIDTH
+        return pace.begin + total
+
+
+def _arithmetic(gemm: Gemm) -> Arithmetic:
+    """How products of the operands' type are computed."""
+    if gemm.a.data_type in HALVES:
+        return HALVES[gemm.a.data_type]
+    return ROUNDED_TF32 if gemm.fpmath in COARSE else SPLIT_TF32
+
+
+def _pace(arithmetic: Arithmetic) -> Pace:
+    """How long products of that arithmetic take."""
+    if arithmetic.element_bytes == 2:
+        return HALF_PACE
+    return SPLIT_PACE if arithmetic.is_split else ROUNDED_PACE
+
+
+def _pieces(gemm: Gemm, first: int) -> View | None:
+    """The product whose parts lie in the scratchpad; None where they cannot be made there."""
+    try:
+        return view(partial(gemm, first), _arithmetic(gemm).per_chunk)
+    except Unfit:
+        return None

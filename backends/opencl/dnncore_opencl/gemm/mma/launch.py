@@ -1,0 +1,291 @@
+"""Launches of products on tensor cores: the kernel's named parameters and its arguments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from dnncore_opencl.codegen.digits import extended, int4, inverses, long4
+from dnncore_opencl.codegen.halves import functions, result_defines
+from dnncore_opencl.devices.nvidia import register_limit
+from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
+from dnncore_opencl.gemm.arguments import window_args
+from dnncore_opencl.gemm.mma.view import Digit, Digits, View, count
+from dnncore_opencl.gemm.product import Matrix
+from dnncore_opencl.gemm.split_k import part_size
+from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, template
+
+CHUNK = 16  # bytes that are copied at once
+COORDINATES = 8  # of an element of c: three digits of the batch, four of the row, the column
+BAND = 8  # tiles high, so that groups that run at once share rows and columns in the cache
+STEP = 2  # chunks of k that one instruction multiplies
+REGISTERS = 1 << 16  # of a multiprocessor
+LOCAL_MEMORY = 227 << 10  # of a group
+RESERVED = 1 << 10  # bytes of local memory that NVIDIA's driver adds to each group
+INT = 4  # bytes
+MOST_REGISTERS = 255  # of a work-item
+# From so many values of k on, the most steps of a chain. Longer ones lose more, as tensor cores
+# truncate, and also less, as fewer chains are added. Measured of Winograd's convolutions: of 128
+# values, two steps have errors 1.03 times as large as one, in 0.88 of its time; of 512 values, two
+# have the least, and four would have 1.08 of these in 0.94 of their time.
+CHAINS = ((1024, 4), (128, 2), (0, 1))
+MOST_SPLIT_SUMS = 64  # of a work-item, where operands are split
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How numbers of one type are multiplied.
+
+    is_split: whether each is the sum of two numbers of the tensor cores' type.
+    """
+
+    data_type: str
+    element_bytes: int
+    shape: str
+    is_split: bool = False
+
+    @property
+    def per_chunk(self) -> int:
+        """Elements of a chunk."""
+        return CHUNK // self.element_bytes
+
+    @property
+    def defines(self) -> dict[str, str | int]:
+        """The parameters of the kernel that depend on it."""
+        kind = self.data_type
+        return {
+            "MMA": f'"mma.sync.aligned.{self.shape}.row.col.f32.{kind}.{kind}.f32"',
+            "ELEMENT_BYTES": self.element_bytes,
+            "IS_F16": int(kind == "f16"),
+            "SPLIT": int(self.is_split),
+            "ROUNDED": int(kind == "tf32" and not self.is_split),
+        }
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a group computes at once.
+
+    rows, columns: of c. warp_rows, warp_columns: of each warp. chunks: of 16 bytes along k in a
+    stage. stages: that are in local memory. chain: at most so many steps of k, of a stage's, whose
+    sum stays in the tensor cores where operands are split. registers: the most of a work-item, 0
+    for as many as there are.
+    """
+
+    rows: int
+    columns: int
+    warp_rows: int
+    warp_columns: int
+    chunks: int = 8
+    stages: int = 3
+    chain: int = 4
+    registers: int = 0
+
+    def __post_init__(self) -> None:
+        assert self.rows % self.warp_rows == 0 == self.columns % self.warp_columns, self
+        assert self.warp_rows % 32 == 0 == self.warp_columns % 32, self
+        assert self.chunks in (4, 8), self
+        assert self.items >= 16 * self.chunks, self  # the kernel's lines repeat after 32
+        assert 2 * self.items >= max(self.rows, self.columns), self  # and those across k after two
+        assert self.stages >= 2, self
+        assert self.chain in (1, 2, 4), self
+
+    @property
+    def items(self) -> int:
+        """Work-items of a group."""
+        return 32 * (self.rows // self.warp_rows) * (self.columns // self.warp_columns)
+
+    @property
+    def sums(self) -> int:
+        """Elements of c that a work-item makes."""
+        return self.warp_rows * self.warp_columns // 32
+
+    @property
+    def local_bytes(self) -> int:
+        """Local memory of a group, but for tables."""
+        return self.stages * (self.rows + self.columns) * self.chunks * CHUNK
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """The parameters of the kernel that depend on it."""
+        return {
+            "ROWS": self.rows,
+            "COLUMNS": self.columns,
+            "WARP_ROWS": self.warp_rows,
+            "WARP_COLUMNS": self.warp_columns,
+            "CHUNKS": self.chunks,
+            "STAGES": self.stages,
+            "LIMITED": int(self.registers > 0),
+        }
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """What the compiler is told."""
+        return (register_limit(self.registers),) if self.registers else ()
+
+    def groups(self, view: View) -> int:
+        """Groups that cover a batch of products."""
+        rows = math.ceil(view.row_count / self.rows)
+        return rows * math.ceil(view.column_count / self.columns) * view.gemm.batches
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product by tiles of one form.
+
+    instructions: the file of `kernels/` that has them. local_memory: bytes that a group may have.
+    """
+
+    view: View
+    arithmetic: Arithmetic
+    tile: Tile
+    instructions: str
+    local_memory: int = LOCAL_MEMORY
+
+    @cached_property
+    def k(self) -> Digits:
+        """k, of which the last digit counts whole chunks where an operand lies along it."""
+        *outer, inner = self.view.k
+        if self.view.x_along_k or self.view.y_along_k:
+            per_chunk = self.arithmetic.per_chunk
+            inner = Digit(math.ceil(inner.size / per_chunk) * per_chunk, inner.steps)
+        return (*outer, inner)
+
+    @cached_property
+    def resident(self) -> int:
+        """Groups that a multiprocessor runs at once, by what they need of it."""
+        tile = self.tile
+        needed = 104 + tile.sums * (2 if self.arithmetic.is_split else 1)  # as compilers say
+        registers = tile.registers or min(needed, MOST_REGISTERS)
+        by_registers = REGISTERS // (registers * tile.items)
+        by_memory = (self.local_memory + RESERVED) // (self.local_bytes + RESERVED)
+        return max(1, min(by_registers, by_memory))
+
+    @cached_property
+    def local_bytes(self) -> int:
+        """Local memory of a group: tiles, and tables of rows and of lines across k."""
+        v, rows, lines = self.view, self.tile.rows, 2 * self.depth
+        is_window_y = v.window is not None and not v.x_along_k
+        tables = rows + (rows if v.x_along_k else lines)
+        tables += rows if v.window is not None and v.x_along_k else 0
+        tables += 0 if v.y_along_k else lines * (4 if is_window_y else 1)
+        return self.tile.local_bytes + INT * (tables + 1)
+
+    @property
+    def spills(self) -> bool:
+        """Whether a work-item's sums are too many for its registers, there being two of each."""
+        return self.arithmetic.is_split and self.tile.sums > MOST_SPLIT_SUMS
+
+    @cached_property
+    def depth(self) -> int:
+        """Values of k in a stage."""
+        return self.tile.chunks * self.arithmetic.per_chunk
+
+    @cached_property
+    def stages(self) -> int:
+        """Stages along all of k."""
+        return math.ceil(count(self.k) / self.depth)
+
+    def launch(self, part: int = 0, parts: int = 1) -> Launch:
+        """Compute c, or parts of `part` stages of k, one behind the other."""
+        v, gemm = self.view, self.view.gemm
+        c = gemm.c
+        steps = self._steps()
+        defines = {
+            **self.arithmetic.defines,
+            **self.tile.defines,
+            "CHAIN": self._chain,
+            **result_defines(c.data_type),
+            "RESULT_BYTES": 4 if c.data_type == "f32" else 2,
+            **({} if c.data_type == "f32" else {"RESULT_PAIR": f"{c.data_type}_pair"}),
+            "X_ALONG_K": int(v.x_along_k),
+            "Y_ALONG_K": int(v.y_along_k),
+            "WINDOW": int(v.window is not None),
+            "PADDED_COLUMNS": int(v.inner_columns < v.columns[-1].size),
+            "BAND": BAND,
+        }
+        snippets = (functions(), steps.code, template("digits"), template(self.instructions))
+        args = (
+            Arg(v.x.index),
+            Arg(v.y.index),
+            Arg(c.index) if c.index >= 0 else Scratch(),
+            int4((*extended(gemm.batch, 3, 1), 0)),
+            np.int32(v.row_count),
+            np.int32(v.column_count),
+            np.int32(self.stages),
+            np.int32(part or self.stages),
+            *self._cover_args(),
+            *_sizes(self.k),
+            np.int32(v.k[-1].size),
+            *self._x_args(),
+            *self._y_args(),
+            long4((*extended(c.strides.batch, 3), c.offset)),
+            *_sizes(v.results),
+            long4([digit.steps[0] for digit in v.results]),
+            np.int64(part_size(gemm)),
+            *window_args(v.window),
+            *steps.args,
+        )
+        size = self.tile.groups(v) * parts * self.tile.items
+        source = Source("mma", defines, snippets, self.tile.options)
+        return Launch(source, "mma", args, (size,), (self.tile.items,))
+
+    @property
+    def _chain(self) -> int:
+        """Steps whose sum stays in the tensor cores."""
+        if not self.arithmetic.is_split:
+            return 1
+        steps = next(steps for least, steps in CHAINS if count(self.k) >= least)
+        return min(steps, self.tile.chain, self.tile.chunks // STEP)
+
+    def _steps(self) -> Epilogue:
+        v = self.view
+        operands = []
+        for place, matrix in enumerate(v.gemm.operands, 1):
+            rows = extended([digit.steps[place] for digit in v.results], 4)
+            strides = (*extended(matrix.strides.batch, 3), *rows, v.column_steps[place])
+            operands.append(Operand(matrix.index, matrix.offset, strides))
+        return epilogue(v.gemm.post_ops, operands, COORDINATES)
+
+    def _cover_args(self) -> tuple[Any, ...]:
+        """How a group finds its tile, and its product in the batch."""
+        v = self.view
+        down = math.ceil(v.row_count / self.tile.rows)
+        across = math.ceil(v.column_count / self.tile.columns)
+        sizes = (down * across, BAND * across)
+        last, chunks = down % BAND, self.k[-1].size // self.arithmetic.per_chunk
+        batch = (*extended(v.gemm.batch, 3, 1), 1)
+        return int4((*sizes, down, 0)), inverses((*sizes, last, chunks)), inverses(batch)
+
+    def _x_args(self) -> tuple[Any, ...]:
+        v = self.view
+        k = self._chunks(self.k, 0, is_inner=v.x_along_k)
+        return self._batch(v.x), k, *_sizes(v.rows), self._chunks(v.rows, 0)
+
+    def _y_args(self) -> tuple[Any, ...]:
+        v = self.view
+        k = self._chunks(self.k, 1, is_inner=v.y_along_k)
+        sizes = [digit.size for digit in v.columns]
+        steps = self._chunks(v.columns, 0, is_inner=not v.y_along_k)
+        places = int4(sizes, 1), inverses(sizes), steps
+        return self._batch(v.y), k, *places, np.int32(v.inner_columns)
+
+    def _chunks(self, digits: Digits, operand: int, *, is_inner: bool = False) -> Any:
+        """Strides in chunks; 0 for the last digit where that is within chunks."""
+        steps = [digit.steps[operand] // self.arithmetic.per_chunk for digit in digits]
+        return int4((*steps[:-1], 0) if is_inner else steps)
+
+    def _batch(self, matrix: Matrix) -> Any:
+        """The batch's strides and the offset, in chunks."""
+        places: Iterable[int] = (*extended(matrix.strides.batch, 3), matrix.offset)
+        return int4([place // self.arithmetic.per_chunk for place in places])
+
+
+def _sizes(digits: Digits) -> tuple[Any, Any]:
+    sizes = [digit.size for digit in digits]
+    return int4(sizes, 1), inverses(sizes)

@@ -1,0 +1,243 @@
+"""A product as tensor cores read it: rows, columns and k, in chunks of 16 bytes.
+
+    c[z, row, column] = sum over k of x[z, row, k] * y[z, column, k]
+
+`view` makes one of a `Gemm`: x is its a or its b, whichever lets neighbours in c be columns. Digits
+that step alike become one, so that a dense tensor is but a matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+from dnncore_opencl.codegen.digits import extended
+from dnncore_opencl.gemm.product import Gemm, Matrix, Window
+
+MAX_TAPS = (10, 11, 11)  # along depth, height and width: what the kernel has bits for
+MAX_DIGITS = 4
+
+
+class Digit(NamedTuple):
+    """A digit of an index: its size, and what each operand steps by, in elements."""
+
+    size: int
+    steps: tuple[int, ...]
+
+
+Digits = tuple[Digit, ...]  # slowest first
+
+
+class Unfit(Exception):
+    """Why a product cannot be read that way."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A product for the kernel.
+
+    is_swapped: whether rows are the product's n. rows: steps of x. columns: of y. k: of x and y.
+    results: rows again, with the steps of c and of its chain's operands; column_steps: theirs from
+    column to column. x_along_k, y_along_k: whether neighbours in memory are neighbours along k, so
+    that the last digit of k steps by 1; else it is that of the rows or columns. inner_columns: how
+    many y has of the last digit, which may count up to a whole chunk.
+    """
+
+    gemm: Gemm
+    is_swapped: bool
+    x: Matrix
+    y: Matrix
+    x_along_k: bool
+    y_along_k: bool
+    rows: Digits
+    columns: Digits
+    k: Digits
+    results: Digits
+    column_steps: tuple[int, ...]
+    inner_columns: int
+    window: Window | None
+
+    @cached_property
+    def row_count(self) -> int:
+        """Rows of c."""
+        return count(self.rows)
+
+    @cached_property
+    def column_count(self) -> int:
+        """Columns of c, with those that fill up chunks."""
+        return count(self.columns)
+
+
+def view(gemm: Gemm, per_chunk: int) -> View:
+    """Return a product's view for chunks of `per_chunk` elements; raises `Unfit`."""
+    swapped = gemm.c.strides.m == 1 and gemm.m > 1
+    x, y = (gemm.b, gemm.a) if swapped else (gemm.a, gemm.b)
+    window = gemm.needed_window
+    written = (gemm.c, *gemm.operands)
+
+    across = (_digits_of_n, _digits_of_m) if swapped else (_digits_of_m, _digits_of_n)
+    of_rows, of_columns = across
+    rows, columns = of_rows(gemm, [x]), of_columns(gemm, [y, *written])
+    results = _merged(of_rows(gemm, written))
+    k = _digits(gemm.k, lambda o: o.strides.k, [x, y])
+    if window and swapped:
+        rows, k = _spatial(rows), _spatial((*k[1:], k[0]), at_end=True)
+    elif window:
+        k, columns = _spatial(k), _spatial((*columns[1:], columns[0]), at_end=True)
+    else:
+        rows = _merged(rows)
+        k = _merged(_sorted(k))
+        columns = _merged(_sorted(columns))
+    one_channel = bool(window) and swapped and k[-1].size == 1
+    x_along_k, y_along_k = (
+        _is_along(k, place) or (one_channel and k[-1].steps[place] == 1) for place in (0, 1)
+    )
+    ordered = _inner_last(k, x_along_k=x_along_k, y_along_k=y_along_k)
+    if window and ordered != k:  # one channel's is along taps
+        raise _unfit_image(k, swapped=swapped)
+    k = ordered
+    columns, inner_columns = _whole_chunks(columns, per_chunk, y_along_k=y_along_k)
+    made = View(
+        gemm,
+        swapped,
+        x,
+        y,
+        x_along_k,
+        y_along_k,
+        rows,
+        tuple(Digit(d.size, d.steps[:1]) for d in columns),
+        k,
+        results,
+        _column_steps(columns),
+        inner_columns,
+        window,
+    )
+    _check(made, per_chunk)
+    return made
+
+
+def count(digits: Iterable[Digit]) -> int:
+    """How many values an index takes."""
+    return math.prod(digit.size for digit in digits)
+
+
+def _digits(
+    sizes: Sequence[int], steps: Callable[[Matrix], Sequence[int]], operands: Iterable[Matrix]
+) -> Digits:
+    by_operand = [extended(steps(operand), len(sizes)) for operand in operands]
+    return tuple(Digit(size, tuple(own[i] for own in by_operand)) for i, size in enumerate(sizes))
+
+
+def _digits_of_m(gemm: Gemm, operands: Iterable[Matrix]) -> Digits:
+    return _digits((gemm.m,), lambda o: (o.strides.m,), operands)
+
+
+def _digits_of_n(gemm: Gemm, operands: Iterable[Matrix]) -> Digits:
+    return _digits(gemm.n, lambda o: o.strides.n, operands)
+
+
+def _spatial(digits: Digits, *, at_end: bool = False) -> Digits:
+    """Fill three spatial digits up from the left; the other digit is first, or at the end."""
+    other, spatial = (digits[-1:], digits[:-1]) if at_end else (digits[:1], digits[1:])
+    none = Digit(1, (0,) * len(digits[0].steps))
+    spatial = (none,) * (3 - len(spatial)) + spatial
+    return spatial + other if at_end else other + spatial
+
+
+def _merged(digits: Digits) -> Digits:
+    """Drop digits of one value, and join those that all operands step through alike."""
+    merged: list[Digit] = []
+    for digit in digits:
+        if digit.size == 1:
+            continue
+        if merged and _is_joined(merged[-1], digit):
+            merged[-1] = Digit(merged[-1].size * digit.size, digit.steps)
+        else:
+            merged.append(digit)
+    return tuple(merged) or (Digit(1, (0,) * len(digits[0].steps)),)
+
+
+def _is_joined(outer: Digit, inner: Digit) -> bool:
+    return all(o == i * inner.size for o, i in zip(outer.steps, inner.steps, strict=True))
+
+
+def _sorted(digits: Digits) -> Digits:
+    return tuple(sorted(digits, key=lambda digit: digit.steps, reverse=True))
+
+
+def _is_along(k: Digits, operand: int) -> bool:
+    return any(digit.steps[operand] == 1 and digit.size > 1 for digit in k)
+
+
+def _inner_last(k: Digits, *, x_along_k: bool, y_along_k: bool) -> Digits:
+    """Put the digit of k that operands along k step through by 1 at the end."""
+    for operand, along in enumerate((x_along_k, y_along_k)):
+        if along:
+            k = tuple(sorted(k, key=lambda digit: digit.steps[operand] == 1 and digit.size > 1))
+    if x_along_k and y_along_k and k[-1].steps != (1, 1):
+        raise Unfit(f"both operands must be dense along the same dim; got steps {k[-1].steps}")
+    return k
+
+
+def _unfit_image(k: Digits, *, swapped: bool) -> Unfit:
+    """Tell how an image lies whose channels are not side by side."""
+    steps = [digit.steps[0 if swapped else 1] for digit in k]
+    return Unfit(f"the image must be dense along channels; got strides {steps}")
+
+
+def _whole_chunks(columns: Digits, per_chunk: int, *, y_along_k: bool) -> tuple[Digits, int]:
+    """Let the last of several digits of y across k count whole chunks, if c leaves room for it."""
+    size, steps = columns[-1]
+    if y_along_k or count(columns[:-1]) == 1:
+        return columns, size
+    return (*columns[:-1], Digit(-(-size // per_chunk) * per_chunk, steps)), size
+
+
+def _column_steps(columns: Digits) -> tuple[int, ...]:
+    """What c and the operands step by, if all columns are but one digit to them."""
+    used = [Digit(d.size, d.steps[1:]) for d in columns if d.size > 1] or [
+        Digit(1, columns[-1].steps[1:])
+    ]
+    if not all(_is_joined(outer, inner) for outer, inner in pairwise(used)):
+        steps = [digit.steps[0] for digit in used]
+        raise Unfit(f"the result's columns must step alike; got strides {steps}")
+    return used[-1].steps
+
+
+def _check(v: View, per_chunk: int) -> None:
+    if v.column_count > 1 and v.column_steps[0] != 1:
+        step = v.column_steps[0]
+        raise Unfit(f"the result's columns must lie side by side; got a stride of {step}")
+    for name, digits in (("rows", v.rows), ("columns", v.columns), ("k", v.k), ("rows", v.results)):
+        if len(digits) > MAX_DIGITS:
+            raise Unfit(f"its {name} must have {MAX_DIGITS} digits at most; got {len(digits)}")
+    taps = tuple(digit.size for digit in v.k[:-1])
+    if v.window and v.is_swapped and any(n > most for n, most in zip(taps, MAX_TAPS, strict=True)):
+        raise Unfit(f"kernels must have {MAX_TAPS} taps at most; got {taps}")
+    if v.window and (v.x_along_k != v.is_swapped or (v.y_along_k and not v.is_swapped)):
+        raise _unfit_image(v.k, swapped=v.is_swapped)
+    across = ((v.x_along_k, v.rows, v.x, 0), (v.y_along_k, v.columns, v.y, 1))
+    for along, digits, matrix, place in across:
+        steps = [d.steps[0] for d in digits if d.size > 1]
+        steps_of_k = [d.steps[place] for d in v.k if d.size > 1]
+        if along:
+            steps_of_k = steps_of_k[:-1]
+        elif steps and steps[-1] != 1:
+            raise Unfit(
+                f"an operand must be dense in some dim; got strides {steps} and {steps_of_k}"
+            )
+        else:
+            steps = steps[:-1]
+        if place == 0 and not along and steps:
+            raise Unfit(f"rows across k must be one digit; got strides {steps} of others")
+        if place == 1 and along and len(v.columns) > 1:
+            raise Unfit(f"columns along k must be one digit; got {len(v.columns)}")
+        batch = zip(extended(matrix.strides.batch, len(v.gemm.batch)), v.gemm.batch, strict=True)
+        steps += (step for step, size in batch if size > 1)
+        unaligned = [s for s in (*steps, *steps_of_k, matrix.offset) if s % per_chunk]
+        if unaligned:
+            raise Unfit(f"strides and offset must be multiples of {per_chunk}; got {unaligned[0]}")

@@ -1,0 +1,172 @@
+"""Matrix products over strided operands: what convolution, inner product and matmul are made of.
+
+    c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]
+
+n and k have up to four digits: a convolution's n is (image, depth, height, width) and its k
+(channel, depth, height, width of the kernel). The batch z has any number, of which kernels count
+three; `split` makes products of the others. Each operand has a stride per digit, so no operand is
+ever copied into matrix form; a `Window` tells where b, an image, ends.
+
+`gemm/family.py` says what plans the kernels that compute this.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import Attributes, MemoryDesc, PostOp
+
+BATCH_DIGITS = 3  # that a kernel counts
+
+
+@dataclass(frozen=True)
+class Strides:
+    """An operand's strides, in elements, per digit; 0 where it does not depend on one."""
+
+    batch: tuple[int, ...] = ()
+    m: int = 0
+    n: tuple[int, ...] = ()
+    k: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """An operand: the place of its memory, its first element and its strides."""
+
+    index: int
+    offset: int
+    strides: Strides
+    end: int = 0  # elements of its buffer
+    data_type: str = "f32"
+
+    def with_batch(self, digits: Sequence[int], index: Sequence[tuple[int, int]]) -> Matrix:
+        """Keep some digits of the batch; `index` gives the others as (digit, value)."""
+        batch = self.strides.batch
+        offset = self.offset + sum(batch[digit] * value for digit, value in index)
+        kept = tuple(batch[digit] for digit in digits)
+        return replace(self, offset=offset, strides=replace(self.strides, batch=kept))
+
+
+@dataclass(frozen=True)
+class Window:
+    """Where b is an image: coordinate = at + n * its digit of n + k * its digit of k, per dim.
+
+    Elements at a coordinate below 0 or not below `size` are 0. One entry per spatial dim.
+    """
+
+    at: tuple[int, ...]
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    size: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """One product: sizes, operands, and the steps that its result goes through."""
+
+    batch: tuple[int, ...]
+    m: int
+    n: tuple[int, ...]
+    k: tuple[int, ...]
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    window: Window | None = None
+    post_ops: tuple[PostOp, ...] = ()
+    operands: tuple[Matrix, ...] = ()
+    fpmath: str = "strict"
+
+    @property
+    def batches(self) -> int:
+        """Products in the batch."""
+        return math.prod(self.batch)
+
+    @property
+    def needed_window(self) -> Window | None:
+        """The window; None if nothing is ever outside."""
+        window = self.window
+        if window is None:
+            return None
+        dims = len(window.size)
+        sizes = (self.n[-dims:], self.k[-dims:], window.size)
+        for at, n_step, k_step, n, k, size in zip(
+            window.at, window.n, window.k, *sizes, strict=True
+        ):
+            reach = (n_step * (n - 1), k_step * (k - 1))
+            first, last = sum(min(0, r) for r in reach), sum(max(0, r) for r in reach)
+            if at + first < 0 or at + last >= size:
+                return window
+        return None
+
+    @property
+    def columns(self) -> int:
+        """Values of n."""
+        return math.prod(self.n)
+
+    @property
+    def depth(self) -> int:
+        """Values of k."""
+        return math.prod(self.k)
+
+    @property
+    def size(self) -> int:
+        """Elements of c."""
+        return self.batches * self.m * self.columns
+
+
+def split(gemm: Gemm) -> Iterator[Gemm]:
+    """Return products of three batch digits at most: the largest, for each value of the others."""
+    order = sorted(range(len(gemm.batch)), key=gemm.batch.__getitem__)
+    looped, kept = order[:-BATCH_DIGITS], sorted(order[-BATCH_DIGITS:])
+    if not looped:
+        yield gemm
+        return
+    for values in itertools.product(*(range(gemm.batch[digit]) for digit in looped)):
+        index = list(zip(looped, values, strict=True))
+        yield replace(
+            gemm,
+            batch=tuple(gemm.batch[digit] for digit in kept),
+            a=gemm.a.with_batch(kept, index),
+            b=gemm.b.with_batch(kept, index),
+            c=gemm.c.with_batch(kept, index),
+            operands=tuple(operand.with_batch(kept, index) for operand in gemm.operands),
+        )
+
+
+def matrix(index: int, desc: MemoryDesc, strides: Strides, offset: int = 0) -> Matrix:
+    """The operand at place `index`; `offset` moves its first element."""
+    end = desc.nbytes // desc.itemsize
+    return Matrix(index, desc.offset0 + offset, strides, end, desc.data_type)
+
+
+def broadcast_strides(desc: MemoryDesc) -> tuple[int, ...]:
+    """A tensor's strides with 0 for its dims of size 1."""
+    return tuple(0 if d == 1 else s for d, s in zip(desc.dims, desc.strides, strict=True))
+
+
+def chain(
+    op: Any,
+    attr: Attributes,
+    result_strides: Callable[[Sequence[int]], Strides],
+    bias_strides: Callable[[Sequence[int]], Strides] | None = None,
+) -> dict[str, Any]:
+    """Return a product's `post_ops` and `operands`, the bias and then the chain, and `fpmath`.
+
+    result_strides: turns strides per dim of the result into strides per digit, as bias_strides does
+    for the bias, which is nothing but a first step.
+    """
+    places = {argument.name: i for i, (argument, _) in enumerate(op.tensors())}
+    post_ops, operands = list(attr.post_ops), []
+    bias = getattr(op, "bias", None)
+    if bias is not None and bias_strides:
+        post_ops.insert(0, PostOp.binary("add", bias))
+        strides = bias_strides(broadcast_strides(bias))
+        operands.append(matrix(places["bias"], bias, strides))
+    for i, (_, desc) in enumerate(attr.operands()):
+        strides = result_strides(broadcast_strides(desc))
+        operands.append(matrix(len(places) + i, desc, strides))
+    return {"post_ops": tuple(post_ops), "operands": tuple(operands), "fpmath": attr.fpmath}

@@ -1,0 +1,76 @@
+"""The family of CPUs: one work-item a group, its tile in registers, no barrier."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from dnncore.backend import Refused
+from dnncore_opencl.gemm.product import Gemm
+from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
+from dnncore_opencl.runtime.program import padded, template
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+MAX_ROWS = 256  # x 32 columns of sums: 32 KB beside the panel's 16, in the second-level cache
+PANEL_DEPTH = 128  # x 32 columns: the panel fills a third of a 48 KB first-level cache
+COMPILED_BY_CLANG = ("Portable Computing Language", "Intel(R) OpenCL")
+TILE_ROWS = {16: (8, 12, 4, 1), 8: (4, 6, 2, 1), 4: (4, 6, 2, 1)}  # in registers, by vector
+
+
+@dataclass(frozen=True)
+class Simd(Strided):
+    """The CPU family, on `units` cores whose registers hold `vector` floats.
+
+    is_rolled: whether compilers must not unroll, which takes NVIDIA's seconds a program.
+    """
+
+    name: ClassVar[str] = "simd"
+    columns_last: ClassVar[bool] = True
+    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.5, "gpu": 0.005, "accelerator": 0.005}
+
+    units: int
+    vector: int
+    has_fetch: bool
+    is_rolled: bool = False
+
+    @classmethod
+    def of(cls, engine: OpenCLEngine) -> Simd:
+        """The family for an engine's device."""
+        device = engine.native.device
+        width = device.native_vector_width_float
+        vector = 16 if width >= 16 else 8 if width >= 8 else 4
+        has_fetch = engine.is_cpu and engine.native.platform.name in COMPILED_BY_CLANG
+        return cls(device.max_compute_units, vector, has_fetch, not engine.is_cpu)
+
+    @classmethod
+    def refusal(cls, engine: OpenCLEngine) -> Refused | None:  # noqa: ARG003
+        """Return None: it runs everywhere."""
+        return None
+
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Return None: it makes all."""
+        return None
+
+    def cover(self, gemm: Gemm) -> Cover:
+        """Choose the tile that wastes the fewest rows, and groups enough for all cores."""
+        columns = 2 * self.vector
+        tile = min(TILE_ROWS[self.vector], key=lambda rows: (padded(gemm.m, rows), -rows))
+        n_blocks = math.ceil(gemm.columns / columns)
+        wanted = math.ceil(TASKS_PER_CORE * self.units / (n_blocks * gemm.batches))
+        rows = min(padded(math.ceil(gemm.m / wanted), tile), MAX_ROWS // tile * tile)
+        defines = {
+            "VECTOR": self.vector,
+            "TILE_ROWS": tile,
+            "DEPTH": PANEL_DEPTH,
+            "MAX_ROWS": MAX_ROWS,
+            **({"HAS_FETCH": 1} if self.has_fetch else {}),
+            **({"IS_ROLLED": 1} if self.is_rolled else {}),
+            "EACH_ROW(DO)": " ".join(f"DO({row})" for row in range(tile)),
+        }
+        groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
+        snippets = (template("fetch"),)
+        return Cover("gemm_simd", defines, groups, 1, PANEL_DEPTH, rows, snippets)

@@ -1,0 +1,130 @@
+"""Products whose k is cut into parts, where m x n is too small to keep a device busy: the parts are
+made in the scratchpad, and added in an order that does not depend on timing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dnncore_opencl.codegen.digits import extended, int4, inverses
+from dnncore_opencl.codegen.grid import power_of_two_within
+from dnncore_opencl.codegen.halves import HALVES, functions, result_defines
+from dnncore_opencl.gemm.arguments import gemm_epilogue
+from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
+from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, padded, template
+
+__all__ = ["FLOAT", "MANY_ITEMS", "part_size", "partial", "reduction"]
+
+FLOAT = 4  # bytes
+LANES = 4  # elements side by side, which a GPU reads and writes at once
+GROUP = 64  # work-items
+MANY_ITEMS = 1024  # of a multiprocessor, where memory limits
+ROOM = 8  # elements: kernels may fill up a line to multiples of them
+MOST_WAYS = 16  # work-items that share an element's parts
+DIGITS = ["out.x", "out.y", "out.z", "out.w", "in.x", "in.y", "in.z", "in.w"]
+
+
+def part_size(gemm: Gemm) -> int:
+    """The elements from a part to the next: those of c and of its lines' room, in whole vectors."""
+    sizes, strides = _in_order(gemm)
+    return padded(gemm.size // sizes[-1] * _line(sizes, strides), LANES)
+
+
+def partial(gemm: Gemm, first: int) -> Gemm:
+    """The product whose c lies in the scratchpad, from element `first` on, and nothing else."""
+    sizes, strides = _in_order(gemm)
+    extents = [*sizes[:-1], _line(sizes, strides)]
+    dense = [0] * len(sizes)
+    for place, digit in enumerate(_order(gemm)):
+        dense[digit] = math.prod(extents[place + 1 :])
+    n = tuple(dense[len(dense) - len(gemm.n) :])
+    c = Matrix(-1, first, Strides(tuple(dense[3 - len(gemm.batch) : 3]), dense[3], n))
+    return replace(gemm, c=c, post_ops=(), operands=())
+
+
+def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
+    """Add the parts and finish the result.
+
+    first: the element of the scratchpad with which the first part begins. items: work-items that a
+    GPU would have, where parts are many; 0 on a CPU, which gives each element to one.
+    """
+    c = gemm.c
+    sizes, strides = _in_order(gemm)
+    line = _line(sizes, strides)
+    lanes = _lanes(sizes, strides, line, c.offset, first) if items else 1
+    sizes[-1] //= lanes
+    strides[-1] *= lanes
+    vectors = gemm.size // lanes
+    ways = power_of_two_within(MOST_WAYS, parts, items // vectors)
+    steps = gemm_epilogue(gemm)
+    result = result_defines(c.data_type)
+    width = str(lanes) if lanes > 1 else ""
+    defines = {
+        "LANES": lanes,
+        "WAYS": ways,
+        "FLOATS": f"float{width}",
+        "RESULTS": result["RESULT"] + width,
+        "COORDINATES(lane)": _coordinates(_order(gemm), lanes),
+        **result,
+    }
+    halves = (functions(),) if c.data_type in HALVES else ()
+    source = Source("gemm_reduce", defines, (*halves, steps.code, template("digits")))
+    args = (
+        Scratch(),
+        Arg(c.index),
+        *map(np.int32, (first // lanes, part_size(gemm) // lanes, parts, line // lanes, vectors)),
+        *(int4(sizes[:4]), inverses(sizes[:4])),
+        *(int4(sizes[4:]), inverses(sizes[4:])),
+        np.int32(c.offset),
+        int4(strides[:4]),
+        int4(strides[4:]),
+        *steps.args,
+    )
+    size = padded(vectors * ways, GROUP)
+    return Launch(source, "gemm_reduce", args, (size,), (GROUP,))
+
+
+def _digits(gemm: Gemm) -> tuple[Sequence[int], Sequence[int]]:
+    """Sizes and c's strides of an element's digits: three of the batch, m, four of n."""
+    c = gemm.c.strides
+    sizes = (*extended(gemm.batch, 3, 1), gemm.m, *extended(gemm.n, 4, 1))
+    return sizes, (*extended(c.batch, 3), c.m, *extended(c.n, 4))
+
+
+def _order(gemm: Gemm) -> list[int]:
+    """The digits as they lie in c, slowest first."""
+    sizes, strides = _digits(gemm)
+    return sorted(range(len(sizes)), key=lambda digit: (sizes[digit] > 1, -strides[digit]))
+
+
+def _in_order(gemm: Gemm) -> tuple[list[int], list[int]]:
+    """Sizes and c's strides of the digits as they lie in c."""
+    order = _order(gemm)
+    sizes, strides = ([values[digit] for digit in order] for values in _digits(gemm))
+    return sizes, strides
+
+
+def _line(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """The elements from a line of the last digit to the next, with as much room as in c."""
+    size, jumps = sizes[-1], [s for n, s in zip(sizes[:-1], strides[:-1], strict=True) if n > 1]
+    if strides[-1] != 1 or not jumps:
+        return size
+    return max(size, min(jumps[-1], padded(size, ROOM)))
+
+
+def _coordinates(order: Sequence[int], lanes: int) -> str:
+    """The digits of an element, in the order that steps know them."""
+    names = dict(zip(order, DIGITS, strict=True))
+    names[order[-1]] += f" * {lanes} + lane"
+    return ", ".join(names[digit] for digit in range(len(order)))
+
+
+def _lanes(sizes: Sequence[int], strides: Sequence[int], *offsets: int) -> int:
+    """The elements that lie side by side along the last digit and begin with whole vectors."""
+    *jumps, step = (s if size > 1 else 0 for size, s in zip(sizes, strides, strict=True))
+    places = (sizes[-1], *jumps, *offsets)
+    return LANES if step == 1 and not any(place % LANES for place in places) else 1

@@ -1,0 +1,4 @@
+"""The family `tiled` for GPUs: tiles in local memory.
+
+Only `gemm` and Winograd's convolution import it.
+"""

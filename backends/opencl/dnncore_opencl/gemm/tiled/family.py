@@ -1,0 +1,136 @@
+"""The family of GPUs: work-groups share tiles of a product's operands in local memory.
+
+Where tiles are too few for a device's multiprocessors, k is cut into parts, whose sums are added in
+order by a second launch, so that results do not depend on timing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from dnncore.backend import Refused
+from dnncore_opencl.devices.pocl import miscompiles_barriers
+from dnncore_opencl.gemm.family import Family, Plan
+from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_size, partial, reduction
+from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, Tile, launch
+from dnncore_opencl.gemm.tiled.view import Product
+from dnncore_opencl.runtime.program import padded
+
+if TYPE_CHECKING:
+    from dnncore_opencl.gemm.product import Gemm
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+TILES = (
+    Tile(128, 128),
+    Tile(128, 64),
+    Tile(64, 128),
+    Tile(64, 64),
+    Tile(128, 32, lanes_across=4),
+    Tile(32, 128),
+)
+QUICKLY_COMPILED = (Tile(64, 64, depth=16, item_rows=4, item_columns=4),)
+
+
+@dataclass(frozen=True)
+class Tiled(Family):
+    """The GPU family, on `units` multiprocessors.
+
+    tiles: those it may choose from. parts: into which k is cut; 0 for a rule.
+    """
+
+    name: ClassVar[str] = "tiled"
+    channels_last: ClassVar[bool] = True
+    efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.01, "gpu": 0.6, "accelerator": 0.6}
+
+    units: int
+    tiles: tuple[Tile, ...] = TILES
+    parts: int = 0
+
+    @classmethod
+    def of(cls, engine: OpenCLEngine) -> Self:
+        """The family for an engine's device."""
+        units = engine.native.device.max_compute_units
+        return cls(units, QUICKLY_COMPILED if engine.is_cpu else TILES)
+
+    @classmethod
+    def refusal(cls, engine: OpenCLEngine) -> Refused | None:
+        """Work-groups must be large, and barriers must work."""
+        items = engine.device.limits["max_work_group"]
+        if items < MAX_ITEMS:
+            return Refused("device", f"work-groups must have {MAX_ITEMS} items; got {items}")
+        if miscompiles_barriers(engine.native.device):
+            version = engine.device.version
+            return Refused("device", f"this driver miscompiles barriers in loops: {version}")
+        return None
+
+    def refusal_of(self, gemm: Gemm) -> Refused | None:
+        """Return None: it makes all."""
+        return None
+
+    def plan(self, gemm: Gemm, start: int = 0) -> Plan:
+        """Return one launch, or two where k is cut into parts."""
+        product = Product.of(gemm)
+        tile, part = self.choose(product)
+        parts = math.ceil(gemm.depth / part) if gemm.depth else 1
+        if parts == 1:
+            return Plan((launch(product, tile, part),))
+        first, items = start // FLOAT, self.units * MANY_ITEMS
+        pieces = Product.of(partial(gemm, first))
+        return Plan(
+            (
+                launch(pieces, tile, part, part_size(gemm)),
+                reduction(gemm, parts, first, items),
+            ),
+            parts * part_size(gemm) * FLOAT,
+        )
+
+    def choose(self, product: Product) -> tuple[Tile, int]:
+        """Choose the tile, and the length of the parts of k, that promise the least time."""
+        choices = ((tile, part) for tile in self.tiles for part in self._parts(product, tile))
+        return min(choices, key=lambda choice: self._cost(product, *choice))
+
+    def _parts(self, product: Product, tile: Tile) -> Iterator[int]:
+        """Lengths of parts: all of k, and those that make whole rounds of groups."""
+        depth = max(product.depth, 1)
+        if self.parts:
+            yield padded(math.ceil(depth / self.parts), tile.depth)
+            return
+        yield depth
+        groups = tile.groups(product)
+        for rounds in range(1, MOST_ROUNDS + 1):
+            parts = min(rounds * self.units // groups, depth // LEAST_PART)
+            if parts > 1:
+                yield padded(math.ceil(depth / parts), tile.depth)
+
+    def _cost(self, product: Product, tile: Tile, part: int) -> float:
+        """Estimate the time of a product, in multiply-adds of one multiprocessor."""
+        parts = math.ceil(product.depth / part) if product.depth else 1
+        groups = math.ceil(tile.groups(product) * parts / self.units)
+        together = BUSY_ITEMS // tile.items
+        whole, rest = divmod(groups, together)
+        alike = whole * together + (rest / _rate(rest / together) if rest else 0)
+        work = alike * tile.rows * tile.columns * (min(part, product.depth) + OVERHEAD)
+        work /= SPEED.get((tile.rows, tile.columns), SLOWEST)
+        if parts == 1:
+            return work
+        return work + SUM_LAUNCH + SUM_FLOAT * (2 * parts + 1) * product.size / self.units
+
+
+# What the rule knows, measured on an H200.
+LEAST_PART = 64  # values of k that are worth a group of their own
+MOST_ROUNDS = 8  # groups for each multiprocessor, that parts are made for
+BUSY_ITEMS = 512  # of a multiprocessor whose arithmetic never waits
+SLACK = 0.43  # its rate with `busy` of these is busy * (1 + SLACK) / (busy + SLACK)
+OVERHEAD = 32  # values of k that the index arithmetic of a group costs
+SUM_LAUNCH = 800_000  # multiply-adds of a multiprocessor in the time of a launch
+SUM_FLOAT = 20  # in the time in which memory moves a number
+SPEED = {(128, 128): 1.0, (128, 64): 0.95, (64, 128): 0.955, (64, 64): 0.88, (32, 128): 0.86}
+SLOWEST = 0.8  # of tiles
+
+
+def _rate(busy: float) -> float:
+    """How fast a multiprocessor is that has some of the work-items which keep it busy."""
+    return busy * (1 + SLACK) / (busy + SLACK)

@@ -1,0 +1,215 @@
+"""A product as GPUs make it: tiles of rows x columns, with loads that fit the operands.
+
+    c[z, row, column] = sum over k of left[z, row, k] * right[z, k, column]
+
+The columns are what lies side by side in c: of a convolution on channels-last tensors its rows are
+pixels, its columns channels, and k counts the channels of one kernel tap after the other, so that
+four neighbours along k or along a side are one load wherever channels are multiples of 4. Nothing
+is copied into matrix form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dnncore.backend import PostOp
+from dnncore_opencl.codegen.digits import extended
+from dnncore_opencl.gemm.product import Gemm, Matrix
+
+WIDTH = 4  # elements of a vector load, which must be aligned
+
+
+Steps = list[tuple[int, int]]  # (size, stride) of digits
+
+
+class Axis(NamedTuple):
+    """The rows, columns or k of a product: sizes of its digits, the last of which counts fastest.
+
+    channel_last: whether the digits are (depth, height, width, channel) of a gemm's (channel,
+    depth, height, width), rather than in its order.
+    """
+
+    sizes: tuple[int, ...]
+    channel_last: bool = False
+
+    @classmethod
+    def of(cls, sizes: Sequence[int], *strides: Sequence[int]) -> Axis:
+        """Count channels fastest if they lie side by side in any operand."""
+        channel_last = len(sizes) > 1 and sizes[0] > 1 and any(s[0] == 1 for s in strides)
+        return cls(_turned(sizes) if channel_last else tuple(sizes), channel_last)
+
+    def order(self, values: Sequence[int]) -> tuple[int, ...]:
+        """Bring values per digit of the gemm into the order of these digits."""
+        return _turned(values) if self.channel_last else tuple(values)
+
+    def steps(self, strides: Sequence[int]) -> Steps:
+        """Pair sizes with strides in the order of the digits."""
+        return list(zip(self.sizes, strides, strict=True))
+
+
+class Side(NamedTuple):
+    """An operand: `left` of rows x k, or `right`, of which a row is a column of the product.
+
+    Strides are in elements, per digit. along_k: whether loads are of neighbours along k rather than
+    along the rows; width: how many of them, 4 or 1.
+    """
+
+    index: int
+    offset: int
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    k: tuple[int, ...]
+    along_k: bool
+    width: int
+
+
+class Window(NamedTuple):
+    """Where an operand, an image, ends: 0 <= at + rows * digits of row + k * digits of k < size.
+
+    at, size: per dim (depth, height, width). rows, k: per digit in the order of the axis, 0 for
+    those that move along no dim.
+    """
+
+    at: tuple[int, ...]
+    rows: tuple[int, ...]
+    k: tuple[int, ...]
+    size: tuple[int, ...]
+
+
+class Target(NamedTuple):
+    """The result, or an operand of the steps behind it: its strides per digit, in elements."""
+
+    index: int
+    offset: int
+    batch: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Product:
+    """A gemm by rows and columns; `window` is that of the left operand or of the right one."""
+
+    batch: tuple[int, ...]
+    rows: Axis
+    columns: Axis
+    k: Axis
+    left: Side
+    right: Side
+    c: Target
+    window: Window | None = None
+    window_is_left: bool = False
+    post_ops: tuple[PostOp, ...] = ()
+    operands: tuple[Target, ...] = ()
+
+    @classmethod
+    def of(cls, gemm: Gemm) -> Product:
+        """Choose what rows, columns and the order of digits are."""
+        m, n = Axis((gemm.m,)), Axis.of(gemm.n, gemm.b.strides.n, gemm.c.strides.n)
+        k = Axis.of(gemm.k, gemm.a.strides.k, gemm.b.strides.k)
+        by_pixels = gemm.m > 1 and gemm.c.strides.m == 1
+        rows, columns = (n, m) if by_pixels else (m, n)
+        a = _side(gemm.a, gemm.batch, m, k, (gemm.a.strides.m,))
+        b = _side(gemm.b, gemm.batch, n, k, gemm.b.strides.n)
+        left, right = (b, a) if by_pixels else (a, b)
+
+        def target(matrix: Matrix) -> Target:
+            by_m, by_n = (matrix.strides.m,), n.order(matrix.strides.n)
+            sides = (by_n, by_m) if by_pixels else (by_m, by_n)
+            batch = extended(matrix.strides.batch, len(gemm.batch))
+            return Target(matrix.index, matrix.offset, batch, *sides)
+
+        return cls(
+            batch=gemm.batch,
+            rows=rows,
+            columns=columns,
+            k=k,
+            left=left,
+            right=right,
+            c=target(gemm.c),
+            window=_window(gemm, n, k),
+            window_is_left=by_pixels,
+            post_ops=gemm.post_ops,
+            operands=tuple(map(target, gemm.operands)),
+        )
+
+    @property
+    def c_width(self) -> int:
+        """How many neighbours along a row of c one store takes, 4 or 1."""
+        outer = list(zip(self.batch, self.c.batch, strict=True)) + self.rows.steps(self.c.rows)
+        return _width(self.columns, self.c.columns, self.c.offset, outer)
+
+    @property
+    def k_is_plain(self) -> bool:
+        """Whether both operands step through all of k with one stride, that of its last digit."""
+        return all(_merges(self.k.steps(side.k)) for side in (self.left, self.right))
+
+    @property
+    def size(self) -> int:
+        """Elements of c."""
+        return math.prod((*self.batch, *self.rows.sizes, *self.columns.sizes))
+
+    @property
+    def depth(self) -> int:
+        """Values of k."""
+        return math.prod(self.k.sizes)
+
+
+def _turned(values: Sequence[int]) -> tuple[int, ...]:
+    return (*values[1:], *values[:1])
+
+
+def _side(
+    matrix: Matrix, batch: Sequence[int], rows: Axis, k: Axis, row_strides: Sequence[int]
+) -> Side:
+    strides = matrix.strides
+    by_row, by_k = rows.order(row_strides), k.order(strides.k)
+    by_batch = extended(strides.batch, len(batch))
+    outer = list(zip(batch, by_batch, strict=True))
+    row_width = _width(rows, by_row, matrix.offset, outer + k.steps(by_k))
+    k_width = _width(k, by_k, matrix.offset, outer + rows.steps(by_row))
+    nearer = _nearest(k.steps(by_k)) < _nearest(rows.steps(by_row))
+    along_k = nearer if row_width == k_width else k_width > row_width
+    return Side(
+        matrix.index,
+        matrix.offset,
+        by_batch,
+        by_row,
+        by_k,
+        along_k,
+        max(row_width, k_width),
+    )
+
+
+def _width(axis: Axis, strides: Sequence[int], offset: int, others: Steps) -> int:
+    """How many neighbours along an axis one load takes; `others` move its vectors elsewhere."""
+    *outer, (size, stride) = axis.steps(strides)
+    moves = [step for count, step in (*outer, *others) if count > 1]
+    fits = all(value % WIDTH == 0 for value in (size, offset, *moves))
+    return WIDTH if fits and stride == 1 else 1
+
+
+def _merges(steps: Steps) -> bool:
+    """Whether each digit steps over all values of those behind it."""
+    reach = steps[-1][1] * steps[-1][0]
+    for size, stride in reversed(steps[:-1]):
+        if size > 1 and stride != reach:
+            return False
+        reach *= size
+    return True
+
+
+def _nearest(steps: Steps) -> int:
+    """The distance between neighbours, far where there are none."""
+    return min((abs(stride) for size, stride in steps if size > 1), default=1 << 31)
+
+
+def _window(gemm: Gemm, n: Axis, k: Axis) -> Window | None:
+    """The window that is needed, in the order of the axes."""
+    window = gemm.needed_window
+    if window is None:
+        return None
+    return Window(window.at, n.order((0, *window.n)), k.order((0, *window.k)), window.size)

@@ -1,0 +1,86 @@
+"""Families with the parameters that were measured to be best for a product on a device.
+
+A family that has such tables chooses among `tiles`, frozen dataclasses of one class, and cuts k
+into `parts`, 0 being a rule. `tuning/<device>.json` names both for products by the text of `key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from dnncore.backend import remark
+
+if TYPE_CHECKING:
+    from dnncore_opencl.gemm.product import Gemm, Matrix
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+__all__ = ["key", "parameters", "tuned", "with_parameters"]
+
+AnyFamily = TypeVar("AnyFamily")
+
+
+def key(gemm: Gemm) -> str:
+    """A product in short: type, batch, sizes, the window's steps, what each operand lies along.
+
+    `f32 b1 m64 n64x56x56 k64x3x3 s1x1 ak bk cm`
+    """
+    words = [gemm.a.data_type, f"b{gemm.batches}", f"m{gemm.m}"]
+    words += [f"n{_sizes(gemm.n)}", f"k{_sizes(gemm.k)}"]
+    if gemm.window:
+        words.append(f"s{_sizes(gemm.window.n)}")
+    if gemm.fpmath != "strict":
+        words.insert(1, gemm.fpmath)
+    operands = ("a", gemm.a), ("b", gemm.b), ("c", gemm.c)
+    return " ".join([*words, *(name + _along(operand) for name, operand in operands)])
+
+
+def _sizes(digits: Sequence[int]) -> str:
+    return "x".join(map(str, digits))
+
+
+def _along(operand: Matrix) -> str:
+    """The index of which neighbours in memory are neighbours."""
+    strides = operand.strides
+    along = {"m": (strides.m,), "n": strides.n, "k": strides.k}
+    return next((name for name, steps in along.items() if 1 in steps), "")
+
+
+def _has_tables(family: object) -> bool:
+    """Whether a family chooses among tiles and parts."""
+    return hasattr(family, "tiles") and hasattr(family, "parts")
+
+
+def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
+    """Return the family with the only choice that the device's table has for a product.
+
+    It is the family itself where there is none. One that the family cannot have is told by verbose.
+    """
+    name = getattr(family, "name", "")
+    found = engine.tuning_table(name).get(key(gemm)) if _has_tables(family) else None
+    if found is None:
+        return family
+    try:
+        return with_parameters(family, found)
+    except (TypeError, AssertionError) as error:
+        remark(engine, f"tuning: {name} cannot have {dict(found)} for {key(gemm)}: {error}")
+        return family
+
+
+def parameters(family: Any) -> dict[str, Any]:
+    """The parameters of a family of one tile."""
+    (tile,) = family.tiles
+    return {**asdict(tile), "parts": family.parts}
+
+
+def with_parameters(family: Any, found: Mapping[str, Any]) -> Any:
+    """The family of one tile that has these parameters.
+
+    Raises `TypeError` for names that its tiles do not have, `AssertionError` for what they must
+    not be.
+    """
+    values = dict(found)
+    parts = values.pop("parts", 0)
+    tile = type(family.tiles[0])(**values)
+    return replace(family, tiles=(tile,), parts=parts)

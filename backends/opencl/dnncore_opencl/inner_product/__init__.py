@@ -1,0 +1,1 @@
+"""Inner product in three directions. An operation: no other package imports it."""

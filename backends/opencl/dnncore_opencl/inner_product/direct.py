@@ -1,0 +1,199 @@
+"""Inner product on CPUs, forward and backward by data, from weights in vectors of columns.
+
+It is a 1x1 convolution of one image, whose pixels are the images: `convolution/lines.py` makes it.
+The format that weights have when theirs is `any` follows that of src or diff_src, whose elements of
+an image must follow each other; weights of other formats are left to other implementations.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Executable,
+    Implementation,
+    MemoryDesc,
+    Refused,
+)
+from dnncore_opencl.convolution.lines import Lines
+from dnncore_opencl.convolution.views import View, chain, place_of
+from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
+from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
+from dnncore_opencl.gemm.product import broadcast_strides
+from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.runtime.program import LaunchProgram
+
+EFFICIENCY = 0.7
+
+
+class Direct(Implementation):
+    """What both directions share; `image` and `rows` are the tensors of more and of two dims."""
+
+    name = "opencl:direct:simd"
+    image: str
+    rows: str
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+        """Accept weights of one format, whatever the others have."""
+        if not engine.is_cpu:
+            return Refused("device", f"computes on CPUs; got {engine.device.name}")
+        simd = Simd.of(engine)
+        tags = {argument.name: ROW_MAJOR[: desc.ndims] for argument, desc in op.tensors()}
+        op = op.resolve_any(
+            **tags | {"weights": "any", self.image: self.image_tag(op, simd.vector)}
+        )
+        wanted_tag = self.weights_tag(self._dense(getattr(op, self.image)), simd.vector)
+        if wanted_tag is None:
+            return Refused("format", f"{self.image} must have vectors of channels last")
+        op = op.resolve_any(weights=wanted_tag)
+        refused = opaque_refusal(op, attr)
+        if refused:
+            return refused
+        if not op.weights.matches(wanted_tag):
+            return Refused("format", f"weights must be {wanted_tag}; got {op.weights.tag}")
+
+        def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
+            if name == "weights":
+                return desc
+            return {self.image: self._dense, self.rows: _row_major}.get(name, plain)(desc)
+
+        staging = Staging.of(op, attr, wanted)
+        refused = size_refusal(staging.op, staging.attr) or self.refusal(staging.op, staging.attr)
+        if refused:
+            return refused
+        lines = self.lines(staging.op, staging.attr, simd.vector)
+        plans = [] if lines.is_empty else [lines.plan(simd, staging.nbytes)]
+
+        def build() -> Executable:
+            launches = [launch for plan in plans for launch in plan.launches]
+            return LaunchProgram(engine, staging.around(engine, launches))
+
+        return Accepted(
+            op,
+            build=build,
+            efficiency=EFFICIENCY,
+            scratchpad_bytes=staging.nbytes + sum(plan.scratchpad for plan in plans),
+        )
+
+    def image_tag(self, op: Any, lanes: int) -> str:
+        """What the image's `any` becomes."""
+        return ROW_MAJOR[: getattr(op, self.image).ndims]
+
+    def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
+        """The format of weights that goes with an image's; None if there is none."""
+        raise NotImplementedError
+
+    def refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """Tell what of an operation, whose tensors are as they are wanted, is in the way."""
+        return None
+
+    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
+        """The operation as a sweep over one line."""
+        raise NotImplementedError
+
+    def _dense(self, image: MemoryDesc) -> MemoryDesc:
+        """The image's layout, if each image's elements follow each other, else row-major."""
+        tag = image.tag
+        is_dense = tag is not None and tag[0] == "a" and not image.has_padding
+        return image if is_dense else image.with_format(ROW_MAJOR[: image.ndims])
+
+    def _lines(
+        self,
+        op: Any,
+        attr: Attributes,
+        lanes: int,
+        names: tuple[str, str],
+        channels: tuple[int, int],
+    ) -> Lines:
+        """From the tensor of the first name to that of the second, of so many channels each."""
+        src, dst = (getattr(op, name) for name in names)
+        depth, columns = channels
+        images = src.dims[0]
+        views = [
+            View(place_of(op, name), desc.offset0, 0, lanes, 1, (0, 0, 0, desc.strides[0]))
+            for name, desc in zip(names, (src, dst), strict=True)
+        ]
+        weights = View(1, op.weights.offset0, 0, depth * lanes, lanes**2, (0, 0, 0, 0))
+        return Lines(
+            lanes=lanes,
+            channels=(1, columns, depth),
+            out=(1, 1, 1, images if columns else 0),
+            taps=(1, 1, 1),
+            at=(0, 0, 0),
+            n=(1, 1, 1),
+            k=(1, 1, 1),
+            size=(1, 1, images),
+            src=views[0],
+            weights=weights,
+            dst=views[1],
+            post_ops=chain(op, attr),
+            operands=_operands(op, attr),
+            is_blocked=False,
+            src_is_blocked=False,
+            is_deep=True,
+        )
+
+
+def _row_major(rows: MemoryDesc) -> MemoryDesc:
+    """A tensor of two dims, if its channels follow each other, else such a one."""
+    rows = plain(rows)
+    return rows if rows.strides[1] == 1 else rows.with_format("ab")
+
+
+def _operands(op: Any, attr: Attributes) -> tuple[View, ...]:
+    """The operands of the bias and of the chain, whose pixels are images."""
+    views, count = [], len(op.tensors())
+    bias = getattr(op, "bias", None)
+    if bias is not None:
+        (stride,) = broadcast_strides(bias)
+        views.append(View(place_of(op, "bias"), bias.offset0, 0, 0, stride, (0, 0, 0, 0)))
+    for i, (_, desc) in enumerate(attr.operands()):
+        image, channel, *_ = broadcast_strides(desc)
+        views.append(View(count + i, desc.offset0, 0, 0, channel, (0, 0, 0, image)))
+    return tuple(views)
+
+
+class DirectForward(Direct):
+    """Forward: vectors of output channels."""
+
+    image, rows = "src", "dst"
+
+    def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
+        """Vectors of output channels, for each element of an image in its order."""
+        return f"A{image.tag[1:]}{lanes}a" if image.tag else None
+
+    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
+        """All of dst."""
+        channels = (math.prod(op.src.dims[1:]), op.dst.dims[1])
+        return self._lines(op, attr, lanes, ("src", "dst"), channels)
+
+
+class DirectBackwardData(Direct):
+    """Backward by data: vectors of input channels, which must be last."""
+
+    image, rows = "diff_src", "diff_dst"
+
+    def image_tag(self, op: Any, lanes: int) -> str:
+        """Channels last."""
+        row_major = ROW_MAJOR[: op.diff_src.ndims]
+        return f"a{row_major[2:]}b"
+
+    def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
+        """Vectors of input channels, for each pixel."""
+        pixels = ROW_MAJOR[2 : image.ndims]
+        is_whole = not pixels or image.dims[1] % lanes == 0
+        return f"{pixels}Ba{lanes}b" if is_whole and image.matches(f"a{pixels}b") else None
+
+    def refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """Operands of steps must be such that pixels need not be told from channels."""
+        if op.diff_src.ndims > 2 and attr.operands():
+            return Refused("attribute", "operands of images with pixels are left to others")
+        return None
+
+    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
+        """All of diff_src."""
+        channels = (op.diff_dst.dims[1], math.prod(op.diff_src.dims[1:]))
+        return self._lines(op, attr, lanes, ("diff_dst", "diff_src"), channels)

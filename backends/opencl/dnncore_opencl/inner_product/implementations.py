@@ -1,0 +1,111 @@
+"""Inner product in its three directions as products over the images' flattened dims.
+
+forward           dst[n, o] = sum over (i, y, x) of src[n, (i, y, x)] * weights[(i, y, x), o]
+backward data     diff_src[n, (i, y, x)] = sum over o of diff_dst[n, o] * weights[o, (i, y, x)]
+backward weights  diff_weights[o, (i, y, x)] = sum over n of diff_dst[o, n] * src[n, (i, y, x)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dnncore.backend import (
+    Attributes,
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+    InnerProductForward,
+)
+from dnncore_opencl.gemm.families import FAMILIES
+from dnncore_opencl.gemm.implementation import GemmImplementation
+from dnncore_opencl.gemm.product import Gemm, Strides, chain, matrix
+from dnncore_opencl.inner_product.direct import DirectBackwardData, DirectForward
+from dnncore_opencl.reduction.implementations import Stages, channel_sums
+
+
+class Forward(GemmImplementation):
+    """m: images; n: output channels; k: (input channel, pixels)."""
+
+    def formats(self, op: InnerProductForward) -> dict[str, str]:
+        """Let output channels, the columns of weights, lie side by side where the family likes."""
+        tags = super().formats(op)
+        if self.family.columns_last:
+            rows = tags["weights"]
+            tags["weights"] = rows[1:] + rows[0]
+        return tags
+
+    def gemms(self, op: InnerProductForward, attr: Attributes) -> Sequence[Gemm]:
+        """One product."""
+        x, w = op.src.strides, op.weights.strides
+        last = len(op.tensors()) - 1
+
+        def bias(strides: Sequence[int]) -> Strides:
+            return Strides(n=(strides[0],))
+
+        gemm = Gemm(
+            batch=(1,),
+            m=op.src.dims[0],
+            n=(op.weights.dims[0],),
+            k=op.src.dims[1:],
+            a=matrix(0, op.src, Strides(m=x[0], k=x[1:])),
+            b=matrix(1, op.weights, Strides(n=(w[0],), k=w[1:])),
+            c=matrix(last, op.dst, _rows(op.dst.strides)),
+            **chain(op, attr, _rows, bias),
+        )
+        return (gemm,)
+
+
+class BackwardData(GemmImplementation):
+    """m: images; n: (input channel, pixels); k: output channels."""
+
+    def gemms(self, op: InnerProductBackwardData, attr: Attributes) -> Sequence[Gemm]:
+        """One product."""
+        y, w = op.diff_dst.strides, op.weights.strides
+        gemm = Gemm(
+            batch=(1,),
+            m=op.diff_src.dims[0],
+            n=op.diff_src.dims[1:],
+            k=(op.weights.dims[0],),
+            a=matrix(0, op.diff_dst, Strides(m=y[0], k=(y[1],))),
+            b=matrix(1, op.weights, Strides(n=w[1:], k=(w[0],))),
+            c=matrix(2, op.diff_src, _rows(op.diff_src.strides)),
+            **chain(op, attr, _rows),
+        )
+        return (gemm,)
+
+
+class BackwardWeights(GemmImplementation):
+    """m: output channels; n: (input channel, pixels); k: images."""
+
+    def gemms(self, op: InnerProductBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
+        """One product; the gradient of the bias is a launch of its own."""
+        x, y = op.src.strides, op.diff_dst.strides
+        gemm = Gemm(
+            batch=(1,),
+            m=op.diff_weights.dims[0],
+            n=op.diff_weights.dims[1:],
+            k=(op.src.dims[0],),
+            a=matrix(1, op.diff_dst, Strides(m=y[1], k=(y[0],))),
+            b=matrix(0, op.src, Strides(n=x[1:], k=(x[0],))),
+            c=matrix(2, op.diff_weights, _rows(op.diff_weights.strides)),
+            **chain(op, attr, _rows),
+        )
+        return (gemm,)
+
+    def sums(
+        self, op: InnerProductBackwardWeights, engine: Any, scratchpad_start: int
+    ) -> Stages | None:
+        """diff_bias[o] = the sum of diff_dst's column."""
+        if op.diff_bias is None:
+            return None
+        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), scratchpad_start)
+
+
+def _rows(strides: Sequence[int]) -> Strides:
+    """Strides of a tensor whose first dim is m and whose others are n."""
+    return Strides(m=strides[0], n=tuple(strides[1:]))
+
+
+FORWARD = (DirectForward(), *(Forward(family) for family in FAMILIES))
+BACKWARD_DATA = (DirectBackwardData(), *(BackwardData(family) for family in FAMILIES))
+BACKWARD_WEIGHTS = tuple(BackwardWeights(family) for family in FAMILIES)

@@ -1,0 +1,1 @@
+"""Pooling by maximum and average. An operation: no other package imports it."""

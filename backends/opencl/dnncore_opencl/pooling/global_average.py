@@ -1,0 +1,69 @@
+"""Average pooling by one window, the whole image: a mean, and as its gradient a repetition."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Reduction, Refused
+from dnncore_opencl.codegen.vectors import HALVES
+from dnncore_opencl.elementwise.implementation import Pass, Pointwise, refuse_layouts
+from dnncore_opencl.reduction.implementations import Stages
+from dnncore_opencl.runtime.program import LaunchProgram
+
+__all__ = ["Mean", "Repetition"]
+
+NAME = "opencl:global"
+GPU_EFFICIENCY = 0.85  # a short row's workers are neighbours, too
+MEAN_OF_TWO = Reduction("mean", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
+
+
+class Mean(Implementation):
+    """Forward, as a reduction."""
+
+    name = NAME
+    data_types = ("f32", *HALVES)
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks, with post-ops."""
+        op = op.resolve_any(dst=op.src)
+        refused = _refuse(op) or refuse_layouts(op)
+        if refused:
+            return refused
+        stages = Stages(engine, MEAN_OF_TWO.with_descs(src=op.src, dst=op.dst), attr)
+        return Accepted(
+            op,
+            lambda: LaunchProgram(engine, stages.launches()),
+            efficiency=stages.efficiency if engine.is_cpu else GPU_EFFICIENCY,
+            scratchpad_bytes=stages.scratchpad_bytes,
+            exact=False,
+        )
+
+
+class Repetition(Pointwise):
+    """Backward: each cell gets the same share."""
+
+    name = NAME
+    like: ClassVar = {"diff_src": "diff_dst"}
+
+    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+        """Refuse other windows."""
+        return _refuse(op)
+
+    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+        """Divide the gradient by the cells of a plane."""
+        cells = work.parameters.real(op.diff_src.nelems / max(op.diff_dst.nelems, 1))
+        work.start(f"v0 / {cells}")
+        work.post_ops(attr)
+
+
+def _refuse(op: Any) -> Refused | None:
+    """Refuse maxima, and windows that are not just the image."""
+    image = op.src_role.dims[2:]
+    is_whole = all(size == 1 for size in op.dst_role.dims[2:]) and not any(op.dilations)
+    if not op.is_max and is_whole and op.kernel == image and not any(op.padding_l):
+        return None
+    return Refused(
+        "shape",
+        f"averages over the whole image {image}, which is one window; got {op.algorithm} over"
+        f" {op.kernel}",
+    )

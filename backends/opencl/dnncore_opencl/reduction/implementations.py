@@ -1,0 +1,387 @@
+"""Reduction of some dims of a tensor to one, in one stage or two.
+
+What is reduced to one element of dst is cut into boxes. Where dst has too few elements to keep the
+device busy, several work-items take a part of the boxes each, and a second kernel combines what
+they left, part by part, so that results do not depend on timing. Vectors are of neighbours along
+the reduced dims, or else, on CPUs, of neighbours in dst. On GPUs a work-group shares an element
+whose terms are neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_opencl.codegen.grid import Boxes, Shares, power_of_two
+from dnncore_opencl.codegen.layout import Digit, Loop, Nest, Parameters, decode, offset_text
+from dnncore_opencl.codegen.vectors import (
+    CPU_LANES,
+    HALVES,
+    TYPES,
+    half_functions,
+    most_lanes,
+    read,
+    smallest_float,
+    value_type,
+    vector,
+    write,
+)
+from dnncore_opencl.elementwise.algorithms import chain, with_lanes
+from dnncore_opencl.elementwise.implementation import refuse_layouts
+from dnncore_opencl.reduction.algorithms import reduction_defines
+from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Scratch, Source
+
+__all__ = ["TABLE", "Stages", "channel_sums"]
+
+BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
+LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not neighbours
+CPU_TASKS = 4  # work-items per core, to end together
+GPU_TASKS = 8  # per multiprocessor
+TASK = 128  # work-items of a task, where terms are neighbours
+FLOAT_BYTES = 4
+GROUP = 64  # work-items, where terms are neighbours and few
+LARGEST_GROUP = 256
+FEWEST = 4  # workers of a row: more were up to 20 % slower, fewer with long vectors 10 %
+LINE = 8  # elements that workers who share them across read side by side
+ACROSS = 32  # work-items side by side across elements
+TERMS_EACH = 16  # loads of a worker, to be worth its part in combining
+PARTS = MemoryDesc((1,))  # what a stage leaves to the next one is f32
+SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
+EXACT = ("max", "min", "sum")
+
+
+class Reduction(Implementation):
+    """All algorithms, with post-ops."""
+
+    name = "opencl:staged"
+    data_types = ("f32", *HALVES)
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks."""
+        op = op.resolve_any(dst=op.dst.with_format(None)) if op.dst.is_any else op
+        refused = refuse_layouts(op)
+        if refused:
+            return refused
+        stages = Stages(engine, op, attr)
+        return Accepted(
+            op,
+            lambda: LaunchProgram(engine, stages.launches()),
+            efficiency=stages.efficiency,
+            scratchpad_bytes=stages.scratchpad_bytes,
+            exact=op.algorithm in EXACT,
+        )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One launch: each element's terms in boxes, in `parts` that work-items or groups take.
+
+    lanes: terms that are combined at once. shares: who takes an element's part.
+    """
+
+    boxes: Boxes
+    lanes: int
+    shares: Shares
+    parts: int
+
+    @property
+    def boxes_per_part(self) -> int:
+        """All but the last part have so many."""
+        return -(-self.boxes.items // self.parts)
+
+
+class Stages:
+    """The launches of one reduction.
+
+    places: of src and dst among the memories that are bound; operands of post-ops are behind them.
+    scratchpad_start: bytes of the scratchpad that are another's.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        op: core.Reduction,
+        attr: Attributes,
+        places: tuple[int, int] = (0, 1),
+        scratchpad_start: int = 0,
+    ) -> None:
+        self.engine = engine
+        self.op = op
+        self.attr = attr
+        self.places = places
+        self.scratchpad_start = scratchpad_start // FLOAT_BYTES
+        reduced = op.reduced_dims
+        kept = [dim for dim in range(op.src.ndims) if dim not in reduced]
+        self.results = [op.dst, *(desc for _, desc in attr.operands())]
+        self.kept = Nest.of([op.dst, op.src, *self.results[1:]], 0, kept)
+        self.terms = _with_a_loop(Nest.of([op.src], 0, reduced))
+        self.padding = Nest.of([op.dst], 0, reduced)  # of dst along the reduced dims
+
+    def launches(self) -> list[Launch]:
+        """Return one launch or two; none where dst has no element."""
+        if not self.op.dst.nelems:
+            return []
+        if self.first.parts == 1:
+            return [self._launch(self.first, reads_src=True, writes_dst=True)]
+        return [
+            self._launch(self.first, reads_src=True, writes_dst=False),
+            self._launch(self.second, reads_src=False, writes_dst=True),
+        ]
+
+    # -- the plan -----------------------------------------------------------------------------
+
+    @cached_property
+    def _along(self) -> bool:
+        """Whether terms are neighbours."""
+        return self.terms.loops[-1].strides[0] == 1
+
+    @cached_property
+    def side(self) -> int:
+        """How many elements of dst are computed at once; on a CPU the last vector may overlap."""
+        if self._along or not self.kept.loops:
+            return 1
+        *outer, inner = self.kept.loops
+        dst, src, *operands = inner.strides
+        if (dst, src) != (1, 1) or any(stride not in (0, 1) for stride in operands):
+            return 1
+        limits = (self.kept.shape[inner.dim], self.kept.padded[inner.dim], inner.size)
+        if self.engine.is_cpu and inner.dim not in self.kept.guarded and not self.attr.reads_dst:
+            return min(CPU_LANES, 1 << inner.size.bit_length() - 1)
+        steps = [self.scratchpad_start, *(desc.offset0 for desc in (self.op.src, *self.results))]
+        steps += [step or 0 for loop in outer for step in loop.strides]
+        steps += [loop.strides[0] or 0 for loop in self.terms.loops]
+        return most_lanes(self.engine, limits, steps, smallest_float([self.op.src]))
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """The loops over dst, the innermost in vectors."""
+        *outer, inner = [1, *(loop.size for loop in self.kept.loops)]
+        return [*outer, -(-inner // self.side)][-len(self.kept.loops) or 1 :]
+
+    @cached_property
+    def elements(self) -> int:
+        """Vectors of dst."""
+        return math.prod(self.sizes)
+
+    @cached_property
+    def first(self) -> Stage:
+        """Over the terms themselves."""
+        lanes = self._lanes()
+        shares = self._shares(min(self.terms.loops[-1].size, BOX) // lanes, along=self._along)
+        in_rows = self._along or self.engine.is_cpu
+        boxes = _boxes(self.terms, BOX if in_rows else LONE_BOX * shares.workers)
+        units = self.engine.device.limits["compute_units"]
+        tasks = units * (CPU_TASKS if self.engine.is_cpu else GPU_TASKS)
+        if shares.across:  # the second stage reads less
+            tasks //= 2
+        if not self.engine.is_cpu and shares.workers == 1:
+            tasks *= LARGEST_GROUP
+        elif not self.engine.is_cpu:
+            tasks *= shares.span if shares.across else max(1, TASK // shares.workers)
+        parts = min(boxes.items, -(-tasks // self.elements))
+        return Stage(boxes, lanes, shares, -(-boxes.items // -(-boxes.items // parts)))
+
+    @cached_property
+    def second(self) -> Stage:
+        """Over what the parts left: a vector for each of dst's, behind those of other parts."""
+        parts = self.first.parts
+        loop = Loop(0, 1, parts, ((Digit(parts, self.elements * self.side),),))
+        nest = Nest((parts,), (parts,), (loop,), (), ())
+        return Stage(_boxes(nest, BOX), 1, self._shares(parts, along=False, span=LINE), 1)
+
+    def _lanes(self) -> int:
+        if not self._along:
+            return 1
+        *outer, inner = self.terms.loops
+        guarded = inner.dim in self.terms.guarded
+        limits = (self.terms.shape[inner.dim], self.terms.padded[inner.dim], inner.size)
+        steps = [loop.strides[0] for loop in outer] + [loop.strides[1] for loop in self.kept.loops]
+        offsets = [self.op.src.offset0, *(1 if step is None else step for step in steps)]
+        smallest = smallest_float([self.op.src])
+        lanes = most_lanes(self.engine, limits if guarded else (), offsets, smallest)
+        return min(lanes, 1 << inner.size.bit_length() - 1)
+
+    def _shares(self, vectors: int, *, along: bool, span: int = ACROSS) -> Shares:
+        """Share elements of so many vectors of terms.
+
+        along: whether terms are neighbours; else `span` elements are read side by side.
+        """
+        if self.engine.is_cpu:
+            return Shares()
+        workers = power_of_two(-(-vectors // TERMS_EACH))
+        if along:
+            workers = min(max(workers, min(FEWEST, power_of_two(vectors))), LARGEST_GROUP)
+            return Shares(workers, max(1, GROUP // workers))
+        span = min(span, power_of_two(self.elements))
+        return Shares(min(workers, LARGEST_GROUP // span), span, across=True)
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """What the parts leave."""
+        parts = self.first.parts if self.op.dst.nelems else 1
+        return parts * self.elements * self.side * FLOAT_BYTES if parts > 1 else 0
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the bandwidth, with and without vectors."""
+        if not self.op.dst.nelems:
+            return 1.0
+        wide = max(self.side, self._lanes()) > 1
+        if self.engine.is_cpu:
+            return 0.4 if wide else 0.05
+        return 0.7 if wide or not self._along else 0.4
+
+    # -- the text -----------------------------------------------------------------------------
+
+    def _launch(self, stage: Stage, *, reads_src: bool, writes_dst: bool) -> Launch:
+        """Make a launch; stages leave to each other vectors, parts apart, in the scratchpad."""
+        sizes = [desc.nbytes // desc.itemsize for desc in (self.op.src, *self.results)]
+        left = self.scratchpad_start + self.scratchpad_bytes // FLOAT_BYTES
+        parameters = Parameters(max(*sizes, left))
+        items = self.elements * stage.parts
+        grid = stage.shares.grid(self.engine, items)
+        src = self.op.src if reads_src else PARTS
+        dst = self.op.dst if writes_dst else PARTS
+        defines = {
+            **reduction_defines(self.op, parameters, terms=reads_src),
+            **self._kept(parameters, reads_src=reads_src),
+            **(self._result(parameters) if writes_dst else {"BUFFERS": ""}),
+            **_terms(stage.boxes, parameters),
+            **self._types(stage.lanes, src.data_type, dst.data_type),
+            **stage.shares.defines,
+            "ELEMENTS": parameters.size(self.elements),
+            "LEFT_AT(item)": f"{parameters.index(self.scratchpad_start)} + (item) * {self.side}",
+            "BOXES": parameters.size(stage.boxes.items if self.op.src.nelems else 0),
+            "BOXES_PER_PART": parameters.size(stage.boxes_per_part),
+            **grid.defines(parameters),
+            **parameters.defines,
+        }
+        read_from, written = (
+            Arg(place) if is_bound else Scratch()
+            for place, is_bound in zip(self.places, (reads_src, writes_dst), strict=True)
+        )
+        operands = [Arg(max(self.places) + i) for i in range(1, len(self.results))]
+        arguments = [read_from, written, *(operands if writes_dst else ()), *parameters.values]
+        types = [desc.data_type for desc in (src, dst, *(self.results if writes_dst else ()))]
+        halves = half_functions(self.engine, types, (1, self.side, stage.lanes * self.side))
+        snippets = (*halves, *stage.shares.snippets(self.engine))
+        source = Source("reduction", defines, snippets)
+        return Launch(source, "reduction", arguments, grid.size, grid.group)
+
+    def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
+        """KEPT, which tells from `rest` where src begins, and whether there is such an element."""
+        text = decode("rest", self._names("vector"), self.sizes, parameters)
+        if self.kept.loops:
+            size, at = self.kept.loops[-1].size, f"vector * {self.side}"
+            if size % self.side:
+                at = f"min({at}, {parameters.size(size - self.side)})"
+            text += f"const INDEX {self._names()[-1]} = {at}; "
+        src = self._offset(1, self.op.src, parameters) if reads_src else "LEFT_AT(element)"
+        exists, inside = self.kept.conditions(self._names(), parameters)
+        text += f"const INDEX src_at = {src}; "
+        return {"KEPT": text, "EXISTS": exists, "INSIDE": inside}
+
+    def _names(self, last: str = "") -> list[str]:
+        """The variables of the loops over dst."""
+        names = [f"k{i}" for i in range(len(self.kept.loops))]
+        return [*names[:-1], last] if names and last else names
+
+    def _offset(self, place: int, desc: MemoryDesc, parameters: Parameters) -> str:
+        text = parameters.index(desc.offset0)
+        for loop, name in zip(self.kept.loops, self._names(), strict=True):
+            text += offset_text(loop.chains[place], name, parameters)
+        return text
+
+    def _result(self, parameters: Parameters) -> dict[str, str]:
+        """DST_AT and POST_OPS; PAD_AT, where dst has padding along the reduced dims."""
+        op, side = self.op, self.side
+        text, buffers = "", ""
+        for i, desc in enumerate(self.results[1:]):
+            lanes = side if self.kept.loops and self.kept.loops[-1].strides[2 + i] else 1
+            at = f"operand{i} + {self._offset(2 + i, desc, parameters)}"
+            value = read(self.engine, desc.data_type, lanes, at)
+            text += f"const {vector(value_type(desc.data_type), side)} value{i} = {value}; "
+            buffers += f", __global const {TYPES[desc.data_type]} *operand{i}"
+        values = [f"value{i}" for i in range(len(self.results) - 1)]
+        steps = chain(self.attr.post_ops, values, "old", parameters.real)
+        text += " ".join(f"{{ {step.text} }}" for step in steps)
+        defines = {
+            "BUFFERS": buffers,
+            "DST_AT": self._offset(0, op.dst, parameters),
+            "POST_OPS": with_lanes(text, side),
+            **({"READS_DST": ""} if self.attr.reads_dst else {}),
+        }
+        return defines | (self._padding(parameters) if self.padding.loops else {})
+
+    def _padding(self, parameters: Parameters) -> dict[str, str]:
+        loops = self.padding.loops
+        names = [f"l{i}" for i in range(len(loops))]
+        text = decode("rest", names, [loop.size for loop in loops], parameters)
+        steps = (
+            offset_text(loop.chains[0], name, parameters)
+            for loop, name in zip(loops, names, strict=True)
+        )
+        return {
+            "PADDING": parameters.size(self.padding.size),
+            "PAD": f"{text}const INDEX pad_at = 0{''.join(steps)};",
+        }
+
+    def _types(self, lanes: int, src: str, dst: str) -> dict[str, str]:
+        """A ROW for one term of the elements, or WIDE of LANES terms of one."""
+        wide, side, engine = lanes * self.side, self.side, self.engine
+        return {
+            "SRC": TYPES[src],
+            "DST": TYPES[dst],
+            "SIDE": str(side),
+            "LANES": str(lanes),
+            "ROW": vector("float", side),
+            "WIDE": vector("float", wide),
+            "LOAD(pointer)": read(engine, src, side, "pointer"),
+            "LOAD_WIDE(pointer)": read(engine, src, wide, "pointer"),
+            "LOAD_DST(pointer)": read(engine, dst, side, "pointer"),
+            "STORE(pointer, value)": write(engine, dst, side, "pointer", "value"),
+        }
+
+
+def channel_sums(
+    engine: Any,
+    src: MemoryDesc,
+    dst: MemoryDesc,
+    places: tuple[int, int],
+    scratchpad_start: int,
+) -> Stages:
+    """Sum up each channel of `src`, dim 1: the gradient of a bias. `dst` is (C,).
+
+    There need be nothing to sum up, which `Reduction` itself refuses.
+    """
+    dims = [size if dim == 1 else 1 for dim, size in enumerate(src.dims)]
+    op = SUM_OF_TWO.with_descs(src=src, dst=dst.reshape(dims))
+    return Stages(engine, op, Attributes(), places, scratchpad_start)
+
+
+def _with_a_loop(nest: Nest) -> Nest:
+    """Let a nest of a single place have a loop, too."""
+    return nest if nest.loops else replace(nest, loops=(Loop(0, 1, 1, ((Digit(1, 0),),)),))
+
+
+def _boxes(nest: Nest, size: int) -> Boxes:
+    """Boxes of about `size` terms."""
+    return Boxes(nest, max(1, size // nest.loops[-1].size), size)
+
+
+def _terms(boxes: Boxes, parameters: Parameters) -> dict[str, str]:
+    """BOX, which tells from `rest` where a box lies, and where its terms are."""
+    _, inside = boxes.nest.conditions(boxes.variables, parameters)
+    start = f"src_at{boxes.outer_offset(0, parameters)}"
+    return {
+        "BOX": f"{boxes.decode(parameters)}const INDEX box_at = {start};",
+        "TERM_AT": f"box_at{boxes.inner_offset(0, parameters)}",
+        "IS_TERM": inside,
+    }
+
+
+TABLE = (Reduction(),)

@@ -1,0 +1,166 @@
+"""Programs: built from source once, then loaded from the disk store, which checks them before any
+driver sees them.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dnncore.backend import BuildError, DiskStore, cache_count
+from dnncore_opencl.devices.discovery import device_type, pyopencl
+from dnncore_opencl.devices.intel import without_lanes_of_items
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.engine import Native
+    from dnncore_opencl.runtime.program import Launch
+
+OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
+"""Never -cl-fast-relaxed-math or -cl-finite-math-only: NaN and infinity must come through."""
+
+UNOPTIMIZED = "-cl-opt-disable"
+LITTLE_WORK = 1 << 18  # multiply-adds: 3 ms without optimization, which takes 0.3 to 3 s
+SMALL_GRID = 0xFFFF  # PoCL's code for grids whose sides are all within this is of its own
+
+_building = threading.Lock()  # warning filters belong to the process, and so do some compilers
+
+
+class Builder:
+    """Builds the programs of one device and keeps them, in the process and on disk."""
+
+    def __init__(self, native: Native) -> None:
+        import pyopencl.version
+
+        self._native = native
+        self._programs: dict[tuple[str, ...], Any] = {}
+        self._lock = threading.Lock()
+        self._store = DiskStore("opencl")
+        device = native.device
+        self._identity = (
+            device.name,
+            device.version,
+            device.driver_version,
+            native.platform.version,
+            str(device.native_vector_width_float),  # processors of one name may differ
+            pyopencl.version.VERSION_TEXT,
+        )
+
+    def launchable(self, launch: Launch) -> Any:
+        """Return the built program of a launch.
+
+        On CPUs it is launched once, doing nothing, before it is stored: PoCL generates code at the
+        first launch, for each local size and for small and large grids. Little work of a kernel for
+        GPUs is compiled without optimization: PoCL optimizes a work-group as a loop over its items,
+        with all that the kernel unrolls for the registers of a GPU.
+        """
+        source = launch.source.text
+        if math.prod(launch.local_size) == 1:
+            source = without_lanes_of_items(self._native.device, source)
+        if device_type(self._native.device) != "cpu":
+            return self.program(source, launch.source.options)
+        small = max(launch.global_size) <= SMALL_GRID
+        use = f"{launch.kernel} {launch.local_size} {small}"
+        options = (*launch.source.options, *([UNOPTIMIZED] if launch.work <= LITTLE_WORK else []))
+        return self.program(source, options, functools.partial(self._launch_empty, launch), use)
+
+    def program(
+        self,
+        source: str,
+        options: Sequence[str] = (),
+        first_use: Callable[[Any], None] | None = None,
+        use: str = "",
+    ) -> Any:
+        """Return the built program of `source`.
+
+        first_use: is called with it before it is stored; `use` tells programs apart that have one
+        source but are used in several ways.
+        """
+        key = (source, *options, use)
+        with self._lock:
+            program = self._programs.get(key)
+            if program is None:
+                program = self._programs[key] = self._obtain(key, source, options, first_use)
+        return program
+
+    def _obtain(
+        self,
+        key: tuple[str, ...],
+        source: str,
+        options: Sequence[str],
+        first_use: Callable[[Any], None] | None,
+    ) -> Any:
+        options = (*OPTIONS, *options)
+        stored_as = "\0".join((*key, *options, *self._identity))
+        binary = self._store.get(stored_as)
+        program = self._load(binary, options) if binary is not None else None
+        from_disk = program is not None
+        cache_count("from_disk" if from_disk else "compiled")
+        if not from_disk:
+            program = self._compile(source, options)
+        if first_use:
+            first_use(program)
+        if not from_disk:
+            self._put(stored_as, program)
+        return program
+
+    def _load(self, binary: bytes, options: Sequence[str]) -> Any:
+        """Make a program of a stored binary; None if the driver does not take it any more."""
+        cl = pyopencl()
+        native = self._native
+        try:
+            program = cl.Program(native.context, [native.device], [binary])
+            return _build(program, native.device, options)
+        except cl.Error:
+            return None
+
+    def _compile(self, source: str, options: Sequence[str]) -> Any:
+        cl = pyopencl()
+        native = self._native
+        try:
+            return _build(cl.Program(native.context, source), native.device, options)
+        except cl.Error as error:
+            place = _dump(source)
+            raise BuildError(
+                f"opencl: {native.device.name} cannot build a program with the options"
+                f" {' '.join(options)}; its source is in {place}; the compiler says:\n{error}"
+            ) from error
+
+    def _launch_empty(self, launch: Launch, program: Any) -> None:
+        """Launch with all extents 0."""
+        cl = pyopencl()
+        kernel = cl.Kernel(program, launch.kernel)
+        for place, arg in enumerate(launch.args):
+            kernel.set_arg(place, np.zeros((), arg.dtype)[()] if hasattr(arg, "dtype") else None)
+        queue = cl.CommandQueue(self._native.context, self._native.device)
+        cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
+        queue.finish()
+
+    def _put(self, key: str, program: Any) -> None:
+        if self._store.folder is None:
+            return  # asking PoCL for a binary takes as long as building one
+        # pyopencl leaves out the context's devices that it is not built for.
+        binaries = program.get_info(pyopencl().program_info.BINARIES)
+        if len(binaries) == 1 and binaries[0]:
+            self._store.put(key, binaries[0])
+
+
+def _build(program: Any, device: Any, options: Sequence[str]) -> Any:
+    """Build without pyopencl's own cache, whose entries nothing checks, and without its chatter."""
+    with _building, warnings.catch_warnings():
+        warnings.simplefilter("ignore", pyopencl().CompilerWarning)
+        return program.build(options=list(options), devices=[device], cache_dir=False)
+
+
+def _dump(source: str) -> str:
+    handle, path = tempfile.mkstemp(prefix="dnncore-", suffix=".cl", text=True)
+    with os.fdopen(handle, "w") as file:
+        file.write(source)
+    return path

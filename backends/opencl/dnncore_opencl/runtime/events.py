@@ -1,0 +1,251 @@
+"""Events: commands of a queue, points of it, and those of other runtimes that a queue waits for."""
+
+from __future__ import annotations
+
+import atexit
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dnncore.backend import Event, ExecutionError
+from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.runtime.faults import FAILED_DEPENDENCY, failure
+from dnncore_opencl.runtime.in_flight import tidy_all
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.stream import OpenCLStream
+
+__all__ = ["Observed", "OpenCLEvent", "Point", "bridge", "may_fail"]
+
+
+class OpenCLEvent(Event):
+    """One command of a queue. `native` is the pyopencl event.
+
+    causes: the events of other runtimes that the command hangs on, however indirectly; one that
+    failed is its error, since not every driver tells.
+    """
+
+    __slots__ = ("causes", "native", "stream")
+
+    def __init__(self, stream: OpenCLStream, native: Any, causes: Sequence[Event] = ()) -> None:
+        self.stream = stream
+        self.native = native
+        self.causes = causes
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until the command has ended: `timeout` seconds at most, else the engine's limit.
+
+        With `math.inf` there is none.
+        """
+        error = None
+        timeout = self.stream.engine.wait_timeout if timeout is None else timeout
+        if timeout is not None and timeout < math.inf:
+            self.poll(timeout)
+        else:
+            try:
+                self.native.wait()
+            except pyopencl().Error as raised:
+                error = self._failure(raised.code)
+            tidy_all()
+        error = self.error or error
+        if error is not None:
+            raise error
+
+    @property
+    def done(self) -> bool:
+        """Whether the command has ended, well or not; copies before it have landed then."""
+        if self.status > 0:
+            return False
+        tidy_all()
+        return True
+
+    @property
+    def status(self) -> int:
+        """OpenCL's, or that of the error which asking for it ends in: a lost device tells none."""
+        try:
+            status = int(self.native.command_execution_status)  # a point may be queued now
+            if status > 0:
+                self.stream.native.flush()
+            return status
+        except pyopencl().Error as error:
+            return int(error.code)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the device has done its part, well or not."""
+        return self.status <= 0
+
+    def land(self) -> None:
+        """Do what is left to do then: nothing."""
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the command failed with, by the name of its OpenCL status."""
+        status = self.status
+        cause = next(filter(None, (event.error for event in self.causes if event.done)), None)
+        if cause is None:
+            return self._failure(status) if status < 0 else None
+        error = self._failure(FAILED_DEPENDENCY)
+        error.__cause__ = cause
+        return error
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether it waits for events of other runtimes that have not ended, or have failed."""
+        return any(map(may_fail, self.causes))
+
+    @property
+    def start(self) -> float | None:
+        """When the device began, in seconds of its clock; None without profiling.
+
+        Raises `ExecutionError` for a command that has not ended, or not well.
+        """
+        return self._time("start")
+
+    @property
+    def end(self) -> float | None:
+        """When the device ended, as `start` tells when it began."""
+        return self._time("end")
+
+    def _time(self, which: str) -> float | None:
+        if not self.stream.profiling:
+            return None
+        if self.status > 0:
+            name = self.stream.engine.name
+            raise ExecutionError(f"{name}: a command has no {which} yet; wait for it first")
+        try:
+            return float(getattr(self.native.profile, which) * 1e-9)
+        except pyopencl().Error as error:
+            raise failure(self.stream.engine, f"a command has no {which}", error) from error
+
+    def _failure(self, status: int) -> ExecutionError:
+        return failure(self.stream.engine, "a command failed", status)
+
+    def poll(self, timeout: float) -> None:
+        """Look again and again whether it has ended; raises `TimeoutError` when time is up."""
+        deadline = time.monotonic() + timeout
+        pause = 1e-5
+        while not self.done:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(
+                    f"{self.stream.engine.name}: not done after {timeout:g} s: a kernel is slow or"
+                    " hangs, or what it waits for has not happened; wait longer, with a timeout or"
+                    " engine.wait_timeout, or end the process"
+                )
+            time.sleep(pause)
+            pause = min(2 * pause, 1e-3)
+
+
+class Point(OpenCLEvent):
+    """A point of an in-order queue behind the commands that returned it.
+
+    Its pyopencl event is a marker, made when somebody asks for it: behind all that was queued until
+    then, but before any command that waits for an event, so that it never waits for that.
+    """
+
+    __slots__ = ("_is_over", "_lock", "_marker")
+
+    def __init__(self, stream: OpenCLStream) -> None:
+        self.stream = stream
+        self.causes = ()
+        self._marker: Any = None
+        self._is_over = False
+        self._lock = threading.Lock()
+
+    @property
+    def native(self) -> Any:
+        """The marker; from now on later commands are behind another point."""
+        with self._lock:
+            if self._marker is None:
+                self.stream.leave(self)
+                self._marker = pyopencl().enqueue_marker(self.stream.native)
+            return self._marker
+
+    def settle(self) -> None:
+        """Take note that its stream has been waited for."""
+        self._is_over = True
+
+    def wait(self, timeout: float | None = None) -> None:
+        """As an event; nothing is left to do if the stream was waited for."""
+        if not self._is_over:
+            super().wait(timeout)
+
+    @property
+    def done(self) -> bool:
+        """Whether all commands before it have ended, well or not."""
+        return self._is_over or super().done
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the marker failed with."""
+        return None if self._is_over else super().error
+
+
+class Observed(Event):
+    """A command's event as the host sees it: as of another runtime, a queue waits by a bridge.
+
+    NVIDIA's driver reads the host array of a small copy when the copy leaves the host, whatever
+    commands of other queues it waits for, but no copy leaves before what it waits for by a bridge.
+    """
+
+    __slots__ = ("_event",)
+
+    def __init__(self, event: OpenCLEvent) -> None:
+        self._event = event
+
+    def wait(self, timeout: float | None = None) -> None:
+        """As the command's."""
+        self._event.wait(timeout)
+
+    @property
+    def done(self) -> bool:
+        """As the command's."""
+        return self._event.done
+
+    @property
+    def error(self) -> BaseException | None:
+        """As the command's."""
+        return self._event.error
+
+
+def may_fail(event: Event) -> bool:
+    """Whether an event has failed or not yet ended."""
+    return not event.done or event.error is not None
+
+
+def bridge(event: Event, context: Any, timeout: float | None) -> Any:
+    """Return a user event that a thread of its own ends as `event` ends.
+
+    timeout: for how many seconds at most it waits, as the event's `wait` takes it.
+    """
+    user_event = pyopencl().UserEvent(context)
+    _bridges[user_event.int_ptr] = user_event
+
+    def follow() -> None:
+        status = 0
+        try:
+            event.wait(timeout)
+        except Exception:  # kept by the event; dependents find it in their causes
+            status = FAILED_DEPENDENCY
+        _end(user_event.int_ptr, status)
+
+    threading.Thread(target=follow, name="dnncore-opencl-bridge", daemon=True).start()
+    return user_event
+
+
+_bridges: dict[int, Any] = {}  # the user events that have not ended, by their handles
+
+
+def _end(handle: int, status: int) -> None:
+    user_event = _bridges.pop(handle, None)
+    if user_event is not None:
+        user_event.set_status(status)
+
+
+@atexit.register
+def _end_all() -> None:
+    """End what the process leaves unfinished: copies' events wait when they are dropped."""
+    for handle in tuple(_bridges):
+        _end(handle, FAILED_DEPENDENCY)

@@ -1,0 +1,237 @@
+"""Launches: rendered kernel sources, their arguments, and the executables that queue them.
+
+Kernels follow two rules. All extents are integer arguments, and a kernel whose integers are all 0
+touches no memory and divides by nothing: so it can be launched once when it is built, which makes
+drivers that generate code at the first launch (PoCL) do so then. And what varies between problems
+of one class is an argument; a define makes another program.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dnncore.backend import BuildError, Event, Executable
+from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.runtime.events import OpenCLEvent
+from dnncore_opencl.runtime.faults import failure
+from dnncore_opencl.runtime.raw_queue import launch_arguments
+
+if TYPE_CHECKING:
+    from dnncore.backend import Memory, Run
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+
+@dataclass(frozen=True)
+class Arg:
+    """The buffer of the memory that is bound at this place."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """The scratchpad's buffer."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel text: defines, then snippets of code, then `<template>.cl`.
+
+    options: of the compiler, beside those of all programs.
+    """
+
+    template: str
+    defines: Mapping[str, str | int | float] = field(default_factory=dict)
+    snippets: Sequence[str] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text that the compiler gets."""
+        defines = (f"#define {name} {value}" for name, value in self.defines.items())
+        return "\n".join((*defines, *self.snippets, template(self.template)))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: `args` are `Arg`s, `Scratch`es and numpy scalars, in the kernel's order.
+
+    Sizes are in work-items; the global ones must be multiples of the local ones. work: at most so
+    many multiply-adds, given for kernels that are made for GPUs: for little work on a CPU, these
+    take longer to compile than to run (`runtime/build.py`).
+    """
+
+    source: Source
+    kernel: str
+    args: Sequence[Arg | Scratch | np.generic]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    work: float = math.inf
+
+
+class LaunchProgram(Executable):
+    """Kernels launched one after the other; with none, a command that does nothing."""
+
+    def __init__(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> None:
+        self.launches = tuple(launches)
+        self._prepared = [_Prepared(engine, launch) for launch in launches]
+        self._own = threading.local()  # of each thread, the call that `execute` fills
+
+    def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
+        """Give the call kernel objects of its own, since these hold their arguments."""
+        call = self._call([list(memories), scratchpad])
+        for one in call.ready:
+            one.set_buffers(memories, scratchpad)
+        return call
+
+    def execute(
+        self,
+        stream: Any,
+        memories: Sequence[Memory],
+        scratchpad: Any,
+        wait_for: Sequence[Event],
+    ) -> Event:
+        """Launch with the thread's own kernel objects; OpenCL copies arguments when it queues."""
+        try:
+            call = self._own.call
+        except AttributeError:
+            call = self._own.call = self._call(None)
+        for one in call.ready:
+            one.set_buffers(memories, scratchpad)
+        return call(stream, wait_for)
+
+    def _call(self, owned: Any) -> BoundCall:
+        """Make kernel objects, whose buffers are not set."""
+        return BoundCall([prepared.ready() for prepared in self._prepared], owned)
+
+    @staticmethod
+    def chain(runs: Sequence[Any]) -> Run:
+        """Make one call of several, with one loop over all kernels."""
+        return BoundCall([one for run in runs for one in run.ready], [run.owned for run in runs])
+
+
+class BoundCall:
+    """Kernels with their arguments set: called with a stream, it queues them.
+
+    owned: what must live as long as the call; a kernel object keeps no buffer alive.
+    """
+
+    __slots__ = ("owned", "ready")
+
+    def __init__(self, ready: list[_Ready], owned: Any) -> None:
+        self.ready = ready
+        self.owned = owned
+
+    def __call__(self, stream: Any, wait_for: Sequence[Event] = ()) -> Event:
+        """Queue all kernels; returns the last one's event."""
+        try:
+            if wait_for or stream.order != "in" or not self.ready:
+                return self._queue_behind(stream, wait_for)
+            if stream.has_points:
+                return self._queue_to_point(stream)
+            queue = stream.native
+            for one in self.ready:
+                native = one.enqueue(queue, one.kernel, one.global_size, one.local_size)
+        except pyopencl().Error as error:
+            raise failure(stream.engine, "cannot launch", error) from error
+        return OpenCLEvent(stream, native)
+
+    def _queue_to_point(self, stream: Any) -> Event:
+        """Queue all kernels without an event of their own."""
+        enqueue, queue = stream.raw_enqueue, stream.raw_queue
+        for one in self.ready:
+            status = enqueue(queue, *one.raw)
+            if status:
+                raise failure(stream.engine, "cannot launch", status)
+        return stream.point or stream.new_point()
+
+    def _queue_behind(self, stream: Any, wait_for: Sequence[Event]) -> Event:
+        """Queue all kernels behind other events, and on an out-of-order queue behind each other."""
+        event: OpenCLEvent | None = None
+        causes: Sequence[Event] = ()
+        for one in self.ready:
+            enqueue = functools.partial(_enqueue, one, stream.native)
+            event = stream.submit(enqueue, wait_for, "cannot launch")
+            event.causes = causes = event.causes or causes
+            wait_for = () if stream.order == "in" else (event,)
+        return event or stream.marker(wait_for)
+
+
+def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
+    return one.enqueue(queue, one.kernel, one.global_size, one.local_size, wait_for=events)
+
+
+class _Prepared:
+    """A launch with its built program."""
+
+    def __init__(self, engine: OpenCLEngine, launch: Launch) -> None:
+        sizes = zip(launch.global_size, launch.local_size, strict=True)
+        assert all(g and g % n == 0 for g, n in sizes), launch
+        self._launch = launch
+        try:
+            self._program = engine.launchable(launch)
+        except BuildError as error:
+            where = f"kernel {launch.kernel} of {launch.source.template}.cl"
+            raise BuildError(f"{where}: {error}") from error
+
+    def ready(self) -> _Ready:
+        return _Ready(self._program, self._launch)
+
+
+class _Ready:
+    """A kernel object with its scalars set, and where its buffers go."""
+
+    __slots__ = ("_buffers", "_serials", "enqueue", "global_size", "kernel", "local_size", "raw")
+
+    def __init__(self, program: Any, launch: Launch) -> None:
+        cl = pyopencl()
+        self.kernel = cl.Kernel(program, launch.kernel)
+        self.global_size = launch.global_size
+        self.local_size = launch.local_size
+        self.enqueue = cl.enqueue_nd_range_kernel
+        self.raw = launch_arguments(self.kernel, self.global_size, self.local_size)
+        self._buffers: list[tuple[int, int | None]] = []
+        for place, arg in enumerate(launch.args):
+            if isinstance(arg, Arg | Scratch):
+                self._buffers.append((place, arg.index if isinstance(arg, Arg) else None))
+            else:
+                self.kernel.set_arg(place, arg)
+        self._serials: list[int | None] = [None] * len(launch.args)
+
+    def set_buffers(self, memories: Sequence[Memory], scratchpad: Any) -> None:
+        """Set those that are others than last time; a buffer that the user made is always set."""
+        serials = self._serials
+        for place, index in self._buffers:
+            buffer = scratchpad if index is None else memories[index].buffer
+            serial = getattr(buffer, "serial", None)
+            if serial is None or serial != serials[place]:
+                self.kernel.set_arg(place, buffer)
+                serials[place] = serial
+
+
+def padded(size: int, local: int) -> int:
+    """Round a number of work-items up to whole work-groups."""
+    return math.ceil(size / local) * local
+
+
+@functools.cache
+def template(name: str) -> str:
+    """Return the text of `<name>.cl`, which lies beside the module that launches it."""
+    return _templates()[name].read_text(encoding="utf-8")
+
+
+@functools.cache
+def _templates() -> dict[str, Path]:
+    """Return the path of each kernel text of this backend; no two have one name."""
+    paths = list(Path(__file__).parents[1].rglob("*.cl"))
+    found = {path.stem: path for path in paths}
+    assert len(found) == len(paths), sorted(path.name for path in paths)
+    return found

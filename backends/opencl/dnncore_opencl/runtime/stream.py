@@ -1,0 +1,197 @@
+"""Streams are command queues."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dnncore.backend import DescriptorError, Event, Stream
+from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.runtime.events import Observed, OpenCLEvent, Point, bridge, may_fail
+from dnncore_opencl.runtime.faults import failure
+from dnncore_opencl.runtime.in_flight import UnderWay, writers
+from dnncore_opencl.runtime.pinned import Landing
+from dnncore_opencl.runtime.raw_queue import enqueue_function
+
+if TYPE_CHECKING:
+    from dnncore.backend import Order
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+
+class OpenCLStream(Stream):
+    """A command queue; `native` is the pyopencl queue.
+
+    under_way: copies, and what hangs on other runtimes, until they are over.
+    has_points: whether launches return the point behind them rather than an event of their own.
+    point: the one that nobody has asked for an event yet. raw_enqueue, raw_queue: how to get there.
+    A queue that is wrapped keeps the order and the profiling that it was made with.
+    """
+
+    engine: OpenCLEngine
+
+    def __init__(
+        self,
+        engine: OpenCLEngine,
+        order: Order = "in",
+        *,
+        profiling: bool = False,
+        native: Any = None,
+    ) -> None:
+        native = native or _queue(engine, order, profiling)
+        _check_queue(engine, native)
+        flags = pyopencl().command_queue_properties
+        is_out_of_order = native.properties & flags.OUT_OF_ORDER_EXEC_MODE_ENABLE
+        super().__init__(
+            engine,
+            "out" if is_out_of_order else "in",
+            profiling=bool(native.properties & flags.PROFILING_ENABLE),
+            native=native,
+        )
+        self.under_way = UnderWay(in_order=self.order == "in")
+        self.raw_enqueue = enqueue_function()
+        self.raw_queue = ctypes.c_void_p(native.int_ptr)
+        self.point: Point | None = None
+        self.has_points = (
+            self.order == "in"
+            and not self.profiling
+            and not engine.is_cpu  # whose drivers make events at no cost
+            and self.raw_enqueue is not None
+        )
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until all commands have ended; raises the first error of one.
+
+        It takes `timeout` seconds at most, else the engine's limit; then raises `TimeoutError`.
+        """
+        timeout = self.engine.wait_timeout if timeout is None else timeout
+        try:
+            if timeout is not None:
+                self.marker().poll(timeout)
+            self.native.finish()
+        except pyopencl().Error as error:
+            raise failure(self.engine, "the queue failed", error) from error
+        errors = self.under_way.errors()
+        point, self.point = self.point, None
+        if point is not None:
+            point.settle()
+        if self.scratchpads is not None:
+            self.scratchpads.settle()
+        if errors:
+            raise errors[0]
+
+    def new_point(self) -> Point:
+        """Begin another point."""
+        self.point = Point(self)
+        return self.point
+
+    def leave(self, point: Point) -> None:
+        """Put no more commands before a point."""
+        if self.point is point:
+            self.point = None
+
+    def is_behind(self, event: Event) -> bool:
+        """Whether the next command comes after an event that went well, without waiting for it."""
+        if isinstance(event, Point) and event.stream is self:
+            return True
+        return event.done and event.error is None
+
+    def behind_writers(
+        self, host: Any, wait_for: Sequence[Event], *, reads: bool = False
+    ) -> Sequence[Event]:
+        """Return what a copy from or to a host array waits for: others that write to it as well.
+
+        reads: whether the copy is from the array. Those of this stream that land when somebody
+        waits for them are waited for here.
+        """
+        for event in writers(host):
+            if isinstance(event, Landing) and event in self.under_way.events:
+                event.wait()
+            elif isinstance(event, OpenCLEvent) and reads and not self.engine.is_cpu:
+                wait_for = (*wait_for, Observed(event))
+            else:
+                wait_for = (*wait_for, event)
+        return wait_for
+
+    def submit(
+        self, enqueue: Any, wait_for: Sequence[Event], what: str, *, copies_to: Any = None
+    ) -> OpenCLEvent:
+        """Queue a command behind `wait_for` by calling `enqueue(native_events)`.
+
+        what: begins the message of an error, as in "cannot launch". copies_to: a copy's target.
+        """
+        native: Any = None
+        causes: Sequence[Event] = ()
+        try:
+            if wait_for:
+                if self.point is not None:
+                    self.point.native  # noqa: B018 - it must not wait for what this one waits for
+                native, causes = self._native_events(wait_for)
+            event = OpenCLEvent(self, enqueue(native), causes)
+        except pyopencl().Error as error:
+            raise failure(self.engine, what, error) from error
+        if causes or copies_to is not None:
+            self.under_way.keep(event, copies_to)
+        return event
+
+    def marker(self, wait_for: Sequence[Event] = ()) -> OpenCLEvent:
+        """Queue a command that does nothing and ends after `wait_for` and all that came before."""
+        cl = pyopencl()
+        return self.submit(
+            lambda events: cl.enqueue_marker(self.native, wait_for=events),
+            wait_for,
+            "cannot queue a marker",
+        )
+
+    def _native_events(self, events: Sequence[Event]) -> tuple[list[Any], list[Event]]:
+        """The pyopencl events to wait for, and the foreign ones that may fail."""
+        native, causes = [], []
+        for event in events:
+            if isinstance(event, OpenCLEvent) and event.stream.engine.shares_context(self.engine):
+                native.append(event.native)  # which a point may queue now
+                if event.stream is not self:
+                    event.stream.native.flush()
+                causes += filter(may_fail, event.causes)
+            elif may_fail(event):
+                # The limit of an engine's waits is for those who call.
+                is_ours = isinstance(event, (OpenCLEvent, Landing, Observed))
+                timeout = math.inf if is_ours else None
+                native.append(bridge(event, self.engine.native.context, timeout))
+                causes.append(event)
+        return native, causes
+
+
+def _queue(engine: OpenCLEngine, order: str, profiling: bool) -> Any:
+    cl = pyopencl()
+    if order not in ("in", "out"):
+        raise DescriptorError(
+            f"{engine.name}: a stream's order must be 'in' or 'out'; got {order!r}"
+        )
+    flags = cl.command_queue_properties
+    properties = flags.PROFILING_ENABLE if profiling else 0
+    if order == "out":
+        properties |= flags.OUT_OF_ORDER_EXEC_MODE_ENABLE
+    try:
+        return cl.CommandQueue(engine.native.context, engine.native.device, properties=properties)
+    except cl.Error as error:
+        what = f"cannot open a stream with order {order!r}, profiling={profiling}"
+        raise failure(engine, what, error) from error
+
+
+def _check_queue(engine: OpenCLEngine, queue: Any) -> None:
+    """Refuse a queue that is not of the engine's context and device."""
+    mine, cl = engine.native, pyopencl()
+    if not isinstance(queue, cl.CommandQueue):
+        raise DescriptorError(
+            f"{engine.name}: native must be a pyopencl.CommandQueue; got {type(queue).__name__}"
+        )
+    try:
+        context, device = queue.context, queue.device
+    except cl.Error as error:  # its context has been released
+        raise failure(engine, "the queue cannot be used", error) from error
+    if (context, device) != (mine.context, mine.device):
+        raise DescriptorError(
+            f"{engine.name}: the queue must be of this engine's context and device, {mine.context};"
+            f" got one of {context}; wrap that: OpenCLEngine.from_native(context, device)"
+        )

@@ -1,0 +1,307 @@
+"""Softmax and log-softmax along any axis, and their gradients, in two families.
+
+`opencl:simd` gives each row to one work-item, or several rows where these lie side by side;
+`opencl:tiled` gives each row to a work-group.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore_opencl.codegen.grid import Shares, power_of_two
+from dnncore_opencl.codegen.layout import Digits, Nest, Parameters, decode, digits, offset_text
+from dnncore_opencl.codegen.vectors import (
+    HALVES,
+    TYPES,
+    half_functions,
+    most_lanes,
+    quick_functions,
+    quick_options,
+    read,
+    read_bits,
+    value,
+    value_type,
+    vector,
+    write,
+)
+from dnncore_opencl.elementwise.algorithms import chain, with_lanes
+from dnncore_opencl.elementwise.implementation import refuse_layouts
+from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Source, template
+
+GROUP = 128  # work-items, where rows need no more
+LARGEST_GROUP = 1024  # where the device has it, and half of it where two tensors are held
+LINE = 8  # workers that read a line of 128 bytes in vectors
+ACROSS = 32  # work-items side by side across rows, a line of floats
+MOST_HELD = 32  # floats of a tensor that a work-item keeps in registers
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """The tensors in bind order, by name: those of the operation, result last, then operands."""
+
+    named: Mapping[str, MemoryDesc]
+    result: int
+
+    @classmethod
+    def of(cls, op: Any, attr: Attributes) -> Tensors:
+        """Collect them; operands are called post0, post1, ...."""
+        named = {argument.name: desc for argument, desc in op.tensors()}
+        operands = {f"post{i}": desc for i, (_, desc) in enumerate(attr.operands())}
+        return cls(named | operands, len(named) - 1)
+
+    @property
+    def descs(self) -> list[MemoryDesc]:
+        """All descriptors."""
+        return list(self.named.values())
+
+    def may_be_vectors(self, strides: Sequence[int | None]) -> bool:
+        """Whether steps of these strides, one per tensor, meet neighbours; operands may repeat."""
+        own, operands = strides[: self.result + 1], strides[self.result + 1 :]
+        return all(s == 1 for s in own) and all(s in (0, 1) for s in operands)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A problem as rows along an axis.
+
+    nest: the loops over rows. chains: the digits of each tensor along the axis. lanes: elements of
+    a row that are taken at once; side_by_side: rows that are.
+    """
+
+    nest: Nest
+    chains: tuple[Digits, ...]
+    lanes: int
+    side_by_side: int
+
+    @classmethod
+    def of(cls, engine: Any, tensors: Tensors, axis: int) -> Rows:
+        """Look for vectors along the axis, then across it."""
+        descs, result = tensors.descs, tensors.descs[tensors.result]
+        others = [dim for dim in range(result.ndims) if dim != axis]
+        nest = Nest.of(descs, tensors.result, others)
+        chains = tuple(
+            () if desc.dims[axis] == 1 < result.dims[axis] else digits(desc, axis) for desc in descs
+        )
+        offsets = [desc.offset0 for desc in descs]
+        steps = [s or 0 for loop in nest.loops for s in loop.strides]
+        if all(chain[0].stride == 1 for chain in chains if chain):
+            blocks = [chain[0].size for chain in chains if len(chain) > 1]
+            jumps = [digit.stride for chain in chains for digit in chain[1:]]
+            lanes = most_lanes(engine, blocks, [*offsets, *steps, *jumps])
+            return cls(nest, chains, min(lanes, 1 << result.dims[axis].bit_length() - 1), 1)
+        inner = nest.loops[-1] if nest.loops else None
+        if inner is None or not tensors.may_be_vectors(inner.strides):
+            return cls(nest, chains, 1, 1)
+        limits = [nest.shape[inner.dim], nest.padded[inner.dim]]
+        guarded = inner.dim in nest.guarded
+        jumps = [digit.stride for chain in chains for digit in chain]
+        outer = [s or 0 for loop in nest.loops[:-1] for s in loop.strides]
+        counts = [inner.size, *(limits if guarded else ())]
+        lanes = most_lanes(engine, counts, [*offsets, *outer, *jumps])
+        loops = (*nest.loops[:-1], inner.in_vectors(lanes))
+        return cls(replace(nest, loops=loops), chains, 1, lanes)
+
+    def repeats(self, place: int) -> bool:
+        """Whether all elements of a vector meet the same one of the tensor at `place`."""
+        if self.side_by_side > 1:
+            return self.nest.loops[-1].strides[place] == 0
+        return not self.chains[place]
+
+
+class Softmax(Implementation):
+    """What both families share.
+
+    element_work: multiply-adds in the time of an element, where the launch says how many it does.
+    """
+
+    element_work: float = math.inf
+    data_types = ("f32", *HALVES)
+
+    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+        """Accept every layout of strides and blocks, with post-ops."""
+        first = next(desc for _, desc in op.tensors())
+        op = op.resolve_any(**{argument.name: first for argument, _ in op.tensors()})
+        refused = refuse_layouts(op)
+        if refused:
+            return refused
+        claim = self.efficiency(op, engine, digits(op.result, op.axis)[0].stride == 1)
+        return Accepted(op, lambda: self._build(op, attr, engine), efficiency=claim)
+
+    @abstractmethod
+    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+        """Claim a share of the bandwidth; `along`: whether a row's elements are neighbours."""
+
+    @abstractmethod
+    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+        """Say how rows are shared out to work-items, and how many vectors each keeps, if any."""
+
+    def _build(self, op: Any, attr: Attributes, engine: Any) -> Executable:
+        if not op.result.nelems:
+            return LaunchProgram(engine, [])
+        tensors = Tensors.of(op, attr)
+        rows = Rows.of(engine, tensors, op.axis)
+        parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in tensors.descs))
+        shares, held = self.shares(op, engine, rows)
+        grid = shares.grid(engine, rows.nest.size)
+        quick = quick_functions(engine, op.result.data_type, attr)
+        defines = {
+            **({"LOG": ""} if op.algorithm == "log" else {}),
+            **shares.defines,
+            "HELD": str(held),
+            **{
+                f"EXACT_{name.upper()}": ""
+                for name in ("src", "dst")
+                if name in tensors.named and tensors.named[name].data_type == "f32"
+            },
+            **({} if quick else {"HOLDS_EXP": ""}),  # quick ones cost less than their registers
+            **quick,
+            "LENGTH": parameters.size(op.result.dims[op.axis]),
+            "PADDED_LENGTH": parameters.size(op.result.padded_dims[op.axis]),
+            **_tensors(rows, tensors, parameters),
+            **_vectors(engine, rows, tensors),
+            **_post_ops(engine, rows, tensors, attr, parameters),
+            **grid.defines(parameters),
+            **parameters.defines,
+        }
+        arguments = [*map(Arg, range(len(tensors.named))), *parameters.values]
+        kernel = "softmax_forward" if op.result_name == "dst" else "softmax_backward"
+        types = (desc.data_type for desc in tensors.descs)
+        widths = (1, rows.side_by_side, rows.lanes * rows.side_by_side)
+        snippets = (*half_functions(engine, types, widths), *shares.snippets(engine))
+        options = quick_options(engine, tensors.descs, attr)
+        source = Source(kernel, defines, (*snippets, template("rows")), options)
+        work = op.result.nelems * self.element_work
+        launch = Launch(source, kernel, arguments, grid.size, grid.group, work)
+        return LaunchProgram(engine, [launch])
+
+
+class Simd(Softmax):
+    """One work-item for a row or several: no local memory, no barrier."""
+
+    name = "opencl:simd"
+
+    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+        """Low on a GPU, where a work-item reads its row again from memory."""
+        if engine.is_cpu:
+            return 0.35 if along else 0.08
+        return 0.1
+
+    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+        """One work-item, which reads its row again from the cache."""
+        return Shares(), 0
+
+
+class Tiled(Softmax):
+    """Rows in registers, each of one work-item or of several that combine their shares."""
+
+    name = "opencl:tiled"
+    element_work = 32
+
+    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+        """For GPUs: as a copy."""
+        return 0.05 if engine.is_cpu else 0.9
+
+    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+        """As few workers as can hold the row, in a power of two, but enough to read whole lines."""
+        largest = min(LARGEST_GROUP, engine.device.limits["max_work_group"])
+        share = MOST_HELD // (rows.lanes * rows.side_by_side)
+        if op.result_name != "dst":  # two tensors are held
+            largest, share = largest // 2, share // 2
+        across = rows.lanes == 1 and any(chain and chain[0].stride != 1 for chain in rows.chains)
+        if across:  # so is each element's address
+            share //= 2
+        share = max(1, share)  # 16 rows side by side are a share already
+        vectors = -(-op.result.dims[op.axis] // rows.lanes)
+        workers = power_of_two(-(-vectors // share))
+        if across:
+            line = ACROSS // rows.side_by_side
+            workers = min(workers, largest // line)
+            span = max(line, GROUP // workers)
+        else:
+            workers = min(max(workers, min(LINE, power_of_two(vectors))), largest)
+            span = max(1, GROUP // workers)
+        held = -(-vectors // workers)
+        fits = held * rows.lanes * rows.side_by_side <= MOST_HELD
+        holds_two = op.result_name != "dst" and op.result.data_type in HALVES
+        if holds_two and workers == LARGEST_GROUP // 2:
+            fits = False  # one group would fill a multiprocessor: to read again was 20 % quicker
+        return Shares(workers, span, across), held if fits else 0
+
+
+def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, str]:
+    """BUFFERS, DECODE, EXISTS, INSIDE, and NAME_AT(j), the offset of a row's element j."""
+    loops = rows.nest.loops
+    names = [f"l{i}" for i in range(len(loops))]
+    text = decode("rest", names, [loop.size for loop in loops], parameters)
+    defines, buffers = {}, []
+    for place, (name, desc) in enumerate(tensors.named.items()):
+        offset = parameters.index(desc.offset0)
+        for loop, variable in zip(loops, names, strict=True):
+            offset += offset_text(loop.chains[place], variable, parameters)
+        text += f"const INDEX {name}_row = {offset}; "
+        along = offset_text(rows.chains[place], "(j)", parameters)
+        defines[f"{name.upper()}_AT(j)"] = f"({name}_row{along})"
+        const = "" if place == tensors.result else "const "
+        buffers.append(f"__global {const}{TYPES[desc.data_type]} *{name}")
+    exists, inside = rows.nest.conditions(names, parameters)
+    return defines | {
+        "BUFFERS": ", ".join(buffers),
+        "DECODE": text,
+        "EXISTS": exists,
+        "INSIDE": inside,
+    }
+
+
+def _post_ops(
+    engine: Any, rows: Rows, tensors: Tensors, attr: Attributes, parameters: Parameters
+) -> dict[str, str]:
+    """FINISH_WIDE and FINISH, what becomes of a vector x or a single ROW x before it is stored."""
+    result = list(tensors.named)[tensors.result].upper()
+    widths = {"_WIDE": rows.lanes * rows.side_by_side, "": rows.side_by_side}
+    defines = {"READS_DST": ""} if attr.reads_dst else {}
+    for suffix, width in widths.items():
+        operands = []
+        for place, (name, desc) in enumerate(tensors.named.items()):
+            if place > tensors.result:
+                own = 1 if rows.repeats(place) else width
+                bits = read(engine, desc.data_type, own, f"{name} + {name.upper()}_AT(j)")
+                operands.append(f"({vector(value_type(desc.data_type), width)})({bits})")
+        steps = chain(attr.post_ops, operands, f"{result}{suffix}(j)", parameters.real)
+        defines[f"FINISH{suffix}"] = with_lanes(" ".join(step.text for step in steps), width)
+    return defines
+
+
+def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
+    """WIDE and ROW, the types of a vector and of a single element; for a tensor `src`, SRC_WIDE(j)
+    and SRC(j), which read them; SRC_BITS(j), a vector as it lies in memory, of type SRC_HELD, and
+    SRC_OF(bits), its values; STORE_WIDE(j, value) and STORE(j, value), which write the result.
+    """
+    wide = rows.lanes * rows.side_by_side
+    defines = {
+        "LANES": str(rows.lanes),
+        "WIDE": vector("float", wide),
+        "ROW": vector("float", rows.side_by_side),
+    }
+    for place, (name, desc) in enumerate(tensors.named.items()):
+        pointer = f"{name} + {name.upper()}_AT(j)"
+        if place <= tensors.result:
+            defines[f"{name.upper()}_HELD"] = vector(TYPES[desc.data_type], wide)
+            defines[f"{name.upper()}_BITS(j)"] = read_bits(engine, desc.data_type, wide, pointer)
+            defines[f"{name.upper()}_OF(bits)"] = value(desc.data_type, wide, "bits")
+        for suffix, lanes in (("_WIDE", wide), ("", rows.side_by_side)):
+            if place <= tensors.result:
+                text = read(engine, desc.data_type, lanes, pointer)
+                defines[f"{name.upper()}{suffix}(j)"] = text
+            if place == tensors.result:
+                text = write(engine, desc.data_type, lanes, pointer, "value")
+                defines[f"STORE{suffix}(j, value)"] = text
+    return defines
+
+
+FORWARD = (Simd(), Tiled())
+BACKWARD = (Simd(), Tiled())
