@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from dnncore_opencl.devices import tuning
 from dnncore_opencl.gemm.tuned import parameters
+from dnncore_opencl.runtime import tuning
 
 import dnncore as dnn
 from benchmarks.by_dnncore import Dnncore

@@ -15,10 +15,10 @@ from dnncore.fills import fill_integers, fill_normal
 
 pytest.importorskip("numba")
 
-from dnncore_cpu_numba.codegen import nontemporal as streaming
 from dnncore_cpu_numba.copies import reformat as copies
 from dnncore_cpu_numba.pooling import plan as pooling_plan
 from dnncore_cpu_numba.reduction.implementations import TABLE
+from dnncore_cpu_numba.runtime import tensor
 
 CPU = Target("cpu", "cpu", impl="cpu_numba:*")
 
@@ -185,7 +185,7 @@ def test_f64_is_rounded_once(data_type):
 def everything_streamed(monkeypatch):
     """Results of any size are stored past the caches where they are aligned; images prefetched."""
     monkeypatch.setattr(copies, "STREAM_BYTES", 0)
-    monkeypatch.setattr(streaming, "STREAM_RESULT_BYTES", 0)
+    monkeypatch.setattr(tensor, "STREAM_RESULT_BYTES", 0)
     monkeypatch.setattr(pooling_plan, "_FETCH_BYTES", 0)
 
 

@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("pyopencl")
 
-from dnncore_opencl.devices import tuning
 from dnncore_opencl.gemm.mma.family import Mma
 from dnncore_opencl.gemm.tiled.family import Tiled
 from dnncore_opencl.gemm.tuned import parameters, with_parameters
+from dnncore_opencl.runtime import tuning
 
 import dnncore as dnn
 

@@ -11,11 +11,11 @@ from checks import Target, check
 pytest.importorskip("numba")
 
 from dnncore_cpu_numba import eltwise
-from dnncore_cpu_numba.codegen import nontemporal as streaming
 from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS
 from dnncore_cpu_numba.elementwise.post_ops import UnknownAlgorithm, binary, refuse_unknown
 from dnncore_cpu_numba.elementwise.post_ops import eltwise as eltwise_stage
+from dnncore_cpu_numba.runtime import tensor
 from dnncore_cpu_numba.softmax import implementations as softmax
 
 import dnncore as dnn
@@ -60,7 +60,7 @@ def test_streamed_twins_store_whole_lines(stage):
 @pytest.mark.parametrize("dims", [(64,), (3, 1000), (9, 7, 333), (2, 20, 8, 8)])
 def test_streamed_results(dims, monkeypatch):
     """Every kind of stage, with whole chunks and rests, in one loop and in tiles, in place too."""
-    monkeypatch.setattr(streaming, "STREAM_RESULT_BYTES", 0)
+    monkeypatch.setattr(tensor, "STREAM_RESULT_BYTES", 0)
     desc = dnn.MemoryDesc(dims, "f32", "aBcd16b" if len(dims) == 4 else None)
     row = dnn.MemoryDesc((1, *dims[1:]))
     either = dnn.MemoryDesc(dims, "s8")

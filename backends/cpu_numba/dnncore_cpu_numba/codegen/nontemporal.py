@@ -8,24 +8,18 @@ third of the traffic of a copy; but what is streamed has to be read from memory 
 
 from __future__ import annotations
 
-import math
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import device, exact
 from dnncore_cpu_numba.codegen.vector_ir import multiply_add, repeat
-from dnncore_cpu_numba.runtime.program import Param, Scratch
 
 __all__ = [
     "LINE",
     "STREAM_BYTES",
-    "STREAM_RESULT_BYTES",
-    "is_streamed",
     "mark_streamed",
     "prefetch",
     "scaled",
@@ -38,22 +32,8 @@ STREAM_BYTES = 32 << 20
 """Of all tensors of a call together. Measured for one input and for two, last-level cache of 32 MB:
 streaming is twice as slow where the next call finds the tensors there, and 1.3 times as fast where
 it does not."""
-STREAM_RESULT_BYTES = 4 << 20
-"""The same of the result alone, for what a net does between its convolutions: element-wise chains,
-pooling and LRN. Measured in a training step with results of 5 and of 9 MB, whose other tensors have
-driven the lines that an ordinary store fetches out of the caches: 1.3 to 3 times as quick, with the
-calls that read the results. Alone, again and again on the same 9 MB, relu is 0.6 times as quick."""
 LINE = 64  # bytes of a cache line
 _LANES = ir.VectorType(ir.FloatType(), LINE // 4)
-
-
-def is_streamed(address: Param, result: MemoryDesc) -> bool:
-    """Whether the result of a chain, of pooling or LRN is; gaps do not count as its bytes.
-
-    That in the scratchpad is not: the next step reads it.
-    """
-    nbytes = result.itemsize * math.prod(result.padded_dims)
-    return nbytes >= STREAM_RESULT_BYTES and not isinstance(address, Scratch)
 
 
 def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest, advance, nests, padding, seek
-from dnncore_cpu_numba.codegen.nontemporal import is_streamed
 from dnncore_cpu_numba.codegen.pointers import call, load_i64, stack, store_i8, store_i64
 from dnncore_cpu_numba.codegen.task import Task, task
 from dnncore_cpu_numba.elementwise.post_ops import (
@@ -27,6 +26,7 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     reader,
 )
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.tensor import is_streamed
 
 __all__ = ["MAX_TENSORS", "Place", "chain_steps", "zero_padding"]
 

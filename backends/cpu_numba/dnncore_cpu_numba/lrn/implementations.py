@@ -14,7 +14,7 @@ import numpy as np
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.nest import nests, places
-from dnncore_cpu_numba.codegen.nontemporal import LINE, is_streamed
+from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.blocks import WIDTH
 from dnncore_cpu_numba.elementwise.chains import zero_padding
@@ -27,7 +27,7 @@ from dnncore_cpu_numba.elementwise.implementation import (
 from dnncore_cpu_numba.lrn import arithmetic, tasks
 from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POWERS, LrnKernel
 from dnncore_cpu_numba.runtime.program import Arg, Param, Program, Scratch, Step, Table
-from dnncore_cpu_numba.runtime.tensor import Tensor, moved
+from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved
 
 __all__ = ["BACKWARD", "FORWARD"]
 

@@ -12,13 +12,13 @@ import numpy as np
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.nest import Nest, nests
-from dnncore_cpu_numba.codegen.nontemporal import LINE, is_streamed
+from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.copies.copy_kernel import SIDE, CopyKernel
 from dnncore_cpu_numba.pooling import tasks, windows
 from dnncore_cpu_numba.pooling.fold import Fold
 from dnncore_cpu_numba.pooling.kernel import FIELDS, SLOT, PoolingKernel
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
-from dnncore_cpu_numba.runtime.tensor import moved
+from dnncore_cpu_numba.runtime.tensor import is_streamed, moved
 
 __all__ = ["are_even", "fold_steps"]
 

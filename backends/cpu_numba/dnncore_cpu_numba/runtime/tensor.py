@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.runtime.program import Arg, Scratch, Table
+from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Table
 
-__all__ = ["Tensor", "moved"]
+__all__ = ["STREAM_RESULT_BYTES", "Tensor", "is_streamed", "moved"]
+
+STREAM_RESULT_BYTES = 4 << 20
+"""The same of the result alone, for what a net does between its convolutions: element-wise chains,
+pooling and LRN. Measured in a training step with results of 5 and of 9 MB, whose other tensors have
+driven the lines that an ordinary store fetches out of the caches: 1.3 to 3 times as quick, with the
+calls that read the results. Alone, again and again on the same 9 MB, relu is 0.6 times as quick."""
 
 
 @dataclass(frozen=True)
@@ -42,3 +49,12 @@ class Tensor:
 def moved(address: Any, nbytes: int) -> Any:
     """An address further on."""
     return replace(address, byte_offset=address.byte_offset + nbytes)
+
+
+def is_streamed(address: Param, result: MemoryDesc) -> bool:
+    """Whether the result of a chain, of pooling or LRN is; gaps do not count as its bytes.
+
+    That in the scratchpad is not: the next step reads it.
+    """
+    nbytes = result.itemsize * math.prod(result.padded_dims)
+    return nbytes >= STREAM_RESULT_BYTES and not isinstance(address, Scratch)

@@ -7,7 +7,6 @@ from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.devices.nvidia import capability, is_nvidia
-from dnncore_opencl.elementwise.algorithms import with_lanes
 from dnncore_opencl.runtime.program import template
 
 __all__ = [
@@ -29,6 +28,7 @@ __all__ = [
     "value",
     "value_type",
     "vector",
+    "with_lanes",
     "write",
 ]
 
@@ -53,6 +53,11 @@ PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
 CPU_LANES = 16  # floats: a register of AVX-512, two of AVX2
 USUAL = 2.0**50  # of scalars; by two of them a denormal f32 becomes 2^-26, for f16 a zero
 GPU_BYTES = 16  # a work-item's widest access; two or more were 1 to 6 % slower
+
+
+def with_lanes(text: str, lanes: int) -> str:
+    """Fill in the number of elements that are computed at once."""
+    return text.replace("LANES", str(lanes) if lanes > 1 else "")
 
 
 def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsize: int = 4) -> int:

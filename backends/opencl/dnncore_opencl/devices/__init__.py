@@ -1,4 +1,4 @@
-"""Devices: their discovery, limits, drivers' peculiarities, measured peaks and tuning tables.
+"""Devices: their discovery, their limits, and what drivers of one vendor need.
 
 The lowest layer: every other package may import it; it imports none of them.
 """

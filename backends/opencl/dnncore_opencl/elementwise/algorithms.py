@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from dnncore.backend import PostOp
 
-__all__ = ["Number", "Step", "binary", "chain", "eltwise", "eltwise_gradient", "with_lanes"]
+__all__ = ["Number", "Step", "binary", "chain", "eltwise", "eltwise_gradient"]
 
 Number = Callable[[float], str]  # gives the text of a number: a literal, or a kernel argument
 
@@ -22,11 +22,6 @@ class Step(NamedTuple):
 
     text: str
     keeps_zero: bool = True
-
-
-def with_lanes(text: str, lanes: int) -> str:
-    """Fill in the number of elements that are computed at once."""
-    return text.replace("LANES", str(lanes) if lanes > 1 else "")
 
 
 ONE, ZERO = "(floatLANES)(1.0f)", "(floatLANES)(0.0f)"

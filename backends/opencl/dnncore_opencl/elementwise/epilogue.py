@@ -20,8 +20,8 @@ from typing import Any
 from dnncore.backend import PostOp
 from dnncore_opencl.codegen.halves import HALVES, TO_FLOAT, functions
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import TYPES
-from dnncore_opencl.elementwise.algorithms import chain, with_lanes
+from dnncore_opencl.codegen.vectors import TYPES, with_lanes
+from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.runtime.program import Arg
 
 __all__ = ["Epilogue", "Operand", "epilogue"]

@@ -34,9 +34,10 @@ from dnncore_opencl.codegen.vectors import (
     store,
     value_type,
     vector,
+    with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import Step, chain, with_lanes
+from dnncore_opencl.elementwise.algorithms import Step, chain
 from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Scratch, Source, template
 
 __all__ = ["Pass", "Pointwise"]

@@ -25,9 +25,10 @@ from dnncore_opencl.codegen.vectors import (
     smallest_float,
     value_type,
     vector,
+    with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import chain, with_lanes
+from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Source, template
 
 __all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]

@@ -28,9 +28,10 @@ from dnncore_opencl.codegen.vectors import (
     smallest_float,
     value_type,
     vector,
+    with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import chain, with_lanes
+from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.implementation import refuse_layouts
 from dnncore_opencl.reduction.algorithms import reduction_defines
 from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Scratch, Source

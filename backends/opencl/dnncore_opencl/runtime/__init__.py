@@ -1,4 +1,4 @@
-"""The runtime: engine, streams, events, builds of programs, launches, copies to and from the host.
+"""The runtime: engine, streams, events, builds, launches, copies to the host, peaks, tuning tables.
 
 It imports `devices` only. Every layer above and every operation may import it.
 """

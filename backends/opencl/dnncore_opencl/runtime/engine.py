@@ -24,8 +24,8 @@ from dnncore.backend import (
     Peaks,
     check_size,
 )
-from dnncore_opencl.devices import tuning
 from dnncore_opencl.devices.discovery import cl_devices, describe, device_type, pyopencl
+from dnncore_opencl.runtime import tuning
 from dnncore_opencl.runtime.build import Builder
 from dnncore_opencl.runtime.faults import OUT_OF_MEMORY, failure
 from dnncore_opencl.runtime.memory_account import Account, MemoryInfo
@@ -110,7 +110,7 @@ class OpenCLEngine(Engine):
     def peaks(self) -> Peaks:
         """The device's rates, measured once per device and driver and stored."""
         if self._peaks is None:
-            from dnncore_opencl.devices.peaks import measure
+            from dnncore_opencl.runtime.peaks import measure
 
             self._peaks = measure(self)
         return self._peaks
