@@ -43,7 +43,7 @@ VARIATIONS: dict[str, dict[str, tuple[int, ...]]] = {
 }  # of the tiles of a family
 CUT, KEPT = 3, 4  # candidates whose k is cut into parts; those that are timed again
 NEAR = 1.02  # times the best, within which the family's own choice stays
-FOLDER = Path(tuning.__file__).parent / "tuning"
+FOLDER = Path(tuning.__file__).parents[1] / "tuning"
 
 
 class Search:

@@ -79,7 +79,7 @@ def test_a_file_without_tables_is_named(package, text):
         tuning.table(engine_of("y"), "tiled", package.name)
 
 
-SHIPPED = sorted((Path(tuning.__file__).parent / "tuning").glob("*.json"))
+SHIPPED = sorted((Path(tuning.__file__).parents[1] / "tuning").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
