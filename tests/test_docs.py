@@ -63,9 +63,11 @@ def test_documents_name_files_that_exist(document):
     text = (ROOT / document).read_text()
     links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
     named = set(re.findall(r"`([\w./]+\.(?:py|toml|txt|cl))`", text))
-    names = {path.name for path in ROOT.rglob("*.*") if ".venv" not in path.parts}
+    paths = [
+        f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.*") if ".venv" not in path.parts
+    ]
     assert not {link for link in links if not (ROOT / link).exists()}
-    assert not {name for name in named if not (ROOT / name).exists() and name not in names}
+    assert not {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git to apply a diff")
