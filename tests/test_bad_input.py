@@ -440,15 +440,14 @@ def test_a_post_op_operand_must_fit_and_be_passed():
 # -- engines and backends -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["opncl", "cuda:1", ":0", "CPU"])
+@pytest.mark.parametrize("name", ["opncl", "cuda:1", ":0"])
 def test_an_unknown_engine_lists_what_there_is(name):
-    kind = name.partition(":")[0]
-    with pytest.raises(dnn.BackendNotFound, match=f"unknown engine '{kind}'; available: cpu"):
+    with pytest.raises(dnn.BackendNotFound, match=f"unknown engine '{name}'; there are: cpu"):
         dnn.engine(name)
 
 
 def test_an_engine_is_named_by_a_string():
-    with pytest.raises(dnn.BackendNotFound, match="kind or kind:index"):
+    with pytest.raises(dnn.BackendNotFound, match=r"must be a string.*got 1"):
         dnn.engine(1)
 
 

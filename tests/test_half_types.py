@@ -9,7 +9,7 @@ import dnncore as dnn
 from dnncore.backend import Refused
 from dnncore.compare import expected_outputs
 from dnncore.engine import Peaks
-from dnncore.problem import read
+from dnncore.problem import Unsupported, read
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}
 PLAIN = dnn.Attributes()
@@ -59,8 +59,9 @@ def test_types_that_go_together(text):
 
 @pytest.mark.parametrize("text", APART)
 def test_types_that_do_not_go_together(text):
-    with pytest.raises(dnn.DescriptorError, match=r"must be of type|do not go together"):
+    with pytest.raises(Unsupported, match=r"must be of type|do not go together") as caught:
         read(text)
+    assert all(feature.startswith("data type") for feature in caught.value.features)
 
 
 @pytest.mark.parametrize("text", TOGETHER[:14])

@@ -53,7 +53,7 @@ def test_every_operation_is_public():
 
 FIRST = {
     "datatypes", "errors", "forking", "format_tags", "layout_rules", "memory_desc", "observers",
-    "stream", "strides", "threads",
+    "scratchpads", "stream", "strides", "threads",
 }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ class Reading:
     def __iter__(self) -> Iterator[Problem]:
         """Raise click's error for wrong words that no file holds, and where there are none."""
         try:
-            for problem in scan(self._words, self._report):
+            for problem in scan(self._words, report=self._report):
                 self.count += 1
                 yield problem
         except (DnnError, OSError) as error:

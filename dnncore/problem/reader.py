@@ -35,7 +35,7 @@ __all__ = ["Report", "read", "read_files", "scan"]
 Report: TypeAlias = Callable[[Unreadable | Unsupported], object]
 
 
-def read(text: str | Iterable[str], report: Report | None = None) -> list[Problem]:
+def read(text: str | Iterable[str], *, report: Report | None = None) -> list[Problem]:
     """The problems of a text, or of words that a shell has already split.
 
     report: is called with all that is no problem, in order; reading goes on behind it. Without it
@@ -43,11 +43,13 @@ def read(text: str | Iterable[str], report: Report | None = None) -> list[Proble
     `Invalid`, which names the rule that the problem breaks, or `Unsupported`, which names the
     features that dnncore does not have. All are `DescriptorError`.
     """
-    return list(scan(text, report))
+    return list(scan(text, report=report))
 
 
-def scan(text: str | Iterable[str], report: Report | None = None) -> Iterator[Problem]:
+def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator[Problem]:
     """`read`, one problem after the other."""
+    if report is not None and not callable(report):
+        raise DescriptorError(f"report must be a function of an error, or None; got {report!r}")
     reader = _Reader(report)
     if isinstance(text, str):
         return reader.text(text, "problem text")
@@ -127,7 +129,7 @@ class _Reader:
         said = self.said.get(error.setting) if isinstance(error, Misread) else ""
         located: Unreadable | Unsupported
         if isinstance(error, Unsupported):
-            located = Unsupported(error.features, text, here)
+            located = Unsupported(error.rules, text, here)
         elif text:
             located = Invalid(f"{here}: {error}")
             located.text = text
@@ -232,7 +234,7 @@ class _Reader:
 
     def _problem(self, driver: Driver, settings: Settings, name: str) -> Problem:
         """The problem of these settings. Raises `Unsupported`."""
-        missing = list(missing_features(settings))
+        missing = dict.fromkeys(missing_features(settings), "")
         with _missing(missing):
             op = driver.read(settings)
             with _missing(missing):
@@ -265,14 +267,14 @@ def _in_place(problem: Problem, settings: Settings) -> Problem:
 
 
 @contextmanager
-def _missing(features: list[str]) -> Iterator[None]:
-    """Collect what is missing instead of raising it."""
+def _missing(features: dict[str, str]) -> Iterator[None]:
+    """Collect what is missing, with the rule that asks for it, instead of raising it."""
     try:
         yield
     except Unsupported as error:
-        features += error.features
+        features.update(error.rules)
     except DataTypeError as error:
-        features.append(error.feature)
+        features[error.feature] = str(error)
 
 
 def _pattern(text: str) -> re.Pattern[str]:

@@ -76,17 +76,21 @@ class Invalid(Unreadable):
 class Unsupported(DescriptorError):
     """A problem that can be read but asks for what dnncore does not have.
 
-    features: names of what is missing, such as "scales" or "data type s8". text: the problem as one
-    line. file: as in `Unreadable`.
+    features: names of what is missing, such as "scales" or "data type s8"; a mapping gives each the
+    rule that asks for it, or "". text: the problem as one line. file: as in `Unreadable`.
     """
 
     file: Path | None = None
 
     def __init__(self, features: Iterable[str], text: str = "", place: str = "") -> None:
-        self.features = tuple(dict.fromkeys(features))
+        self.rules = (
+            dict(features) if isinstance(features, Mapping) else dict.fromkeys(features, "")
+        )
+        self.features = tuple(self.rules)
         self.text = text
-        told = f"{place}: " if place else ""
-        super().__init__(f"{told}dnncore does not have: {', '.join(self.features)}")
+        start = f"{place}: " if place else ""
+        named = (f"{name} ({rule})" if rule else name for name, rule in self.rules.items())
+        super().__init__(f"{start}dnncore does not have: {', '.join(named)}")
 
 
 class Misread(DescriptorError):
