@@ -13,7 +13,9 @@ demo: .venv/installed-all
 	$(BIN)/python examples/cnn_training_f32.py --engine opencl --compare reference
 
 # At most four at once: a process with every OpenCL runtime takes up to 3 GB.
-TESTS := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal
+# On a busy machine a check of many kernels takes minutes, since PoCL compiles each for seconds.
+TESTS := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal \
+	--dnncore-timeout=300
 
 # All tests that need neither torch nor oneDNN.
 test: .venv/installed-$(EXTRAS)

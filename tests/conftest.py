@@ -43,11 +43,6 @@ def _label(name: str, device: dnn.Device) -> str:
 TARGETS = _targets()
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the marker of tests that need other libraries."""
-    config.addinivalue_line("markers", "peer: needs torch or oneDNN; runs with `-m peer` only")
-
-
 @pytest.fixture(autouse=True)
 def _torch_is_hidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests without the marker have the same results whether torch is installed or not."""
