@@ -7,6 +7,7 @@ the command in its arguments with the runtime registered.
 
 import atexit
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ def reveal_opencl_runtimes() -> None:
         return
     folder = Path(tempfile.mkdtemp(prefix="opencl-vendors-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if " " in str(intel):
+    if re.search(r"\s", str(intel)):
         intel = _outside(intel, folder / "intel")
     (folder / "intel-opencl-rt.icd").write_text(f"{intel}\n")
     for driver in Path("/etc/OpenCL/vendors").glob("*.icd"):
@@ -35,8 +36,8 @@ def reveal_opencl_runtimes() -> None:
 def _outside(library: Path, folder: Path) -> Path:
     """Make `folder` look like the library's own; return the library's path in it.
 
-    The runtime reads its own path from /proc/self/maps and cuts it at the first space. That file
-    lists real paths, so the library itself must not be a symbolic link.
+    The runtime reads its own path from /proc/self/maps and cuts it at white space. That file lists
+    real paths, so the library itself must not be a symbolic link.
     """
     folder.mkdir()
     for path in library.parent.iterdir():
