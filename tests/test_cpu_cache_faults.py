@@ -1,13 +1,17 @@
 """The CPU backend's code on disk: whatever is wrong with a file, it is compiled anew, never run."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("numba")
 
+import dnncore_cpu_numba
 from dnncore_cpu_numba.codegen.isa import AVAILABLE
 
 from dnncore.cache import DIGEST_BYTES, DiskStore
@@ -106,3 +110,35 @@ def test_a_change_of_any_byte_is_seen(tmp_path, monkeypatch):
         assert store.get("key") is None
     file.write_bytes(stored)
     assert store.get("key") == content
+
+
+SQUARES = """
+import dnncore as dnn
+import numpy as np
+print(dnn.functional.square(np.float32([3.0]))[0])
+"""
+
+
+def test_an_edit_in_a_package_never_runs_stale_code(tmp_path):
+    """A copy of the backend computes x * x, and x * x + 1 after an edit in a package."""
+    package = Path(dnncore_cpu_numba.__file__).parent
+    copy = shutil.copytree(package, tmp_path / "source" / package.name)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(copy.parent),
+        "DNNCORE_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    source = copy / "elementwise" / "algorithms.py"
+    formula = '"square": lambda x, alpha, beta: x * x'
+    results = []
+    for edited in (formula, f"{formula} + _ONE", formula):
+        text = source.read_text()
+        assert text.count(formula) == 1
+        source.write_text(re.sub(re.escape(formula) + r"( \+ _ONE)?", edited, text))
+        done = subprocess.run(
+            [sys.executable, "-c", SQUARES],
+            env=environment, capture_output=True, text=True, check=False, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        results.append(float(done.stdout))
+    assert results == [9, 10, 9]
