@@ -27,7 +27,7 @@ test-peers: .venv/installed-all,dev,peers
 
 # The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
 # for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others less.
-# `make conformance` runs a sample within about 18 minutes; `make conformance SEED=N` repeats it. By
+# `make conformance` runs a sample in about 16 minutes; `make conformance SEED=N` repeats it. By
 # default the commit is the seed: another commit has other cases, the same commit the same ones.
 # `make conformance-full` runs all and records each case in $(LEDGER)/COMMIT; once stopped, it goes
 # on where it was. SHARD=1/3 runs a third; COMMIT=ID names a source without git.
