@@ -67,7 +67,7 @@ for isa in $(ISAS); do \
 	$(KIT) "$$@" --dnncore-backend=cpu_numba || failed=1; done; \
 DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) $(call EXTENT,opencl,400,100,4500) \
 	--dnncore-backend=opencl --dnncore-engine=pocl || failed=1; \
-$(BIN)/python tests/opencl_runtimes.py $(KIT) $(SMOKE) $(call EXTENT,intel,80,55,300) \
+$(BIN)/python tests/support/opencl_runtimes.py $(KIT) $(SMOKE) $(call EXTENT,intel,80,55,300) \
 	--dnncore-backend=opencl --dnncore-engine=intel || failed=1; \
 OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
 	$(KIT) --dnncore-size=tiny $(call EXTENT,oclgrind,110,25,50) --dnncore-backend=opencl \

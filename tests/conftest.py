@@ -86,7 +86,7 @@ def planned_for_gpus(monkeypatch):
 @pytest.fixture
 def kit(tmp_path: Path) -> Callable[..., tuple[int, str]]:
     """Run pytest in an empty folder; returns its exit status and what it printed."""
-    path = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
+    path = os.pathsep.join([*sys.path, str(Path(__file__).parent / "support")])
 
     def run(*options: str) -> tuple[int, str]:
         ours = {"PYTHONPATH": path, "PYTEST_ADDOPTS": "", "COLUMNS": "200"}

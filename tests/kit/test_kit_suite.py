@@ -14,7 +14,7 @@ from dnncore.testing.plan import Plan, read_patterns
 from dnncore.testing.report import markdown
 from dnncore.testing.shard import Shard
 
-TESTS = Path(__file__).parent
+SUPPORT = Path(__file__).parents[1] / "support"
 SUITE = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
 REFERENCE = ("--dnncore-backend=reference",)
 UNRULY = ("--dnncore-backend=unruly", "--dnncore-plugin=unruly")
@@ -209,7 +209,7 @@ def test_a_notebook_needs_no_test_tools_and_no_installation():
         "results = check_backend('unruly', 'tiny', match='--conv.*FWD', plugins=['unruly'])\n"
         "assert results and {r.status for r in results} == {'failed'}\n"
     )
-    path = os.pathsep.join([*sys.path, str(TESTS)])
+    path = os.pathsep.join([*sys.path, str(SUPPORT)])
     environment = {**os.environ, "PYTHONPATH": path, "UNRULY": "ones"}
     done = subprocess.run(
         (sys.executable, "-P", "-c", program),

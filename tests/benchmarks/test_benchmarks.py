@@ -23,7 +23,7 @@ from benchmarks.processes import Settings, measured, merged
 from benchmarks.sampling import one_by_one
 from dnncore.problem import read
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SETS = ("alexnet", "vgg_16", "googlenet", "resnet_50", "mobilenet", "odd", "matmul", "memory_bound",
         "memory_bound_gpu", "products", "reorders")  # fmt: skip
 TINY = "--eltwise --dir=FWD_I 2x16x8x8"

@@ -12,7 +12,7 @@ import dnncore as dnn
 from dnncore.problem import Invalid, Problem, Unsupported, read
 from dnncore.testing.case import Case
 
-OPTIONS = Path(__file__).parent / "data" / "benchdnn_options.txt"
+OPTIONS = Path(__file__).parents[1] / "data" / "benchdnn_options.txt"
 
 
 def sections():

@@ -62,7 +62,7 @@ def linear_forward(op):
 )
 def test_the_gradient_is_adjoint(target: Target, op):
     if isinstance(op, dnn.PoolingBackward) and op.is_max:
-        return  # not linear; tests/test_pooling.py has its own, along the winners
+        return  # not linear; tests/operations/test_pooling.py has its own, along the winners
     forward, fixed = linear_forward(op)
     pd, back = implementation(target, forward), implementation(target, op)
     varied = "weights" if fixed == "src" else "src"

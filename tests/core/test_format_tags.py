@@ -11,7 +11,7 @@ from dnncore.errors import DescriptorError
 from dnncore.format_tags import ParsedTag, canonical_tag, parse_tag
 
 # One published name a line: a letter tag, or `alias = letter tag`.
-PUBLISHED = (Path(__file__).parent / "data" / "format_tags.txt").read_text().splitlines()
+PUBLISHED = (Path(__file__).parents[1] / "data" / "format_tags.txt").read_text().splitlines()
 LETTER_TAGS = [line for line in PUBLISHED if "=" not in line]
 ALIASES = [tuple(line.split(" = ")) for line in PUBLISHED if "=" in line]
 

@@ -1,7 +1,7 @@
-"""What torch computes for the kit's smoke list, stored in data/torch_values.npz.
+"""What torch computes for the kit's smoke list, stored in tests/data/torch_values.npz.
 
     make .venv/installed-all,dev,peers
-    .venv/bin/python tests/torch_values.py
+    .venv/bin/python tests/support/torch_values.py
 
 writes the file anew. `make test` compares every implementation with it and needs no torch;
 `make test-peers` checks that the file has the whole list and that torch still computes the same.
@@ -25,7 +25,7 @@ from dnncore.testing.cases import cases
 
 Array = np.ndarray[Any, Any]
 
-FILE = Path(__file__).parent / "data" / "torch_values.npz"
+FILE = Path(__file__).parents[1] / "data" / "torch_values.npz"
 SIZE = "smoke"  # the kit's list
 REORDERED = 40.0  # times the other values, so that conversions to integers round and saturate
 

@@ -22,7 +22,7 @@ from dnncore.problem.from_verbose import executions, from_verbose
 from dnncore.problem.verbose_fields import write
 
 CPU = dnn.engine("cpu")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 GOLDEN = (ROOT / "tests" / "data" / "onednn_verbose.txt").read_text().splitlines()[1:]
 UNTOLD = {"offsets", "scales", "alpha", "k", "prd", "prh", "prw"}  # by oneDNN, in a last field
 

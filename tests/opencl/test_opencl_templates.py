@@ -1,6 +1,6 @@
 """The texts of kernels, as rendered from named parameters, beside the ones that are kept here.
 
-A text that should have changed is kept anew by `python tests/test_opencl_templates.py`.
+A text that should have changed is kept anew by `python tests/opencl/test_opencl_templates.py`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dnncore_opencl.runtime.program import Source
 
 import dnncore as dnn
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def convolution(family: type, data_type: str, *post_ops: dnn.PostOp) -> Source:

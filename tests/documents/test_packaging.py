@@ -12,7 +12,7 @@ import pytest
 
 import dnncore as dnn
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "dnncore": ROOT,
     "dnncore_reference": ROOT / "backends" / "reference",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def blocks(document, language):
@@ -78,6 +78,6 @@ def test_the_operation_that_is_added_by_a_diff_works(tmp_path):
     diff = "".join(blocks("CONTRIBUTING.md", "diff"))
     subprocess.run(("git", "apply", "-"), cwd=tmp_path, input=diff, text=True, check=True)
     path = os.pathsep.join(map(str, (tmp_path, tmp_path / "backends" / "reference")))
-    options = ("-q", "--noconftest", "-p", "no:cacheprovider", "tests/test_flip.py")
+    options = ("-q", "--noconftest", "-p", "no:cacheprovider", "tests/operations/test_flip.py")
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""}
     assert "5 passed" in run_python("-m", "pytest", *options, cwd=tmp_path, env=environment)
