@@ -1,1 +1,4 @@
-"""What dnncore costs and how fast it is beside its peers: `python -m benchmarks.<name>`."""
+"""Programs that measure dnncore beside its peers: `python -m benchmarks.<name>`.
+
+Sub-packages: `problems`, `contestants`, `measuring`, `documents`.
+"""

@@ -27,8 +27,8 @@ from rich.console import Console
 from rich.table import Table
 
 import dnncore as dnn
-from benchmarks.onednn import Peer, PeerPrimitive
-from benchmarks.sampling import PAUSE
+from benchmarks.contestants.onednn import Peer, PeerPrimitive
+from benchmarks.measuring.sampling import PAUSE
 from examples.cnn_training_f32 import BATCH, Net, Step
 
 GOALS = {"cpu": 1.1, "opencl": 0.25}  # ratios to the side to the left

@@ -23,13 +23,13 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import report
-from benchmarks.contest import Outcome
-from benchmarks.contestants import PEERS, Terms
-from benchmarks.ledger import Ledger
-from benchmarks.problem_sets import changed, distinct, read_set
-from benchmarks.processes import Settings, measured
-from benchmarks.sampling import SAMPLES
+from benchmarks.contestants.contestant import PEERS, Terms
+from benchmarks.documents import report
+from benchmarks.measuring.contest import Outcome
+from benchmarks.measuring.ledger import Ledger
+from benchmarks.measuring.processes import Settings, measured
+from benchmarks.measuring.sampling import SAMPLES
+from benchmarks.problems.problem_sets import changed, distinct, read_set
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem, read
 
@@ -69,7 +69,7 @@ def _tell(console: Console, count: int) -> Any:
 
 
 def _draw(rows: list[Outcome], folder: Path, threads: int) -> None:
-    from benchmarks.plots import draw  # what is not asked for need not be installed
+    from benchmarks.documents.plots import draw  # what is not asked for need not be installed
     from benchmarks.roofline import roofline
 
     for picture in draw(rows, folder, roofline(threads)):

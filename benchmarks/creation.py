@@ -29,7 +29,7 @@ import json, time
 start = time.perf_counter()
 import dnncore as dnn
 from dnncore.problem import read
-from benchmarks.problem_sets import read_set
+from benchmarks.problems.problem_sets import read_set
 imported = time.perf_counter()
 engine = dnn.engine("cpu")
 

@@ -19,9 +19,9 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.contest import CHOOSING, Outcome
-from benchmarks.processes import thread_settings
-from benchmarks.sampling import in_turn, one_by_one
+from benchmarks.measuring.contest import CHOOSING, Outcome
+from benchmarks.measuring.processes import thread_settings
+from benchmarks.measuring.sampling import in_turn, one_by_one
 
 GOAL = 1.5
 RATE = 0.02  # one of the example's

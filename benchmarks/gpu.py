@@ -24,16 +24,16 @@ from pathlib import Path
 
 import click
 
-from benchmarks import gpu_document, report
-from benchmarks.checkout import runs_on_cores
-from benchmarks.circumstances import circumstances
-from benchmarks.contest import Outcome
-from benchmarks.contestants import Terms
-from benchmarks.gpu_lines import GPU_LINES, PORTABLE_LINES
-from benchmarks.ledger import Ledger
-from benchmarks.lines import Line, problems_of
-from benchmarks.processes import TO_BE_CONTINUED, OutOfTime, Settings, measured
-from benchmarks.sampling import SAMPLES
+from benchmarks.contestants.contestant import Terms
+from benchmarks.documents import gpu_document, report
+from benchmarks.measuring.checkout import runs_on_cores
+from benchmarks.measuring.circumstances import circumstances
+from benchmarks.measuring.contest import Outcome
+from benchmarks.measuring.ledger import Ledger
+from benchmarks.measuring.processes import TO_BE_CONTINUED, OutOfTime, Settings, measured
+from benchmarks.measuring.sampling import SAMPLES
+from benchmarks.problems.gpu_lines import GPU_LINES, PORTABLE_LINES
+from benchmarks.problems.lines import Line, problems_of
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
 from dnncore.testing.shard import Shard

@@ -18,9 +18,9 @@ from pathlib import Path
 import click
 
 import dnncore as dnn
-from benchmarks.checkout import engine as open_engine
-from benchmarks.checkout import runs_on_cores
-from benchmarks.sampling import Repeat, in_turn
+from benchmarks.measuring.checkout import engine as open_engine
+from benchmarks.measuring.checkout import runs_on_cores
+from benchmarks.measuring.sampling import Repeat, in_turn
 
 ROOT = Path(__file__).parents[1]
 CALLS = 1000  # of a sample
@@ -29,7 +29,7 @@ STARTS = 3
 Row = tuple[str, float, float | None, str]  # what, value, limit, unit
 
 FIRST_RESULT = """
-from benchmarks.checkout import engine
+from benchmarks.measuring.checkout import engine
 from examples.cnn_training_f32 import Net
 net = Net(engine({engine!r}), {batch})
 stream = net.engine.stream()

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import click
 
-from benchmarks.checkout import engine as open_engine
-from benchmarks.contestants import is_arithmetic
+from benchmarks.contestants.contestant import is_arithmetic
+from benchmarks.measuring.checkout import engine as open_engine
 from dnncore.plugins import describe
 from dnncore.testing.case import Case, Trial
 from dnncore.testing.cases import cases

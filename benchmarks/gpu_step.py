@@ -19,11 +19,11 @@ import click
 import torch
 from torch.nn import functional
 
-from benchmarks.by_torch_cuda import graph_of, without_tf32
-from benchmarks.checkout import engine as open_engine
-from benchmarks.checkout import runs_on_cores
-from benchmarks.contest import QUEUED, Outcome
-from benchmarks.sampling import SAMPLES, Repeat, in_turn, one_by_one
+from benchmarks.contestants.by_torch_cuda import graph_of, without_tf32
+from benchmarks.measuring.checkout import engine as open_engine
+from benchmarks.measuring.checkout import runs_on_cores
+from benchmarks.measuring.contest import QUEUED, Outcome
+from benchmarks.measuring.sampling import SAMPLES, Repeat, in_turn, one_by_one
 from examples.cnn_training_f32 import LRN, PERIOD, POOLED, SRC, STRIDES, WEIGHTS, WINDOW, Net
 
 GOAL, BATCH = 1.3, 256

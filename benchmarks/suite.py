@@ -22,18 +22,18 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import document, report
-from benchmarks.contest import Outcome
-from benchmarks.contestants import Terms
-from benchmarks.ledger import Ledger, default_path
-from benchmarks.lines import LINES, SELECTION, Line, problems_of
-from benchmarks.processes import (
+from benchmarks.contestants.contestant import Terms
+from benchmarks.documents import document, report
+from benchmarks.measuring.contest import Outcome
+from benchmarks.measuring.ledger import Ledger, default_path
+from benchmarks.measuring.processes import (
     TO_BE_CONTINUED,
     OutOfTime,
     Settings,
     measured,
     thread_settings,
 )
+from benchmarks.problems.lines import LINES, SELECTION, Line, problems_of
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = {

@@ -23,19 +23,19 @@ from dnncore_opencl.gemm.tuned import parameters
 from dnncore_opencl.runtime import tuning
 
 import dnncore as dnn
-from benchmarks.by_dnncore import Dnncore
-from benchmarks.checkout import engine as open_engine
 from benchmarks.compare import OPTIONS, chosen_problems
-from benchmarks.contest import allowed_error
-from benchmarks.contestants import Contestant
-from benchmarks.libraries import contestant
-from benchmarks.sampling import SAMPLES, in_turn
-from benchmarks.trials import OneChoice, Parameters, Trial, trial_of
+from benchmarks.contestants.by_dnncore import Dnncore
+from benchmarks.contestants.contestant import Contestant
+from benchmarks.contestants.libraries import contestant
+from benchmarks.measuring.checkout import engine as open_engine
+from benchmarks.measuring.contest import allowed_error
+from benchmarks.measuring.sampling import SAMPLES, in_turn
+from benchmarks.measuring.trials import OneChoice, Parameters, Trial, trial_of
 from dnncore.plugins import registry
 from dnncore.problem import Problem
 
 if TYPE_CHECKING:
-    from benchmarks.accuracy import Exact
+    from benchmarks.measuring.accuracy import Exact
 
 PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of k, beside the family's rule
 VARIATIONS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -82,7 +82,7 @@ class Search:
         """The best candidate, and how much longer the family's own choice takes."""
         tiles = self.timed(self.tiles())
         ranked = self.timed(cut for _, found in tiles[:CUT] for cut in self.parts(found))
-        from benchmarks.accuracy import Exact  # imports torch
+        from benchmarks.measuring.accuracy import Exact  # imports torch
 
         exact = Exact(self.problem)
         ranked = sorted([*tiles, *ranked], key=lambda pair: pair[0])

@@ -12,15 +12,16 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from benchmarks import contest, report
 from benchmarks.compare import chosen_problems
-from benchmarks.contest import allowed_error, norm_wise_error
-from benchmarks.contestants import Contestant, LeftOut, Terms, side, values_of
-from benchmarks.ledger import Ledger
-from benchmarks.lines import LINES, SELECTION, problems_of
-from benchmarks.problem_sets import changed, distinct, pass_of, read_set, set_files
-from benchmarks.processes import Settings, measured, merged
-from benchmarks.sampling import one_by_one
+from benchmarks.contestants.contestant import Contestant, LeftOut, Terms, side, values_of
+from benchmarks.documents import report
+from benchmarks.measuring import contest
+from benchmarks.measuring.contest import allowed_error, norm_wise_error
+from benchmarks.measuring.ledger import Ledger
+from benchmarks.measuring.processes import Settings, measured, merged
+from benchmarks.measuring.sampling import one_by_one
+from benchmarks.problems.lines import LINES, SELECTION, problems_of
+from benchmarks.problems.problem_sets import changed, distinct, pass_of, read_set, set_files
 from dnncore.problem import read
 
 ROOT = Path(__file__).parents[2]
@@ -324,13 +325,13 @@ def test_the_ledger_knows_other_settings_and_sources_apart(monkeypatch):
     assert key == Ledger.key("p", {"samples": 9})
     assert key != Ledger.key("p", {"samples": 5})
     assert key != Ledger.key("q", {"samples": 9})
-    monkeypatch.setattr("benchmarks.ledger.source_hash", lambda: "other sources")
+    monkeypatch.setattr("benchmarks.measuring.ledger.source_hash", lambda: "other sources")
     assert key != Ledger.key("p", {"samples": 9})
 
 
 def test_a_problem_that_ends_the_process_is_blamed_and_the_next_is_measured(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import benchmarks.contest as c, os\n"
+        "import benchmarks.measuring.contest as c, os\n"
         "right = c.measure\n"
         "def measure(problem, *rest, **more):\n"
         "    if 'exp' in str(problem):\n"
@@ -403,7 +404,7 @@ def test_short_texts_read_as_the_same():
 
 
 def test_pictures_are_written(tmp_path):
-    plots = pytest.importorskip("benchmarks.plots", exc_type=ImportError)
+    plots = pytest.importorskip("benchmarks.documents.plots", exc_type=ImportError)
     from benchmarks.roofline import Roofline
 
     rows = [_row(ratio, name) | {"ours_gflops": 50.0, "peer_gflops": 40.0, "ours_gbps": 5.0}
@@ -414,7 +415,7 @@ def test_pictures_are_written(tmp_path):
 
 @pytest.mark.peer
 def test_the_document_tells_what_holds_and_what_does_not(tmp_path):
-    from benchmarks import document
+    from benchmarks.documents import document
 
     outcomes = {
         line.title: [_measured(text, (line.goal or 1) + better) for text in (TINY, CONVOLUTION)]

@@ -6,13 +6,15 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from benchmarks import contest, gpu, gpu_document
-from benchmarks.contestants import Contestant, Terms, side, values_of
-from benchmarks.gpu_lines import GPU_LINES, PORTABLE_LINES
-from benchmarks.ledger import Ledger
-from benchmarks.lines import problems_of
-from benchmarks.problem_sets import changed, read_set
-from benchmarks.sampling import in_turn, one_by_one
+from benchmarks import gpu
+from benchmarks.contestants.contestant import Contestant, Terms, side, values_of
+from benchmarks.documents import gpu_document
+from benchmarks.measuring import contest
+from benchmarks.measuring.ledger import Ledger
+from benchmarks.measuring.sampling import in_turn, one_by_one
+from benchmarks.problems.gpu_lines import GPU_LINES, PORTABLE_LINES
+from benchmarks.problems.lines import problems_of
+from benchmarks.problems.problem_sets import changed, read_set
 from dnncore.problem import read
 
 EXACT = Terms(exact=True)
@@ -132,7 +134,7 @@ def test_samples_repeat_a_call_at_least_so_often_unless_it_is_long():
      "--lrn --dir=BWD_D mb2ic16ih8", "--softmax --dtag=ab 4x10", "--matmul 8x64:64x8"],
 )  # fmt: skip
 def test_float64_is_what_the_reference_computes(text):
-    from benchmarks import accuracy
+    from benchmarks.measuring import accuracy
 
     p = problem(text)
     (contestant,) = side("ours")(p, Terms())
@@ -144,7 +146,7 @@ def test_float64_is_what_the_reference_computes(text):
 
 @pytest.mark.peer
 def test_an_output_of_no_numbers_is_no_small_error():
-    from benchmarks import accuracy
+    from benchmarks.measuring import accuracy
 
     exact = accuracy.Exact(problem(CONVOLUTION.replace("FWD_I", "BWD_WB")))
     outputs = {name: tensor.float().numpy() for name, tensor in exact.expected.items()}
@@ -203,8 +205,8 @@ def test_a_peer_that_differs_from_float64_does_not_count(monkeypatch, spoil):
 
 def test_weights_of_a_format_of_ours_are_packed_at_each_step_of_training():
     """Of a gradient of data; the forward operation has them packed beforehand."""
-    from benchmarks.by_dnncore import Dnncore
-    from benchmarks.libraries import contestant
+    from benchmarks.contestants.by_dnncore import Dnncore
+    from benchmarks.contestants.libraries import contestant
 
     for text, count in (("BWD_D", 2), ("FWD_I", 1)):
         (p,) = read(f"--conv --dir={text} --alg=winograd mb2ic32ih16oc32kh3ph1")
@@ -228,7 +230,7 @@ DEVICES = pytest.mark.skipif(
 
 @DEVICES
 def test_kernels_tell_problems_of_other_kernels_apart():
-    from benchmarks.by_dnncore import kernels
+    from benchmarks.contestants.by_dnncore import kernels
 
     first, same, larger, other = (
         kernels(problem(text), "opencl:0")
@@ -241,7 +243,7 @@ def test_kernels_tell_problems_of_other_kernels_apart():
 
 @DEVICES
 def test_kernels_tell_options_of_the_compiler_apart(monkeypatch):
-    from benchmarks.by_dnncore import kernels
+    from benchmarks.contestants.by_dnncore import kernels
 
     plain = kernels(problem("--eltwise 4x4"), "opencl:0")
     flushed = ("-cl-denorms-are-zero",)
@@ -335,7 +337,7 @@ def test_what_misses_a_goal_is_told(tmp_path, index, worse):
 
 
 def test_backends_are_registered_that_are_not_installed(monkeypatch):
-    from benchmarks import checkout
+    from benchmarks.measuring import checkout
 
     registered = []
     monkeypatch.setattr(dnn, "backends", list)

@@ -6,7 +6,7 @@ import pytest
 from problems import KINDS, inputs_of, problems, retyped
 
 import dnncore as dnn
-from benchmarks.onednn import Peer, Unsupported
+from benchmarks.contestants.onednn import Peer, Unsupported
 from dnncore.compare import expected_outputs
 from dnncore.fills import fill_normal, reads
 

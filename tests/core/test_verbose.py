@@ -493,7 +493,7 @@ def sizes(op):
 
 PEER = """
 import sys
-from benchmarks.onednn import Peer, Unsupported
+from benchmarks.contestants.onednn import Peer, Unsupported
 from dnncore.problem import read
 peer = Peer()
 for text in sys.stdin:

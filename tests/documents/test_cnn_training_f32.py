@@ -11,7 +11,7 @@ from checks import Target
 from click.testing import CliRunner
 
 import dnncore as dnn
-from benchmarks.onednn import Peer
+from benchmarks.contestants.onednn import Peer
 from examples import cnn_training_f32 as example
 
 BATCH = 2

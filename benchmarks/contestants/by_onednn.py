@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 
 import dnncore as dnn
-from benchmarks.contestants import Array, Contestant, LeftOut, Terms, activations, values_of
-from benchmarks.libraries import NOT_A_NUMBER, between_reorders, contestant
-from benchmarks.onednn import Peer, PeerPrimitive
-from benchmarks.onednn_library import Unsupported
-from benchmarks.sampling import Repeat, one_by_one
+from benchmarks.contestants.contestant import (
+    Array,
+    Contestant,
+    LeftOut,
+    Terms,
+    activations,
+    values_of,
+)
+from benchmarks.contestants.libraries import NOT_A_NUMBER, between_reorders, contestant
+from benchmarks.contestants.onednn import Peer, PeerPrimitive
+from benchmarks.contestants.onednn_library import Unsupported
+from benchmarks.measuring.sampling import Repeat, one_by_one
 from dnncore.problem import Problem
 
 __all__ = ["contestants"]

@@ -13,8 +13,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.contest import Outcome
-from benchmarks.contestants import is_arithmetic
+from benchmarks.contestants.contestant import is_arithmetic
+from benchmarks.measuring.contest import Outcome
 from dnncore.errors import DescriptorError
 from dnncore.problem import read
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.by_dnncore import copying
-from benchmarks.checkout import engine, runs_on_cores
-from benchmarks.contestants import Array, Contestant, LeftOut, Terms, is_arithmetic, side
-from benchmarks.sampling import SAMPLES, in_turn
+from benchmarks.contestants.by_dnncore import copying
+from benchmarks.contestants.contestant import Array, Contestant, LeftOut, Terms, is_arithmetic, side
+from benchmarks.measuring.checkout import engine, runs_on_cores
+from benchmarks.measuring.sampling import SAMPLES, in_turn
 from dnncore.problem import Problem
 
 __all__ = ["CHOOSING", "Outcome", "allowed_error", "measure", "norm_wise_error"]
@@ -158,7 +158,7 @@ def _against_ours(problem: Problem, ours: list[Contestant], theirs: list[Named])
 
 def _against_exact(problem: Problem, ours: list[Contestant], theirs: list[Named]) -> Verdict:
     """Everyone beside float64, by the norm of the difference."""
-    from benchmarks.accuracy import Exact  # imports torch
+    from benchmarks.measuring.accuracy import Exact  # imports torch
 
     exact = Exact(problem)
     errors, wrong = {}, {}

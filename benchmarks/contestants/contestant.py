@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from benchmarks.sampling import Repeat
+from benchmarks.measuring.sampling import Repeat
 from dnncore.problem import Problem
 from dnncore.problem.tensors import role_of
 
@@ -66,14 +66,14 @@ class Contestant:
 Side: TypeAlias = Callable[[Problem, Terms], Iterator[Contestant]]
 
 SIDES = {
-    "ours": "benchmarks.by_dnncore:chosen",
-    "others": "benchmarks.by_dnncore:others",
-    "cpu": "benchmarks.by_dnncore:on_cpu",
-    "onednn": "benchmarks.by_onednn:contestants",
-    "torch": "benchmarks.by_torch:contestants",
-    "cudnn": "benchmarks.by_torch_cuda:convolutions",
-    "torch-cuda": "benchmarks.by_torch_cuda:others",
-    "numpy": "benchmarks.by_numpy:contestants",
+    "ours": "benchmarks.contestants.by_dnncore:chosen",
+    "others": "benchmarks.contestants.by_dnncore:others",
+    "cpu": "benchmarks.contestants.by_dnncore:on_cpu",
+    "onednn": "benchmarks.contestants.by_onednn:contestants",
+    "torch": "benchmarks.contestants.by_torch:contestants",
+    "cudnn": "benchmarks.contestants.by_torch_cuda:convolutions",
+    "torch-cuda": "benchmarks.contestants.by_torch_cuda:others",
+    "numpy": "benchmarks.contestants.by_numpy:contestants",
 }
 PEERS = tuple(name for name in SIDES if name != "ours")
 

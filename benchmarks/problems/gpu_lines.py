@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.lines import AS_THEY_ARE, Line
+from benchmarks.problems.lines import AS_THEY_ARE, Line
 
 __all__ = ["GPU_LINES", "PORTABLE_LINES"]
 

@@ -9,7 +9,7 @@ import platform
 from typing import Any
 
 import dnncore as dnn
-from benchmarks.checkout import engine, runs_on_cores
+from benchmarks.measuring.checkout import engine, runs_on_cores
 
 __all__ = ["circumstances", "versions"]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import matplotlib as mpl
 
-from benchmarks.contest import Outcome
-from benchmarks.report import label
+from benchmarks.documents.report import label
+from benchmarks.measuring.contest import Outcome
 from benchmarks.roofline import Roofline
 
 mpl.use("Agg")

@@ -14,11 +14,11 @@ from dnncore.cache import cache_root
 
 __all__ = ["Ledger", "default_path", "source_hash"]
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SOURCES = (
-    "dnncore/**/*.py", "backends/cpu_numba/**/*.py", "benchmarks/by_*.py", "benchmarks/contest*.py",
-    "benchmarks/accuracy.py", "benchmarks/libraries.py", "benchmarks/onednn*.py",
-    "benchmarks/sampling.py",
+    "dnncore/**/*.py", "backends/cpu_numba/**/*.py", "benchmarks/contestants/*.py",
+    "benchmarks/measuring/accuracy.py", "benchmarks/measuring/contest.py",
+    "benchmarks/measuring/sampling.py",
 )  # fmt: skip
 
 

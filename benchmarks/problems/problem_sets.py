@@ -1,6 +1,6 @@
 """Sets of problems: lists of problem texts, and what an option changes in all of them.
 
-A set is a file of its name, of `benchmarks/sets/` or of the networks that the conformance kit runs.
+A set is a file of its name, in `benchmarks/problems/sets/` or among the conformance kit's networks.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
-from benchmarks.contest import Outcome
-from benchmarks.gpu_lines import GPU_LINES, PORTABLE_LINES
-from benchmarks.lines import Line, problems_of
-from benchmarks.tables import limits, markdown
+from benchmarks.documents import report
+from benchmarks.documents.tables import limits, markdown
+from benchmarks.measuring.contest import Outcome
+from benchmarks.problems.gpu_lines import GPU_LINES, PORTABLE_LINES
+from benchmarks.problems.lines import Line, problems_of
 
 __all__ = ["NAME", "Figures", "devices", "write"]
 

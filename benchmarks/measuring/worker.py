@@ -13,11 +13,11 @@ import sys
 import time
 from typing import Any
 
-from benchmarks.by_dnncore import kernels
-from benchmarks.circumstances import circumstances, versions
-from benchmarks.contest import Outcome, measure
-from benchmarks.contestants import Terms
-from benchmarks.ledger import Ledger
+from benchmarks.contestants.by_dnncore import kernels
+from benchmarks.contestants.contestant import Terms
+from benchmarks.measuring.circumstances import circumstances, versions
+from benchmarks.measuring.contest import Outcome, measure
+from benchmarks.measuring.ledger import Ledger
 from dnncore.plugins import describe
 from dnncore.problem import Problem, read
 

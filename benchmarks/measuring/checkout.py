@@ -14,7 +14,7 @@ import dnncore as dnn
 
 __all__ = ["engine", "runs_on_cores"]
 
-PROJECT = Path(__file__).parents[1] / "pyproject.toml"
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 GROUP = "dnncore.backends"
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from benchmarks.problem_sets import distinct, read_set
+from benchmarks.problems.problem_sets import distinct, read_set
 from dnncore.problem import Problem
 
 __all__ = ["LINES", "SELECTION", "Line", "problems_of"]

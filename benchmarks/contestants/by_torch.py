@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 import dnncore as dnn
-from benchmarks.by_torch_memory import (
+from benchmarks.contestants.by_torch_memory import (
     BUILDERS,
     DATA_TYPES,
     LAYOUTS,
@@ -24,8 +24,8 @@ from benchmarks.by_torch_memory import (
     dilation,
     padding,
 )
-from benchmarks.contestants import Contestant, LeftOut, Terms, activations, period_of
-from benchmarks.sampling import one_by_one
+from benchmarks.contestants.contestant import Contestant, LeftOut, Terms, activations, period_of
+from benchmarks.measuring.sampling import one_by_one
 from dnncore.problem import Problem
 
 __all__ = ["Call", "Place", "call_of", "calls", "contestants"]

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import dnncore as dnn
-from benchmarks.checkout import engine
-from benchmarks.contestants import Array, Contestant, LeftOut, Terms
-from benchmarks.libraries import NOT_A_NUMBER, between_reorders, contestant
-from benchmarks.sampling import Repeat
+from benchmarks.contestants.contestant import Array, Contestant, LeftOut, Terms
+from benchmarks.contestants.libraries import NOT_A_NUMBER, between_reorders, contestant
+from benchmarks.measuring.checkout import engine
+from benchmarks.measuring.sampling import Repeat
 from dnncore.problem import Problem
 
 __all__ = ["chosen", "copying", "kernels", "on_cpu", "others"]

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 import dnncore as dnn
-from benchmarks.contestants import Array, Contestant, LeftOut, Terms, values_of
-from benchmarks.sampling import one_by_one
+from benchmarks.contestants.contestant import Array, Contestant, LeftOut, Terms, values_of
+from benchmarks.measuring.sampling import one_by_one
 from dnncore.problem import Problem
 
 __all__ = ["contestants"]

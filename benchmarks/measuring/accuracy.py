@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.by_torch import Place, call_of
-from benchmarks.contestants import Array
+from benchmarks.contestants.by_torch import Place, call_of
+from benchmarks.contestants.contestant import Array
 from dnncore.problem import Problem
 
 __all__ = ["Errors", "Exact"]

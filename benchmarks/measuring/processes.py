@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from benchmarks.contest import Outcome
-from benchmarks.contestants import Terms
-from benchmarks.ledger import Ledger
-from benchmarks.sampling import SAMPLES
+from benchmarks.contestants.contestant import Terms
+from benchmarks.measuring.contest import Outcome
+from benchmarks.measuring.ledger import Ledger
+from benchmarks.measuring.sampling import SAMPLES
 from dnncore.problem import Problem
 
 __all__ = ["TO_BE_CONTINUED", "OutOfTime", "Settings", "measured", "merged", "thread_settings"]
@@ -114,7 +114,7 @@ def _worker(words: dict[str, Any]) -> Iterator[tuple[str, Outcome | None]]:
     """
     texts = tuple(words["problems"])
     worker = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.worker"],
+        [sys.executable, "-m", "benchmarks.measuring.worker"],
         env=os.environ | thread_settings(words["threads"]),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 import dnncore as dnn
-from benchmarks.contestants import Array, Contestant, activations, period_of
-from benchmarks.sampling import Repeat
+from benchmarks.contestants.contestant import Array, Contestant, activations, period_of
+from benchmarks.measuring.sampling import Repeat
 
 __all__ = ["NOT_A_NUMBER", "Library", "between_reorders", "contestant"]
 

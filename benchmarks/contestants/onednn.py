@@ -21,7 +21,14 @@ from typing import Any
 import numpy as np
 
 import dnncore as dnn
-from benchmarks.onednn_library import Dims, Handle, Layouts, Library, PeerError, Unsupported
+from benchmarks.contestants.onednn_library import (
+    Dims,
+    Handle,
+    Layouts,
+    Library,
+    PeerError,
+    Unsupported,
+)
 from dnncore.ops.operation import Argument
 
 Array = np.ndarray[Any, Any]

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import torch
 
 import dnncore as dnn
-from benchmarks.by_torch import calls
-from benchmarks.by_torch_memory import Run
-from benchmarks.contestants import Contestant, LeftOut, Terms
-from benchmarks.sampling import Repeat
+from benchmarks.contestants.by_torch import calls
+from benchmarks.contestants.by_torch_memory import Run
+from benchmarks.contestants.contestant import Contestant, LeftOut, Terms
+from benchmarks.measuring.sampling import Repeat
 from dnncore.problem import Problem
 
 __all__ = ["convolutions", "graph_of", "others", "without_tf32"]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import dnncore as dnn
-from benchmarks.contestants import LeftOut, values_of
+from benchmarks.contestants.contestant import LeftOut, values_of
 from dnncore.ops.window import effective_kernel
 
 __all__ = ["BUILDERS", "DATA_TYPES", "LAYOUTS", "Run", "Tensors", "dilation", "padding"]

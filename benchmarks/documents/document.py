@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import dnncore as dnn
-from benchmarks import report
-from benchmarks.contest import Outcome
 from benchmarks.digits import GOAL as DIGITS_GOAL
-from benchmarks.lines import LINES
+from benchmarks.documents import report
+from benchmarks.documents.tables import limits, markdown
+from benchmarks.measuring.contest import Outcome
+from benchmarks.problems.lines import LINES
 from benchmarks.roofline import Roofline
-from benchmarks.tables import limits, markdown
 
 __all__ = ["Figures", "write"]
 
@@ -107,7 +107,7 @@ def _machine(figures: Figures) -> str:
 
 
 def _onednn_version() -> str:
-    from benchmarks.onednn_library import Library
+    from benchmarks.contestants.onednn_library import Library
 
     return Library().version
 
@@ -210,7 +210,7 @@ def _cells(row: Outcome) -> tuple[str, ...]:
 
 def _draw(figures: Figures, folder: Path) -> list[Path]:
     """A bar for each line and program, and all problems below the roofline."""
-    from benchmarks.plots import roofs, speed_ups  # what the tables do not need
+    from benchmarks.documents.plots import roofs, speed_ups  # what the tables do not need
 
     folder.mkdir(parents=True, exist_ok=True)
     bars = [

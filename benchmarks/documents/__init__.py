@@ -1,0 +1,1 @@
+"""What is made of figures: tables, pictures and the pages of docs/."""

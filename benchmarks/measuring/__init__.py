@@ -1,0 +1,1 @@
+"""How times are taken: worker processes, verified contests, interleaved samples, a ledger."""
