@@ -36,7 +36,7 @@ from benchmarks.problems.gpu_lines import GPU_LINES, PORTABLE_LINES
 from benchmarks.problems.lines import Line, problems_of
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
-from dnncore.testing.shard import Shard
+from dnncore.testing.running.shard import Shard
 
 ROOT = Path(__file__).parents[1]
 PROBLEM_SECONDS = 60.0  # after which a problem's process is ended

@@ -19,8 +19,8 @@ import click
 from benchmarks.contestants.contestant import is_arithmetic
 from benchmarks.measuring.checkout import engine as open_engine
 from dnncore.plugins import describe
-from dnncore.testing.case import Case, Trial
-from dnncore.testing.cases import cases
+from dnncore.testing.checks.case import Case, Trial
+from dnncore.testing.problems.cases import cases
 
 Found = dict[str, dict[str, list[str]]]  # by implementation: the problems that are right, wrong
 

@@ -17,7 +17,7 @@ reveal_opencl_runtimes()
 from checks import REFERENCE, Target  # noqa: E402
 
 import dnncore as dnn  # noqa: E402 - the runtimes must be in place before anything looks for them
-from dnncore.testing import torch_oracle  # noqa: E402
+from dnncore.testing.checks import torch_oracle  # noqa: E402
 
 
 def _targets() -> list[Target]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
 from dnncore.problem import Problem, driver_of, read, read_files
-from dnncore.testing.cases import case_files
+from dnncore.testing.problems.cases import case_files
 
 __all__ = ["changed", "distinct", "pass_of", "read_set", "set_files"]
 

@@ -25,7 +25,7 @@ from dnncore.problem import Problem
 
 if TYPE_CHECKING:
     from dnncore.compare import Comparison
-    from dnncore.testing.case import FillName, Trial
+    from dnncore.testing.checks.case import FillName, Trial
 
 __all__ = ["check"]
 
@@ -71,7 +71,7 @@ def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
 
 def _rows(problem: Problem, engine_name: str) -> Iterator[Row]:
     """One row per implementation, fill and output; one alone where none accepts."""
-    from dnncore.testing.case import FILLS, Case
+    from dnncore.testing.checks.case import FILLS, Case
 
     case = Case(problem, engine(engine_name))
     for trial in case.trials:

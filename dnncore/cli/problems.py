@@ -125,7 +125,7 @@ def tell_reading(reading: Reading) -> None:
 
 def chosen_devices(wanted: str) -> list[DeviceStatus]:
     """The devices that these names mean, by default all."""
-    from dnncore.testing.device_choice import choose
+    from dnncore.testing.running.device_choice import choose
 
     try:
         return choose(wanted)

@@ -13,6 +13,9 @@ Among the tests of the backend's own repository:
 In a notebook: `dnncore.testing.check_backend("mine")`; and for one problem:
 
     run_case(read("--conv ic3ih8oc4kh3")[0], dnncore.engine("cpu"))
+
+Sub-packages: `problems` lists the problems; `checks` has the checks and what a case expects;
+`running` plans and runs cases in worker processes; `bad_input` makes faulty calls.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dnncore.testing.backend_check import check_backend
-    from dnncore.testing.checks import CHECKS, run_case
+    from dnncore.testing.checks.results import CaseResult, CheckFailed, Failure
+    from dnncore.testing.checks.table import CHECKS, run_case
     from dnncore.testing.own_tests import conformance
-    from dnncore.testing.results import CaseResult, CheckFailed, Failure
 
 __all__ = [
     "CHECKS",
@@ -37,13 +40,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "CHECKS": "checks",
-    "CaseResult": "results",
-    "CheckFailed": "results",
-    "Failure": "results",
+    "CHECKS": "checks.table",
+    "CaseResult": "checks.results",
+    "CheckFailed": "checks.results",
+    "Failure": "checks.results",
     "check_backend": "backend_check",
     "conformance": "own_tests",
-    "run_case": "checks",
+    "run_case": "checks.table",
 }
 
 

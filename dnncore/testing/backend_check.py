@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from importlib import import_module
 
 from dnncore.plugins import register, registry, unregister
-from dnncore.testing.plan import Plan
+from dnncore.testing.checks.results import CaseResult
 from dnncore.testing.report import Entry, division_of_time, entry, left_out, table
-from dnncore.testing.results import CaseResult
-from dnncore.testing.worker import Worker
+from dnncore.testing.running.plan import Plan
+from dnncore.testing.running.worker import Worker
 
 __all__ = ["check_backend"]
 

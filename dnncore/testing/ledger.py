@@ -22,10 +22,10 @@ from functools import cache
 from pathlib import Path
 
 from dnncore.errors import DescriptorError
-from dnncore.testing.device_choice import devices_of
-from dnncore.testing.plan import Job
 from dnncore.testing.report import Entry, describe_backend, settings
-from dnncore.testing.source_state import source_state
+from dnncore.testing.running.device_choice import devices_of
+from dnncore.testing.running.plan import Job
+from dnncore.testing.running.source_state import source_state
 
 __all__ = ["Ledger", "Run", "report", "runs"]
 

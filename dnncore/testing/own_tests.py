@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
-from dnncore.testing.plan import Job, Plan
+from dnncore.testing.running.plan import Job, Plan
 
 __all__ = ["conformance"]
 

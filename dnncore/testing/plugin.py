@@ -18,12 +18,12 @@ import pytest
 
 if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays for nothing
     from dnncore.problem import Problem
-    from dnncore.testing.findings import Findings
+    from dnncore.testing.checks.results import CaseResult
     from dnncore.testing.ledger import Ledger
-    from dnncore.testing.plan import Job, Plan
     from dnncore.testing.report import Entry
-    from dnncore.testing.results import CaseResult
-    from dnncore.testing.worker import Worker
+    from dnncore.testing.running.findings import Findings
+    from dnncore.testing.running.plan import Job, Plan
+    from dnncore.testing.running.worker import Worker
 
 _entry = pytest.StashKey["tuple[Entry, bool]"]()  # and whether it is a ledger's
 _ledger = pytest.StashKey["Ledger | None"]()
@@ -128,7 +128,7 @@ def _plans(config: pytest.Config) -> list[Plan]:
     names = [name.strip() for text in option.dnncore_backend or () for name in text.split(",")]
     if not names:
         return []
-    from dnncore.testing.plan import Plan, read_patterns
+    from dnncore.testing.running.plan import Plan, read_patterns
 
     unsupported, xfail = (
         {pattern: why for path in paths or () for pattern, why in read_patterns(path).items()}
@@ -150,7 +150,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         plans = getattr(metafunc.cls, "plans", None) or _plans(metafunc.config)
         jobs = [job for plan in plans for job in plan.jobs()]
         if metafunc.config.option.dnncore_budget is not None:
-            from dnncore.testing.sample import in_sample_order
+            from dnncore.testing.running.sample import in_sample_order
 
             jobs = in_sample_order(jobs, metafunc.config.option.dnncore_seed)
         _check_options(metafunc.config)
@@ -192,7 +192,7 @@ def dnncore_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
 
 def _new_worker(config: pytest.Config) -> Worker:
     """A worker as the command line wants it; its process starts with the first case."""
-    from dnncore.testing.worker import Worker
+    from dnncore.testing.running.worker import Worker
 
     option = config.option
     return Worker(
@@ -206,7 +206,7 @@ def _new_worker(config: pytest.Config) -> Worker:
 @pytest.fixture
 def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Callable[[Job], None]:
     """Run a job: fails where an implementation is wrong, skips where all refuse or it is late."""
-    from dnncore.testing.findings import LATE
+    from dnncore.testing.running.findings import LATE
 
     config = request.config
 
@@ -265,7 +265,7 @@ def _is_fatal(result: CaseResult) -> bool:
 def _shortest(job: Job, worker: Worker) -> Job:
     """A job whose problem is the simplest of the same operation that fails as drawn ones do."""
     from dnncore.problem import driver_of
-    from dnncore.testing.random_problems import shortest_failure
+    from dnncore.testing.problems.random_problems import shortest_failure
 
     def fails(problem: Problem) -> bool:
         return worker.run(str(problem), job.engine, job.impl).status == "failed"
@@ -303,7 +303,7 @@ class _Reporter:
 
     def _findings(self) -> Findings:
         if self.findings is None:
-            from dnncore.testing.findings import Findings
+            from dnncore.testing.running.findings import Findings
 
             self.findings = Findings(self.config.option, _open_ledger(self.config))
         return self.findings

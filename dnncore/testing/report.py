@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from dnncore.plugins import registry
-from dnncore.testing.device_choice import devices_of
-from dnncore.testing.plan import Job
-from dnncore.testing.results import CaseResult
-from dnncore.testing.sample import stratum
+from dnncore.testing.checks.results import CaseResult
+from dnncore.testing.running.device_choice import devices_of
+from dnncore.testing.running.plan import Job
+from dnncore.testing.running.sample import stratum
 
 __all__ = [
     "Entry",

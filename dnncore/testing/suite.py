@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dnncore.testing.plan import Job
+from dnncore.testing.running.plan import Job
 
 __all__ = ["test_case"]
 

@@ -158,7 +158,7 @@ def test_a_problem_beyond_all_memory_is_told_as_failed(monkeypatch):
     def full(*_):
         raise MemoryError("Unable to allocate 7 EiB")
 
-    monkeypatch.setattr("dnncore.testing.case.make_round", full)
+    monkeypatch.setattr("dnncore.testing.checks.case.make_round", full)
     text = invoke("check", "--engines=cpu", "--eltwise", "--impl=reference:*", "2x3", code=1)
     assert "FAILED  reference:eltwise  integers" in text
     assert "what is right could not be computed: MemoryError: Unable to allocate" in text

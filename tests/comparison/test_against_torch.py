@@ -10,7 +10,7 @@ from problems import COUNT, KINDS, inputs_of, problems
 
 import dnncore as dnn
 from dnncore.compare import Expected, expected_outputs
-from dnncore.testing.torch_oracle import torch_outputs
+from dnncore.testing.checks.torch_oracle import torch_outputs
 
 CASES = [(kind, i) for kind in KINDS for i in range(COUNT)]
 

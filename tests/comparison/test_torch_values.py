@@ -14,8 +14,8 @@ from torch_values import FILE, SIZE, inputs_of, stored_outputs, texts
 
 import dnncore as dnn
 from dnncore.problem import Problem, read
-from dnncore.testing.cases import cases
-from dnncore.testing.torch_oracle import torch_outputs
+from dnncore.testing.checks.torch_oracle import torch_outputs
+from dnncore.testing.problems.cases import cases
 
 # Not every engine accepts f16, bf16, and Winograd's algorithm for gradients of weights.
 OPTIONAL = [text for text in texts() if "f16" in text or ("BWD_W" in text and "wino" in text)]

@@ -10,7 +10,7 @@ from toy import devices
 import dnncore as dnn
 from dnncore import plugins
 from dnncore.cli import main
-from dnncore.testing import device_choice
+from dnncore.testing.running import device_choice
 
 EPYC = dnn.Device("EPYC 9", "AMD", "3.0 (OpenCL 3.0 PoCL)", type="cpu")
 H200 = dnn.Device("NVIDIA H200", "NVIDIA Corporation", "580", type="gpu")

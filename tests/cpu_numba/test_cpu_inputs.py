@@ -14,9 +14,9 @@ import dnncore as dnn
 from dnncore import problem
 from dnncore.compare import consistent_inputs, expected_outputs
 from dnncore.fills import fill_normal
-from dnncore.testing import guarded
-from dnncore.testing.case import Case, Round, fill_random
-from dnncore.testing.cases import cases
+from dnncore.testing.checks import guarded
+from dnncore.testing.checks.case import Case, Round, fill_random
+from dnncore.testing.problems.cases import cases
 
 pytest.importorskip("numba")
 

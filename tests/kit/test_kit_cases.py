@@ -18,9 +18,9 @@ from dnncore.ops import algorithms, convolution, lrn, pooling, reduction, reorde
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import DRIVERS, read
 from dnncore.problem.tensors import role_of
-from dnncore.testing.cases import SIZES, cases
-from dnncore.testing.plan import FLOORS
-from dnncore.testing.random_problems import draw, shortest_failure
+from dnncore.testing.problems.cases import SIZES, cases
+from dnncore.testing.problems.random_problems import draw, shortest_failure
+from dnncore.testing.running.plan import FLOORS
 
 LISTS = [size for size in SIZES if size != "random"]
 OPERATIONS = [

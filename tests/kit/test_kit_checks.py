@@ -12,10 +12,12 @@ from dnncore_reference import algorithms, convolution, matmul, softmax
 import dnncore as dnn
 from dnncore.compare import compare
 from dnncore.problem import read
-from dnncore.testing import CHECKS, case, checks, gradients, run_case, torch_oracle
-from dnncore.testing.clock import Clock
-from dnncore.testing.golden import GOLDEN, ROUNDING
-from dnncore.testing.guarded import Guarded
+from dnncore.testing import CHECKS, run_case
+from dnncore.testing.checks import case, gradients, torch_oracle
+from dnncore.testing.checks import table as checks
+from dnncore.testing.checks.clock import Clock
+from dnncore.testing.checks.golden import GOLDEN, ROUNDING
+from dnncore.testing.checks.guarded import Guarded
 
 CONVOLUTION = "--conv --dir=FWD_B --stag=abx --dtag=abx mb1ic3ih5oc4oh5kh3ph1"
 

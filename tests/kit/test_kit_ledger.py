@@ -10,8 +10,8 @@ from test_kit_suite import REFERENCE, SUITE, UNRULY
 
 import dnncore as dnn
 from dnncore.testing.ledger import Ledger, report, runs
-from dnncore.testing.plan import Plan
-from dnncore.testing.source_state import source_state
+from dnncore.testing.running.plan import Plan
+from dnncore.testing.running.source_state import source_state
 
 MATCH = "--dnncore-match=--sum|--binary"
 LEDGER = (MATCH, "--dnncore-ledger=ledger", "--dnncore-commit=abc")

@@ -7,8 +7,8 @@ import pytest
 from test_kit_suite import REFERENCE, SUITE
 
 import dnncore as dnn
-from dnncore.testing.plan import Plan
-from dnncore.testing.sample import in_sample_order, stratum
+from dnncore.testing.running.plan import Plan
+from dnncore.testing.running.sample import in_sample_order, stratum
 
 JOBS = Plan("reference", "smoke").jobs()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import dnncore as dnn
-from dnncore.testing.plan import Plan, read_patterns
 from dnncore.testing.report import markdown
-from dnncore.testing.shard import Shard
+from dnncore.testing.running.plan import Plan, read_patterns
+from dnncore.testing.running.shard import Shard
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SUITE = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
@@ -168,7 +168,7 @@ def test_other_peoples_runs_see_nothing_of_the_kit(kit, tmp_path):
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n"
         "def test_nothing_heavy_is_loaded():\n"
-        "    heavy = {'dnncore.testing.checks', 'dnncore_reference', 'numba', 'pyopencl'}\n"
+        "    heavy = {'dnncore.testing.checks.table', 'dnncore_reference', 'numba', 'pyopencl'}\n"
         "    assert not heavy & set(sys.modules)\n"
     )
     code, output = kit("-v")

@@ -5,8 +5,8 @@ import time
 import pytest
 
 import dnncore as dnn
-from dnncore.testing.checks import CHECKS
-from dnncore.testing.worker import Worker
+from dnncore.testing.checks.table import CHECKS
+from dnncore.testing.running.worker import Worker
 
 PROBLEM = "--conv --dir=FWD_D --stag=abx --wtag=abx --dtag=abx mb1ic1oc1ih3kh3"
 

@@ -3,8 +3,8 @@
 import pytest
 
 import dnncore as dnn
-from dnncore.testing import mutated_programs, mutations, valid_calls
-from dnncore.testing.examination import examine, examine_in, examiner
+from dnncore.testing.bad_input import mutated_programs, mutations, valid_calls
+from dnncore.testing.bad_input.examination import examine, examine_in, examiner
 
 SEED = 1
 CPU = dnn.engine("cpu")

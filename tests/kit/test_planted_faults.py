@@ -11,7 +11,7 @@ from faulty_backends import DEADLY, FAULTS, KIND
 import dnncore as dnn
 from dnncore.problem import read
 from dnncore.testing import CHECKS, run_case
-from dnncore.testing.worker import Worker
+from dnncore.testing.running.worker import Worker
 
 PROBLEMS = [
     "--eltwise --alg=relu --alpha=0.25 --tag=aBc8b 2x11x7",

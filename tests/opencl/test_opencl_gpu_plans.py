@@ -12,9 +12,9 @@ from dnncore.backend import Refused
 from dnncore.compare import expected_outputs
 from dnncore.fills import fill_integers, fill_normal
 from dnncore.plugins import registry
-from dnncore.testing.case import Case
-from dnncore.testing.cases import cases
-from dnncore.testing.contract import refusals
+from dnncore.testing.checks.case import Case
+from dnncore.testing.checks.contract import refusals
+from dnncore.testing.problems.cases import cases
 
 
 def is_sound(target: Target) -> bool:

@@ -11,7 +11,7 @@ from checks import REFERENCE, Target, check, reference_outputs, run
 import dnncore as dnn
 from dnncore.fills import fill_inputs, fill_integers, fill_normal
 from dnncore.ops.window import window_output
-from dnncore.testing.torch_oracle import torch_outputs
+from dnncore.testing.checks.torch_oracle import torch_outputs
 
 FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = DIRECTIONS = (
     "forward",

@@ -12,7 +12,7 @@ import dnncore as dnn
 from dnncore.compare import expected_outputs
 from dnncore.fills import fill_integers, fill_normal
 from dnncore.ops.window import window_output
-from dnncore.testing.torch_oracle import torch_outputs
+from dnncore.testing.checks.torch_oracle import torch_outputs
 
 LOWEST = float(np.finfo(np.float32).min)
 

@@ -14,7 +14,7 @@ from test_matmul import matmul
 
 import dnncore as dnn
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
-from dnncore.testing.torch_oracle import torch_outputs
+from dnncore.testing.checks.torch_oracle import torch_outputs
 
 DIMS = (2, 19, 5, 4)
 NHWC = dnn.MemoryDesc(DIMS, "f32", "nhwc")

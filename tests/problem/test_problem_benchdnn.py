@@ -10,7 +10,7 @@ import pytest
 
 import dnncore as dnn
 from dnncore.problem import Invalid, Problem, Unsupported, read
-from dnncore.testing.case import Case
+from dnncore.testing.checks.case import Case
 
 OPTIONS = Path(__file__).parents[1] / "data" / "benchdnn_options.txt"
 

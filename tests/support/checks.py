@@ -13,7 +13,7 @@ import pytest
 import dnncore as dnn
 from dnncore.compare import Expected, expected_outputs
 from dnncore.fills import Fill, fill_inputs, fill_integers, fill_normal, keeps_integers
-from dnncore.testing.guarded import Arguments
+from dnncore.testing.checks.guarded import Arguments
 
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]

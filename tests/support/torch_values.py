@@ -21,7 +21,7 @@ import dnncore as dnn
 from dnncore.compare import consistent_inputs
 from dnncore.fills import Seed
 from dnncore.problem import Problem
-from dnncore.testing.cases import cases
+from dnncore.testing.problems.cases import cases
 
 Array = np.ndarray[Any, Any]
 
@@ -89,7 +89,7 @@ def write() -> None:
     """Compute all results with torch and store them, equal ones once."""
     import torch
 
-    from dnncore.testing.torch_oracle import torch_outputs
+    from dnncore.testing.checks.torch_oracle import torch_outputs
 
     index: dict[str, dict[str, int]] = {}
     arrays: dict[bytes, tuple[int, Array]] = {}

@@ -13,9 +13,9 @@ from typing import Any
 
 from dnncore.errors import DescriptorError
 from dnncore.problem import Problem
-from dnncore.testing.cases import SIZES, cases
-from dnncore.testing.device_choice import devices_of
-from dnncore.testing.shard import Shard
+from dnncore.testing.problems.cases import SIZES, cases
+from dnncore.testing.running.device_choice import devices_of
+from dnncore.testing.running.shard import Shard
 
 __all__ = [
     "FLOORS",

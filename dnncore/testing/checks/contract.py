@@ -23,8 +23,8 @@ from dnncore.backend import Accepted, Implementation, RefusalKind, Refused
 from dnncore.datatypes import DATA_TYPES
 from dnncore.engine import Engine
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
-from dnncore.testing.case import Case
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import Case
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["accept", "descriptors", "refusals"]
 

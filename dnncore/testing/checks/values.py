@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dnncore.testing.case import FillName, Trial, equal, unequal
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import FillName, Trial, equal, unequal
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["integers", "random", "repeatable"]
 

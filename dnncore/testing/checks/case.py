@@ -24,10 +24,10 @@ from dnncore.primitive import Primitive
 from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.problem import Problem
 from dnncore.stream import Event, Stream
-from dnncore.testing import torch_oracle
-from dnncore.testing.clock import Clock
-from dnncore.testing.guarded import Arguments, Finding
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks import torch_oracle
+from dnncore.testing.checks.clock import Clock
+from dnncore.testing.checks.guarded import Arguments, Finding
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["FILLS", "Case", "FillName", "Round", "Trial"]
 

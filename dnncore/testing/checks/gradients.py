@@ -34,9 +34,9 @@ from dnncore.ops import (
 )
 from dnncore.ops.operation import HALF_TYPES
 from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
-from dnncore.testing.case import Round, Trial, equal
-from dnncore.testing.guarded import Arguments
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import Round, Trial, equal
+from dnncore.testing.checks.guarded import Arguments
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["adjoint", "linear", "slope", "workspaces"]
 

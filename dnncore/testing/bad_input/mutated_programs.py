@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from dnncore.datatypes import DATA_TYPES
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
-from dnncore.testing import valid_calls
+from dnncore.testing.bad_input import valid_calls
 
 __all__ = ["PROGRAMS", "mutation"]
 

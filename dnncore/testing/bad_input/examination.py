@@ -23,12 +23,12 @@ from dnncore import selection
 from dnncore.compare import consistent_inputs, expected_outputs
 from dnncore.errors import DnnError, NoImplementation, ReferenceWarning
 from dnncore.fills import fill_normal
-from dnncore.testing import valid_calls
-from dnncore.testing.process import Died, Process, serve
+from dnncore.testing.bad_input import valid_calls
+from dnncore.testing.running.process import Died, Process, serve
 
 __all__ = ["examine", "examine_in", "examiner"]
 
-MODULE = "dnncore.testing.examination"  # also where it is __main__
+MODULE = "dnncore.testing.bad_input.examination"  # also where it is __main__
 PROGRAM = "<program>"
 SLOW = 0.05  # seconds of processor time within which a descriptor is made or refused
 HANGS = 60.0  # seconds after which a process is given up

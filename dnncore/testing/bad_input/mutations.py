@@ -1,9 +1,9 @@
 """Bad input: valid calls changed at random must end in the library's errors or in right answers.
 
-    python -m dnncore.testing.mutations cpu opencl:0 --described 20000 --executed 1000 --seed 1
-    python -m dnncore.testing.mutations cpu --level executed --seed 1 --index 17
+    python -m dnncore.testing.bad_input.mutations cpu opencl:0 --described 20000 --seed 1
+    python -m dnncore.testing.bad_input.mutations cpu --level executed --seed 1 --index 17
 
-Which ends are faults, `dnncore.testing.examination` tells.
+`examination.py` decides which ends are faults.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import dnncore as dnn
-from dnncore.testing.examination import examine, examine_in, examiner
-from dnncore.testing.mutated_programs import mutation
+from dnncore.testing.bad_input.examination import examine, examine_in, examiner
+from dnncore.testing.bad_input.mutated_programs import mutation
 
 __all__ = ["Fault", "Report", "survey"]
 
-PROGRAM_NAME = "dnncore.testing.mutations"  # also where it is __main__
+PROGRAM_NAME = "dnncore.testing.bad_input.mutations"  # also where it is __main__
 CHUNK = 100  # programs of one engine in a row
 MOST_FAULTS = 200  # after which nothing more is to be learned
 

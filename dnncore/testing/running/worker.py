@@ -18,10 +18,10 @@ from typing import NamedTuple
 from dnncore.errors import DescriptorError
 from dnncore.plugins import engine, register
 from dnncore.problem import read
-from dnncore.testing.checks import CHECKS, run_case
-from dnncore.testing.plan import compiled
-from dnncore.testing.process import Died, Process, last_lines, serve
-from dnncore.testing.results import CaseResult, Failure
+from dnncore.testing.checks.results import CaseResult, Failure
+from dnncore.testing.checks.table import CHECKS, run_case
+from dnncore.testing.running.plan import compiled
+from dnncore.testing.running.process import Died, Process, last_lines, serve
 
 __all__ = ["Worker"]
 

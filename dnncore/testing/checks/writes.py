@@ -5,8 +5,8 @@ They look at all executions of a trial, and so come last.
 
 from __future__ import annotations
 
-from dnncore.testing.case import FILLS, Trial
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import FILLS, Trial
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["guards", "inputs", "padding"]
 

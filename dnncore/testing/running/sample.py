@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dnncore.ops import Operation
-from dnncore.testing.plan import Job
+from dnncore.testing.running.plan import Job
 
 __all__ = ["in_sample_order", "stratum"]
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 from dnncore.engine import Engine
 from dnncore.plugins import describe
 from dnncore.problem import Problem
-from dnncore.testing import (
+from dnncore.testing.checks import (
     attributes,
     calls,
     concurrency,
@@ -21,8 +21,8 @@ from dnncore.testing import (
     values,
     writes,
 )
-from dnncore.testing.case import Case
-from dnncore.testing.results import CaseResult, CheckFailed, Failure, OnTrial, Status
+from dnncore.testing.checks.case import Case
+from dnncore.testing.checks.results import CaseResult, CheckFailed, Failure, OnTrial, Status
 
 __all__ = ["CHECKS", "Check", "run_case"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from dnncore import selection
 from dnncore.cache import primitives
-from dnncore.testing.case import Trial
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import Trial
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["memory"]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dnncore.attributes import ScratchpadMode
 from dnncore.sequence import Sequence
-from dnncore.testing.case import FILLS, Trial
+from dnncore.testing.checks.case import FILLS, Trial
 
 __all__ = ["bound", "in_place", "scratchpad", "sequence"]
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
 from dnncore.memory_desc import MemoryDesc
-from dnncore.testing.case import Trial
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import Trial
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["attributes", "probes"]
 

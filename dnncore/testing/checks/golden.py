@@ -9,8 +9,8 @@ import numpy as np
 
 from dnncore.compare import compare
 from dnncore.problem import read
-from dnncore.testing.case import Case, Trial
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import Case, Trial
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["GOLDEN", "Golden", "golden"]
 

@@ -4,10 +4,10 @@
     smoke     every operation, direction, algorithm and family of formats once, in under a minute
     full      the products of operations, shapes, formats, directions and attributes
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
-    random    drawn from a seed by `dnncore.testing.random_problems`, which needs hypothesis
+    random    drawn from a seed by `random_problems.py`, which needs hypothesis
 
-All but the last are in `inputs/`: a file of a size's name, or a folder of files. A case more is a
-line more.
+All but the last lie beside this file: a file with the size's name, or a folder of files. To add a
+case, add a line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["SIZES", "case_files", "cases"]
 
 SIZES = ("tiny", "smoke", "full", "networks", "random")
 DRAWN = 30  # random problems of each driver
-INPUTS = Path(__file__).parent / "inputs"
+FOLDER = Path(__file__).parent
 
 
 def case_files(size: str) -> list[Path]:
@@ -31,7 +31,7 @@ def case_files(size: str) -> list[Path]:
     """
     if size not in SIZES:
         raise DescriptorError(f"cases: size must be one of {', '.join(SIZES)}; got {size!r}")
-    return [*INPUTS.glob(f"{size}.txt"), *sorted((INPUTS / size).glob("*.txt"))]
+    return [*FOLDER.glob(f"{size}.txt"), *sorted((FOLDER / size).glob("*.txt"))]
 
 
 def cases(size: str, *, seed: int = 0) -> list[Problem]:
@@ -40,7 +40,7 @@ def cases(size: str, *, seed: int = 0) -> list[Problem]:
     Lists of values make some twice, as where two formats are one because a dim is 1.
     """
     if size == "random":
-        from dnncore.testing import random_problems
+        from dnncore.testing.problems import random_problems
 
         return [p for driver in DRIVERS for p in random_problems.draw(DRAWN, driver, seed=seed)]
     return list(dict.fromkeys(read_files(*case_files(size))))

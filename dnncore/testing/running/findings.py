@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from dnncore.testing.ledger import Ledger
-from dnncore.testing.plan import FLOORS
 from dnncore.testing.report import Entry, division_of_time, left_out, table
-from dnncore.testing.shard import Shard
+from dnncore.testing.running.plan import FLOORS
+from dnncore.testing.running.shard import Shard
 
 __all__ = ["LATE", "Findings"]
 

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dnncore import selection
 from dnncore.cache import primitives
 from dnncore.stream import Event
-from dnncore.testing.case import FILLS, Trial
-from dnncore.testing.guarded import Arguments
-from dnncore.testing.results import CheckFailed
+from dnncore.testing.checks.case import FILLS, Trial
+from dnncore.testing.checks.guarded import Arguments
+from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["engine_threads", "events", "threads"]
 

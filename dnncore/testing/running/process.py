@@ -1,6 +1,6 @@
 """A spawned process that answers requests: one that crashes or hangs costs its request alone.
 
-    with Process("dnncore.testing.worker") as process:
+    with Process("dnncore.testing.running.worker") as process:
         reply = process.ask(request, seconds=60)
 
 That module's main calls `serve(answer)`. Requests and replies are pickled through stdin and stdout.

@@ -1,0 +1,1 @@
+"""Checks of one implementation on one problem: `table.py` lists them, `case.py` prepares them."""

@@ -1,0 +1,1 @@
+"""The problems on which implementations are tried: `*.txt` lists, and random ones."""
