@@ -18,7 +18,7 @@ import click
 
 from benchmarks.contestants.contestant import is_arithmetic
 from benchmarks.measuring.checkout import engine as open_engine
-from dnncore.plugins import describe
+from dnncore.selection.plugins import describe
 from dnncore.testing.checks.case import Case, Trial
 from dnncore.testing.problems.cases import cases
 

@@ -159,7 +159,7 @@ def call_rows(name: str) -> list[Row]:
 
 def descriptor_rows() -> list[Row]:
     """What creating descriptors and primitives costs when nothing is new."""
-    from dnncore import selection
+    from dnncore.selection import ranking
 
     src = dnn.MemoryDesc((8, 64, 28, 28), "f32", "any")
     op = dnn.ConvolutionForward(
@@ -169,7 +169,7 @@ def descriptor_rows() -> list[Row]:
     engine = dnn.engine("cpu")
 
     def first() -> None:
-        selection.forget()
+        ranking.forget()
         dnn.PrimitiveDesc(op, engine)
 
     pd = dnn.PrimitiveDesc(op, engine)

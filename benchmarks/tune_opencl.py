@@ -31,8 +31,8 @@ from benchmarks.measuring.checkout import engine as open_engine
 from benchmarks.measuring.contest import allowed_error
 from benchmarks.measuring.sampling import SAMPLES, in_turn
 from benchmarks.measuring.trials import OneChoice, Parameters, Trial, trial_of
-from dnncore.plugins import registry
 from dnncore.problem import Problem
+from dnncore.selection.plugins import registry
 
 if TYPE_CHECKING:
     from benchmarks.measuring.accuracy import Exact

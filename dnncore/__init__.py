@@ -1,10 +1,10 @@
 """Deep-learning primitives with oneDNN's programming model, on every engine."""
 
 import os
-import sys
-import types
 import typing
 
+from dnncore.engines.stream import Event, Stream
+from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import (
     BackendNotFound,
     BuildError,
@@ -17,16 +17,16 @@ from dnncore.errors import (
     PluginError,
     ReferenceWarning,
 )
-from dnncore.memory_desc import MemoryDesc
-from dnncore.stream import Event, Stream
-from dnncore.threads import get_num_threads, set_num_threads
+from dnncore.tensors.memory_desc import MemoryDesc
 
 if typing.TYPE_CHECKING:
     from dnncore import backend, cache, functional, ops, problem, testing  # noqa: F401
     from dnncore.attributes import Attributes, PostOp
-    from dnncore.compare import Comparison, against_reference, compare
-    from dnncore.engine import Device, Engine, Peaks
-    from dnncore.memory import Memory
+    from dnncore.comparison.compare import Comparison, against_reference, compare
+    from dnncore.engines.engine import Device, Engine, Peaks
+    from dnncore.engines.memory import Memory
+    from dnncore.execution.primitive import BoundPrimitive, Primitive
+    from dnncore.execution.sequence import Sequence
     from dnncore.ops import (
         Binary,
         ConvolutionBackwardData,
@@ -49,11 +49,9 @@ if typing.TYPE_CHECKING:
         SoftmaxForward,
         Sum,
     )
-    from dnncore.plugins import backends, devices, engine, register, unregister
-    from dnncore.primitive import BoundPrimitive, Primitive
-    from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
-    from dnncore.reorder import reorder
-    from dnncore.sequence import Sequence
+    from dnncore.selection.plugins import backends, devices, engine, register, unregister
+    from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+    from dnncore.selection.reorder import reorder
     from dnncore.verbose import set_verbose
 
 __version__ = "0.1.0"
@@ -124,15 +122,15 @@ __all__ = [
 # What `import dnncore` leaves out, by module; all other public names are operations, in `ops`.
 _ON_FIRST_USE = {
     "attributes": ("Attributes", "PostOp"),
-    "compare": ("Comparison", "against_reference", "compare"),
-    "engine": ("Device", "Engine", "Peaks"),
-    "memory": ("Memory",),
-    "plugins": ("backends", "devices", "engine", "register", "unregister"),
-    "primitive": ("BoundPrimitive", "Primitive"),
-    "primitive_desc": ("PrimitiveDesc", "primitive_descs"),
-    "reorder": ("reorder",),
-    "sequence": ("Sequence",),
+    "comparison.compare": ("Comparison", "against_reference", "compare"),
+    "engines.engine": ("Device", "Engine", "Peaks"),
+    "engines.memory": ("Memory",),
+    "execution.primitive": ("BoundPrimitive", "Primitive"),
+    "execution.sequence": ("Sequence",),
     "verbose": ("set_verbose",),
+    "selection.plugins": ("backends", "devices", "engine", "register", "unregister"),
+    "selection.primitive_desc": ("PrimitiveDesc", "primitive_descs"),
+    "selection.reorder": ("reorder",),
 }
 _MODULE_OF = {name: module for module, names in _ON_FIRST_USE.items() for name in names}
 _SUBMODULES = ("backend", "cache", "functional", "ops", "problem", "testing")
@@ -155,16 +153,6 @@ def __getattr__(name: str) -> typing.Any:
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_SUBMODULES})
 
-
-class _Package(types.ModuleType):
-    """Keeps compare, engine and reorder functions when the modules of these names are imported."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _MODULE_OF and isinstance(value, types.ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 if "DNNCORE_VERBOSE" in os.environ:
     from dnncore import verbose as _verbose

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from dnncore.errors import DataTypeError, DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import (
     BINARY_ALGORITHMS,
     check_algorithm,
@@ -17,6 +16,7 @@ from dnncore.ops.algorithms import (
     check_eltwise,
     check_finite,
 )
+from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
     from dnncore.ops.operation import Operation

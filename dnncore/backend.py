@@ -27,8 +27,10 @@ import pluggy
 from dnncore.attributes import Attributes, PostOp
 from dnncore.cache import DiskStore
 from dnncore.cache import count as cache_count
-from dnncore.datatypes import data_type, numpy_dtype
-from dnncore.engine import Buffer, Device, Engine, HostEngine, Peaks, check_size
+from dnncore.engines.engine import Buffer, Device, Engine, HostEngine, Peaks, check_size
+from dnncore.engines.memory import Memory
+from dnncore.engines.scratchpads import Scratchpad
+from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, TimedEvent
 from dnncore.errors import (
     BuildError,
     DescriptorError,
@@ -38,17 +40,15 @@ from dnncore.errors import (
     PluginError,
 )
 from dnncore.forking import hold_at_fork
-from dnncore.memory import Memory
-from dnncore.memory_desc import MemoryDesc
 from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
 from dnncore.ops import __all__ as _operations
-from dnncore.scratchpads import Scratchpad
-from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, TimedEvent
+from dnncore.tensors.datatypes import data_type, numpy_dtype
+from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
-    from dnncore.primitive_desc import PrimitiveDesc
+    from dnncore.selection.primitive_desc import PrimitiveDesc
 
 API_VERSION = 1
 

@@ -22,11 +22,12 @@ __all__ = [
     "NoImplementation",
     "PluginError",
     "ReferenceWarning",
+    "describe",
 ]
 
 
-class _Told(Exception):
-    """What observers are told of when it is made."""
+class _Observed(Exception):
+    """Base of exceptions and warnings that notify observers when they are made."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -34,7 +35,7 @@ class _Told(Exception):
             observer.raised(self)
 
 
-class DnnError(_Told):
+class DnnError(_Observed):
     """Base of every error that dnncore raises."""
 
 
@@ -78,9 +79,15 @@ class ExecutionError(DnnError, RuntimeError):
     """A primitive was built but failed, or was asked to run on unfit arguments."""
 
 
-class CacheWarning(_Told, UserWarning):
+class CacheWarning(_Observed, UserWarning):
     """A cache cannot be used; work goes on without it."""
 
 
-class ReferenceWarning(_Told, UserWarning):
+class ReferenceWarning(_Observed, UserWarning):
     """A slow reference implementation was chosen because nothing faster accepts the problem."""
+
+
+def describe(error: BaseException) -> str:
+    """Return the type and the text of `error` on one line; of a library error, the text alone."""
+    text = " ".join(str(error).split())
+    return text if isinstance(error, DnnError) else f"{type(error).__name__}: {text}"

@@ -22,11 +22,11 @@ from dnncore.forking import INNERMOST, hold_at_fork
 
 if TYPE_CHECKING:
     from dnncore.backend import Run
-    from dnncore.engine import Engine
-    from dnncore.memory import Memory
-    from dnncore.primitive import Primitive
-    from dnncore.primitive_desc import PrimitiveDesc
-    from dnncore.selection import Request, Selection
+    from dnncore.engines.engine import Engine
+    from dnncore.engines.memory import Memory
+    from dnncore.execution.primitive import Primitive
+    from dnncore.selection.primitive_desc import PrimitiveDesc
+    from dnncore.selection.ranking import Request, Selection
 
 __all__ = ["Observer", "Slot", "add", "fill", "remark", "remove", "watched"]
 

@@ -42,12 +42,12 @@ from dnncore.problem.verbose_fields import KINDS, Fields, kind_of, write
 
 if TYPE_CHECKING:
     from dnncore.backend import Run
-    from dnncore.engine import Engine
-    from dnncore.memory import Memory
-    from dnncore.primitive import Primitive
-    from dnncore.primitive_desc import PrimitiveDesc
-    from dnncore.selection import Request, Selection
-    from dnncore.stream import Event, Stream
+    from dnncore.engines.engine import Engine
+    from dnncore.engines.memory import Memory
+    from dnncore.engines.stream import Event, Stream
+    from dnncore.execution.primitive import Primitive
+    from dnncore.selection.primitive_desc import PrimitiveDesc
+    from dnncore.selection.ranking import Request, Selection
 
 __all__ = ["Verbose", "read_environment", "set_verbose"]
 

@@ -18,8 +18,8 @@ from benchmarks.contestants.contestant import Terms
 from benchmarks.measuring.circumstances import circumstances, versions
 from benchmarks.measuring.contest import Outcome, measure
 from benchmarks.measuring.ledger import Ledger
-from dnncore.plugins import describe
 from dnncore.problem import Problem, read
+from dnncore.selection.plugins import describe
 
 
 def main() -> None:

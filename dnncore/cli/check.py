@@ -20,11 +20,12 @@ from dnncore.cli.problems import (
     tell_skipped,
 )
 from dnncore.cli.rows import Row, as_json_option, show_json
-from dnncore.plugins import describe, engine
+from dnncore.errors import describe
 from dnncore.problem import Problem
+from dnncore.selection.plugins import engine
 
 if TYPE_CHECKING:
-    from dnncore.compare import Comparison
+    from dnncore.comparison.compare import Comparison
     from dnncore.testing.checks.case import FillName, Trial
 
 __all__ = ["check"]

@@ -20,9 +20,9 @@ from dnncore.cli.problems import (
 )
 from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.errors import NoImplementation
-from dnncore.plugins import engine
-from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.problem import Problem
+from dnncore.selection.plugins import engine
+from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 
 __all__ = ["impls"]
 

@@ -10,9 +10,9 @@ import click
 
 from dnncore.cli.lines import STYLES, counted, line, wrapped
 from dnncore.cli.rows import Row
-from dnncore.device_names import DeviceStatus
 from dnncore.errors import DnnError
 from dnncore.problem import DRIVERS, Invalid, Problem, Unreadable, Unsupported, scan
+from dnncore.selection.device_names import DeviceStatus
 
 __all__ = ["SETTINGS", "Reading", "chosen_devices", "engine_option", "problem_words",
            "tell_reading", "tell_skipped"]  # fmt: skip

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from dnncore.attributes import Attributes, PostOp
-from dnncore.datatypes import from_numpy_dtype, numpy_dtype
-from dnncore.engine import Engine
+from dnncore.engines.engine import Engine
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError
-from dnncore.memory import Memory
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.ops.operation import HALF_TYPES, widened
-from dnncore.plugins import engine as open_engine
-from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
-from dnncore.stream import Stream
+from dnncore.selection.plugins import engine as open_engine
+from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.tensors.datatypes import from_numpy_dtype, numpy_dtype
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
     "Array", "EngineLike", "Values",

@@ -8,7 +8,7 @@ from numbers import Real
 import numpy as np
 
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
     "BINARY_ALGORITHMS",

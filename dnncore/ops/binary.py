@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm, check_condition
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Binary"]
 

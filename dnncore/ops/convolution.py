@@ -25,10 +25,10 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, Self, cast
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.ops.window import Windowed
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
     "Convolution",

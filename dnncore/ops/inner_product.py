@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar, cast
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = [
     "InnerProduct",

@@ -21,9 +21,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["LRN", "LRNBackward", "LRNForward"]
 

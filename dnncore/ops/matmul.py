@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["MatMul"]
 

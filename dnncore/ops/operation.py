@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
 from dnncore.errors import DataTypeError, DescriptorError
-from dnncore.memory_desc import MemoryDesc
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["FLOAT_TYPES", "FORWARD", "HALF_TYPES", "Argument", "Operation", "PropKind", "reads",
            "widened", "writes"]  # fmt: skip

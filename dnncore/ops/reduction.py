@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Reduction", "check_power"]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.operation import Argument, Operation, reads, writes
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Reorder"]
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["SoftmaxBackward", "SoftmaxForward"]
 

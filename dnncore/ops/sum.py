@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import check_finite
 from dnncore.ops.operation import Argument, Operation
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Sum"]
 

@@ -20,7 +20,6 @@ from typing import Any, get_args
 
 from dnncore.attributes import Attributes, FpMath, PostOp, ScratchpadMode
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
 from dnncore.problem.settings import (
     Dims,
@@ -35,6 +34,7 @@ from dnncore.problem.settings import (
 )
 from dnncore.problem.shapes import mask_of, masked
 from dnncore.problem.tensors import format_text, read_desc, read_type
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["DEFAULTS", "FLAGS", "read", "write"]
 

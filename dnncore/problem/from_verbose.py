@@ -20,9 +20,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from dnncore.attributes import Attributes
-from dnncore.datatypes import DATA_TYPES
 from dnncore.errors import DataTypeError, DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import MatMul, Operation, Sum
 from dnncore.problem import attributes
 from dnncore.problem.drivers import driver_of
@@ -40,6 +38,8 @@ from dnncore.problem.verbose_fields import (
     prop_kinds_of,
     rows_of,
 )
+from dnncore.tensors.datatypes import DATA_TYPES
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["executions", "from_verbose"]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from dnncore.attributes import Attributes
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.problem import attributes, options
 from dnncore.problem.drivers import driver_of
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["DEFAULTS", "Problem"]
 

@@ -13,11 +13,11 @@ from functools import cache, lru_cache
 from string import digits
 from typing import TypeAlias
 
-from dnncore.datatypes import DATA_TYPES
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.problem.settings import Dims, Misread, Settings, misread, read_list
+from dnncore.tensors.datatypes import DATA_TYPES
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["ONE_TAG", "format_text", "joined", "read_desc", "read_tensors", "read_type", "role_of",
            "write_tensors"]  # fmt: skip

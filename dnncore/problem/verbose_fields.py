@@ -19,7 +19,6 @@ from typing import Any
 
 from dnncore import ops
 from dnncore.attributes import Attributes, PostOp
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import attributes
@@ -27,6 +26,7 @@ from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.lrn import NUMBERS
 from dnncore.problem.shapes import dims_text, mask_of
 from dnncore.problem.tensors import format_text
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["KINDS", "LETTERS", "OPERATIONS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of",
            "write"]  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 
-from dnncore.plugins import register, registry, unregister
+from dnncore.selection.plugins import register, registry, unregister
 from dnncore.testing.checks.results import CaseResult
 from dnncore.testing.report import Entry, division_of_time, entry, left_out, table
 from dnncore.testing.running.plan import Plan

@@ -24,8 +24,8 @@ from dnncore.backend import (
     Implementation,
     hookimpl,
 )
-from dnncore.engine import Device
-from dnncore.primitive_desc import PrimitiveDesc
+from dnncore.engines.engine import Device
+from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = ["NullEngine", "costs", "installed"]
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dnncore.plugins import registry
+from dnncore.selection.plugins import registry
 from dnncore.testing.checks.results import CaseResult
 from dnncore.testing.running.device_choice import devices_of
 from dnncore.testing.running.plan import Job

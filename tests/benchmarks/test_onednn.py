@@ -7,8 +7,8 @@ from problems import KINDS, inputs_of, problems, retyped
 
 import dnncore as dnn
 from benchmarks.contestants.onednn import Peer, Unsupported
-from dnncore.compare import expected_outputs
-from dnncore.fills import fill_normal, reads
+from dnncore.comparison.compare import expected_outputs
+from dnncore.comparison.fills import fill_normal, reads
 
 pytestmark = pytest.mark.peer
 

@@ -17,7 +17,7 @@ from dnncore_opencl.runtime.program import LaunchProgram
 
 import dnncore as dnn
 from benchmarks import tune_opencl
-from dnncore.plugins import registry
+from dnncore.selection.plugins import registry
 
 KEY = "f32 b1 m8 n8 k64"
 WORDS = ("--matmul", "8x64:64x8")

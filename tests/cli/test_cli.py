@@ -9,8 +9,8 @@ from click.testing import CliRunner
 from toy import Relu, registered
 
 import dnncore as dnn
-from dnncore import threads
 from dnncore.cli import main
+from dnncore.engines import threads
 
 
 def invoke(*arguments, code=0):

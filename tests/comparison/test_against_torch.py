@@ -9,7 +9,7 @@ from checks import Target, agree, run
 from problems import COUNT, KINDS, inputs_of, problems
 
 import dnncore as dnn
-from dnncore.compare import Expected, expected_outputs
+from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
 CASES = [(kind, i) for kind in KINDS for i in range(COUNT)]

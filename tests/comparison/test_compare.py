@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from dnncore.compare import against_reference, compare, expected_outputs
-from dnncore.fills import fill_integers, fill_normal
+from dnncore.comparison.compare import against_reference, compare, expected_outputs
+from dnncore.comparison.fills import fill_integers, fill_normal
 
 
 def desc(*dims, data_type="f32", tag=None):

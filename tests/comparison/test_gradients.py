@@ -13,7 +13,7 @@ from checks import REFERENCE, Target, run
 from problems import inputs_of, problems
 
 import dnncore as dnn
-from dnncore.fills import fill_normal
+from dnncore.comparison.fills import fill_normal
 
 COUNT = 12
 STEP = 2.0**-8

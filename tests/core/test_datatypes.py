@@ -4,8 +4,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from dnncore.datatypes import DATA_TYPES, data_type, from_numpy_dtype, numpy_dtype
 from dnncore.errors import DescriptorError
+from dnncore.tensors.datatypes import DATA_TYPES, data_type, from_numpy_dtype, numpy_dtype
 
 
 def test_every_type_is_here_with_its_size_in_bits():

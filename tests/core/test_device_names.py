@@ -8,8 +8,8 @@ from click.testing import CliRunner
 from toy import devices
 
 import dnncore as dnn
-from dnncore import plugins
 from dnncore.cli import main
+from dnncore.selection import plugins
 from dnncore.testing.running import device_choice
 
 EPYC = dnn.Device("EPYC 9", "AMD", "3.0 (OpenCL 3.0 PoCL)", type="cpu")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dnncore.errors import DescriptorError
-from dnncore.format_tags import ParsedTag, canonical_tag, parse_tag
+from dnncore.tensors.format_tags import ParsedTag, canonical_tag, parse_tag
 
 # One published name a line: a letter tag, or `alias = letter tag`.
 PUBLISHED = (Path(__file__).parents[1] / "data" / "format_tags.txt").read_text().splitlines()

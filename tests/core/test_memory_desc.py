@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
+from dnncore.tensors.memory_desc import MemoryDesc
 
 
 def spelled_offset(tag, dims, index):

@@ -105,7 +105,7 @@ def distribution(folder, name, body, module="broken_plugin"):
 @pytest.fixture
 def fresh_registry(monkeypatch):
     """A registry that discovers anew, so that distributions laid out by a test are found."""
-    from dnncore import plugins
+    from dnncore.selection import plugins
 
     def discover():
         found = plugins.Registry()

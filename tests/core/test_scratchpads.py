@@ -7,7 +7,7 @@ import pytest
 
 import dnncore as dnn
 from dnncore.backend import Event, ExecutionError
-from dnncore.scratchpads import MOST, Scratchpads
+from dnncore.engines.scratchpads import MOST, Scratchpads
 
 CPU = dnn.engine("cpu")
 

@@ -41,7 +41,7 @@ def test_next_walks_to_none():
 def test_the_reference_comes_after_everything_else_and_warns_when_chosen(monkeypatch):
     found = names(relu_op())
     assert found[-1].startswith("reference:")
-    monkeypatch.setattr("dnncore.primitive_desc._warned", set())
+    monkeypatch.setattr("dnncore.selection.primitive_desc._warned", set())
     with pytest.warns(dnn.ReferenceWarning, match="eltwise"):
         dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), skip_impl="cpu_numba:*")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from dnncore import threads
+from dnncore.engines import threads
 
 pytest.importorskip("numba")
 

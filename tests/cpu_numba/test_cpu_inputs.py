@@ -12,8 +12,8 @@ import pytest
 
 import dnncore as dnn
 from dnncore import problem
-from dnncore.compare import consistent_inputs, expected_outputs
-from dnncore.fills import fill_normal
+from dnncore.comparison.compare import consistent_inputs, expected_outputs
+from dnncore.comparison.fills import fill_normal
 from dnncore.testing.checks import guarded
 from dnncore.testing.checks.case import Case, Round, fill_random
 from dnncore.testing.problems.cases import cases

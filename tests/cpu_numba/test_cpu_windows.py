@@ -11,7 +11,7 @@ import pytest
 from checks import Target, check, reference_outputs, run
 
 import dnncore as dnn
-from dnncore.fills import fill_integers, fill_normal
+from dnncore.comparison.fills import fill_integers, fill_normal
 
 pytest.importorskip("numba")
 

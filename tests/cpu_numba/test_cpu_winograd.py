@@ -23,8 +23,8 @@ from dnncore_cpu_numba.convolution.winograd.matrices import (
 
 import dnncore as dnn
 from dnncore.cache import MemoryCache
-from dnncore.engine import Peaks
-from dnncore.fills import fill_inputs, fill_normal
+from dnncore.comparison.fills import fill_inputs, fill_normal
+from dnncore.engines.engine import Peaks
 from dnncore.problem import read
 
 WINOGRAD = Target("cpu", "cpu", impl="cpu_numba:winograd:*")
@@ -160,8 +160,8 @@ def test_what_is_refused(direction, shape, reason):
 def two_cores(monkeypatch):
     """Rates of two cores with AVX-512, whatever else these here do when they are measured."""
     peaks = Peaks({"f32": 225e9, "f64": 112e9}, bandwidth=25e9, launch=3e-6)
-    monkeypatch.setattr("dnncore.peaks.cpu_peaks", lambda _threads: peaks)
-    monkeypatch.setattr("dnncore.selection._selections", MemoryCache(1))
+    monkeypatch.setattr("dnncore.engines.peaks.cpu_peaks", lambda _threads: peaks)
+    monkeypatch.setattr("dnncore.selection.ranking._selections", MemoryCache(1))
 
 
 @pytest.mark.usefixtures("two_cores")

@@ -10,7 +10,7 @@ import pytest
 from dnncore_reference import algorithms, convolution, matmul, softmax
 
 import dnncore as dnn
-from dnncore.compare import compare
+from dnncore.comparison.compare import compare
 from dnncore.problem import read
 from dnncore.testing import CHECKS, run_case
 from dnncore.testing.checks import case, gradients, torch_oracle

@@ -9,9 +9,9 @@ from conftest import TARGETS
 
 import dnncore as dnn
 from dnncore.backend import Refused
-from dnncore.compare import expected_outputs
-from dnncore.fills import fill_integers, fill_normal
-from dnncore.plugins import registry
+from dnncore.comparison.compare import expected_outputs
+from dnncore.comparison.fills import fill_integers, fill_normal
+from dnncore.selection.plugins import registry
 from dnncore.testing.checks.case import Case
 from dnncore.testing.checks.contract import refusals
 from dnncore.testing.problems.cases import cases

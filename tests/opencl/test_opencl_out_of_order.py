@@ -11,7 +11,7 @@ from opencl_engine import DEVICES, Gate
 
 import dnncore as dnn
 from dnncore.backend import ExecutionError
-from dnncore.scratchpads import MOST
+from dnncore.engines.scratchpads import MOST
 
 pytest.importorskip("pyopencl")
 pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")

@@ -7,8 +7,8 @@ from checks import Target, check
 from conftest import TARGETS
 
 import dnncore as dnn
-from dnncore.compare import expected_outputs
-from dnncore.fills import fill_normal
+from dnncore.comparison.compare import expected_outputs
+from dnncore.comparison.fills import fill_normal
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 devices = pytest.mark.parametrize("target", OPENCL, ids=str)

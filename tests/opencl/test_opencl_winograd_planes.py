@@ -15,7 +15,7 @@ from dnncore_opencl.convolution.winograd import gpu as winograd
 from dnncore_opencl.convolution.winograd.toom_cook import F23, F43
 
 import dnncore as dnn
-from dnncore.fills import fill_inputs, fill_normal
+from dnncore.comparison.fills import fill_inputs, fill_normal
 from dnncore.problem import read
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]

@@ -9,7 +9,7 @@ import pytest
 from checks import REFERENCE, Target, check, reference_outputs, run
 
 import dnncore as dnn
-from dnncore.fills import fill_inputs, fill_integers, fill_normal
+from dnncore.comparison.fills import fill_inputs, fill_integers, fill_normal
 from dnncore.ops.window import window_output
 from dnncore.testing.checks.torch_oracle import torch_outputs
 

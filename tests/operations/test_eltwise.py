@@ -8,8 +8,8 @@ from checks import Target, agree, check, reference_outputs, run
 from problems import PARAMETERS
 
 import dnncore as dnn
-from dnncore.compare import Expected, expected_outputs
-from dnncore.fills import fill_integers, fill_normal
+from dnncore.comparison.compare import Expected, expected_outputs
+from dnncore.comparison.fills import fill_integers, fill_normal
 from dnncore.ops.algorithms import ELTWISE_ALGORITHMS, USE_DST, USE_DST_ALGORITHMS
 
 ALGORITHMS = {

@@ -7,7 +7,7 @@ import pytest
 from checks import Target, check, reference_outputs
 
 import dnncore as dnn
-from dnncore.fills import fill_integers
+from dnncore.comparison.fills import fill_integers
 
 DIRECTIONS = ("forward", "backward_data", "backward_weights")
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dnncore as dnn
-from dnncore.fills import fill_integers
+from dnncore.comparison.fills import fill_integers
 
 
 def matmul(src, weights, tags=(None, None, None), *, bias=None):

@@ -9,8 +9,8 @@ import pytest
 from checks import REFERENCE, Target, agree, check, reference_outputs, run
 
 import dnncore as dnn
-from dnncore.compare import expected_outputs
-from dnncore.fills import fill_integers, fill_normal
+from dnncore.comparison.compare import expected_outputs
+from dnncore.comparison.fills import fill_integers, fill_normal
 from dnncore.ops.window import window_output
 from dnncore.testing.checks.torch_oracle import torch_outputs
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import dnncore as dnn
-from dnncore.fills import fill_integers, fill_normal
+from dnncore.comparison.fills import fill_integers, fill_normal
 
 TAGS = {
     1: ("a",),

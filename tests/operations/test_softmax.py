@@ -7,7 +7,7 @@ import pytest
 from checks import Target, check, reference_outputs
 
 import dnncore as dnn
-from dnncore.fills import fill_normal
+from dnncore.comparison.fills import fill_normal
 
 CASES = {
     "10_classes": ((64, 10), None, 1),

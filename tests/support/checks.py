@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from dnncore.compare import Expected, expected_outputs
-from dnncore.fills import Fill, fill_inputs, fill_integers, fill_normal, keeps_integers
+from dnncore.comparison.compare import Expected, expected_outputs
+from dnncore.comparison.fills import Fill, fill_inputs, fill_integers, fill_normal, keeps_integers
 from dnncore.testing.checks.guarded import Arguments
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ import numpy as np
 from checks import reference_outputs
 
 import dnncore as dnn
-from dnncore.fills import fill_integers, fill_normal, reads
+from dnncore.comparison.fills import fill_integers, fill_normal, reads
 from dnncore.ops.algorithms import (
     BINARY_ALGORITHMS,
     ELTWISE_ALGORITHMS,

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import dnncore as dnn
-from dnncore.compare import consistent_inputs
-from dnncore.fills import Seed
+from dnncore.comparison.compare import consistent_inputs
+from dnncore.comparison.fills import Seed
 from dnncore.problem import Problem
 from dnncore.testing.problems.cases import cases
 

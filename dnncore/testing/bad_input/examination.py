@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dnncore as dnn
-from dnncore import selection
-from dnncore.compare import consistent_inputs, expected_outputs
+from dnncore.comparison.compare import consistent_inputs, expected_outputs
+from dnncore.comparison.fills import fill_normal
 from dnncore.errors import DnnError, NoImplementation, ReferenceWarning
-from dnncore.fills import fill_normal
+from dnncore.selection import ranking
 from dnncore.testing.bad_input import valid_calls
 from dnncore.testing.running.process import Died, Process, serve
 
@@ -250,7 +250,7 @@ def _timed(program: str, engine: dnn.Engine, level: str) -> tuple[str, str]:
     end, reason = examine(program, engine)
     seconds = time.process_time() - started
     if level == "described" and seconds > SLOW and not reason:
-        selection.forget()
+        ranking.forget()
         gc.collect()  # neither a collection nor a first import counts
         started = time.process_time()
         examine(program, engine)

@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from dnncore.datatypes import DATA_TYPES
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
+from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.bad_input import valid_calls
 
 __all__ = ["PROGRAMS", "mutation"]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
+from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.testing.checks.case import Trial
 from dnncore.testing.checks.results import CheckFailed
 

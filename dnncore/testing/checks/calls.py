@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dnncore.attributes import ScratchpadMode
-from dnncore.sequence import Sequence
+from dnncore.execution.sequence import Sequence
 from dnncore.testing.checks.case import FILLS, Trial
 
 __all__ = ["bound", "in_place", "scratchpad", "sequence"]

@@ -13,17 +13,17 @@ import numpy as np
 
 from dnncore.attributes import Attributes
 from dnncore.backend import Implementation
-from dnncore.compare import Expected, compare, consistent_inputs, expected_outputs
-from dnncore.engine import Engine
+from dnncore.comparison.compare import Expected, compare, consistent_inputs, expected_outputs
+from dnncore.comparison.fills import Seed, fill_integers, fill_normal, keeps_integers
+from dnncore.engines.engine import Engine
+from dnncore.engines.stream import Event, Stream
 from dnncore.errors import NoImplementation
-from dnncore.fills import Seed, fill_integers, fill_normal, keeps_integers
-from dnncore.memory_desc import MemoryDesc
+from dnncore.execution.primitive import Primitive
 from dnncore.ops import Operation, Reorder
-from dnncore.plugins import registry
-from dnncore.primitive import Primitive
-from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.problem import Problem
-from dnncore.stream import Event, Stream
+from dnncore.selection.plugins import registry
+from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.testing.checks import torch_oracle
 from dnncore.testing.checks.clock import Clock
 from dnncore.testing.checks.guarded import Arguments, Finding

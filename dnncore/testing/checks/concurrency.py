@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from dnncore import selection
 from dnncore.cache import primitives
-from dnncore.stream import Event
+from dnncore.engines.stream import Event
+from dnncore.selection import ranking
 from dnncore.testing.checks.case import FILLS, Trial
 from dnncore.testing.checks.guarded import Arguments
 from dnncore.testing.checks.results import CheckFailed
@@ -144,5 +144,5 @@ def engine_threads(trial: Trial) -> None:
 
 def _forget_all() -> None:
     """What was selected and built for one number of threads must not serve another."""
-    selection.forget()
+    ranking.forget()
     primitives.clear()

@@ -20,9 +20,9 @@ import numpy as np
 from dnncore import cache
 from dnncore.attributes import Attributes, PostOpKind
 from dnncore.backend import Accepted, Implementation, RefusalKind, Refused
-from dnncore.datatypes import DATA_TYPES
-from dnncore.engine import Engine
+from dnncore.engines.engine import Engine
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
+from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.checks.case import Case
 from dnncore.testing.checks.results import CheckFailed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.compare import compare
+from dnncore.comparison.compare import compare
 from dnncore.problem import read
 from dnncore.testing.checks.case import Case, Trial
 from dnncore.testing.checks.results import CheckFailed

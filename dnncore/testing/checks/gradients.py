@@ -13,8 +13,8 @@ import numpy as np
 from ml_dtypes import finfo
 
 from dnncore.attributes import Attributes
-from dnncore.compare import Expected, expected_outputs
-from dnncore.fills import fill_integers, fill_normal
+from dnncore.comparison.compare import Expected, expected_outputs
+from dnncore.comparison.fills import fill_integers, fill_normal
 from dnncore.ops import (
     ConvolutionBackwardData,
     ConvolutionBackwardWeights,
@@ -33,7 +33,7 @@ from dnncore.ops import (
     Sum,
 )
 from dnncore.ops.operation import HALF_TYPES
-from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.testing.checks.case import Round, Trial, equal
 from dnncore.testing.checks.guarded import Arguments
 from dnncore.testing.checks.results import CheckFailed

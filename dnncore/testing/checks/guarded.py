@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.engine import Engine
-from dnncore.memory import Memory
-from dnncore.memory_desc import MemoryDesc
-from dnncore.primitive_desc import PrimitiveDesc
-from dnncore.reorder import reorder
-from dnncore.stream import Event, Stream
+from dnncore.engines.engine import Engine
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Event, Stream
+from dnncore.selection.primitive_desc import PrimitiveDesc
+from dnncore.selection.reorder import reorder
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Arguments", "Finding", "Guarded"]
 

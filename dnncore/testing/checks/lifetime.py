@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from dnncore import selection
 from dnncore.cache import primitives
+from dnncore.selection import ranking
 from dnncore.testing.checks.case import Trial
 from dnncore.testing.checks.results import CheckFailed
 
@@ -87,7 +87,7 @@ def _new_executable(trial: Trial) -> Callable[[], object]:
 
 
 def _forget() -> None:
-    selection.forget()
+    ranking.forget()
     primitives.clear()
 
 

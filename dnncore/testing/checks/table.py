@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from dnncore.engine import Engine
-from dnncore.plugins import describe
+from dnncore.engines.engine import Engine
+from dnncore.errors import describe
 from dnncore.problem import Problem
 from dnncore.testing.checks import (
     attributes,

@@ -19,12 +19,12 @@ from hypothesis.errors import NoSuchExample
 
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS, USE_DST_ALGORITHMS
 from dnncore.ops.reduction import ALGORITHMS as REDUCTIONS
 from dnncore.ops.reorder import DATA_TYPES
 from dnncore.ops.window import effective_kernel
 from dnncore.problem import DRIVERS, Problem, read
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["draw", "problems", "shortest_failure"]
 

@@ -1,11 +1,11 @@
-"""Which devices a list of names means, see `dnncore.device_names`."""
+"""Which devices a list of names means, see `dnncore.selection.device_names`."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
 from dnncore.errors import BackendNotFound, EngineUnavailable
-from dnncore.plugins import DeviceStatus, devices, registry
+from dnncore.selection.plugins import DeviceStatus, devices, registry
 
 __all__ = ["choose", "devices_of"]
 

@@ -16,8 +16,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from dnncore.errors import DescriptorError
-from dnncore.plugins import engine, register
 from dnncore.problem import read
+from dnncore.selection.plugins import engine, register
 from dnncore.testing.checks.results import CaseResult, Failure
 from dnncore.testing.checks.table import CHECKS, run_case
 from dnncore.testing.running.plan import compiled

@@ -27,7 +27,6 @@ from typing import Any
 import numpy as np
 
 from dnncore.attributes import Attributes, PostOp
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import (
     Binary,
     ConvolutionBackwardData,
@@ -51,6 +50,7 @@ from dnncore.ops import (
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.inner_product import InnerProduct
 from dnncore.ops.window import effective_kernel
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["noise"]
 

@@ -1,7 +1,7 @@
 """Is it right? The comparison of two arrays, and the check against the reference.
 
 All checking builds on this file. What the right answer is, the backend of role "reference" tells;
-how far off an implementation may be, `dnncore.error_bounds`.
+how far off an implementation may be, `dnncore.comparison.error_bounds`.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import numpy as np
 from ml_dtypes import finfo
 
 from dnncore.attributes import Attributes, PostOp
-from dnncore.datatypes import data_type, from_numpy_dtype
-from dnncore.error_bounds import noise
+from dnncore.comparison.error_bounds import noise
+from dnncore.comparison.fills import Fill, fill_inputs
+from dnncore.engines.memory import Memory
 from dnncore.errors import BackendNotFound, DescriptorError
-from dnncore.fills import Fill, fill_inputs
-from dnncore.memory import Memory
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Operation
 from dnncore.ops.operation import HALF_TYPES, widened
-from dnncore.plugins import engine, registry
-from dnncore.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.selection.plugins import engine, registry
+from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.tensors.datatypes import data_type, from_numpy_dtype
+from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
-    from dnncore.stream import Stream
+    from dnncore.engines.stream import Stream
 
 __all__ = [
     "Comparison",

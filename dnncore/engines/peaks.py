@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dnncore.cache import DiskStore
-from dnncore.engine import Peaks
-from dnncore.threads import available
+from dnncore.engines.engine import Peaks
+from dnncore.engines.threads import available
 
 __all__ = ["cpu_peaks", "processor_name"]
 

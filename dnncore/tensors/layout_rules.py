@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterable
 from typing import NoReturn, SupportsIndex, TypeAlias
 
-from dnncore.datatypes import data_type
 from dnncore.errors import DescriptorError
-from dnncore.format_tags import MAX_NDIMS, parse_tag
-from dnncore.strides import Blocks, Dims, dense_strides, outer_counts, row_major
+from dnncore.tensors.datatypes import data_type
+from dnncore.tensors.format_tags import MAX_NDIMS, parse_tag
+from dnncore.tensors.strides import Blocks, Dims, dense_strides, outer_counts, row_major
 
 __all__ = ["LARGEST", "Opaque", "check_dims", "check_range", "integers", "layout_of", "refuse"]
 

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from dnncore.attributes import Attributes
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Binary, Operation
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Fill", "fill_inputs", "fill_integers", "fill_normal", "keeps_integers", "reads"]
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from dnncore import observers
 from dnncore.backend import Run
-from dnncore.errors import DescriptorError, DnnError, ExecutionError
-from dnncore.plugins import describe
-from dnncore.primitive import BoundPrimitive
-from dnncore.stream import COMPLETED, Event, Stream, checked_events, wait_all
+from dnncore.engines.stream import COMPLETED, Event, Stream, checked_events, wait_all
+from dnncore.errors import DescriptorError, DnnError, ExecutionError, describe
+from dnncore.execution.primitive import BoundPrimitive
 
 __all__ = ["Sequence"]
 

@@ -8,17 +8,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dnncore import host_fallback, transfer
 from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Backend, Implementation, Refusal, Refused
 from dnncore.cache import MemoryCache
-from dnncore.engine import Engine
+from dnncore.engines.engine import Engine
+from dnncore.engines.threads import get_num_threads, num_threads_of
+from dnncore.errors import describe
 from dnncore.ops import Operation
-from dnncore.plugins import describe, engine, registry
-from dnncore.threads import get_num_threads, num_threads_of
+from dnncore.selection import host_fallback, transfer
+from dnncore.selection.plugins import engine, registry
 
 if TYPE_CHECKING:
-    from dnncore.primitive_desc import PrimitiveDesc
+    from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = ["Candidate", "Request", "Selection", "forget", "is_wanted", "select"]
 

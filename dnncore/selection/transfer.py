@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Executable, Implementation, Refused, Run
-from dnncore.engine import Buffer, Engine
-from dnncore.memory import Memory
+from dnncore.engines.engine import Buffer, Engine
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Event, Stream
 from dnncore.ops import Reorder
-from dnncore.stream import Event, Stream
 
 if TYPE_CHECKING:
-    from dnncore.primitive_desc import PrimitiveDesc
+    from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = ["PREFIX", "Crossing"]
 
@@ -140,6 +140,6 @@ def _copy(src: Memory, dst: Memory) -> Run:
 
 def host_engine() -> Engine:
     """The engine of host memory."""
-    from dnncore.plugins import engine
+    from dnncore.selection.plugins import engine
 
     return engine("cpu")

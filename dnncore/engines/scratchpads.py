@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from dnncore.errors import ExecutionError
 
 if TYPE_CHECKING:
-    from dnncore.engine import Buffer, Engine
-    from dnncore.stream import Event
+    from dnncore.engines.engine import Buffer, Engine
+    from dnncore.engines.stream import Event
 
 __all__ = ["MOST", "Scratchpad", "Scratchpads"]
 

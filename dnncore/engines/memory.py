@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dnncore.datatypes import from_numpy_dtype
-from dnncore.engine import Buffer, Engine
+from dnncore.engines.engine import Buffer, Engine
+from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError, ExecutionError
-from dnncore.memory_desc import MemoryDesc
-from dnncore.stream import Stream
+from dnncore.tensors.datatypes import from_numpy_dtype
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Memory"]
 
@@ -205,7 +205,7 @@ def _storage(array: Array, desc: MemoryDesc) -> Array | None:
 def _checked_engine(engine: Engine | None) -> Engine:
     """The engine, by default `dnncore.engine()`."""
     if engine is None:
-        from dnncore.plugins import engine as open_engine
+        from dnncore.selection.plugins import engine as open_engine
 
         return open_engine()
     if not isinstance(engine, Engine):

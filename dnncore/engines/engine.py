@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
+from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
-from dnncore.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
-from dnncore.threads import get_num_threads, set_num_threads
 
 __all__ = [
     "DEVICE_TYPES", "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "check_size",
@@ -237,7 +237,7 @@ class CpuEngine(HostEngine):
     @classmethod
     def devices(cls) -> Sequence[Device]:
         """One device, the processor."""
-        from dnncore.peaks import processor_name
+        from dnncore.engines.peaks import processor_name
 
         limits = {"threads": get_num_threads()}
         return (Device(name=processor_name(), limits=limits, type=cls.kind),)
@@ -250,7 +250,7 @@ class CpuEngine(HostEngine):
     @property
     def peaks(self) -> Peaks:
         """The processor's rates, measured once per machine and stored."""
-        from dnncore.peaks import cpu_peaks
+        from dnncore.engines.peaks import cpu_peaks
 
         return cpu_peaks(self.num_threads)
 

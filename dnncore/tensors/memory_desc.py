@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex
 
 import numpy as np
 
-from dnncore.datatypes import DATA_TYPES, data_type
-from dnncore.format_tags import canonical_tag, parse_tag
-from dnncore.layout_rules import check_dims, check_range, integers, layout_of, refuse
-from dnncore.strides import (
+from dnncore.tensors.datatypes import DATA_TYPES, data_type
+from dnncore.tensors.format_tags import canonical_tag, parse_tag
+from dnncore.tensors.layout_rules import check_dims, check_range, integers, layout_of, refuse
+from dnncore.tensors.strides import (
     block_sizes,
     dense_strides,
     outer_counts,
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dnncore.layout_rules import Opaque
-    from dnncore.strides import Blocks, Dims
+    from dnncore.tensors.layout_rules import Opaque
+    from dnncore.tensors.strides import Blocks, Dims
 
     Array = NDArray[Any]
     Buffer = NDArray[np.uint8]
@@ -49,7 +49,7 @@ class MemoryDesc:
     layout; up to 12, and a size may be 0. `data_type` is a name such as `"bf16"`. The layout is
     given in one of these ways:
 
-    - a format tag (`"nchw"`, `"aBcd16b"`; see `dnncore.format_tags`);
+    - a format tag (`"nchw"`, `"aBcd16b"`; see `dnncore.tensors.format_tags`);
     - `strides`, in elements, one per dim: 0 repeats a dim, otherwise elements must not overlap;
     - a tag and `strides`: the tag gives the inner blocks, the strides step from block to block;
     - neither: row-major;

@@ -10,14 +10,14 @@ import numpy as np
 
 from dnncore import observers
 from dnncore.backend import Executable, Run
-from dnncore.engine import Buffer, Engine
+from dnncore.engines.engine import Buffer, Engine
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Event, Stream, checked_events
 from dnncore.errors import DescriptorError, DnnError, ExecutionError
-from dnncore.memory import Memory
-from dnncore.memory_desc import MemoryDesc
-from dnncore.stream import Event, Stream, checked_events
+from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
-    from dnncore.primitive_desc import PrimitiveDesc
+    from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = ["BoundPrimitive", "Primitive"]
 

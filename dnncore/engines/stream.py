@@ -6,11 +6,11 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from dnncore.engines.scratchpads import Scratchpads
 from dnncore.errors import DescriptorError
-from dnncore.scratchpads import Scratchpads
 
 if TYPE_CHECKING:
-    from dnncore.engine import Engine
+    from dnncore.engines.engine import Engine
 
 __all__ = [
     "COMPLETED",

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Executable, Implementation, Refused, Run
-from dnncore.engine import Buffer, Engine
-from dnncore.memory import Memory
-from dnncore.memory_desc import MemoryDesc
-from dnncore.stream import Event, Stream, wait_all
+from dnncore.engines.engine import Buffer, Engine
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Event, Stream, wait_all
+from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
-    from dnncore.primitive_desc import PrimitiveDesc
+    from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = ["PREFIX", "HostFallback"]
 

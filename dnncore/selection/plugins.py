@@ -14,11 +14,17 @@ import pluggy
 from dnncore import hookspecs
 from dnncore.backend import API_VERSION, Backend, Implementation
 from dnncore.cache import primitives
-from dnncore.device_names import DeviceStatus, Status, matching, no_match
-from dnncore.engine import CpuEngine, Device, Engine
-from dnncore.errors import BackendNotFound, DnnError, EngineUnavailable, PluginError
+from dnncore.engines.engine import CpuEngine, Device, Engine
+from dnncore.errors import (
+    BackendNotFound,
+    DnnError,
+    EngineUnavailable,
+    PluginError,
+    describe,
+)
 from dnncore.forking import PLUGINS, hold_at_fork
 from dnncore.ops import Operation
+from dnncore.selection.device_names import DeviceStatus, Status, matching, no_match
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -280,7 +286,7 @@ class Registry:
         return found
 
     def meant(self, name: str) -> list[DeviceStatus]:
-        """The devices that `name` means by the rules of `dnncore.device_names`, at least one.
+        """Return the devices, at least one, that `name` means by the rules of `device_names.py`.
 
         Devices of other engine kinds are not asked where `name` begins with one. Raises
         `BackendNotFound` for an unknown name, `EngineUnavailable` where there is no such device.
@@ -361,7 +367,7 @@ def engine(name: str | None = None) -> Engine:
 
     name: an engine kind, "cpu" or "opencl"; a device by its index, "opencl:1"; a type of device,
         "gpu", of any backend; words of a device's description, "opencl:nvidia h200" or "nvidia".
-        Upper and lower case are equal; the module `dnncore.device_names` has all rules.
+        Upper and lower case are equal; the module `dnncore.selection.device_names` has all rules.
 
     Raises `BackendNotFound` for an unknown name and `EngineUnavailable` where there is no such
     device or it cannot be opened; the text lists the devices there are. There is no silent
@@ -400,12 +406,6 @@ def register(plugin: object) -> list[Backend]:
 def unregister(plugin: object) -> None:
     """Take back what `register` did."""
     registry.remove(plugin)
-
-
-def describe(error: BaseException) -> str:
-    """Give the error's type and text on one line; a library error's text alone."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, DnnError) else f"{type(error).__name__}: {text}"
 
 
 def _absent(rows: Iterable[BackendStatus | DeviceStatus]) -> str:

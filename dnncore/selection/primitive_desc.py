@@ -7,26 +7,28 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from dnncore import host_fallback, observers
+from dnncore import observers
 from dnncore.attributes import Attributes
 from dnncore.backend import Executable, Refusal
 from dnncore.cache import primitives, stats
-from dnncore.engine import Engine
+from dnncore.engines.engine import Engine
+from dnncore.engines.threads import num_threads_of
 from dnncore.errors import (
     BuildError,
     DescriptorError,
     DnnError,
     NoImplementation,
     ReferenceWarning,
+    describe,
 )
-from dnncore.memory_desc import MemoryDesc
+from dnncore.execution.primitive import Primitive
 from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import Argument
-from dnncore.plugins import describe, registry
-from dnncore.plugins import engine as open_engine
-from dnncore.primitive import Primitive
-from dnncore.selection import Candidate, Request, Selection, is_wanted, select
-from dnncore.threads import num_threads_of
+from dnncore.selection import host_fallback
+from dnncore.selection.plugins import engine as open_engine
+from dnncore.selection.plugins import registry
+from dnncore.selection.ranking import Candidate, Request, Selection, is_wanted, select
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["PrimitiveDesc", "primitive_descs"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dnncore.engine import Engine
+from dnncore.engines.engine import Engine
+from dnncore.engines.memory import Memory
+from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError
-from dnncore.memory import Memory
-from dnncore.memory_desc import MemoryDesc
 from dnncore.ops import Reorder
-from dnncore.primitive_desc import PrimitiveDesc
-from dnncore.stream import Stream
+from dnncore.selection.primitive_desc import PrimitiveDesc
+from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["reorder"]
 

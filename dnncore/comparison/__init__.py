@@ -1,0 +1,1 @@
+"""Comparison of results: inputs to fill in, error bounds, the check against the reference."""

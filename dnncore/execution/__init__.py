@@ -1,0 +1,1 @@
+"""Primitives and sequences that run, and the observers of their launches."""

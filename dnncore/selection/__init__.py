@@ -1,0 +1,1 @@
+"""Plugins and the choice among their implementations, up to a primitive descriptor."""
