@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from dnncore.algorithms.post_ops import POST_OPS, PostOpKind
+from dnncore.algorithms.rules import check_finite
 from dnncore.errors import DataTypeError, DescriptorError
-from dnncore.ops.algorithms import (
-    BINARY_ALGORITHMS,
-    check_algorithm,
-    check_condition,
-    check_eltwise,
-    check_finite,
-)
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -23,17 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Attributes", "PostOp"]
 
-PostOpKind = Literal["eltwise", "sum", "binary", "prelu"]
 FpMath = Literal["strict", "ieee", "bf16", "f16", "tf32", "any"]
 ScratchpadMode = Literal["library", "user"]
-
-# The fields that each kind of post-op reads.
-_FIELDS: dict[str, tuple[str, ...]] = {
-    "eltwise": ("algorithm", "alpha", "beta"),
-    "sum": ("scale",),
-    "binary": ("algorithm", "src", "src2"),
-    "prelu": ("weights",),
-}
 
 
 @dataclass(frozen=True)
@@ -58,30 +44,26 @@ class PostOp:
     weights: MemoryDesc | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or self.kind not in _FIELDS:  # type: ignore[redundant-expr]  # callers pass anything
+        if not isinstance(self.kind, str) or self.kind not in POST_OPS:  # type: ignore[redundant-expr]  # callers pass anything
             raise DescriptorError(
-                f"post-op: kind must be one of {', '.join(_FIELDS)}; got {self.kind!r};"
+                f"post-op: kind must be one of {', '.join(POST_OPS)}; got {self.kind!r};"
                 " make a step with PostOp.eltwise, PostOp.sum, PostOp.binary or PostOp.prelu"
             )
-        own = _FIELDS[self.kind]
         what = f"post-op {self.kind}"
         for row in fields(self)[1:]:
-            if row.name not in own and not _are_equal(getattr(self, row.name), row.default):
+            if row.name not in POST_OPS[self.kind].fields and not _are_equal(
+                getattr(self, row.name), row.default
+            ):
                 raise DescriptorError(f"{what}: it has no {row.name}; leave it out")
-        self._check_own(what, own)
+        self._check_own(what)
         for name in ("alpha", "beta", "scale"):
             object.__setattr__(self, name, float(getattr(self, name)))
 
-    def _check_own(self, what: str, own: tuple[str, ...]) -> None:
+    def _check_own(self, what: str) -> None:
         """Check the fields that the kind reads; an eltwise step keeps its function's name."""
         check_finite(what, alpha=self.alpha, beta=self.beta, scale=self.scale)
-        if self.kind == "eltwise":
-            function = check_eltwise(what, self.algorithm, self.alpha, self.beta)
-            object.__setattr__(self, "algorithm", function)
-        if self.kind == "binary":
-            check_algorithm(what, self.algorithm, BINARY_ALGORITHMS)
-            check_condition(what, self.algorithm, self.src2)
-        for name in {"src", "src2", "weights"}.intersection(own):
+        object.__setattr__(self, "algorithm", POST_OPS[self.kind].check(what, self))
+        for name in POST_OPS[self.kind].operands:
             desc = getattr(self, name)
             if desc is not None or name != "src2":
                 _check_operand(f"{what}: {name}", desc)
@@ -117,7 +99,7 @@ class PostOp:
     @property
     def operands(self) -> tuple[tuple[str, MemoryDesc], ...]:
         """The tensors that this step reads, by their names in it."""
-        named = (("src", self.src), ("src2", self.src2), ("weights", self.weights))
+        named = ((name, getattr(self, name)) for name in POST_OPS[self.kind].operands)
         return tuple((name, desc) for name, desc in named if desc is not None)
 
 

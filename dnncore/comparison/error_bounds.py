@@ -11,10 +11,10 @@ bf16 differ in nothing else. The square root is for long sums, where rounding er
 and Mary 2019, "A new approach to probabilistic rounding error analysis"). Where `fpmath` allows f32
 to be rounded to fewer bits before it is multiplied, so much of the magnitude is added.
 
-An elementary function may cost the roundings that OpenCL allows it, an ulp being two roundings; the
-tables of this file tell of what size. Along a chain of post-ops an error goes wherever the next
-step takes x - error and x + error. This module gives the part that `noise` names, all but the first
-and the last term.
+An elementary function may cost the roundings that OpenCL allows it; an ulp is two roundings. The
+records of `dnncore.algorithms` state how many, and of what size. Along a chain of post-ops an error
+goes wherever the next step takes x - error and x + error. This module computes all terms but the
+first and the last.
 """
 
 from __future__ import annotations
@@ -26,6 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.algorithms.reduction import REDUCTION
+from dnncore.algorithms.rounding import DIVISION, ROUNDOFF, growth, power_error
 from dnncore.attributes import Attributes, PostOp
 from dnncore.ops import (
     Binary,
@@ -57,9 +62,7 @@ __all__ = ["noise"]
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Array]
 Evaluate = Callable[[Operation, Attributes, Inputs], dict[str, Array]]
-Size = Callable[[Array, Array, float, float], Array]
 
-_U = float(np.finfo(np.float32).eps) / 2
 _TILE = 8  # cells at most that Winograd transforms at once: F(6x6, 3x3) is the largest in use
 _PLAIN = Attributes()
 _MATRIX = (Convolution, InnerProduct, MatMul)  # what fpmath is about
@@ -117,16 +120,13 @@ def _lost_by_factors(
     return {name: 2 * roundoff * size.astype(np.float64) for name, size in sizes.items()}
 
 
-def _growth(terms: Any) -> Any:
-    """The roundings that a sum of so many terms may cost; a number or an array."""
-    return np.minimum(terms, 8.0 * np.sqrt(terms))
-
-
 def _accumulated(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     """Sums of products, from absolute values."""
     terms = 1.0 + op.flops / (2.0 * max(1, op.result.nelems))
     sizes = evaluate(op, _PLAIN, {name: np.abs(array) for name, array in inputs.items()})
-    return {name: _growth(terms) * _U * size.astype(np.float64) for name, size in sizes.items()}
+    return {
+        name: growth(terms) * ROUNDOFF * size.astype(np.float64) for name, size in sizes.items()
+    }
 
 
 def _convolution(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
@@ -145,7 +145,7 @@ def _convolution(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array
     sizes = (weights @ image).reshape(op.result.dims)
     if "bias" in inputs:
         sizes += np.abs(inputs["bias"]).reshape(-1, *[1] * len(taps))
-    return {op.result_name: _growth(1.0 + ic * math.prod(taps)) * _U * sizes}
+    return {op.result_name: growth(1.0 + ic * math.prod(taps)) * ROUNDOFF * sizes}
 
 
 def _seen(op: Any, image: Array) -> Array:
@@ -186,7 +186,7 @@ def _weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
         terms = op.dst_role.nelems / max(1, op.diff_bias.nelems)
         sizes = np.abs(inputs["diff_dst"].astype(np.float64))
         axes = tuple(axis for axis in range(sizes.ndim) if axis != 1)
-        errors["diff_bias"] = _growth(terms) * _U * sizes.sum(axis=axes)
+        errors["diff_bias"] = growth(terms) * ROUNDOFF * sizes.sum(axis=axes)
     return errors
 
 
@@ -206,7 +206,7 @@ def _convolution_weights(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[st
     sizes = gradients @ by_channel(_seen(op, inputs["src"]), ic).swapaxes(1, 2)
     sizes = np.broadcast_to(sizes.reshape(groups, oc, ic, *[1] * len(taps)), op.grouped_weights)
     terms = 1.0 + math.prod(taps) + count  # the transforms round, too
-    errors["diff_weights"] = _growth(terms) * _U * sizes.reshape(op.diff_weights.dims)
+    errors["diff_weights"] = growth(terms) * ROUNDOFF * sizes.reshape(op.diff_weights.dims)
     return errors
 
 
@@ -220,25 +220,28 @@ def _sum(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
 
 
 def _binary(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    roundings = _BINARY.get(op.algorithm, 0)
+    roundings = BINARY[op.algorithm].roundings
     if not roundings:
         return {}
-    return {"dst": roundings * _U * np.abs(evaluate(op, _PLAIN, inputs)["dst"].astype(np.float64))}
+    return {
+        "dst": roundings * ROUNDOFF * np.abs(evaluate(op, _PLAIN, inputs)["dst"].astype(np.float64))
+    }
 
 
 def _eltwise(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     src = inputs["src"].astype(np.float64)
     dst = evaluate(op, _PLAIN, inputs)["dst"].astype(np.float64)
-    roundings, size = _ELTWISE[op.function]
-    return {"dst": roundings * _U * size(src, dst, op.alpha, op.beta)}
+    return {"dst": ELTWISE[op.function].error.bound(src, dst, op.alpha, op.beta)}
 
 
 def _eltwise_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     kept = inputs["dst" if op.uses_dst else "src"]
     ones = {"diff_dst": np.ones(kept.shape), **{k: v for k, v in inputs.items() if v is kept}}
     slope = evaluate(op, _PLAIN, ones)["diff_src"].astype(np.float64)
-    roundings, size = (_SLOPES_OF_DST if op.uses_dst else _SLOPES)[op.function]
-    errors = roundings * _U * size(kept.astype(np.float64), slope, op.alpha, op.beta)
+    record = ELTWISE[op.function]
+    error = record.slope_of_dst_error if op.uses_dst else record.slope_error
+    assert error is not None  # each algorithm with a gradient has one
+    errors = error.bound(kept.astype(np.float64), slope, op.alpha, op.beta)
     return {"diff_src": errors * np.abs(inputs["diff_dst"].astype(np.float64))}
 
 
@@ -255,8 +258,8 @@ def _pooling(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     size = sizes[op.result_name].astype(np.float64)
     roundings = _terms(op, inputs, evaluate) - 1.0
     if not op.is_max:
-        roundings += _DIVISION + 1.0
-    return {op.result_name: _growth(roundings) * _U * size}
+        roundings += DIVISION + 1.0
+    return {op.result_name: growth(roundings) * ROUNDOFF * size}
 
 
 def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> Array:
@@ -271,17 +274,11 @@ def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> Array:
 
 
 def _reduction(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    if op.algorithm in ("max", "min"):
+    roundings = REDUCTION[op.algorithm].roundings(op.flops / max(1, op.dst.nelems))
+    if not roundings:
         return {}
-    terms = op.flops / max(1, op.dst.nelems)
     sizes = evaluate(op, _PLAIN, {"src": np.abs(inputs["src"])})["dst"].astype(np.float64)
-    if op.algorithm == "mul":
-        roundings = terms
-    elif op.is_norm:  # two powers around the sum
-        roundings = _growth(terms) + 2 * _POWER
-    else:
-        roundings = _growth(terms)
-    return {"dst": roundings * _U * sizes}
+    return {"dst": roundings * ROUNDOFF * sizes}
 
 
 def _softmax(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
@@ -294,7 +291,7 @@ def _softmax(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
     else:
         shifted = np.maximum(shifted, -1e3)  # where exp is 0, before 0 * inf becomes NaN
         size = np.exp(shifted) / total * (1.0 + np.abs(shifted))
-    return {"dst": (_growth(op.src.dims[op.axis]) + 16) * _U * size}
+    return {"dst": (growth(op.src.dims[op.axis]) + 16) * ROUNDOFF * size}
 
 
 def _softmax_backward(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
@@ -305,7 +302,7 @@ def _softmax_backward(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str,
         size = diff + np.exp(dst) * (1.0 + size) * diff.sum(op.axis, keepdims=True)
     else:
         size = size * (diff + (diff * size).sum(op.axis, keepdims=True))
-    return {"diff_src": (_growth(op.dst.dims[op.axis]) + 16) * _U * size}
+    return {"diff_src": (growth(op.dst.dims[op.axis]) + 16) * ROUNDOFF * size}
 
 
 def _lrn(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
@@ -315,9 +312,9 @@ def _lrn(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     positive = replace(training, alpha=abs(op.alpha), k=abs(op.k))
     sums = evaluate(positive, _PLAIN, inputs)["workspace"].astype(np.float64)
     terms = 3.0 + op.flops / (2.0 * max(1, op.dst.nelems))
-    base_error = _growth(terms) * _U * sums
+    base_error = growth(terms) * ROUNDOFF * sums
     base, dst = (values[name].astype(np.float64) for name in ("workspace", "dst"))
-    relative = abs(op.beta) * base_error / np.abs(base) + _power(base, op.beta)
+    relative = abs(op.beta) * base_error / np.abs(base) + power_error(base, op.beta)
     errors = {"dst": relative * np.abs(dst), "workspace": base_error}
     return errors if op.prop_kind == "forward_training" else {"dst": errors["dst"]}
 
@@ -325,7 +322,7 @@ def _lrn(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
 def _lrn_backward(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     base = np.abs(inputs["workspace"].astype(np.float64))
     terms = 4.0 + op.flops / (2.0 * max(1, op.src.nelems))
-    relative = _growth(terms) * _U + float(_power(base, op.beta + 1).max(initial=0.0))
+    relative = growth(terms) * ROUNDOFF + float(power_error(base, op.beta + 1).max(initial=0.0))
     own, shared = _lrn_terms(op, inputs, evaluate)
     return {"diff_src": relative * (own + shared)}
 
@@ -392,114 +389,7 @@ def _through(
         return evaluate(op, Attributes((step,)), inputs)["dst"].astype(np.float64)
 
     x = x.astype(np.float64)
-    reach = error + 2 * _U * np.abs(x)  # no less than the distance of two float32
+    reach = error + 2 * ROUNDOFF * np.abs(x)  # no less than the distance of two float32
     y = value(x)
     grown = np.maximum(np.abs(value(x + reach) - y), np.abs(value(x - reach) - y))
-    return y, np.where(error > 0, grown, 0.0) + _rounding(step, x, y, old)
-
-
-def _rounding(step: PostOp, x: Array, y: Array, old: Array | None) -> Array:
-    """The error of a step whose argument is exact."""
-    if step.kind == "eltwise":
-        roundings, size = _ELTWISE[step.algorithm]
-        return roundings * _U * size(x, y, step.alpha, step.beta)
-    if step.kind == "sum" and old is not None:
-        return 2 * _U * (np.abs(y) + np.abs(step.scale * old))
-    return _BINARY.get(step.algorithm, 2) * _U * np.abs(y)
-
-
-# -- elementary functions --------------------------------------------------------------------------
-
-_POWER = 32  # roundings: OpenCL allows pow 16 ulp
-_DIVISION = 5  # roundings: OpenCL allows a quotient 2.5 ulp
-
-# Roundings of the algorithms that do more than choose.
-_BINARY = {
-    "add": 2, "sub": 2, "mul": 2, "div": 6,
-    "max": 0, "min": 0, "select": 0,
-    "ge": 0, "gt": 0, "le": 0, "lt": 0, "eq": 0, "ne": 0,
-}  # fmt: skip
-
-
-def _power(base: Array, exponent: float) -> Array:
-    """The relative error of base**exponent, as exp(exponent * log(base)) may have it."""
-    return _POWER * _U * (1.0 + np.abs(exponent * np.log(np.abs(base))))
-
-
-def _y(_s: Array, y: Array, _alpha: float, _beta: float) -> Array:
-    return np.abs(y)
-
-
-def _s(s: Array, _y: Array, _alpha: float, _beta: float) -> Array:
-    return np.abs(s)
-
-
-def _one(s: Array, _y: Array, _alpha: float, _beta: float) -> Array:
-    return np.ones_like(s)
-
-
-# algorithm: roundings, and the size that they are roundings of: what is added up on the way to
-# y = f(s) may be larger than y, and exp(alpha * s) makes an error of y * alpha * s from that of
-# its argument.
-_ELTWISE: dict[str, tuple[float, Size]] = {
-    "abs": (0, _y),
-    "clip": (0, _y),
-    "clip_v2": (0, _y),
-    "elu": (8, lambda _s, y, alpha, _beta: np.abs(y) + abs(alpha)),
-    "exp": (8, _y),
-    "gelu_erf": (32, _s),
-    "gelu_tanh": (32, _s),
-    "hardsigmoid": (4, lambda s, _y, _alpha, beta: np.full_like(s, 1 + 2 * abs(beta))),
-    "hardswish": (4, lambda s, _y, _alpha, beta: np.abs(s) * (1 + 2 * abs(beta))),
-    "linear": (2, lambda s, _y, alpha, beta: np.abs(alpha * s) + abs(beta)),
-    "log": (8, _y),
-    "logistic": (16, _y),
-    "mish": (32, _y),
-    "pow": (_POWER, lambda s, y, _a, beta: np.abs(y) * (1 + np.abs(beta * _log(s)))),
-    "relu": (2, _y),
-    "round": (0, _y),
-    "soft_relu": (16, lambda s, y, alpha, _beta: np.abs(y) * (1 + np.abs(alpha * s))),
-    "sqrt": (6, _y),
-    "square": (2, _y),
-    "swish": (16, lambda s, y, alpha, _beta: np.abs(y) * (1 + np.abs(alpha * s))),
-    "tanh": (16, _y),
-}
-
-# The same of the slope, y = f'(s), which another rounding multiplies by diff_dst.
-_SLOPES: dict[str, tuple[float, Size]] = {
-    "abs": (2, _y),
-    "clip": (2, _y),
-    "clip_v2": (2, _y),
-    "elu": (10, _y),
-    "exp": (10, _y),
-    "gelu_erf": (64, _one),
-    "gelu_tanh": (64, _one),
-    "hardsigmoid": (2, _y),
-    "hardswish": (4, lambda s, _y, _alpha, beta: np.full_like(s, 2 + 3 * abs(beta))),
-    "linear": (2, _y),
-    "log": (6, _y),
-    "logistic": (16, _y),
-    "mish": (64, _one),
-    "pow": (_POWER + 4, lambda s, y, _a, beta: np.abs(y) * (1 + np.abs((beta - 1) * _log(s)))),
-    "relu": (2, _y),
-    "soft_relu": (16, lambda s, y, alpha, _beta: np.abs(y) * (1 + np.abs(alpha * s))),
-    "sqrt": (10, _y),
-    "square": (4, _y),
-    "swish": (32, _one),
-    "tanh": (16, _y),
-}
-
-# The same of the slope in terms of d = f(s), the first argument.
-_SLOPES_OF_DST: dict[str, tuple[float, Size]] = {
-    "clip_v2": (2, _y),
-    "elu": (4, lambda d, _y, alpha, _beta: np.abs(d) + abs(alpha) + 1),
-    "exp": (2, _y),
-    "logistic": (6, lambda d, _y, _a, _b: np.abs(d) * (1 + np.abs(d))),
-    "relu": (2, _y),
-    "sqrt": (8, _y),
-    "tanh": (6, lambda d, _y, _a, _b: 1 + d * d),
-}
-
-
-def _log(s: Array) -> Array:
-    return np.nan_to_num(np.log(np.abs(s)), nan=0.0)
+    return y, np.where(error > 0, grown, 0.0) + POST_OPS[step.kind].error(step, x, y, old)

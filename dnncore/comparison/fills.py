@@ -8,8 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import Attributes
-from dnncore.ops import Binary, Operation
+from dnncore.ops import Binary, EltwiseBackward, EltwiseForward, Operation, Reduction
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Fill", "fill_inputs", "fill_integers", "fill_normal", "keeps_integers", "reads"]
@@ -60,24 +64,26 @@ def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> d
 
 # -- exactness ------------------------------------------------------------------------------------
 
-_WHOLE_FUNCTIONS = ("abs", "clip", "clip_v2", "linear", "relu", "round", "square")
 _ROUNDING_KINDS = ("softmax", "softmax backward", "lrn", "lrn backward")
 
 
 def keeps_integers(op: Any, attr: Attributes) -> bool:
     """Whether whole numbers go to whole numbers, so that every order of summation is exact."""
-    steps = [p for p in attr.post_ops if p.kind == "eltwise"]
-    functions = [p.algorithm for p in steps] + [f for f in (getattr(op, "function", ""),) if f]
-    combined = [p.algorithm for p in attr.post_ops if p.kind == "binary"]
-    combined += [op.algorithm] if isinstance(op, Binary) else []
-    steps += [op] if hasattr(op, "function") else []
-    numbers = [p.scale for p in attr.post_ops] + [s.alpha for s in steps] + [s.beta for s in steps]
+    return _operation_keeps_integers(op) and all(
+        POST_OPS[step.kind].keeps_integers(step) for step in attr.post_ops
+    )
+
+
+def _operation_keeps_integers(op: Any) -> bool:
+    if isinstance(op, EltwiseForward | EltwiseBackward):
+        whole = op.alpha.is_integer() and op.beta.is_integer()
+        return ELTWISE[op.function].keeps_integers and whole
+    if isinstance(op, Binary):
+        return BINARY[op.algorithm].keeps_integers
+    if isinstance(op, Reduction):
+        return REDUCTION[op.algorithm].keeps_integers
     return (
         op.KIND not in _ROUNDING_KINDS
         and getattr(op, "is_max", True)
-        and getattr(op, "algorithm", "") not in ("mul", "mean")
-        and not getattr(op, "is_norm", False)
-        and all(name in _WHOLE_FUNCTIONS for name in functions)
-        and "div" not in combined
-        and all(float(n).is_integer() for n in (*numbers, *getattr(op, "scales", ())))
+        and all(scale.is_integer() for scale in getattr(op, "scales", ()))
     )

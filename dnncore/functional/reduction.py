@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_tuple
 
+from dnncore.algorithms.reduction import check_power
 from dnncore.errors import DescriptorError
 from dnncore.functional.call import (
     Array,
@@ -24,7 +25,6 @@ from dnncore.functional.call import (
     run,
 )
 from dnncore.ops import Reduction
-from dnncore.ops.reduction import check_power
 
 __all__ = ["Axis", "max", "mean", "min", "norm", "prod", "sum"]
 

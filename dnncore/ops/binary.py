@@ -1,6 +1,6 @@
 """Binary: dst = src0 op src1, each input broadcast to dst along dims of size 1.
 
-The formulas of the algorithms are in `dnncore.ops.algorithms`.
+The formulas of the algorithms are in `dnncore.algorithms.binary`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, check_algorithm, check_condition
+from dnncore.algorithms.binary import BINARY, check_condition
+from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, reads, writes
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -34,7 +35,7 @@ class Binary(Operation):
     dst: MemoryDesc
 
     def __post_init__(self) -> None:
-        check_algorithm(self.KIND, self.algorithm, BINARY_ALGORITHMS)
+        check_algorithm(self.KIND, self.algorithm, BINARY)
         check_condition(self.KIND, self.algorithm, self.src2)
         self._check_descs(concrete=("src0", "src1", "src2"))
         self._check_types_mix("src0", "src1", "dst")

@@ -1,6 +1,6 @@
 """Eltwise: dst = f(src), element by element, and its gradient.
 
-The formulas of the algorithms are in `dnncore.ops.algorithms`. Those named ..._use_dst_for_bwd
+The formulas of the algorithms are in `dnncore.algorithms.eltwise`. Those named ..._use_dst_for_bwd
 compute the same dst, and the gradient from it, so that src need not be kept.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dnncore.ops.algorithms import USE_DST, check_eltwise
+from dnncore.algorithms.eltwise import ELTWISE, USE_DST, check_eltwise
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -68,8 +68,8 @@ class EltwiseBackward(Operation):
     def __post_init__(self) -> None:
         function = check_eltwise(self.KIND, self.algorithm, self.alpha, self.beta)
         self._set(alpha=float(self.alpha), beta=float(self.beta))
-        if function == "round":
-            self._fail("round has no gradient; it exists forward only")
+        if not ELTWISE[function].slope:
+            self._fail(f"{function} has no gradient; it exists forward only")
         name, other = ("dst", "src") if self.uses_dst else ("src", "dst")
         if getattr(self, name) is None or getattr(self, other) is not None:
             self._fail(

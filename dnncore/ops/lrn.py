@@ -21,7 +21,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dnncore.ops.algorithms import check_algorithm, check_finite
+from dnncore.algorithms.rules import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.tensors.memory_desc import MemoryDesc
 

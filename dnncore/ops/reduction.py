@@ -1,13 +1,4 @@
-"""Reduction of some dims of a tensor to 1 by one of these algorithms.
-
-    max, min, sum, mul, mean    of the elements along the reduced dims
-    norm_lp_max                 max(sum of |src|**p, eps) ** (1 / p)
-    norm_lp_sum                 (sum of |src|**p + eps) ** (1 / p)
-    norm_lp_power_p_max         max(sum of |src|**p, eps)
-    norm_lp_power_p_sum         sum of |src|**p + eps
-
-NaN among the elements gives NaN.
-"""
+"""Reduction of some dims of a tensor to 1; the formulas are in `dnncore.algorithms.reduction`."""
 
 from __future__ import annotations
 
@@ -15,24 +6,12 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dnncore.errors import DescriptorError
-from dnncore.ops.algorithms import check_algorithm, check_finite
+from dnncore.algorithms.reduction import REDUCTION, check_power
+from dnncore.algorithms.rules import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, reads, writes
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["Reduction", "check_power"]
-
-ALGORITHMS = (
-    "max", "min", "sum", "mul", "mean",
-    "norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum",
-)  # fmt: skip
-
-
-def check_power(what: str, p: float) -> None:
-    """Raise `DescriptorError` unless p is the power of a norm: a finite number, at least 1."""
-    check_finite(what, p=p)
-    if p < 1:
-        raise DescriptorError(f"{what}: p must be at least 1; got {p}")
+__all__ = ["Reduction"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -52,7 +31,7 @@ class Reduction(Operation):
     eps: float = 0.0
 
     def __post_init__(self) -> None:
-        check_algorithm(self.KIND, self.algorithm, ALGORITHMS)
+        check_algorithm(self.KIND, self.algorithm, REDUCTION)
         check_finite(self.KIND, p=self.p, eps=self.eps)
         self._set(p=float(self.p), eps=float(self.eps))
         if self.is_norm:
@@ -70,7 +49,7 @@ class Reduction(Operation):
     @property
     def is_norm(self) -> bool:
         """Whether the algorithm is one of norm_lp_..., which read p and eps."""
-        return self.algorithm.startswith("norm_lp")
+        return REDUCTION[self.algorithm].is_norm
 
     @property
     def reduced_dims(self) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dnncore.ops.algorithms import check_finite
+from dnncore.algorithms.rules import check_finite
 from dnncore.ops.operation import Argument, Operation
 from dnncore.tensors.memory_desc import MemoryDesc
 

@@ -18,9 +18,10 @@ import re
 from functools import lru_cache
 from typing import Any, get_args
 
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.attributes import Attributes, FpMath, PostOp, ScratchpadMode
 from dnncore.errors import DescriptorError
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
 from dnncore.problem.settings import (
     Dims,
     Misread,
@@ -115,8 +116,8 @@ GRAMMAR = {
     "prelu": ("prelu[:MASK[:TAG[:STRIDES]]]", 3),
 }
 KINDS = {
-    **dict.fromkeys(ELTWISE_ALGORITHMS, "eltwise"),
-    **dict.fromkeys(BINARY_ALGORITHMS, "binary"),
+    **dict.fromkeys(ELTWISE, "eltwise"),
+    **dict.fromkeys(BINARY, "binary"),
     **{kind: kind for kind in ("sum", "select", "prelu", "dw")},
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dnncore.algorithms import binary
 from dnncore.ops import Binary, Operation
-from dnncore.ops.algorithms import BINARY_ALGORITHMS
 from dnncore.problem.settings import (
     Dims,
     Driver,
@@ -18,7 +18,7 @@ from dnncore.problem.tensors import read_tensors, write_tensors
 
 __all__ = ["BINARY"]
 
-ALGORITHMS = {name.upper(): name for name in BINARY_ALGORITHMS}
+ALGORITHMS = {name.upper(): name for name in binary.BINARY}
 DEFAULTS = {
     "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "any", "strides": "", "alg": "ADD",
     "inplace": "false",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dnncore.algorithms import eltwise
+from dnncore.algorithms.eltwise import USE_DST
 from dnncore.ops import EltwiseBackward, EltwiseForward, Operation
-from dnncore.ops.algorithms import ELTWISE_ALGORITHMS, USE_DST, USE_DST_ALGORITHMS
 from dnncore.problem.directions import direction_text, pair, read_operation
 from dnncore.problem.settings import (
     Driver,
@@ -21,8 +22,8 @@ from dnncore.problem.tensors import ONE_TAG, write_tensors
 __all__ = ["ELTWISE"]
 
 ALGORITHMS = {
-    **{name: name for name in ELTWISE_ALGORITHMS},
-    **{f"{name}_dst": name + USE_DST for name in USE_DST_ALGORITHMS},
+    name.replace(USE_DST, "_dst"): name
+    for name in (*eltwise.ELTWISE, *eltwise.eltwise_names(gradient=True))
 }
 DEFAULTS = {
     "dir": "FWD_D", "dt": "f32", **ONE_TAG, "strides": "",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dnncore.algorithms import reduction
 from dnncore.ops import Operation, Reduction
-from dnncore.ops.reduction import ALGORITHMS as NAMES
 from dnncore.problem.settings import (
     Driver,
     Settings,
@@ -19,7 +19,7 @@ from dnncore.problem.tensors import read_tensors, write_tensors
 
 __all__ = ["REDUCTION"]
 
-ALGORITHMS = {name: name for name in NAMES}
+ALGORITHMS = {name: name for name in reduction.REDUCTION}
 DEFAULTS = {
     "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "any", "strides": "",
     "alg": "sum", "p": "1", "eps": "0",

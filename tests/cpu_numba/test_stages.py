@@ -19,8 +19,9 @@ from dnncore_cpu_numba.runtime import tensor
 from dnncore_cpu_numba.softmax import implementations as softmax
 
 import dnncore as dnn
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.backend import PostOp, Refused
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS, USE_DST_ALGORITHMS
 
 TABLES = (
     algorithms.ELTWISE,
@@ -35,10 +36,10 @@ CPU = Target("cpu", "cpu", skip_impl="reference:*")
 
 
 def test_every_algorithm_has_a_stage():
-    assert {*algorithms.ELTWISE} - {"relu_0"} == {*ELTWISE_ALGORITHMS}
-    assert {*algorithms.SLOPES} == {*ELTWISE_ALGORITHMS} - {"round"}
-    assert {*algorithms.SLOPES_OF_DST} == {*USE_DST_ALGORITHMS}
-    assert {*algorithms.BINARY, "select"} == {*BINARY_ALGORITHMS}
+    assert {*algorithms.ELTWISE} - {"relu_0"} == {*ELTWISE}
+    assert {*algorithms.SLOPES} == {name for name, a in ELTWISE.items() if a.slope}
+    assert {*algorithms.SLOPES_OF_DST} == {name for name, a in ELTWISE.items() if a.slope_of_dst}
+    assert {*algorithms.BINARY, "select"} == {*BINARY}
 
 
 @pytest.mark.parametrize("stage", STAGES, ids=lambda task: task.name)

@@ -13,8 +13,12 @@ import pytest
 
 import dnncore as dnn
 from dnncore import ops
-from dnncore.attributes import FpMath, PostOpKind, ScratchpadMode
-from dnncore.ops import algorithms, convolution, lrn, pooling, reduction, reorder, softmax
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE, eltwise_names
+from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.algorithms.reduction import REDUCTION
+from dnncore.attributes import FpMath, ScratchpadMode
+from dnncore.ops import convolution, lrn, pooling, reorder, softmax
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import DRIVERS, read
 from dnncore.problem.tensors import role_of
@@ -28,21 +32,18 @@ OPERATIONS = [
     for kind in (getattr(ops, name) for name in ops.__all__)
     if isinstance(kind, type) and issubclass(kind, dnn.Operation) and hasattr(kind, "ARGUMENTS")
 ]
-BACKWARD_ELTWISE = {name for name in algorithms.ELTWISE_ALGORITHMS if name != "round"} | {
-    name + algorithms.USE_DST for name in algorithms.USE_DST_ALGORITHMS
-}
 ALGORITHMS = {
-    dnn.Binary: algorithms.BINARY_ALGORITHMS,
+    dnn.Binary: BINARY,
     dnn.ConvolutionForward: convolution.ALGORITHMS,
     dnn.ConvolutionBackwardData: convolution.ALGORITHMS,
     dnn.ConvolutionBackwardWeights: convolution.ALGORITHMS,
-    dnn.EltwiseForward: algorithms.ELTWISE_ALGORITHMS,
-    dnn.EltwiseBackward: BACKWARD_ELTWISE,
+    dnn.EltwiseForward: ELTWISE,
+    dnn.EltwiseBackward: eltwise_names(gradient=True),
     dnn.LRNForward: lrn.ALGORITHMS,
     dnn.LRNBackward: lrn.ALGORITHMS,
     dnn.PoolingForward: pooling.ALGORITHMS,
     dnn.PoolingBackward: pooling.ALGORITHMS,
-    dnn.Reduction: reduction.ALGORITHMS,
+    dnn.Reduction: REDUCTION,
     dnn.SoftmaxForward: softmax.ALGORITHMS,
     dnn.SoftmaxBackward: softmax.ALGORITHMS,
 }
@@ -210,13 +211,13 @@ def test_attributes(kind):
 @pytest.mark.parametrize("kind", [k for k in OPERATIONS if "Backward" not in k.__name__])
 def test_post_ops_of_every_kind(kind):
     kinds = {step.kind for p in of(kind) for step in p.attr.post_ops}
-    assert kinds == set(get_args(PostOpKind))
+    assert kinds == set(POST_OPS)
 
 
 def test_post_ops_of_convolutions():
     attrs = [p.attr for p in of(dnn.ConvolutionForward)]
     found = {step.algorithm for attr in attrs for step in attr.post_ops}
-    assert found >= {*algorithms.ELTWISE_ALGORITHMS, *algorithms.BINARY_ALGORITHMS}
+    assert found >= {*ELTWISE, *BINARY}
     assert {attr.fpmath for attr in attrs} == set(get_args(FpMath))
     assert max(len(attr.post_ops) for attr in attrs) >= 5
 

@@ -9,7 +9,7 @@ import pytest
 from checks import Target, check, reference_outputs
 
 import dnncore as dnn
-from dnncore.ops.algorithms import BINARY_ALGORITHMS
+from dnncore.algorithms.binary import BINARY
 
 SHAPES = {
     "equal": ((2, 7, 3, 5), (2, 7, 3, 5)),
@@ -38,7 +38,7 @@ def binary(algorithm, src0, src1, tags=(None, None, None)):
 
 
 # Every algorithm on one broadcast, every broadcast with some: devices compile each pair.
-PAIRS = [("per_channel", algorithm) for algorithm in BINARY_ALGORITHMS]
+PAIRS = [("per_channel", algorithm) for algorithm in BINARY]
 PAIRS += [(name, algorithm) for name in SHAPES for algorithm in ("add", "div", "ge", "select")]
 
 
@@ -83,7 +83,7 @@ def test_on_parts_of_larger_tensors(target: Target):
 def test_nan_and_inf_follow_ieee(target: Target):
     src0 = np.array([np.nan, np.inf, np.inf, 0.0], np.float32)
     src1 = np.array([1.0, -np.inf, 1.0, np.inf], np.float32)
-    for algorithm in BINARY_ALGORITHMS:
+    for algorithm in BINARY:
         op = binary(algorithm, (4,), (4,))
         condition = np.array([1, 0, -1, 0], np.int8)
         check(target, op, inputs={"src0": src0, "src1": src1, "src2": condition})

@@ -8,13 +8,13 @@ from checks import Target, agree, check, reference_outputs, run
 from problems import PARAMETERS
 
 import dnncore as dnn
+from dnncore.algorithms.eltwise import ELTWISE, USE_DST
 from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.comparison.fills import fill_integers, fill_normal
-from dnncore.ops.algorithms import ELTWISE_ALGORITHMS, USE_DST, USE_DST_ALGORITHMS
 
 ALGORITHMS = {
-    name: dict(zip(("algorithm", "alpha", "beta"), (name, *PARAMETERS.get(name, ())), strict=False))
-    for name in ELTWISE_ALGORITHMS
+    name: dict(zip(("algorithm", "alpha", "beta"), (name, *PARAMETERS[name]), strict=True))
+    for name in ELTWISE
 }
 ALGORITHMS["leaky_relu"] = ALGORITHMS["relu"]
 ALGORITHMS["relu"] = {"algorithm": "relu"}
@@ -23,7 +23,9 @@ ALGORITHMS["pow_of_0"] = {"algorithm": "pow", "alpha": 3.0, "beta": 0.0}
 ALGORITHMS["reciprocal"] = {"algorithm": "pow", "alpha": 1.0, "beta": -1.0}
 ALGORITHMS["logsigmoid"] = {"algorithm": "soft_relu", "alpha": -1.0}
 USING_DST = {
-    name + USE_DST: {**ALGORITHMS[name], "algorithm": name + USE_DST} for name in USE_DST_ALGORITHMS
+    name + USE_DST: {**ALGORITHMS[name], "algorithm": name + USE_DST}
+    for name, algorithm in ELTWISE.items()
+    if algorithm.slope_of_dst
 }
 
 LAYOUTS = {

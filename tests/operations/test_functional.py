@@ -16,10 +16,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 import dnncore as dnn
 from dnncore import functional as F
-from dnncore.functional import activation
+from dnncore.algorithms.eltwise import ELTWISE
 
 MODULES = sorted(module.name for module in pkgutil.iter_modules(F.__path__))
-ELTWISE = importlib.import_module("dnncore.functional.eltwise")
+MODULE = importlib.import_module("dnncore.functional.eltwise")
+ACTIVATIONS = [name for name, a in ELTWISE.items() if a.defaults is not None]
 
 
 @pytest.fixture
@@ -75,8 +76,15 @@ def test_every_function_has_an_example_and_takes_an_engine(name):
 
 def test_every_algorithm_of_one_array_is_a_function():
     # Forward, clip_v2 is clip; linear is the name of the layer.
-    algorithms = set(dnn.ops.algorithms.ELTWISE_ALGORITHMS) - {"clip_v2", "linear"}
-    assert set(ELTWISE.__all__) == {*algorithms, "prelu"}
+    algorithms = set(ELTWISE) - {"clip_v2", "linear"}
+    assert set(MODULE.__all__) == {*algorithms, "prelu"}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_defaults_are_those_of_the_algorithms_record(name):
+    parameters = inspect.signature(getattr(F, name)).parameters
+    found = [parameters[p].default for p in ("alpha", "beta") if p in parameters]
+    assert found == [*ELTWISE[name].defaults]
 
 
 def test_names_from_elsewhere_lead_to_ours():
@@ -175,7 +183,7 @@ def test_products():
     assert np.array_equal(F.matmul(batch, pair), batch @ pair)
 
 
-@pytest.mark.parametrize("name", activation.PARAMETERS)
+@pytest.mark.parametrize("name", ACTIVATIONS)
 @pytest.mark.usefixtures("on_target")
 def test_an_activation_is_the_function_of_its_name(name):
     src, weights = abs(whole_numbers(2, 3)) + 1, np.eye(3, dtype=np.float32)

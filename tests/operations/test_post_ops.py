@@ -13,7 +13,8 @@ from test_inner_product import inner_product
 from test_matmul import matmul
 
 import dnncore as dnn
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
 DIMS = (2, 19, 5, 4)
@@ -142,14 +143,14 @@ POSITIVE = [eltwise("abs"), eltwise("linear", 1.0, 0.5)]  # where log and sqrt h
 
 
 @pytest.mark.parametrize("name", ["convolution", "matmul", "pooling", "binary"])
-@pytest.mark.parametrize("algorithm", ELTWISE_ALGORITHMS)
+@pytest.mark.parametrize("algorithm", ELTWISE)
 def test_every_eltwise_algorithm(target: Target, algorithm, name):
-    step = eltwise(algorithm, *PARAMETERS_INSIDE.get(algorithm, ()))
+    step = eltwise(algorithm, *PARAMETERS_INSIDE[algorithm])
     check(target, ALL_OPERATIONS[name], dnn.Attributes([*POSITIVE, step]))
 
 
 @pytest.mark.parametrize("name", ["convolution", "inner_product", "pooling"])
-@pytest.mark.parametrize("algorithm", BINARY_ALGORITHMS)
+@pytest.mark.parametrize("algorithm", BINARY)
 def test_every_binary_algorithm(target: Target, algorithm, name):
     op = ALL_OPERATIONS[name]
     src2 = condition(whole(op)) if algorithm == "select" else None

@@ -7,7 +7,7 @@ import pytest
 from checks import Target, check, reference_outputs
 
 import dnncore as dnn
-from dnncore.ops.reduction import ALGORITHMS
+from dnncore.algorithms.reduction import REDUCTION as ALGORITHMS
 
 DIMS = (3, 10, 5, 4)
 

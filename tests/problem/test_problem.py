@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from problems import KINDS, problems, retyped
 
 import dnncore as dnn
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.ops.window import window_output
 from dnncore.problem import Problem, read, read_files
 
@@ -492,12 +493,12 @@ def chains(draw, dims):
         elif kind == "prelu":
             steps.append(dnn.PostOp.prelu(operand()))
         elif kind == "binary":
-            algorithm = draw(st.sampled_from([*BINARY_ALGORITHMS]))
+            algorithm = draw(st.sampled_from([*BINARY]))
             condition = [operand("s8")] if algorithm == "select" else []
             steps.append(dnn.PostOp.binary(algorithm, operand(), *condition))
         else:
             low, high = sorted((draw(NUMBERS), draw(NUMBERS)))
-            name = draw(st.sampled_from([*ELTWISE_ALGORITHMS]))
+            name = draw(st.sampled_from([*ELTWISE]))
             steps.append(dnn.PostOp.eltwise(name, low or 1.0, max(high, low or 1.0)))
     return dnn.Attributes(
         steps,

@@ -13,13 +13,9 @@ import numpy as np
 from checks import reference_outputs
 
 import dnncore as dnn
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE, USE_DST, eltwise_names
 from dnncore.comparison.fills import fill_integers, fill_normal, reads
-from dnncore.ops.algorithms import (
-    BINARY_ALGORITHMS,
-    ELTWISE_ALGORITHMS,
-    USE_DST,
-    USE_DST_ALGORITHMS,
-)
 from dnncore.ops.window import effective_kernel, window_output
 
 Array = np.ndarray[Any, Any]
@@ -27,19 +23,7 @@ Rng = np.random.Generator
 
 COUNT = 40  # problems of each operation, at least
 
-# Parameters of the eltwise algorithms that need some; whole numbers where results may be exact.
-PARAMETERS: dict[str, tuple[float, float]] = {
-    "clip": (-0.5, 1.0),
-    "clip_v2": (-1.0, 0.75),
-    "elu": (0.5, 0.0),
-    "hardsigmoid": (0.25, 0.5),
-    "hardswish": (0.25, 0.5),
-    "linear": (2.0, -3.0),
-    "pow": (2.0, 1.5),
-    "relu": (0.25, 0.0),
-    "soft_relu": (0.5, 0.0),
-    "swish": (1.5, 0.0),
-}
+PARAMETERS = {name: algorithm.probes[0] for name, algorithm in ELTWISE.items()}
 
 
 def problems(kind: type[dnn.Operation], count: int = COUNT) -> Iterator[Any]:
@@ -281,8 +265,8 @@ def _any_desc(rng: Rng) -> dnn.MemoryDesc:
 
 
 def _eltwise(rng: Rng, i: int) -> dnn.Operation:
-    algorithm = [*ELTWISE_ALGORITHMS][i % len(ELTWISE_ALGORITHMS)]
-    alpha, beta = PARAMETERS.get(algorithm, (0.0, 0.0))
+    algorithm = [*ELTWISE][i % len(ELTWISE)]
+    alpha, beta = PARAMETERS[algorithm]
     desc = _any_desc(rng)
     return dnn.EltwiseForward(
         "forward_training", algorithm, src=desc, dst=desc, alpha=alpha, beta=beta
@@ -290,10 +274,9 @@ def _eltwise(rng: Rng, i: int) -> dnn.Operation:
 
 
 def _eltwise_backward(rng: Rng, i: int) -> dnn.Operation:
-    names = [name for name in ELTWISE_ALGORITHMS if name != "round"]
-    names += [name + USE_DST for name in USE_DST_ALGORITHMS]
+    names = eltwise_names(gradient=True)
     algorithm = names[i % len(names)]
-    alpha, beta = PARAMETERS.get(algorithm.removesuffix(USE_DST), (0.0, 0.0))
+    alpha, beta = PARAMETERS[algorithm.removesuffix(USE_DST)]
     desc = _any_desc(rng)
     kept = {"dst" if algorithm.endswith(USE_DST) else "src": desc}
     return dnn.EltwiseBackward(
@@ -302,7 +285,7 @@ def _eltwise_backward(rng: Rng, i: int) -> dnn.Operation:
 
 
 def _binary(rng: Rng, i: int) -> dnn.Operation:
-    algorithm = [*BINARY_ALGORITHMS][i % len(BINARY_ALGORITHMS)]
+    algorithm = [*BINARY][i % len(BINARY)]
     dst = _any_desc(rng)
     one = _pick(rng, 0, 1)  # both may be broadcast, but not along the same dim
     dims = [list(dst.dims), list(dst.dims)]

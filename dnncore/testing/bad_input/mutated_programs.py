@@ -15,7 +15,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.bad_input import valid_calls
 
@@ -62,7 +63,7 @@ NUMBERS = (
     "np.float16(3)", "np.array(2.0)", "np.array([2.0])", "1j", "'0.5'", "None",
 )  # fmt: skip
 WORDS = (
-    *DATA_TYPES, *ELTWISE_ALGORITHMS, *BINARY_ALGORITHMS,
+    *DATA_TYPES, *ELTWISE, *BINARY,
     "nchw", "nhwc", "nChw8c", "nChw16c", "aBcd8b", "ABcd8a16b2a", "abc", "cba", "ab", "ba", "a",
     "x", "abx", "axb", "aBx16b", "any", "undef", "mine:packed", "mine:packed:1", "a:b:c:d", "oihw",
     "gOIhw4i16o4i", "OhwI32o", "aB", "A2a", "a0a", "A0a", "A1a", "AB99999999999a", "abcdefghijkl",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -14,14 +15,9 @@ __all__ = ["attributes", "probes"]
 
 
 def probes(dims: tuple[int, ...]) -> list[PostOp]:
-    """A post-op of each kind, such that whoever ignores it is wrong nearly everywhere."""
+    """A post-op of each kind that changes nearly every result."""
     channel = MemoryDesc(tuple(n if d == min(1, len(dims) - 1) else 1 for d, n in enumerate(dims)))
-    return [
-        PostOp.eltwise("linear", 2.0, 3.0),
-        PostOp.sum(2.0),
-        PostOp.binary("sub", channel),
-        PostOp.prelu(channel),
-    ]
+    return [PostOp(kind, **record.probe(channel)) for kind, record in POST_OPS.items()]
 
 
 def attributes(trial: Trial) -> None:

@@ -18,10 +18,12 @@ from typing import Any, get_args
 import numpy as np
 
 from dnncore import cache
-from dnncore.attributes import Attributes, PostOpKind
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Implementation, RefusalKind, Refused
 from dnncore.engines.engine import Engine
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS
 from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.checks.case import Case
 from dnncore.testing.checks.results import CheckFailed
@@ -123,7 +125,7 @@ def _counted_allocations(engine: Engine) -> Iterator[list[int]]:
 # -- refusals -------------------------------------------------------------------------------------
 
 _WORDS = {
-    *DATA_TYPES, *ELTWISE_ALGORITHMS, *BINARY_ALGORITHMS, *get_args(PostOpKind),
+    *DATA_TYPES, *ELTWISE, *BINARY, *POST_OPS,
     *(f.name for f in fields(Attributes)), "post", "chain", "any", "format", "blocked", "plain",
     "one", "two", "three", "four", "zero",
     "dims", "groups", "channels", "strides", "dilations", "padding", "kernel", "window", "axis",

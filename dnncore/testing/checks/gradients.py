@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
+from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import Attributes
 from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.comparison.fills import fill_integers, fill_normal
@@ -207,7 +209,7 @@ def linear(trial: Trial) -> None:
 def _is_affine(op: Any) -> bool:
     if isinstance(op, PoolingForward):
         return not op.is_max
-    return not isinstance(op, Reduction) or op.algorithm in ("sum", "mean")
+    return not isinstance(op, Reduction) or REDUCTION[op.algorithm].is_linear
 
 
 STEP = 2.0**-8
@@ -244,14 +246,11 @@ def slope(trial: Trial) -> None:
 
 def _smooth(op: Any, src: Array) -> Array:
     """Values where f is defined, no step away from a corner."""
-    function = getattr(op, "function", "")
-    if function in ("log", "sqrt", "pow"):
+    if not isinstance(op, EltwiseBackward):
+        return src
+    algorithm = ELTWISE[op.function]
+    if algorithm.is_positive:
         src = np.abs(src) + 0.5
-    corners = [0.0]
-    if function in ("clip", "clip_v2"):
-        corners = [op.alpha, op.beta]
-    if function in ("hardsigmoid", "hardswish") and op.alpha:
-        corners = [(end - op.beta) / op.alpha for end in (0.0, 1.0)]
-    for corner in corners:
+    for corner in algorithm.corners(op.alpha, op.beta):
         src = np.where(np.abs(src - corner) < 4 * STEP, corner + 8 * STEP, src)
     return src

@@ -11,6 +11,10 @@ import numpy as np
 from ml_dtypes import finfo
 
 import dnncore as dnn
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.algorithms.reduction import REDUCTION
 
 __all__ = ["is_available", "torch_outputs"]
 
@@ -141,7 +145,7 @@ def _matmul(torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
 
 
 def _eltwise(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
-    return _ELTWISE[op.function](torch, t["src"], op)
+    return ELTWISE[op.function].oracle(torch, t["src"], op.alpha, op.beta)
 
 
 def _softmax(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
@@ -150,28 +154,12 @@ def _softmax(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
 
 
 def _binary(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
-    return _combined(torch, op.algorithm, t["src0"], t["src1"], t.get("src2"))
-
-
-def _combined(torch: Any, algorithm: str, x: Any, y: Any, condition: Any) -> Any:
-    if algorithm == "select":
-        return torch.where(condition != 0, x, y)
-    name = {"max": "maximum", "min": "minimum"}.get(algorithm, algorithm)
-    return getattr(torch, name)(x, y).to(torch.float64)
+    return BINARY[op.algorithm].oracle(torch, *t.values()).to(torch.float64)
 
 
 def _reduction(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
-    x, dims = t["src"], op.reduced_dims
-    if op.is_norm:
-        total = (x.abs() ** op.p).sum(dims, keepdim=True)
-        total = total.clamp(min=op.eps) if op.algorithm.endswith("max") else total + op.eps
-        return total if "power_p" in op.algorithm else total ** (1 / op.p)
-    if op.algorithm == "mul":
-        for dim in dims:
-            x = x.prod(dim, keepdim=True)
-        return x
-    name = {"max": "amax", "min": "amin"}.get(op.algorithm, op.algorithm)
-    return getattr(torch, name)(x, dims, keepdim=True)
+    oracle = REDUCTION[op.algorithm].oracle
+    return oracle(torch, t["src"], op.reduced_dims, op.p, op.eps)
 
 
 def _sum(_torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
@@ -182,58 +170,10 @@ def _reorder(_torch: Any, _op: Any, t: Mapping[str, Any]) -> Any:
     return t["src"]
 
 
-def _ramp(torch: Any, x: Any) -> Any:
-    """From 0 to 1, flat at both ends, where torch's clamp has slope 1."""
-    return torch.where(x <= 0, 0.0, torch.where(x >= 1, 1.0, x))
-
-
-_ELTWISE: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "abs": lambda torch, x, _step: torch.abs(x),
-    "clip": lambda torch, x, step: torch.clamp(x, step.alpha, step.beta),
-    "clip_v2": lambda torch, x, step: torch.clamp(x, step.alpha, step.beta),
-    "elu": lambda torch, x, step: torch.nn.functional.elu(x, step.alpha),
-    "exp": lambda torch, x, _step: torch.exp(x),
-    "gelu_erf": lambda torch, x, _step: torch.nn.functional.gelu(x),
-    "gelu_tanh": lambda torch, x, _step: torch.nn.functional.gelu(x, approximate="tanh"),
-    "hardsigmoid": lambda torch, x, step: _ramp(torch, step.alpha * x + step.beta),
-    "hardswish": lambda torch, x, step: x * _ramp(torch, step.alpha * x + step.beta),
-    "linear": lambda _torch, x, step: step.alpha * x + step.beta,
-    "log": lambda torch, x, _step: torch.log(x),
-    "logistic": lambda torch, x, _step: torch.sigmoid(x),
-    "mish": lambda torch, x, _step: torch.nn.functional.mish(x),
-    "pow": lambda _torch, x, step: step.alpha * x**step.beta,
-    "relu": lambda torch, x, step: torch.nn.functional.leaky_relu(x, step.alpha),
-    "round": lambda torch, x, _step: torch.round(x),
-    "soft_relu": lambda torch, x, step: torch.logaddexp(x * step.alpha, x * 0) / step.alpha,
-    "sqrt": lambda torch, x, _step: torch.sqrt(x),
-    "square": lambda torch, x, _step: torch.square(x),
-    "swish": lambda torch, x, step: x * torch.sigmoid(step.alpha * x),
-    "tanh": lambda torch, x, _step: torch.tanh(x),
-}
-
-# The src that gives a dst, for gradients that are computed from dst.
-_INVERSES: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "clip_v2": lambda _torch, d, _step: d,
-    "elu": lambda torch, d, step: torch.where(d > 0, d, torch.log1p(d / step.alpha)),
-    "exp": lambda torch, d, _step: torch.log(d),
-    "logistic": lambda torch, d, _step: torch.logit(d),
-    "relu": lambda torch, d, step: torch.where(d > 0, d, d / step.alpha if step.alpha else d - 1),
-    "sqrt": lambda _torch, d, _step: d * d,
-    "tanh": lambda torch, d, _step: torch.atanh(d),
-}
-
-
 def _chain(torch: Any, attr: dnn.Attributes, x: Any, t: Mapping[str, Any], result: str) -> Any:
     for i, step in enumerate(attr.post_ops):
-        if step.kind == "eltwise":
-            x = _ELTWISE[step.algorithm](torch, x, step)
-        elif step.kind == "sum":
-            x = x + step.scale * t[result]
-        elif step.kind == "prelu":
-            x = torch.where(x > 0, x, x * t[f"post_op_{i}_weights"])
-        else:
-            condition = t.get(f"post_op_{i}_src2")
-            x = _combined(torch, step.algorithm, x, t[f"post_op_{i}_src"], condition)
+        operands = {name: t[f"post_op_{i}_{name}"] for name, _ in step.operands}
+        x = POST_OPS[step.kind].oracle(torch, step, x, operands, t.get(result))
     return x
 
 
@@ -263,14 +203,13 @@ def _gradient(formula: Callable[..., Any], *names: str) -> Callable[..., dict[st
 
 
 def _eltwise_gradient(torch: Any, op: Any, t: Mapping[str, Any]) -> dict[str, Any]:
-    """Torch clamps with slope 1 at both limits, where clip has it at the upper one alone."""
+    """The gradient at src, or at the src that gives dst."""
     if op.uses_dst:
-        t = {"src": _INVERSES[op.function](torch, t["dst"], op), "diff_dst": t["diff_dst"]}
-    slopes = _gradient(_eltwise, "src")(torch, op, t)
-    at_limit = (t["src"] == op.alpha) | ((t["src"] == op.beta) & (op.function == "clip_v2"))
-    if op.function in ("clip", "clip_v2"):
-        slopes["diff_src"] = torch.where(at_limit, 0.0, slopes["diff_src"])
-    return slopes
+        inverse = ELTWISE[op.function].inverse
+        assert inverse is not None  # each algorithm with slope_of_dst has one
+        src = inverse(torch, t["dst"], op.alpha, op.beta)
+        t = {"src": src, "diff_dst": t["diff_dst"]}
+    return _gradient(_eltwise, "src")(torch, op, t)
 
 
 def _lrn_forward(torch: Any, op: Any, t: Mapping[str, Any]) -> dict[str, Any]:

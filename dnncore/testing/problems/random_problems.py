@@ -17,13 +17,14 @@ from hypothesis import HealthCheck, Phase, assume, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
-from dnncore.ops.algorithms import BINARY_ALGORITHMS, ELTWISE_ALGORITHMS, USE_DST_ALGORITHMS
-from dnncore.ops.reduction import ALGORITHMS as REDUCTIONS
 from dnncore.ops.reorder import DATA_TYPES
 from dnncore.ops.window import effective_kernel
 from dnncore.problem import DRIVERS, Problem, read
+from dnncore.problem.eltwise import ALGORITHMS as ELTWISE_WORDS
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["draw", "problems", "shortest_failure"]
@@ -61,7 +62,7 @@ OPTIONS: dict[str, Options] = {
     },
     "eltwise": {
         "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alpha": NUMBERS, "beta": NUMBERS,
-        "alg": ("relu", *ELTWISE_ALGORITHMS, *(f"{name}_dst" for name in USE_DST_ALGORITHMS)),
+        "alg": ("relu", *ELTWISE_WORDS),
     },
     "pool": {
         "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alg": ("max", "avg_np", "avg_p"),
@@ -72,13 +73,13 @@ OPTIONS: dict[str, Options] = {
         "dtag": PLAIN_TAGS, "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3"),
     },
     "binary": {
-        "alg": [*BINARY_ALGORITHMS], "sdt": (*TYPES, "f16:f32", "f32:bf16"), "ddt": TYPES,
+        "alg": [*BINARY], "sdt": (*TYPES, "f16:f32", "f32:bf16"), "ddt": TYPES,
         "stag": PLAIN_TAGS, "dtag": TAGS,
     },
     "sum": {"ddt": TYPES, "stag": PLAIN_TAGS, "dtag": TAGS},
     "reduction": {
         "sdt": TYPES, "ddt": TYPES,
-        "alg": ("sum", *REDUCTIONS), "p": ("1", "2", "1.5", "3"), "eps": ("0", "0.5"),
+        "alg": ("sum", *REDUCTION), "p": ("1", "2", "1.5", "3"), "eps": ("0", "0.5"),
         "stag": PLAIN_TAGS, "dtag": TAGS,
     },
     "reorder": {

@@ -1,0 +1,135 @@
+"""The kinds of post-ops: x becomes f(x) before a result is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from dnncore.algorithms.binary import BINARY, check_condition
+from dnncore.algorithms.eltwise import ELTWISE, check_eltwise
+from dnncore.algorithms.rounding import ROUNDOFF, Array
+from dnncore.algorithms.rules import check_algorithm
+from dnncore.tensors.memory_desc import MemoryDesc
+
+__all__ = ["POST_OPS", "PostOpKind", "PostOpRecord", "Step"]
+
+
+PostOpKind = Literal["eltwise", "sum", "binary", "prelu"]
+
+
+class Step(Protocol):
+    """What the records read of a `dnncore.PostOp`."""
+
+    @property
+    def algorithm(self) -> str:
+        """Name, if the kind has algorithms."""
+
+    @property
+    def alpha(self) -> float:
+        """First parameter."""
+
+    @property
+    def beta(self) -> float:
+        """Second parameter."""
+
+    @property
+    def scale(self) -> float:
+        """Factor of dst's old value."""
+
+    @property
+    def src2(self) -> MemoryDesc | None:
+        """Condition of `select`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostOpRecord:
+    """One kind.
+
+    fields: those of a `PostOp` that the kind reads. operands: the fields that are tensors.
+    check: check(what, step) raises `DescriptorError` unless the step's algorithm and parameters
+        are right, and returns the algorithm's name.
+    error: error(step, x, y, old) is the absolute error of y = f(x) if x is exact; `old` is what
+        dst held before, or None.
+    keeps_integers: whether a step gives whole numbers of whole numbers.
+    oracle: oracle(torch, step, x, operands, old) is what torch computes; operands by field.
+    probe: probe(dims, channel) are the fields of a step that changes nearly every result, so that
+        an implementation which ignores it is wrong; `channel` is a tensor of one value per channel.
+    """
+
+    fields: tuple[str, ...]
+    operands: tuple[str, ...] = ()
+    check: Callable[[str, Step], str] = lambda _what, _step: ""
+    error: Callable[[Step, Array, Array, Array | None], Array]
+    keeps_integers: Callable[[Step], bool]
+    oracle: Callable[[Any, Step, Any, Mapping[str, Any], Any], Any]
+    probe: Callable[[MemoryDesc], dict[str, Any]]
+
+
+def _check_eltwise(what: str, step: Step) -> str:
+    return check_eltwise(what, step.algorithm, step.alpha, step.beta)
+
+
+def _eltwise_is_whole(step: Step) -> bool:
+    whole = step.alpha.is_integer() and step.beta.is_integer()
+    return ELTWISE[step.algorithm].keeps_integers and whole
+
+
+def _sum_error(step: Step, _x: Array, y: Array, old: Array | None) -> Array:
+    added = 0.0 if old is None else np.abs(step.scale * old)
+    total: Array = 2 * ROUNDOFF * (np.abs(y) + added)
+    return total
+
+
+def _check_binary(what: str, step: Step) -> str:
+    check_algorithm(what, step.algorithm, BINARY)
+    check_condition(what, step.algorithm, step.src2)
+    return step.algorithm
+
+
+def _binary_oracle(torch: Any, step: Step, x: Any, operands: Mapping[str, Any], _old: Any) -> Any:
+    return BINARY[step.algorithm].oracle(torch, x, *operands.values()).to(x.dtype)
+
+
+POST_OPS: dict[PostOpKind, PostOpRecord] = {
+    "eltwise": PostOpRecord(
+        fields=("algorithm", "alpha", "beta"),
+        check=_check_eltwise,
+        error=lambda step, x, y, _old: ELTWISE[step.algorithm].error.bound(
+            x, y, step.alpha, step.beta
+        ),
+        keeps_integers=_eltwise_is_whole,
+        oracle=lambda torch, step, x, _operands, _old: ELTWISE[step.algorithm].oracle(
+            torch, x, step.alpha, step.beta
+        ),
+        probe=lambda _channel: {"algorithm": "linear", "alpha": 2.0, "beta": 3.0},
+    ),
+    "sum": PostOpRecord(
+        fields=("scale",),
+        error=_sum_error,
+        keeps_integers=lambda step: step.scale.is_integer(),
+        oracle=lambda _torch, step, x, _operands, old: x + step.scale * old,
+        probe=lambda _channel: {"scale": 2.0},
+    ),
+    "binary": PostOpRecord(
+        fields=("algorithm", "src", "src2"),
+        operands=("src", "src2"),
+        check=_check_binary,
+        error=lambda step, _x, y, _old: BINARY[step.algorithm].roundings * ROUNDOFF * np.abs(y),
+        keeps_integers=lambda step: BINARY[step.algorithm].keeps_integers,
+        oracle=_binary_oracle,
+        probe=lambda channel: {"algorithm": "sub", "src": channel},
+    ),
+    "prelu": PostOpRecord(
+        fields=("weights",),
+        operands=("weights",),
+        error=lambda _step, _x, y, _old: 2 * ROUNDOFF * np.abs(y),
+        keeps_integers=lambda _step: True,
+        oracle=lambda torch, _step, x, operands, _old: torch.where(
+            x > 0, x, x * operands["weights"]
+        ),
+        probe=lambda channel: {"weights": channel},
+    ),
+}

@@ -1,0 +1,107 @@
+"""The reduction algorithms: y = f(all elements s along the reduced dims)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dnncore.algorithms.rounding import POWER, growth
+from dnncore.algorithms.rules import check_finite
+from dnncore.errors import DescriptorError
+
+__all__ = ["REDUCTION", "ReductionAlgorithm", "check_power"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReductionAlgorithm:
+    """One algorithm.
+
+    formula: text; `sum`, `max` and the like run over the elements s. roundings: from the number of
+    elements to the error, in roundings of the result of absolute values. oracle: what torch
+    computes, as oracle(torch, src, dims, p, eps). is_norm: whether it reads p and eps.
+    keeps_integers: whether whole numbers give whole numbers. is_linear: whether f(a + b) is
+    f(a) + f(b).
+    """
+
+    formula: str
+    roundings: Callable[[float], float]
+    oracle: Callable[[Any, Any, tuple[int, ...], float, float], Any]
+    is_norm: bool = False
+    keeps_integers: bool = False
+    is_linear: bool = False
+
+
+def _product(_torch: Any, src: Any, dims: tuple[int, ...], _p: float, _eps: float) -> Any:
+    for dim in dims:
+        src = src.prod(dim, keepdim=True)
+    return src
+
+
+def _powers(src: Any, dims: tuple[int, ...], p: float) -> Any:
+    return (src.abs() ** p).sum(dims, keepdim=True)
+
+
+def _norm(formula: str, oracle: Callable[..., Any]) -> ReductionAlgorithm:
+    """A norm takes a power of each term and perhaps one of their sum."""
+    return ReductionAlgorithm(
+        formula=formula,
+        roundings=lambda terms: float(growth(terms)) + 2 * POWER,
+        oracle=oracle,
+        is_norm=True,
+    )
+
+
+# NaN among the elements gives NaN.
+REDUCTION = {
+    "max": ReductionAlgorithm(
+        formula="max(s)",
+        roundings=lambda _terms: 0,
+        oracle=lambda torch, src, dims, _p, _eps: torch.amax(src, dims, keepdim=True),
+        keeps_integers=True,
+    ),
+    "min": ReductionAlgorithm(
+        formula="min(s)",
+        roundings=lambda _terms: 0,
+        oracle=lambda torch, src, dims, _p, _eps: torch.amin(src, dims, keepdim=True),
+        keeps_integers=True,
+    ),
+    "sum": ReductionAlgorithm(
+        formula="sum(s)",
+        roundings=growth,
+        oracle=lambda torch, src, dims, _p, _eps: torch.sum(src, dims, keepdim=True),
+        keeps_integers=True,
+        is_linear=True,
+    ),
+    "mul": ReductionAlgorithm(
+        formula="prod(s)", roundings=lambda terms: terms, oracle=_product
+    ),  # products of integers soon exceed 2**24
+    "mean": ReductionAlgorithm(
+        formula="sum(s) / count",
+        roundings=growth,
+        oracle=lambda torch, src, dims, _p, _eps: torch.mean(src, dims, keepdim=True),
+        is_linear=True,
+    ),
+    "norm_lp_max": _norm(
+        "max(sum(abs(s)**p), eps)**(1 / p)",
+        lambda _, src, dims, p, eps: _powers(src, dims, p).clamp(min=eps) ** (1 / p),
+    ),
+    "norm_lp_sum": _norm(
+        "(sum(abs(s)**p) + eps)**(1 / p)",
+        lambda _, src, dims, p, eps: (_powers(src, dims, p) + eps) ** (1 / p),
+    ),
+    "norm_lp_power_p_max": _norm(
+        "max(sum(abs(s)**p), eps)",
+        lambda _, src, dims, p, eps: _powers(src, dims, p).clamp(min=eps),
+    ),
+    "norm_lp_power_p_sum": _norm(
+        "sum(abs(s)**p) + eps", lambda _, src, dims, p, eps: _powers(src, dims, p) + eps
+    ),
+}
+
+
+def check_power(what: str, p: float) -> None:
+    """Raise `DescriptorError` unless p is the power of a norm: a finite number, at least 1."""
+    check_finite(what, p=p)
+    if p < 1:
+        raise DescriptorError(f"{what}: p must be at least 1; got {p}")
