@@ -154,7 +154,8 @@ def _softmax(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
 
 
 def _binary(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:
-    return BINARY[op.algorithm].oracle(torch, *t.values()).to(torch.float64)
+    sources = [t[name] for name in ("src0", "src1", "src2") if name in t]
+    return BINARY[op.algorithm].oracle(torch, *sources).to(torch.float64)
 
 
 def _reduction(torch: Any, op: Any, t: Mapping[str, Any]) -> Any:

@@ -6,8 +6,9 @@
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
     random    drawn from a seed by `random_problems.py`, which needs hypothesis
 
-All but the last lie beside this file: a file with the size's name, or a folder of files. To add a
-case, add a line.
+The lists of all but the last lie beside this file: a file with the size's name, or a folder of
+files. To add a case, add a line. `algorithm_cases.py` adds every algorithm of eltwise, binary and
+reduction.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from dnncore.errors import DescriptorError
-from dnncore.problem import DRIVERS, Problem, read_files
+from dnncore.problem import DRIVERS, Problem, read, read_files
+from dnncore.testing.problems import algorithm_cases
 
 __all__ = ["SIZES", "case_files", "cases"]
 
@@ -43,4 +45,6 @@ def cases(size: str, *, seed: int = 0) -> list[Problem]:
         from dnncore.testing.problems import random_problems
 
         return [p for driver in DRIVERS for p in random_problems.draw(DRAWN, driver, seed=seed)]
-    return list(dict.fromkeys(read_files(*case_files(size))))
+    listed = read_files(*case_files(size))
+    of_algorithms = [p for text in algorithm_cases.texts(size) for p in read(text)]
+    return list(dict.fromkeys([*listed, *of_algorithms]))
