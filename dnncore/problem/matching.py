@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from dnncore.problem.lrn import NUMBERS
+from dnncore.problem.drivers.lrn import NUMBERS
 from dnncore.problem.settings import Driver, Settings, number_text
 from dnncore.problem.shapes import read_letters
 from dnncore.problem.windows import KINDS, WINDOW_LETTERS, axes_of

@@ -23,7 +23,7 @@ from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS, driver_of
-from dnncore.problem.lrn import NUMBERS
+from dnncore.problem.drivers.lrn import NUMBERS
 from dnncore.problem.shapes import dims_text, mask_of
 from dnncore.problem.tensors import format_text
 from dnncore.tensors.memory_desc import MemoryDesc

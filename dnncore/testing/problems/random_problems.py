@@ -24,7 +24,7 @@ from dnncore.errors import DescriptorError
 from dnncore.ops.reorder import DATA_TYPES
 from dnncore.ops.window import effective_kernel
 from dnncore.problem import DRIVERS, Problem, read
-from dnncore.problem.eltwise import ALGORITHMS as ELTWISE_WORDS
+from dnncore.problem.drivers.eltwise import ALGORITHMS as ELTWISE_WORDS
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["draw", "problems", "shortest_failure"]

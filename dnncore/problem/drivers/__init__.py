@@ -1,0 +1,31 @@
+"""The drivers: one file per operation, with what problem text, checks and the kit know of it."""
+
+from __future__ import annotations
+
+from dnncore.ops import Operation
+from dnncore.problem.drivers.binary import BINARY
+from dnncore.problem.drivers.convolution import CONVOLUTION
+from dnncore.problem.drivers.eltwise import ELTWISE
+from dnncore.problem.drivers.inner_product import INNER_PRODUCT
+from dnncore.problem.drivers.lrn import LRN
+from dnncore.problem.drivers.matmul import MATMUL
+from dnncore.problem.drivers.pooling import POOLING
+from dnncore.problem.drivers.reduction import REDUCTION
+from dnncore.problem.drivers.reorder import REORDER
+from dnncore.problem.drivers.softmax import SOFTMAX
+from dnncore.problem.drivers.sum import SUM
+from dnncore.problem.settings import Driver
+
+__all__ = ["DRIVERS", "driver_of"]
+
+_ALL = (
+    CONVOLUTION, INNER_PRODUCT, MATMUL, ELTWISE, POOLING, LRN, SOFTMAX, BINARY, SUM, REDUCTION,
+    REORDER,
+)  # fmt: skip
+DRIVERS: dict[str, Driver] = {driver.name: driver for driver in _ALL}
+_DRIVER_OF = {kind: driver for driver in DRIVERS.values() for kind in driver.operations}
+
+
+def driver_of(kind: type[Operation]) -> Driver:
+    """The driver that writes operations of this type."""
+    return _DRIVER_OF[kind]
