@@ -39,6 +39,7 @@ PROBLEMS = {
     "batch0": ((0, 12), 4),
     "no_features": ((3, 0), 5),
     "no_columns": ((3, 12), 0),
+    "no_columns_of_vectors": ((3, 44), 0),  # more than a vector of any processor
 }
 all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
 all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
