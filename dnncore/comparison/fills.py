@@ -8,12 +8,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from dnncore.algorithms.binary import BINARY
-from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.algorithms.post_ops import POST_OPS
-from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import Attributes
-from dnncore.ops import Binary, EltwiseBackward, EltwiseForward, Operation, Reduction
+from dnncore.ops import Operation
+from dnncore.problem import driver_of
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Fill", "fill_inputs", "fill_integers", "fill_normal", "keeps_integers", "reads"]
@@ -64,26 +62,9 @@ def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> d
 
 # -- exactness ------------------------------------------------------------------------------------
 
-_ROUNDING_KINDS = ("softmax", "softmax backward", "lrn", "lrn backward")
 
-
-def keeps_integers(op: Any, attr: Attributes) -> bool:
+def keeps_integers(op: Operation, attr: Attributes) -> bool:
     """Whether whole numbers go to whole numbers, so that every order of summation is exact."""
-    return _operation_keeps_integers(op) and all(
+    return driver_of(type(op)).keeps_integers(op) and all(
         POST_OPS[step.kind].keeps_integers(step) for step in attr.post_ops
-    )
-
-
-def _operation_keeps_integers(op: Any) -> bool:
-    if isinstance(op, EltwiseForward | EltwiseBackward):
-        whole = op.alpha.is_integer() and op.beta.is_integer()
-        return ELTWISE[op.function].keeps_integers and whole
-    if isinstance(op, Binary):
-        return BINARY[op.algorithm].keeps_integers
-    if isinstance(op, Reduction):
-        return REDUCTION[op.algorithm].keeps_integers
-    return (
-        op.KIND not in _ROUNDING_KINDS
-        and getattr(op, "is_max", True)
-        and all(scale.is_integer() for scale in getattr(op, "scales", ()))
     )

@@ -30,7 +30,6 @@ from dnncore.problem.settings import Dims, Misread, Unreadable, Unsupported
 from dnncore.problem.shapes import masked
 from dnncore.problem.verbose_fields import (
     KINDS,
-    LETTERS,
     OPERATIONS,
     Fields,
     Row,
@@ -205,13 +204,13 @@ def _read_shape(
 ) -> Operation:
     """The operation of the shape and the auxiliary words; types, formats and bias are to come."""
     driver = driver_of(operation)
-    letters = [name for name in words if re.fullmatch(LETTERS.get(told.kind, "$"), name)]
+    letters = [name for name in words if re.fullmatch(driver.verbose.letters, name)]
     formats = {name: "abx" for name in ("stag", "wtag", "dtag") if name in driver.defaults}
     settings = {**driver.defaults, **formats, "shape": told.problem_desc}
     settings["shape"] += "".join(f"_{name}{words.pop(name)}" for name in letters)
     for name, value in words.items():
         if name not in driver.defaults:
-            known = ", ".join([*driver.defaults, *LETTERS.get(told.kind, "").split("|")])
+            known = ", ".join([*driver.defaults, *driver.verbose.letters.strip("$").split("|")])
             raise Misread("auxiliary", f"expected words such as {known}; got {name!r}")
         settings[name] = value
     if "dir" in settings:

@@ -13,25 +13,14 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.drivers.lrn import NUMBERS
-from dnncore.problem.settings import Driver, Settings, number_text
+from dnncore.problem.settings import Settings, number_text
 from dnncore.problem.shapes import read_letters
 from dnncore.problem.windows import KINDS, WINDOW_LETTERS, axes_of
 
 __all__ = ["printed"]
 
-ALWAYS = {
-    "eltwise": ("alg", "alpha", "beta"),
-    "reorder": ("sdt", "ddt", "stag", "dtag"),
-    "sum": ("scales",),
-}
-# driver -> what its shape prints, in order; a kind with * is of all axes that are printed
-SHAPES = {
-    "conv": "g mb ic i* oc o* k* s* p* d*",
-    "pool": "mb ic i* o* k* s* p* d*",
-    "ip": "mb ic i* oc",
-    "lrn": "mb ic i* ls alpha beta k",
-}
 LETTERS = f"g mb ic oc ls {WINDOW_LETTERS}"
 SILENT: Mapping[str, float] = {"mb": 2, "ls": 5, **NUMBERS}
 SILENT_KINDS = {"s": 1, "d": 0}
@@ -42,25 +31,24 @@ def printed(driver: Driver, settings: Settings, defaults: Settings, name: str) -
 
     settings: all options and the shape. name: the problem's, or "".
     """
-    always = ALWAYS.get(driver.name, ())
     options = [
         f"--{option}={settings[option]}"
         for option, default in defaults.items()
-        if (settings[option] != default or option in always) and option != "mb"
+        if (settings[option] != default or option in driver.always_printed) and option != "mb"
     ]
-    shape = _shape(driver.name, settings["shape"], settings.get("mb", ""))
+    shape = _shape(driver.printed_shape, settings["shape"], settings.get("mb", ""))
     quoted = f'n"{name}"' if name else ""
-    between = "_" if name and driver.name not in SHAPES else ""
+    between = "_" if name and not driver.printed_shape else ""
     return " ".join([f"--{driver.name}", *options, shape + between + quoted])
 
 
 @lru_cache(maxsize=4096)
-def _shape(driver: str, shape: str, mb: str) -> str:
+def _shape(order: str, shape: str, mb: str) -> str:
     own_mb = mb.lstrip("0")
-    if driver in SHAPES:
+    if order:
         letters = read_letters({"shape": shape}, LETTERS, " ".join(NUMBERS), needed="")
         letters |= {"mb": int(own_mb)} if own_mb.isdecimal() else {}
-        return "".join(_pieces(SHAPES[driver].split(), letters))
+        return "".join(_pieces(order.split(), letters))
     first, by, rest = shape.partition("x")
     return (own_mb or first) + by + rest
 

@@ -15,12 +15,12 @@ from typing import TypeAlias
 from dnncore.errors import DataTypeError, DescriptorError
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS, driver_of
+from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.from_verbose import executions
 from dnncore.problem.matching import printed
 from dnncore.problem.options import HARNESS, missing_features
 from dnncore.problem.problem import DEFAULTS, Problem
 from dnncore.problem.settings import (
-    Driver,
     Invalid,
     Misread,
     Settings,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
 from dnncore.errors import DescriptorError
-from dnncore.ops import Operation
 
 __all__ = [
     "Dims",
-    "Driver",
     "Invalid",
     "Misread",
     "Settings",
@@ -27,31 +24,13 @@ __all__ = [
     "read_integer",
     "read_list",
     "read_number",
+    "six_digits",
 ]
 
 Settings: TypeAlias = Mapping[str, str]
 """Option name, or "shape", -> its text."""
 
 Dims: TypeAlias = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Driver:
-    """How the operations of one kind are written.
-
-    name: of the option that names it.
-    operations: all that it writes.
-    defaults: its options, with what they are where the text is silent.
-    read: makes the operation of all options and the shape; raises `Misread` for a text that cannot
-        be read, `DescriptorError` where the tensors are at odds.
-    write: the inverse; options that it leaves out are at their defaults.
-    """
-
-    name: str
-    operations: tuple[type[Operation], ...]
-    defaults: Settings
-    read: Callable[[Settings], Operation]
-    write: Callable[[Any], Settings]
 
 
 class Unreadable(DescriptorError):
@@ -159,3 +138,9 @@ def read_number(settings: Settings, setting: str, text: str | None = None) -> fl
 def number_text(value: float) -> str:
     """The shortest text that reads as the same number: 2, 0.5, 1e-05. No + is in it."""
     return repr(float(value)).removesuffix(".0").replace("e+", "e")
+
+
+def six_digits(value: float) -> str:
+    """A number with six digits, as oneDNN writes it, or as many as it needs."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))

@@ -23,12 +23,14 @@ from dnncore.ops import Operation
 from dnncore.ops.operation import FORWARD
 from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS, driver_of
+from dnncore.problem.drivers.driver import VerboseLine
 from dnncore.problem.drivers.lrn import NUMBERS
+from dnncore.problem.settings import six_digits
 from dnncore.problem.shapes import dims_text, mask_of
 from dnncore.problem.tensors import format_text
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["KINDS", "LETTERS", "OPERATIONS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of",
+__all__ = ["KINDS", "OPERATIONS", "Fields", "Row", "kind_of", "prop_kinds_of", "rows_of",
            "write"]  # fmt: skip
 
 
@@ -49,45 +51,7 @@ class Fields:
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
-# -- tables ----------------------------------------------------------------------------------------
-
-# The tensors of a line, WORD or WORD:ARGUMENT. A word without argument is of an absent tensor.
-# WORD? is left out where it is absent, WORD=OTHER where it is like the argument OTHER. Operations
-# that are not here list all that they have, in order.
-LAYER = {
-    "Forward": "src wei:weights bia:bias dst",
-    "BackwardData": "src:diff_src wei:weights bia: dst:diff_dst",
-    "BackwardWeights": "src wei:diff_weights bia:diff_bias dst:diff_dst",
-}
-TENSORS: dict[str, str] = {
-    **{f"Convolution{direction}": rows for direction, rows in LAYER.items()},
-    **{f"InnerProduct{direction}": rows for direction, rows in LAYER.items()},
-    "EltwiseForward": "data:src diff: dst=src",
-    "EltwiseBackward": "data:kept diff:diff_dst diff_src=diff_dst",
-    "LRNForward": "data:src diff: dst=src",
-    "LRNBackward": "data:src diff:diff_dst diff_src=diff_dst",
-    "MatMul": "src wei:weights bia?:bias dst",
-    "PoolingForward": "src dst ws:workspace",
-    "PoolingBackward": "src:diff_src dst:diff_dst ws:workspace",
-    "SoftmaxForward": "src dst diff_dst:",
-    "SoftmaxBackward": "src:diff_src dst diff_dst",
-}
-
-# What an operation's auxiliary field says, by fields of the operation.
-AUXILIARY = {
-    "convolution": "alg:convolution_{algorithm}",
-    "binary": "alg:binary_{algorithm}",
-    "eltwise": "alg:eltwise_{algorithm} alpha:{alpha} beta:{beta}",
-    "lrn": "alg:lrn_{algorithm}",
-    "pooling": "alg:pooling_{algorithm}",
-    "reduction": "alg:reduction_{algorithm} p:{p} eps:{eps}",
-    "softmax": "alg:softmax_{algorithm} axis:{axis}",
-}
-
-# Where oneDNN's problem differs from the problem text's shape: what is spelt otherwise, and letters
-# that it lacks.
-SPELLING = {"inner_product": ("_", ""), "lrn": ("_", ""), "pooling": ("_ic", "ic")}
-LETTERS = {"convolution": "pr[dhw]", "pooling": "pr[dhw]", "lrn": "alpha|k"}
+# -- operations -----------------------------------------------------------------------------------
 
 
 def kind_of(operation: type[Operation]) -> str:
@@ -96,7 +60,7 @@ def kind_of(operation: type[Operation]) -> str:
 
 
 OPERATIONS = [operation for driver in DRIVERS.values() for operation in driver.operations]
-KINDS = {kind_of(operation) for operation in OPERATIONS}
+KINDS = {kind_of(driver.operations[0]): driver for driver in DRIVERS.values()}
 
 
 def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
@@ -119,9 +83,15 @@ class Row:
     is_optional: bool = False
 
 
+def _line(op: Operation) -> VerboseLine:
+    """That of its driver; a plain one for an operation that has no driver yet."""
+    driver = KINDS.get(kind_of(type(op)))
+    return driver.verbose if driver else VerboseLine()
+
+
 def rows_of(op: Operation) -> Iterator[Row]:
     """All tensors that a line of such an operation may list."""
-    listed = TENSORS.get(type(op).__name__)
+    listed = _line(op).tensors.get(type(op))
     if listed is None:
         for row, _ in op.tensors():
             yield Row(row.name.rstrip("0123456789"), row.name)
@@ -144,16 +114,17 @@ def write(
 
     asked: the same before its `any` formats were resolved, which are marked.
     """
-    kind = kind_of(type(op))
     tensors = list(_present(op, workspace))
-    problem, letters = _problem(kind, _shape(op))
-    told = AUXILIARY.get(kind, "").format(**{name: _shown(v) for name, v in vars(op).items()})
+    line = _line(op)
+    problem, letters = _problem(line, _shape(op))
+    auxiliary = line.auxiliary.format(**{name: _shown(v) for name, v in vars(op).items()})
+    offsets = _offsets([desc for _, desc in tensors])
     return Fields(
-        kind,
+        kind_of(type(op)),
         getattr(op, "prop_kind", prop_kinds_of(type(op))[0]),
         " ".join(_desc_text(op, row, desc, asked or op) for row, desc in tensors),
         " ".join(_attributes(attr)),
-        " ".join(filter(None, [told, *letters, *_untold(op, [desc for _, desc in tensors])])),
+        " ".join(filter(None, [auxiliary, *letters, *line.words(op), *offsets])),
         problem,
     )
 
@@ -166,12 +137,6 @@ def _shape(op: Operation) -> str:
     secret = {row.name: desc for row, desc in tensors if desc.format_kind == "opaque"}
     public = op.with_descs(**{name: desc.with_format("any") for name, desc in secret.items()})
     return driver_of(type(op)).write(public)["shape"]
-
-
-def six_digits(value: float) -> str:
-    """A number with six digits, as oneDNN writes it, or as many as it needs."""
-    short = f"{value:g}"
-    return short if float(short) == value else repr(float(value))
 
 
 def _shown(value: Any) -> str:
@@ -202,22 +167,19 @@ def _desc_text(op: Any, row: Row, desc: MemoryDesc | None, asked: Any) -> str:
     return f"{row.word}:{desc.data_type}:{marks}:{desc.format_kind}:{tag}:{strides}:{flags}"
 
 
-def _problem(kind: str, shape: str) -> tuple[str, list[str]]:
+def _problem(line: VerboseLine, shape: str) -> tuple[str, list[str]]:
     """A shape as oneDNN spells it, and its letters that oneDNN lacks, as words."""
-    pattern = rf"(?<![a-z])({LETTERS.get(kind, '$')})(-?[0-9][0-9.e-]*)"
+    pattern = rf"(?<![a-z])({line.letters})(-?[0-9][0-9.e-]*)"
     words = [
         f"{name}:{number}"
         for name, number in re.findall(pattern, shape)
         if float(number) != NUMBERS.get(name)
     ]
-    ours, theirs = SPELLING.get(kind, ("", ""))
-    return re.sub(pattern, "", shape).replace(ours, theirs), words
+    return re.sub(pattern, "", shape).replace(*line.spelling), words
 
 
-def _untold(op: Any, descs: list[MemoryDesc | None]) -> Iterator[str]:
-    """What oneDNN leaves out."""
-    if isinstance(op, ops.Sum) and set(op.scales) != {1.0}:
-        yield "scales:" + ":".join(map(six_digits, op.scales))
+def _offsets(descs: list[MemoryDesc | None]) -> Iterator[str]:
+    """offset0 of each tensor, if any is not 0; oneDNN does not print it."""
     offsets = [desc.offset0 if desc is not None else 0 for desc in descs]
     if any(offsets):
         yield "offsets:" + ":".join(map(str, offsets))

@@ -188,7 +188,8 @@ void convolution_direct(
         const int end = min(first + chunk, end_run);
         for (int column = first_panel; column < end_panel; column++) {
             const int first_column = column * 2 * LANES;
-            const int next_vector = first_column + LANES < columns ? u_channels.z : 0;
+            const int vectors = first_column + LANES < columns ? 2 : 1;
+            const int next_vector = vectors == 2 ? u_channels.z : 0;
             __global const float *column_weights = own_weights + 2 * column * u_channels.z;
             int4 following = digits(first, places);
             for (int run = first; run < end; run += 2) {
@@ -269,7 +270,7 @@ void convolution_direct(
     STORE(left##run##_##j, (run) * RUN + (j), sums);                                               \
     STORE(right##run##_##j, (run + 2) * RUN + (j), sums);
                 EACH(KEEP)
-                for (int i = 0; i < (next_vector ? 4 : 2); i++) {
+                for (int i = 0; i < 2 * vectors; i++) {
                     const int r = i % 2, own_column = first_column + i / 2 * LANES;
                     if (r >= runs_here) continue;
                     int4 d = place[r];

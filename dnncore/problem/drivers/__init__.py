@@ -5,6 +5,7 @@ from __future__ import annotations
 from dnncore.ops import Operation
 from dnncore.problem.drivers.binary import BINARY
 from dnncore.problem.drivers.convolution import CONVOLUTION
+from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.drivers.eltwise import ELTWISE
 from dnncore.problem.drivers.inner_product import INNER_PRODUCT
 from dnncore.problem.drivers.lrn import LRN
@@ -14,7 +15,6 @@ from dnncore.problem.drivers.reduction import REDUCTION
 from dnncore.problem.drivers.reorder import REORDER
 from dnncore.problem.drivers.softmax import SOFTMAX
 from dnncore.problem.drivers.sum import SUM
-from dnncore.problem.settings import Driver
 
 __all__ = ["DRIVERS", "driver_of"]
 

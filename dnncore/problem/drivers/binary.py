@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from dnncore.algorithms import binary
+from dnncore.algorithms.rounding import ROUNDOFF, Array
 from dnncore.ops import Binary, Operation
+from dnncore.problem.drivers.accumulation import PLAIN
+from dnncore.problem.drivers.draws import (
+    ANY_TAGS,
+    TAGS,
+    TYPES,
+    Draws,
+    shape_text,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
     Dims,
-    Driver,
     Settings,
     algorithm_text,
     read_algorithm,
@@ -60,4 +73,38 @@ def write(op: Any) -> Settings:
     }
 
 
-BINARY = Driver("binary", (Binary,), DEFAULTS, read, write)
+def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    sources = [tensors[name] for name in ("src0", "src1", "src2") if name in tensors]
+    return binary.BINARY[op.algorithm].oracle(torch, *sources).to(torch.float64)
+
+
+def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    roundings = binary.BINARY[op.algorithm].roundings
+    if not roundings:
+        return {}
+    size = np.abs(evaluate(op, PLAIN, inputs)["dst"].astype(np.float64))
+    return {"dst": roundings * ROUNDOFF * size}
+
+
+def _draw_shape(draws: Draws) -> str:
+    dims = draws.dims()
+    sources = [draws.some_ones(dims), dims, dims]
+    return shape_text(*sources[: draws.integer(2, 3)])
+
+
+BINARY = Driver(
+    name="binary",
+    operations=(Binary,),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(auxiliary="alg:binary_{algorithm}"),
+    oracles={Binary: forward(_formula)},
+    errors={Binary: _errors},
+    keeps_integers=lambda op: binary.BINARY[op.algorithm].keeps_integers,
+    options={
+        "alg": [*binary.BINARY], "sdt": (*TYPES, "f16:f32", "f32:bf16"), "ddt": TYPES,
+        "stag": TAGS, "dtag": ANY_TAGS,
+    },
+    draw_shape=_draw_shape,
+)  # fmt: skip

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
+from dnncore.algorithms.rounding import ROUNDOFF, Array, growth
 from dnncore.ops import (
     ConvolutionBackwardData,
     ConvolutionBackwardWeights,
     ConvolutionForward,
     Operation,
 )
+from dnncore.ops.window import effective_kernel
 from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_layer
+from dnncore.problem.drivers.accumulation import accumulated, weights_errors
+from dnncore.problem.drivers.draws import (
+    ANY_TAGS,
+    BIAS_TYPES,
+    LAYER_DIRECTIONS,
+    LAYER_TYPES,
+    Draws,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward, gradient, padded
 from dnncore.problem.settings import (
-    Driver,
     Misread,
     Settings,
     algorithm_text,
@@ -60,5 +75,125 @@ def write(op: Any) -> Settings:
     }
 
 
-OPERATIONS = (ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights)
-CONVOLUTION = Driver("conv", OPERATIONS, DEFAULTS, read, write)
+def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    groups, oc, ic, *kernel = op.grouped_weights
+    convolve = getattr(torch.nn.functional, f"conv{len(kernel)}d")
+    return convolve(
+        padded(torch, op, tensors["src"], 0.0),
+        tensors["weights"].reshape(groups * oc, ic, *kernel),
+        tensors.get("bias"),
+        stride=op.strides,
+        dilation=tuple(d + 1 for d in op.dilations),
+        groups=groups,
+    )
+
+
+def _draw_shape(draws: Draws) -> str:
+    groups = int(draws.one_of(("1", "1", "2", "3", "8")))
+    channels = f"ic{groups * draws.channels()}oc{groups * draws.channels()}"
+    group = f"g{groups}" if groups > 1 else ""
+    return f"{group}mb{draws.batch()}{channels}{draws.window()}"
+
+
+# -- error bounds ----------------------------------------------------------------------------------
+
+# Cells along a dim that Winograd transforms at once, at most: F(6x6, 3x3) is the largest in use.
+TILE = 8
+
+
+def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Winograd adds up products of all cells near a window with all of its weights."""
+    if op.algorithm == "direct":
+        return accumulated(op, inputs, evaluate)
+    groups, oc, ic, *taps = op.grouped_weights
+    weights = np.abs(inputs["weights"].astype(np.float64))
+    weights = weights.reshape(groups, oc, ic, math.prod(taps)).sum(axis=-1)
+    if isinstance(op, ConvolutionForward):
+        image = inputs[op.SRC]
+    else:
+        image, weights = inputs[op.DST], weights.swapaxes(1, 2)
+    image = _largest_nearby(op, image)
+    image = image.reshape(len(image), groups, weights.shape[-1], math.prod(op.result.dims[2:]))
+    sizes = (weights @ image).reshape(op.result.dims)
+    if "bias" in inputs:
+        sizes += np.abs(inputs["bias"]).reshape(-1, *[1] * len(taps))
+    return {op.result_name: growth(1.0 + ic * math.prod(taps)) * ROUNDOFF * sizes}
+
+
+def _weights_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Winograd adds up, for each tap, products with all cells near a window."""
+    errors = weights_errors(op, inputs, evaluate)
+    if op.algorithm == "direct":
+        return errors
+    groups, oc, ic, *taps = op.grouped_weights
+    images, _, *pixels = op.diff_dst.dims
+    count = images * math.prod(pixels)
+
+    def by_channel(image: Array, channels: int) -> Array:
+        return np.moveaxis(image, 1, 0).reshape(groups, channels, count)
+
+    gradients = by_channel(np.abs(inputs["diff_dst"].astype(np.float64)), oc)
+    sizes = gradients @ by_channel(_largest_nearby(op, inputs["src"]), ic).swapaxes(1, 2)
+    sizes = np.broadcast_to(sizes.reshape(groups, oc, ic, *[1] * len(taps)), op.grouped_weights)
+    terms = 1.0 + math.prod(taps) + count  # the transforms round, too
+    errors["diff_weights"] = growth(terms) * ROUNDOFF * sizes.reshape(op.diff_weights.dims)
+    return errors
+
+
+def _largest_nearby(op: Any, image: Array) -> Array:
+    """For each place of the other image: the largest |cell| of `image` in a tile around it."""
+    image = np.abs(image.astype(np.float64))
+    for dim, ranges in enumerate(_ranges(op)):
+        image = np.moveaxis(image, 2 + dim, 0)
+        largest = [image[cells].max(axis=0, initial=0.0) for cells in ranges]
+        image = np.moveaxis(np.array(largest).reshape(len(ranges), *image.shape[1:]), 0, 2 + dim)
+    return image
+
+
+def _ranges(op: Any) -> Iterator[list[slice]]:
+    """For each spatial dim and place of the other image: the cells of a tile around it."""
+    backward = isinstance(op, ConvolutionBackwardData)
+    places = op.src_role if backward else op.dst_role
+    for dim, size in enumerate(places.dims[2:]):
+        stride, left = op.strides[dim], op.padding_l[dim]
+        span = effective_kernel(op.grouped_weights[3 + dim], op.dilations[dim])
+        ends = (
+            (-(-(i + left - span + 1) // stride), (i + left) // stride + 1)
+            if backward
+            else (i * stride - left, i * stride - left + span)
+            for i in range(size)
+        )
+        yield [slice(max(0, first - TILE), max(0, end + TILE)) for first, end in ends]
+
+
+CONVOLUTION = Driver(
+    name="conv",
+    operations=(ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(tensors={
+            ConvolutionForward: "src wei:weights bia:bias dst",
+            ConvolutionBackwardData: "src:diff_src wei:weights bia: dst:diff_dst",
+            ConvolutionBackwardWeights: "src wei:diff_weights bia:diff_bias dst:diff_dst",
+        }, auxiliary="alg:convolution_{algorithm}", letters="pr[dhw]"),
+    printed_shape="g mb ic i* oc o* k* s* p* d*",
+    oracles={
+        ConvolutionForward: forward(_formula),
+        ConvolutionBackwardData: gradient(_formula, "src"),
+        ConvolutionBackwardWeights: gradient(_formula, "weights", "bias"),
+    },
+    errors={
+        ConvolutionForward: _errors,
+        ConvolutionBackwardData: _errors,
+        ConvolutionBackwardWeights: _weights_errors,
+    },
+    has_products=True,
+    linear_in=lambda op: "src" if isinstance(op, ConvolutionForward) else "diff_dst",
+    options={
+        "dir": LAYER_DIRECTIONS, "dt": LAYER_TYPES, "bia-dt": BIAS_TYPES,
+        "stag": ANY_TAGS, "dtag": ANY_TAGS, "alg": ("direct", "auto", "wino"),
+        "wtag": ("any", "abx", "axb", "xba", "ABx8b8a", "ABx16a16b", "Abx16a"),
+    },
+    draw_shape=_draw_shape,
+)  # fmt: skip

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+import numpy as np
 
 from dnncore.algorithms import eltwise
 from dnncore.algorithms.eltwise import USE_DST
+from dnncore.algorithms.rounding import Array
 from dnncore.ops import EltwiseBackward, EltwiseForward, Operation
 from dnncore.problem.directions import direction_text, pair, read_operation
+from dnncore.problem.drivers.accumulation import PLAIN
+from dnncore.problem.drivers.draws import (
+    PAIR_DIRECTIONS,
+    TAGS,
+    TYPES,
+    shape_text,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward, gradient
 from dnncore.problem.settings import (
-    Driver,
     Settings,
     algorithm_text,
     number_text,
@@ -63,4 +75,78 @@ def write(op: Any) -> Settings:
     }
 
 
-ELTWISE = Driver("eltwise", (EltwiseForward, EltwiseBackward), DEFAULTS, read, write)
+# -- correctness -----------------------------------------------------------------------------------
+
+
+def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    return eltwise.ELTWISE[op.function].oracle(torch, tensors["src"], op.alpha, op.beta)
+
+
+def _gradient(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The gradient at src, or at the src that gives dst."""
+    if op.uses_dst:
+        inverse = eltwise.ELTWISE[op.function].inverse
+        assert inverse is not None  # each algorithm with slope_of_dst has one
+        src = inverse(torch, tensors["dst"], op.alpha, op.beta)
+        tensors = {"src": src, "diff_dst": tensors["diff_dst"]}
+    return gradient(_formula, "src")(torch, op, tensors)
+
+
+def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    src = inputs["src"].astype(np.float64)
+    dst = evaluate(op, PLAIN, inputs)["dst"].astype(np.float64)
+    return {"dst": eltwise.ELTWISE[op.function].error.bound(src, dst, op.alpha, op.beta)}
+
+
+def _gradient_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    kept = inputs["dst" if op.uses_dst else "src"]
+    ones = {"diff_dst": np.ones(kept.shape), **{k: v for k, v in inputs.items() if v is kept}}
+    slope = evaluate(op, PLAIN, ones)["diff_src"].astype(np.float64)
+    record = eltwise.ELTWISE[op.function]
+    error = record.slope_of_dst_error if op.uses_dst else record.slope_error
+    assert error is not None  # each algorithm with a gradient has one
+    errors = error.bound(kept.astype(np.float64), slope, op.alpha, op.beta)
+    return {"diff_src": errors * np.abs(inputs["diff_dst"].astype(np.float64))}
+
+
+def _keeps_integers(op: Any) -> bool:
+    whole = op.alpha.is_integer() and op.beta.is_integer()
+    return bool(eltwise.ELTWISE[op.function].keeps_integers and whole)
+
+
+def _smooth(op: Any, src: Array) -> Array:
+    """Values where f is defined, none within a few steps of a corner."""
+    record = eltwise.ELTWISE[op.function]
+    src = np.abs(src) + 0.5 if record.is_positive else src
+    for corner in record.corners(op.alpha, op.beta):
+        src = np.where(np.abs(src - corner) < 2.0**-6, corner + 2.0**-5, src)
+    return src
+
+
+NUMBERS = ("0", "1", "0.5", "2", "-1", "-0.25")
+
+
+ELTWISE = Driver(
+    name="eltwise",
+    operations=(EltwiseForward, EltwiseBackward),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(
+        tensors={
+            EltwiseForward: "data:src diff: dst=src",
+            EltwiseBackward: "data:kept diff:diff_dst diff_src=diff_dst",
+        },
+        auxiliary="alg:eltwise_{algorithm} alpha:{alpha} beta:{beta}",
+    ),
+    always_printed=("alg", "alpha", "beta"),
+    oracles={EltwiseForward: forward(_formula), EltwiseBackward: _gradient},
+    errors={EltwiseForward: _errors, EltwiseBackward: _gradient_errors},
+    keeps_integers=_keeps_integers,
+    smooth=_smooth,
+    options={
+        "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": TAGS, "alpha": NUMBERS, "beta": NUMBERS,
+        "alg": ("relu", *ALGORITHMS),
+    },
+    draw_shape=lambda draws: shape_text(draws.dims()),
+)  # fmt: skip

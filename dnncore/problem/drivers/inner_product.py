@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dnncore.ops import (
@@ -11,7 +12,17 @@ from dnncore.ops import (
     Operation,
 )
 from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_layer
-from dnncore.problem.settings import Driver, Settings
+from dnncore.problem.drivers.accumulation import weights_errors
+from dnncore.problem.drivers.draws import (
+    ANY_TAGS,
+    BIAS_TYPES,
+    LAYER_DIRECTIONS,
+    LAYER_TYPES,
+    Draws,
+)
+from dnncore.problem.drivers.driver import Driver, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward, gradient
+from dnncore.problem.settings import Settings
 from dnncore.problem.shapes import read_batch, read_letters
 from dnncore.problem.windows import SIZE_LETTERS, read_sizes, sizes_text
 
@@ -37,5 +48,38 @@ def write(op: Any) -> Settings:
     return {**layer_text(op, DIRECTIONS, DEFAULTS), "shape": shape}
 
 
-OPERATIONS = (InnerProductForward, InnerProductBackwardData, InnerProductBackwardWeights)
-INNER_PRODUCT = Driver("ip", OPERATIONS, DEFAULTS, read, write)
+def _formula(torch: Any, _op: Any, tensors: Mapping[str, Any]) -> Any:
+    product = torch.nn.functional.linear(tensors["src"].flatten(1), tensors["weights"].flatten(1))
+    return product + tensors["bias"] if "bias" in tensors else product
+
+
+def _draw_shape(draws: Draws) -> str:
+    return f"mb{draws.batch()}ic{draws.channels()}{draws.image()}oc{draws.channels()}"
+
+
+INNER_PRODUCT = Driver(
+    name="ip",
+    operations=(InnerProductForward, InnerProductBackwardData, InnerProductBackwardWeights),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(tensors={
+            InnerProductForward: "src wei:weights bia:bias dst",
+            InnerProductBackwardData: "src:diff_src wei:weights bia: dst:diff_dst",
+            InnerProductBackwardWeights: "src wei:diff_weights bia:diff_bias dst:diff_dst",
+        }, spelling=("_", "")),
+    printed_shape="mb ic i* oc",
+    oracles={
+        InnerProductForward: forward(_formula),
+        InnerProductBackwardData: gradient(_formula, "src"),
+        InnerProductBackwardWeights: gradient(_formula, "weights", "bias"),
+    },
+    errors={InnerProductBackwardWeights: weights_errors},
+    has_products=True,
+    linear_in=lambda op: "src" if isinstance(op, InnerProductForward) else "diff_dst",
+    options={
+        "dir": LAYER_DIRECTIONS, "dt": LAYER_TYPES, "bia-dt": BIAS_TYPES,
+        "stag": ANY_TAGS, "wtag": ("any", "abx", "axb", "bax"),
+    },
+    draw_shape=_draw_shape,
+)  # fmt: skip

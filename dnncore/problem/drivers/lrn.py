@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from dnncore.algorithms.rounding import ROUNDOFF, Array, growth, power_error
 from dnncore.ops import LRNBackward, LRNForward, Operation
 from dnncore.problem.directions import direction_text, pair, read_operation
+from dnncore.problem.drivers.accumulation import PLAIN
+from dnncore.problem.drivers.draws import (
+    PAIR_DIRECTIONS,
+    TAGS,
+    TYPES,
+    Draws,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import gradient
 from dnncore.problem.settings import (
-    Driver,
     Settings,
     Unsupported,
     algorithm_text,
@@ -57,4 +70,112 @@ def write(op: Any) -> Settings:
     }
 
 
-LRN = Driver("lrn", (LRNForward, LRNBackward), DEFAULTS, read, write)
+# -- correctness -----------------------------------------------------------------------------------
+
+
+def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    src = tensors["src"]
+    if op.algorithm == "across_channels" and op.local_size % 2 and src.ndim > 2:
+        norm = torch.nn.functional.local_response_norm
+        return norm(src, op.local_size, op.alpha, op.beta, op.k)
+    return src * _base(torch, op, src) ** -op.beta
+
+
+def _base(torch: Any, op: Any, src: Any) -> Any:
+    """k + alpha / n * sum of squares, also of even and square windows, which torch lacks.
+
+    The geometry is written out, since the operation's own would agree with the reference anyway.
+    """
+    dims = [1] if op.algorithm == "across_channels" else list(range(2, src.ndim))
+    total, half = src * src, (op.local_size - 1) // 2
+    for dim in dims:
+        moved = torch.nn.functional.pad(total.movedim(dim, -1), (half, half))
+        total = moved.unfold(-1, 2 * half + 1, 1).sum(-1).movedim(-1, dim)
+    return op.k + op.alpha / op.local_size ** len(dims) * total
+
+
+def _forward_oracle(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {"dst": _formula(torch, op, tensors), "workspace": _base(torch, op, tensors["src"])}
+
+
+def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """The base is a sum; the power multiplies its relative error by beta."""
+    training = replace(op, prop_kind="forward_training")
+    values = evaluate(training, PLAIN, inputs)
+    positive = replace(training, alpha=abs(op.alpha), k=abs(op.k))
+    sums = evaluate(positive, PLAIN, inputs)["workspace"].astype(np.float64)
+    terms = 3.0 + op.flops / (2.0 * max(1, op.dst.nelems))
+    base_error = growth(terms) * ROUNDOFF * sums
+    base, dst = (values[name].astype(np.float64) for name in ("workspace", "dst"))
+    relative = abs(op.beta) * base_error / np.abs(base) + power_error(base, op.beta)
+    errors = {"dst": relative * np.abs(dst), "workspace": base_error}
+    return errors if op.prop_kind == "forward_training" else {"dst": errors["dst"]}
+
+
+def _gradient_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    base = np.abs(inputs["workspace"].astype(np.float64))
+    terms = 4.0 + op.flops / (2.0 * max(1, op.src.nelems))
+    relative = growth(terms) * ROUNDOFF + float(power_error(base, op.beta + 1).max(initial=0.0))
+    own, shared = _terms(op, inputs, evaluate)
+    return {"diff_src": relative * (own + shared)}
+
+
+def _workspace_errors(op: Any, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
+    """What an error of the workspace adds to the error of the gradient.
+
+    The relative error of a base is multiplied by the power to which each term takes it.
+    """
+    relative = error / np.abs(inputs["workspace"].astype(np.float64))
+    scaled = {**inputs, "diff_dst": relative * inputs["diff_dst"]}
+    own, shared = _terms(op, scaled, evaluate)
+    total: Array = abs(op.beta) * own + abs(op.beta + 1) * shared
+    return total
+
+
+def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
+    """Both terms of the gradient from absolute values.
+
+    The reference returns their difference, and one of them is a product.
+    """
+    sizes = {name: np.abs(array) for name, array in inputs.items()}
+    base = sizes["workspace"].astype(np.float64)
+    positive = replace(op, alpha=abs(op.alpha), beta=abs(op.beta))
+    difference = evaluate(positive, PLAIN, sizes)["diff_src"].astype(np.float64)
+    own = sizes["diff_dst"] * base ** -abs(op.beta)
+    shared = own - difference
+    if op.beta < 0:
+        own = sizes["diff_dst"] * base**-op.beta
+        shared *= float((base ** (2 * abs(op.beta))).max(initial=0.0))
+    return own, np.abs(shared)
+
+
+def _draw_shape(draws: Draws) -> str:
+    size = f"mb{draws.batch()}ic{draws.channels()}{draws.image()}ls{draws.integer(1, 7)}"
+    alpha, beta = draws.one_of(("0.5", "1", "0.001")), draws.one_of(("0.75", "1", "0.5", "0.3"))
+    return f"{size}alpha{alpha}beta{beta}"
+
+
+LRN = Driver(
+    name="lrn",
+    operations=(LRNForward, LRNBackward),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(
+        tensors={
+            LRNForward: "data:src diff: dst=src",
+            LRNBackward: "data:src diff:diff_dst diff_src=diff_dst",
+        },
+        auxiliary="alg:lrn_{algorithm}",
+        spelling=("_", ""),
+        letters="alpha|k",
+    ),
+    printed_shape="mb ic i* ls alpha beta k",
+    oracles={LRNForward: _forward_oracle, LRNBackward: gradient(_formula, "src")},
+    errors={LRNForward: _errors, LRNBackward: _gradient_errors},
+    workspace_errors=_workspace_errors,
+    keeps_integers=lambda _op: False,
+    smooth=lambda _op, src: src,
+    options={"dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": TAGS, "alg": ("ACROSS", "WITHIN")},
+    draw_shape=_draw_shape,
+)

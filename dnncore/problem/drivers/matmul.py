@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dnncore.ops import MatMul, Operation
 from dnncore.problem import options
+from dnncore.problem.drivers.draws import (
+    LAYER_TYPES,
+    Draws,
+    shape_text,
+)
+from dnncore.problem.drivers.driver import Driver, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
-    Driver,
     Misread,
     Settings,
     Unsupported,
@@ -47,4 +54,30 @@ def write(op: Any) -> Settings:
     return {**write_tensors(op, DEFAULTS), **bias, "shape": shape}
 
 
-MATMUL = Driver("matmul", (MatMul,), DEFAULTS, read, write)
+def _formula(torch: Any, _op: Any, tensors: Mapping[str, Any]) -> Any:
+    return torch.matmul(tensors["src"], tensors["weights"]) + tensors.get("bias", 0.0)
+
+
+def _draw_shape(draws: Draws) -> str:
+    m, k, n = (draws.channels() for _ in "mkn")
+    batch = [draws.integer(1, 3) for _ in range(draws.integer(0, 2))]
+    return shape_text([*draws.some_ones(batch), m, k], [*draws.some_ones(batch), k, n])
+
+
+MATMUL = Driver(
+    name="matmul",
+    operations=(MatMul,),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(tensors={MatMul: "src wei:weights bia?:bias dst"}),
+    oracles={MatMul: forward(_formula)},
+    has_products=True,
+    linear_in=lambda _op: "src",
+    options={
+        "dt": LAYER_TYPES,
+        "stag": ("any", "abx", "xba", "aBx8b"), "wtag": ("any", "abx", "xba", "aBx8b"),
+        "dtag": ("any", "abx"), "bia-dt": ("undef", "f32"), "bia_mask": ("2", "0", "1", "3"),
+    },
+    draw_shape=_draw_shape,
+)  # fmt: skip

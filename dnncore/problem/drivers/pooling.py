@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from ml_dtypes import finfo
+
+from dnncore.algorithms.rounding import DIVISION, ROUNDOFF, Array, growth
 from dnncore.ops import Operation, PoolingBackward, PoolingForward
 from dnncore.problem.directions import direction_text, pair, read_operation
+from dnncore.problem.drivers.accumulation import PLAIN
+from dnncore.problem.drivers.draws import (
+    PAIR_DIRECTIONS,
+    TAGS,
+    TYPES,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward, gradient, padded
 from dnncore.problem.settings import (
-    Driver,
     Settings,
     algorithm_text,
     read_algorithm,
@@ -49,4 +63,89 @@ def write(op: Any) -> Settings:
     }
 
 
-POOLING = Driver("pool", (PoolingForward, PoolingBackward), DEFAULTS, read, write)
+# -- correctness -----------------------------------------------------------------------------------
+
+
+def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    if not op.is_max:
+        return _average(torch, op, tensors["src"])
+    pool = getattr(torch.nn.functional, f"max_pool{len(op.kernel)}d")
+    image = padded(torch, op, tensors["src"], -torch.inf)
+    dst = pool(image, op.kernel, op.strides, dilation=tuple(d + 1 for d in op.dilations))
+    return dst.clamp(min=float(finfo(op.dst_role.dtype).min))  # type: ignore[no-untyped-call]
+
+
+def _average(torch: Any, op: Any, src: Any) -> Any:
+    """A convolution with ones: torch's own average has no dilation and no uneven padding."""
+    channels = src.shape[1]
+    convolve = getattr(torch.nn.functional, f"conv{len(op.kernel)}d")
+
+    def window_sum(image: Any) -> Any:
+        ones = torch.ones((channels, 1, *op.kernel), dtype=torch.float64)
+        dilation = tuple(d + 1 for d in op.dilations)
+        image = padded(torch, op, image, 0.0)
+        return convolve(image, ones, None, op.strides, 0, dilation, channels)
+
+    if op.algorithm == "avg_include_padding":
+        return window_sum(src) / np.prod(op.kernel)
+    return window_sum(src) / window_sum(torch.ones_like(src))
+
+
+def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    """Maxima only move values, and their gradient adds some up.
+
+    An average of n terms takes n - 1 additions. Each term, or their sum, is divided by the number
+    of cells: in one rounding, or in two as a product with a rounded reciprocal. An element of a
+    gradient has as many terms as there are windows that contain it.
+    """
+    if isinstance(op, PoolingForward) and op.is_max:
+        return {}
+    sizes = evaluate(op, PLAIN, {name: np.abs(array) for name, array in inputs.items()})
+    size = sizes[op.result_name].astype(np.float64)
+    roundings = _terms(op, inputs, evaluate) - 1.0
+    if not op.is_max:
+        roundings += DIVISION + 1.0
+    return {op.result_name: growth(roundings) * ROUNDOFF * size}
+
+
+def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> Array:
+    """The number of terms of each element of the result, at least 1."""
+    ones = {name: a if name == "workspace" else np.ones_like(a) for name, a in inputs.items()}
+    if op.is_max:
+        total = evaluate(op, PLAIN, ones)[op.result_name]
+    else:
+        op = replace(op, algorithm="avg_include_padding")
+        total = evaluate(op, PLAIN, ones)[op.result_name] * math.prod(op.kernel)
+    return np.maximum(np.rint(total.astype(np.float64)), 1.0)
+
+
+def _linear_in(op: Any) -> str:
+    """Maxima are linear in the gradient alone."""
+    if isinstance(op, PoolingBackward):
+        return "diff_dst"
+    return "" if op.is_max else "src"
+
+
+POOLING = Driver(
+    name="pool",
+    operations=(PoolingForward, PoolingBackward),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(
+        tensors={
+            PoolingForward: "src dst ws:workspace",
+            PoolingBackward: "src:diff_src dst:diff_dst ws:workspace",
+        },
+        auxiliary="alg:pooling_{algorithm}",
+        spelling=("_ic", "ic"),
+        letters="pr[dhw]",
+    ),
+    printed_shape="mb ic i* o* k* s* p* d*",
+    oracles={PoolingForward: forward(_formula), PoolingBackward: gradient(_formula, "src")},
+    errors={PoolingForward: _errors, PoolingBackward: _errors},
+    keeps_integers=lambda op: bool(op.is_max),
+    linear_in=_linear_in,
+    options={"dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": TAGS, "alg": ("max", "avg_np", "avg_p")},
+    draw_shape=lambda draws: f"mb{draws.batch()}ic{draws.channels()}{draws.window()}",
+)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from dnncore.algorithms import reduction
+from dnncore.algorithms.rounding import ROUNDOFF, Array
 from dnncore.ops import Operation, Reduction
+from dnncore.problem.drivers.accumulation import PLAIN
+from dnncore.problem.drivers.draws import (
+    ANY_TAGS,
+    TAGS,
+    TYPES,
+    Draws,
+    shape_text,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
-    Driver,
     Settings,
     algorithm_text,
     number_text,
@@ -48,4 +61,38 @@ def write(op: Any) -> Settings:
     }
 
 
-REDUCTION = Driver("reduction", (Reduction,), DEFAULTS, read, write)
+def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    oracle = reduction.REDUCTION[op.algorithm].oracle
+    return oracle(torch, tensors["src"], op.reduced_dims, op.p, op.eps)
+
+
+def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    roundings = reduction.REDUCTION[op.algorithm].roundings(op.flops / max(1, op.dst.nelems))
+    if not roundings:
+        return {}
+    sizes = evaluate(op, PLAIN, {"src": np.abs(inputs["src"])})["dst"].astype(np.float64)
+    return {"dst": roundings * ROUNDOFF * sizes}
+
+
+def _draw_shape(draws: Draws) -> str:
+    dims = draws.dims()
+    return shape_text(dims, draws.some_ones(dims))
+
+
+REDUCTION = Driver(
+    name="reduction",
+    operations=(Reduction,),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(auxiliary="alg:reduction_{algorithm} p:{p} eps:{eps}"),
+    oracles={Reduction: forward(_formula)},
+    errors={Reduction: _errors},
+    keeps_integers=lambda op: reduction.REDUCTION[op.algorithm].keeps_integers,
+    linear_in=lambda op: "src" if reduction.REDUCTION[op.algorithm].is_linear else "",
+    options={
+        "sdt": TYPES, "ddt": TYPES, "alg": ("sum", *reduction.REDUCTION),
+        "p": ("1", "2", "1.5", "3"), "eps": ("0", "0.5"), "stag": TAGS, "dtag": ANY_TAGS,
+    },
+    draw_shape=_draw_shape,
+)  # fmt: skip

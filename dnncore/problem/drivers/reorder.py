@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dnncore.ops import Operation, Reorder
+from dnncore.ops.reorder import DATA_TYPES
 from dnncore.problem import options
-from dnncore.problem.settings import Driver, Settings
+from dnncore.problem.drivers.accumulation import exact
+from dnncore.problem.drivers.draws import (
+    TAGS,
+    shape_text,
+)
+from dnncore.problem.drivers.driver import Driver
+from dnncore.problem.drivers.torch_formulas import forward
+from dnncore.problem.settings import Settings
 from dnncore.problem.shapes import dims_text, read_dims
 from dnncore.problem.tensors import read_tensors, write_tensors
 
@@ -28,4 +37,24 @@ def write(op: Any) -> Settings:
     return {**write_tensors(op, DEFAULTS), "shape": dims_text(op.src.dims)}
 
 
-REORDER = Driver("reorder", (Reorder,), DEFAULTS, read, write)
+def _formula(_torch: Any, _op: Any, tensors: Mapping[str, Any]) -> Any:
+    return tensors["src"]
+
+
+REORDER = Driver(
+    name="reorder",
+    operations=(Reorder,),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    always_printed=("sdt", "ddt", "stag", "dtag"),
+    oracles={Reorder: forward(_formula)},
+    errors={Reorder: exact},
+    options={
+        "sdt": ("f32", *DATA_TYPES),
+        "ddt": ("f32", *DATA_TYPES),
+        "stag": TAGS,
+        "dtag": TAGS,
+    },
+    draw_shape=lambda draws: shape_text(draws.dims()),
+)

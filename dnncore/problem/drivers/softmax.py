@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
+from dnncore.algorithms.rounding import ROUNDOFF, Array, growth
 from dnncore.ops import Operation, SoftmaxBackward, SoftmaxForward
 from dnncore.problem.directions import direction_text, pair, read_operation
+from dnncore.problem.drivers.draws import (
+    PAIR_DIRECTIONS,
+    TAGS,
+    TYPES,
+    shape_text,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
-    Driver,
     Settings,
     algorithm_text,
     read_algorithm,
@@ -54,4 +65,65 @@ def write(op: Any) -> Settings:
     }
 
 
-SOFTMAX = Driver("softmax", (SoftmaxForward, SoftmaxBackward), DEFAULTS, read, write)
+# -- correctness -----------------------------------------------------------------------------------
+
+
+def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    name = "log_softmax" if op.algorithm == "log" else "softmax"
+    return getattr(torch, name)(tensors["src"], op.axis)
+
+
+def _gradient(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """By torch's own kernels, which read dst. A rounded dst is the softmax of no src."""
+    name = f"_{'log_softmax' if op.algorithm == 'log' else 'softmax'}_backward_data"
+    kernel = getattr(torch.ops.aten, name)
+    return {"diff_src": kernel(tensors["diff_dst"], tensors["dst"], op.axis, torch.float64)}
+
+
+def _errors(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+    """The rounding of src - max, relative to its size, is an absolute error of the exponent."""
+    src = inputs["src"].astype(np.float64)
+    shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
+    total = np.exp(shifted).sum(op.axis, keepdims=True)
+    if op.algorithm == "log":
+        size: Array = 1.0 + np.abs(shifted) + np.abs(np.log(total))
+    else:
+        shifted = np.maximum(shifted, -1e3)  # where exp is 0, before 0 * inf becomes NaN
+        size = np.exp(shifted) / total * (1.0 + np.abs(shifted))
+    return {"dst": (growth(op.src.dims[op.axis]) + 16) * ROUNDOFF * size}
+
+
+def _gradient_errors(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+    """If dst is an exponent, it has an absolute error of its own size."""
+    dst, diff = (inputs[name].astype(np.float64) for name in ("dst", "diff_dst"))
+    diff, size = np.abs(diff), np.abs(dst)
+    if op.algorithm == "log":
+        size = diff + np.exp(dst) * (1.0 + size) * diff.sum(op.axis, keepdims=True)
+    else:
+        size = size * (diff + (diff * size).sum(op.axis, keepdims=True))
+    return {"diff_src": (growth(op.dst.dims[op.axis]) + 16) * ROUNDOFF * size}
+
+
+SOFTMAX = Driver(
+    name="softmax",
+    operations=(SoftmaxForward, SoftmaxBackward),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(
+        tensors={
+            SoftmaxForward: "src dst diff_dst:",
+            SoftmaxBackward: "src:diff_src dst diff_dst",
+        },
+        auxiliary="alg:softmax_{algorithm} axis:{axis}",
+    ),
+    oracles={SoftmaxForward: forward(_formula), SoftmaxBackward: _gradient},
+    errors={SoftmaxForward: _errors, SoftmaxBackward: _gradient_errors},
+    keeps_integers=lambda _op: False,
+    smooth=lambda _op, src: src,
+    options={
+        "dir": PAIR_DIRECTIONS, "sdt": TYPES, "ddt": TYPES, "stag": TAGS, "dtag": TAGS,
+        "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3"),
+    },
+    draw_shape=lambda draws: shape_text(draws.dims(least=2)),
+)  # fmt: skip

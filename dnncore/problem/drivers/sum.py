@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from dnncore.algorithms.rounding import Array
 from dnncore.ops import Operation, Sum
+from dnncore.problem.drivers.accumulation import accumulated
+from dnncore.problem.drivers.draws import (
+    ANY_TAGS,
+    TAGS,
+    TYPES,
+    Draws,
+    shape_text,
+)
+from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
-    Driver,
     Settings,
     number_text,
     read_list,
     read_number,
+    six_digits,
 )
 from dnncore.problem.shapes import dims_text, read_dims
 from dnncore.problem.tensors import joined, read_tensors, write_tensors
@@ -50,4 +63,38 @@ def write(op: Any) -> Settings:
     }
 
 
-SUM = Driver("sum", (Sum,), DEFAULTS, read, write)
+def _formula(_torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+    return sum(scale * tensors[f"src{i}"] for i, scale in enumerate(op.scales))
+
+
+def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+    return accumulated(replace(op, scales=tuple(map(abs, op.scales))), inputs, evaluate)
+
+
+def _scales(op: Any) -> Iterator[str]:
+    """oneDNN does not print them."""
+    if set(op.scales) != {1.0}:
+        yield "scales:" + ":".join(map(six_digits, op.scales))
+
+
+def _draw_shape(draws: Draws) -> str:
+    scales = [draws.one_of(("1", "2", "-3", "0.5", "0")) for _ in range(draws.integer(1, 4))]
+    types = [draws.one_of(TYPES) for _ in scales]
+    return f"--sdt={':'.join(types)} --scales={':'.join(scales)} {shape_text(draws.dims())}"
+
+
+SUM = Driver(
+    name="sum",
+    operations=(Sum,),
+    defaults=DEFAULTS,
+    read=read,
+    write=write,
+    verbose=VerboseLine(words=_scales),
+    always_printed=("scales",),
+    oracles={Sum: forward(_formula)},
+    errors={Sum: _errors},
+    keeps_integers=lambda op: all(scale.is_integer() for scale in op.scales),
+    linear_in=lambda _op: "src0",
+    options={"ddt": TYPES, "stag": TAGS, "dtag": ANY_TAGS},
+    draw_shape=_draw_shape,
+)

@@ -12,29 +12,12 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
-from dnncore.algorithms.eltwise import ELTWISE
-from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import Attributes
 from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.comparison.fills import fill_integers, fill_normal
-from dnncore.ops import (
-    ConvolutionBackwardData,
-    ConvolutionBackwardWeights,
-    ConvolutionForward,
-    EltwiseBackward,
-    InnerProductBackwardData,
-    InnerProductBackwardWeights,
-    InnerProductForward,
-    LRNBackward,
-    MatMul,
-    Operation,
-    PoolingBackward,
-    PoolingForward,
-    Reduction,
-    SoftmaxBackward,
-    Sum,
-)
+from dnncore.ops import Operation
 from dnncore.ops.operation import HALF_TYPES
+from dnncore.problem import driver_of
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.testing.checks.case import Round, Trial, equal
 from dnncore.testing.checks.guarded import Arguments
@@ -80,14 +63,6 @@ def _product(a: Array, b: Array) -> float:
 
 # -- adjointness ----------------------------------------------------------------------------------
 
-_LINEAR = (
-    ConvolutionBackwardData,
-    ConvolutionBackwardWeights,
-    InnerProductBackwardData,
-    InnerProductBackwardWeights,
-    PoolingBackward,
-)
-
 
 def adjoint(trial: Trial) -> None:
     """A gradient of a linear operation is its adjoint, by the best forward implementation.
@@ -95,7 +70,7 @@ def adjoint(trial: Trial) -> None:
     Maxima are linear as long as the same elements win.
     """
     op = trial.pd.op
-    if not isinstance(op, _LINEAR) or trial.case.attr.post_ops:
+    if op.forward_op is None or not _affine_in(op) or trial.case.attr.post_ops:
         return
     forward = next(iter(_forwards(trial)), None)
     if forward is None:
@@ -171,26 +146,17 @@ def _with_workspace_of(forward: PrimitiveDesc, given: Round) -> Mapping[str, Exp
 
 # -- the reference's own oracles ------------------------------------------------------------------
 
-_AFFINE: dict[type[Operation], str] = {
-    ConvolutionForward: "src",
-    ConvolutionBackwardData: "diff_dst",
-    ConvolutionBackwardWeights: "diff_dst",
-    InnerProductForward: "src",
-    InnerProductBackwardData: "diff_dst",
-    InnerProductBackwardWeights: "diff_dst",
-    MatMul: "src",
-    PoolingBackward: "diff_dst",
-    PoolingForward: "src",
-    Reduction: "src",
-    Sum: "src0",
-}
+
+def _affine_in(op: Operation) -> str:
+    """The name of an argument in which the operation is affine, or ""."""
+    return driver_of(type(op)).linear_in(op)
 
 
 def linear(trial: Trial) -> None:
     """The reference, affine in an argument: f(a) + f(b) = f(a + b) + f(0)."""
     op: Any = trial.pd.op
-    name = _AFFINE.get(type(op))
-    if not trial.pd.is_reference or name is None or trial.case.attr.post_ops or not _is_affine(op):
+    name = _affine_in(op)
+    if not trial.pd.is_reference or not name or trial.case.attr.post_ops:
         return
     given = trial.case.round("integers")
     a = given.inputs[name]
@@ -206,12 +172,6 @@ def linear(trial: Trial) -> None:
         raise CheckFailed(f"not linear in {name}: f(a) + f(b) - f(a + b) - f(0) is up to {off:.3g}")
 
 
-def _is_affine(op: Any) -> bool:
-    if isinstance(op, PoolingForward):
-        return not op.is_max
-    return not isinstance(op, Reduction) or REDUCTION[op.algorithm].is_linear
-
-
 STEP = 2.0**-8
 
 
@@ -221,12 +181,14 @@ def slope(trial: Trial) -> None:
     With x moved by h along v, <f(x + h v) - f(x - h v), y> / (2 h) = <v, f'(x, y)> + O(h**2).
     """
     op: Any = trial.pd.op
-    nonlinear = isinstance(op, EltwiseBackward | LRNBackward | SoftmaxBackward)
-    if not trial.pd.is_reference or not nonlinear or trial.case.attr.post_ops:
+    smooth = driver_of(type(op)).smooth
+    if not trial.pd.is_reference or smooth is None or op.forward_op is None:
+        return
+    if trial.case.attr.post_ops:
         return
     if any(desc.data_type in HALF_TYPES for _, desc in op.tensors()):
         return  # too coarse for steps; formulas do not depend on types
-    src = _smooth(op, trial.case.round("random").inputs["src"].astype(np.float64))
+    src = smooth(op, trial.case.round("random").inputs["src"].astype(np.float64))
     y = trial.case.round("random").inputs["diff_dst"]
     forward = next(pd for pd in _forwards(trial) if pd.is_reference)
     v = np.sign(fill_normal(trial.pd.descs["diff_src"], (trial.case.seed, 2))).astype(np.float64)
@@ -242,15 +204,3 @@ def slope(trial: Trial) -> None:
             f"along a direction the slope is {along:.6g} and the gradient gives"
             f" {_product(v, slopes):.6g}; allowed {1e-3 * size:.2g}"
         )
-
-
-def _smooth(op: Any, src: Array) -> Array:
-    """Values where f is defined, no step away from a corner."""
-    if not isinstance(op, EltwiseBackward):
-        return src
-    algorithm = ELTWISE[op.function]
-    if algorithm.is_positive:
-        src = np.abs(src) + 0.5
-    for corner in algorithm.corners(op.alpha, op.beta):
-        src = np.where(np.abs(src - corner) < 4 * STEP, corner + 8 * STEP, src)
-    return src

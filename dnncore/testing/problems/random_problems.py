@@ -8,8 +8,8 @@ the plainest, which the text leaves out. What is drawn depends on the seed alone
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, TypeAlias
 
@@ -17,76 +17,16 @@ from hypothesis import HealthCheck, Phase, assume, find, settings
 from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
-from dnncore.algorithms.binary import BINARY
-from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
-from dnncore.ops.reorder import DATA_TYPES
 from dnncore.ops.window import effective_kernel
 from dnncore.problem import DRIVERS, Problem, read
-from dnncore.problem.drivers.eltwise import ALGORITHMS as ELTWISE_WORDS
+from dnncore.problem.drivers.draws import Options
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["draw", "problems", "shortest_failure"]
 
 Draw: TypeAlias = st.DrawFn
-Options: TypeAlias = Mapping[str, Sequence[str]]
-
-# -- options: the first of each list is what a driver's text is silent about -----------------------
-
-PLAIN_TAGS = ("abx", "axb", "xba", "aBx8b", "aBx16b", "aBx4b")
-TAGS = ("any", *PLAIN_TAGS)
-LAYER_DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "FWD_IB", "BWD_D", "BWD_W", "BWD_WB")
-PAIR_DIRECTIONS = ("FWD_D", "FWD_I", "BWD_D")
-NUMBERS = ("0", "1", "0.5", "2", "-1", "-0.25")
-SCALES = ("1", "2", "-3", "0.5", "0")
-TYPES = ("f32", "f32", "f32", "f16", "bf16")
-# Of src, weights and dst, as forward, gradients of weights and of src take them.
-MIXES = (*TYPES, "f16:f16:f32", "bf16:bf16:f32", "f16:f32:f16", "f32:bf16:bf16")
-BIAS_TYPES = ("f32", "f32", "f16")
-
-OPTIONS: dict[str, Options] = {
-    "conv": {
-        "dir": LAYER_DIRECTIONS, "dt": MIXES, "bia-dt": BIAS_TYPES,
-        "stag": TAGS, "dtag": TAGS, "alg": ("direct", "auto", "wino"),
-        "wtag": ("any", "abx", "axb", "xba", "ABx8b8a", "ABx16a16b", "Abx16a"),
-    },
-    "ip": {
-        "dir": LAYER_DIRECTIONS, "dt": MIXES, "bia-dt": BIAS_TYPES,
-        "stag": TAGS, "wtag": ("any", "abx", "axb", "bax"),
-    },
-    "matmul": {
-        "dt": MIXES,
-        "stag": ("any", "abx", "xba", "aBx8b"), "wtag": ("any", "abx", "xba", "aBx8b"),
-        "dtag": ("any", "abx"), "bia-dt": ("undef", "f32"), "bia_mask": ("2", "0", "1", "3"),
-    },
-    "eltwise": {
-        "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alpha": NUMBERS, "beta": NUMBERS,
-        "alg": ("relu", *ELTWISE_WORDS),
-    },
-    "pool": {
-        "dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alg": ("max", "avg_np", "avg_p"),
-    },
-    "lrn": {"dir": PAIR_DIRECTIONS, "dt": TYPES, "tag": PLAIN_TAGS, "alg": ("ACROSS", "WITHIN")},
-    "softmax": {
-        "dir": PAIR_DIRECTIONS, "sdt": TYPES, "ddt": TYPES, "stag": PLAIN_TAGS,
-        "dtag": PLAIN_TAGS, "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3"),
-    },
-    "binary": {
-        "alg": [*BINARY], "sdt": (*TYPES, "f16:f32", "f32:bf16"), "ddt": TYPES,
-        "stag": PLAIN_TAGS, "dtag": TAGS,
-    },
-    "sum": {"ddt": TYPES, "stag": PLAIN_TAGS, "dtag": TAGS},
-    "reduction": {
-        "sdt": TYPES, "ddt": TYPES,
-        "alg": ("sum", *REDUCTION), "p": ("1", "2", "1.5", "3"), "eps": ("0", "0.5"),
-        "stag": PLAIN_TAGS, "dtag": TAGS,
-    },
-    "reorder": {
-        "sdt": ("f32", *DATA_TYPES), "ddt": ("f32", *DATA_TYPES),
-        "stag": PLAIN_TAGS, "dtag": PLAIN_TAGS,
-    },
-}  # fmt: skip
 
 ATTRIBUTES: Options = {
     "attr-scratchpad": ("library", "user"),
@@ -123,83 +63,43 @@ SIZES = st.sampled_from((1, 2, 3, 4, 5, 8, 9, 17, 0))
 AXES = ("w", "hw", "dhw")
 
 
-def _window(draw: Draw) -> str:
-    """Up to three spatial dims; the right padding is what the output's size leaves over."""
-    text = ""
-    for axis in draw(st.sampled_from(AXES)):
-        o, k, s = (draw(st.integers(1, high)) for high in (4, 4, 3))
-        d, left, right = (draw(st.integers(0, 2)) for _ in range(3))
-        span = (o - 1) * s + effective_kernel(k, d)
-        size = max(1, span - left - right + draw(st.integers(0, s - 1)))
-        text += f"_i{axis}{size}o{axis}{o}k{axis}{k}s{axis}{s}d{axis}{d}p{axis}{left}"
-    return text
+@dataclass(frozen=True)
+class HypothesisDraws:
+    """`Draws` by hypothesis; see there."""
 
+    draw: Draw
 
-def _image(draw: Draw) -> str:
-    axes = draw(st.sampled_from(("", *AXES)))
-    return "".join(f"_i{axis}{draw(st.integers(1, 5))}" for axis in axes)
+    def one_of(self, values: Sequence[str]) -> str:
+        return self.draw(st.sampled_from(values))
 
+    def integer(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
 
-def _convolution(draw: Draw) -> str:
-    groups, ic, oc = draw(st.sampled_from((1, 1, 2, 3, 8))), draw(CHANNELS), draw(CHANNELS)
-    group = f"g{groups}" if groups > 1 else ""
-    return f"{group}mb{draw(BATCHES)}ic{groups * ic}oc{groups * oc}{_window(draw)}"
+    def batch(self) -> int:
+        return self.draw(BATCHES)
 
+    def channels(self) -> int:
+        return self.draw(CHANNELS)
 
-def _dims(draw: Draw, least: int = 1) -> list[int]:
-    return draw(st.lists(SIZES, min_size=least, max_size=5))
+    def dims(self, least: int = 1) -> list[int]:
+        return self.draw(st.lists(SIZES, min_size=least, max_size=5))
 
+    def some_ones(self, dims: Sequence[int]) -> list[int]:
+        return [1 if self.draw(st.booleans()) else n for n in dims]
 
-def _text(*tensors: Sequence[int]) -> str:
-    return ":".join("x".join(map(str, dims)) for dims in tensors)
+    def window(self) -> str:
+        """The right padding is what the output's size leaves over."""
+        text = ""
+        for axis in self.one_of(AXES):
+            o, k, s = (self.integer(1, high) for high in (4, 4, 3))
+            d, left, right = (self.integer(0, 2) for _ in range(3))
+            span = (o - 1) * s + effective_kernel(k, d)
+            size = max(1, span - left - right + self.integer(0, s - 1))
+            text += f"_i{axis}{size}o{axis}{o}k{axis}{k}s{axis}{s}d{axis}{d}p{axis}{left}"
+        return text
 
-
-def _some_ones(draw: Draw, dims: Sequence[int]) -> list[int]:
-    """The same dims, some of them 1."""
-    return [1 if draw(st.booleans()) else n for n in dims]
-
-
-def _matmul(draw: Draw) -> str:
-    m, k, n = draw(CHANNELS), draw(CHANNELS), draw(CHANNELS)
-    batch = draw(st.lists(st.integers(1, 3), max_size=2))
-    return _text([*_some_ones(draw, batch), m, k], [*_some_ones(draw, batch), k, n])
-
-
-def _broadcast(draw: Draw) -> str:
-    dims = _dims(draw)
-    inputs = [_some_ones(draw, dims), dims, dims]
-    return _text(*inputs[: draw(st.sampled_from((2, 3)))])
-
-
-def _reduced(draw: Draw) -> str:
-    dims = _dims(draw)
-    return _text(dims, _some_ones(draw, dims))
-
-
-def _sum(draw: Draw) -> str:
-    scales = draw(st.lists(st.sampled_from(SCALES), min_size=1, max_size=4))
-    types = [draw(st.sampled_from(TYPES)) for _ in scales]
-    options = [f"--sdt={':'.join(types)}", f"--scales={':'.join(scales)}"]
-    return " ".join([*options, _text(_dims(draw))])
-
-
-SHAPES: dict[str, Callable[[Draw], str]] = {
-    "conv": _convolution,
-    "ip": lambda draw: f"mb{draw(BATCHES)}ic{draw(CHANNELS)}{_image(draw)}oc{draw(CHANNELS)}",
-    "matmul": _matmul,
-    "eltwise": lambda draw: _text(_dims(draw)),
-    "pool": lambda draw: f"mb{draw(BATCHES)}ic{draw(CHANNELS)}{_window(draw)}",
-    "lrn": lambda draw: (
-        f"mb{draw(BATCHES)}ic{draw(CHANNELS)}{_image(draw)}ls{draw(st.integers(1, 7))}"
-        f"alpha{draw(st.sampled_from(('0.5', '1', '0.001')))}"
-        f"beta{draw(st.sampled_from(('0.75', '1', '0.5', '0.3')))}"
-    ),
-    "softmax": lambda draw: _text(_dims(draw, least=2)),
-    "binary": _broadcast,
-    "sum": _sum,
-    "reduction": _reduced,
-    "reorder": lambda draw: _text(_dims(draw)),
-}
+    def image(self) -> str:
+        return "".join(f"_i{axis}{self.integer(1, 5)}" for axis in self.one_of(("", *AXES)))
 
 
 # -- places in buffers -----------------------------------------------------------------------------
@@ -255,9 +155,9 @@ MOST_BYTES = 100_000  # so that most of the time goes into different problems, n
 def problems(draw: Draw, driver: str = "") -> Problem:
     """Problems of one driver, or of all; what the library's rules forbid is drawn again."""
     driver = driver or draw(st.sampled_from([*DRIVERS]))
-    words = [f"--{driver}", *_options(draw, OPTIONS[driver]), *_attributes(draw)]
+    words = [f"--{driver}", *_options(draw, DRIVERS[driver].options), *_attributes(draw)]
     try:
-        (problem,) = read(" ".join([*words, SHAPES[driver](draw)]))
+        (problem,) = read(" ".join([*words, DRIVERS[driver].draw_shape(HypothesisDraws(draw))]))
         problem = _with_moves(draw, problem)
     except DescriptorError:
         assume(False)

@@ -1,0 +1,54 @@
+"""What drivers draw random problems from: sizes, shapes, and the values of common options."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+__all__ = ["ANY_TAGS", "BIAS_TYPES", "LAYER_DIRECTIONS", "LAYER_TYPES", "PAIR_DIRECTIONS", "TAGS",
+           "TYPES", "Draws", "Options", "shape_text"]  # fmt: skip
+
+Options: TypeAlias = Mapping[str, Sequence[str]]
+"""Option -> values; the first is the value of a text that does not give the option."""
+
+TAGS = ("abx", "axb", "xba", "aBx8b", "aBx16b", "aBx4b")
+ANY_TAGS = ("any", *TAGS)
+LAYER_DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "FWD_IB", "BWD_D", "BWD_W", "BWD_WB")
+PAIR_DIRECTIONS = ("FWD_D", "FWD_I", "BWD_D")
+TYPES = ("f32", "f32", "f32", "f16", "bf16")
+BIAS_TYPES = ("f32", "f32", "f16")
+# Types of src, weights and dst: forward, gradients of weights and gradients of src.
+LAYER_TYPES = (*TYPES, "f16:f16:f32", "bf16:bf16:f32", "f16:f32:f16", "f32:bf16:bf16")
+
+
+class Draws(Protocol):
+    """Random values of one problem."""
+
+    def one_of(self, values: Sequence[str]) -> str:
+        """One of some texts; the first is the simplest."""
+
+    def integer(self, low: int, high: int) -> int:
+        """A whole number from low to high."""
+
+    def batch(self) -> int:
+        """A number of images, perhaps 0."""
+
+    def channels(self) -> int:
+        """A number of channels, at least 1."""
+
+    def dims(self, least: int = 1) -> list[int]:
+        """Dims, `least` to 5 of them; sizes may be 0."""
+
+    def some_ones(self, dims: Sequence[int]) -> list[int]:
+        """The same dims, some of them 1."""
+
+    def window(self) -> str:
+        """Sizes, kernel, strides, dilations and padding of up to three axes, as letters."""
+
+    def image(self) -> str:
+        """Sizes of up to three axes, as letters."""
+
+
+def shape_text(*tensors: Sequence[int]) -> str:
+    """2x3:3x4."""
+    return ":".join("x".join(map(str, dims)) for dims in tensors)

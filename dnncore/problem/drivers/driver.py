@@ -1,0 +1,101 @@
+"""The record of an operation: what problem text, checks and the conformance kit know of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dnncore.algorithms.rounding import Array
+from dnncore.attributes import Attributes
+from dnncore.ops import Operation
+from dnncore.problem.drivers.draws import Draws, Options
+from dnncore.problem.settings import Settings
+
+__all__ = ["Driver", "ErrorRule", "Evaluate", "Inputs", "Oracle", "VerboseLine"]
+
+Inputs = Mapping[str, Array]
+"""Argument name -> values."""
+
+Evaluate = Callable[[Operation, Attributes, Inputs], dict[str, Array]]
+"""Computes the outputs of an operation as the reference does."""
+
+ErrorRule = Callable[[Any, Inputs, Evaluate], dict[str, Array]]
+"""From an operation and its inputs to the absolute error of each output; no entry means exact."""
+
+Oracle = Callable[[Any, Any, Mapping[str, Any]], dict[str, Any]]
+"""oracle(torch, op, tensors): the outputs of an operation as torch computes them in float64."""
+
+
+def _no_words(_op: Any) -> Iterator[str]:
+    return iter(())
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerboseLine:
+    """How a verbose line shows an operation.
+
+    tensors: operation type -> the tensors of a line, WORD or WORD:ARGUMENT. A word without argument
+        is an absent tensor. WORD? is left out if it is absent, WORD=OTHER if it is like the
+        argument OTHER. A type that is missing lists all tensors in order.
+    auxiliary: a format string of the operation's fields. words: further words.
+    spelling: (ours, theirs), if oneDNN spells a part of the shape in another way.
+    letters: a pattern of the shape's letters that oneDNN lacks; they become words.
+    """
+
+    tensors: Mapping[type[Operation], str] = field(default_factory=dict)
+    auxiliary: str = ""
+    words: Callable[[Any], Iterator[str]] = _no_words
+    spelling: tuple[str, str] = ("", "")
+    letters: str = "$"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Driver:
+    """The record of the operations of one kind.
+
+    Problem text:
+        name: of the option that names it.
+        operations: all that it writes.
+        defaults: its options, with their values if the text does not give them.
+        read: makes the operation of all options and the shape. Raises `Misread` if a text cannot
+            be read, `DescriptorError` if the tensors do not go together.
+        write: the inverse of `read`; options that it leaves out have their defaults.
+        verbose: how verbose lines show it.
+        always_printed: the options that benchdnn prints even if they have their defaults.
+        printed_shape: the letters of its shape in benchdnn's order, or "". A letter with * stands
+            for all axes that are printed.
+    Correctness:
+        oracles: operation type -> torch's results.
+        errors: operation type -> error bound. The default bounds sums of products.
+        workspace_errors: what errors of the workspace add to the error of a gradient that reads it.
+        has_products: whether it is made of products, whose factors `fpmath` may round.
+        keeps_integers: whether whole numbers give whole numbers.
+        linear_in: the argument in which an operation is affine, or "". A gradient that has one is
+            the adjoint of its forward operation.
+        smooth: from an operation and src to values where its slope may be measured; None if its
+            gradient is not checked in this way.
+    Random problems:
+        options: option -> values to draw from; the first is the default.
+        draw_shape: draws the words behind the options: a shape, perhaps after further options.
+    """
+
+    name: str
+    operations: tuple[type[Operation], ...]
+    defaults: Settings
+    read: Callable[[Settings], Operation]
+    write: Callable[[Any], Settings]
+    verbose: VerboseLine = VerboseLine()
+    always_printed: tuple[str, ...] = ()
+    printed_shape: str = ""
+
+    oracles: Mapping[type[Operation], Oracle]
+    errors: Mapping[type[Operation], ErrorRule] = field(default_factory=dict)
+    workspace_errors: Callable[[Any, Inputs, Array, Evaluate], Array] | None = None
+    has_products: bool = False
+    keeps_integers: Callable[[Any], bool] = lambda _op: True
+    linear_in: Callable[[Any], str] = lambda _op: ""
+    smooth: Callable[[Any, Array], Array] | None = None
+
+    options: Options
+    draw_shape: Callable[[Draws], str]
