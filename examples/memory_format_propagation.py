@@ -97,7 +97,7 @@ def main(name: str) -> None:
     plain = dnn.functional.conv2d(image, filters, padding=1, activation="relu", engine=engine)
     if not np.array_equal(result.numpy(stream), dnn.functional.max_pool2d(plain, 2)):
         raise click.ClickException("the result must not depend on the formats")
-    print("equal to the same in nchw throughout")
+    print("equal to the result in nchw")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,11 @@
-"""What the documents show is true: their examples run and print what they say."""
+"""The examples in the documents run and print the output that the documents show.
 
+A `python` block runs by itself. A `text` block after it shows its output. In a `console` block, a
+line that begins with `$` is a command of the shell, and the lines below it show its output. `...`
+in an output matches any text. White space is compared as doctest's NORMALIZE_WHITESPACE does.
+"""
+
+import doctest
 import os
 import re
 import shutil
@@ -10,6 +16,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"))
+)
+SHOWN = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.REPORT_NDIFF
+PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.M | re.S)
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
+COMMAND = re.compile(r"^\$ (.*\n)((?:(?!\$ ).*\n)*)", re.M)
 
 
 def blocks(document, language):
@@ -17,20 +30,45 @@ def blocks(document, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", (ROOT / document).read_text(), re.M | re.S)
 
 
-def run_python(*arguments, **options):
-    done = subprocess.run(
-        (sys.executable, *arguments), capture_output=True, text=True, check=False, **options
-    )
+def examples():
+    """Return a test parameter per example: the arguments of a process and the shown output."""
+    found = []
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text()
+        for match in PYTHON.finditer(text):
+            place = f"{document}:{text.count(chr(10), 0, match.start()) + 1}"
+            found.append(pytest.param((sys.executable, "-c", match[1]), match[2] or "", id=place))
+        for block in CONSOLE.finditer(text):
+            for match in COMMAND.finditer(text, *block.span(1)):
+                place = f"{document}:{text.count(chr(10), 0, match.start()) + 1}"
+                found.append(pytest.param(("/bin/sh", "-c", match[1]), match[2], id=place))
+    return found
+
+
+def run_process(*arguments, **options):
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_the_readme_prints_what_it_says():
-    examples, outputs = blocks("README.md", "python"), blocks("README.md", "text")
-    for example, output in zip(examples, outputs, strict=True):
-        said, printed = output.splitlines(), run_python("-c", example).splitlines()
-        assert printed[-1] == said[-1]
-        assert set(printed) <= set(said)  # not every machine has every instruction set
+@pytest.mark.parametrize(("arguments", "shown"), examples())
+def test_an_example_prints_what_the_document_shows(arguments, shown):
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
+    printed = run_process(*arguments, cwd=ROOT, env={**os.environ, "PATH": path})
+    checker = doctest.OutputChecker()
+    if not checker.check_output(shown, printed, SHOWN):
+        pytest.fail(checker.output_difference(doctest.Example("", shown), printed, SHOWN))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_each_shown_output_belongs_to_an_example(document):
+    """A `text` block follows a `python` block. Commands and their output are in `console` blocks."""
+    text = (ROOT / document).read_text()
+    assert blocks(document, "text") == [output for _, output in PYTHON.findall(text) if output]
+    consoles = blocks(document, "console")
+    assert all(block.startswith("$ ") for block in consoles)
+    commands = re.findall(r"^\$ .*", text, re.M)
+    assert commands == re.findall(r"^\$ .*", "".join(consoles), re.M)
 
 
 def test_ci_runs_the_commands_of_the_readme_unchanged_and_in_their_order():
@@ -50,15 +88,7 @@ def test_the_readme_names_every_backend_and_setting():
     assert not {name for name in settings if f"`{name}`" not in readme}
 
 
-def test_the_microkernel_is_as_it_is_described():
-    pytest.importorskip("numba")
-    (example,), (output,) = (blocks("docs/microkernel.md", kind) for kind in ("python", "text"))
-    assert run_python("-c", example) == output
-
-
-@pytest.mark.parametrize(
-    "document", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "docs/microkernel.md"]
-)
+@pytest.mark.parametrize("document", DOCUMENTS)
 def test_documents_name_files_that_exist(document):
     text = (ROOT / document).read_text()
     links = {link for link in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in link}
@@ -66,12 +96,13 @@ def test_documents_name_files_that_exist(document):
     paths = [
         f"/{path.relative_to(ROOT)}" for path in ROOT.rglob("*.*") if ".venv" not in path.parts
     ]
-    assert not {link for link in links if not (ROOT / link).exists()}
+    folder = (ROOT / document).parent
+    assert not {link for link in links if not (folder / link).exists()}
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
 
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git to apply a diff")
-def test_the_operation_that_is_added_by_a_diff_works(tmp_path):
+def test_the_operation_added_by_the_diff_of_contributing_works(tmp_path):
     for folder in ("dnncore", "backends/reference", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
@@ -80,4 +111,6 @@ def test_the_operation_that_is_added_by_a_diff_works(tmp_path):
     path = os.pathsep.join(map(str, (tmp_path, tmp_path / "backends" / "reference")))
     options = ("-q", "--noconftest", "-p", "no:cacheprovider", "tests/operations/test_flip.py")
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""}
-    assert "5 passed" in run_python("-m", "pytest", *options, cwd=tmp_path, env=environment)
+    assert "5 passed" in run_process(
+        sys.executable, "-m", "pytest", *options, cwd=tmp_path, env=environment
+    )

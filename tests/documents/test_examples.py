@@ -39,34 +39,16 @@ def test_memory_format_propagation(target):
     assert convolution.startswith("convolution by ")
     (chosen,) = re.findall(r"^  dst: (\w+)$", convolution, re.M)
     assert re.findall(r"^  src: (.*)$", pooling, re.M) == [f"{chosen}, taken as it is"]
-    assert lines[-2:] == ["result: abcd", "equal to the same in nchw throughout"]
+    assert lines[-2:] == ["result: abcd", "equal to the result in nchw"]
 
 
 @pytest.mark.parametrize(
     "name",
     ["getting_started", "memory_format_propagation", "cnn_training_f32", "train_digits"],
 )
-def test_an_engine_that_is_not_there_is_told_in_a_line(name):
+def test_a_missing_engine_is_reported_in_one_line(name):
     code, out, errors = run(f"examples/{name}.py", "--engine", "tpu")
     assert code == 1
     assert out == ""
     assert errors.startswith("Error: unknown engine 'tpu'; there are: cpu")
     assert "Traceback" not in errors
-
-
-def test_the_readme_shows_what_they_print():
-    readme = (ROOT / "README.md").read_text()
-    shown = re.findall(r"^```console\n\$ python (examples/\S+)\n(.*?)^```$", readme, re.M | re.S)
-    assert len(shown) == 2
-    for script, said in shown:
-        code, printed, errors = run(script)
-        assert code == 0, errors
-        # Devices, implementations, estimates and the formats that are chosen differ by machine.
-        assert [head(line) for line in printed.splitlines()] == [
-            head(line) for line in said.splitlines()
-        ]
-
-
-def head(line):
-    """What a line begins with on every machine."""
-    return re.split(r":| by ", line)[0]
