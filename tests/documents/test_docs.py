@@ -62,7 +62,7 @@ def test_an_example_prints_what_the_document_shows(arguments, shown):
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_each_shown_output_belongs_to_an_example(document):
-    """A `text` block follows a `python` block. Commands and their output are in `console` blocks."""
+    """A `text` block follows a `python` block. Commands are in `console` blocks."""
     text = (ROOT / document).read_text()
     assert blocks(document, "text") == [output for _, output in PYTHON.findall(text) if output]
     consoles = blocks(document, "console")
