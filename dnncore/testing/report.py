@@ -209,9 +209,10 @@ def save(path: str | Path, entries: Sequence[Entry], size: str) -> None:
 
 INTRODUCTION = """# Coverage
 
-How many cases of the conformance kit each backend passes, by operation, data types and direction. A
-number alone counts what passed; "unsupported" is what all of the backend's implementations refuse,
-with the reason. `make coverage` writes this page.
+This page shows how many cases of the conformance kit each backend passes, by operation, data types
+and direction. A number without a word is the number of passed cases. All implementations of the
+backend refuse the "unsupported" cases, with a reason. `make coverage` writes this page.
+
 """
 
 
