@@ -212,7 +212,6 @@ INTRODUCTION = """# Coverage
 This page shows how many cases of the conformance kit each backend passes, by operation, data types
 and direction. A number without a word is the number of passed cases. All implementations of the
 backend refuse the "unsupported" cases, with a reason. `make coverage` writes this page.
-
 """
 
 
