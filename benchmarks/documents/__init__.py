@@ -1,1 +1,1 @@
-"""What is made of figures: tables, pictures and the pages of docs/."""
+"""Tables, pictures and pages of docs/, made of measured figures."""

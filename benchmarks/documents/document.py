@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: what was measured, beside the goals, on which machine and how."""
+"""Writes docs/benchmarks.md: the figures, the goals, the machine and the method."""
 
 from __future__ import annotations
 
@@ -22,33 +22,41 @@ __all__ = ["Figures", "write"]
 
 NAME = "benchmarks.md"
 PACKAGES = ("numpy", "numba", "llvmlite", "torch")
-NEAR, OF_LAYERS, OF_TIME = 0.9, 0.9, 0.95  # goals of selection: of ratios, of layers, of time
-SPARE_BYTES, SPARE_FACTOR = 1 << 20, 1.1  # scratchpad beyond the peer's that is allowed
+# Goals of selection: least ratio of a good choice, share of good choices, share of best time.
+NEAR, OF_LAYERS, OF_TIME = 0.9, 0.9, 0.95
+# Permitted scratchpad beyond the peer's: bytes, and factor.
+SPARE_BYTES, SPARE_FACTOR = 1 << 20, 1.1
 
 HOW = """\
-Both sides compute the same problem on the same values, in one process on {threads} threads; each
-chooses the formats that a problem leaves open, and packs weights beforehand. Buffers are filled,
-and every result is compared with the others': a wrong one has no speed. The sides are sampled in
-turn, 20 ms apart since OpenMP's threads spin on after their work; a figure is the median of
-9 samples. Where a side has several contestants (torch's two orders of images, oneDNN's inner
-product and its product of matrices, with and without reorders), the strongest is found on one pass
-and reported from another. {processes} **ratio: the peer's time over dnncore's**, above 1 where
-dnncore is quicker; repeated runs of one problem differ by some 5 %. GF/s count all taps of a
-filter, also those that lie in padding, which nobody need compute; so a point may lie above the
-roofline, as may one whose data stay in the last cache.
+Both sides compute the same problem on the same values, in one process on {threads} threads. Each
+side chooses the formats that a problem leaves open and packs weights before the measurement. All
+buffers are filled. Every result is compared with the other side's result; a wrong result has no
+speed. The sides are sampled in turn. The pause between samples is 20 ms, because the threads of
+OpenMP stay active for a while after their work. A figure is the median of 9 samples.
+
+Some sides have several contestants: torch's two orders of images, oneDNN's inner product and its
+matrix product, or runs with and without reorders. One pass finds the fastest contestant, and
+another pass measures it. {processes}
+
+**The ratio is the peer's time divided by dnncore's time.** Above 1, dnncore is faster. Repeated
+runs of one problem differ by about 5 %. GF/s count all taps of the weights, also the taps in
+padding, which need no computation. So a point may lie above the roofline. A point whose data stay
+in the last-level cache may also lie above it.
 """
 PROCESSES = {
-    True: "Each figure is the median of three fresh processes.",
-    False: "Each figure is of one process.",
+    True: "Each figure is the median of three new processes.",
+    False: "Each figure comes from one process.",
 }
 
 
 @dataclass(frozen=True)
 class Figures:
-    """All that was measured.
+    """All measured figures.
 
-    lines: the outcomes of each line, by its title. selection: those beside our own best. programs:
-    what other benchmarks wrote. full: whether that was the full run.
+    lines: the outcomes of each line, by its title.
+    selection: comparisons of the selected implementation with dnncore's fastest.
+    programs: results of the other benchmarks, by name.
+    full: whether this was the full run.
     """
 
     lines: dict[str, list[Outcome]]
@@ -59,18 +67,18 @@ class Figures:
 
     @property
     def outcomes(self) -> list[Outcome]:
-        """Of all lines."""
+        """The outcomes of all lines."""
         return [outcome for outcomes in self.lines.values() for outcome in outcomes]
 
     @property
     def wrong(self) -> list[Outcome]:
-        """Those whose result is wrong."""
+        """The outcomes with a wrong result."""
         programs = [self.programs["digits"]]
         return report.figures([*self.outcomes, *self.selection, *programs])["wrong"]
 
 
 def write(figures: Figures, folder: Path) -> Path:
-    """Write the document and its pictures; returns its path."""
+    """Write the document and its pictures. Returns the path of the document."""
     pictures = _draw(figures, folder / "pictures")
     parts = [
         "# Benchmarks",
@@ -79,7 +87,7 @@ def write(figures: Figures, folder: Path) -> Path:
         "## Goals",
         _goals(figures),
         *(f"![{path.stem.replace('_', ' ')}](pictures/{path.name})" for path in pictures),
-        "## Choice and memory",
+        "## Selection and scratchpads",
         _selection(figures.selection),
         _scratchpads(figures),
         "## Creation and calls",
@@ -97,12 +105,12 @@ def _machine(figures: Figures) -> str:
     versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
     command = "make bench-full" if figures.full else "make bench"
     return (
-        f"Written by `{command}` on {dt.date.today():%d %B %Y}: dnncore {dnn.__version__}"
-        f" beside oneDNN {_onednn_version()}, with {', '.join(versions)} and Python"
+        f"`{command}` wrote this page on {dt.date.today():%d %B %Y} with dnncore"
+        f" {dnn.__version__}, oneDNN {_onednn_version()}, {', '.join(versions)} and Python"
         f" {platform.python_version()} on {platform.system()}.\n\n"
-        f"Machine: {dnn.engine('cpu').device.name}, {figures.threads} threads; measured"
-        f" {roofline.flops / 1e9:.0f} GF/s of multiply-adds in registers and"
-        f" {roofline.bandwidth / 1e9:.0f} GB/s of reading memory."
+        f"Machine: {dnn.engine('cpu').device.name}, {figures.threads} threads. Measured peaks:"
+        f" {roofline.flops / 1e9:.0f} GF/s for multiply-adds in registers and"
+        f" {roofline.bandwidth / 1e9:.0f} GB/s for reading memory."
     )
 
 
@@ -116,7 +124,7 @@ def _onednn_version() -> str:
 
 
 def _goals(figures: Figures) -> str:
-    """A row for each line, then the programs."""
+    """A table with a row for each line and each program."""
     head = ("", "goal", "geometric mean", "least", "problems", "")
     rows = [_goal_row(line, figures.lines[line.title]) for line in LINES]
     step = figures.programs["alexnet"]["cpu"]["the whole step"]
@@ -152,11 +160,11 @@ def _ratio(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
 
 
-# -- choice, memory, creation ----------------------------------------------------------------------
+# -- selection, scratchpads ------------------------------------------------------------------------
 
 
 def _selection(outcomes: list[Outcome]) -> str:
-    """A problem that nothing else of ours can compute has the best implementation there is."""
+    """Selections and their times. With one candidate, the selection is the fastest."""
     ratios = [outcome.get("ratio", 1.0) for outcome in outcomes]
     near = statistics.mean(ratio >= NEAR for ratio in ratios)
     rows = [outcome for outcome in outcomes if "ratio" in outcome]
@@ -165,23 +173,25 @@ def _selection(outcomes: list[Outcome]) -> str:
     far = [f"- {report.label(row)}: {row['impl']} {row['ours_ms']:.3f} ms, {row['peer_impl']}"
            f" {row['peer_ms']:.3f} ms" for row in rows if row["ratio"] < NEAR]  # fmt: skip
     text = (
-        f"Without any tuning the implementation that is chosen is within 10 % of our best on"
-        f" {near:.0%} of {len(ratios)} layers, forward and backward (goal: {OF_LAYERS:.0%}); with"
-        f" the best one each, all would take {best / ours:.1%} of the time (goal: {OF_TIME:.0%})."
+        f"Without tuning, the selected implementation is within 10 % of dnncore's fastest on"
+        f" {near:.0%} of {len(ratios)} layers, forward and backward (goal: {OF_LAYERS:.0%}). With"
+        f" the fastest implementation for each, all layers together would take"
+        f" {best / ours:.1%} of the time (goal: {OF_TIME:.0%})."
     )
-    return "\n".join([text, *(["", "Where it is not:", "", *far] if far else [])])
+    heading = "Layers with a larger difference, selected and fastest implementation:"
+    return "\n".join([text, *(["", heading, "", *far] if far else [])])
 
 
 def _scratchpads(figures: Figures) -> str:
-    """Of direct convolutions beside the peer's, where both are known."""
+    """Direct convolutions with a larger scratchpad than the peer's, if both sizes are known."""
     rows = [row for row in figures.outcomes if row["problem"].startswith("--conv")]
     direct = [row for row in rows if "--alg=" not in row["problem"]]
     known = [row for row in direct if row.get("peer_scratchpad") is not None]
     beyond = [row for row in known if row["ours_scratchpad"]
               > SPARE_FACTOR * row["peer_scratchpad"] + SPARE_BYTES]  # fmt: skip
     text = (
-        f"Scratchpad beyond oneDNN's by more than 1 MB and 10 %: {len(beyond)} of {len(known)}"
-        " direct convolutions"
+        f"{len(beyond)} of {len(known)} direct convolutions need a scratchpad that exceeds"
+        " oneDNN's by more than 1 MB and 10 %"
     )
     lines = [f"- {report.label(row)}: {row['impl']} {row['ours_scratchpad'] / 1e6:.1f} MB, oneDNN"
              f" {row['peer_scratchpad'] / 1e6:.1f} MB" for row in beyond]  # fmt: skip
@@ -192,7 +202,7 @@ def _scratchpads(figures: Figures) -> str:
 
 
 def _details(title: str, outcomes: list[Outcome]) -> str:
-    """All rows of a line, folded."""
+    """All rows of a line, in a folded section."""
     found = report.figures(outcomes)
     head = ("problem", "dnncore", "ms", "", "peer", "ms", "", "ratio")
     parts = [f"<details><summary>{title}</summary>", markdown(head, map(_cells, found["rows"]))]
@@ -202,15 +212,15 @@ def _details(title: str, outcomes: list[Outcome]) -> str:
 
 def _cells(row: Outcome) -> tuple[str, ...]:
     sides = [
-        (name, f"{row[f'{who}_ms']:.3f}", report.rate(row, who))
-        for who, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}"))
+        (name, f"{row[f'{side}_ms']:.3f}", report.rate(row, side))
+        for side, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}"))
     ]
     return (f"`{report.short(row['problem'])}`", *sides[0], *sides[1], f"{row['ratio']:.2f}")
 
 
 def _draw(figures: Figures, folder: Path) -> list[Path]:
-    """A bar for each line and program, and all problems below the roofline."""
-    from benchmarks.documents.plots import roofs, speed_ups  # what the tables do not need
+    """Draw a bar for each line, and all problems below the roofline."""
+    from benchmarks.documents.plots import roofs, speed_ups  # needs matplotlib
 
     folder.mkdir(parents=True, exist_ok=True)
     bars = [
@@ -219,7 +229,7 @@ def _draw(figures: Figures, folder: Path) -> list[Path]:
         if (found := report.figures(outcomes))["rows"]
     ]
     paths = [folder / "benchmarks_speed_ups.png", folder / "benchmarks_roofline.png"]
-    speed_ups(bars, paths[0], "Geometric means, with the least of each")
+    speed_ups(bars, paths[0], "Geometric means, and the least ratio of each")
     rows = report.figures(figures.outcomes)["rows"]
     roofs(rows, paths[1], Roofline(**figures.programs["roofline"]))
     return paths

@@ -1,4 +1,4 @@
-"""docs/benchmarks_gpu.md: what was measured on OpenCL devices, beside the goals."""
+"""Writes docs/benchmarks_gpu.md: the figures of OpenCL devices and the goals."""
 
 from __future__ import annotations
 
@@ -17,49 +17,52 @@ from benchmarks.problems.lines import Line, problems_of
 __all__ = ["NAME", "Figures", "devices", "write"]
 
 NAME = "benchmarks_gpu.md"
-ACCURATE = 5e-7  # of an error that no peer's need be compared with
+ACCURATE = 5e-7  # relative error; a smaller one may exceed the peer's
 
 HOW = """\
-Both sides compute the same problem on the same values in one process; each chooses the formats that
-a problem leaves open, and prepares weights beforehand. dnncore's calls stand back to back in an
-in-order queue without profiling, 20 at least to a sample; torch's in CUDA graphs, so that neither
-is held up by the host, unless a kernel takes less time to run than queueing one costs, which is
-told under "Launches and starts". torch computes float32 without TF32; cuDNN searches among all of
-its algorithms, as dnncore chooses one where the problem says `--alg=auto`; the better one of its
-two orders of images counts. torch has no kernel of LRN: there it is a composition of several. A
-figure is the median of 9 samples, taken in turn. Every result is compared with float64: a wrong one
-has no speed. **ratio: the peer's time over dnncore's**, above 1 where dnncore is quicker. Errors
-are the norm of the difference from float64 over that of the result. Of a copy: the time of the
-device's own copy that reads and writes as many bytes as the operation must, over dnncore's. A
-figure stays until the problem is measured again.
+Both sides compute the same problem on the same values in one process. Each side chooses the formats
+that a problem leaves open and prepares weights before the measurement. dnncore's calls are enqueued
+without gaps in an in-order queue without profiling, at least 20 per sample. torch's calls run in
+CUDA graphs. So the host delays neither side, unless a kernel runs for less time than its enqueueing
+takes; "Launches and starts" has the cost of enqueueing.
+
+torch computes float32 without TF32. cuDNN searches among all of its algorithms; dnncore selects an
+algorithm if the problem contains `--alg=auto`. torch is measured with both of its orders of images,
+and the faster one counts. torch has no kernel for LRN; it computes LRN with several other kernels.
+
+A figure is the median of 9 samples, taken in turn. Every result is compared with float64; a wrong
+result has no speed. **The ratio is the peer's time divided by dnncore's time.** Above 1, dnncore is
+faster. An error is the norm of the difference from float64, divided by the norm of the result. "Of
+a copy" is the time of the device's own copy divided by dnncore's time; the copy reads and writes
+as many bytes as the operation must. A figure stays until the problem is measured again.
 """
 
 
 @dataclass(frozen=True)
 class Figures:
-    """Lines, and the newest outcomes of one device by their problems' texts."""
+    """The lines and the newest outcomes of one device, by the texts of their problems."""
 
     lines: Sequence[Line]
     found: dict[str, Outcome]
 
     def of(self, line: Line) -> list[Outcome]:
-        """A line's outcomes, of all batches that were measured."""
+        """The outcomes of a line, for all measured batch sizes."""
         texts = map(str, problems_of(line, full=True))
         return [self.found[text] for text in texts if text in self.found]
 
     @property
     def wrong(self) -> list[Outcome]:
-        """Those whose result is wrong."""
+        """The outcomes with a wrong result."""
         return [outcome for outcome in self.found.values() if "wrong" in outcome]
 
     def summary(self) -> str:
-        """One row of text for each line."""
+        """Text with one row for each line."""
         rows = [row for line in self.lines if (row := _goal_row(line, self.of(line)))]
         return "\n".join("  ".join(filter(None, row)).replace("**", "") for row in rows)
 
 
 def devices(values: Sequence[Outcome]) -> dict[str, Figures]:
-    """The figures of each device, GPUs first; values: outcomes, the newest last."""
+    """The figures of each device, GPUs first. `values` are outcomes, the newest last."""
     found: dict[str, dict[str, Outcome]] = {}
     for value in sorted(values, key=lambda value: value["cores"]):
         found.setdefault(value["device"], {})[value["problem"]] = value
@@ -72,7 +75,7 @@ def _lines(outcomes: dict[str, Outcome]) -> Sequence[Line]:
 
 
 def write(every: Sequence[Figures], path: Path) -> Path:
-    """Write the document; returns its path."""
+    """Write the document. Returns its path."""
     parts = ["# Benchmarks on OpenCL devices", HOW]
     for figures in every:
         parts += _device(figures)
@@ -86,8 +89,8 @@ def _device(figures: Figures) -> Iterator[str]:
     dates = sorted({outcome["date"] for outcome in outcomes})
     yield f"## {newest['device']}"
     yield (
-        f"Driver {newest['driver']}. Written by `python -m benchmarks.gpu` with"
-        f" {', '.join(newest['versions'])}, of what was measured from {dates[0]} to {dates[-1]}."
+        f"Driver {newest['driver']}. `python -m benchmarks.gpu` measured these figures from"
+        f" {dates[0]} to {dates[-1]} with {', '.join(newest['versions'])}."
     )
     yield _goals(figures)
     yield from _programs(figures.found)
@@ -106,7 +109,7 @@ def _goals(figures: Figures) -> str:
 
 
 def _goal_row(line: Line, outcomes: list[Outcome]) -> tuple[str, ...] | None:
-    """Title, goals, figures and verdict; None where nothing was measured."""
+    """Title, goals, figures and verdict. None if nothing was measured."""
     if not outcomes:
         return None
     found = report.figures(outcomes)
@@ -127,7 +130,7 @@ def _goal_row(line: Line, outcomes: list[Outcome]) -> tuple[str, ...] | None:
 
 
 def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
-    """The goals that a line has, and whether each holds."""
+    """The goals of a line, and whether each holds."""
     rows = found["rows"]
     if line.goal is not None:
         yield f">= {line.goal:g}", (found["geomean"] or 0) >= line.goal
@@ -144,14 +147,14 @@ def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
 
 
 def _are_accurate(rows: list[Outcome]) -> bool:
-    """No larger than the peer's on the whole, and each but for what is small."""
+    """Whether the mean error and each error above `ACCURATE` are at most the peer's."""
     ours, theirs = _mean_errors(rows)
     each = all(row["ours_error"] <= max(row["peer_error"], ACCURATE) for row in rows)
     return each and ours <= theirs
 
 
 def _mean_errors(rows: list[Outcome]) -> list[float]:
-    """Geometric means, ours and the peer's; what is exact counts as the smallest error."""
+    """Geometric means of our errors and of the peer's. An error of 0 counts as 1e-12."""
     names = ("ours_error", "peer_error")
     return [statistics.geometric_mean([row[name] or 1e-12 for row in rows]) for name in names]
 
@@ -161,7 +164,7 @@ def _errors(rows: list[Outcome]) -> str:
 
 
 def _shares(rows: list[Outcome]) -> str:
-    """The least and the geometric mean."""
+    """Text with the least share of a copy and the geometric mean."""
     shares = [row["share"] for row in rows if row["share"]]
     return f"{min(shares):.2f}, mean {statistics.geometric_mean(shares):.2f}" if shares else ""
 
@@ -194,7 +197,7 @@ def _step(figures: Outcome) -> str:
 
 
 def _smoke(found: dict[str, dict[str, list[str]]]) -> str:
-    """Of implementations of products, forced one by one on small problems."""
+    """A table of implementations of products: numbers of right and wrong small problems."""
     rows = [(name, *(str(len(texts)) for texts in problems.values()))
             for name, problems in sorted(found.items())]  # fmt: skip
     return markdown(("implementation", "right", "wrong"), rows)
@@ -204,7 +207,7 @@ def _smoke(found: dict[str, dict[str, list[str]]]) -> str:
 
 
 def _details(line: Line, outcomes: list[Outcome]) -> str:
-    """All rows of a line, folded."""
+    """All rows of a line, in a folded section."""
     found = report.figures(outcomes)
     head = ("problem", "dnncore", "ms", "", "error", "peer", "ms", "error", "ratio", "of a copy")
     title = f"<details><summary>{line.title}</summary>"

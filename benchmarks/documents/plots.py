@@ -1,4 +1,4 @@
-"""Pictures of what was measured: bars of ratios, and speeds below the machine's roofline."""
+"""Draws measured figures: bars of ratios, and speeds below the roofline of the machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIDES = {"ours": ("o", "#1f5fa8", "dnncore"), "peer": ("x", "#d07b19", "the peer
 
 
 def draw(rows: Sequence[Outcome], folder: Path, roofline: Roofline, title: str = "") -> list[Path]:
-    """Write speed_ups.png and roofline.png into a folder; returns their paths."""
+    """Write speed_ups.png and roofline.png into a folder. Returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "speed_ups.png", folder / "roofline.png"]
     speed_ups(rows, paths[0], title)
@@ -33,9 +33,9 @@ def draw(rows: Sequence[Outcome], folder: Path, roofline: Roofline, title: str =
 
 
 def speed_ups(rows: Sequence[Outcome], path: Path, title: str = "") -> None:
-    """A bar for each row, the ratio of the peer's time to ours, in the rows' order.
+    """Draw a bar for each row, in the order of the rows: the peer's time divided by ours.
 
-    A row that stands for several has the `least` of their ratios, too, which is marked.
+    If a row summarises several, it has the `least` of their ratios, which is marked.
     """
     ratios = [row["ratio"] for row in rows]
     figure, axes = plt.subplots(figsize=(9, 1.3 + 0.22 * len(rows)), layout="constrained")
@@ -57,14 +57,14 @@ def speed_ups(rows: Sequence[Outcome], path: Path, title: str = "") -> None:
 
 
 def roofs(rows: Sequence[Outcome], path: Path, roofline: Roofline, title: str = "") -> None:
-    """Operations a second of both sides over operations per byte, and what the machine allows."""
+    """Plot operations per second over operations per byte, for both sides and the roofline."""
     intensity = np.array([row["ours_gflops"] / row["ours_gbps"] for row in rows])
     ends = min(intensity.min(), 1) / 2, max(intensity.max(), 100) * 2
     xs = np.geomspace(*ends, 200)
     figure, axes = plt.subplots(figsize=(9, 5.5), layout="constrained")
     axes.loglog(xs, [roofline.at(x) / 1e9 for x in xs], color="black", label=_roof_text(roofline))
-    for who, (marker, colour, name) in SIDES.items():
-        speeds = [row[f"{who}_gflops"] for row in rows]
+    for side, (marker, colour, name) in SIDES.items():
+        speeds = [row[f"{side}_gflops"] for row in rows]
         axes.scatter(intensity, speeds, s=28, c=colour, marker=marker, label=name, alpha=0.8)
     axes.set(xlabel="operations / byte that must move", ylabel="GF/s", title=title or "Roofline")
     axes.grid(which="both", alpha=0.2)

@@ -1,4 +1,4 @@
-"""What was measured, for readers: a table, a line, an object of JSON."""
+"""Outcomes as a table, as lines of text and as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["figures", "json_text", "label", "one_line", "rate", "short", "table"
 
 
 def figures(outcomes: list[Outcome]) -> dict[str, Any]:
-    """The rows, the geometric mean and the least of their ratios, and what there is no row for."""
+    """The rows, the geometric mean and the least of their ratios, and outcomes without a ratio."""
     rows = [outcome for outcome in outcomes if "ratio" in outcome]
     ratios = [row["ratio"] for row in rows]
     return {
@@ -35,18 +35,18 @@ def figures(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 def json_text(found: dict[str, Any]) -> str:
-    """As JSON."""
+    """Figures as a JSON text."""
     return json.dumps(found, indent=1)
 
 
-def rate(row: Outcome, who: str) -> str:
+def rate(row: Outcome, side: str) -> str:
     """GF/s or GB/s of one side, `ours` or `peer`."""
     unit = "gflops" if is_arithmetic(row["problem"]) else "gbps"
-    return f"{row[f'{who}_{unit}']:.0f} {'GF/s' if unit == 'gflops' else 'GB/s'}"
+    return f"{row[f'{side}_{unit}']:.0f} {'GF/s' if unit == 'gflops' else 'GB/s'}"
 
 
 def label(row: Outcome) -> str:
-    """A short name of a row: of its shape, where that has one, batch and direction."""
+    """A short name of a row: the name of its shape, the batch size and the direction."""
     text = str(row["problem"])
     name = re.search(r'n"([^"]*)"', text)
     direction = re.search(r"--dir=(\w+)", text)
@@ -59,7 +59,7 @@ def label(row: Outcome) -> str:
 
 @functools.cache
 def short(text: str) -> str:
-    """A problem's text without strides, dilations and paddings of no effect, and equal widths."""
+    """The text of a problem without default strides, dilations and paddings, and equal widths."""
     shape, quote, name = text.partition('n"')
     brief = re.sub(r"_iw\w*$", "", shape)
     brief = re.sub(r"(sh1|dh0|ph0)(?=\D|$)", "", brief)
@@ -75,7 +75,7 @@ def _same(brief: str, text: str) -> bool:
 
 
 def one_line(outcome: Outcome) -> str:
-    """How one problem went."""
+    """The outcome of one problem as a line of text."""
     if "left_out" in outcome:
         reason = " ".join(outcome["left_out"].split())
         return f"left out  {outcome['problem']}: {reason}"
@@ -90,7 +90,7 @@ def one_line(outcome: Outcome) -> str:
 
 
 def table(found: dict[str, Any]) -> Group:
-    """All rows side by side, and below them what there is no row for."""
+    """A table of all rows, and below it a line for each outcome without a ratio."""
     grid = Table(box=SIMPLE, padding=(0, 1, 0, 0))
     grid.add_column("problem", overflow="fold")
     for title in ("ours", "peer"):
@@ -111,9 +111,9 @@ def table(found: dict[str, Any]) -> Group:
 
 def _cells(row: Outcome) -> list[Any]:
     cells: list[Any] = []
-    for who, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}")):
-        size = _size(row[f"{who}_scratchpad"])
-        cells += [Text(name), f"{row[f'{who}_ms']:.3f}", rate(row, who), size]
+    for side, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}")):
+        size = _size(row[f"{side}_scratchpad"])
+        cells += [Text(name), f"{row[f'{side}_ms']:.3f}", rate(row, side), size]
     return [*cells, f"{row['ratio']:.2f}", f"{row['error']:.1e}"]
 
 

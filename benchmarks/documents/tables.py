@@ -1,4 +1,4 @@
-"""Tables of the documents."""
+"""Tables in Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def limits(rows: Iterable[Sequence[Any]]) -> str:
-    """A table of figures, each with what it is of, the most that it may be (or None) and a unit."""
+    """A table of figures: each row has a name, a value, the limit or None, and a unit."""
     cells = []
     for what, value, limit, unit in rows:
         most = "" if limit is None else f"{limit:g} {unit}"
