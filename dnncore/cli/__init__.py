@@ -1,4 +1,4 @@
-"""The command `dnncore`: what is installed, what computes a problem, and whether it is right."""
+"""The command `dnncore`: lists backends, devices and implementations, and checks results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main() -> None:
 @main.command()
 @as_json_option
 def backends(as_json: bool) -> None:
-    """List the backends: ok, unavailable, failed or blocked, and why."""
+    """List the backends, the status of each (ok, unavailable, failed, blocked) and its reason."""
     rows: list[Row] = [
         {
             "name": backend.name,
@@ -38,7 +38,7 @@ def backends(as_json: bool) -> None:
 @main.command()
 @as_json_option
 def devices(as_json: bool) -> None:
-    """List the devices, by the names that dnncore.engine takes, and what cannot be opened."""
+    """List the devices by their names for dnncore.engine, and why a device cannot be opened."""
     nothing = dnncore.Device("")
     rows: list[Row] = []
     for row in dnncore.devices():

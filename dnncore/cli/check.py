@@ -1,4 +1,4 @@
-"""`dnncore check`: which implementations of a problem are right?"""
+"""`dnncore check` compares all implementations of a problem with the reference."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dnncore.cli.check_lines import BAD, tell, tell_summary
+from dnncore.cli.check_lines import BAD, print_rows, print_summary
 from dnncore.cli.problems import (
     SETTINGS,
     Reading,
     chosen_devices,
     engine_option,
+    print_reading,
+    print_skipped,
     problem_words,
-    tell_reading,
-    tell_skipped,
 )
 from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.errors import describe
@@ -38,30 +38,33 @@ NUMBERS = ("got", "expected", "bound", "ulp", "wrong", "share", "place")
 @as_json_option
 @problem_words
 def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
-    """Compare every implementation that accepts a problem with what is right.
+    """Compare every implementation that accepts a problem with the reference.
 
     PROBLEM is a text, as in: dnncore check --conv --dir=FWD_B,BWD_D mb2ic3oc8_ih5kh3ph1
 
     {WORDS}
 
-    Each is run on whole numbers, where the result must be exact if the implementation claims that,
-    and on random ones within the bound of rounding. Exits with 1 where one is wrong or fails, else
-    with 2 where a line could not be read, else with 1 where there was nothing to compare.
+    Each implementation runs on integers and on random numbers. On integers, the result must be
+    exact if the implementation claims exactness. On random numbers, the error must be within the
+    bound of rounding.
+
+    The exit status is 1 if a result is wrong or a run fails. Otherwise it is 2 if a line could not
+    be read. Otherwise it is 1 if there was nothing to compare.
     """
     names = [row.name for row in chosen_devices(engines)]
     rows: list[Row] = []
-    reading = Reading(words, rows.append if as_json else tell_skipped)
+    reading = Reading(words, rows.append if as_json else print_skipped)
     for problem in reading:
         for name in names:
             found = list(_rows(problem, name))
             rows += found
             if not as_json:
-                tell(found)
+                print_rows(found)
     if as_json:
         show_json(rows)
     else:
-        tell_summary(rows)
-        tell_reading(reading)
+        print_summary(rows)
+        print_reading(reading)
     statuses = {row["status"] for row in rows}
     if code := 1 if statuses & BAD else reading.status or int("ok" not in statuses):
         raise SystemExit(code)
@@ -71,7 +74,7 @@ def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
 
 
 def _rows(problem: Problem, engine_name: str) -> Iterator[Row]:
-    """One row per implementation, fill and output; one alone where none accepts."""
+    """One row per implementation, fill and output. A single row if no implementation accepts."""
     from dnncore.testing.checks.case import FILLS, Case
 
     case = Case(problem, engine(engine_name))
@@ -84,15 +87,15 @@ def _rows(problem: Problem, engine_name: str) -> Iterator[Row]:
             reason = "; ".join(map(str, trial.findings))
             yield {**base, "status": "failed", "reason": reason}
     if not case.trials:
-        refusals = list(case.refusals) or [_nobody(problem)]
-        told = {"status": "refused", "reason": "; ".join(refusals), "refusals": refusals}
-        yield {**_base(problem, engine_name, ""), **told}
+        refusals = list(case.refusals) or [_no_candidate(problem)]
+        outcome = {"status": "refused", "reason": "; ".join(refusals), "refusals": refusals}
+        yield {**_base(problem, engine_name, ""), **outcome}
 
 
-def _nobody(problem: Problem) -> str:
+def _no_candidate(problem: Problem) -> str:
     filters = {"--impl": problem.impl, "--skip-impl": problem.skip_impl}
-    told = " ".join(f"{option}={text}" for option, text in filters.items() if text)
-    return f"there is no implementation{f' that {told} leaves' if told else ''}"
+    given = " ".join(f"{option}={text}" for option, text in filters.items() if text)
+    return f"there is no implementation{f' that matches {given}' if given else ''}"
 
 
 def _base(problem: Problem, engine_name: str, impl_name: str) -> Row:
@@ -108,13 +111,13 @@ def _base(problem: Problem, engine_name: str, impl_name: str) -> Row:
 
 def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
     if trial.case.problem.inplace and trial.in_place is None:
-        yield {"status": "unchecked", "reason": "in place: its formats of input and output differ"}
+        yield {"status": "unchecked", "reason": "in place: the formats of input and output differ"}
         return
     try:
         given = trial.case.round(fill)
         expected = trial.expected(given)
     except Exception as error:
-        reason = f"what is right could not be computed: {describe(error)}"
+        reason = f"the expected result could not be computed: {describe(error)}"
         yield {"status": "failed", "reason": reason}
         return
     if not expected:

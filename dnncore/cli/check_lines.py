@@ -1,4 +1,4 @@
-"""What `dnncore check` tells people: a line for each row, below it what is wrong, and a summary.
+"""Text output of `dnncore check`: a line for each row, details of errors, and a summary.
 
     --eltwise 2x3x4 on cpu
       ok     cpu_numba:simd  integers  dst  exact
@@ -8,7 +8,7 @@
           again: dnncore check --engines=cpu --eltwise --impl=mine:eltwise 2x3x4
     2 implementations of 1 problem: 1 ok, 1 wrong
 
-An implementation counts there as its worst row does.
+The summary counts each implementation with the status of its worst row.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from itertools import groupby
 from dnncore.cli.lines import STYLES, counted, line, wrapped
 from dnncore.cli.rows import Row
 
-__all__ = ["BAD", "tell", "tell_summary"]
+__all__ = ["BAD", "print_rows", "print_summary"]
 
 BAD = {"wrong", "failed"}
-WORDS = {"wrong": "WRONG", "failed": "FAILED"}  # to be seen without colours, too
+WORDS = {"wrong": "WRONG", "failed": "FAILED"}  # visible without colours
 WORST_FIRST = ("failed", "wrong", "ok", "unchecked")
-TOLD_FIRST = ("ok", "wrong", "failed", "unchecked")
+SUMMARY_ORDER = ("ok", "wrong", "failed", "unchecked")
 NAMES = ("implementation", "fill", "output")
 INDENT = 6
 
 
-def tell(rows: Sequence[Row]) -> None:
-    """Print the rows of a problem on an engine: each on one line, and what is wrong below it."""
+def print_rows(rows: Sequence[Row]) -> None:
+    """Print the rows of a problem on an engine: one line each, with details of errors below."""
     line((f"{rows[0]['problem']} on {rows[0]['engine']}", "bold"))
     widths = [max(len(row.get(name, "")) for row in rows) for name in ("status", *NAMES)]
     for _, group in groupby(rows, key=lambda row: row["implementation"]):
-        told = list(group)
-        for row in told:
-            _tell_one(row, widths)
-        if any(row["status"] in BAD for row in told):
-            line(" " * INDENT, f"again: {told[0]['command']}")
+        same = list(group)
+        for row in same:
+            _print_row(row, widths)
+        if any(row["status"] in BAD for row in same):
+            line(" " * INDENT, f"again: {same[0]['command']}")
 
 
-def _tell_one(row: Row, widths: Sequence[int]) -> None:
+def _print_row(row: Row, widths: Sequence[int]) -> None:
     status = row["status"]
     if status == "refused":
         line("  ", ("not supported", STYLES["refused"]))
@@ -53,13 +53,13 @@ def _tell_one(row: Row, widths: Sequence[int]) -> None:
     word, *names = (text.ljust(width) for text, width in zip(texts, widths, strict=True))
     line("  ", (word, STYLES[status]), "  ", "  ".join(names), "  ", _measure(row))
     if status == "wrong":
-        _tell_worst(row)
+        _print_worst(row)
     elif row.get("reason"):
         wrapped(row["reason"], INDENT)
 
 
 def _measure(row: Row) -> str:
-    """How far off all is, norm-wise."""
+    """The norm-wise error as text."""
     if "error" not in row:
         return ""
     if "worst" not in row:
@@ -67,23 +67,23 @@ def _measure(row: Row) -> str:
     return "exact" if row["status"] == "ok" and not row["error"] else f"error {row['error']:.2g}"
 
 
-def _tell_worst(row: Row) -> None:
+def _print_worst(row: Row) -> None:
     wrapped(
         f"worst at {row['worst']}: got {row['got']:.9g}, expected {row['expected']:.9g},"
         f" bound {row['bound']:.2g}",
         INDENT,
     )
-    off = f"off by {row['ulp']:.3g} ulp; " if row["ulp"] else ""  # of NaN and inf there are none
+    off = f"off by {row['ulp']:.3g} ulp; " if row["ulp"] else ""  # NaN and inf have no ulp
     wrapped(f"{off}{row['wrong']} wrong ({row['share']:.1%}), {row['place']}", INDENT)
 
 
 # -- all together ----------------------------------------------------------------------------------
 
 
-def tell_summary(rows: Sequence[Row]) -> None:
-    """Print how many implementations of how many problems are right, and what is not supported.
+def print_summary(rows: Sequence[Row]) -> None:
+    """Print the numbers of implementations and problems by status.
 
-    The same implementation on two engines counts twice. Without rows nothing is printed.
+    An implementation on two engines counts twice. Without rows nothing is printed.
     """
     if not rows:
         return
@@ -98,8 +98,8 @@ def tell_summary(rows: Sequence[Row]) -> None:
     tried = counts.total() - missing.total()
     problems = len({row["problem"] for row in rows})
     head = f"{counted(tried, 'implementation')} of {counted(problems, 'problem')}: "
-    told = [(f"{counts[word]} {word}", STYLES[word]) for word in TOLD_FIRST if counts[word]]
+    parts = [(f"{counts[word]} {word}", STYLES[word]) for word in SUMMARY_ORDER if counts[word]]
     for engine, count in missing.items():
         text = f"{counted(count, 'problem')} not supported on {engine}"
-        told.append((text, STYLES["refused"]))
-    line((head, "bold"), *[piece for part in told for piece in (", ", part)][1:])
+        parts.append((text, STYLES["refused"]))
+    line((head, "bold"), *[piece for part in parts for piece in (", ", part)][1:])

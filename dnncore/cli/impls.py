@@ -1,4 +1,4 @@
-"""`dnncore impls`: which implementations compute a problem, in which order, and who refuses."""
+"""`dnncore impls` ranks the implementations of a problem and lists the refusals."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from dnncore.cli.problems import (
     Reading,
     chosen_devices,
     engine_option,
+    print_reading,
+    print_skipped,
     problem_words,
-    tell_reading,
-    tell_skipped,
 )
 from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.errors import NoImplementation
@@ -29,29 +29,29 @@ __all__ = ["impls"]
 
 @click.command(context_settings=SETTINGS)
 @engine_option("cpu")
-@click.option("-v", "verbose", is_flag=True, help="Also what filters and host fallback rule out.")
+@click.option("-v", "verbose", is_flag=True, help="Also list candidates that filters remove.")
 @as_json_option
 @problem_words
 def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool) -> None:
-    """Rank the implementations of a problem by estimated seconds, and tell why others refuse.
+    """Rank the implementations of a problem by estimated seconds, and list refusals.
 
     PROBLEM is a text, as in: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
 
-    {WORDS} Exits with 2 where there is one.
+    {WORDS} The exit status is then 2.
     """
     names = [row.name for row in chosen_devices(engines)]
     rows: list[Row] = []
-    reading = Reading(words, rows.append if as_json else tell_skipped)
+    reading = Reading(words, rows.append if as_json else print_skipped)
     for problem in reading:
         for name in names:
             found = list(_rows(problem, name, verbose=verbose))
             rows += found
             if not as_json:
-                _tell(f"{problem} on {name}", found)
+                _print(f"{problem} on {name}", found)
     if as_json:
         show_json(rows)
     else:
-        tell_reading(reading)
+        print_reading(reading)
     if reading.status:
         raise SystemExit(reading.status)
 
@@ -95,11 +95,11 @@ def _selected(
     raise AssertionError("an operation without implementations has been accepted")
 
 
-# -- for people ------------------------------------------------------------------------------------
+# -- text output ----------------------------------------------------------------------------------
 
 
-def _tell(title: str, rows: Sequence[Row]) -> None:
-    """Print those that accept, best first, then those that refuse."""
+def _print(title: str, rows: Sequence[Row]) -> None:
+    """Print the implementations that accept, best first, then those that refuse."""
     line((title, "bold"))
     accepted = [row for row in rows if row["status"] == "accepted"]
     width = max((len(row["implementation"]) for row in accepted), default=0)

@@ -1,4 +1,4 @@
-"""Lines for people: in colour on a terminal, plain when piped, readable at 80 columns."""
+"""Lines of text output: in colour on a terminal, plain in a pipe, readable at 80 columns."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ STYLES = {
     "wrong": "bold red",
     "blocked": "dim",
 }
-"""How the word for a status looks."""
+"""The style of each status, in the language of rich."""
 
 
 def line(*parts: str | tuple[str, str]) -> None:
-    """Print one line of texts, some with their style.
+    """Print one line. A part is a text, or a text with its style.
 
-    It is never broken, so that what is copied or searched for stays whole.
+    The line is never wrapped, so its text can be copied and searched for.
     """
     text = Text.assemble(*parts)
     text.rstrip()
@@ -33,7 +33,7 @@ def line(*parts: str | tuple[str, str]) -> None:
 
 
 def wrapped(text: str, indent: int) -> None:
-    """Print a text over as many lines as it needs, those after the first further in."""
+    """Print a text, wrapped. Lines after the first have a larger indent."""
     lines = textwrap.wrap(
         text,
         max(Console().width, indent + 40),
@@ -42,10 +42,10 @@ def wrapped(text: str, indent: int) -> None:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    for one in lines:
-        line(one)
+    for wrapped_line in lines:
+        line(wrapped_line)
 
 
 def counted(count: int, noun: str) -> str:
-    """`1 problem`, `2 problems`."""
+    """A number with its noun: `1 problem`, `2 problems`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

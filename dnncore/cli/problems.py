@@ -1,4 +1,4 @@
-"""Problems on the command line: words that `dnncore.problem` reads, not click."""
+"""Problems on the command line. `dnncore.problem` parses their words, not click."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from dnncore.errors import DnnError
 from dnncore.problem import DRIVERS, Invalid, Problem, Unreadable, Unsupported, scan
 from dnncore.selection.device_names import DeviceStatus
 
-__all__ = ["SETTINGS", "Reading", "chosen_devices", "engine_option", "problem_words",
-           "tell_reading", "tell_skipped"]  # fmt: skip
+__all__ = ["SETTINGS", "Reading", "chosen_devices", "engine_option", "print_reading",
+           "print_skipped", "problem_words"]  # fmt: skip
 
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
-WORDS = f"""Drivers: {", ".join(f"--{name}" for name in DRIVERS)}; a wrong option is answered with
-    those that there are. --impl=PATTERN and --skip-impl=PATTERN choose implementations;
-    --batch=FILE reads words, --from-verbose=FILE dnncore's or oneDNN's verbose lines, and
-    --match=REGEX keeps some. A problem of a file that needs a feature that dnncore does not have is
-    left out by the feature's name, one that breaks a rule of its operation as invalid; neither is a
-    failure. A line of a file that cannot be read is an error; all others are read."""
+WORDS = f"""Drivers: {", ".join(f"--{name}" for name in DRIVERS)}. The error for an unknown option
+    lists the options of the driver. --impl=PATTERN and --skip-impl=PATTERN choose implementations.
+    --batch=FILE reads words from a file. --from-verbose=FILE reads verbose lines of dnncore or
+    oneDNN. --match=REGEX keeps only matching problems.
+
+    Some problems of a file are left out: those that need a feature which dnncore does not have, and
+    those that break a rule of their operation. This is not a failure. A line that cannot be read is
+    an error, but the other lines are read."""
 
 
 def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Hand the words that are not the command's own options over as `words`; tell of them."""
+    """Pass the words that are no options of the command as `words`. Completes the help text."""
     function.__doc__ = (function.__doc__ or "").replace("{WORDS}", WORDS)
     metavar = "PROBLEM..."
     argument = click.argument("words", metavar=metavar, nargs=-1, type=click.UNPROCESSED)
@@ -36,19 +38,20 @@ def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def engine_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option that names engines, which both commands spell alike."""
+    """The option for names of engines, the same for both commands."""
     text = (
-        "Names of engines with commas between them, as in opencl:1, gpu or opencl:nvidia; each"
-        f" means all of its devices; default: {default or 'all'}."
+        "Names of engines, separated by commas, such as opencl:1, gpu or opencl:nvidia. Each"
+        f" name means all devices that it fits. Default: {default or 'all'}."
     )
     return click.option("--engines", "--engine", "engines", default=default, help=text)
 
 
 class Reading:
-    """The problems of words, read one after the other; what is none goes to `skip` as a row.
+    """Iterates over the problems in words. Calls `skip` with a row for each skipped text.
 
-    count: problems so far. skipped: rows of those left out and of lines that cannot be read, with
-    the status "unsupported", "invalid" or "unreadable", each line once.
+    count: the number of problems so far.
+    skipped: rows with the status "unsupported", "invalid" or "unreadable". An unreadable line has
+        one row.
     """
 
     def __init__(self, words: Sequence[str], skip: Callable[[Row], object]) -> None:
@@ -59,7 +62,7 @@ class Reading:
         self._unreadable: set[str] = set()
 
     def __iter__(self) -> Iterator[Problem]:
-        """Raise click's error for wrong words that no file holds, and where there are none."""
+        """Raise click's error for wrong words on the command line, or if there is no problem."""
         try:
             for problem in scan(self._words, report=self._report):
                 self.count += 1
@@ -67,11 +70,11 @@ class Reading:
         except (DnnError, OSError) as error:
             raise click.UsageError(str(error)) from error
         if not self.count and not self.skipped:
-            raise click.UsageError("name a problem, as in: --conv mb2ic3oc8_ih5kh3ph1")
+            raise click.UsageError("name a problem, such as: --conv mb2ic3oc8_ih5kh3ph1")
 
     @property
     def status(self) -> int:
-        """What the command should exit with: 2 after lines that cannot be read."""
+        """The exit status of the command: 2 after unreadable lines, else 0."""
         return 2 if self._unreadable else 0
 
     def _report(self, error: Unreadable | Unsupported) -> None:
@@ -90,8 +93,8 @@ class Reading:
         self._skip(row)
 
 
-def tell_skipped(row: Row) -> None:
-    """Print what was left out and why, or which line cannot be read."""
+def print_skipped(row: Row) -> None:
+    """Print a problem that was left out and the reason, or a line that cannot be read."""
     if row["status"] == "unreadable":
         click.echo(f"error: {row['reason']}", err=True)
         return
@@ -103,28 +106,28 @@ def tell_skipped(row: Row) -> None:
         line("  ", (f"left out: no {', '.join(row['features'])}", STYLES["refused"]))
 
 
-def tell_reading(reading: Reading) -> None:
-    """Print the number of problems read and, if there are any, of those left out and why.
+def print_reading(reading: Reading) -> None:
+    """Print the numbers of problems read and left out, if any was left out, by reason.
 
-    A problem that lacks several features counts for each.
+    A problem that needs several missing features counts for each.
     """
     if not reading.skipped:
         return
     counts = Counter(row["status"] for row in reading.skipped)
     features = Counter(name for row in reading.skipped for name in row.get("features", ()))
-    told = [f"{counted(reading.count, 'problem')} read"]
+    parts = [f"{counted(reading.count, 'problem')} read"]
     if counts["unsupported"]:
         listed = ", ".join(f"{count} {name}" for name, count in features.most_common())
-        told.append(f"{counts['unsupported']} left out: {listed}")
+        parts.append(f"{counts['unsupported']} left out: {listed}")
     if counts["invalid"]:
-        told.append(f"{counts['invalid']} invalid")
+        parts.append(f"{counts['invalid']} invalid")
     if counts["unreadable"]:
-        told.append(f"{counted(counts['unreadable'], 'line')} unreadable")
-    line("; ".join(told))
+        parts.append(f"{counted(counts['unreadable'], 'line')} unreadable")
+    line("; ".join(parts))
 
 
 def chosen_devices(wanted: str) -> list[DeviceStatus]:
-    """The devices that these names mean, by default all."""
+    """The devices that fit these names, by default all."""
     from dnncore.testing.running.device_choice import choose
 
     try:

@@ -1,4 +1,4 @@
-"""Rows for people, one line and what belongs to it below, or for programs, as JSON."""
+"""Rows as text, with details below each line, or as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def show_json(rows: Sequence[Row]) -> None:
 
 
 def show(rows: Sequence[Row], title: str, *details: str) -> None:
-    """Print each row's name, status and `title`, aligned, and its `details` below."""
+    """Print the name, status and `title` of each row, aligned, and its `details` below."""
     names = max((len(row["name"]) for row in rows), default=0)
     statuses = max((len(row["status"]) for row in rows), default=0)
     for row in rows:
@@ -37,7 +37,7 @@ def show(rows: Sequence[Row], title: str, *details: str) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity; they become text."""
+    """The value for JSON. NaN and infinity become text, because JSON does not have them."""
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -23,7 +23,7 @@ def rows(command):
     return {row["name"]: row for row in json.loads(invoke(command, "--json"))}
 
 
-def test_backends_as_json_tell_name_status_reason_version():
+def test_backends_as_json_have_name_status_reason_version():
     found = rows("backends")
     assert {"cpu_numba", "opencl", "reference"} <= set(found)
     reference = found["reference"]
@@ -43,7 +43,7 @@ def test_devices_as_json_can_all_be_opened_by_name():
 
 
 @pytest.mark.parametrize("command", ["backends", "devices"])
-def test_lines_hold_every_row_and_fit_80_columns(command):
+def test_text_output_contains_every_row_in_80_columns(command):
     text = invoke(command)
     for name, row in rows(command).items():
         line = next(line for line in text.splitlines() if line.startswith(name))
@@ -52,7 +52,7 @@ def test_lines_hold_every_row_and_fit_80_columns(command):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_a_broken_backend_and_its_devices_are_told_with_the_reason():
+def test_a_broken_backend_and_its_devices_are_listed_with_the_reason():
     broken = registered(Relu("toybackend:a"), kind="toy", engines={"toy": "no_such_module:Engine"})
     with broken:
         for row in (rows("backends")["toybackend"], rows("devices")["toy"]):
@@ -61,7 +61,7 @@ def test_a_broken_backend_and_its_devices_are_told_with_the_reason():
         assert "no_such_module" in invoke("backends")
 
 
-def test_a_bad_setting_is_a_reason_not_a_traceback(monkeypatch):
+def test_a_bad_setting_is_reported_without_a_traceback(monkeypatch):
     monkeypatch.setenv("DNNCORE_NUM_THREADS", "many")
     monkeypatch.setattr(threads, "_state", threads._State())  # as if it had not been read
     cpu = rows("devices")["cpu"]

@@ -25,7 +25,7 @@ def rows(*arguments, code=0):
 
 
 class OffByOne(Relu):
-    """Right, but for its last element."""
+    """A result with a wrong last element."""
 
     def build(self):
         return HostFunction(self.compute)
@@ -38,7 +38,7 @@ class OffByOne(Relu):
 
 @pytest.fixture
 def wrong():
-    """An implementation that is wrong in one place."""
+    """An implementation with one wrong element."""
     with registered(OffByOne("toybackend:off_by_one")):
         yield
 
@@ -69,7 +69,7 @@ def test_torch_checks_the_reference():
     assert found[0]["error"] == 0
 
 
-def test_people_read_why_the_reference_is_unchecked():
+def test_the_text_has_the_reason_why_the_reference_is_unchecked():
     command = ("check", "--engines=cpu", "--eltwise", "--impl=reference*", "2x3x4")
     lines = invoke(*command, code=1).splitlines()
     assert lines[1] == "  unchecked  reference:eltwise  integers"
@@ -77,7 +77,7 @@ def test_people_read_why_the_reference_is_unchecked():
     assert lines[-1] == "1 implementation of 1 problem: 1 unchecked"
 
 
-def test_a_wrong_implementation_is_told_by_place_and_fails(wrong):
+def test_a_wrong_element_is_reported_with_its_place_and_is_a_failure(wrong):
     found = rows("check", "--engines=cpu", *RELU, code=1)
     (bad, _) = (row for row in found if row["status"] == "wrong")
     assert bad["implementation"] == "toybackend:off_by_one"
@@ -91,7 +91,7 @@ def test_a_wrong_implementation_is_told_by_place_and_fails(wrong):
     assert {row["implementation"] for row in alone} == {"toybackend:off_by_one"}
 
 
-def test_people_read_one_line_per_row_with_what_is_wrong_below_and_a_summary(wrong):
+def test_the_text_has_a_line_per_row_with_errors_below_and_a_summary(wrong):
     text = invoke("check", "--engines=cpu", "--eltwise", "--impl=toy*,cpu_numba*", "2x3x4", code=1)
     lines = text.splitlines()
     assert lines[0] == "--eltwise --impl=toy*,cpu_numba* 2x3x4 on cpu"
@@ -113,7 +113,7 @@ def test_colours_are_for_terminals(wrong):
     assert "\x1b[1;31mWRONG\x1b[0m" in result.output
 
 
-def test_an_implementation_that_cannot_be_built_is_told_with_the_reason():
+def test_a_failed_build_is_reported_with_the_reason():
     broken = Relu("toybackend:broken", build=ZeroDivisionError("so much for that"))
     with registered(broken):
         found = rows("check", "--engines=cpu", *RELU, code=1)
@@ -128,7 +128,7 @@ def test_several_problems_and_files_of_them(tmp_path):
     assert all(f"ic{n}oc" in output for n in (1, 2, 5))
 
 
-def test_what_nobody_computes_is_told_with_the_refusals():
+def test_an_unsupported_problem_is_reported_with_the_refusals():
     nobody = ("check", "--engines=cpu", "--conv", "--impl=cpu_numba:depthwise*", CONV[-1])
     (row,) = rows(*nobody, code=1)
     assert row["status"] == "refused"
@@ -140,12 +140,12 @@ def test_what_nobody_computes_is_told_with_the_refusals():
     assert max(map(len, text.splitlines()[1:])) <= 80
 
 
-def test_filters_that_leave_nothing_are_told_and_have_checked_nothing():
+def test_filters_that_remove_all_candidates_are_reported():
     text = invoke("check", "--engines=cpu", "--conv", "--impl=nobody:*", CONV[-1], code=1)
-    assert "there is no implementation that --impl=nobody:* leaves" in text
+    assert "there is no implementation that matches --impl=nobody:*" in text
 
 
-def test_one_problem_that_is_computed_makes_up_for_one_that_is_not():
+def test_an_unsupported_problem_is_no_failure_if_another_is_computed():
     text = invoke(
         "check", "--engines=cpu", "--eltwise", "--impl=cpu_numba:*", "2x3", "--impl=no:*", "2x3"
     )
@@ -154,14 +154,14 @@ def test_one_problem_that_is_computed_makes_up_for_one_that_is_not():
     )
 
 
-def test_a_problem_beyond_all_memory_is_told_as_failed(monkeypatch):
+def test_a_problem_that_exceeds_memory_is_reported_as_failed(monkeypatch):
     def full(*_):
         raise MemoryError("Unable to allocate 7 EiB")
 
     monkeypatch.setattr("dnncore.testing.checks.case.make_round", full)
     text = invoke("check", "--engines=cpu", "--eltwise", "--impl=reference:*", "2x3", code=1)
     assert "FAILED  reference:eltwise  integers" in text
-    assert "what is right could not be computed: MemoryError: Unable to allocate" in text
+    assert "the expected result could not be computed: MemoryError: Unable to allocate" in text
 
 
 def test_implementations_are_ranked_and_refusals_have_kind_and_reason():
@@ -177,7 +177,7 @@ def test_implementations_are_ranked_and_refusals_have_kind_and_reason():
     assert "cpu_numba:depthwise" in " ".join(row["implementation"] for row in refused)
 
 
-def test_people_read_one_line_per_implementation_and_refusals_below():
+def test_the_text_has_a_line_per_implementation_and_refusals_below():
     found = rows("impls", *CONV)
     lines = invoke("impls", *CONV).splitlines()
     assert lines[0].startswith("--conv --dir=FWD_D --stag=abx")
@@ -195,7 +195,7 @@ def test_people_read_one_line_per_implementation_and_refusals_below():
     assert max(map(len, lines[1:])) <= 80
 
 
-def test_filters_are_told_where_they_leave_nothing_or_on_demand():
+def test_filters_are_listed_if_no_candidate_remains_or_on_demand():
     filtered = ("--conv", "--impl=reference:*", "mb1ic1oc1ih3kh3")
     assert {row["status"] for row in rows("impls", *filtered)} == {"accepted"}
     assert {row.get("kind") for row in rows("impls", "-v", *filtered)} == {None, "filter"}
@@ -219,7 +219,7 @@ def batch(tmp_path):
     return f"--batch={path}"
 
 
-def test_what_a_file_has_beyond_dnncore_is_left_out_by_name_and_counted(batch):
+def test_problems_with_missing_features_are_left_out_and_counted(batch):
     text = invoke("check", "--engines=cpu", batch, code=2)
     assert "--eltwise 2x3 on cpu\n  ok  " in text
     assert (
@@ -240,7 +240,7 @@ def test_the_summary_counts_problems_features_and_lines(batch):
     )
 
 
-def test_what_is_left_out_is_a_row_for_programs(batch):
+def test_a_problem_that_is_left_out_has_a_row_in_json(batch):
     found = [row for row in rows("check", "--engines=cpu", batch, code=2) if "engine" not in row]
     assert [row["status"] for row in found] == [
         "unreadable", "unsupported", "unreadable", "unsupported", "unsupported", "invalid",
@@ -249,7 +249,7 @@ def test_what_is_left_out_is_a_row_for_programs(batch):
     assert "clip needs beta >= alpha" in found[5]["reason"]
 
 
-def test_features_that_are_missing_are_no_failure(tmp_path):
+def test_missing_features_are_no_failure(tmp_path):
     path = tmp_path / "batch"
     path.write_text("--eltwise --dt=f32,s8 2x3")
     assert "1 left out: 1 data type s8" in invoke("check", "--engines=cpu", f"--batch={path}")
@@ -258,7 +258,7 @@ def test_features_that_are_missing_are_no_failure(tmp_path):
 
 
 class WrongInPlace(Relu):
-    """Forgets that dst may be src."""
+    """A wrong implementation: it assumes that dst is not src."""
 
     def build(self):
         return HostFunction(self.compute)
@@ -290,6 +290,6 @@ def test_a_malformed_problem_is_a_usage_error(command, words, message):
     assert message in invoke(command, *words, code=2)
 
 
-def test_an_unknown_engine_is_a_usage_error_that_names_those_there():
+def test_an_unknown_engine_is_a_usage_error_that_lists_engines():
     output = invoke("check", "--engines=abacus", *CONV, code=2)
     assert "unknown engine 'abacus'; there are: cpu" in output
