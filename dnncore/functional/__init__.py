@@ -3,23 +3,28 @@
     from dnncore import functional as F
     y = F.conv2d(image, weights, bias, padding=1, activation="relu", engine="opencl")
 
-What goes in: float32 arrays, which the CPU reads where they lie if they are row-major and writable;
-arrays of types that float32 holds exactly, that is float16, bfloat16, booleans and integers of 8
-and 16 bits; numbers and nested lists of Python's, which have no such type and are rounded. Arrays
-of other libraries are taken through `__array__` or DLPack if they are in host memory. Other types,
-float64 among them, would lose digits without a word and raise `DescriptorError`; so do shapes that
-do not fit. What comes out is a new array: of float16 or bfloat16 where an array that went in is of
-that type and the others fit into it, rounded once from float32, and else of float32. A bias may be
-of float32 beside them.
+Inputs may be:
 
-`engine` is an engine or its name, by default `dnncore.engine()`. The first call of a shape chooses
-and compiles, later ones take what is ready; a loop that must not pay for choosing binds a primitive
-(`Primitive.bind`), and data that is to stay on a device is a `Memory`.
+- float32 arrays. The CPU reads them without a copy if they are row-major and writable;
+- arrays of types whose values float32 represents exactly: float16, bfloat16, booleans and integers
+  of 8 and 16 bits;
+- Python's numbers and nested lists, which are rounded to float32;
+- arrays of other libraries in host memory, through `__array__` or DLPack.
 
-Names are oneDNN's, those of its algorithms included. Where oneDNN has one name for several
-functions, numpy's or the field's tell them apart: `conv2d`, `max_pool2d`, `maximum` of two arrays
-and `max` along an axis, and `linear`, which is the layer and no function of one element. Arrays
-come first, options are keywords.
+Other types, such as float64, would lose digits and raise `DescriptorError`. Shapes that do not fit
+also raise it.
+
+The result is a new array. It has the type float16 or bfloat16 if one of the inputs has this type
+and the values of the other inputs fit into it; the result is then rounded once from float32.
+Otherwise it has the type float32. The type of a bias has no influence.
+
+`engine` is an engine or its name, by default `dnncore.engine()`. The first call for a shape selects
+and compiles an implementation, and later calls reuse it. If a loop must avoid the cost of
+selection, bind a primitive (`Primitive.bind`). If data must stay on a device, use a `Memory`.
+
+Functions have the names of oneDNN's operations and algorithms. If oneDNN has one name for several
+functions, they have numpy's names or common ones: `conv2d`, `max_pool2d`, `maximum` of two arrays,
+`max` along an axis, and `linear` for the layer. Arrays come first, and options are keywords.
 """
 
 from __future__ import annotations
@@ -141,7 +146,7 @@ __all__ = [
     "where",
 ]
 
-# What the functions are called elsewhere; the names lead to an error that says ours.
+# Name in other libraries -> name here, for the message of the error.
 ELSEWHERE = {
     "gelu": "gelu_erf or gelu_tanh",
     "hardtanh": "clip(src, alpha, beta)",

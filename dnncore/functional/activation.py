@@ -1,4 +1,4 @@
-"""The activation that a layer may apply to its result before it is stored."""
+"""Activations, which a layer applies to its result before the result is stored."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dnncore.errors import DescriptorError
 __all__ = ["Activation", "post_ops"]
 
 Activation = str | PostOp | None
-"""The name of an eltwise function, with its defaults, or a `PostOp.eltwise`."""
+"""The name of an eltwise function, for its default parameters, or a `PostOp.eltwise`."""
 
 
 def post_ops(function: str, activation: Activation) -> tuple[PostOp, ...]:
-    """The chain that applies the activation; raises `DescriptorError` for what is none."""
+    """The chain that applies the activation. Raises `DescriptorError` for any other value."""
     if activation is None:
         return ()
     if isinstance(activation, PostOp) and activation.kind == "eltwise":
@@ -21,7 +21,7 @@ def post_ops(function: str, activation: Activation) -> tuple[PostOp, ...]:
     defaults = {name: a.defaults for name, a in ELTWISE.items() if a.defaults is not None}
     if not isinstance(activation, str) or activation not in defaults:
         raise DescriptorError(
-            f"{function}: activation must be one of {', '.join(defaults)}, or with parameters of"
-            f" your own a dnncore.PostOp.eltwise(algorithm, alpha, beta); got {activation!r}"
+            f"{function}: activation must be one of {', '.join(defaults)}, or, for other"
+            f" parameters, a dnncore.PostOp.eltwise(algorithm, alpha, beta); got {activation!r}"
         )
     return (PostOp.eltwise(activation, *defaults[activation]),)

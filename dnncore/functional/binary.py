@@ -1,7 +1,7 @@
-"""Functions of two arrays, element by element: `Binary`.
+"""Element-wise functions of two arrays: `Binary`.
 
-Arrays of different shapes are broadcast as in numpy: dims of size 1 are stretched, and missing ones
-count as 1 from the left. A comparison gives 1 or 0, as numbers; NaN is equal to nothing.
+Arrays of different shapes are broadcast as in numpy: dims of size 1 are repeated, and missing
+leading dims count as 1. A comparison returns the numbers 1 or 0. NaN is not equal to any number.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def _broadcast(name: str, tensors: dict[str, Array]) -> tuple[int, ...]:
         return np.broadcast_shapes(*shapes)
     except ValueError:
         raise DescriptorError(
-            f"{name}: the shapes of {', '.join(tensors)} must broadcast, each dim be equal or 1"
-            f" from the last one on; got {', '.join(map(str, shapes))}"
+            f"{name}: the shapes of {', '.join(tensors)} must broadcast: from the last dim on, dims"
+            f" must be equal or 1; got {', '.join(map(str, shapes))}"
         ) from None
 
 
@@ -180,6 +180,6 @@ def where(condition: Values, src0: Values, src1: Values, *, engine: EngineLike =
     tensors = arrays("where", condition=chosen, src0=src0, src1=src1)
     shape = _broadcast("where", tensors)
     a, b = tensors["src0"], tensors["src1"]
-    if np.broadcast_shapes(a.shape, b.shape) != shape:  # select's condition stretches neither
+    if np.broadcast_shapes(a.shape, b.shape) != shape:  # select does not broadcast src0
         a = np.broadcast_to(a, shape).copy()
     return _binary("where", a, b, engine, "select", src2=chosen.astype(np.int8))

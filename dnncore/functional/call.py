@@ -1,4 +1,4 @@
-"""One call: values become memories, the operation runs, its result becomes an array."""
+"""One call: makes memories of arrays, runs the operation and returns an array."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 Values = Any
-"""Whatever `arrays` takes: arrays of any library in host memory, numbers, nested lists."""
+"""Input of `arrays`: an array of any library in host memory, a number or a nested list."""
 EngineLike = Engine | str | None
 """An engine, its name, or None for `dnncore.engine()`."""
 
@@ -35,7 +35,7 @@ _HALVES = tuple(map(numpy_dtype, HALF_TYPES))
 
 
 class _Streams(threading.local):
-    """A stream per engine, kept since it owns the scratchpad; a thread's own, as streams are."""
+    """A stream per engine and thread. They are kept because a stream owns its scratchpad."""
 
     def __init__(self) -> None:
         self.of: dict[Engine, Stream] = {}
@@ -45,11 +45,11 @@ _streams = _Streams()
 
 
 def arrays(function: str, **values: Values) -> dict[str, Array]:
-    """Each value as a row-major array, itself if it is one; a bias of None is left out.
+    """Convert each value to a row-major array. A row-major array is returned itself.
 
-    All are of one type: float16 or bfloat16 where an array is of it and the others fit into it,
-    else float32. A bias is never rounded. Raises `DescriptorError` for a value that has no exact
-    float32, told by the function's and the argument's name.
+    A bias of None is left out. All arrays get one type: float16 or bfloat16 if one array has this
+    type and the others fit into it, else float32. A bias is never rounded. Raises `DescriptorError`
+    for a value without an exact float32, with the names of the function and the argument.
     """
     if "bias" in values and values["bias"] is None:
         del values["bias"]
@@ -66,7 +66,7 @@ def arrays(function: str, **values: Values) -> dict[str, Array]:
 
 
 def truth(what: str, values: Values) -> Array:
-    """Where the values, real numbers of any type, are not 0; `DescriptorError` for others."""
+    """An array, true where a real number is not 0. Raises `DescriptorError` for other types."""
     array = _as_numpy(what, values, np.float64)
     if not any(np.can_cast(array.dtype, wide, "safe") for wide in (np.float64, np.longdouble)):
         raise DescriptorError(f"{what} must be booleans or real numbers; got {array.dtype}")
@@ -75,7 +75,7 @@ def truth(what: str, values: Values) -> Array:
 
 
 def _common_type(dtypes: Sequence[Any]) -> Any:
-    """The half type that one is of and all others fit into, else float32."""
+    """The half type of one of them if all others fit into it, else float32."""
     halves = [dtype for dtype in dtypes if dtype in _HALVES]
     fit = halves and all(np.can_cast(dtype, halves[0], "safe") for dtype in dtypes)
     return halves[0] if fit else np.dtype(np.float32)
@@ -84,24 +84,24 @@ def _common_type(dtypes: Sequence[Any]) -> Any:
 def _converted(what: str, array: Array, own: Any) -> Array:
     if not np.can_cast(array.dtype, np.float32, "safe"):
         raise DescriptorError(
-            f"{what} must be of a type whose values float32 holds exactly, since that is what is"
-            f" computed in; got {array.dtype}; convert it with astype(numpy.float32)"
+            f"{what} must be of a type whose values float32 holds exactly, since the computation"
+            f" uses float32; got {array.dtype}; convert it with astype(numpy.float32)"
         )
     return np.asarray(array, own, order="C")
 
 
 def _is_untyped(values: Values) -> bool:
-    """Whether these are Python's numbers."""
+    """Whether these are numbers of Python, which have no numpy type."""
     return isinstance(values, int | float | list | tuple) and not isinstance(values, np.generic)
 
 
 def _as_numpy(what: str, values: Values, own: Any) -> Array:
-    """The values, without copying where they are an array's; Python's numbers become type `own`."""
+    """The values as an array, without a copy if possible. Python's numbers get the type `own`."""
     try:
         if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
             return np.from_dlpack(values)
         if isinstance(values, np.ma.MaskedArray):
-            raise TypeError("its mask would be dropped; replace what is masked with filled(value)")
+            raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
         array = np.asarray(values)
         if array.dtype == object:
             raise TypeError("these are objects of Python, not numbers")
@@ -109,7 +109,7 @@ def _as_numpy(what: str, values: Values, own: Any) -> Array:
             if array.dtype.kind in "USMmc":
                 raise TypeError(f"these are of type {array.dtype}, not real numbers")
             return array.astype(own)
-    except Exception as error:  # other libraries raise what they like
+    except Exception as error:  # arrays of other libraries may raise any exception
         raise DescriptorError(
             f"{what} must be an array in host memory or nested lists of numbers;"
             f" got {type(values).__name__}: {error}"
@@ -118,18 +118,18 @@ def _as_numpy(what: str, values: Values, own: Any) -> Array:
 
 
 def check_rank(function: str, name: str, array: Array, shape: str, *ranks: int) -> None:
-    """Raise `DescriptorError` unless the array has one of these ranks; `shape` says it in words."""
+    """Raise `DescriptorError` unless the array has one of these ranks. `shape` describes them."""
     if array.ndim not in ranks:
         raise DescriptorError(f"{function}: {name} must be {shape}; got {array.shape}")
 
 
 def desc(array: Array) -> MemoryDesc:
-    """The row-major descriptor of an array; a single number has dims (1,)."""
+    """The row-major descriptor of an array. A single number has dims (1,)."""
     return MemoryDesc(array.shape or (1,), from_numpy_dtype(array.dtype))
 
 
 def result_desc(dims: Sequence[int], array: Array) -> MemoryDesc:
-    """The row-major descriptor of a result of the array's type."""
+    """The row-major descriptor of a result with the type of the array."""
     return MemoryDesc(tuple(dims) or (1,), from_numpy_dtype(array.dtype))
 
 
@@ -139,7 +139,7 @@ def descs(tensors: Mapping[str, Array]) -> dict[str, Any]:
 
 
 def opened(engine: EngineLike) -> Engine:
-    """The engine that is meant; raises what `dnncore.engine` raises."""
+    """The engine, opened if given by name. Raises the errors of `dnncore.engine`."""
     return engine if isinstance(engine, Engine) else open_engine(engine)
 
 
@@ -149,13 +149,13 @@ def run(
     engine: EngineLike,
     post_ops: Sequence[PostOp] = (),
 ) -> Array:
-    """Compute `op` by the best implementation on the engine and return its dst, a new array.
+    """Compute `op` with the best implementation on the engine. Returns dst as a new array.
 
-    Primitive descriptors and primitives come from the core's caches, so that a second call with the
-    same shapes compiles nothing. Raises what `PrimitiveDesc` and `Primitive.execute` raise.
+    Primitive descriptors and primitives come from the core's caches, so a second call with the same
+    shapes compiles nothing. Raises the errors of `PrimitiveDesc` and `Primitive.execute`.
 
-    Where the engine has nothing for half types, what is of those is computed as float32, in which
-    it would be added up anyway, and rounded.
+    If the engine has only the reference or the host fallback for half types, the operation is
+    computed with float32 tensors and the result is rounded. Half types are also summed in float32.
     """
     engine = opened(engine)
     if op.result.data_type in HALF_TYPES and not _has_own(op, engine, post_ops):
@@ -176,13 +176,13 @@ def run(
 
 
 def _has_own(op: Operation, engine: Engine, post_ops: Sequence[PostOp]) -> bool:
-    """Whether an implementation of the engine's, made for speed, takes the operation."""
+    """Whether the engine has an implementation other than the reference and host fallbacks."""
     best = next(primitive_descs(op, engine, Attributes(post_ops=tuple(post_ops))), None)
     return best is not None and not best.is_reference and not best.is_host_fallback
 
 
 def _memory(array: Array, desc: MemoryDesc, stream: Stream) -> Memory:
-    """A memory with the array's values; on a host engine it is the array's own, if writable."""
+    """A memory with the values of the array. A host engine shares a writable array's storage."""
     engine = stream.engine
     data = array.reshape(-1).view(np.uint8)
     if engine.is_host:
@@ -195,6 +195,6 @@ def _memory(array: Array, desc: MemoryDesc, stream: Stream) -> Memory:
 
 
 def _result_memory(desc: MemoryDesc, engine: Engine) -> Memory:
-    """A memory for the result, which on a host engine lives on in the array that is returned."""
+    """A memory for the result. On a host engine the returned array keeps its buffer."""
     buffer = open_engine("cpu").allocate(desc.nbytes) if engine.is_host else None
     return Memory(desc, engine, buffer)

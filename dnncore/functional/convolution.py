@@ -1,20 +1,21 @@
 """Convolution of images with 1, 2 or 3 spatial dims: `ConvolutionForward`.
 
-The options that all three share:
+All three functions have these options:
 
 bias: (OC), one number per output channel.
 strides: cells from window to window.
-padding: zeros around src; an integer; per spatial dim an integer or a pair (before, after); or
-    "same", which pads so that dst has src's size and needs strides of 1; or "valid", which is 0.
-dilations: cells SKIPPED between two taps of the kernel, as in oneDNN: 0, the default, is a dense
-    kernel. This is one less than what torch and tensorflow call dilation, whose 1 is dense.
-groups: G, which divides the channels of src and dst. Group g of src's channels gives group g of
-    dst's. With G = IC the convolution is depthwise. The default is weights' number of groups.
-activation: an eltwise function by name, or a `PostOp.eltwise`, applied before dst is stored.
+padding: zeros around src: one integer, or an integer or a pair (before, after) per spatial dim.
+    "same" gives dst the size of src and requires strides of 1. "valid" is 0.
+dilations: the number of cells SKIPPED between two taps of the kernel, as in oneDNN. The default 0
+    is a dense kernel. The dilation of torch and tensorflow is larger by one: there 1 is dense.
+groups: G, a divisor of the numbers of channels of src and dst. Group g of dst depends only on group
+    g of src. With G = IC the convolution is depthwise. The default is the number of groups of
+    weights.
+activation: the name of an eltwise function, or a `PostOp.eltwise`, applied before dst is stored.
 
-strides and dilations are an integer for all spatial dims or a tuple with one for each. Weights of G
-groups have dims (OC, IC / G, kernel) as in torch, or (G, OC / G, IC / G, kernel) as in oneDNN. Both
-list the same numbers in the same order.
+strides and dilations are an integer for all spatial dims or a tuple with one for each. Weights with
+G groups have dims (OC, IC / G, kernel) as in torch, or (G, OC / G, IC / G, kernel) as in oneDNN.
+Both contain the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -69,9 +70,9 @@ def _convolution(
 
 
 def _grouped(function: str, src: Array, weights: Array, groups: int | None) -> Array:
-    """`weights`, with the groups as first dim where `groups` is above 1.
+    """`weights`, with the groups as first dim if `groups` is above 1.
 
-    Raises `DescriptorError` where `groups` is no positive integer or does not fit the tensors.
+    Raises `DescriptorError` if `groups` is no positive integer or does not fit the tensors.
     """
     if groups is None:
         return weights
@@ -143,9 +144,10 @@ def conv2d(
 ) -> Array:
     """dst[n, o, y, x] = bias[o] + sum over i, r, s of src[n, i, y', x'] * weights[o, i, r, s].
 
-    There y' = y*SH - PT + r*(DH+1), x' = x*SW - PL + s*(DW+1), and src is 0 outside. src (N, IC, H,
-    W), weights (OC, IC, KH, KW), with `groups` (OC, IC / G, KH, KW), dst (N, OC, OH, OW) with sizes
-    as in `conv1d`. A dense kernel has dilations 0, NOT 1.
+    y' = y*SH - PT + r*(DH+1) and x' = x*SW - PL + s*(DW+1). src is 0 outside of its dims.
+
+    src (N, IC, H, W), weights (OC, IC, KH, KW) or with `groups` (OC, IC / G, KH, KW),
+    dst (N, OC, OH, OW) with sizes as in `conv1d`. A dense kernel has dilations 0, NOT 1.
 
     >>> image, box = np.ones((1, 3, 8, 8), np.float32), np.ones((16, 3, 3, 3), np.float32)
     >>> conv2d(image, box, strides=2, padding=((0, 1), (0, 1))).shape

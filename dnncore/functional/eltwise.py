@@ -1,7 +1,7 @@
-"""Functions of one array, element by element: `EltwiseForward`, and `prelu`.
+"""Element-wise functions of one array: `EltwiseForward`, and `prelu`.
 
-Each takes an array `src` of any shape and returns a new array of that shape; NaN gives NaN.
-alpha and beta are plain numbers, named as in oneDNN's formulas.
+Each function takes an array `src` of any shape and returns a new array of this shape. NaN gives
+NaN. alpha and beta are numbers, named as in oneDNN's formulas.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def gelu_erf(src: Values, *, engine: EngineLike = None) -> Array:
 
 
 def gelu_tanh(src: Values, *, engine: EngineLike = None) -> Array:
-    """dst = src / 2 * (1 + tanh(sqrt(2 / pi) * (src + 0.044715 * src**3))), near `gelu_erf`.
+    """dst = src / 2 * (1 + tanh(sqrt(2 / pi) * (src + 0.044715 * src**3))); see `gelu_erf`.
 
     >>> print(gelu_tanh([-1, 0, 1]).round(3))
     [-0.159  0.     0.841]
@@ -162,9 +162,9 @@ def pow(src: Values, beta: float, *, alpha: float = 1.0, engine: EngineLike = No
 def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Array:
     """dst = src where src > 0, else weights * src: `PostOp.prelu`.
 
-    weights: one number, or an array of src's rank whose dims are 1 or src's; one slope per channel
-    of an (N, C, H, W) image has shape (1, C, 1, 1). Other ranks are refused, since libraries differ
-    in the dims that they would match.
+    weights: one number, or an array of src's rank whose dims are 1 or src's. For one slope per
+    channel of an (N, C, H, W) image, the shape is (1, C, 1, 1). Other ranks raise an error, because
+    libraries differ in the dims that they would match.
 
     >>> prelu([[-1, 2], [-3, 4]], [[0.5, 0.1]]).tolist()
     [[-0.5, 2.0], [-1.5, 4.0]]
@@ -173,14 +173,14 @@ def prelu(src: Values, weights: Values, *, engine: EngineLike = None) -> Array:
     x, w = tensors["src"], tensors["weights"]
     if w.size == 1:
         w = w.reshape((1,) * x.ndim)
-    w = w.astype(np.float32)  # as operands of post-ops are
+    w = w.astype(np.float32)  # the type of post-op operands
     op = EltwiseForward("forward_inference", "linear", src=desc(x), dst=desc(x), alpha=1.0)
     operands = {"src": x, "post_op_0_weights": w}
     return run(op, operands, engine, (PostOp.prelu(desc(w)),)).reshape(x.shape)
 
 
 def relu(src: Values, *, alpha: float = 0.0, engine: EngineLike = None) -> Array:
-    """dst = src where src > 0, else alpha * src; with alpha > 0 it is leaky.
+    """dst = src where src > 0, else alpha * src; the leaky relu if alpha > 0.
 
     >>> relu([-2, 0, 3], alpha=0.5).tolist()
     [-1.0, 0.0, 3.0]
@@ -225,7 +225,7 @@ def square(src: Values, *, engine: EngineLike = None) -> Array:
 
 
 def swish(src: Values, *, alpha: float = 1.0, engine: EngineLike = None) -> Array:
-    """dst = src / (1 + exp(-alpha * src)); with alpha 1 it is the SiLU.
+    """dst = src / (1 + exp(-alpha * src)), the SiLU if alpha is 1.
 
     >>> print(swish([-1, 0, 1]).round(3))
     [-0.269  0.     0.731]

@@ -28,9 +28,10 @@ def linear(
 ) -> Array:
     """dst[n, o] = bias[o] + sum over i of src[n, i] * weights[o, i].
 
-    src (N, IC), weights (OC, IC), bias (OC), dst (N, OC). src may have up to 3 spatial dims behind
-    IC; weights then have the same ones, and all are summed over. activation: an eltwise function by
-    name, or a `PostOp.eltwise`, applied before dst is stored.
+    src (N, IC), weights (OC, IC), bias (OC), dst (N, OC). src may have up to 3 spatial dims after
+    IC. weights then have the same spatial dims, and the sum is over all of them.
+    activation: the name of an eltwise function, or a `PostOp.eltwise`, applied before dst is
+    stored.
 
     >>> linear([[1, 2, 3]], [[1, 0, 0], [1, 1, 1]], [0, -10]).tolist()
     [[1.0, -4.0]]

@@ -20,9 +20,10 @@ def lrn(
 ) -> Array:
     """dst = src * (k + alpha / n * sum over the window of src**2) ** -beta.
 
-    src and dst are (N, C, [[[D,] H,] W]). The window reaches (local_size - 1) // 2 elements to both
-    sides along the channels (algorithm across_channels, n = local_size), or along every spatial dim
-    (within_channel, n = local_size ** spatial dims); it is cut off at src's borders.
+    src and dst are (N, C, [[[D,] H,] W]). The window has (local_size - 1) // 2 elements on each
+    side. With the algorithm across_channels it extends along the channels, and n = local_size.
+    With within_channel it extends along every spatial dim, and n = local_size ** spatial dims.
+    Elements outside of src are left out.
 
     >>> lrn([[[2], [1], [0]]], local_size=3, alpha=3, beta=-1).tolist()
     [[[12.0], [6.0], [0.0]]]

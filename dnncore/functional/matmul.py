@@ -19,9 +19,9 @@ def matmul(
 ) -> Array:
     """dst[..., m, n] = bias[..., m, n] + sum over k of src[..., m, k] * weights[..., k, n].
 
-    src (..., M, K), weights (..., K, N), dst (..., M, N). Batch dims of size 1 are stretched, and
-    missing ones count as 1 from the left, as in numpy; so do those of bias, which broadcasts to
-    dst. activation: an eltwise function by name, or a `PostOp.eltwise`, applied before dst is
+    src (..., M, K), weights (..., K, N), dst (..., M, N). As in numpy, batch dims of size 1 are
+    repeated, and missing leading dims count as 1. bias is broadcast to dst in the same way.
+    activation: the name of an eltwise function, or a `PostOp.eltwise`, applied before dst is
     stored.
 
     >>> matmul([[1, 2], [3, 4]], [[0, 1], [1, 0]]).tolist()
@@ -31,7 +31,7 @@ def matmul(
     """
     tensors = arrays("matmul", src=src, weights=weights, bias=bias)
     matrices = (tensors["src"], tensors["weights"])
-    if min(a.ndim for a in matrices) >= 2:  # vectors are the operation's to refuse
+    if min(a.ndim for a in matrices) >= 2:  # the operation refuses vectors
         rank = max(a.ndim for a in matrices)
         tensors = {k: a.reshape((1,) * (rank - a.ndim) + a.shape) for k, a in tensors.items()}
     a, b = tensors["src"], tensors["weights"]

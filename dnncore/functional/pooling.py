@@ -1,17 +1,16 @@
 """Pooling of images with 1, 2 or 3 spatial dims: `PoolingForward`.
 
-src and dst are (N, C, W), (N, C, H, W) or (N, C, D, H, W). The options that all share:
+src and dst are (N, C, W), (N, C, H, W) or (N, C, D, H, W). All functions have these options:
 
-kernel: the window's size.
-strides: cells from window to window; by default the kernel, so that windows do not overlap.
-padding: cells around src that are not part of it; an integer; per spatial dim an integer or a pair
-    (before, after); or "same", which pads so that dst has src's size and needs strides of 1; or
-    "valid", which is 0.
-dilations: cells SKIPPED between two cells of a window, as in oneDNN: 0, the default, is dense. This
-    is one less than what torch calls dilation, whose 1 is dense.
-include_padding: whether an average counts the padding's cells, as zeros (oneDNN's
-    avg_include_padding), or is over the cells inside src alone (avg_exclude_padding, the default).
-    Torch's count_include_pad is true by default.
+kernel: the size of the window.
+strides: cells from window to window. The default is the kernel, so windows do not overlap.
+padding: cells around src: one integer, or an integer or a pair (before, after) per spatial dim.
+    "same" gives dst the size of src and requires strides of 1. "valid" is 0.
+dilations: the number of cells SKIPPED between two cells of a window, as in oneDNN. The default 0 is
+    dense. torch's dilation is larger by one: there 1 is dense.
+include_padding: whether an average includes the padding as zeros (oneDNN's avg_include_padding).
+    By default it includes only cells of src (avg_exclude_padding). In torch, count_include_pad is
+    true by default.
 
 kernel, strides and dilations are an integer for all spatial dims or a tuple with one for each.
 """
@@ -51,7 +50,7 @@ def _pool(
     x = tensors["src"]
     check_rank(function, "src", x, f"(N, C, {IMAGE[spatial]})", spatial + 2)
     cells = entries(function, "kernel", kernel, spatial)
-    # A kernel that is too small is the operation's to refuse.
+    # The operation refuses a kernel below 1.
     steps = tuple(max(1, k) for k in cells) if strides is None else strides
     fields, output = window(function, x.shape[2:], cells, steps, padding, dilations)
     dst = result_desc((*x.shape[:2], *output), x)

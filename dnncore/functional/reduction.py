@@ -1,8 +1,9 @@
-"""Sums and the like along dims of an array: `Reduction`.
+"""Sums and other reductions along dims of an array: `Reduction`.
 
-axis: the dim or dims to reduce, counted from the end where negative; None reduces all. keepdims
-leaves the reduced dims in the shape, with size 1. NaN among the elements gives NaN. Along an empty
-dim there is nothing to reduce, which is an error.
+axis: the dim or dims to reduce. Negative ones count from the end. None reduces all dims.
+keepdims: whether the reduced dims stay in the shape, with size 1.
+
+If an element is NaN, the result is NaN. An empty dim cannot be reduced and raises an error.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _reduce(
     axes = _axes(name, axis, x.ndim)
     kept = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
     shape = kept if keepdims else tuple(size for i, size in enumerate(x.shape) if i not in axes)
-    if kept == x.shape:  # each element is all that there is to reduce
+    if kept == x.shape:  # only dims of size 1 are reduced
         opened(engine)
         check_power(name, p)
         return (np.abs(x) if name == "norm" else x.copy()).reshape(shape)
@@ -100,7 +101,7 @@ def prod(
 def max(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
 ) -> Array:
-    """dst = the largest element; of two arrays the larger elements are `maximum`.
+    """dst = the largest element. `maximum` compares two arrays.
 
     >>> max([[1, 2], [3, 4]], axis=(0, 1)).item()
     4.0
@@ -111,7 +112,7 @@ def max(
 def min(
     src: Values, axis: Axis = None, *, keepdims: bool = False, engine: EngineLike = None
 ) -> Array:
-    """dst = the smallest element; of two arrays the smaller elements are `minimum`.
+    """dst = the smallest element. `minimum` compares two arrays.
 
     >>> min([[1, 2], [3, 4]], axis=1).tolist()
     [1.0, 3.0]

@@ -26,9 +26,9 @@ def _softmax(name: str, algorithm: str, src: Values, axis: int, engine: EngineLi
 
 
 def softmax(src: Values, axis: int = -1, *, engine: EngineLike = None) -> Array:
-    """dst = exp(src) / sum of exp(src) along the axis, which counts from the end where negative.
+    """dst = exp(src) / sum of exp(src) along the axis. A negative axis counts from the end.
 
-    The largest element is taken off before, so that nothing overflows.
+    The largest element is subtracted first, so nothing overflows.
 
     >>> softmax([[1, 1, 1000], [5, 5, -1000]]).tolist()
     [[0.0, 0.0, 1.0], [0.5, 0.5, 0.0]]

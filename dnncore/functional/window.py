@@ -1,4 +1,4 @@
-"""The geometry of sliding windows, as convolution and pooling read it from their options."""
+"""The geometry of sliding windows, read from the options of convolution and pooling."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dnncore.ops.window import SPATIAL, effective_kernel, entries, window_output
 __all__ = ["IMAGE", "Padding", "Sizes", "window"]
 
 IMAGE = {1: "W", 2: "H, W", 3: "D, H, W"}
-"""The spatial dims of an image by their number, in words."""
+"""Number of spatial dims -> their names."""
 
 Sizes = int | Sequence[int]
-"""One integer for all spatial dims, or one for each."""
+"""One integer for all spatial dims, or one for each dim."""
 Padding = int | Sequence[int | Sequence[int]] | Literal["same", "valid"]
-"""Cells on both sides: one integer for all spatial dims, or for each an integer or a pair.
+"""Cells on both sides: one integer for all spatial dims, or an integer or a pair for each dim.
 
-"same" gives dst the size of src and needs strides of 1; "valid" is 0.
+"same" gives dst the size of src and requires strides of 1. "valid" is 0.
 """
 
 
@@ -31,10 +31,10 @@ def window(
     padding: Padding,
     dilations: Sizes,
 ) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """The operation's fields of a window over spatial dims of these sizes, and the output's sizes.
+    """The operation's fields for a window over spatial dims of these sizes, and the output sizes.
 
-    Raises `DescriptorError` for options of another form and for a kernel larger than its image;
-    what the numbers may be is checked by the operation itself.
+    Raises `DescriptorError` for options of another form and for a kernel that is larger than the
+    padded image. The operation checks the range of the numbers.
     """
     spatial = len(sizes)
     steps = entries(function, "strides", strides, spatial)
@@ -57,7 +57,7 @@ def window(
                 f"{function}: the kernel spans {span} cells along {SPATIAL[i - spatial]} but src"
                 f" has {size} + padding {before} + {after}; pad it or use a smaller kernel"
             )
-        # A stride that is too small is the operation's to refuse.
+        # The operation refuses a stride below 1.
         output.append(window_output(size, taps, max(stride, 1), dilation, before, after))
     return fields, tuple(output)
 
@@ -69,7 +69,7 @@ def _named(
     strides: Sequence[int],
     dilations: Sequence[int],
 ) -> Padding:
-    """The padding that is called "same" or "valid"; of an odd sum the larger half comes after."""
+    """The padding named "same" or "valid". If a sum is odd, the larger half comes after src."""
     if name == "valid":
         return 0
     if name != "same":
@@ -92,14 +92,14 @@ def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
         return [tuple(map(operator.index, pair)) for pair in sides]
     except (TypeError, ValueError):
         raise DescriptorError(
-            f"{function}: padding must be one integer for all sides, 'same' or 'valid', or hold for"
-            f" each of the {spatial} spatial dims an integer or a pair (before, after);"
+            f"{function}: padding must be 'same', 'valid', one integer for all sides, or an integer"
+            f" or a pair (before, after) for each of the {spatial} spatial dims;"
             f" got {padding!r}"
         ) from None
 
 
 def _repeated(value: Any, count: int) -> tuple[Any, ...]:
-    """An integer `count` times, or the values of a sequence of that length."""
+    """An integer repeated `count` times, or the values of a sequence of that length."""
     try:
         return (operator.index(value),) * count
     except TypeError:

@@ -441,7 +441,7 @@ def test_threads_have_streams_of_their_own(target):
 # -- engines and mistakes -------------------------------------------------------------------------
 
 
-def test_the_engine_is_told_by_name_or_object(target):
+def test_the_engine_is_a_name_or_an_object(target):
     for engine in (target.engine_name, target.engine):
         assert F.relu([-1, 1], engine=engine).tolist() == [0, 1]
 
@@ -630,6 +630,6 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
         (lambda: F.relu(None), "relu: src must"),
     ],
 )
-def test_mistakes_are_told(call, message):
+def test_mistakes_are_reported(call, message):
     with pytest.raises(dnn.DescriptorError, match=message):
         call()
