@@ -92,8 +92,8 @@ def _pairs(function: str, padding: Any, spatial: int) -> list[tuple[int, ...]]:
         return [tuple(map(operator.index, pair)) for pair in sides]
     except (TypeError, ValueError):
         raise DescriptorError(
-            f"{function}: padding must be 'same', 'valid', one integer for all sides, or an integer"
-            f" or a pair (before, after) for each of the {spatial} spatial dims;"
+            f"{function}: padding must be one integer for all sides, an integer or a pair"
+            f" (before, after) for each of the {spatial} spatial dims, 'same' or 'valid';"
             f" got {padding!r}"
         ) from None
 

@@ -2,33 +2,33 @@
 
     --conv --dir=FWD_D --stag=acdb --wtag=any --attr-post-ops=relu+sum:0.5 mb2ic3oc8_ih5kh3ph1
 
-A driver (`--conv`) says which operation is meant, options (`--dir=FWD_D`) say how, and a shape
-makes it one problem. The words are commands to a machine with a state: an option holds for all
-shapes that follow it, until a driver is named again or `--reset` restores its defaults. An option
-with values between commas makes one problem of each; of several, one of each combination. For the
-= a blank may stand.
+A driver (`--conv`) names the operation, options (`--dir=FWD_D`) set its properties, and a shape
+completes a problem. An option applies to all shapes after it, until a driver is named again or
+`--reset` restores the defaults. If an option has several values, separated by commas, each value
+makes a problem. Several such options make a problem of each combination. A blank may replace the =.
 
-    --impl=PATTERN --skip-impl=PATTERN      the implementations that are meant
-    --match=REGEX                           drops the problems in whose text, as benchdnn prints it
-                                            (`matching.py`), it finds nothing, whatever the driver;
-                                            an empty one and `--reset` end that
+    --impl=PATTERN --skip-impl=PATTERN      the implementations to use and to leave out
+    --match=REGEX                           keeps only problems whose text, as printed by benchdnn
+                                            (`matching.py`), contains a match, for all drivers; an
+                                            empty value and `--reset` end this
     --inplace=true                          the output is the memory of an input
-    --batch=FILE                            the words of a file, beside the one that is being read
-                                            or in the working directory
-    --from-verbose=FILE                     the problems of verbose lines, dnncore's or oneDNN's
-    n"NAME" behind a shape                  its name; quotes may be left out
+    --batch=FILE                            reads the words of a file in the folder of the present
+                                            file or in the working directory
+    --from-verbose=FILE                     reads the problems of verbose lines of dnncore or oneDNN
+    n"NAME" after a shape                   its name; quotes may be left out
 
-Beyond benchdnn: formats may have strides and an offset, `ab@8x1@3` (`tensors.py`); a gradient's
-format may follow its tensor's, `--dtag=abx:axb`; FWD_IB is inference with bias (`directions.py`);
-`prh` is the padding at the end, where the output's size does not tell it (`windows.py`).
+dnncore extends benchdnn's language. Formats may have strides and an offset, `ab@8x1@3`
+(`tensors.py`). The format of a gradient may follow that of its tensor, `--dtag=abx:axb`. FWD_IB is
+inference with bias (`directions.py`). `prh` is the padding at the end, for the case that the size
+of the output does not determine it (`windows.py`).
 
-An empty value is the default. Options that steer benchdnn's own runs are read and ignored, and
-those of features that dnncore does not have make problems `Unsupported` (`options.py`). With a
-report `read` goes on behind these, behind problems that break a rule of their operation, `Invalid`,
-and behind words that it cannot read, `Unreadable`.
+An empty value is the default. Options that control benchdnn's own runs are read and ignored. An
+option for a feature that dnncore does not have makes the problem `Unsupported` (`options.py`). A
+problem that breaks a rule of its operation is `Invalid`. A word that cannot be read is
+`Unreadable`. With a report, `read` continues after all of these.
 
-The same text is a test's id, a filter and a line of input. Every operation has one, but for opaque
-formats: `read(str(problem)) == [problem]`.
+The text of a problem serves as test id, as filter and as input. Every operation without opaque
+formats has a text: `read(str(problem)) == [problem]`.
 """
 
 from dnncore.problem.drivers import DRIVERS, driver_of

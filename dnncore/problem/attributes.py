@@ -1,15 +1,16 @@
 """Attributes: `--attr-post-ops=relu:0.1+sum:0.5+add:f32:per_oc:axb+prelu:2 --attr-scratchpad=user`.
 
-`--attr-scratchpad-limit=BYTES` removes who needs more scratchpad; without it there is no limit.
+`--attr-scratchpad-limit=BYTES` removes implementations that need more scratchpad. The default is no
+limit.
 
-A post-op's operand has a type, a mask and a format. Bit d of the mask says that dim d is dst's
-size, not 1; a mask may have a name, and without one the operand is a single value. `select` has two
-operands, src, then the condition, which is of type s8 and by default of dst's size:
-`select:f32.per_oc.axb:per_tensor.abx`.
+The operand of a post-op has a type, a mask and a format. If bit d of the mask is set, dim d has the
+size of dst's dim d, else 1. A mask may be a name. Without a mask the operand is a single value.
+`select` has two operands: src, then the condition. The condition has type s8 and by default the
+size of dst: `select:f32.per_oc.axb:per_tensor.abx`.
 
-The zero point and the type of a sum and a convolution (`dw:k3s1p1`) are features that dnncore does
-not have. The scale of an eltwise step, its third number, concerns integers alone, as does `true` in
-`--attr-fpmath=bf16:true`; both are read and have no effect.
+dnncore does not have the zero point and the type of a sum, nor the convolution post-op
+(`dw:k3s1p1`). The third number of an eltwise step is a scale for integers, and `true` in
+`--attr-fpmath=bf16:true` also applies to integers. Both are read and have no effect.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ CHAIN = "attr-post-ops"
 
 
 def read(settings: Settings, dst: MemoryDesc) -> Attributes:
-    """The attributes of an operation whose result is `dst`.
+    """The attributes of an operation with the result `dst`.
 
     Raises `Unsupported` for post-ops that dnncore does not have.
     """
@@ -76,10 +77,10 @@ def _read(texts: tuple[str, ...], dst: MemoryDesc) -> Attributes:
 
 
 def _read_fpmath(settings: Settings) -> Any:
-    """MODE[:APPLY_TO_INT]; the flag is of integer types, with which no operation computes."""
+    """MODE[:APPLY_TO_INT]. The flag has no effect: no operation computes with integer types."""
     mode, _, flag = settings["attr-fpmath"].partition(":")
     if (flag or "false").lower() not in FLAGS:
-        misread(settings, "attr-fpmath", "true or false behind the mode")
+        misread(settings, "attr-fpmath", "true or false after the mode")
     return _read_word({"attr-fpmath": mode}, "attr-fpmath", FpMath)
 
 
@@ -106,7 +107,7 @@ def write(attr: Attributes) -> Settings:
 
 # -- post-ops --------------------------------------------------------------------------------------
 
-# kind of step -> how it is written, the most parameters that it takes
+# kind of step -> (its syntax, the largest number of parameters)
 GRAMMAR = {
     "sum": ("sum[:SCALE[:ZERO_POINT[:TYPE]]]", 3),
     "eltwise": ("ELTWISE[:ALPHA[:BETA[:SCALE]]]", 3),
@@ -161,7 +162,7 @@ def _post_op(
 
 
 def _sum(settings: Settings, parameters: list[str], dst: MemoryDesc) -> PostOp:
-    """A sum; a zero point and a type that is not dst's are features that do not exist."""
+    """A sum. Raises `Unsupported` for a zero point and for another type than dst's."""
     silent = ["1", "0", dst.data_type]
     scale, zero_point, data_type = parameters + silent[len(parameters) :]
     missing = []
@@ -176,7 +177,7 @@ def _sum(settings: Settings, parameters: list[str], dst: MemoryDesc) -> PostOp:
 
 
 def _read_operand(settings: Settings, words: list[str], dims: Dims) -> MemoryDesc:
-    """A tensor of TYPE, MASK, TAG, STRIDES; f32, one value and row-major where they are silent."""
+    """The tensor of TYPE, MASK, TAG, STRIDES. Defaults: f32, a single value, row-major."""
     data_type, mask, tag, strides, *more = [*words, *[""] * (4 - len(words))]
     if more:
         misread(settings, CHAIN, f"a type, a mask, a format and strides at {words}")

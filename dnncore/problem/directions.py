@@ -1,4 +1,4 @@
-"""Directions: `--dir=FWD_D` means an operation's forward_training, `--dir=BWD_D` its gradient."""
+"""Directions: `--dir=FWD_D` is forward_training, and `--dir=BWD_D` is a gradient."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["LAYER_DEFAULTS", "Direction", "Directions", "direction_text", "layer
 
 @dataclass(frozen=True)
 class Direction:
-    """One word of --dir: an operation type, its prop kind if forward, the tensors left out."""
+    """A direction: the operation type, its prop kind if forward, and the absent tensors."""
 
     kind: type[Operation]
     prop_kind: str = ""
@@ -24,7 +24,7 @@ class Direction:
 
     @property
     def names(self) -> list[str]:
-        """The arguments that the operation describes."""
+        """The arguments with descriptors in the operation."""
         absent = (*self.absent, "workspace")
         return [row.name for row in self.kind.ARGUMENTS if row.name not in absent]
 
@@ -35,7 +35,7 @@ Directions = Mapping[str, Direction]
 def pair(
     forward: type[Operation], backward: type[Operation], *, absent: tuple[str, ...] = ()
 ) -> Directions:
-    """Directions of an operation with one gradient, which lacks the tensors `absent`."""
+    """Directions of an operation with one gradient, which does not have the tensors `absent`."""
     return {
         "FWD_D": Direction(forward, "forward_training"),
         "FWD_I": Direction(forward, "forward_inference"),
@@ -44,7 +44,7 @@ def pair(
 
 
 def layer(forward: type[Operation], data: type[Operation], weights: type[Operation]) -> Directions:
-    """Directions of an operation with weights; those with a bias end in B, as FWD_IB, inference."""
+    """Directions of an operation with weights. Those with a bias end in B."""
     bias = ("bias", "diff_bias")
     return {
         "FWD_B": Direction(forward, "forward_training"),
@@ -60,9 +60,10 @@ def layer(forward: type[Operation], data: type[Operation], weights: type[Operati
 def read_operation(
     settings: Settings, directions: Directions, dims: Mapping[str, Dims], **fields: Any
 ) -> Operation:
-    """The operation of the direction that `dir` says.
+    """The operation with the direction in the setting `dir`.
 
-    dims: of the tensors, by the roles that they play forward. fields: all others.
+    dims: role in the forward operation -> dims of the tensors.
+    fields: the other fields of the operation.
     """
     settings = {**settings, "dir": settings["dir"].upper()}
     direction: Direction = read_choice(settings, "dir", directions)
@@ -95,7 +96,7 @@ BIASED = {"FWD_D": "FWD_B", "FWD_I": "FWD_IB", "BWD_W": "BWD_WB"}
 def read_layer(
     settings: Settings, directions: Directions, dims: Mapping[str, Dims], **fields: Any
 ) -> Operation:
-    """`read_operation` of a layer: a type of bias, too, asks for a bias; its default is f32."""
+    """`read_operation` for a layer. If bia-dt is set, the layer has a bias. Its default is f32."""
     if settings["bia-dt"] == "undef":
         return read_operation({**settings, "bia-dt": "f32"}, directions, dims, **fields)
     word = settings["dir"].upper()

@@ -1,13 +1,12 @@
-"""Problems read from verbose lines: dnncore's own, and oneDNN's of the syntaxes v0 and v1.
+"""Reads problems from verbose lines of dnncore, and of oneDNN in the syntaxes v0 and v1.
 
     dnncore_verbose,v1,primitive,exec,cpu,convolution,cpu_numba:brgemm,forward_training,src:f32:...
     onednn_verbose,exec,cpu,convolution,jit:avx2,forward_training,src_f32::blocked:abcd::f0 ...
 
-Lines of executions and creations are read, all other lines are passed over. What can be read but is
-nothing that dnncore computes, of another data type for instance, is left out with a warning, or
-reported.
-Formats are those that the primitive had, `any` resolved; formats that are their owner's secret
-become `any` again.
+Lines about executions and creations are read. All other lines are ignored. A problem that dnncore
+does not compute, for instance with another data type, is left out with a warning, or reported.
+
+Formats are those of the primitive, with `any` resolved. Opaque formats become `any` again.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ BY_NAMES = {
     for prop_kind in prop_kinds_of(operation)
 }
 
-# prop_kind -> what the option --dir says; a bias is told by its memory descriptor
+# prop_kind -> value of the option --dir; the memory descriptors show if there is a bias
 DIRECTIONS = {
     "forward_training": "FWD_D",
     "forward_inference": "FWD_I",
@@ -61,10 +60,10 @@ DIRECTIONS = {
 
 
 def from_verbose(lines: Iterable[str]) -> list[Problem]:
-    """The problems of verbose lines, each once, in the order in which they first come.
+    """The distinct problems of verbose lines, in the order of their first lines.
 
-    Raises `DescriptorError`, which names the line, the field and what was expected there. Warns of
-    lines left out, and says why.
+    Raises `DescriptorError` with the line, the field and what was expected there. Warns about lines
+    that are left out, with the reason.
     """
     return list(executions(lines))
 
@@ -74,8 +73,9 @@ def executions(
 ) -> dict[Problem, int]:
     """The problems of verbose lines, and how often each was executed; 0 if only created.
 
-    report: is called with each distinct line that is no problem; reading goes on behind it. Without
-    it, the first line that cannot be read is raised, and of those left out there are warnings.
+    report: a function that is called with each distinct line without a problem; reading then
+        continues. Without it, the first line that cannot be read raises an error, and lines that
+        are left out cause warnings.
     """
     counts: dict[Problem, int] = {}
     reported: set[Fields] = set()
@@ -86,16 +86,16 @@ def executions(
             found = _split(number, line)
             if found is None:
                 continue
-            command, told = found
-            if told.kind not in KINDS:
-                unknown[told.kind] += 1
-                raise _Refused(told.kind, [f"primitive {told.kind}"])
-            problem = _problem(number, told)
+            command, parsed = found
+            if parsed.kind not in KINDS:
+                unknown[parsed.kind] += 1
+                raise _Refused(parsed.kind, [f"primitive {parsed.kind}"])
+            problem = _problem(number, parsed)
         except _Refused as error:
-            refused[str(error)] += told.kind in KINDS
-            if report and told not in reported:
-                reported.add(told)
-                text = f"{told.kind} {told.problem_desc}"
+            refused[str(error)] += parsed.kind in KINDS
+            if report and parsed not in reported:
+                reported.add(parsed)
+                text = f"{parsed.kind} {parsed.problem_desc}"
                 report(Unsupported(error.features, text, f"verbose line {number}"))
             continue
         except DescriptorError as error:
@@ -116,7 +116,7 @@ def executions(
 
 
 class _Refused(Exception):
-    """A line can be read, but dnncore has no such problem; `features` names what is missing."""
+    """dnncore does not have the problem of a line. `features` are the missing features."""
 
     def __init__(self, message: str, features: Iterable[str] = ()) -> None:
         super().__init__(message)
@@ -136,7 +136,7 @@ _COMMAND = re.compile(r"exec|create:(cache_hit|cache_miss|from_disk|from_cache_b
 
 
 def _split(number: int, line: str) -> tuple[str, Fields] | None:
-    """The command of a line about one primitive, and its fields; None of any other line."""
+    """The command and the fields of a line about a primitive. None for any other line."""
     mark = _MARK.match(line)
     command, *rest = line[mark.end() :].rstrip("\r\n").split(",") if mark else [""]
     if not _COMMAND.fullmatch(command):
@@ -145,14 +145,14 @@ def _split(number: int, line: str) -> tuple[str, Fields] | None:
     names.append("exec_time")
     if len(rest) != len(names):
         raise DescriptorError(
-            f"verbose line {number}: expected {len(names)} fields behind {command}:"
+            f"verbose line {number}: expected {len(names)} fields after {command}:"
             f" {', '.join(names)}; got {len(rest)}"
         )
     _engine, kind, _implementation, *texts, _time = rest
     return command, Fields(kind.removesuffix("_v2"), *texts)  # as in oneDNN 2
 
 
-# setting -> the field that it is read from; all others are words of the auxiliary field
+# setting -> its field in the line; all other settings are words of the auxiliary field
 FIELD_OF = {
     **{field.name: field.name for field in fields(Fields)},
     **dict.fromkeys(attributes.DEFAULTS, "attributes"),
@@ -161,12 +161,12 @@ FIELD_OF = {
 }
 
 
-def _problem(number: int, told: Fields) -> Problem:
+def _problem(number: int, parsed: Fields) -> Problem:
     try:
-        return Problem(*_read(told))
+        return Problem(*_read(parsed))
     except Misread as error:
         field = FIELD_OF.get(error.setting, "auxiliary")
-        text = getattr(told, field)
+        text = getattr(parsed, field)
         raise DescriptorError(f"verbose line {number}: {field} {text!r}: {error}") from None
     except Unsupported as error:
         raise _Refused(str(error), error.features) from None
@@ -179,34 +179,34 @@ def _problem(number: int, told: Fields) -> Problem:
 # -- one primitive ---------------------------------------------------------------------------------
 
 
-def _read(told: Fields) -> tuple[Operation, Attributes]:
-    """The operation of the shape, then its tensors as the memory descriptors tell them."""
-    operation = BY_NAMES.get((told.kind, told.prop_kind))
+def _read(parsed: Fields) -> tuple[Operation, Attributes]:
+    """Read the operation from the shape, then its tensors from the memory descriptors."""
+    operation = BY_NAMES.get((parsed.kind, parsed.prop_kind))
     if operation is None:
-        known = ", ".join(prop_kind for kind, prop_kind in BY_NAMES if kind == told.kind)
-        raise Misread("prop_kind", f"expected one of {known} of {told.kind}")
-    words = _words(told.auxiliary)
-    tensors = [_read_desc(text) for text in told.memory_descriptors.split()]
+        known = ", ".join(prop_kind for kind, prop_kind in BY_NAMES if kind == parsed.kind)
+        raise Misread("prop_kind", f"expected one of {known} of {parsed.kind}")
+    words = _words(parsed.auxiliary)
+    tensors = [_read_desc(text) for text in parsed.memory_descriptors.split()]
     offsets = _read_offsets(words.pop("offsets", None), len(tensors))
-    op = _read_shape(told, operation, words, tensors)
+    op = _read_shape(parsed, operation, words, tensors)
     op = _with_descs(op, dict(_descs(op, tensors, offsets)))
-    return op, _read_attributes(told.attributes, op)
+    return op, _read_attributes(parsed.attributes, op)
 
 
 def _words(text: str) -> dict[str, str]:
-    """`alg:eltwise_relu alpha:0` by word; the value of a word may have colons."""
+    """Word -> value, from a text such as `alg:eltwise_relu alpha:0`. Values may have colons."""
     pairs = [word.partition(":") for word in text.split()]
     return {name: value for name, _, value in pairs}
 
 
 def _read_shape(
-    told: Fields, operation: type[Operation], words: dict[str, str], tensors: list[_Tensor]
+    parsed: Fields, operation: type[Operation], words: dict[str, str], tensors: list[_Tensor]
 ) -> Operation:
-    """The operation of the shape and the auxiliary words; types, formats and bias are to come."""
+    """The operation of the shape and the auxiliary words, with default types and formats."""
     driver = driver_of(operation)
     letters = [name for name in words if re.fullmatch(driver.verbose.letters, name)]
     formats = {name: "abx" for name in ("stag", "wtag", "dtag") if name in driver.defaults}
-    settings = {**driver.defaults, **formats, "shape": told.problem_desc}
+    settings = {**driver.defaults, **formats, "shape": parsed.problem_desc}
     settings["shape"] += "".join(f"_{name}{words.pop(name)}" for name in letters)
     for name, value in words.items():
         if name not in driver.defaults:
@@ -214,8 +214,8 @@ def _read_shape(
             raise Misread("auxiliary", f"expected words such as {known}; got {name!r}")
         settings[name] = value
     if "dir" in settings:
-        settings["dir"] = DIRECTIONS[told.prop_kind]
-    if operation is Sum:  # whose number of sources its types tell
+        settings["dir"] = DIRECTIONS[parsed.prop_kind]
+    if operation is Sum:  # the number of types is the number of sources
         settings["sdt"] = ":".join(["f32"] * (len(tensors) - 1))
     return driver.read(settings)
 
@@ -225,7 +225,7 @@ def _read_shape(
 
 @dataclass(frozen=True)
 class _Tensor:
-    """One memory descriptor of a line; its dims are the problem's. mask: of a matmul's bias."""
+    """One memory descriptor of a line, without dims. mask: the mask of a matmul's bias."""
 
     text: str
     word: str
@@ -236,11 +236,11 @@ class _Tensor:
     mask: int
 
     def desc(self, dims: Dims, offset0: int) -> MemoryDesc:
-        """The descriptor of a tensor of these dims."""
+        """The descriptor of a tensor with these dims."""
         if self.kind not in ("blocked", "any"):
             return MemoryDesc(dims, self.data_type, "any")
         strides = tuple(map(int, self.strides.split("x"))) if self.strides else None
-        tag = re.sub("(?<=[A-Za-z])1[a-l]", "", self.tag)  # a block of 1, as in Ab16a1b
+        tag = re.sub("(?<=[A-Za-z])1[a-l]", "", self.tag)  # remove blocks of 1, as in Ab16a1b
         try:
             return MemoryDesc(dims, self.data_type, tag, strides=strides, offset0=offset0)
         except DescriptorError as error:
@@ -266,7 +266,7 @@ def _read_desc(text: str) -> _Tensor:
 
 
 def _read_offsets(text: str | None, count: int) -> list[int]:
-    """Elements before each tensor of the line."""
+    """The number of elements before each tensor of the line."""
     if text is None:
         return [0] * count
     parts = text.split(":")
@@ -275,12 +275,12 @@ def _read_offsets(text: str | None, count: int) -> list[int]:
     return [int(part) for part in parts]
 
 
-# Tensors that a line may call undefined, and those of other versions leave out.
+# Tensors that may be undefined in a line, or that lines of other versions do not list.
 _MAY_LACK = re.compile("|workspace|(diff_)?bias")
 
 
 def _descs(op: Any, tensors: list[_Tensor], offsets: list[int]) -> Iterator[tuple[str, MemoryDesc]]:
-    """Argument -> descriptor, of the tensors that an operation takes."""
+    """Pairs of argument and descriptor, for the tensors of an operation."""
     found: dict[str, MemoryDesc] = {}
     rest = list(zip(tensors, offsets, strict=True))
     for row in rows_of(op):
@@ -315,26 +315,26 @@ def _check_presence(row: Row, tensor: _Tensor) -> None:
 
 
 def _argument(op: Any, name: str) -> str:
-    """The name; of what an eltwise gradient keeps, whichever of src and dst it is."""
+    """The name. For `kept` of an eltwise gradient, src or dst."""
     if name != "kept":
         return name
     return "dst" if op.uses_dst else "src"
 
 
 def _dims(op: Any, argument: str, tensor: _Tensor) -> Dims:
-    """The dims that the shape gave, or those of a bias, which it did not."""
+    """The dims from the shape. The shape does not contain the bias, so its dims are derived."""
     desc: MemoryDesc | None = getattr(op, argument, None)
     if desc is not None:
         return desc.dims
     if isinstance(op, MatMul):
-        told = {"memory_descriptors": tensor.text}
-        return masked(told, "memory_descriptors", tensor.mask, op.dst.dims)
+        settings = {"memory_descriptors": tensor.text}
+        return masked(settings, "memory_descriptors", tensor.mask, op.dst.dims)
     channels: int = op.dst_role.dims[1]
     return (channels,)
 
 
 def _with_descs(op: Operation, descs: dict[str, Any]) -> Operation:
-    """The operation, validated anew with its tensors described."""
+    """The operation with these descriptors, validated again."""
     if isinstance(op, Sum):
         descs["srcs"] = tuple(descs.pop(f"src{i}") for i in range(len(op.srcs)))
     return replace(op, **descs)
@@ -354,6 +354,6 @@ def _read_attributes(text: str, op: Operation) -> Attributes:
             missing.append(name)
         settings[name] = value
     if missing:
-        told = f"attributes that dnncore does not have: {', '.join(missing)}"
-        raise _Refused(told, map(feature_name, missing))
+        message = f"attributes that dnncore does not have: {', '.join(missing)}"
+        raise _Refused(message, map(feature_name, missing))
     return attributes.read(settings, op.result)

@@ -1,10 +1,10 @@
-"""What `--match` searches: a problem as benchdnn prints it.
+"""The text that `--match` searches: a problem as benchdnn prints it.
 
     --conv --dir=FWD_D g32ic32ih112oc32oh112kh3ph1n"layer"
 
-The options are those that are not at their defaults, and some that benchdnn always prints. A shape
-in letters has them in benchdnn's order: all numbers that have no default, one axis of a square or a
-cube. It is made of settings alone, so that no operation is made of a problem that is dropped.
+The text has the options that are not at their defaults, and some options that benchdnn always
+prints. A shape in letters has them in benchdnn's order. It has all numbers without a default, and
+for a square or a cube only one axis. The text is made from settings, before an operation is made.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ SILENT_KINDS = {"s": 1, "d": 0}
 
 
 def printed(driver: Driver, settings: Settings, defaults: Settings, name: str) -> str:
-    """One line. Raises `Misread` for a shape that cannot be read.
+    """The text of a problem. Raises `Misread` for a shape that cannot be read.
 
-    settings: all options and the shape. name: the problem's, or "".
+    settings: all options and the shape.
+    name: the name of the problem, or "".
     """
     options = [
         f"--{option}={settings[option]}"

@@ -1,7 +1,7 @@
-"""Options of benchdnn that are no field of an operation or of its attributes.
+"""Options of benchdnn without a field in an operation or its attributes.
 
-Those that steer benchdnn's own runs are read and ignored. Those that ask for a feature that dnncore
-does not have make problems `Unsupported`, unless their value asks for nothing.
+Options that control benchdnn's own runs are read and ignored. Options for features that dnncore
+does not have make problems `Unsupported`, unless their value has no effect.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ from dnncore.problem.settings import Settings, misread
 __all__ = ["COMMON", "HARNESS", "MATMUL", "REORDER", "feature_name", "missing_features"]
 
 HARNESS = frozenset({
-    # how benchdnn measures, compares and prints
+    # benchdnn's measuring, comparing and printing
     "attr-same-pd-check", "buffer-prefix", "canonical", "check-ref-impl", "cold-cache", "fast-ref",
     "fix-times-per-prb", "max-ms-per-prb", "mem-check", "mode", "mode-modifier", "perf-template",
     "repeats-per-prb", "summary", "verbose",
-    # where benchdnn runs; dnncore's commands have --engines
+    # benchdnn's engines; dnncore's commands have --engines
     "engine", "cpu-isa-hints", "ctx-exe", "ctx-init", "execution-mode", "memory-kind",
     "num-streams", "stream-kind",
-    # which format tags benchdnn accepts; dnncore accepts all that have a meaning
+    # benchdnn's valid format tags; dnncore accepts all tags with a meaning
     "allow-enum-tags-only",
 })  # fmt: skip
-"""Options that are ignored: they say nothing about what is computed."""
+"""Ignored options, which do not change the computation."""
 
 
 @dataclass(frozen=True)
 class _Feature:
-    """An option of a feature that dnncore does not have.
+    """A feature that dnncore does not have.
 
-    default: its value where the text is silent. values, neutral: regular expressions, of all
-    values and of those that ask for nothing.
+    values: a regular expression for all valid values of its option.
+    neutral: a regular expression for values without effect.
+    default: the default value.
     """
 
     name: str
@@ -77,19 +78,19 @@ def _defaults(*options: str) -> Settings:
 
 
 COMMON = _defaults(*(option for option in _FEATURES if option.startswith("attr-")))
-"""Those of all drivers, with their defaults."""
+"""Options that all drivers have, with their defaults."""
 
 MATMUL = _defaults("encoding", "grouped", "runtime_dims_masks")
 REORDER = _defaults("oflag", "cross-engine", "runtime-dim-mask")
 
 
 def feature_name(option: str) -> str:
-    """What the option of a feature asks for; another option's name stands for itself."""
+    """The feature of an option. For other options, the option itself."""
     return _FEATURES[option].name if option in _FEATURES else option
 
 
 def missing_features(settings: Settings) -> Iterator[str]:
-    """What the settings ask for and dnncore does not have; raises `Misread`."""
+    """The features in the settings that dnncore does not have. Raises `Misread`."""
     for option, feature in _FEATURES.items():
         text = settings.get(option, feature.default)
         if text == feature.default or re.fullmatch(feature.neutral, text):

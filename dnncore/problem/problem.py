@@ -1,4 +1,4 @@
-"""One problem: an operation, its attributes and what the text says beside them."""
+"""A problem: an operation, its attributes and other settings of the text."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dnncore.tensors.memory_desc import MemoryDesc
 __all__ = ["DEFAULTS", "Problem"]
 
 DEFAULTS = {**options.COMMON, **attributes.DEFAULTS, "impl": "", "skip-impl": ""}
-"""The options of all drivers, and what they are where the text is silent."""
+"""The options that all drivers have, and their default texts."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be computed, as one line of text and back: `str(problem)`, `read(text)`.
+    """A problem. `str(problem)` writes it as one line of text, and `read(text)` reads it.
 
-    impl, skip_impl: name patterns that implementations must match, must not match.
-    name: what the shape is called, as in n"resnet_50:conv1*3"; problems may differ in it alone.
-    inplace: whether the output is the memory of an input, of the first of the operation's pairs
-        whose tensors are alike (`alike`).
+    impl: name patterns that implementations must match.
+    skip_impl: name patterns that implementations must not match.
+    name: the name of the shape, such as n"resnet_50:conv1*3". Problems may differ only in the name.
+    inplace: whether the output is the memory of an input. `alike` has the pair.
 
-    Raises `DescriptorError` where the attributes cannot apply to the operation, where `inplace`
-    has no pair, and for words with blanks or quotes, which no text can hold.
+    Raises `DescriptorError` if the attributes do not apply to the operation, if `inplace` has no
+    pair, or if a name or pattern contains blanks or quotes.
     """
 
     op: Operation
@@ -40,7 +40,9 @@ class Problem:
 
     def __post_init__(self) -> None:
         if self.inplace and self.alike is None:
-            raise DescriptorError("problem: in place needs an input that is like the output")
+            raise DescriptorError(
+                "problem: in place needs an input with the dims, type and format of the output"
+            )
         self.attr.check(self.op)
         for word in (self.impl, self.skip_impl, self.name):
             if re.search(r'[\s"]', word):
@@ -50,7 +52,7 @@ class Problem:
 
     @property
     def alike(self) -> tuple[str, str] | None:
-        """The first input and output that may be one memory, of equal dims, type and format."""
+        """The first pair of input and output that may share a memory, or None."""
         descs = {row.name: desc for row, desc in self.op.tensors()}
         for source, target in self.op.IN_PLACE:
             if source in descs and target in descs and _may_share(descs[source], descs[target]):
@@ -58,7 +60,7 @@ class Problem:
         return None
 
     def settings(self) -> dict[str, str]:
-        """The texts of its options, but for those at their defaults, and of its shape."""
+        """The texts of the shape and of options that differ from their defaults."""
         settings = {**driver_of(type(self.op)).write(self.op), **attributes.write(self.attr)}
         settings |= {"impl": self.impl, "skip-impl": self.skip_impl}
         return settings | ({"inplace": "true"} if self.inplace else {})
@@ -73,7 +75,7 @@ class Problem:
 
 
 def _may_share(source: MemoryDesc, target: MemoryDesc) -> bool:
-    """Whether the target has, or its implementation may choose, the source's layout."""
+    """Whether the target has the layout of the source, or may get it if it is `any`."""
     if source.is_any or target.is_any:
         return (source.dims, source.data_type) == (target.dims, target.data_type)
     return source == target

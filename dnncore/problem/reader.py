@@ -38,16 +38,17 @@ Report: TypeAlias = Callable[[Unreadable | Unsupported], object]
 def read(text: str | Iterable[str], *, report: Report | None = None) -> list[Problem]:
     """The problems of a text, or of words that a shell has already split.
 
-    report: is called with all that is no problem, in order; reading goes on behind it. Without it
-    the first of these is raised: `Unreadable`, which names the word and what was expected there, or
-    `Invalid`, which names the rule that the problem breaks, or `Unsupported`, which names the
-    features that dnncore does not have. All are `DescriptorError`.
+    report: a function that is called with each error in order; reading then continues. Without it,
+        the first error is raised.
+
+    `Unreadable` gives a word and what was expected there. `Invalid` gives the rule that a problem
+    breaks. `Unsupported` lists features that dnncore does not have. All are `DescriptorError`.
     """
     return list(scan(text, report=report))
 
 
 def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator[Problem]:
-    """`read`, one problem after the other."""
+    """As `read`, but returns an iterator that reads one problem at a time."""
     if report is not None and not callable(report):
         raise DescriptorError(f"report must be a function of an error, or None; got {report!r}")
     reader = _Reader(report)
@@ -55,7 +56,7 @@ def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator
         return reader.text(text, "problem text")
     try:
         words: list[object] = list(text)
-    except Exception:  # whatever a stranger raises when it is iterated over
+    except Exception:  # a third-party iterable may raise any exception
         words = [None]
     if not all(isinstance(word, str) for word in words):
         raise DescriptorError(f"problem text: expected a string or words; got {text!r}")
@@ -63,13 +64,13 @@ def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator
 
 
 def read_files(*paths: str | Path, report: Report | None = None) -> list[Problem]:
-    """The problems of files: words over any number of lines, comments behind #; see `read`."""
+    """The problems of files; see `read`. Words may be on any lines, and # begins a comment."""
     return [problem for path in paths for problem in _Reader(report).file(Path(path))]
 
 
 _SHAPE = re.compile(r'(?P<shape>[^n]*?)_?(?:n(?P<name>"[^"]*"|[^"]*))?', re.DOTALL)
 WITHOUT_DRIVER = ("batch", "from-verbose", "match")
-WHOLE = ("impl", "skip-impl")  # options without alternatives between commas
+WHOLE = ("impl", "skip-impl")  # options whose commas do not separate alternatives
 VERBOSITY = re.compile("-v[0-9]*")
 
 
@@ -77,9 +78,9 @@ VERBOSITY = re.compile("-v[0-9]*")
 class _Reader:
     """The state between words.
 
-    report: as of `read`.
-    said: option -> where it was set and by which word, for messages.
-    files: those being read, each including the next.
+    report: as in `read`.
+    said: option -> the place and the word that set it, for messages.
+    files: the open files; each includes the next.
     """
 
     report: Report | None = None
@@ -92,7 +93,7 @@ class _Reader:
     # -- places --------------------------------------------------------------------------------
 
     def file(self, path: Path) -> Iterator[Problem]:
-        """Carry out a file."""
+        """Read the problems of a file."""
         text, place = _text(path, "problem texts"), path.resolve()
         if place in self.files:
             raise DescriptorError(f"{path} includes itself")
@@ -103,12 +104,12 @@ class _Reader:
             self.files = outer
 
     def text(self, text: str, place: str) -> Iterator[Problem]:
-        """Carry out one line after the other."""
+        """Read one line after the other."""
         for number, line in lines(text):
             yield from self.words(split(line), f"{place}, line {number}")
 
     def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
-        """Carry out one word after the other."""
+        """Read one word after the other."""
         numbered = enumerate(words, 1)
         for number, first in numbered:
             word = f"{first}={next(numbered, (0, ''))[1]}" if self._lacks_value(first) else first
@@ -124,7 +125,7 @@ class _Reader:
     def _fail(self, error: DescriptorError, here: str, text: str = "") -> None:
         """Report an error together with its place, or raise it.
 
-        text: the problem that the error concerns, where all of it could be read.
+        text: the problem with the error, if the whole problem could be read.
         """
         said = self.said.get(error.setting) if isinstance(error, Misread) else ""
         located: Unreadable | Unsupported
@@ -144,7 +145,7 @@ class _Reader:
         self.report(located)
 
     def _report_line(self, path: Path, error: Unreadable | Unsupported) -> None:
-        """Report a verbose line that is no problem."""
+        """Report a verbose line without a valid problem."""
         error.file = path
         if self.report is not None:
             self.report(error)
@@ -152,7 +153,7 @@ class _Reader:
     # -- options -------------------------------------------------------------------------------
 
     def _lacks_value(self, word: str) -> bool:
-        """Whether the word is an option's name alone, so that the next one is its value."""
+        """Whether the word is an option without a value, so that the next word is the value."""
         name = word.removeprefix("--")
         known = (*self.options, *WITHOUT_DRIVER, *HARNESS)
         return word != name and name not in DRIVERS and name in known
@@ -185,13 +186,13 @@ class _Reader:
         return {**self.driver.defaults, **DEFAULTS} if self.driver else {}
 
     def _found(self, name: str) -> Path:
-        """A file beside the one being read or, if there is none, in the working directory."""
+        """A file in the folder of the present file, else in the working directory."""
         folders = [*(file.parent for file in self.files[-1:]), Path()]
         paths = [folder / name for folder in folders]
         return next(filter(_is_file, paths), Path(name))
 
     def _option(self, word: str, value: str) -> str:
-        """Set an option and return its name, in which - and _ are alike; "" is the default."""
+        """Set an option and return its name. - and _ are equal in names. "" sets the default."""
         driver = self._the_driver()
         names = {name.replace("_", "-"): name for name in self.options}
         name = names.get(word.replace("_", "-"), "")
@@ -211,7 +212,7 @@ class _Reader:
     # -- problems ------------------------------------------------------------------------------
 
     def _problems(self, word: str, here: str) -> Iterator[Problem]:
-        """One problem of each combination of values, of which some may be none."""
+        """The problem of each combination of values. Reports combinations without a problem."""
         match = _SHAPE.fullmatch(word)
         shape, name = (match["shape"], (match["name"] or "").strip('"')) if match else (word, "")
         try:
@@ -258,7 +259,7 @@ class _Reader:
 
 
 def _in_place(problem: Problem, settings: Settings) -> Problem:
-    """The problem, in place where the settings say so."""
+    """The problem, in place if the settings require it."""
     if not read_choice({"inplace": "false", **settings}, "inplace", attributes.FLAGS):
         return problem
     if problem.alike is None:
@@ -268,7 +269,7 @@ def _in_place(problem: Problem, settings: Settings) -> Problem:
 
 @contextmanager
 def _missing(features: dict[str, str]) -> Iterator[None]:
-    """Collect what is missing, with the rule that asks for it, instead of raising it."""
+    """Collect missing features, with the rules that need them, instead of raising."""
     try:
         yield
     except Unsupported as error:
@@ -295,5 +296,5 @@ def _text(path: Path, what: str) -> str:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except (OSError, ValueError):  # a name too long, or none that a system could have
+    except (OSError, ValueError):  # the name is too long or not valid on the system
         return False

@@ -1,4 +1,4 @@
-"""What stands between a problem's words and its operation: named settings, and how to read them."""
+"""Settings: the named texts between the words of a problem and its operation."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ __all__ = [
 ]
 
 Settings: TypeAlias = Mapping[str, str]
-"""Option name, or "shape", -> its text."""
+"""Name of an option, or "shape" -> its text."""
 
 Dims: TypeAlias = tuple[int, ...]
 
 
 class Unreadable(DescriptorError):
-    """A word that is no driver, option or shape; the message says where and what was expected.
+    """A word is no driver, option or shape. The message gives its place and what was expected.
 
-    file: of the word; None of words that no file holds. line: where the line is that is to blame.
+    file: the file of the word, or None.
+    line: the place of the line with the error.
     """
 
     file: Path | None = None
@@ -44,7 +45,7 @@ class Unreadable(DescriptorError):
 
 
 class Invalid(Unreadable):
-    """A problem that breaks a rule of its operation: words that do not go together.
+    """A problem breaks a rule of its operation: its words do not fit together.
 
     text: the problem as one line.
     """
@@ -53,10 +54,12 @@ class Invalid(Unreadable):
 
 
 class Unsupported(DescriptorError):
-    """A problem that can be read but asks for what dnncore does not have.
+    """A problem needs features that dnncore does not have.
 
-    features: names of what is missing, such as "scales" or "data type s8"; a mapping gives each the
-    rule that asks for it, or "". text: the problem as one line. file: as in `Unreadable`.
+    features: names of missing features, such as "scales" or "data type s8". A mapping adds to each
+        the rule that needs it, or "".
+    text: the problem as one line.
+    file: as in `Unreadable`.
     """
 
     file: Path | None = None
@@ -73,7 +76,7 @@ class Unsupported(DescriptorError):
 
 
 class Misread(DescriptorError):
-    """A setting's text cannot be read; `setting` is its name."""
+    """The text of a setting cannot be read. `setting` is its name."""
 
     def __init__(self, setting: str, reason: str) -> None:
         super().__init__(reason)
@@ -81,12 +84,12 @@ class Misread(DescriptorError):
 
 
 def misread(settings: Settings, setting: str, expected: str) -> NoReturn:
-    """Raise `Misread` with what was expected and what is there."""
+    """Raise `Misread` with what was expected and the actual text."""
     raise Misread(setting, f"expected {expected}; got {settings[setting]!r}")
 
 
 def read_choice(settings: Settings, setting: str, choices: Mapping[str, Any]) -> Any:
-    """What a word stands for."""
+    """The value of a word in `choices`."""
     word = settings[setting]
     if word not in choices:
         misread(settings, setting, f"one of {', '.join(choices)}")
@@ -94,9 +97,10 @@ def read_choice(settings: Settings, setting: str, choices: Mapping[str, Any]) ->
 
 
 def read_algorithm(settings: Settings, words: Mapping[str, str], prefix: str) -> str:
-    """The algorithm that `alg` names: one of `words`, what it stands for, or that with a prefix.
+    """The algorithm named by the setting `alg`.
 
-    words: benchdnn's word -> the library's. prefix: of oneDNN's names, as in `eltwise_relu`.
+    words: benchdnn's word -> dnncore's name. Both are valid, with or without the prefix.
+    prefix: the prefix in oneDNN's names, such as `eltwise_`.
     """
     word = settings["alg"].lower().removeprefix(prefix)
     known = {name.lower(): name for name in words.values()}
@@ -107,12 +111,12 @@ def read_algorithm(settings: Settings, words: Mapping[str, str], prefix: str) ->
 
 
 def algorithm_text(algorithm: str, words: Mapping[str, str]) -> str:
-    """The word that stands for an algorithm."""
+    """The word for an algorithm."""
     return next(word for word, name in words.items() if name == algorithm)
 
 
 def read_list(settings: Settings, setting: str, count: int) -> list[str]:
-    """`count` parts between colons; a single one stands for all."""
+    """`count` parts, separated by colons. A single part is repeated."""
     parts = settings[setting].split(":")
     if len(parts) not in (1, count):
         several = f", or {count} with colons between them" if count > 1 else ""
@@ -121,14 +125,14 @@ def read_list(settings: Settings, setting: str, count: int) -> list[str]:
 
 
 def read_integer(settings: Settings, setting: str) -> int:
-    """A whole number."""
+    """The setting as an integer."""
     if not re.fullmatch(r"-?[0-9]{1,18}", settings[setting]):
         misread(settings, setting, "a whole number")
     return int(settings[setting])
 
 
 def read_number(settings: Settings, setting: str, text: str | None = None) -> float:
-    """A float: the setting, or `text`, a part of it."""
+    """The setting, or `text`, a part of it, as a float."""
     try:
         return float(settings[setting] if text is None else text)
     except ValueError:
@@ -136,11 +140,11 @@ def read_number(settings: Settings, setting: str, text: str | None = None) -> fl
 
 
 def number_text(value: float) -> str:
-    """The shortest text that reads as the same number: 2, 0.5, 1e-05. No + is in it."""
+    """The shortest text that reads as the same number: 2, 0.5, 1e-05. It contains no +."""
     return repr(float(value)).removesuffix(".0").replace("e+", "e")
 
 
 def six_digits(value: float) -> str:
-    """A number with six digits, as oneDNN writes it, or as many as it needs."""
+    """A number with six digits, as in oneDNN, or with more digits if it needs them."""
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))

@@ -1,4 +1,4 @@
-"""Shapes: `mb2ic3_ih5` in letters, `2x3:3x4` in dims."""
+"""Shapes in letters, `mb2ic3_ih5`, and in dims, `2x3:3x4`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _LETTERS = re.compile(r"([a-z]+)(-?[0-9]{1,18}(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)_?"
 def read_letters(
     settings: Settings, integers: str, reals: str = "", *, needed: str
 ) -> dict[str, Any]:
-    """A shape such as `mb2ic3_ih5`: letters -> number, the last one where letters are repeated.
+    """Read a shape such as `mb2ic3_ih5`. Returns letters -> number; the last of repeated ones.
 
-    integers, reals: the letters known, between spaces, of whole numbers and of others; needed:
-    those that must be there.
+    integers: the valid letters of integers, separated by spaces.
+    reals: the valid letters of other numbers.
+    needed: the letters that the shape must contain.
     """
     found = dict(_letters(settings["shape"], integers, reals))
     for name in needed.split():
@@ -40,10 +41,10 @@ def _letters(text: str, integers: str, reals: str) -> Mapping[str, Any]:
     while place < len(text):
         match = _LETTERS.match(text, place)
         if match is None or match[1] not in known:
-            _misread_at(text[place:], f"expected a number behind one of {', '.join(known)}")
+            _misread_at(text[place:], f"expected a number after one of {', '.join(known)}")
         name, number = match.groups()
         if name in whole and not number.removeprefix("-").isdecimal():
-            _misread_at(text[place:], f"expected a whole number behind {name}; got {number}")
+            _misread_at(text[place:], f"expected a whole number after {name}; got {number}")
         found[name] = int(number) if name in whole else float(number)
         place = match.end()
     return found
@@ -54,7 +55,7 @@ def _misread_at(rest: str, reason: str) -> NoReturn:
 
 
 def read_batch(settings: Settings, letters: Mapping[str, int]) -> int:
-    """The batch: that of --mb unless 0, else the shape's, else 2."""
+    """The batch size: that of --mb unless 0, else that of the shape, else 2."""
     return read_integer(settings, "mb") or letters.get("mb", 2)
 
 
@@ -62,7 +63,7 @@ def read_batch(settings: Settings, letters: Mapping[str, int]) -> int:
 
 
 def read_dims(settings: Settings, *counts: int) -> list[Dims]:
-    """A shape such as `2x3:2x1`: the dims of each tensor, as many as one of `counts`."""
+    """Read a shape such as `2x3:2x1`. Returns the dims of each tensor; `counts` are permitted."""
     parts = settings["shape"].split(":")
     if len(parts) not in counts:
         number = " or ".join(map(str, counts))
@@ -73,31 +74,31 @@ def read_dims(settings: Settings, *counts: int) -> list[Dims]:
 
 
 def read_batched_dims(settings: Settings) -> Dims:
-    """The dims of one tensor; --mb, unless 0, is the first."""
+    """The dims of one tensor. --mb replaces the first dim unless it is 0."""
     ((first, *rest),) = read_dims(settings, 1)
     return (read_integer(settings, "mb") or first, *rest)
 
 
 def dims_text(*tensors: Iterable[int]) -> str:
-    """What `read_dims` reads."""
+    """The inverse of `read_dims`."""
     return ":".join("x".join(map(str, dims)) for dims in tensors)
 
 
 def broadcast(a: Dims, b: Dims) -> Dims:
-    """The dims of a result of two tensors, each dim of which is 1 or the result's."""
+    """The dims of the result of two tensors. Each of their dims is 1 or that of the result."""
     return tuple(n if m == 1 else m for m, n in zip(a, b, strict=False))
 
 
-# -- masks: bit d is set where dim d is the whole tensor's, not 1 ----------------------------------
+# -- masks: bit d is set if dim d is that of the whole tensor, not 1 -------------------------------
 
 
 def mask_of(dims: Dims) -> int:
-    """The mask of a tensor that is broadcast."""
+    """The mask of a broadcast tensor."""
     return sum(1 << d for d, n in enumerate(dims) if n != 1)
 
 
 def masked(settings: Settings, setting: str, mask: int, dims: Dims) -> Dims:
-    """The dims of a tensor that is broadcast to `dims`; bits beyond these mean nothing."""
+    """The dims of a tensor that is broadcast to `dims`: dim d if bit d is set, else 1."""
     if mask < 0:
         misread(settings, setting, "a mask, at least 0")
     return tuple(n if mask >> d & 1 else 1 for d, n in enumerate(dims))

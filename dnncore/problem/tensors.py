@@ -1,8 +1,8 @@
 """Types and formats of tensors: `--dt=f32 --stag=acdb --wtag=any --dtag=ab@8x1@3`.
 
-An option speaks of one role, src, weights, bias or dst: of the tensor that plays it, of all where
-there are several (src0, src1, ...), and of its gradient. One value holds for all of these; several,
-with colons between them, are one for each, in the order of the operation's arguments.
+An option applies to one role: src, weights, bias or dst. A role has one or several tensors (src0,
+src1, ...) and their gradients. One value applies to all of them. Several values, separated by
+colons, apply to one tensor each, in the order of the operation's arguments.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ FORMAT_OPTIONS = {"src": "stag", "weights": "wtag", "bias": "btag", "dst": "dtag
 TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "dst": "ddt"}
 
 ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
-"""Defaults of drivers whose stag and dtag, where they are silent, are as tag."""
+"""Defaults of drivers whose stag and dtag default to tag."""
 
 
 @cache  # there are few names
 def role_of(name: str) -> str:
-    """The role that a tensor plays forward: src, of src1 and diff_src as well."""
+    """The role of an argument in the forward operation: src for src, src1 and diff_src."""
     return name.removeprefix("diff_").rstrip(digits)
 
 
-Roles: TypeAlias = dict[str, list[str]]  # role -> names of the tensors that play it
-Formats: TypeAlias = dict[str, tuple[str, str]]  # name -> the option that tells it, the text there
+Roles: TypeAlias = dict[str, list[str]]  # role -> names of its tensors
+Formats: TypeAlias = dict[str, tuple[str, str]]  # name -> (option, its text)
 
 
 def _roles(names: Iterable[str]) -> Roles:
@@ -54,13 +54,13 @@ _FORMAT = re.compile(r"([A-Za-z0-9]+)(?:@([0-9]{1,18}(?:x[0-9]{1,18})*)(?:@([0-9
 def format_text(desc: MemoryDesc) -> str:
     """TAG[@STRIDES[@OFFSET]]: `acdb`, `any`; `ab@8x1` with gaps; `ab@8x1@3` starts at element 3.
 
-    Row-major is `abx` at any rank. Raises `DescriptorError` for an opaque format, which its owner
-    alone can make.
+    Row-major is `abx` at any rank. Raises `DescriptorError` for an opaque format, which only its
+    owner can make.
     """
     if desc.format_kind == "opaque":
         raise DescriptorError(
             f"problem text: an opaque format has no text; got {desc.tag!r}; write the operation"
-            " as it was before an implementation resolved 'any'"
+            " with 'any', as before an implementation resolved it"
         )
     if not desc.offset0 and desc.tag is not None:
         return "abx" if desc == desc.with_format(None) else desc.tag
@@ -71,14 +71,14 @@ def format_text(desc: MemoryDesc) -> str:
 def read_desc(
     settings: Settings, setting: str, dims: Dims, data_type: str, text: str | None = None
 ) -> MemoryDesc:
-    """A tensor in the format that `setting`, or a part of it, `text`, says."""
+    """The descriptor of a tensor with the format in a setting, or in `text`, a part of it."""
     layout = settings[setting] if text is None else text
     try:
         desc = _desc(layout, dims, data_type)
     except DescriptorError as error:
         raise Misread(setting, str(error)) from None
     if desc is None:
-        misread(settings, setting, "a format, TAG[@STRIDES[@OFFSET]], as in ab@8x1@3")
+        misread(settings, setting, "a format, TAG[@STRIDES[@OFFSET]], such as ab@8x1@3")
     return desc
 
 
@@ -93,11 +93,11 @@ def _desc(text: str, dims: Dims, data_type: str) -> MemoryDesc | None:
     return MemoryDesc(dims, data_type, layout, strides=steps, offset0=int(offset0 or 0))
 
 
-# -- all of an operation ---------------------------------------------------------------------------
+# -- all tensors of an operation -------------------------------------------------------------------
 
 
 def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, MemoryDesc]:
-    """The tensors of these argument names and dims, as the options about them say."""
+    """The descriptors of tensors with these names and dims, from the options."""
     roles = _roles(dims)
     types = _read_types(settings, roles)
     formats = _read_formats(settings, roles)
@@ -108,13 +108,13 @@ def read_tensors(settings: Settings, dims: Mapping[str, Dims]) -> dict[str, Memo
 
 
 def _read_types(settings: Settings, roles: Roles) -> dict[str, str]:
-    """`dt` has one type, or one per role; where there is no dt, each role has its own option."""
+    """`dt` has one type, or one per role. Without dt, each role has its own option."""
     types: dict[str, str] = {}
     shared = [role for role in roles if role != "bias" and "dt" in settings]
     for role, names in roles.items():
         if role in shared:
-            one = _read_type_list(settings, "dt", len(shared))[shared.index(role)]
-            types |= dict.fromkeys(names, one)
+            data_type = _read_type_list(settings, "dt", len(shared))[shared.index(role)]
+            types |= dict.fromkeys(names, data_type)
         else:
             own = _read_type_list(settings, TYPE_OPTIONS[role], len(names))
             types |= zip(names, own, strict=True)
@@ -126,7 +126,7 @@ def _read_type_list(settings: Settings, option: str, count: int) -> list[str]:
 
 
 def read_type(settings: Settings, option: str, text: str) -> str:
-    """The data type that `text`, the setting or a part of it, names in any case."""
+    """The data type named by `text`, the setting or a part of it. Case does not matter."""
     name = text.lower()
     if name not in DATA_TYPES:
         misread(settings, option, f"types among {', '.join(DATA_TYPES)}")
@@ -134,7 +134,7 @@ def read_type(settings: Settings, option: str, text: str) -> str:
 
 
 def _read_formats(settings: Settings, roles: Roles) -> Formats:
-    """One text for all of a role, or one for each."""
+    """The format of each tensor: one text for all tensors of a role, or one for each."""
     formats: Formats = {}
     for role, names in roles.items():
         option = FORMAT_OPTIONS[role]
@@ -145,7 +145,7 @@ def _read_formats(settings: Settings, roles: Roles) -> Formats:
 
 
 def _read_strides(settings: Settings, formats: Formats) -> Formats:
-    """Formats of the tensors that `--strides=8x1::4x1` speaks of: one part per tensor."""
+    """Formats of the tensors with strides in `--strides=8x1::4x1`, which has a part per tensor."""
     names = [name for name in formats if role_of(name) != "bias"]
     parts = settings.get("strides", "").split(":")
     if not any(parts):
@@ -166,7 +166,7 @@ def _with_strides(settings: Settings, tag: str, strides: str) -> str:
 
 
 def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
-    """What `read_tensors` reads, by the options that `defaults` has."""
+    """The inverse of `read_tensors`, for the options in `defaults`."""
     descs = {row.name: desc for row, desc in op.tensors()}
     roles = {role: [descs[name] for name in names] for role, names in _roles(descs).items()}
     types = {role: joined(desc.data_type for desc in group) for role, group in roles.items()}
@@ -179,6 +179,6 @@ def write_tensors(op: Operation, defaults: Settings) -> dict[str, str]:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Texts with colons between them; one, if they are all the same."""
+    """Texts joined by colons. A single text if all are equal."""
     parts = list(texts)
     return parts[0] if len(set(parts)) == 1 else ":".join(parts)

@@ -1,13 +1,14 @@
-"""What verbose lines say of a primitive, field by field as oneDNN says it.
+"""The fields of a verbose line about a primitive, as in oneDNN.
 
     convolution      forward_training
     src:f32:a:blocked:acdb::f0 wei:f32:a:blocked:cdba::f0 bia:undef::undef::: dst:f32:p:blocked:...
     attr-post-ops:sum:0.5+eltwise_relu      alg:convolution_direct      mb2_ic3oc8_ih5oh5kh3sh1...
 
-The auxiliary field, after oneDNN's words, has those that oneDNN does not tell and that make the
-difference between two problems, and only where they do: `offsets:0:505`, elements before each
-tensor in turn; `scales` of sums; `alpha` and `k` of LRN; `prh`, `prw`, odd paddings at the end. So
-has the list of memory descriptors: an output that lies unlike the input whose descriptor it shares.
+oneDNN's lines do not contain all properties of a problem. If a missing property is not at its
+default, the auxiliary field contains it after oneDNN's words: `offsets:0:505`, elements before each
+tensor in turn; `scales` of sums; `alpha` and `k` of LRN; `prh` and `prw`, odd paddings at the end.
+The list of memory descriptors contains the output if its layout differs from that of the input
+whose descriptor oneDNN prints for both.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ __all__ = ["KINDS", "OPERATIONS", "Fields", "Row", "kind_of", "prop_kinds_of", "
 
 @dataclass(frozen=True)
 class Fields:
-    """The fields of a line, in its order but for the implementation behind the kind."""
+    """The fields of a line in their order, without the implementation, which follows the kind."""
 
     kind: str
     prop_kind: str
@@ -47,7 +48,7 @@ class Fields:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """All of them in order."""
+        """The texts of all fields in order."""
         return tuple(getattr(self, field.name) for field in fields(self))
 
 
@@ -55,7 +56,7 @@ class Fields:
 
 
 def kind_of(operation: type[Operation]) -> str:
-    """oneDNN's name of a primitive: `inner_product`, of gradients as well."""
+    """oneDNN's name of a primitive: `inner_product`, also for gradients."""
     return operation.KIND.removesuffix(" backward").replace(" ", "_")
 
 
@@ -64,7 +65,7 @@ KINDS = {kind_of(driver.operations[0]): driver for driver in DRIVERS.values()}
 
 
 def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
-    """What a line may call the direction of an operation of this type."""
+    """The possible prop kinds in a line about an operation of this type."""
     name = operation.__name__
     if name.endswith("Forward"):
         return FORWARD
@@ -75,7 +76,7 @@ def prop_kinds_of(operation: type[Operation]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor of a line. twin: the argument that it must differ from to be listed."""
+    """One tensor of a line. It is listed only if it differs from the argument `twin`."""
 
     word: str
     argument: str
@@ -84,13 +85,13 @@ class Row:
 
 
 def _line(op: Operation) -> VerboseLine:
-    """That of its driver; a plain one for an operation that has no driver yet."""
+    """The line of the driver; a plain one for an operation without a driver."""
     driver = KINDS.get(kind_of(type(op)))
     return driver.verbose if driver else VerboseLine()
 
 
 def rows_of(op: Operation) -> Iterator[Row]:
-    """All tensors that a line of such an operation may list."""
+    """All tensors that a line about the operation may list."""
     listed = _line(op).tensors.get(type(op))
     if listed is None:
         for row, _ in op.tensors():
@@ -110,9 +111,9 @@ def rows_of(op: Operation) -> Iterator[Row]:
 def write(
     op: Any, attr: Attributes, workspace: MemoryDesc | None = None, asked: Any = None
 ) -> Fields:
-    """The fields of an operation.
+    """The fields of a line about an operation.
 
-    asked: the same before its `any` formats were resolved, which are marked.
+    asked: the operation before its `any` formats were resolved. The line marks these formats.
     """
     tensors = list(_present(op, workspace))
     line = _line(op)
@@ -130,13 +131,13 @@ def write(
 
 
 def _shape(op: Operation) -> str:
-    """The shape in the problem text; all dims of an operation that the text does not know yet."""
+    """The shape in the problem text. For an operation without a driver, all dims."""
     tensors = op.tensors()
     if type(op) not in OPERATIONS:
         return dims_text(*(desc.dims for _, desc in tensors))
-    secret = {row.name: desc for row, desc in tensors if desc.format_kind == "opaque"}
-    public = op.with_descs(**{name: desc.with_format("any") for name, desc in secret.items()})
-    return driver_of(type(op)).write(public)["shape"]
+    opaque = {row.name: desc for row, desc in tensors if desc.format_kind == "opaque"}
+    plain = op.with_descs(**{name: desc.with_format("any") for name, desc in opaque.items()})
+    return driver_of(type(op)).write(plain)["shape"]
 
 
 def _shown(value: Any) -> str:
@@ -144,7 +145,7 @@ def _shown(value: Any) -> str:
 
 
 def _present(op: Any, workspace: MemoryDesc | None) -> Iterator[tuple[Row, MemoryDesc | None]]:
-    """The rows of a line and their descriptors; those of absent tensors, too."""
+    """The rows of a line and their descriptors, which are None for absent tensors."""
     for row in rows_of(op):
         desc = getattr(op, row.argument, None) if row.argument != "workspace" else workspace
         left_out = desc == getattr(op, row.twin) if row.twin else desc is None
@@ -153,7 +154,7 @@ def _present(op: Any, workspace: MemoryDesc | None) -> Iterator[tuple[Row, Memor
 
 
 def _desc_text(op: Any, row: Row, desc: MemoryDesc | None, asked: Any) -> str:
-    """WORD:TYPE:MARKS:KIND:TAG:STRIDES:FLAGS; a format `any` is marked a, padding p, offset0 0."""
+    """WORD:TYPE:MARKS:KIND:TAG:STRIDES:FLAGS. Marks: a for `any`, p for padding, 0 for offset0."""
     if desc is None:
         return f"{row.word}:undef::undef:::"
     before = getattr(asked, row.argument, None)
@@ -163,12 +164,12 @@ def _desc_text(op: Any, row: Row, desc: MemoryDesc | None, asked: Any) -> str:
     flags = "f0"
     if isinstance(op, ops.MatMul) and row.word == "bia":
         flags = f"f0_mask{mask_of(desc.dims)}"
-    tag = desc.order_tag.replace(":", "/")  # opaque formats have colons
+    tag = desc.order_tag.replace(":", "/")  # opaque formats contain colons
     return f"{row.word}:{desc.data_type}:{marks}:{desc.format_kind}:{tag}:{strides}:{flags}"
 
 
 def _problem(line: VerboseLine, shape: str) -> tuple[str, list[str]]:
-    """A shape as oneDNN spells it, and its letters that oneDNN lacks, as words."""
+    """The shape in oneDNN's spelling, and words for the letters that oneDNN does not have."""
     pattern = rf"(?<![a-z])({line.letters})(-?[0-9][0-9.e-]*)"
     words = [
         f"{name}:{number}"

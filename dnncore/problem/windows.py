@@ -1,6 +1,6 @@
 """Spatial parts of shapes: `ih5iw5`; with a window `ih5oh3kh3sh1dh0ph0_iw5ow3kw3sw1dw0pw0`.
 
-An axis without numbers is like the one before it: `ih5kh3` is a square.
+An axis without numbers has those of the axis before it: `ih5kh3` is a square.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ KINDS = ("i", "o", "k", "s", "d", "p", "pr")  # src, dst, kernel, stride, dilati
 SIZE_LETTERS = " ".join(f"i{axis}" for axis in AXES)
 WINDOW_LETTERS = " ".join(kind + axis for axis in AXES for kind in KINDS)
 
-Row = dict[str, int]  # kind -> number, of one axis
+Row = dict[str, int]  # kind -> number, for one axis
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Window:
 
 
 def _rows(letters: Mapping[str, int]) -> dict[str, Row]:
-    """One row per axis, from the first that has numbers; a dilation alone is none."""
+    """One row per axis, from the first axis with numbers. A dilation alone does not count."""
     rows: dict[str, Row] = {}
     previous: Row = {}
     for axis in AXES:
@@ -47,12 +47,12 @@ def _rows(letters: Mapping[str, int]) -> dict[str, Row]:
 
 
 def read_sizes(letters: Mapping[str, int]) -> Dims:
-    """Spatial dims without a window; there may be none."""
+    """Spatial dims without a window, possibly none."""
     return tuple(row["i"] for row in _rows(letters).values())
 
 
 def sizes_text(sizes: Sequence[int]) -> str:
-    """What `read_sizes` reads: `_ih5iw5`, or nothing."""
+    """The inverse of `read_sizes`: `_ih5iw5`, or no text."""
     axes = AXES[len(AXES) - len(sizes) :]
     text = "".join(f"i{axis}{size}" for axis, size in zip(axes, sizes, strict=True))
     return f"_{text}" if text else ""
@@ -61,9 +61,9 @@ def sizes_text(sizes: Sequence[int]) -> str:
 def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
     """Spatial dims with a window, at least one, for an operation of this type.
 
-    dh 0 is dense. Without oh, the padding is the same on both sides, 0 if silent; without ph, it
-    is what oh needs, half of it at the start. A right padding that oh tells is not written; prh
-    is for another one.
+    dh 0 is dense. Without oh, the padding is the same on both sides, and its default is 0. Without
+    ph, oh determines the padding, and half of it is at the start. prh gives the right padding if it
+    differs from the one that oh determines.
     """
     completed = [_completed(axis, row, kind) for axis, row in _rows(letters).items()]
     if not completed:
@@ -74,7 +74,7 @@ def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
 
 
 def axes_of(letters: Mapping[str, int], *, has_window: bool) -> dict[str, Dims]:
-    """Axis -> its numbers in the order of `KINDS`; without a window its size alone."""
+    """Axis -> its numbers in the order of `KINDS`. Without a window, only its size."""
     rows = _rows(letters)
     if has_window:
         return {axis: _completed(axis, row, Windowed) for axis, row in rows.items()}
@@ -103,12 +103,12 @@ def _completed(axis: str, row: Row, operation: type[Windowed]) -> Dims:
 
 
 def _padding(i: int, o: int, k: int, stride: int, dilation: int) -> int:
-    """Padding on both sides together that gives exactly `o` outputs."""
+    """The sum of left and right padding that gives exactly `o` outputs."""
     return (o - 1) * stride + effective_kernel(k, dilation) - i
 
 
 def spatial_text(op: Any, kernel: Iterable[int]) -> str:
-    """What `read_spatial` reads: `_ih5oh3kh3sh1dh0ph0_iw5...`, with prh only where oh differs."""
+    """The inverse of `read_spatial`: `_ih5oh3kh3sh1dh0ph0_iw5...`, with prh only if needed."""
     src, dst = op.src_role.dims[2:], op.dst_role.dims[2:]
     columns = (src, dst, kernel, op.strides, op.dilations, op.padding_l, op.padding_r)
     text = ""

@@ -1,4 +1,4 @@
-"""The words of a problem text: over any number of lines, with comments behind #."""
+"""Splits a problem text into lines and words. A comment begins with #."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 __all__ = ["lines", "split"]
 
-_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # blanks between quotes do not end it
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # quoted blanks belong to a word
 
 
 def lines(text: str) -> Iterator[tuple[int, str]]:
-    """Numbered lines, one that ends with a backslash together with the next; no comments.
+    """Numbered lines without comments. A backslash at the end joins a line with the next one.
 
-    Behind a comma and other marks between values the next line continues the word.
+    After a comma, =, : or +, the next line continues the word.
     """
     start, joined = 1, ""
     for number, whole in enumerate(text.splitlines(), 1):
@@ -31,6 +31,6 @@ def lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def split(line: str) -> list[str]:
-    """The words of a line; one that begins with # is a comment, with all behind it."""
+    """The words of a line, up to a word that begins with #."""
     words = _WORD.findall(line)
     return list(itertools.takewhile(lambda word: not word.startswith("#"), words))

@@ -602,7 +602,7 @@ def test_other_versions_name_kinds_otherwise_and_leave_out_absent_tensors(before
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        (",0.01", "", "expected 9 fields behind exec: engine, primitive, .*; got 8"),
+        (",0.01", "", "expected 9 fields after exec: engine, primitive, .*; got 8"),
         ("forward_training", "sideways", "prop_kind 'sideways': expected one of forward_training"),
         ("::blocked:ab::f0", "::blocked", "memory_descriptors .*: expected NAME:TYPE:MARKS"),
         (":ab:", ":abc:", "memory_descriptors .* at 'data:f32::blocked:abc::f0': .*abc"),

@@ -295,7 +295,7 @@ def texts(text):
     return [str(problem) for problem in read(text)]
 
 
-def test_options_hold_for_all_shapes_behind_them():
+def test_options_apply_to_all_shapes_after_them():
     assert texts("--eltwise --alg=exp 2x3 --tag=ba 4x5 --alg=abs 6x7") == [
         "--eltwise --alg=exp 2x3",
         "--eltwise --tag=ba --alg=exp 4x5",
@@ -390,7 +390,7 @@ def test_a_text_that_is_written_has_all_that_is_no_default_in_one_order(text):
     assert str(the(text)) == text
 
 
-def test_a_line_may_be_continued_and_behind_a_comma_its_word():
+def test_a_line_may_continue_and_a_word_may_continue_after_a_comma():
     text = """--eltwise \\
         --alg=exp, \\
               abs,\\

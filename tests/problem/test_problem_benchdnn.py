@@ -194,7 +194,7 @@ def test_match_searches_what_benchdnn_prints(text):
     assert not read(f"--match=nothing {words}")
 
 
-def test_match_tells_a_plane_from_a_volume():
+def test_match_distinguishes_a_plane_from_a_volume():
     shapes = "ic3oc4_ih9kh3 ic3oc4_id9kd3_ih9kh3_iw8kw3 ic3oc4_ih9kh31ph15"
     (problem,) = read(f"--conv --match=.*[^k][^d][0-9]kh3[^0-9].* {shapes}")
     assert problem.op.src.dims == (2, 3, 9, 9)

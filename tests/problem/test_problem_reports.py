@@ -26,7 +26,7 @@ FILE = """\
 """
 
 
-def test_what_is_no_problem_is_reported_in_order_and_the_rest_is_read(tmp_path):
+def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
     path = tmp_path / "file"
     path.write_bytes(FILE.replace("\n", "\r\n").encode())
     reports = []
@@ -59,7 +59,7 @@ def test_without_a_report_the_first_of_them_is_raised():
     assert error.value.features == ("scales", "data type u8")
 
 
-def test_a_value_continues_behind_marks_that_ask_for_more():
+def test_a_value_continues_after_a_separator():
     text = "--eltwise --attr-post-ops= \\\n relu+ \\\n sum: \\\n 0.5, \\\n \\\n abs 2x3 \\\n 4x5"
     assert read(text) == read("--eltwise --attr-post-ops=relu+sum:0.5,abs 2x3 4x5")
 
@@ -71,7 +71,7 @@ NONSENSE = {
     "--reorder --cross-engine=cpu 2x3": "reorder across engines; got 'cpu'",
     "--reorder --oflag=comp:1 2x3": "compensation of weights; got 'comp:1'",
     "--conv --attr-post-ops=dw:k3 ic3oc4iw5kw2": "dw:kKsSpP[:TYPE] at 'dw:k3'",
-    "--eltwise --attr-fpmath=bf16:yes 2x3": "true or false behind the mode",
+    "--eltwise --attr-fpmath=bf16:yes 2x3": "true or false after the mode",
     "--eltwise --inplace=maybe 2x3": "expected one of false, true",
     "--conv --inplace=true ic3oc4iw5kw2": "no such option",
     "--eltwise --attr-scale=src:common 2x3": "no such option",

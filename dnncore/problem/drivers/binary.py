@@ -39,10 +39,10 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """Two sources, and a third for select: the condition.
+    """Make the operation. It has two sources; select has a third one, the condition.
 
-    A source with fewer dims than src0 lacks its last ones, which are 1; one whose format is any has
-    src0's. Where the text is silent, the condition is like src0, and of type s8.
+    If a source has fewer dims than src0, its last dims are 1. If its format is `any`, it has the
+    format of src0. By default, the condition has the dims and format of src0 and the type s8.
     """
     algorithm = read_algorithm(settings, ALGORITHMS, "binary_")
     is_select = algorithm == "select"
@@ -64,7 +64,7 @@ def _completed(sources: list[Dims]) -> list[Dims]:
 
 
 def write(op: Any) -> Settings:
-    """The shape without dst, which follows."""
+    """The inverse of `read`. The shape does not contain dst, which the sources determine."""
     sources = [desc for row, desc in op.tensors() if row.direction == "in"]
     return {
         **write_tensors(op, DEFAULTS),

@@ -44,7 +44,7 @@ DEFAULTS = {**LAYER_DEFAULTS, "strides": "", "alg": "direct", "mb": "0"}
 
 
 def read(settings: Settings) -> Operation:
-    """Groups become a dim of weights where g is given, 1 or not."""
+    """Make the operation. If the shape has g, even g1, weights have a dim of groups."""
     letters = read_letters(settings, f"g mb ic oc {WINDOW_LETTERS}", needed="ic oc")
     algorithm = read_algorithm(settings, ALGORITHMS, "convolution_")
     window = read_spatial(letters, ConvolutionForward)
@@ -52,10 +52,10 @@ def read(settings: Settings) -> Operation:
     groups = letters.get("g", 1)
     if groups < 1 or ic % groups or oc % groups:
         raise Misread("shape", f"g must divide ic and oc; got g{groups}, ic{ic} and oc{oc}")
-    filters = (oc // groups, ic // groups, *window.kernel)
+    kernels = (oc // groups, ic // groups, *window.kernel)
     dims = {
         "src": (mb, ic, *window.src),
-        "weights": (groups, *filters) if "g" in letters else filters,
+        "weights": (groups, *kernels) if "g" in letters else kernels,
         "bias": (oc,),
         "dst": (mb, oc, *window.dst),
     }
@@ -63,7 +63,7 @@ def read(settings: Settings) -> Operation:
 
 
 def write(op: Any) -> Settings:
-    """The shape in the order of verbose lines."""
+    """The inverse of `read`. The shape has the order of verbose lines."""
     groups, oc, ic, *kernel = op.grouped_weights
     grouped = op.weights_role.ndims > op.src_role.ndims
     counts = f"mb{op.src_role.dims[0]}_ic{groups * ic}oc{groups * oc}"

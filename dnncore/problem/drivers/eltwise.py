@@ -44,13 +44,13 @@ DEFAULTS = {
 
 
 def _directions(algorithm: str) -> Any:
-    """A gradient has src or dst, whichever the algorithm computes it from."""
+    """The directions. A gradient has only one of src and dst, depending on the algorithm."""
     unread = "src" if algorithm.endswith(USE_DST) else "dst"
     return pair(EltwiseForward, EltwiseBackward, absent=(unread,))
 
 
 def read(settings: Settings) -> Operation:
-    """All tensors have the dims of the shape."""
+    """Make the operation. All tensors have the dims of the shape."""
     algorithm = read_algorithm(settings, ALGORITHMS, "eltwise_")
     dims = read_batched_dims(settings)
     return read_operation(

@@ -33,7 +33,7 @@ DEFAULTS = {**LAYER_DEFAULTS, "mb": "0"}
 
 
 def read(settings: Settings) -> Operation:
-    """Without ih and the like, src has two dims."""
+    """Make the operation. Without letters of spatial dims, src has two dims."""
     letters = read_letters(settings, f"mb ic oc {SIZE_LETTERS}", needed="ic oc")
     mb, oc = read_batch(settings, letters), letters["oc"]
     image = (letters["ic"], *read_sizes(letters))
@@ -42,7 +42,7 @@ def read(settings: Settings) -> Operation:
 
 
 def write(op: Any) -> Settings:
-    """The shape in the order of verbose lines."""
+    """The inverse of `read`. The shape has the order of verbose lines."""
     mb, ic, *sizes = op.src_role.dims
     shape = f"mb{mb}_ic{ic}{sizes_text(sizes)}_oc{op.dst_role.dims[1]}"
     return {**layer_text(op, DIRECTIONS, DEFAULTS), "shape": shape}

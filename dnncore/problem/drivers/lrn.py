@@ -37,12 +37,12 @@ ALGORITHMS = {"ACROSS": "across_channels", "WITHIN": "within_channel"}
 DIRECTIONS = pair(LRNForward, LRNBackward)
 DEFAULTS = {"dir": "FWD_D", "dt": "f32", **ONE_TAG, "alg": "ACROSS", "mb": "0"}
 
-# benchdnn's numbers where the shape is silent
+# benchdnn's defaults
 NUMBERS = {"alpha": 1 / 8192, "beta": 0.75, "k": 1.0}
 
 
 def read(settings: Settings) -> Operation:
-    """Without ih and the like, tensors have two dims."""
+    """Make the operation. Without letters of spatial dims, tensors have two dims."""
     letters = read_letters(settings, f"mb ic {SIZE_LETTERS} ls", " ".join(NUMBERS), needed="ic")
     dims = (read_batch(settings, letters), letters["ic"], *read_sizes(letters))
     algorithm = read_algorithm(settings, ALGORITHMS, "lrn_")
@@ -59,7 +59,7 @@ def read(settings: Settings) -> Operation:
 
 
 def write(op: Any) -> Settings:
-    """The shape with all numbers."""
+    """The inverse of `read`. The shape has all numbers."""
     mb, ic, *sizes = op.src.dims
     numbers = "".join(name + number_text(getattr(op, name)) for name in NUMBERS)
     return {

@@ -32,9 +32,9 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """A bias is there where it has a type; bit d of its mask says that dim d is dst's, not 1."""
+    """Make the operation. It has a bias if bia-dt is set. `masked` explains bia_mask."""
     src, weights, *given = read_dims(settings, 2, 3)
-    if settings["grouped"]:  # in which dims mean something else
+    if settings["grouped"]:  # dims have another meaning there
         raise Unsupported(["grouped encoding"])
     if min(len(src), len(weights)) < 2:
         raise Misread("shape", f"expected MxK:KxN, with batch dims before; got {settings['shape']}")
@@ -48,7 +48,7 @@ def read(settings: Settings) -> Operation:
 
 
 def write(op: Any) -> Settings:
-    """The shape without dst, which follows."""
+    """The inverse of `read`. The shape does not contain dst."""
     bias = {} if op.bias is None else {"bia_mask": str(mask_of(op.bias.dims))}
     shape = dims_text(op.src.dims, op.weights.dims)
     return {**write_tensors(op, DEFAULTS), **bias, "shape": shape}

@@ -38,7 +38,7 @@ DEFAULTS = {"dir": "FWD_D", "dt": "f32", **ONE_TAG, "alg": "max", "mb": "0"}
 
 
 def read(settings: Settings) -> Operation:
-    """The shape of a convolution without g and oc."""
+    """Make the operation. The shape is that of a convolution without g and oc."""
     letters = read_letters(settings, f"mb ic {WINDOW_LETTERS}", needed="ic")
     window = read_spatial(letters, PoolingForward)
     images = (read_batch(settings, letters), letters["ic"])
@@ -53,7 +53,7 @@ def read(settings: Settings) -> Operation:
 
 
 def write(op: Any) -> Settings:
-    """The shape in the order of verbose lines."""
+    """The inverse of `read`. The shape has the order of verbose lines."""
     mb, ic, *_ = op.src_role.dims
     return {
         "dir": direction_text(op, DIRECTIONS),

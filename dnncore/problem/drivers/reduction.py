@@ -40,7 +40,7 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """The dims of src and dst."""
+    """Make the operation. The shape contains the dims of src and dst."""
     src, dst = read_dims(settings, 2)
     return Reduction(
         read_algorithm(settings, ALGORITHMS, "reduction_"),

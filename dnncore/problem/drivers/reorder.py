@@ -27,7 +27,7 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """Both tensors have the dims of the shape."""
+    """Make the operation. Both tensors have the dims of the shape."""
     (dims,) = read_dims(settings, 1)
     return Reorder(**read_tensors(settings, {"src": dims, "dst": dims}))
 

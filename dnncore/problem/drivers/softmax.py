@@ -38,9 +38,10 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """All tensors have the dims of the shape.
+    """Make the operation. All tensors have the dims of the shape.
 
-    A gradient's dst must have a format; where dtag is silent it is stag's, and all others are any.
+    dst of a gradient needs a format. If dtag is not set, dst has the format in stag, and all other
+    formats are `any`.
     """
     dims = read_batched_dims(settings)
     if settings["dir"].upper() == "BWD_D" and settings["dtag"] == "any":

@@ -37,9 +37,9 @@ DEFAULTS = {
 
 
 def read(settings: Settings) -> Operation:
-    """There are as many sources as types in sdt, all of the dims of the shape.
+    """Make the operation. sdt has a type per source, and all sources have the dims of the shape.
 
-    For dst `undef` means what `any` means.
+    The format `undef` of dst is the same as `any`.
     """
     settings = {**settings, "dtag": settings["dtag"].replace("undef", "any")}
     (dims,) = read_dims(settings, 1)
