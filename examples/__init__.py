@@ -1,1 +1,1 @@
-"""Programs to read and to run; tests and benchmarks import them as modules of this package."""
+"""Example programs. Tests and benchmarks import them as modules of this package."""

@@ -1,8 +1,8 @@
 """Train the first layers of AlexNet: convolution, relu, LRN and max pooling, forward and backward.
 
-The tensors of the user are in plain formats (nchw, oihw, x). The convolution and the pooling choose
-formats of their own, the layers between them keep what the convolution chose, and a reorder stands
-only where a user's tensor meets another format: `Net._add` decides that, in one place.
+The user's tensors are in plain formats (nchw, oihw, x). The convolution and the pooling select
+their formats. The layers between them use the format that the convolution selected. `Net._add` adds
+a reorder only where a user's tensor has another format than the primitive.
 
     python examples/cnn_training_f32.py
     python examples/cnn_training_f32.py --engine opencl:0 --compare reference
@@ -30,12 +30,12 @@ POOLED = (96, 27, 27)
 STRIDES = {"strides": (4, 4)}
 LRN = {"local_size": 5, "alpha": 1e-4, "beta": 0.75, "k": 1.0}
 WINDOW = {"kernel": (3, 3), "strides": (2, 2)}
-PERIOD = 1637  # the data counts 0, 1, ..., 1636, 0, 1, ... in row-major order
+PERIOD = 1637  # the data are 0, 1, ..., 1636, 0, 1, ... in row-major order
 
 
 @dataclass
 class Step:
-    """One primitive of the net with the memories it is bound to, by argument name."""
+    """One primitive of the net, and its memories by argument name."""
 
     name: str
     pd: dnn.PrimitiveDesc
@@ -48,14 +48,14 @@ class Step:
 
     @property
     def is_reorder(self) -> bool:
-        """Whether this only changes a format."""
+        """Whether this step is a reorder."""
         return isinstance(self.pd.op, dnn.Reorder)
 
 
 class Net:
     """The net for one batch size on one engine, ready to run.
 
-    wishes: keywords of `dnn.PrimitiveDesc` for every primitive, as impl= or host_fallback=.
+    wishes: keyword arguments of `dnn.PrimitiveDesc` for every primitive, such as impl=.
 
     The user's memories are `src`, `weights`, `bias`, `diff_dst` (given) and `dst`, `diff_weights`,
     `diff_bias` (computed). `forward` and `backward` are sequences of the calls in `forward_steps`
@@ -100,7 +100,7 @@ class Net:
             ),
             src=self.src, weights=self.weights, bias=self.bias,
         )  # fmt: skip
-        # Until the pooling, formats stay what the convolution chose for its dst.
+        # Up to the pooling, tensors have the format that the convolution selected for its dst.
         desc = convolution["dst"].desc
         relu = self._add(
             "relu",
@@ -121,7 +121,7 @@ class Net:
         )  # fmt: skip
 
     def _add_backward(self, convolution: Step, relu: Step, lrn: Step, pooling: Step) -> None:
-        """Each gradient takes the forward step's descriptor as its hint, and its workspace."""
+        """Each gradient gets the forward descriptor as its hint, and the forward workspace."""
         desc = lrn["dst"].desc
         pooling_backward = self._add(
             "pooling backward",
@@ -155,7 +155,7 @@ class Net:
     # -- building blocks ------------------------------------------------------------------------
 
     def _counting(self, dims: tuple[int, ...]) -> dnn.Memory:
-        """A memory in the plain format that holds 0, 1, 2, ..., starting over at PERIOD."""
+        """A memory in the plain format with the values 0, 1, 2, ..., repeated after PERIOD."""
         values = np.resize(np.arange(PERIOD, dtype=np.float32), dims)
         return dnn.Memory.from_numpy(values, engine=self.engine)
 
@@ -165,8 +165,9 @@ class Net:
     ) -> Step:  # fmt: skip
         """Append the best primitive for `op`, and reorders for memories in another format.
 
-        given: memories by argument name; an input is reordered before, an output after the
-        primitive, if its format is not the one that was chosen. All others are made here.
+        given: memories by argument name. If the format of one differs from the selected format, an
+            input is reordered before the primitive and an output after it. Missing memories are
+            made here.
         """
         pd = self._choose(op, hint)
         memories, before, after = dict(given), [], []
@@ -203,7 +204,7 @@ class Net:
 
 
 def _any(*dims: int) -> dnn.MemoryDesc:
-    """A tensor whose format is left to the implementation."""
+    """A descriptor whose format the implementation selects."""
     return dnn.MemoryDesc(dims, "f32", "any")
 
 
@@ -211,7 +212,7 @@ def _any(*dims: int) -> dnn.MemoryDesc:
 
 
 def measure(net: Net, iterations: int) -> tuple[float, list[float]]:
-    """The median seconds of a whole iteration, and of each of its primitives on its own."""
+    """The median seconds of a whole iteration, and of each primitive alone."""
     stream = net.engine.stream()
 
     def seconds(call) -> float:
@@ -221,14 +222,14 @@ def measure(net: Net, iterations: int) -> tuple[float, list[float]]:
         return time.perf_counter() - start
 
     calls = [net.step, *(step.call for step in net.steps)]
-    seconds(net.step)  # the first run warms caches up
+    seconds(net.step)  # the first run fills caches
     samples = [[seconds(call) for call in calls] for _ in range(iterations)]
     total, *parts = (statistics.median(taken) for taken in zip(*samples, strict=True))
     return total, parts
 
 
 def errors(net: Net) -> list[dnn.Comparison]:
-    """Each primitive's worst output beside the reference's, which is fed the same inputs."""
+    """The worst output of each primitive, compared with the reference on the same inputs."""
     stream = net.engine.stream()
     found = []
     for step in net.steps:
@@ -238,7 +239,7 @@ def errors(net: Net) -> list[dnn.Comparison]:
 
 
 def formats(pd: dnn.PrimitiveDesc) -> str:
-    """The format tags of what a primitive reads and writes: "acdb, Acdb16a, a -> aBcd16b"."""
+    """The format tags of inputs and outputs: "acdb, Acdb16a, a -> aBcd16b"."""
     tags = {"in": [], "out": []}
     for argument, desc in pd.arguments:
         tags[argument.direction].append(desc.tag or "strided")
@@ -251,8 +252,8 @@ def report(net: Net, total: float, parts: list[float], checks: list[dnn.Comparis
     table = Table(
         title=f"AlexNet's first layers, batch {net.batch}, on {net.engine.name}"
         f" ({net.engine.device.name})",
-        caption="Formats name the dims a b c d from the outermost to the innermost in memory:"
-        " abcd is nchw or oihw;\naBcd16b keeps blocks of 16 channels together.",
+        caption="Formats list the dims a b c d from the outermost to the innermost in memory:"
+        " abcd is nchw or oihw;\naBcd16b has blocks of 16 adjacent channels.",
         title_justify="left", caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0),
     )  # fmt: skip
     for column in ("primitive", "implementation", "formats: read -> written", "ms"):
@@ -269,7 +270,7 @@ def report(net: Net, total: float, parts: list[float], checks: list[dnn.Comparis
 
 
 def verdict(check: dnn.Comparison | None) -> tuple[str, ...]:
-    """The cells that tell of a comparison."""
+    """The cells for a comparison."""
     if check is None:
         return ()
     place = ",".join(map(str, check.index)) if check.error else ""
@@ -277,13 +278,13 @@ def verdict(check: dnn.Comparison | None) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--engine", "name", default="cpu", show_default=True, help="As dnncore names it.")
+@click.option("--engine", "name", default="cpu", show_default=True, help="A name of an engine.")
 @click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1))
 @click.option("--iterations", default=10, show_default=True, type=click.IntRange(1))
 @click.option("--compare", type=click.Choice(["reference"]), help="Check every primitive.")
-@click.option("--host-fallback", is_flag=True, help="Let the CPU serve what the engine lacks.")
+@click.option("--host-fallback", is_flag=True, help="Let the CPU compute what the engine lacks.")
 def main(name: str, batch: int, iterations: int, compare: str | None, host_fallback: bool) -> None:
-    """Run iterations and tell how each primitive is computed, and how long that takes."""
+    """Run iterations and print the implementation and the time of each primitive."""
     try:
         net = Net(dnn.engine(name), batch, host_fallback=host_fallback or None)
     except (dnn.BackendNotFound, dnn.EngineUnavailable, dnn.NoImplementation) as error:

@@ -1,8 +1,8 @@
-"""Memory format propagation: let the convolution choose its formats, and pass them on.
+"""Memory format propagation: a convolution selects its formats, and a pooling reuses them.
 
-A convolution runs fastest on data laid out for it. Its operation therefore says "any" instead of a
-format; the primitive descriptor tells what was chosen; data is reordered where its format differs,
-and the pooling behind takes what the convolution wrote, as it is.
+A convolution runs fastest on formats that suit it. So its operation has the format "any". The
+primitive descriptor reports the selected formats. Data in another format is reordered. The pooling
+takes the result of the convolution without a reorder.
 
     python examples/memory_format_propagation.py
     python examples/memory_format_propagation.py --engine opencl
@@ -19,7 +19,7 @@ BATCH, IN_CHANNELS, OUT_CHANNELS, SIZE = 4, 16, 32, 28
 
 
 def convolution(engine: dnn.Engine) -> dnn.PrimitiveDesc:
-    """Choose a 3x3 convolution with relu, free to take every tensor in any format."""
+    """Select a 3x3 convolution with relu. Each tensor may have any format."""
     image = (BATCH, IN_CHANNELS, SIZE, SIZE)
     result = (BATCH, OUT_CHANNELS, SIZE, SIZE)
     op = dnn.ConvolutionForward(
@@ -34,7 +34,7 @@ def convolution(engine: dnn.Engine) -> dnn.PrimitiveDesc:
 
 
 def pooling(src: dnn.MemoryDesc, engine: dnn.Engine) -> dnn.PrimitiveDesc:
-    """Choose a 2x2 max pooling of tensors as `src` describes them; dst "any" takes src's format."""
+    """Select a 2x2 max pooling of `src`. Its dst is "any" and gets the format of src."""
     dims = (BATCH, OUT_CHANNELS, SIZE // 2, SIZE // 2)
     op = dnn.PoolingForward(
         "forward_inference",
@@ -50,7 +50,7 @@ def pooling(src: dnn.MemoryDesc, engine: dnn.Engine) -> dnn.PrimitiveDesc:
 def argument(
     pd: dnn.PrimitiveDesc, name: str, memory: dnn.Memory, stream: dnn.Stream
 ) -> dnn.Memory:
-    """The memory in the format that the primitive takes as this argument: itself, if it is so."""
+    """The memory in the format of the primitive's argument, reordered if necessary."""
     wanted = pd.descs[name]
     if not pd.needs_reorder(memory, name):
         print(f"  {name}: {memory.desc.tag}, taken as it is")
@@ -69,12 +69,12 @@ def main(name: str) -> None:
         raise click.ClickException(str(error)) from None
     stream = engine.stream()
     rng = np.random.default_rng(0)
-    # Small whole numbers, so that every order of summation gives exactly the same.
+    # Small integers, so every order of summation gives exactly the same result.
     image = rng.integers(-3, 4, (BATCH, IN_CHANNELS, SIZE, SIZE)).astype(np.float32)
     filters = rng.integers(-3, 4, (OUT_CHANNELS, IN_CHANNELS, 3, 3)).astype(np.float32)
 
-    # In tags the letters a, b, c, d are the dims in order, here N, C, H, W, the outermost in memory
-    # first; a capital is a dim that also has an inner block, as in aBcd16b.
+    # In tags, a, b, c, d are the dims N, C, H, W. The outermost dim in memory is first. A capital
+    # letter marks a dim that also has an inner block, such as in aBcd16b.
     conv = convolution(engine)
     print(f"convolution by {conv.impl_name}")
     src = argument(conv, "src", dnn.Memory.from_numpy(image, engine=engine), stream)
@@ -90,7 +90,7 @@ def main(name: str) -> None:
     print(f"  dst: {pooled.desc.tag}")
     pool.primitive().execute(stream, src=src, dst=pooled)
 
-    # The user's format again; reorder() gives the memory itself where it has that already.
+    # Back to the user's format. reorder() returns the memory itself if it has this format.
     result = dnn.reorder(pooled, pooled.desc.with_format("nchw"), stream=stream)
     print(f"result: {result.desc.tag}")
 

@@ -1,9 +1,10 @@
 """Train a convolutional network on handwritten digits, on one engine after the other.
 
-The 1,797 digits of scikit-learn (8x8 pixels) pass through two convolution-relu-pooling blocks of 32
-and 64 channels, an inner product and a log-softmax; the weights follow stochastic gradient descent
-with momentum. All tensor work is done by dnncore primitives, replayed as `dnncore.Sequence`s; the
-host only writes the gradient of the cross-entropy and sums the printed loss.
+The data are the 1,797 digits of scikit-learn (8x8 pixels). The network has two blocks of
+convolution, relu and pooling with 32 and 64 channels, an inner product and a log-softmax. The
+training uses stochastic gradient descent with momentum. dnncore primitives, replayed as
+`dnncore.Sequence`s, do all tensor work. The host only writes the gradient of the cross-entropy and
+sums the printed loss.
 
     python examples/train_digits.py                       # the CPU and every OpenCL device
     python examples/train_digits.py --engine opencl:0
@@ -26,12 +27,12 @@ import dnncore as dnn
 
 BATCH = 64
 MOMENTUM = 0.9
-LEARNING_RATES = (0.05, 0.02, 0.005)  # for equal thirds of the training
+LEARNING_RATES = (0.05, 0.02, 0.005)  # one for each third of the epochs
 
 
 @dataclass
 class Digits:
-    """Images (n, 1, 8, 8) between 0 and 1 with their labels; every fifth sample is held out."""
+    """Images (n, 1, 8, 8) from 0 to 1, and labels. Every fifth sample is for testing."""
 
     train_images: np.ndarray
     train_labels: np.ndarray
@@ -53,7 +54,7 @@ class Digits:
 
 @dataclass
 class Step:
-    """One primitive of the network: its name, its descriptor, and what it is bound to."""
+    """One primitive of the network: its name, its descriptor, its memories and the bound call."""
 
     name: str
     pd: dnn.PrimitiveDesc
@@ -63,7 +64,7 @@ class Step:
 
 @dataclass
 class Parameter:
-    """Weights or a bias in the user's plain format, with the velocity of the momentum method."""
+    """Weights or a bias in the user's plain format, and the velocity for the momentum."""
 
     value: dnn.Memory
     velocity: dnn.Memory
@@ -72,7 +73,7 @@ class Parameter:
 
 @dataclass
 class Network:
-    """The network's forward and backward passes for one batch size on one engine."""
+    """The forward and backward passes of the network for one batch size on one engine."""
 
     engine: dnn.Engine
     host_fallback: bool = False
@@ -104,7 +105,7 @@ class Network:
         self.backward = dnn.Sequence(step.call for step in self.backward_steps)
         self.updates = {rate: self._updates(rate) for rate in LEARNING_RATES}
 
-    # -- layers: each adds its forward primitive, and to `backward` what makes its gradient -------
+    # -- layers: each adds its forward primitive and appends its gradient to `backward` -----------
 
     def _convolution(self, name, src, channels, backward, needs_diff_src=True):
         n, c, h, w = src.desc.dims
@@ -182,7 +183,7 @@ class Network:
     def _relu(self, name, src, backward):
         desc = src.desc
         pd = self._choose(dnn.EltwiseForward("forward_training", "relu", src=desc, dst=desc))
-        dst = self._add(name, pd, src=src, dst=src)  # in place; the sign of dst tells src's
+        dst = self._add(name, pd, src=src, dst=src)  # in place; dst has the sign of src
 
         def gradient(diff_dst):
             diff_dst = self._placed(f"{name} diff_dst", diff_dst, desc)
@@ -255,7 +256,7 @@ class Network:
         return found
 
     def _add(self, name, pd, **arguments):
-        """Bind `pd`, making the outputs that are not given; return its first output."""
+        """Bind `pd` and make the outputs that are not given. Return its first output."""
         for argument, desc in pd.arguments:
             if argument.name not in arguments:
                 arguments[argument.name] = dnn.Memory(desc, self.engine)
@@ -264,7 +265,7 @@ class Network:
         return arguments[pd.op.result_name]
 
     def _placed(self, name, memory, desc):
-        """The memory itself, or a copy in `desc`'s format that a reorder refreshes every step."""
+        """The memory, or a copy in the format of `desc` that a reorder updates in each step."""
         if memory.desc == desc:
             return memory
         if (memory, desc) not in self.copies:
@@ -313,7 +314,7 @@ class Network:
         return np.array(self.log_probabilities.numpy(self.stream))
 
     def train(self, images, labels, rate):
-        """One step of gradient descent; returns the mean cross-entropy before it."""
+        """One step of gradient descent. Returns the mean cross-entropy before the step."""
         log_probabilities = self.predict(images)
         rows = np.arange(self.batch)
         diff = np.zeros_like(log_probabilities)
@@ -324,7 +325,7 @@ class Network:
         return -float(log_probabilities[rows, labels].mean(dtype=np.float64))
 
     def accuracy(self, images, labels):
-        """The share of images that are recognised."""
+        """The share of recognised images, from 0 to 1."""
         right = 0
         for start in range(0, len(images), self.batch):
             rows = np.arange(start, start + self.batch) % len(images)
@@ -334,7 +335,7 @@ class Network:
         return right / len(images)
 
     def errors(self):
-        """Each primitive's largest norm-wise error against the reference fed the same inputs."""
+        """The largest norm-wise error of each primitive, compared with the reference."""
         for step in [*self.forward_steps, *self.backward_steps]:
             found = dnn.against_reference(step.pd, step.arguments, self.stream)
             yield step, max(found.values(), key=lambda comparison: comparison.error)
@@ -351,7 +352,7 @@ def _write(memory, array, stream):
 
 @dataclass
 class Result:
-    """What one engine's training gave."""
+    """The results of training on one engine."""
 
     engine: dnn.Engine
     epoch_seconds: list[float] = field(default_factory=list)
@@ -400,7 +401,7 @@ def _progress(console):
 
 
 def summary(results):
-    """Engines against each other."""
+    """A table with a row for each engine."""
     table = Table(
         title="Training the digits", title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0)
     )
@@ -416,8 +417,8 @@ def summary(results):
 
 
 def primitives(result):
-    """Each primitive of one engine: its implementation and its error against the reference."""
-    title = f"{result.engine.name}: norm-wise error against the reference fed the same inputs"
+    """A table of the primitives of one engine: implementations, and errors."""
+    title = f"{result.engine.name}: norm-wise error against the reference on the same inputs"
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     for column in ("primitive", "implementation", "error", "worst at"):
         table.add_column(column, justify="right" if column == "error" else "left", no_wrap=True)
@@ -429,7 +430,7 @@ def primitives(result):
 
 
 def plot(results, path):
-    """Loss and accuracy of all engines over the epochs, in one picture."""
+    """Draw loss and accuracy of all engines over the epochs."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -439,7 +440,7 @@ def plot(results, path):
     styles = ("-", "--", ":", "-.")
     for i, r in enumerate(results):
         epochs = range(1, len(r.losses) + 1)
-        width = 2.5 - 0.5 * (i % 4)  # so that curves that coincide can all be seen
+        width = 2.5 - 0.5 * (i % 4)  # so that equal curves are all visible
         line = {"label": r.engine.name, "linestyle": styles[i % 4], "linewidth": width}
         left.semilogy(epochs, r.losses, **line)
         right.plot(epochs, [100 * a for a in r.accuracies], **line)
@@ -458,7 +459,7 @@ def default_engines():
 
 
 def opened(names):
-    """The engines of these names, all of them before the first is trained on."""
+    """Open all engines with these names before the training begins."""
     try:
         return [dnn.engine(name) for name in names]
     except (dnn.BackendNotFound, dnn.EngineUnavailable) as error:
@@ -468,7 +469,7 @@ def opened(names):
 @click.command()
 @click.option("--engine", "engines", multiple=True, help="Engine to train on; may be repeated.")
 @click.option("--epochs", default=15, show_default=True, type=click.IntRange(1))
-@click.option("--host-fallback", is_flag=True, help="Let the CPU serve what an engine lacks.")
+@click.option("--host-fallback", is_flag=True, help="Let the CPU compute what an engine lacks.")
 @click.option("--plot", "picture", type=Path, default="digits.png", show_default=True)
 def main(engines, epochs, host_fallback, picture):
     """Train the digits on each engine and compare."""

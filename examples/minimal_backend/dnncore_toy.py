@@ -1,8 +1,8 @@
-"""A whole backend for dnncore: a new engine, "toy", that computes eltwise itself.
+"""A complete backend for dnncore. Its engine "toy" computes eltwise operations.
 
-After `pip install .`, `dnncore backends` lists it and `dnncore.engine("toy")` opens it. Whatever it
-does not compute yet, the CPU serves where the user allows it: `python train_digits.py --engine toy
---host-fallback`. Copy these two files, rename "toy", and replace one operation after the other.
+After `pip install .`, `dnncore backends` lists it and `dnncore.engine("toy")` opens it. The CPU can
+compute all other operations: `python train_digits.py --engine toy --host-fallback`. To write your
+own backend, copy these two files, rename "toy", and add one operation after the other.
 """
 
 from functools import partial
@@ -14,13 +14,13 @@ from dnncore import backend
 
 @backend.hookimpl
 def dnncore_backends():
-    """Say what there is; the strings are imported when they are first needed."""
+    """Describe the backend. The modules in the strings are imported on first use."""
     tables = {("toy", operation): "dnncore_toy:TABLE" for operation in COMPUTE}
     return backend.Backend("toy", backend.API_VERSION, None, {"toy": "dnncore_toy:Toy"}, tables)
 
 
 class Toy(backend.HostEngine):
-    """Host memory comes with HostEngine; a device brings its own allocate, copy_in, copy_out."""
+    """HostEngine provides host memory. A device needs its own allocate, copy_in and copy_out."""
 
     kind = "toy"
 
@@ -34,7 +34,7 @@ FORMULAS = {  # algorithm: f(s, alpha, beta) and its slope
 
 
 def forward(op, src, dst):
-    """Compute dst; memories come in the order of the operation's argument table."""
+    """Compute dst. Memories have the order of the operation's argument table."""
     function, _ = FORMULAS[op.algorithm]
     dst.desc.pack(function(src.numpy(), op.alpha, op.beta), dst.buffer)
 
@@ -42,7 +42,7 @@ def forward(op, src, dst):
 def backward(op, src, diff_dst, diff_src):
     """Compute diff_src."""
     _, slope = FORMULAS[op.algorithm]
-    s = src.numpy().astype("f8")  # 1 - tanh^2 loses its digits in f4
+    s = src.numpy().astype("f8")  # 1 - tanh^2 loses digits in f4
     values = diff_dst.numpy() * slope(s, op.alpha, op.beta)
     diff_src.desc.pack(values.astype("f4"), diff_src.buffer)
 
@@ -51,12 +51,12 @@ COMPUTE = {backend.EltwiseForward: forward, backend.EltwiseBackward: backward}
 
 
 class Numpy(backend.Implementation):
-    """One way to compute an operation; of all that accept a problem, the quickest is chosen."""
+    """One way to compute an operation. dnncore selects the fastest one that accepts."""
 
     name = "toy:numpy"
 
     def accept(self, op, attr, engine, hint):
-        """Promise to compute `op` or tell why not; cheap, since every implementation is asked."""
+        """Accept `op`, or refuse it with a reason. Must be fast: each implementation is asked."""
         if op.algorithm not in FORMULAS or attr.post_ops:
             return backend.Refused("attribute", f"only {', '.join(FORMULAS)}, without post-ops")
         op = op.resolve_any(**{argument.name: op.src for argument, _ in op.tensors()})

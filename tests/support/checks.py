@@ -1,4 +1,4 @@
-"""Run every implementation of a problem on guarded memories and compare it with what is right."""
+"""Run every implementation of a problem on guarded memories and compare the results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_ATTRIBUTES = dnn.Attributes()
 
 @dataclass(frozen=True)
 class Target:
-    """An engine and the implementations that are to be tested on it."""
+    """An engine and the implementations to test on it."""
 
     name: str
     engine_name: str
@@ -47,7 +47,7 @@ class Target:
         may_refuse: bool = False,
         **wishes: Any,
     ) -> list[dnn.PrimitiveDesc]:
-        """All implementations that accept; fails where none does, or skips if `may_refuse`."""
+        """All implementations that accept. Without any, fails, or skips if `may_refuse`."""
         wishes = {"impl": self.impl, "skip_impl": self.skip_impl, **wishes}
         found = list(dnn.primitive_descs(op, self.engine, attr, **wishes))
         if not found and may_refuse:
@@ -73,7 +73,7 @@ REFERENCE = Target("reference", "cpu", impl="reference:*", role="reference")
 def run(
     pd: dnn.PrimitiveDesc, inputs: Outputs, in_place: tuple[str, str] | None = None
 ) -> dict[str, Array]:
-    """Execute `pd` once; returns its outputs. `in_place` names an input and the output over it."""
+    """Execute `pd` once. Returns its outputs. `in_place`: an input and the output in its memory."""
     arguments = Arguments(pd, inputs, in_place)
     stream = pd.engine.stream()
     pd.primitive().execute(stream, **arguments.memories).wait()
@@ -98,9 +98,9 @@ def check(
 ) -> None:
     """Compare every implementation that accepts with the reference, or with `oracle` if given.
 
-    Without `inputs` there are two rounds: whole numbers, on which results must be equal bit for bit
-    where the implementation claims to be exact, and random numbers within the error bound.
-    `wishes` are those of `Target.primitive_descs`.
+    Without `inputs` there are two rounds. On integers, the results must be equal bit for bit if the
+    implementation claims to be exact. On random numbers, they must be within the error bound.
+    `wishes` are the keyword arguments of `Target.primitive_descs`.
     """
     pds = target.primitive_descs(op, attr, **wishes)
     if inputs is not None:
@@ -112,7 +112,7 @@ def check(
 
 
 class Round:
-    """Inputs of a problem and what must come out: by the reference, or by `oracle` if given."""
+    """Inputs of a problem, and results expected by the reference, or by `oracle` if given."""
 
     def __init__(
         self, op: dnn.Operation, attr: dnn.Attributes, inputs: Outputs, oracle: Oracle | None
@@ -152,13 +152,13 @@ def _check_round(
 def agree(
     pd: dnn.PrimitiveDesc, got: Outputs, expected: Mapping[str, Expected], *, exact: bool = False
 ) -> None:
-    """Fail with the worst element where an implementation's outputs are not the expected ones."""
+    """Fail with the worst element if outputs differ from the expected ones."""
     for name, right in expected.items():
         result = right.check(got[name], exact=exact and pd.exact, error_factor=pd.error_factor)
         assert result.ok, f"{pd.impl_name}: {name}: {result}"
 
 
 def reference_outputs(op: dnn.Operation, inputs: Outputs, **attributes: Any) -> dict[str, Array]:
-    """What the reference computes, for tests of the reference itself."""
+    """The outputs of the reference, for tests of the reference."""
     expected = expected_outputs(op, dnn.Attributes(**attributes), inputs)
     return {name: right.values for name, right in expected.items()}

@@ -1,7 +1,7 @@
-"""A tiny engine with one correct implementation, and others with one planted fault each.
+"""An engine with one correct implementation, and others with one planted fault each.
 
-`FAULTS` tells for each fault which check is meant for it. What they compute is relu, alpha
-included, with chains of relus as post-ops. The module is a plugin.
+`FAULTS` lists for each fault the check that must find it. The implementations compute relu with
+alpha, with chains of relus as post-ops. The module is a plugin.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FaultyEngine(backend.HostEngine):
     kind = KIND
 
 
-# -- what is right ---------------------------------------------------------------------------------
+# -- the correct one -------------------------------------------------------------------------------
 
 
 def relu(values, alpha):
@@ -47,7 +47,7 @@ def correct(op, attr, src, dst):
 
 
 class Correct(backend.Implementation):
-    """Relu with a chain of relus, as `function(op, attr, src, dst)` computes it."""
+    """Relu with a chain of relus, computed by `function(op, attr, src, dst)`."""
 
     def __init__(self, name, function=correct):
         self.name = f"faulty:{name}"
@@ -79,7 +79,7 @@ def wrong_value(op, attr, src, dst):
 
 
 def wrong_at_odd_shapes(op, attr, src, dst):
-    """A vector loop whose remainder was forgotten."""
+    """A vector loop without its remainder."""
     values = compute(op, attr, src.numpy()).astype(np.float32)
     if op.src.dims[-1] % 4:
         values[..., op.src.dims[-1] // 4 * 4 :] = 0
@@ -110,7 +110,7 @@ def touched_input(op, attr, src, dst):
 
 
 def nondeterministic(op, attr, src, dst):
-    """Rounds another element up each time; within the bound."""
+    """Rounds up another element in each call. The error is within the bound."""
     values = compute(op, attr, src.numpy()).astype(np.float32)
     _calls.append(0)
     place = np.unravel_index(len(_calls) % max(1, values.size), values.shape)
@@ -143,7 +143,7 @@ def not_in_place(op, attr, src, dst):
     correct(op, attr, src, dst)
 
 
-# -- faults of the rest ----------------------------------------------------------------------------
+# -- other faults ----------------------------------------------------------------------------------
 
 
 class DataRace(Correct):
@@ -154,14 +154,14 @@ class DataRace(Correct):
 
         def function(src, dst):
             shared[...] = compute(op, attr, src.numpy())
-            time.sleep(5e-3)  # in which another thread comes in, however busy the machine
+            time.sleep(5e-3)  # long enough for another thread to run, also on a busy machine
             store(dst, shared)
 
         return backend.HostFunction(function)
 
 
 class IgnoresPostOps(Correct):
-    """Accepts every chain and computes none."""
+    """Accepts every chain of post-ops and computes none."""
 
     def refusal(self, op, attr):
         return super().refusal(op, dnn.Attributes())
@@ -196,7 +196,7 @@ class SlowAccept(Correct):
 
 
 class MoodyAccept(Correct):
-    """Changes its mind about what it costs."""
+    """Each `accept` claims another efficiency."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -207,7 +207,7 @@ class MoodyAccept(Correct):
 
 
 class Slots(backend.Executable):
-    """The arguments of the last `bind` are everybody's: private state that calls share."""
+    """All calls use the arguments of the last `bind`."""
 
     def __init__(self, function):
         self.function = function
@@ -230,7 +230,7 @@ class SharedState(Correct):
 
 
 class DeafExecutable(backend.HostFunction):
-    """Never waits for the events it is given."""
+    """Ignores the events in `wait_for`."""
 
     def bind(self, memories, scratchpad):
         run = super().bind(memories, scratchpad)
@@ -243,13 +243,13 @@ class IgnoresEvents(Correct):
 
 
 class BrokenChain(backend.HostFunction):
-    """Chained runs leave out the last one."""
+    """A chain leaves out its last run."""
 
     @staticmethod
     def chain(runs):
         def run(stream, wait_for=()):
-            for one in runs[:-1]:
-                one(stream, wait_for)
+            for chained in runs[:-1]:
+                chained(stream, wait_for)
             return backend.COMPLETED
 
         return run
@@ -261,7 +261,7 @@ class BrokenSequence(Correct):
 
 
 class DirtyScratchpad(Correct):
-    """Takes for granted that a scratchpad is zero."""
+    """Assumes that a scratchpad contains zeros."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -361,7 +361,7 @@ FAULTS = {
     "raises": Fault(Raises, "integers"),
 }
 
-# These end the process that runs them, or keep it for ever: what they do, in its last words.
+# Faults that end or block their process -> text in the report of the failure.
 DEADLY = {"crash": "died of SIGABRT", "hang": "no reply within"}
 
 TABLE = [
@@ -374,7 +374,7 @@ TABLE = [
 
 @backend.hookimpl
 def dnncore_backends():
-    """The engine "faulty" and everything above."""
+    """The engine "faulty" and all implementations above."""
     return backend.Backend(
         KIND,
         backend.API_VERSION,

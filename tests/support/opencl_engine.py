@@ -1,4 +1,4 @@
-"""What tests of the OpenCL engine share: devices, a small product, processes, an event to open."""
+"""Shared by tests of the OpenCL engine: devices, a small product, processes and events."""
 
 import os
 import subprocess
@@ -25,7 +25,7 @@ def square(engine, value, size=8):
 
 
 def run_python(code, timeout=300, **environment):
-    """Run code in a process of its own, which can import this module; returns it completed."""
+    """Run code in a process that can import this module. Returns the completed process."""
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(code)],
         cwd=Path(__file__).parent,
@@ -38,7 +38,7 @@ def run_python(code, timeout=300, **environment):
 
 
 class Gate(Event):
-    """An event of another runtime that ends when it is told to."""
+    """An event of another runtime. `open` ends it."""
 
     __slots__ = ("_error", "_opened")
 

@@ -1,6 +1,6 @@
-"""Registers Intel's OpenCL runtime for CPUs, so that any machine has devices of two vendors.
+"""Registers Intel's OpenCL runtime for CPUs, so each machine has devices of two vendors.
 
-`pip install intel-opencl-rt` brings the library but does not register it with the OpenCL loader.
+`pip install intel-opencl-rt` installs the library but does not register it with the OpenCL loader.
 PoCL needs no registration: the loader in pyopencl's wheel adds it. As a program, this file runs
 the command in its arguments with the runtime registered.
 """
@@ -16,9 +16,9 @@ from pathlib import Path
 
 
 def reveal_opencl_runtimes() -> None:
-    """Point the OpenCL loader to all runtimes; call it before pyopencl is imported.
+    """Point the OpenCL loader to all runtimes. Call this before pyopencl is imported.
 
-    A user's own `OCL_ICD_VENDORS` is left alone.
+    If the user has set `OCL_ICD_VENDORS`, nothing changes.
     """
     intel = Path(sys.prefix) / "lib" / "libintelocl.so"
     if "OCL_ICD_VENDORS" in os.environ or not intel.exists():
@@ -34,7 +34,7 @@ def reveal_opencl_runtimes() -> None:
 
 
 def _outside(library: Path, folder: Path) -> Path:
-    """Make `folder` look like the library's own; return the library's path in it.
+    """Fill `folder` with the files of the library's folder. Return the library's new path.
 
     The runtime reads its own path from /proc/self/maps and cuts it at white space. That file lists
     real paths, so the library itself must not be a symbolic link.

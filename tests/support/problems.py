@@ -1,7 +1,7 @@
 """Problems of every operation, drawn at random: shapes, windows, algorithms, formats.
 
-The same seed gives the same problems on every machine. `inputs_of` gives each problem inputs that
-make sense for it: a workspace that belongs to src, a dst that some src gives.
+The same seed gives the same problems on every machine. `inputs_of` makes consistent inputs for a
+problem: the workspace and dst that the forward operation computes from src.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from dnncore.ops.window import effective_kernel, window_output
 Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
 
-COUNT = 40  # problems of each operation, at least
+COUNT = 40  # least number of problems per operation
 
 PARAMETERS = {name: algorithm.probes[0] for name, algorithm in ELTWISE.items()}
 
 
 def problems(kind: type[dnn.Operation], count: int = COUNT) -> Iterator[Any]:
-    """That many operations of this type, no two alike."""
+    """`count` distinct operations of this type."""
     rng = np.random.default_rng(7)
     seen: set[dnn.Operation] = set()
     while len(seen) < count:
@@ -38,7 +38,7 @@ def problems(kind: type[dnn.Operation], count: int = COUNT) -> Iterator[Any]:
 
 
 def retyped(op: Any, half: str, chosen: Callable[[], bool] = lambda: True) -> Any:
-    """The operation with the chosen ones of its f32 tensors in `half`, if its rules allow that."""
+    """The operation with its chosen f32 tensors in `half`, if its rules permit this."""
 
     def other(desc: dnn.MemoryDesc) -> dnn.MemoryDesc:
         return desc.with_data_type(half) if desc.data_type == "f32" and chosen() else desc
@@ -76,7 +76,7 @@ KINDS = [
 
 
 def inputs_of(op: Any) -> dict[str, Array]:
-    """An array per tensor that is read; where values are saved, the src they come from as well."""
+    """An array per input. With saved values, also the src from which they were computed."""
     whole = isinstance(op, dnn.Binary) and op.algorithm in ("ge", "gt", "le", "lt", "eq", "ne")
     inputs = {
         name: fill_integers(desc, seed)
@@ -103,14 +103,14 @@ def _sizes(rng: Rng, count: int, high: int = 8) -> tuple[int, ...]:
 
 
 def _image(rng: Rng, *, spatial: int | None = None) -> tuple[int, ...]:
-    """(N, C, spatial dims); now and then without an image in the batch."""
+    """(N, C, spatial dims). The batch is sometimes empty."""
     spatial = int(rng.integers(1, 4)) if spatial is None else spatial
     batch = 0 if rng.random() < 0.05 else int(rng.integers(1, 4))
     return batch, int(_pick(rng, 1, 3, 8, 16, 19)), *_sizes(rng, spatial, 9 - 2 * spatial + 2)
 
 
 def _tag(rng: Rng, ndims: int) -> str | None:
-    """A format of (N, C, ...): mostly row-major, else channels last or in blocks."""
+    """A format of (N, C, ...): in half of the cases row-major, else channels last or blocked."""
     letters = "abcdefghijkl"[:ndims]
     if ndims < 3 or rng.random() < 0.5:
         return None
@@ -125,7 +125,7 @@ def _desc(dims: Any, tag: str | None = None, data_type: str = "f32") -> dnn.Memo
 
 
 def _window(rng: Rng, image: tuple[int, ...], kernel: tuple[int, ...]) -> dict[str, Any] | None:
-    """Strides, dilations and paddings that give every spatial dim an output; None if they don't."""
+    """Strides, dilations and paddings. None if a spatial dim has no output."""
     n = len(kernel)
     window = {
         "strides": tuple(int(s) for s in rng.integers(1, 4, n)),
@@ -150,7 +150,7 @@ def _outputs(image: tuple[int, ...], kernel: tuple[int, ...], window: dict[str, 
 
 
 def _windowed(rng: Rng) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any], list[int]]:
-    """An image, a kernel and a window that fit together, and the output's spatial dims."""
+    """An image, a kernel and a window that fit together, and the spatial dims of the output."""
     while True:
         image = _image(rng)
         kernel = _sizes(rng, len(image) - 2, 4)
@@ -235,7 +235,7 @@ def _pooling(rng: Rng, i: int, *, forward: bool) -> dnn.Operation:
             if forward:
                 return dnn.PoolingForward("forward_training", algorithm, src=src, dst=dst, **fields)
             return dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **fields)
-        except dnn.DescriptorError:  # an average over no cell
+        except dnn.DescriptorError:  # an average of no cells
             continue
 
 
@@ -255,7 +255,7 @@ def _lrn(rng: Rng, i: int, *, forward: bool) -> dnn.Operation:
 
 
 def _any_desc(rng: Rng) -> dnn.MemoryDesc:
-    """One to five dims, in some format, now and then with gaps."""
+    """A descriptor of one to five dims in a random format, sometimes with gaps."""
     ndims = int(rng.integers(1, 6))
     dims = (*_sizes(rng, ndims - 1, 7), *_sizes(rng, 1, (5000, 300, 70, 20, 9)[ndims - 1]))
     dims = (0, *dims[1:]) if rng.random() < 0.05 else dims
@@ -287,7 +287,7 @@ def _eltwise_backward(rng: Rng, i: int) -> dnn.Operation:
 def _binary(rng: Rng, i: int) -> dnn.Operation:
     algorithm = [*BINARY][i % len(BINARY)]
     dst = _any_desc(rng)
-    one = _pick(rng, 0, 1)  # both may be broadcast, but not along the same dim
+    one = _pick(rng, 0, 1)  # both sources may be broadcast, but not along the same dim
     dims = [list(dst.dims), list(dst.dims)]
     for dim in range(dst.ndims):
         if rng.random() < 0.4:
@@ -322,7 +322,7 @@ def _reduction(rng: Rng, i: int) -> dnn.Operation:
 
 
 def _reorder(rng: Rng, i: int) -> dnn.Operation:
-    """Between all pairs of types that every device has."""
+    """A reorder between two of the types that every device has."""
     types = ("f32", "f16", "bf16", "s32", "s8", "u8")
     src, dst = types[i % 6], types[i // 6 % 6]
     dims = _image(rng)

@@ -1,7 +1,7 @@
-"""Faults that values on fresh memories do not show: an engine whose implementations are the
-reference's, with one planted fault each.
+"""An engine with the implementations of the reference, each with one planted fault.
 
-`FAULTS` tells for each which check is meant for it, and a problem. The module is a plugin.
+The results on new memories do not show these faults. `FAULTS` lists for each fault the check that
+must find it, and a problem. The module is a plugin.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SubtleEngine(backend.HostEngine):
 
 
 class Right(backend.Implementation):
-    """What the reference computes; `memories` are those of the arguments, in order."""
+    """Computes as the reference does. `memories` are the arguments in order."""
 
     data_types = ("f32", "f16", "bf16")
 
@@ -68,7 +68,7 @@ def scale(memory, factor):
 
 
 def with_inputs(right, memories, change):
-    """Compute with the inputs changed and put them back."""
+    """Compute with changed inputs, then restore them."""
     *inputs, dst = memories
     before = [memory.buffer.copy() for memory in inputs]
     for memory in inputs:
@@ -91,7 +91,7 @@ class OneThread(Right):
 
 
 class UserScratchpad(Right):
-    """Needs no scratchpad, and stumbles over its mode."""
+    """Needs no scratchpad, but computes wrong results in the mode "user"."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -100,7 +100,7 @@ class UserScratchpad(Right):
 
 
 class SecondCall(Right):
-    """Claims no determinism, and is wrong from the second call of a primitive on."""
+    """Does not claim to be deterministic. The second call of a primitive gives a wrong result."""
 
     def accept(self, op, attr, engine, hint):
         answer = super().accept(op, attr, engine, hint)
@@ -119,7 +119,7 @@ class SecondCall(Right):
 
 
 class StaleInput(Right):
-    """A bound call keeps the copy of its input that it made when it was first called."""
+    """Each call uses a copy of the input of the first call."""
 
     def build(self, op, attr, engine, right):
         return Packing(right)
@@ -146,7 +146,7 @@ class Packing(backend.Executable):
 
 
 class IgnoresBeta(Right):
-    """Of a post-op's two parameters it knows one."""
+    """Ignores the second parameter of a post-op."""
 
     def accept(self, op, attr, engine, hint):
         steps = tuple(replace(s, beta=0.0) if s.algorithm == "linear" else s for s in attr.post_ops)
@@ -154,7 +154,7 @@ class IgnoresBeta(Right):
 
 
 class ReadsDst(Right):
-    """Multiplies by a beta of zero what should not be read."""
+    """Reads dst and multiplies it by zero, though dst must not be read."""
 
     def run(self, op, attr, engine, right, *memories):
         dst = output(op, memories)
@@ -164,7 +164,7 @@ class ReadsDst(Right):
 
 
 class WrongWorkspace(Right):
-    """dst is right; where the maxima were is off by one."""
+    """dst is right. The indices of the maxima are off by one."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -173,7 +173,7 @@ class WrongWorkspace(Right):
 
 
 class WrongFactor(Right):
-    """A gradient that forgot a factor."""
+    """A gradient without one of its factors."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -181,14 +181,14 @@ class WrongFactor(Right):
 
 
 class ReducedPrecision(Right):
-    """Rounds its inputs to bfloat16, which whole numbers survive, though nobody allowed it."""
+    """Rounds its inputs to bfloat16 without permission. Small integers stay exact."""
 
     def run(self, op, attr, engine, right, *memories):
         with_inputs(right, memories, lambda x: x.astype(ml_dtypes.bfloat16).astype(x.dtype))
 
 
 class Product(Right):
-    """Of two matrices, without post-ops."""
+    """A product of two matrices, without post-ops."""
 
     def accept(self, op, attr, engine, hint):
         if attr.post_ops or not isinstance(op, backend.MatMul):
@@ -197,7 +197,7 @@ class Product(Right):
 
 
 class SumsInHalf(Product):
-    """Adds up in the type of its inputs."""
+    """Sums in the type of its inputs."""
 
     def run(self, op, attr, engine, right, *memories):
         src, weights, dst = memories
@@ -208,7 +208,7 @@ class SumsInHalf(Product):
 
 
 class RoundsTwice(Right):
-    """Stores its result in dst's type before post-ops read it."""
+    """Rounds its result to dst's type before the post-ops."""
 
     def build(self, op, attr, engine, right):
         def run(*memories):
@@ -235,7 +235,7 @@ class CutsOff(Product):
 
 
 class LosesSmallNumbers(Right):
-    """Takes numbers for 0 that are not normal in f16."""
+    """Replaces subnormal numbers of f16 by 0."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -246,7 +246,7 @@ class LosesSmallNumbers(Right):
 
 
 class DirtyCorner(Right):
-    """The very last element of the padding is not zero."""
+    """The last element of the padding is not zero."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -268,7 +268,7 @@ class ElsewhereEvent(backend.Event):
 
 
 class Elsewhere(backend.HostFunction):
-    """Works beside the stream; its events are right."""
+    """Runs outside of the stream. Its events are right."""
 
     def bind(self, memories, scratchpad):
         run = super().bind(memories, scratchpad)
@@ -286,13 +286,13 @@ class WrongStream(Right):
         return Elsewhere(right)
 
 
-LEAKED = 256  # bytes that each call forgets
+LEAKED = 256  # bytes that each call leaks
 _reserved = ctypes.CDLL(None).malloc
 _reserved.restype = ctypes.c_void_p
 
 
 class LeaksNativeMemory(Right):
-    """Of which Python's allocator knows nothing."""
+    """Leaks memory that Python's allocator does not count."""
 
     def run(self, op, attr, engine, right, *memories):
         right(*memories)
@@ -388,7 +388,7 @@ globals().update(TABLES)
 
 @backend.hookimpl
 def dnncore_backends():
-    """The engine "subtle" and everything above."""
+    """The engine "subtle" and all implementations above."""
     return backend.Backend(
         KIND,
         backend.API_VERSION,

@@ -1,10 +1,12 @@
-"""What torch computes for the kit's smoke list, stored in tests/data/torch_values.npz.
+"""torch's results for the kit's smoke list, stored in tests/data/torch_values.npz.
+
+These commands write the file:
 
     make .venv/installed-all,dev,peers
     .venv/bin/python tests/support/torch_values.py
 
-writes the file anew. `make test` compares every implementation with it and needs no torch;
-`make test-peers` checks that the file has the whole list and that torch still computes the same.
+`make test` compares every implementation with the file and needs no torch. `make test-peers` checks
+that the file has the whole list and that torch still computes the same results.
 """
 
 from __future__ import annotations
@@ -27,14 +29,14 @@ Array = np.ndarray[Any, Any]
 
 FILE = Path(__file__).parents[1] / "data" / "torch_values.npz"
 SIZE = "smoke"  # the kit's list
-REORDERED = 40.0  # times the other values, so that conversions to integers round and saturate
+REORDERED = 40.0  # factor for values of reorders, so that conversions round and saturate
 
 
 def fill_eighths(desc: dnn.MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
-    """Multiples of 1/8 from -4 to 4, times `scale`; whole ones from 0 or -4 to 4 for integers.
+    """Multiples of 1/8 from -4 to 4, times `scale`. For integer types, integers from 0 or -4 to 4.
 
-    They come from a hash, not from numpy's generators, whose numbers may change between releases.
-    Every float type holds them. Returns an array of desc's dims and dtype.
+    The values come from a hash, because numpy's generators may change between releases. All
+    floating-point types represent them exactly. Returns an array with desc's dims and dtype.
     """
     digest = hashlib.shake_128(repr(seed).encode()).digest(desc.nelems)
     values = (np.frombuffer(digest, np.uint8) % 65 - 32.0) / 8
@@ -45,7 +47,7 @@ def fill_eighths(desc: dnn.MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
 
 
 def inputs_of(problem: Problem) -> dict[str, Array]:
-    """Arrays for all that the problem reads; the same for problems that differ in formats alone."""
+    """Arrays for all inputs of the problem. They do not depend on formats."""
     scale = REORDERED if isinstance(problem.op, dnn.Reorder) else 1.0
     return consistent_inputs(
         problem.op, problem.attr, lambda desc, seed: fill_eighths(desc, seed, scale)
@@ -57,7 +59,7 @@ def inputs_of(problem: Problem) -> dict[str, Array]:
 
 @cache
 def _file() -> tuple[dict[str, dict[str, int]], Array]:
-    """For each problem text, where each output begins; and the values of all outputs."""
+    """Problem text -> output -> index of its first value, and the values of all outputs."""
     with np.load(FILE) as file:
         return json.loads(str(file["index"])), file["values"]
 
@@ -68,9 +70,9 @@ def texts() -> list[str]:
 
 
 def stored_outputs(op: Any, attr: dnn.Attributes, _inputs: object = None) -> dict[str, Array]:
-    """What torch computed from `inputs_of` the problem; an oracle, as `torch_outputs` is.
+    """torch's results for `inputs_of` the problem. An oracle with the signature of `torch_outputs`.
 
-    Raises `KeyError` where nothing is stored.
+    Raises `KeyError` if nothing is stored.
     """
     index, values = _file()
     descs = {argument.name: desc for argument, desc in op.tensors(op.workspace_desc())}
@@ -86,7 +88,7 @@ def stored_outputs(op: Any, attr: dnn.Attributes, _inputs: object = None) -> dic
 
 
 def write() -> None:
-    """Compute all results with torch and store them, equal ones once."""
+    """Compute all results with torch and store them. Equal results are stored once."""
     import torch
 
     from dnncore.testing.checks.torch_oracle import torch_outputs
@@ -98,7 +100,7 @@ def write() -> None:
         outputs = torch_outputs(problem.op, problem.attr, inputs_of(problem))
         index[str(problem)] = places = {}
         for name, values in outputs.items():
-            flat = values.astype(np.float32).ravel()  # which holds f16, bf16 and small integers
+            flat = values.astype(np.float32).ravel()  # exact for f16, bf16 and small integers
             places[name], _ = arrays.setdefault(flat.tobytes(), (total, flat))
             total = max(total, places[name] + flat.size)
     values = np.concatenate([flat for _, flat in arrays.values()])

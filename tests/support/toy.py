@@ -1,4 +1,4 @@
-"""Small backends that the core's tests register by hand."""
+"""Small backends that tests of the core register."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 class Relu(Implementation):
-    """Relu on plain host memories, with a claim and an answer that a test can choose."""
+    """Relu on plain host memories. A test sets its claims and its answer to `accept`."""
 
     def __init__(self, name, efficiency=0.5, *, refuse=None, accept=None, build=None, **claims):
         self.name = name
@@ -73,7 +73,7 @@ def plugin(backends):
 
 @contextmanager
 def registered(*implementations, kind="cpu", name="toybackend", engines=None, **fields) -> Iterator:
-    """Register a backend with these EltwiseForward implementations for the time of a test."""
+    """Register a backend with these EltwiseForward implementations during a test."""
     module = plugin(
         lambda: Backend(
             name,
@@ -94,7 +94,7 @@ def registered(*implementations, kind="cpu", name="toybackend", engines=None, **
 
 @contextmanager
 def devices(kind, *found, name=None) -> Iterator:
-    """Register a backend whose engine kind lists these devices, or raises the exception."""
+    """Register a backend with an engine kind that lists these devices or raises exceptions."""
 
     class Engine(HostEngine):
         @classmethod

@@ -1,4 +1,4 @@
-"""A backend that does to its process what drivers and generated code do on bad days."""
+"""A backend whose implementations crash, hang or exit, as broken drivers do."""
 
 import ctypes
 import os
@@ -33,13 +33,13 @@ def leave(*memories):
 
 
 def later(*memories):
-    """Ends the process when the case, which takes a small part of that time, is over."""
+    """Ends the process after 2 seconds, when the case is over."""
     threading.Timer(2, os._exit, [4]).start()
     ones(*memories)
 
 
 def slow(*memories):
-    """Takes its time."""
+    """Takes 0.1 seconds."""
     time.sleep(0.1)
     ones(*memories)
 
@@ -49,7 +49,7 @@ def fail(*memories):
 
 
 def ones(*memories):
-    """Hardly ever right."""
+    """Writes only ones."""
     dst = memories[-1]
     dst.desc.pack(np.ones(dst.desc.dims, np.float32), dst.buffer)
 
