@@ -1,4 +1,4 @@
-"""The command `dnncore`: lists backends, devices and implementations, and checks results."""
+"""The command `dnncore`: lists backends, devices, implementations and gaps, and checks results."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 import dnncore
 from dnncore.cli.check import check
+from dnncore.cli.checklist import checklist
 from dnncore.cli.impls import impls
 from dnncore.cli.rows import Row, as_json_option, show, show_json
 
@@ -61,4 +62,5 @@ def devices(as_json: bool) -> None:
 
 
 main.add_command(check)
+main.add_command(checklist)
 main.add_command(impls)

@@ -1,0 +1,43 @@
+"""`dnncore checklist` lists what operations, algorithms, post-ops and data types still lack."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import click
+
+from dnncore.cli.lines import counted, line, wrapped
+from dnncore.cli.problems import chosen_devices, engine_option
+from dnncore.cli.rows import Row, as_json_option, show_json
+from dnncore.selection.plugins import engine
+
+__all__ = ["checklist"]
+
+
+@click.command()
+@engine_option("")
+@as_json_option
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+def checklist(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
+    """List every place that an operation, algorithm, post-op or data type still lacks.
+
+    A place is a file of the core, or a backend on an engine. Nothing is compiled. With WORDs, only
+    subjects are listed that contain one of them, as in: dnncore checklist Pooling "data type f16"
+    """
+    from dnncore.testing.checklist import gaps
+
+    opened = [engine(row.name) for row in chosen_devices(engines)]
+    found = [
+        gap
+        for gap in gaps(opened)
+        if not words or any(word.casefold() in gap.subject.casefold() for word in words)
+    ]
+    if as_json:
+        rows: list[Row] = [vars(gap) for gap in found]
+        show_json(rows)
+        return
+    for subject, group in groupby(found, lambda gap: gap.subject):
+        line((subject, "bold"))
+        for gap in group:
+            wrapped(f"{gap.place}: {gap.reason}", 4)
+    line(counted(len(found), "gap"))

@@ -1,0 +1,204 @@
+"""What operations, algorithms, post-ops and data types still lack, place by place.
+
+A place is a file of the core that must know an operation, or a backend on an engine that must
+compute something. Backends are asked with problems of the kit's smoke list; nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import dnncore
+from dnncore import functional, ops
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import eltwise_names
+from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.algorithms.reduction import REDUCTION
+from dnncore.attributes import Attributes
+from dnncore.backend import Engine
+from dnncore.comparison.fills import reads
+from dnncore.errors import DescriptorError
+from dnncore.ops import Operation
+from dnncore.problem import DRIVERS, Problem, driver_of
+from dnncore.selection.plugins import registry
+from dnncore.selection.primitive_desc import primitive_descs
+from dnncore.tensors.datatypes import DATA_TYPES
+from dnncore.testing.checks.attributes import probes
+from dnncore.testing.problems.cases import cases
+
+__all__ = ["Gap", "gaps"]
+
+LISTS = ("tiny", "smoke", "full")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Something that is missing.
+
+    subject: "operation Flip", "algorithm mish", "post-op prelu" or "data type f16".
+    place: a file, or a backend and its engine.
+    reason: what is missing there.
+    """
+
+    subject: str
+    place: str
+    reason: str
+
+
+def gaps(engines: Sequence[Engine]) -> Iterator[Gap]:
+    """All gaps; backends are asked for these engines."""
+    yield from _operations(engines)
+    yield from _algorithms(engines)
+    yield from _post_ops(engines)
+    yield from _data_types(engines)
+
+
+# -- operations ------------------------------------------------------------------------------------
+
+
+def _operations(engines: Sequence[Engine]) -> Iterator[Gap]:
+    for kind in _kinds():
+        subject = f"operation {kind.__name__}"
+        for place, reason in _places(kind, engines):
+            yield Gap(subject, place, reason)
+
+
+def _kinds() -> list[type[Operation]]:
+    """All operations that the core defines."""
+    found = (getattr(ops, name) for name in ops.__all__)
+    return [
+        kind
+        for kind in found
+        if isinstance(kind, type) and issubclass(kind, Operation) and kind is not Operation
+    ]
+
+
+def _places(kind: type[Operation], engines: Sequence[Engine]) -> Iterator[tuple[str, str]]:
+    if kind.__name__ not in dnncore.__all__:
+        yield "dnncore/__init__.py", "no public name"
+    driver = next((d for d in DRIVERS.values() if kind in d.operations), None)
+    if driver is None:
+        yield "dnncore/problem/drivers", "no driver, so no problem text, error bound and oracle"
+    elif kind not in driver.oracles:
+        yield f"dnncore/problem/drivers, {driver.name}", "no oracle"
+    for size in LISTS:
+        if not any(type(problem.op) is kind for problem in _listed(size)):
+            yield f"dnncore/testing/problems, size {size}", "no case"
+    if "Backward" not in kind.__name__ and not _has_function(kind):
+        yield "dnncore/functional", "no function"
+    for backend, engine in _asked(engines):
+        found = registry.implementations(engine.kind, kind)
+        if not any(owner.name == backend for owner, _ in found):
+            yield f"{backend} on {engine.name}", "no implementation"
+
+
+def _has_function(kind: type[Operation]) -> bool:
+    """Whether a module of one-line functions uses the operation."""
+    names = (row.name for row in pkgutil.iter_modules(functional.__path__))
+    modules = (importlib.import_module(f"{functional.__name__}.{name}") for name in names)
+    return any(value is kind for module in modules for value in vars(module).values())
+
+
+# -- what backends accept --------------------------------------------------------------------------
+
+
+def _algorithms(engines: Sequence[Engine]) -> Iterator[Gap]:
+    eltwise = dict.fromkeys([*eltwise_names(), *eltwise_names(gradient=True)])
+    for driver, names in (("eltwise", eltwise), ("binary", BINARY), ("reduction", REDUCTION)):
+        for name in names:
+            problems: dict[type[Operation], Problem] = {}
+            for problem in _plain_problems():
+                if (driver_of(type(problem.op)).name, getattr(problem.op, "algorithm", "")) == (
+                    driver,
+                    name,
+                ):
+                    problems.setdefault(type(problem.op), problem)
+            yield from _refused(f"algorithm {name}", list(problems.values()), engines)
+
+
+def _post_ops(engines: Sequence[Engine]) -> Iterator[Gap]:
+    for place, kind in enumerate(POST_OPS):
+        problems = []
+        for problem in _each_operation():
+            post_op = probes(problem.op.result.dims)[place]
+            problems.append(replace(problem, attr=Attributes((post_op,))))
+        yield from _refused(f"post-op {kind}", problems, engines)
+
+
+def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
+    for name in DATA_TYPES:
+        allowed, forbidden = [], []
+        for problem in _each_operation():
+            try:
+                allowed.append(replace(problem, op=_retyped(problem.op, name)))
+            except DescriptorError:
+                forbidden.append(type(problem.op).__name__)
+        subject = f"data type {name}"
+        if forbidden:
+            yield Gap(subject, "dnncore/ops", f"not a type of {', '.join(forbidden)}")
+        yield from _refused(subject, allowed, engines)
+
+
+def _retyped(op: Any, name: str) -> Any:
+    """The operation with all tensors of a type. Raises `DescriptorError` if its rules forbid it."""
+    return replace(op.with_each(lambda desc: desc.with_data_type(name)))
+
+
+def _refused(subject: str, problems: Sequence[Problem], engines: Sequence[Engine]) -> Iterator[Gap]:
+    """A gap for each backend and engine, with the operations that no implementation accepts.
+
+    An operation without any implementation is a gap of the operation and is left out here.
+    """
+    for backend, engine in _asked(engines):
+        refused = []
+        for problem in problems:
+            found = registry.implementations(engine.kind, type(problem.op))
+            own = any(owner.name == backend for owner, _ in found)
+            if own and not _is_accepted(problem, backend, engine):
+                refused.append(type(problem.op).__name__)
+        if refused:
+            yield Gap(subject, f"{backend} on {engine.name}", f"refuses {', '.join(refused)}")
+
+
+def _is_accepted(problem: Problem, backend: str, engine: Engine) -> bool:
+    wishes: dict[str, Any] = {"impl": f"{backend}:*", "skip_impl": ""}
+    return any(True for _ in primitive_descs(problem.op, engine, problem.attr, **wishes))
+
+
+def _asked(engines: Sequence[Engine]) -> Iterator[tuple[str, Engine]]:
+    """Each backend that has implementations for an engine, with the engine."""
+    registry.discover()
+    for engine in engines:
+        for loaded in registry.loaded.values():
+            backend = loaded.backend
+            if any(kind == engine.kind for kind, _ in backend.implementations):
+                yield backend.name, engine
+
+
+def _each_operation() -> list[Problem]:
+    """A problem of each operation."""
+    first: dict[type[Operation], Problem] = {}
+    for problem in _plain_problems():
+        first.setdefault(type(problem.op), problem)
+    return list(first.values())
+
+
+def _plain_problems() -> list[Problem]:
+    """The problems of the smoke list in f32, without attributes and empty tensors."""
+
+    def is_plain(problem: Problem) -> bool:
+        inputs = reads(problem.op, problem.attr).items()
+        types = {desc.data_type for name, desc in inputs if name != "src2"}  # a condition is s8
+        return types == {"f32"} and problem.attr == Attributes() and problem.op.result.nelems > 0
+
+    return [problem for problem in _listed("smoke") if is_plain(problem)]
+
+
+@cache
+def _listed(size: str) -> list[Problem]:
+    return cases(size)
