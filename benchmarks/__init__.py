@@ -1,4 +1,4 @@
-"""Programs that measure dnncore beside its peers: `python -m benchmarks.<name>`.
+"""Programs that compare dnncore's speed with other libraries: `python -m benchmarks.<name>`.
 
 Sub-packages: `problems`, `contestants`, `measuring`, `documents`.
 """

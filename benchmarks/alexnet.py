@@ -1,14 +1,15 @@
-"""One training step of AlexNet's first layers beside oneDNN, primitive by primitive.
+"""Compares a training step of AlexNet's first layers with oneDNN, primitive by primitive.
 
     python -m benchmarks.alexnet [--engine cpu --engine opencl:0] [--batch 8] [--json figures.json]
 
-Every side runs examples/cnn_training_f32.py's net on the same data, in one process and on as many
-threads; each chooses its own formats. The sides are sampled in turn, a pause apart, since OpenMP's
-threads spin for a while after their work; times are medians, or with --least the shortest, which
-tell more on a machine that others use. ratio: the time of the side to the left over this side's.
+Each side runs the net of examples/cnn_training_f32.py on the same data, in one process and with the
+same number of threads. Each side selects its own formats. The sides are sampled in turn, with a
+pause between samples, because OpenMP's threads stay active for a while after their work. Times are
+medians, or with --least the shortest, which is better on a machine with other work. A ratio is the
+time of the side to the left divided by the time of this side.
 
-The results are not compared here, as the example does that: on its data oneDNN 3.2's blocked LRN
-gives 0 where its base, which it cubes, is above 7e12, the cube root of the largest f32.
+The results are not compared here; the example does that. On its data, oneDNN 3.2's blocked LRN
+gives 0 if its base is above 7e12, the cube root of the largest f32, because it cubes the base.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from benchmarks.contestants.onednn import Peer, PeerPrimitive
 from benchmarks.measuring.sampling import PAUSE
 from examples.cnn_training_f32 import BATCH, Net, Step
 
-GOALS = {"cpu": 1.1, "opencl": 0.25}  # ratios to the side to the left
+GOALS = {"cpu": 1.1, "opencl": 0.25}  # engine kind -> least ratio
 STEP, SUM = "the whole step", "its primitives, summed"
 
 
@@ -55,7 +56,7 @@ class PeerNet(Net):
 
 @dataclass
 class Side:
-    """One contestant: its net, and the seconds sampled for each primitive and the whole step."""
+    """A side: its net, and the sampled seconds of each primitive and of the whole step."""
 
     name: str
     net: Net
@@ -69,14 +70,14 @@ class Side:
         self.warm_up()
 
     def warm_up(self) -> None:
-        """Sample once, and forget that."""
+        """Sample once and drop the times."""
         self.samples = {name: [] for name in self.calls}
         self.sample()
         self.samples = {name: [] for name in self.calls}
 
     @property
     def goal(self) -> float:
-        """The least ratio that is wanted."""
+        """The goal: the least ratio."""
         return GOALS.get(self.net.engine.kind, 1.0)
 
     def sample(self) -> None:
@@ -89,7 +90,7 @@ class Side:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """What the samples come to."""
+        """Seconds of each call, and the sum over the primitives."""
         seconds = {name: self.statistic(taken) for name, taken in self.samples.items()}
         return seconds | {SUM: sum(seconds.values()) - seconds[STEP]}
 
@@ -103,7 +104,7 @@ def measure(sides: list[Side], samples: int) -> None:
 
 
 def in_order(sides: list[Side]) -> list[str]:
-    """The names of all sides' primitives in the order of execution; reorders differ."""
+    """The names of all primitives in the order of execution. The sides have other reorders."""
     names: list[str] = []
     for side in sides:
         place = 0
@@ -115,14 +116,14 @@ def in_order(sides: list[Side]) -> list[str]:
 
 
 def ratio(sides: list[Side], side: Side, name: str) -> float | None:
-    """The seconds of the side to the left over this side's; None where one lacks the primitive."""
+    """The ratio for a primitive. None for the first side, or if a side lacks the primitive."""
     place = sides.index(side)
     ours, theirs = (s.seconds.get(name) for s in (side, sides[place - 1]))
     return theirs / ours if place and ours and theirs else None
 
 
 def report(sides: list[Side], batch: int, threads: int) -> Table:
-    """Milliseconds, and the ratio to the side to the left."""
+    """A table of milliseconds and ratios."""
     table = Table(
         title=f"AlexNet's first layers, batch {batch}, {threads} threads: ms a primitive",
         title_justify="left", box=SIMPLE, padding=(0, 1, 0, 0),
@@ -141,7 +142,7 @@ def report(sides: list[Side], batch: int, threads: int) -> Table:
 
 
 def cells(sides: list[Side], side: Side, name: str) -> list[str]:
-    """One side's part of a row: time, implementation and, but for the first side, ratio."""
+    """The cells of a side in a row: time, implementation and, except for the first side, ratio."""
     seconds, times = side.seconds.get(name), ratio(sides, side, name)
     texts = [f"{seconds * 1e3:.3f}" if seconds else "", side.implementations.get(name, "")]
     if side is not sides[0]:
@@ -151,7 +152,7 @@ def cells(sides: list[Side], side: Side, name: str) -> list[str]:
 
 
 def figures(sides: list[Side]) -> dict[str, object]:
-    """All that was measured, for machines: per side and primitive, in seconds."""
+    """All figures for JSON, by side and primitive, in seconds."""
     return {
         side.name: {
             name: {
@@ -169,16 +170,16 @@ def figures(sides: list[Side]) -> dict[str, object]:
 @click.command()
 @click.option("--engine", "engines", multiple=True, default=("cpu", "opencl:0"), show_default=True)
 @click.option("--batch", default=BATCH, show_default=True)
-@click.option("--threads", default=2, show_default=True, help="Of every side.")
+@click.option("--threads", default=2, show_default=True, help="Threads of each side.")
 @click.option("--samples", default=21, show_default=True, type=click.IntRange(9))
-@click.option("--least", is_flag=True, help="The shortest times instead of the medians.")
-@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+@click.option("--least", is_flag=True, help="Report the shortest times, not medians.")
+@click.option("--json", "path", type=Path, help="Also write the figures to this file.")
 def main(
     engines: tuple[str, ...], batch: int, threads: int, samples: int, least: bool, path: Path | None
 ) -> None:
     """Time each primitive and the whole step on oneDNN and on the engines."""
     for name in ("OMP_NUM_THREADS", "DNNCORE_NUM_THREADS", "POCL_MAX_PTHREAD_COUNT"):
-        os.environ[name] = str(threads)  # read when each of them is first used
+        os.environ[name] = str(threads)  # the libraries read these on first use
     nets = {"oneDNN": PeerNet(batch)} | {name: Net(dnn.engine(name), batch) for name in engines}
     statistic = min if least else statistics.median
     sides = [Side(name, net, statistic) for name, net in nets.items()]

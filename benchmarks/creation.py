@@ -1,4 +1,4 @@
-"""What it costs to create primitives: a network's convolutions cold and from disk, and a launch."""
+"""Measures the creation of primitives, with an empty cache and from disk, and a launch."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from dnncore.testing.null import median
 
 __all__ = ["Row", "creation_rows", "launch_rows"]
 
-Row: TypeAlias = tuple[str, float, float | None, str]  # what, value, the most it may be, unit
+Row: TypeAlias = tuple[str, float, float | None, str]  # name, value, limit, unit
 SET = "resnet_50"
 WARM_SAMPLES = 5
-TINY = "--conv --dir=FWD_I mb1ic16ih4oc16oh4kh1"  # for which everything starts that starts once
+TINY = "--conv --dir=FWD_I mb1ic16ih4oc16oh4kh1"  # its creation initialises numba
 
 CREATE = """
 import json, time
@@ -53,7 +53,7 @@ print(json.dumps({{
 
 
 def creation_rows() -> list[Row]:
-    """Of all forward convolutions of ResNet-50 at batch 4, in fresh processes."""
+    """Times of all forward convolutions of ResNet-50 at batch 4, in new processes."""
     with tempfile.TemporaryDirectory() as folder:
         cold = _created(folder)
         warm = [_created(folder) for _ in range(WARM_SAMPLES)]
@@ -64,12 +64,12 @@ def creation_rows() -> list[Row]:
         ("numba's start, second process", start, 0.6, "s"),
         (f"{what}, empty cache", cold["create"], 2, "s"),
         (f"{what}, from disk", create * 1e3, 100, "ms"),
-        ("kernels compiled for them, empty cache", cold["compiled"], None, ""),
+        (f"{what}: kernels compiled, empty cache", cold["compiled"], None, ""),
     ]
 
 
 def _created(folder: str) -> dict[str, float]:
-    """One process's figures, with that cache folder."""
+    """The figures of one process with this cache folder."""
     code = CREATE.format(tiny=TINY, name=SET)
     environment = os.environ | {"DNNCORE_CACHE_DIR": folder}
     run = subprocess.run(
@@ -81,15 +81,15 @@ def _created(folder: str) -> dict[str, float]:
 
 @task
 def do_nothing(params, begin, end):
-    """Leave everything as it is."""
+    """Do nothing."""
 
 
 def launch_rows() -> list[Row]:
-    """A parallel step without work, called from Python as a bound primitive is."""
+    """The time of a parallel step without work, called from Python like a bound primitive."""
     engine = dnn.engine("cpu")
     stream = engine.stream()
     run = Program([Step(do_nothing, [], 64)], engine.num_threads).bind([], None)
-    for _ in range(100):  # until the helpers are awake
+    for _ in range(100):  # wake the helper threads
         run(stream)
         time.sleep(1e-5)
     what = f"launch of a parallel step on {engine.num_threads} threads"

@@ -1,10 +1,11 @@
-"""An epoch of the handwritten digits' training beside torch's eager mode.
+"""Compares an epoch of training on handwritten digits with torch's eager mode.
 
     python -m benchmarks.digits [--samples 9] [--threads 2] [--json figures.json]
 
-Both sides train examples/train_digits.py's network from the same weights on the same batches; their
-mean losses over the first epoch must agree. torch runs on as many threads and on one, and the
-stronger of the two counts. Epochs are sampled in turn; ratio: torch's time over dnncore's.
+Both sides train the network of examples/train_digits.py from the same weights on the same batches.
+Their mean losses over the first epoch must agree. torch runs with the same number of threads and
+with one thread, and the faster run counts. Epochs are sampled in turn. The ratio is torch's time
+divided by dnncore's time.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from benchmarks.measuring.processes import thread_settings
 from benchmarks.measuring.sampling import in_turn, one_by_one
 
 GOAL = 1.5
-RATE = 0.02  # one of the example's
-AGREEMENT = 1e-3  # of mean losses, relative; 22 updates amplify roundings
+RATE = 0.02  # learning rate, one of those in the example
+AGREEMENT = 1e-3  # largest relative difference of mean losses; 22 updates amplify rounding
 PROBLEM = "the digits' training, an epoch"
 
 
 class Batches:
-    """The training images in batches of one size, in a random order that is always the same."""
+    """The training images in batches of one size, in a fixed random order."""
 
     def __init__(self, size: int) -> None:
         from examples.train_digits import Digits
@@ -46,7 +47,7 @@ class Batches:
 
 
 class Torch:
-    """The same network in torch, with the weights of another one."""
+    """The same network in torch, with the given parameters."""
 
     def __init__(self, parameters: list[np.ndarray], threads: int) -> None:
         import torch
@@ -64,7 +65,7 @@ class Torch:
         self.optimizer = torch.optim.SGD(self.network.parameters(), RATE, momentum=0.9)
 
     def epoch(self, batches: Batches) -> float:
-        """Train on all batches; returns the mean of their losses."""
+        """Train on all batches. Returns the mean of their losses."""
         self.torch.set_num_threads(self.threads)
         losses = []
         for images, labels in batches:
@@ -92,12 +93,12 @@ class Ours:
         return [np.array(parameter.value.numpy()) for parameter in self.network.parameters]
 
     def epoch(self, batches: Batches) -> float:
-        """Train on all batches; returns the mean of their losses."""
+        """Train on all batches. Returns the mean of their losses."""
         return float(np.mean([self.network.train(*batch, RATE) for batch in batches]))
 
 
 def measure(samples: int, threads: int) -> Outcome:
-    """The figures of an epoch, or what is wrong with it."""
+    """The figures of an epoch, or the reason why it is wrong."""
     ours = Ours()
     batches = Batches(ours.network.batch)
     torches = [Torch(ours.parameters, count) for count in sorted({1, threads})]
@@ -125,10 +126,10 @@ def measure(samples: int, threads: int) -> Outcome:
 @click.command(help=__doc__)
 @click.option("--samples", default=9, show_default=True, type=click.IntRange(1))
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
-@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+@click.option("--json", "path", type=Path, help="Also write the figures to this file.")
 def main(samples: int, threads: int, path: Path | None) -> None:
     """Measure and print."""
-    os.environ |= thread_settings(threads)  # read when the libraries are first used
+    os.environ |= thread_settings(threads)  # the libraries read this on first use
     outcome = measure(samples, threads)
     click.echo(json.dumps(outcome, indent=1))
     if path:

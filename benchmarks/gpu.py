@@ -1,13 +1,14 @@
-"""Measures what docs/benchmarks_gpu.md tells, on an OpenCL device beside torch, and writes it.
+"""Measures all figures of docs/benchmarks_gpu.md on an OpenCL device and writes the page.
 
     python -m benchmarks.gpu --shard=1/3 --resume    # a third of the problems, and no programs
     python -m benchmarks.gpu --resume --seconds=500  # as much as there is time for
 
-What is measured is appended to a ledger that tells a problem by the text of the kernels, the
-device, its driver, the versions of packages and how it is measured: with --resume only problems of
-which something has changed are measured. The newest figures of a problem stay there, and the
-document is made of them. It runs in a checkout that is only on PYTHONPATH. On the cores of a CPU,
-as PoCL's, other lines are measured, beside the CPU engine; --lines=. takes all.
+Figures are appended to a ledger. Its key consists of the problem, the text of the kernels, the
+device, its driver, the versions of packages and the settings of the measurement. With --resume,
+only problems with a changed key are measured. The ledger keeps the newest figures of each problem,
+and the page is made from them. The source need not be installed; PYTHONPATH is enough. If the
+device runs on the cores of a CPU, as PoCL does, other lines are measured and compared with the CPU
+engine. --lines=. selects all lines.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ from dnncore.problem import Problem
 from dnncore.testing.running.shard import Shard
 
 ROOT = Path(__file__).parents[1]
-PROBLEM_SECONDS = 60.0  # after which a problem's process is ended
+PROBLEM_SECONDS = 60.0  # time limit of a problem's process
 PROGRAMS = ("gpu_smoke", "gpu_costs", "gpu_step")
 
 
 class Run:
-    """One run: what is to be measured, and what is known."""
+    """One run: its engine, its ledger, its settings and its time limit."""
 
     def __init__(
         self, engine: str, ledger: Ledger, *, peers: tuple[str, ...], samples: int, seconds: float
@@ -52,10 +53,10 @@ class Run:
         self.engine, self.ledger, self.peers, self.samples = engine, ledger, peers, samples
         self.end = time.monotonic() + seconds
         self.terms = Terms(engine, exact=True)
-        self.wrong: list[str] = []  # outcomes in words
+        self.wrong: list[str] = []  # descriptions of wrong outcomes
 
     def program(self, name: str) -> None:
-        """Run another benchmark, whose figures become an outcome of its name."""
+        """Run another benchmark. Its figures become an outcome with its name."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "figures.json"
             command = [f"benchmarks.{name}", f"--engine={self.engine}", f"--json={path}"]
@@ -69,7 +70,7 @@ class Run:
         self._check_time()
 
     def problems(self, found: list[tuple[Line, Problem]]) -> None:
-        """Measure problems, those of lines with the same peers in one process."""
+        """Measure problems. All problems with the same peers run in one process."""
         groups: dict[tuple[str, ...], list[Problem]] = {}
         for line, problem in found:
             groups.setdefault(self.peers or line.peers, []).append(problem)
@@ -78,9 +79,9 @@ class Run:
                 peers, self.terms, self.samples, threads=os.cpu_count() or 1,
                 seconds=PROBLEM_SECONDS,
             )  # fmt: skip
-            measured(problems, settings, ledger=self.ledger, tell=self._tell)
+            measured(problems, settings, ledger=self.ledger, on_outcome=self._print)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _print(self, outcome: Outcome) -> None:
         click.echo(report.one_line(outcome))
         if "wrong" in outcome:
             self.wrong.append(report.one_line(outcome))
@@ -92,7 +93,7 @@ class Run:
 
 
 def chosen_lines(engine: str, expression: str) -> list[Line]:
-    """Those of the kind of device, or those in whose title the expression is found."""
+    """The lines for the device, or the lines whose titles match the expression."""
     if expression:
         every = GPU_LINES + PORTABLE_LINES
         return [line for line in every if re.search(expression, line.title)]
@@ -100,7 +101,7 @@ def chosen_lines(engine: str, expression: str) -> list[Line]:
 
 
 def in_rounds(lines: list[Line], *, full: bool, match: str) -> list[tuple[Line, Problem]]:
-    """The problems of all lines, one of each at a time: wherever a run stops, all have some."""
+    """The problems of all lines, in turn. If a run stops early, each line has some figures."""
     every = [
         [(line, p) for p in problems_of(line, full=full) if re.search(match, str(p))]
         for line in lines
@@ -118,16 +119,16 @@ def _shard(_context: object, _parameter: object, text: str) -> Shard:
 @click.command(help=__doc__)
 @click.option("--engine", default="opencl:0", show_default=True)
 @click.option("--shard", default="1/1", callback=_shard, show_default=True,
-              help="Which part of the problems: i/n.")  # fmt: skip
-@click.option("--resume", is_flag=True, help="Measure only what the ledger does not know.")
-@click.option("--quick", is_flag=True, help="One batch, not all.")
-@click.option("--lines", "expression", default="", help="Those in whose title this is found.")
-@click.option("--match", default="", help="Only problems in whose text this is found.")
-@click.option("--peer", "peers", default="", help="Other peers than the lines', with commas.")
+              help="The part of the problems: i/n.")  # fmt: skip
+@click.option("--resume", is_flag=True, help="Measure only what the ledger lacks.")
+@click.option("--quick", is_flag=True, help="One batch size, not all.")
+@click.option("--lines", "expression", default="", help="Only lines whose titles match.")
+@click.option("--match", default="", help="Only problems whose texts match.")
+@click.option("--peer", "peers", default="", help="Replace the peers; commas separate names.")
 @click.option("--programs", default=",".join(PROGRAMS), show_default=True,
               help="Other benchmarks, run first.")  # fmt: skip
 @click.option("--samples", default=SAMPLES, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=float("inf"), help="Stop after that time, to be continued.")
+@click.option("--seconds", default=float("inf"), help="Stop after this time; can be continued.")
 @click.option("--ledger", "path", default=ROOT / "benchmarks" / "ledgers" / "gpu.jsonl", type=Path)
 @click.option("--document", default=ROOT / "docs" / gpu_document.NAME, type=Path)
 def main(
@@ -146,7 +147,7 @@ def main(
             run.program(name)
         run.problems(shard.of(found, lambda pair: str(pair[1])))
     except OutOfTime:
-        click.echo("out of time; the same command with --resume goes on from here")
+        click.echo("out of time; the same command with --resume continues the run")
         code = TO_BE_CONTINUED
     known = Ledger(path)
     known.keep_newest("device", "problem")

@@ -1,9 +1,9 @@
-"""What a launch costs on a device, and how soon a second process has its first result.
+"""Measures the cost of a launch on a device, and the time to a second process's first result.
 
     python -m benchmarks.gpu_costs [--engine opencl:0] [--json figures.json]
 
-A small kernel's time is that of a call in a queue of many, which its host's part sets. A process's
-first result is that of AlexNet's training step: from the start of Python until it has ended.
+The time of a small kernel is that of one of many calls in a queue; the host's work determines it.
+The time to the first result is that from the start of Python to the end of AlexNet's training step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from benchmarks.measuring.checkout import runs_on_cores
 from benchmarks.measuring.sampling import Repeat, in_turn
 
 ROOT = Path(__file__).parents[1]
-CALLS = 1000  # of a sample
-KERNELS = 10  # of a sequence
-STARTS = 3
-Row = tuple[str, float, float | None, str]  # what, value, limit, unit
+CALLS = 1000  # least number of calls per sample
+KERNELS = 10  # number of kernels in a sequence
+STARTS = 3  # measured processes
+Row = tuple[str, float, float | None, str]  # name, value, limit, unit
 
 FIRST_RESULT = """
 from benchmarks.measuring.checkout import engine
@@ -40,7 +40,7 @@ print(net.diff_weights.numpy().sum())
 
 
 class Small:
-    """A kernel of next to no work, called in three ways."""
+    """A kernel with almost no work, called in three ways."""
 
     def __init__(self, name: str) -> None:
         self.engine = open_engine(name)
@@ -55,21 +55,21 @@ class Small:
         self.sequence = dnn.Sequence([self.bound] * KERNELS)
 
     def execute(self, count: int) -> int:
-        """By name, each call checked."""
+        """Execute by argument names, with all checks."""
         for _ in range(count):
             self.primitive.execute(self.stream, **self.memories)
         self.stream.wait()
         return count
 
     def call(self, count: int) -> int:
-        """Bound once."""
+        """Call the bound primitive."""
         for _ in range(count):
             self.bound(self.stream)
         self.stream.wait()
         return count
 
     def replay(self, count: int) -> int:
-        """In a sequence."""
+        """Call a sequence."""
         replays = -(-count // KERNELS)
         for _ in range(replays):
             self.sequence(self.stream)
@@ -78,7 +78,7 @@ class Small:
 
 
 def launch_rows(name: str) -> list[Row]:
-    """Microseconds of a small kernel."""
+    """The microseconds of a small kernel."""
     small = Small(name)
     ways: list[tuple[str, Repeat, float | None]] = [
         ("a small kernel by execute", small.execute, 8.0),
@@ -91,7 +91,7 @@ def launch_rows(name: str) -> list[Row]:
 
 
 def start_rows(name: str) -> list[Row]:
-    """Seconds of processes that start one after the other, with what the first has left."""
+    """The seconds of processes that start after a first process has filled the caches."""
     rows: list[Row] = []
     batches = [(8, 2.0)] if runs_on_cores(name) else [(8, 2.0), (256, None)]
     for batch, limit in batches:
@@ -110,7 +110,7 @@ def _seconds(code: str) -> float:
 
 @click.command(help=__doc__)
 @click.option("--engine", default="opencl:0", show_default=True)
-@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+@click.option("--json", "path", type=Path, help="Also write the figures to this file.")
 def main(engine: str, path: Path | None) -> None:
     """Measure and print."""
     rows = launch_rows(engine) + start_rows(engine)

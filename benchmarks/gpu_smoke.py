@@ -1,8 +1,8 @@
-"""Whether all implementations of products are right on an engine, on the kit's smoke problems.
+"""Checks all implementations of products on an engine, with the kit's smoke problems.
 
     python -m benchmarks.gpu_smoke [--engine opencl:0] [--impl 'opencl:tiled*'] [--json found.json]
 
-One round of random values each; the conformance kit checks far more.
+Each problem is checked with one set of random values. The conformance kit checks far more.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from dnncore.selection.plugins import describe
 from dnncore.testing.checks.case import Case, Trial
 from dnncore.testing.problems.cases import cases
 
-Found = dict[str, dict[str, list[str]]]  # by implementation: the problems that are right, wrong
+Found = dict[str, dict[str, list[str]]]  # implementation -> "right" or "wrong" -> problems
 
 
 def findings(trial: Trial) -> Iterator[str]:
-    """What is wrong with an implementation."""
+    """Descriptions of an implementation's errors."""
     try:
         outputs = trial.outputs("random")
     except Exception as error:
@@ -37,7 +37,7 @@ def findings(trial: Trial) -> Iterator[str]:
 
 
 def smoke(name: str, impl: str) -> Found:
-    """All that accept, on all problems of the kit's smoke size that are made of products."""
+    """Check all implementations that accept, on all smoke problems that are products."""
     opened, found = open_engine(name), defaultdict(lambda: {"right": [], "wrong": []})
     for problem in filter(is_arithmetic, cases("smoke")):
         for trial in Case(replace(problem, impl=impl), opened).trials:
@@ -50,7 +50,7 @@ def smoke(name: str, impl: str) -> Found:
 @click.command(help=__doc__)
 @click.option("--engine", default="opencl:0", show_default=True)
 @click.option("--impl", default="", help="Patterns of implementations.")
-@click.option("--json", "path", type=Path, help="Write what was found to this file, too.")
+@click.option("--json", "path", type=Path, help="Also write the results to this file.")
 def main(engine: str, impl: str, path: Path | None) -> None:
     """Check and print."""
     found = smoke(engine, impl)

@@ -1,10 +1,11 @@
-"""AlexNet's training step on a GPU, whole, beside the same in torch.
+"""Compares AlexNet's training step on a GPU with torch.
 
     python -m benchmarks.gpu_step [--engine opencl:0] [--batch 256] [--json figures.json]
 
-Ours is examples/cnn_training_f32.py's net, whose primitives are replayed as sequences. torch's is
-captured in a CUDA graph: its autograd, convolutions by cuDNN in float32, in the better one of its
-two orders of images. Both are compared with float64. Without CUDA torch runs as it is, on the CPU.
+dnncore replays the primitives of the net in examples/cnn_training_f32.py as sequences. torch's step
+is captured in a CUDA graph, with its autograd and with cuDNN's float32 convolutions. The faster one
+of torch's two orders of images counts. Both results are compared with float64. Without CUDA, torch
+runs on the CPU, without a graph.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from examples.cnn_training_f32 import LRN, PERIOD, POOLED, SRC, STRIDES, WEIGHTS
 
 GOAL, BATCH = 1.3, 256
 OUTPUTS = ("dst", "diff_weights", "diff_bias")
-ALLOWED = 1e-4  # of an error's norm: convolutions of values up to PERIOD, and LRN of their squares
+ALLOWED = 1e-4  # relative norm of errors; LRN squares the results of convolutions of large values
 LAYOUTS = {"plain": torch.contiguous_format, "channels_last": torch.channels_last}
 GPU = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class TorchNet:
-    """The net in torch, of one data type and order of images."""
+    """The net in torch, with one data type and one order of images."""
 
     def __init__(self, batch: int, data_type: Any, layout: str) -> None:
         def counting(*dims: int) -> Any:
@@ -48,7 +49,7 @@ class TorchNet:
         self.bias = counting(WEIGHTS[0]).requires_grad_()
 
     def run(self) -> list[Any]:
-        """Forward and backward: dst, and the gradients of weights and bias."""
+        """Run forward and backward. Returns dst and the gradients of weights and bias."""
         convolved = functional.conv2d(self.src, self.weights, self.bias, STRIDES["strides"])
         normalised = functional.local_response_norm(functional.relu(convolved), *LRN.values())
         dst = functional.max_pool2d(normalised, WINDOW["kernel"], WINDOW["strides"])
@@ -60,7 +61,7 @@ class TorchNet:
         return dict(zip(OUTPUTS, values, strict=True))
 
     def repeat(self) -> Repeat:
-        """Steps in a graph, or one by one."""
+        """Run steps in a graph, or one by one on the CPU."""
         return graph_of(self.run) if GPU == "cuda" else one_by_one(self.run)
 
 
@@ -72,7 +73,7 @@ class OurNet:
         self.stream = self.net.engine.stream()
 
     def repeat(self, count: int) -> int:
-        """Steps in a queue."""
+        """Run steps in a queue."""
         for _ in range(count):
             self.net.step(self.stream)
         self.stream.wait()
@@ -85,12 +86,12 @@ class OurNet:
 
 
 def errors(found: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, float]:
-    """The norm of each output's difference over that of the output."""
+    """For each output, the norm of the difference divided by the norm of the output."""
     return {n: ((found[n] - e).norm() / e.norm()).item() for n, e in expected.items()}
 
 
 def measure(name: str, batch: int, samples: int) -> Outcome:
-    """The figures of a step, or what is wrong with it."""
+    """The figures of a step, or the reason why it is wrong."""
     without_tf32()
     ours = OurNet(name, batch)
     ours.repeat(1)
@@ -124,12 +125,12 @@ def measure(name: str, batch: int, samples: int) -> Outcome:
 
 
 def is_right(found: Mapping[str, float]) -> bool:
-    """Whether each output's error is allowed; one that is not a number is not."""
+    """Whether each error is permitted. An error that is not a number is not."""
     return all(error <= ALLOWED for error in found.values())
 
 
 def parts(ours: OurNet, **how: Any) -> dict[str, float]:
-    """Milliseconds of each primitive on its own."""
+    """The milliseconds of each primitive alone."""
 
     def repeat_of(call: Any) -> Repeat:
         def repeat(count: int) -> int:
@@ -149,7 +150,7 @@ def parts(ours: OurNet, **how: Any) -> dict[str, float]:
 @click.option("--engine", default="opencl:0", show_default=True)
 @click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1))
 @click.option("--samples", default=SAMPLES, show_default=True, type=click.IntRange(1))
-@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+@click.option("--json", "path", type=Path, help="Also write the figures to this file.")
 def main(engine: str, batch: int, samples: int, path: Path | None) -> None:
     """Measure and print."""
     outcome = measure(engine, batch, samples)

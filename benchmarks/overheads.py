@@ -1,8 +1,8 @@
-"""What dnncore costs beside the kernels: imports, descriptors, calls, starts, allocations.
+"""Measures the overhead of dnncore: imports, descriptors, calls, starts, allocations.
 
     python -m benchmarks.overheads [--engine cpu --engine opencl:0] [--json figures.json]
 
-Every time is a median of at least 9 samples taken in turn, next to the limit that it must keep.
+Each time is the median of at least 9 samples taken in turn. The table also has the limits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ import dnncore as dnn
 from dnncore.testing import null
 from dnncore.testing.null import SAMPLES, median
 
-os.environ.setdefault("NUMBA_NRT_STATS", "1")  # read when numba is first imported
-EXECUTIONS = 1000
+os.environ.setdefault("NUMBA_NRT_STATS", "1")  # numba reads this when it is imported
+EXECUTIONS = 1000  # training steps for counting allocations
 ROOT = Path(__file__).parents[1]
 
 IMPORTS = """
@@ -54,7 +54,7 @@ print(json.dumps(dict(dnn.cache.stats(), seconds=time.time() - {start!r})))
 
 
 def above(work: Callable[[], object], base: Callable[[], object], loops: int) -> float:
-    """The median over SAMPLES of how much longer `work` takes than `base`, measured in turn."""
+    """Median seconds by which `work` takes longer than `base`. Both are measured in turn."""
     samples = []
     for _ in range(SAMPLES):
         both = []
@@ -68,7 +68,7 @@ def above(work: Callable[[], object], base: Callable[[], object], loops: int) ->
 
 
 def import_seconds() -> float:
-    """Seconds that `import dnncore` adds to `import numpy`, both compiled as if installed."""
+    """Seconds that `import dnncore` adds to `import numpy`, both with compiled bytecode."""
     with tempfile.TemporaryDirectory() as bytecode:
         keep = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": bytecode}
         _, *samples = (_python(IMPORTS, **keep).split()[0] for _ in range(1 + SAMPLES))
@@ -96,7 +96,7 @@ def _python(code: str, **environment: str) -> str:
 
 
 class Small:
-    """A primitive of a few elements on one engine, whose kernel takes next to no time."""
+    """A primitive on one engine whose kernel takes almost no time."""
 
     def __init__(self, name: str) -> None:
         self.engine = dnn.engine(name)
@@ -111,8 +111,8 @@ class Small:
         self.stream.wait()
 
     def launch(self) -> Callable[[], object]:
-        """The bare call beneath a bound call: the CPU's native driver or OpenCL's enqueue."""
-        self.run = run = self.bound.run_on(self.stream)  # owns what the bare call works on
+        """The call inside a bound call: the CPU's native driver or OpenCL's enqueue."""
+        self.run = run = self.bound.run_on(self.stream)  # owns the arguments of the inner call
         if self.engine.is_host:
             return functools.partial(run.native, run.address)
         (ready,) = run.ready
@@ -120,22 +120,22 @@ class Small:
         return functools.partial(ready.enqueue, self.stream.native, *launch)
 
     def execute(self) -> None:
-        """One checked call by name."""
+        """One call with argument names and checks."""
         self.primitive.execute(self.stream, src=self.src, dst=self.dst)
 
 
-Row = tuple[str, float, float | None, str]  # what, value, limit, unit
+Row = tuple[str, float, float | None, str]  # name, value, limit, unit
 
 
 def call_rows(name: str) -> list[Row]:
-    """Overheads of calls on one engine: (what, value, limit, unit)."""
+    """The overhead of calls on one engine."""
     small = Small(name)
     limit = 1.5 if name == "cpu" else 3.0
     loops = 2000 if name == "cpu" else 200
     base, stream = small.launch(), small.stream
 
     def drained(call: Callable[[], object]) -> Callable[[], object]:
-        """A call that leaves the device's queue empty now and then, so that it never blocks."""
+        """A call that waits for the queue every 100 calls, so that enqueueing never blocks."""
         count = 0
 
         def work() -> None:
@@ -158,7 +158,7 @@ def call_rows(name: str) -> list[Row]:
 
 
 def descriptor_rows() -> list[Row]:
-    """What creating descriptors and primitives costs when nothing is new."""
+    """The time to create descriptors and primitives, new ones and cached ones."""
     from dnncore.selection import ranking
 
     src = dnn.MemoryDesc((8, 64, 28, 28), "f32", "any")
@@ -183,7 +183,7 @@ def descriptor_rows() -> list[Row]:
 
 
 def start_rows(name: str) -> list[Row]:
-    """Seconds from a process's start to the digits' first result, with and without a cache."""
+    """Seconds from the start of a process to the digits' first result, with and without a cache."""
     with tempfile.TemporaryDirectory() as cache:
         (cold,) = first_result(name, cache, 1)
         warm = first_result(name, cache, SAMPLES)
@@ -193,12 +193,12 @@ def start_rows(name: str) -> list[Row]:
     return [
         (f"{name}: first result, empty cache", cold["seconds"], 20, "s"),
         (f"{name}: first result, second process", seconds, limit, "s"),
-        (f"{name}: kernels compiled by it", compiled, 0, ""),
+        (f"{name}: kernels compiled by the second process", compiled, 0, ""),
     ]
 
 
 def allocation_rows(name: str) -> list[Row]:
-    """What 1,000 executions of a training step allocate after warm-up."""
+    """Memory that 1,000 training steps allocate and keep after warm-up."""
     from examples.train_digits import Network
 
     network = Network(dnn.engine(name))
@@ -225,8 +225,8 @@ def allocation_rows(name: str) -> list[Row]:
                 if "tracemalloc" not in str(s.traceback))  # fmt: skip
     tensor = network.src.nbytes  # the smallest tensor of a step
     return [
-        (f"{name}: tensors' worth of Python memory", max(0, grown) // tensor, 0, ""),
-        (f"{name}: device buffers or native arrays",
+        (f"{name}: leaked Python memory, in tensors", max(0, grown) // tensor, 0, ""),
+        (f"{name}: leaked device buffers and native arrays",
          _buffers(network.engine) - buffers + _native_allocations() - natives, 0, ""),
     ]  # fmt: skip
 
@@ -246,9 +246,9 @@ def _native_allocations() -> int:
 
 @click.command()
 @click.option("--engine", "engines", multiple=True, default=("cpu", "opencl:0"), show_default=True)
-@click.option("--json", "path", type=Path, help="Write the figures to this file, too.")
+@click.option("--json", "path", type=Path, help="Also write the figures to this file.")
 def main(engines: tuple[str, ...], path: Path | None) -> None:
-    """Measure, and print each figure beside its limit."""
+    """Measure, and print each figure with its limit."""
     table = Table(title="Overheads (medians)", title_justify="left")
     for column in ("what", "measured", "at most", ""):
         table.add_column(column, justify="left" if column == "what" else "right")

@@ -1,10 +1,10 @@
-"""What this machine can reach: its arithmetic peak and its memory bandwidth, as measured.
+"""Measures the arithmetic peak and the memory bandwidth of the machine.
 
     python -m benchmarks.roofline [--threads 2] [--json figures.json]
 
-Two small kernels, on as many threads as are compared: multiply-adds that stay in registers, as many
-at once as the latency of one needs, and loads of an array far beyond all caches. Both figures are
-the best of many runs.
+Two small kernels run on the given number of threads. One computes multiply-adds in registers, with
+enough independent ones to hide their latency. The other loads an array that is much larger than all
+caches. Both figures are the best of many runs.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from llvmlite import ir
 
 __all__ = ["Roofline", "roofline"]
 
-AT_ONCE = 10  # independent multiply-adds: two a cycle of four or five cycles each
-TURNS = 1_000_000  # some milliseconds
-READ_BYTES = 1 << 28  # beyond the last-level cache
-SECONDS = 0.5  # of each measurement
+AT_ONCE = 10  # independent multiply-adds: 2 per cycle, with a latency of 4 or 5 cycles
+TURNS = 1_000_000  # iterations; they take some milliseconds
+READ_BYTES = 1 << 28  # larger than the last-level cache
+SECONDS = 0.5  # duration of each measurement
 
-Body = Callable[[ir.IRBuilder, Any, Any], Any]  # the next of some vectors, by turn and address
+Body = Callable[[ir.IRBuilder, Any, Any], Any]  # (builder, address, vectors) -> the next vectors
 
 
 @dataclass(frozen=True)
 class Roofline:
-    """flops: floating-point operations a second. bandwidth: bytes a second."""
+    """flops: floating-point operations per second. bandwidth: bytes per second."""
 
     flops: float
     bandwidth: float
 
     def at(self, intensity: float) -> float:
-        """The most operations a second where each byte is worth so many of them."""
+        """The largest possible operations per second, for a number of operations per byte."""
         return min(self.flops, intensity * self.bandwidth)
 
 
 def roofline(threads: int) -> Roofline:
-    """Of so many threads, measured now, in about a second."""
+    """Measure the roofline for a number of threads. Takes about a second."""
     return Roofline(_flops(threads), _bandwidth(threads))
 
 
@@ -83,9 +83,9 @@ def _loads(builder: ir.IRBuilder, place: Any, vectors: Any) -> Any:
 
 
 def _kernel(name: str, body: Body) -> Any:
-    """A C function of an address and a number of turns, each of which goes on by AT_ONCE vectors.
+    """A C function of an address and a number of iterations. Each processes AT_ONCE vectors.
 
-    Their sum is stored to the address in the end, so that nothing is left out.
+    The sum of the vectors is stored at the address, so that LLVM removes no computation.
     """
 
     def text(symbol: str) -> str:
@@ -112,7 +112,7 @@ def _kernel(name: str, body: Body) -> Any:
 
 
 def _best(work: list[Callable[[], object]]) -> float:
-    """The shortest time of many runs of all parts at once: one is likely undisturbed."""
+    """The shortest time of many parallel runs of all parts. It is the least disturbed one."""
     shortest, end = math.inf, time.perf_counter() + SECONDS
     with ThreadPoolExecutor(len(work)) as pool:
         while time.perf_counter() < end:

@@ -1,11 +1,11 @@
-"""Measures everything that docs/benchmarks.md tells, and writes it.
+"""Measures all figures of docs/benchmarks.md and writes the page.
 
     python -m benchmarks.suite             # batch 4, one process: under 15 minutes on two cores
     python -m benchmarks.suite --full      # all batches, the median of three processes: hours
 
-What is measured is kept until the run is complete: a run that was stopped goes on where it was when
-it is started again, unless the sources have changed. With --seconds it stops by itself after that
-time, with exit code 75, to be continued.
+Figures are stored until the run is complete. If a run is stopped, the same command continues it,
+unless the sources have changed. With --seconds, the run stops after this time with exit status 75
+and can be continued.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PROGRAMS = {
 
 
 class Run:
-    """One run of the whole: what it has measured, and what it may still do."""
+    """One run of the suite: its ledger, its settings and its time limit."""
 
     def __init__(self, ledger: Ledger, *, full: bool, threads: int, seconds: float) -> None:
         self.ledger, self.full, self.threads = ledger, full, threads
@@ -53,15 +53,15 @@ class Run:
         self.console = Console(stderr=True, soft_wrap=True, markup=False, highlight=False)
 
     def rows(self, line: Line) -> list[Outcome]:
-        """The outcomes of a line's problems."""
+        """The outcomes of the problems of a line."""
         self.console.print(line.title, style="bold")
         settings = Settings(line.peers, Terms(reorders=line.reorders), threads=self.threads)
         problems = problems_of(line, full=self.full)
         processes = 3 if self.full else 1
-        return measured(problems, settings, processes, ledger=self.ledger, tell=self._tell)
+        return measured(problems, settings, processes, ledger=self.ledger, on_outcome=self._print)
 
     def program(self, name: str) -> Any:
-        """The figures that another benchmark writes as JSON, measured once."""
+        """The figures of another benchmark, measured once."""
         self.console.print(PROGRAMS[name], style="bold")
         key = self.ledger.key(PROGRAMS[name], {"threads": self.threads})
         found = self.ledger.get(key)
@@ -72,7 +72,7 @@ class Run:
         return found
 
     def _figures(self, command: list[str]) -> Any:
-        """What a benchmark writes as JSON; what it prints goes to stderr."""
+        """Run a benchmark. Returns the JSON that it writes; its other output goes to stderr."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "figures.json"
             subprocess.run(
@@ -81,7 +81,7 @@ class Run:
             )  # fmt: skip
             return json.loads(path.read_text())
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _print(self, outcome: Outcome) -> None:
         self.console.print(report.one_line(outcome))
         self._check_time()
 
@@ -91,7 +91,7 @@ class Run:
 
 
 def measure(run: Run) -> document.Figures:
-    """Everything."""
+    """All figures."""
     lines = {line.title: run.rows(line) for line in LINES}
     selection = run.rows(SELECTION)
     programs = {name: run.program(name) for name in PROGRAMS}
@@ -99,10 +99,10 @@ def measure(run: Run) -> document.Figures:
 
 
 @click.command(help=__doc__)
-@click.option("--full", is_flag=True, help="All batches, three processes.")
+@click.option("--full", is_flag=True, help="All batch sizes, three processes.")
 @click.option("--threads", default=2, show_default=True, type=click.IntRange(1))
-@click.option("--seconds", default=float("inf"), help="Stop after that time, to be continued.")
-@click.option("--folder", default=ROOT / "docs", type=Path, help="Where benchmarks.md goes.")
+@click.option("--seconds", default=float("inf"), help="Stop after this time; can be continued.")
+@click.option("--folder", default=ROOT / "docs", type=Path, help="The folder of benchmarks.md.")
 def main(full: bool, threads: int, seconds: float, folder: Path) -> None:
     """Measure and write."""
     ledger = Ledger(default_path())
@@ -110,7 +110,7 @@ def main(full: bool, threads: int, seconds: float, folder: Path) -> None:
     try:
         figures = measure(run)
     except OutOfTime:
-        run.console.print("out of time; the same command goes on from here")
+        run.console.print("out of time; the same command continues the run")
         sys.exit(TO_BE_CONTINUED)
     run.console.print(f"written: {document.write(figures, folder)}")
     ledger.finish()

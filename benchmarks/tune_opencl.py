@@ -1,12 +1,12 @@
-"""Searches the parameters of a family of kernels on a device, and writes its tuning table.
+"""Searches parameters for a family of kernels on a device and writes the tuning table.
 
     python -m benchmarks.tune_opencl --family=mma --set=resnet_50 --dir=FWD_I --mb=64 --match=conv
     python -m benchmarks.tune_opencl --family=tiled --matmul 4096x4096:4096x4096
 
-Each product is made by every tile that the family has and its variations, then by the quickest of
-those with k in several parts. A candidate is believed when its result agrees with float64; the
-quickest of those replaces the family's own choice where that takes over 2 % longer. Products that
-the table has already are left as they are, but for --again.
+Each product is computed with every tile of the family and its variations, then with the fastest of
+them and k divided into parts. A candidate is valid if its result agrees with float64. The fastest
+valid candidate replaces the family's own choice if the own choice takes over 2 % longer. Products
+that are already in the table are skipped, unless --again is given.
 """
 
 from __future__ import annotations
@@ -37,17 +37,33 @@ from dnncore.selection.plugins import registry
 if TYPE_CHECKING:
     from benchmarks.measuring.accuracy import Exact
 
-PARTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)  # of k, beside the family's rule
+PARTS = (
+    1,
+    2,
+    3,
+    4,
+    6,
+    8,
+    12,
+    16,
+    24,
+    32,
+    48,
+    64,
+    96,
+    128,
+)  # numbers of parts of k to try, besides the family's rule
 VARIATIONS: dict[str, dict[str, tuple[int, ...]]] = {
     "mma": {"stages": (2, 3, 4), "chunks": (4, 8)},
-}  # of the tiles of a family
-CUT, KEPT = 3, 4  # candidates whose k is cut into parts; those that are timed again
-NEAR = 1.02  # times the best, within which the family's own choice stays
+}  # family -> parameter -> values to try
+# Numbers of candidates: those tried with k in parts, and those timed again.
+CUT, KEPT = 3, 4
+NEAR = 1.02  # largest ratio to the best time at which the family's own choice stays
 FOLDER = Path(tuning.__file__).parents[1] / "tuning"
 
 
 class Search:
-    """The candidates for one problem, by one family."""
+    """The candidates of one family for one problem."""
 
     def __init__(self, problem: Problem, name: str, family: str, *, varied: bool) -> None:
         self.problem, self.library = problem, Dnncore(name)
@@ -61,16 +77,16 @@ class Search:
         self.family: Any = self.implementation.family.of(self.library.engine)
         table = OneChoice()
         self.trial(table)
-        self.keys = sorted(table.asked)  # of the products that the problem is made of
+        self.keys = sorted(table.asked)  # keys of the products in the problem
         self._varied = VARIATIONS.get(family, {}) if varied else {}
         self._seen: set[str] = set()
 
     def trial(self, table: OneChoice) -> Trial | None:
-        """The problem with a table's parameters; None where it is refused."""
+        """The problem with the parameters of a table. None if it is refused."""
         return trial_of(self.problem, self.implementation, self.library.engine, table)
 
     def contestant(self, found: Parameters | None) -> Contestant | None:
-        """A candidate, None being the family's own choice; None where it cannot be built."""
+        """A candidate; for None the family's own choice. None if it cannot be built."""
         trial = self.trial(OneChoice(found))
         try:
             return contestant(self.library, trial) if trial else None
@@ -79,7 +95,7 @@ class Search:
             return None
 
     def best(self) -> tuple[float, Parameters | None]:
-        """The best candidate, and how much longer the family's own choice takes."""
+        """The time of the family's own choice divided by the best time, and the best candidate."""
         tiles = self.timed(self.tiles())
         ranked = self.timed(cut for _, found in tiles[:CUT] for cut in self.parts(found))
         from benchmarks.measuring.accuracy import Exact  # imports torch
@@ -95,7 +111,7 @@ class Search:
         return own / least, right[seconds.index(least)]
 
     def tiles(self) -> Iterator[Parameters]:
-        """Every tile and its variations, with k in as many parts as the rule says."""
+        """Every tile and its variations, with k divided by the family's rule."""
         for tile in self.family.tiles:
             for values in itertools.product(*self._varied.values()):
                 try:
@@ -105,11 +121,11 @@ class Search:
                 yield parameters(replace(self.family, tiles=(one,)))
 
     def parts(self, found: Parameters) -> Iterator[Parameters]:
-        """A tile with k in each number of parts."""
+        """A tile with each number of parts of k."""
         return ({**found, "parts": count} for count in PARTS)
 
     def timed(self, candidates: Iterable[Parameters]) -> list[tuple[float, Parameters]]:
-        """Seconds of candidates, the quickest first, without those that others are equal to."""
+        """Seconds and candidates, fastest first, without candidates with equal launches."""
         times = []
         for found in candidates:
             trial = self.trial(OneChoice(found))
@@ -123,7 +139,7 @@ class Search:
         return sorted(times, key=lambda pair: pair[0])
 
     def is_right(self, found: Parameters, exact: Exact) -> bool:
-        """Whether a candidate's result, in a memory that held none, agrees with float64."""
+        """Whether a candidate's result agrees with float64."""
         made = self.contestant(found)
         assert made is not None
         made.repeat(1)
@@ -136,13 +152,13 @@ class Search:
 
 @click.command(context_settings={"ignore_unknown_options": True}, help=__doc__)
 @click.option("--engine", default="opencl:0", show_default=True)
-@click.option("--family", required=True, help="As in opencl:<family>.")
-@click.option("--set", "sets", multiple=True, help="A set's name; may be repeated.")
-@click.option("--match", default="", help="Only problems in whose text this expression is found.")
-@click.option("--quick", is_flag=True, help="Tiles as they are, without variations.")
-@click.option("--again", is_flag=True, help="Search products, too, that the table has.")
-@click.option("--seconds", default=float("inf"), help="Stop after that time.")
-@click.option("--folder", default=FOLDER, type=Path, help="Of the tables.")
+@click.option("--family", required=True, help="The name in opencl:<family>.")
+@click.option("--set", "sets", multiple=True, help="Name of a set; may be repeated.")
+@click.option("--match", default="", help="Only problems whose text matches this expression.")
+@click.option("--quick", is_flag=True, help="Tiles without variations.")
+@click.option("--again", is_flag=True, help="Also search products that the table has.")
+@click.option("--seconds", default=float("inf"), help="Stop after this time.")
+@click.option("--folder", default=FOLDER, type=Path, help="The folder of the tables.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 def main(
     engine: str, family: str, sets: tuple[str, ...], match: str, quick: bool, again: bool,

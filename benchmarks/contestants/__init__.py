@@ -1,5 +1,5 @@
-"""Who can compute a problem: dnncore's implementations and its peers.
+"""The contestants: implementations of dnncore and of its peers, which are other libraries.
 
-`contestant.py` has their common interface. `by_*.py` have one library each. `onednn.py` wraps
+`contestant.py` has their common interface. Each `by_*.py` has one library. `onednn.py` wraps
 oneDNN's C API.
 """

@@ -1,4 +1,4 @@
-"""dnncore's own contestants: the implementation that is chosen, and all others that accept."""
+"""dnncore's contestants: the selected implementation, and all others that accept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["chosen", "copying", "kernels", "on_cpu", "others"]
 
 
 class Dnncore:
-    """dnncore as a library among others, on one engine."""
+    """dnncore on one engine, with the interface of `Library`."""
 
     def __init__(self, name: str, **wishes: Any) -> None:
         self.engine = engine(name)
@@ -29,16 +29,16 @@ class Dnncore:
 
     @classmethod
     def of(cls, problem: Problem, name: str) -> Dnncore:
-        """With the implementations that a problem wants."""
+        """The library with the name patterns of a problem."""
         return cls(name, impl=problem.impl or None, skip_impl=problem.skip_impl or None)
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> dnn.PrimitiveDesc:
-        """The best that accepts, of those that are wished for; reorders are not chosen among."""
+        """The best implementation that matches the patterns. They do not apply to reorders."""
         wishes = {} if isinstance(op, dnn.Reorder) else self.wishes
         return dnn.PrimitiveDesc(op, self.engine, attr, **wishes)
 
     def fill(self, memory: dnn.Memory, period: Array) -> None:
-        """Reorder from plain."""
+        """Fill a plain memory and reorder it."""
         desc = memory.desc.with_format(None)
         if self.engine.is_host:
             plain = dnn.Memory.from_numpy(np.resize(period, desc.dims), desc, self.engine)
@@ -50,7 +50,7 @@ class Dnncore:
         reorder.execute(self.stream, src=plain, dst=memory)
 
     def spoil(self, memory: dnn.Memory) -> None:
-        """Touch all of it, since a host's untouched pages are read too quickly."""
+        """Fill with NaN, because untouched pages of a host are read too fast."""
         if self.engine.is_host:
             memory.buffer[:] = NOT_A_NUMBER
         else:
@@ -61,22 +61,22 @@ class Dnncore:
             )
 
     def values(self, memory: dnn.Memory) -> Array:
-        """Reorder to plain where numpy has no strides for the format."""
+        """The values, after a reorder if numpy has no strides for the format."""
         if memory.desc.format_kind == "blocked":
             return memory.numpy()
         return dnn.reorder(memory, memory.desc.with_format(None)).numpy()
 
     def forward(self, pd: dnn.PrimitiveDesc) -> dnn.PrimitiveDesc:
-        """In the formats that the gradient chose."""
+        """The descriptor of the forward operation in the gradient's formats."""
         assert pd.op.forward_op is not None
         return dnn.PrimitiveDesc(pd.op.forward_op, self.engine)
 
     def scratchpad(self, pd: dnn.PrimitiveDesc) -> int:
-        """As the descriptor says."""
+        """The bytes in the descriptor."""
         return pd.scratchpad_bytes
 
     def repeat(self, calls: list[Any]) -> Repeat:
-        """Several as a sequence."""
+        """Run calls; several as a sequence."""
         run = calls[0] if len(calls) == 1 else dnn.Sequence(calls)
         stream = self.stream
 
@@ -90,7 +90,7 @@ class Dnncore:
 
 
 def _repeat(queue: Any, memory: dnn.Memory, period: Array) -> None:
-    """Fill a device's plain memory, doubling what is there."""
+    """Fill a device's plain memory by doubling the filled part."""
     import pyopencl as cl
 
     buffer, size = memory.buffer, memory.nbytes
@@ -103,7 +103,7 @@ def _repeat(queue: Any, memory: dnn.Memory, period: Array) -> None:
 
 
 def chosen(problem: Problem, terms: Terms) -> Iterator[Contestant]:
-    """The implementation that is chosen for the problem as it is and, if asked, in any formats."""
+    """The selected implementation and, with `terms.reorders`, one in its own formats."""
     library = Dnncore.of(problem, terms.engine)
     try:
         yield contestant(library, library.choose(problem.op, problem.attr))
@@ -121,7 +121,7 @@ def on_cpu(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
-    """All other implementations that accept, but the reference."""
+    """All other implementations that accept, without the reference."""
     library = Dnncore(terms.engine)
     pds = list(dnn.primitive_descs(problem.op, library.engine, problem.attr))[1:]
     rest = [pd for pd in pds if not pd.is_reference]
@@ -132,7 +132,7 @@ def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def copying(nbytes: int, name: str) -> Repeat:
-    """A device's own copy of a buffer, which reads and writes so many bytes together."""
+    """A device's own copy. The bytes read and written together are `nbytes`."""
     import pyopencl as cl
 
     device = engine(name)
@@ -149,9 +149,9 @@ def copying(nbytes: int, name: str) -> Repeat:
 
 
 def kernels(problem: Problem, name: str) -> str | None:
-    """A hash of the kernels an engine would run for a problem, and how it builds and launches them.
+    """A hash of an engine's kernels for a problem and of their build options and launches.
 
-    None where that cannot be told: another engine's kernels, or none.
+    None for engines without such kernels, or if no implementation accepts.
     """
     library = Dnncore.of(problem, name)
     try:

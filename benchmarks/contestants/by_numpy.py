@@ -1,4 +1,4 @@
-"""numpy's contestants: what one writes with it where speed counts, into arrays that exist."""
+"""numpy's contestants: fast code for numpy that writes into existing arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Run = Callable[[], object]
 
 
 def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
-    """One, on row-major arrays."""
+    """One contestant, on row-major arrays."""
     op, attr = problem.op, problem.attr
     builder = _BUILDERS.get(type(op))
     if builder is None or attr.post_ops:

@@ -1,4 +1,4 @@
-"""oneDNN's contestants: its first choice, and matrix multiplication for inner products."""
+"""oneDNN's contestants: its first choice, and matmul for inner products."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["contestants"]
 
 
 class OneDnn:
-    """oneDNN as a library among others; it allocates nothing while it runs."""
+    """oneDNN with the interface of `Library`. It allocates nothing during a run."""
 
     def __init__(self) -> None:
         self.engine = dnn.engine("cpu")
         self.peer = Peer()
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> PeerPrimitive:
-        """Its first choice, with the scratchpad from outside."""
+        """oneDNN's first choice, with the user's scratchpad."""
         return self.peer.primitive(op, attr=replace(attr, scratchpad="user"))
 
     def fill(self, memory: dnn.Memory, period: Array) -> None:
-        """By its own reorder where the format is opaque."""
+        """Fill a memory. oneDNN's reorder is used for an opaque format."""
         values = np.resize(period, memory.desc.dims)
         if memory.desc.format_kind == "blocked":
             memory.desc.pack(values, memory.buffer)
@@ -49,25 +49,25 @@ class OneDnn:
             self.peer.reorder(plain, memory)
 
     def spoil(self, memory: dnn.Memory) -> None:
-        """Touch all of it, since untouched pages are read too quickly."""
+        """Fill with NaN, because untouched pages are read too fast."""
         memory.buffer[:] = NOT_A_NUMBER
 
     def values(self, memory: dnn.Memory) -> Array:
-        """By its own reorder where the format is opaque."""
+        """The values. oneDNN's reorder is used for an opaque format."""
         return self.peer.values(memory)
 
     def forward(self, pd: PeerPrimitive) -> PeerPrimitive:
-        """The hint, which every gradient has."""
+        """The hint of the gradient."""
         assert pd.hint is not None
         return pd.hint
 
     def scratchpad(self, pd: PeerPrimitive) -> int:
-        """Bytes of the argument."""
+        """Bytes of the argument `scratchpad`."""
         desc = pd.descs.get("scratchpad")
         return desc.nbytes if desc else 0
 
     def repeat(self, calls: list[Any]) -> Repeat:
-        """Each waits for its end, which on the CPU costs nothing."""
+        """Run calls in order. Each call waits for its end, which has no cost on the CPU."""
         if len(calls) == 1:
             return one_by_one(calls[0])
 
@@ -84,7 +84,7 @@ def _library() -> OneDnn:
 
 
 def contestants(problem: Problem, terms: Terms) -> Iterator[Contestant]:
-    """oneDNN's first choice; for an inner product also as a product of matrices."""
+    """oneDNN's first choice. An inner product is also computed as matmul."""
     library, attr, reasons = _library(), problem.attr, []
     for op in _algorithms(problem.op):
         try:
@@ -102,7 +102,7 @@ def contestants(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def _algorithms(op: Any) -> list[Any]:
-    """The operation, and the direct convolution where another algorithm is allowed."""
+    """The operation, and for other algorithms of a convolution also the direct one."""
     is_free = getattr(op, "algorithm", "") in ("winograd", "auto")
     return [op, replace(op, algorithm="direct")] if is_free else [op]
 
@@ -111,7 +111,7 @@ def _algorithms(op: Any) -> list[Any]:
 
 
 def _is_product(op: Any) -> bool:
-    """Whether the activations may be plain, and there is no gradient of a bias to sum up."""
+    """Whether the activations may be plain and there is no gradient of a bias."""
     descs = [getattr(op, name) for name in activations(op)]
     plain = all(desc.is_any or desc == desc.with_format(None) for desc in descs)
     return plain and getattr(op, "diff_bias", None) is None
@@ -119,7 +119,7 @@ def _is_product(op: Any) -> bool:
 
 @dataclass(frozen=True)
 class Matrices:
-    """The operands of a product by the inner product's arguments; ^T marks a transposed one."""
+    """The operands of a product: arguments of the inner product. ^T marks a transposed one."""
 
     src: str
     weights: str
@@ -134,7 +134,7 @@ _PRODUCTS = {
 
 
 def _product(library: OneDnn, op: Any) -> Contestant:
-    """The weights may be packed; activations stay plain."""
+    """The inner product as matmul. Weights may be packed; activations are plain."""
     names = vars(_PRODUCTS[type(op)])
     matrices = {name: _matrix(op, text) for name, text in names.items()}
     bias = getattr(op, "bias", None)

@@ -1,7 +1,7 @@
-"""torch's contestants: its eager operations on tensors, in row-major and in channels-last order.
+"""torch's contestants: eager operations on tensors in row-major and in channels-last order.
 
-The operators that fill a tensor given to them are taken where torch has them, so that no allocation
-is held against it. The same calls on tensors of float64 are what results are compared with.
+If torch has an operator that fills an existing tensor, it is used, so that torch's time contains no
+allocation. The same calls on float64 tensors give the exact results for comparisons.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
 
 
 def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
-    """One of each order that the problem's formats allow."""
+    """One contestant per order that the problem's formats permit."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
     for call in calls(problem, "cpu"):
         yield Contestant(call.name, one_by_one(call.run), call.outputs)
@@ -43,9 +43,9 @@ def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
 
 @dataclass(frozen=True)
 class Place:
-    """Where and how tensors are: torch's device, the order of LAYOUTS.
+    """The place of tensors: torch's device, and the order, a key of LAYOUTS.
 
-    exact: whether they hold the same values in float64.
+    exact: whether tensors are in float64.
     """
 
     device: str = "cpu"
@@ -55,22 +55,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of torch's, on tensors that it owns."""
+    """A call of torch on its own tensors."""
 
     name: str
     op: Any
     run: Run
 
     def results(self) -> dict[str, Any]:
-        """Call it once: the tensors of its outputs by argument name, in logical dims."""
+        """Call once. Returns the tensors of its outputs by argument name, with logical dims."""
         rows = [(row.name, desc) for row, desc in self.op.tensors() if row.direction == "out"]
         found = self.run()
         found = found if isinstance(found, (tuple, list)) else [found]
-        pairs = zip(rows, found, strict=False)  # of what follows, such as indices, nothing is known
+        pairs = zip(rows, found, strict=False)  # torch may return more, such as indices
         return {name: tensor.reshape(desc.dims) for (name, desc), tensor in pairs}
 
     def outputs(self) -> dict[str, Any]:
-        """The results as arrays; numpy has no bf16."""
+        """The results as arrays. bf16 becomes f32, because numpy has no bf16."""
         return {name: _array(tensor.cpu()) for name, tensor in self.results().items()}
 
 
@@ -79,7 +79,7 @@ def _array(tensor: Any) -> Any:
 
 
 def calls(problem: Problem, device: str) -> Iterator[Call]:
-    """One of each order that the problem's formats allow; raises `LeftOut` where there is none."""
+    """One call per order that the problem's formats permit. Raises `LeftOut` if none does."""
     layouts = [name for name, tag in LAYOUTS.items() if _allows(problem.op, tag)]
     if not layouts:
         raise LeftOut("torch has no such formats")
@@ -88,7 +88,7 @@ def calls(problem: Problem, device: str) -> Iterator[Call]:
 
 
 def call_of(problem: Problem, place: Place) -> Call:
-    """The call for tensors at a place; raises `LeftOut` where torch has none."""
+    """The call for tensors at a place. Raises `LeftOut` if torch has no such operation."""
     op, attr = problem.op, problem.attr
     builder = _BUILDERS.get(type(op))
     if builder is None or attr.post_ops:
@@ -99,11 +99,11 @@ def call_of(problem: Problem, place: Place) -> Call:
 
 
 def _allows(op: Any, tag: str | None) -> bool:
-    """Whether all activations may have that format; weights may have any."""
+    """Whether all activations may have this format. Weights may have any."""
     descs = [getattr(op, name) for name in activations(op)]
     if tag and any(desc.ndims not in MEMORY_FORMATS for desc in descs):
         return False
-    if isinstance(op, dnn.Reorder):  # whose builder looks at the formats
+    if isinstance(op, dnn.Reorder):  # the builder of reorders handles formats
         return tag is None
     return all(desc.is_any or desc == desc.with_format(tag) for desc in descs)
 
@@ -113,7 +113,7 @@ def _tensors(op: Any, place: Place) -> dict[str, Any]:
 
 
 def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
-    """Grouped weights are without their dim of groups, as torch has them."""
+    """The tensor of an argument. As in torch, grouped weights have no dim of groups."""
     tensor = _values(name, desc.dims, place.device).to(DATA_TYPES[desc.data_type])
     if place.exact:
         tensor = tensor.double()
@@ -125,7 +125,7 @@ def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
 
 
 def _values(name: str, dims: tuple[int, ...], device: str) -> Any:
-    """The values of `values_of`, repeated on the device."""
+    """The values of `values_of`, made on the device."""
     period = torch.from_numpy(period_of(name, dims)).to(device)
     count = math.prod(dims)
     return period.repeat(-(-count // max(1, len(period))))[:count].reshape(dims)
@@ -140,7 +140,7 @@ def _convolution(op: Any, t: Tensors) -> Run:
 
 
 def _convolution_backward(op: Any, t: Tensors) -> Run:
-    """With the one output asked for; the tensor that it replaces tells its size."""
+    """A gradient with one output. The tensor in its place gives the size."""
     by_data = isinstance(op, dnn.ConvolutionBackwardData)
     src, weights = t["diff_src" if by_data else "src"], t["weights" if by_data else "diff_weights"]
     sizes = [op.dst_role.dims[1]] if "diff_bias" in t else None
@@ -154,7 +154,7 @@ def _convolution_backward(op: Any, t: Tensors) -> Run:
 
 
 def _geometry(op: Any) -> tuple[Any, ...]:
-    """What torch asks for behind the tensors; False: not a transposed convolution."""
+    """torch's arguments after the tensors. False: the convolution is not transposed."""
     return (
         op.strides,
         padding(op),

@@ -1,6 +1,6 @@
-"""torch on CUDA: convolutions by cuDNN, products by cuBLAS, the rest by kernels of its own.
+"""torch on CUDA: cuDNN for convolutions, cuBLAS for products, and torch's own kernels.
 
-A call from Python costs more than a short kernel, so the calls stand in CUDA graphs. Float32 is
+A call from Python takes longer than a short kernel, so the calls are in CUDA graphs. float32 is
 computed without TF32, and cuDNN searches for its best algorithm.
 """
 
@@ -23,30 +23,32 @@ __all__ = ["convolutions", "graph_of", "others", "without_tf32"]
 CONVOLUTIONS = (
     dnn.ConvolutionForward, dnn.ConvolutionBackwardData, dnn.ConvolutionBackwardWeights,
 )  # fmt: skip
-CUDNN_ERROR_FACTOR = 10.0  # it may choose Winograd's algorithm: measured 3 on layers of VGG-16
-GRAPH_SECONDS, GRAPH_CALLS = 2e-3, 20  # of a graph, unless one call takes longer; at most
+CUDNN_ERROR_FACTOR = 10.0  # cuDNN may use Winograd's algorithm; measured: 3 on layers of VGG-16
+GRAPH_SECONDS, GRAPH_CALLS = 2e-3, 20  # duration and largest number of calls of a graph
 
 
 def convolutions(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
-    """Those by cuDNN, one of each order."""
+    """Convolutions of cuDNN, one contestant per order of images."""
     if not isinstance(problem.op, CONVOLUTIONS):
         raise LeftOut("cuDNN is measured on convolutions")
     return _contestants(problem)
 
 
 def others(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
-    """What is no convolution, one of each order."""
+    """Other operations, one contestant per order of images."""
     if isinstance(problem.op, CONVOLUTIONS):
         raise LeftOut("torch's convolutions are cuDNN's")
     return _contestants(problem)
 
 
 def without_tf32() -> None:
-    """Compute float32 as float32, and let cuDNN search among all of its algorithms."""
+    """Switch TF32 off, and let cuDNN search among all of its algorithms."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.benchmark_limit = 0  # by default the ten that cuDNN expects most of
+    torch.backends.cudnn.benchmark_limit = (
+        0  # no limit; the default is the ten that cuDNN ranks first
+    )
 
 
 def _contestants(problem: Problem) -> Iterator[Contestant]:
@@ -78,7 +80,7 @@ def graph_of(run: Run) -> Repeat:
 
 
 def _seconds(run: Run) -> float:
-    """Of one call after others, which search for an algorithm, in the stream that graphs want."""
+    """Seconds of a call after three calls, in which cuDNN searches. Graphs need a side stream."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -1,7 +1,7 @@
-"""torch's operators for what memory limits: elements, windows, rows and reductions.
+"""torch's operators for memory-bound operations: elements, windows, rows and reductions.
 
 Each builder makes a call that computes an operation on tensors by argument name. Convolutions and
-products, whose windows these share, are in `by_torch.py`.
+products are in `by_torch.py`, which also uses the windows here.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ aten = torch.ops.aten
 Tensors = Mapping[str, Any]
 Run = Callable[[], Any]  # computes, and returns the outputs in the order of the argument table
 DATA_TYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
-LAYOUTS = {"plain": None, "channels_last": "axb"}  # its name here: the format tag
+LAYOUTS = {"plain": None, "channels_last": "axb"}  # name -> format tag
 
 # -- windows ---------------------------------------------------------------------------------------
 
 
 def padding(op: Any, ceil: bool = False) -> tuple[int, ...]:
-    """The same on both sides; raises `LeftOut` where that gives an output of another size.
+    """torch's padding, the same on both sides. Raises `LeftOut` if the output size differs.
 
-    ceil: whether windows count that begin inside and end beyond the padding.
+    ceil: whether windows count that begin inside the padding and end after it.
     """
     if _outputs(op, math.ceil if ceil else math.floor) != op.dst_role.dims[2:]:
         raise LeftOut("torch pads both sides alike")
@@ -38,7 +38,7 @@ def padding(op: Any, ceil: bool = False) -> tuple[int, ...]:
 
 
 def dilation(op: Any) -> tuple[int, ...]:
-    """1 is dense."""
+    """torch's dilation. 1 is dense."""
     return tuple(dilation + 1 for dilation in op.dilations)
 
 
@@ -67,7 +67,7 @@ def _eltwise_backward(op: Any, t: Tensors) -> Run:
 def _filling(
     op: Any, table: Mapping[str, tuple[str, dict[str, Any]]], inputs: Any, result: dict[str, Any]
 ) -> Run:
-    """A call of the operator for an algorithm, in the variant that fills the tensor `result`."""
+    """A call of the operator of an algorithm that fills the tensor `result`."""
     if op.algorithm not in table or (op.algorithm.startswith("relu") and op.alpha):
         raise LeftOut(f"torch has no {op.algorithm} in one call")
     name, constants = table[op.algorithm]
@@ -76,7 +76,7 @@ def _filling(
     return lambda: operator(*inputs, **constants, **result)
 
 
-# Algorithm: torch's operator and its further arguments.
+# Algorithm -> torch's operator and its other arguments.
 _FORWARD: dict[str, tuple[str, dict[str, Any]]] = {
     "abs": ("abs", {}),
     "exp": ("exp", {}),
@@ -151,7 +151,7 @@ def _lrn(op: Any, t: Tensors) -> Run:
 
 
 def _lrn_backward(op: Any, t: Tensors) -> Run:
-    """By the formula, since autograd would run the forward operation, too; its base is kept."""
+    """The formula, because autograd would also run forward. The base is computed before."""
     if op.algorithm != "across_channels":
         raise LeftOut("torch normalises across channels only")
     src, diff, beta = t["src"], t["diff_dst"], op.beta
@@ -166,7 +166,7 @@ def _lrn_backward(op: Any, t: Tensors) -> Run:
 
 
 def _mean_of_channels(tensor: Any, size: int) -> Any:
-    """Over a window of an odd number of channels around each; those outside are 0."""
+    """The mean over an odd number of channels around each channel. Missing channels are 0."""
     images = tensor.flatten(2).unsqueeze(1)
     mean = torch.nn.functional.avg_pool2d(images, (size, 1), 1, (size // 2, 0))
     return mean.squeeze(1).reshape(tensor.shape)
@@ -185,7 +185,7 @@ def _pooling_backward(op: Any, t: Tensors) -> Run:
     dst = t["diff_src"]
     src = torch.from_numpy(values_of("src", op.diff_src.dims))
     rounded = src.to(DATA_TYPES[op.diff_src.data_type])
-    image = torch.empty_like(dst).copy_(rounded)  # maxima are often equal where values are rounded
+    image = torch.empty_like(dst).copy_(rounded)  # after rounding, maxima are often equal
     if not op.is_max:
         operator, window = aten.avg_pool2d_backward.grad_input, _average(op)
         return lambda: operator(t["diff_dst"], image, *window, grad_input=dst)
@@ -208,7 +208,7 @@ def _average(op: Any) -> tuple[Any, ...]:
 
 
 def _reorder(op: Any, t: Tensors) -> Run:
-    """Between the orders that torch has."""
+    """A copy between the orders that torch has."""
     src, dst = (_ordered(desc, t[name]) for name, desc in (("src", op.src), ("dst", op.dst)))
     return lambda: dst.copy_(src)
 

@@ -1,7 +1,7 @@
-"""Who can compute a problem: dnncore's implementations and its peers, ready to be timed.
+"""The interface of contestants: dnncore's implementations and its peers, ready to be timed.
 
-Each contestant holds its own memories, filled with the same values. A side has one contestant or
-several, such as one a layout; the strongest of them is what it is judged by.
+Each contestant has its own memories, filled with the same values. A side has one or several
+contestants, such as one per layout. The fastest of them counts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = [
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
-PERIOD = (1 << 20) + 7  # values drawn; longer tensors repeat them, in step with nothing
+PERIOD = (1 << 20) + 7  # number of drawn values; longer tensors repeat them; not a common size
 
 
 class LeftOut(Exception):
-    """A side cannot compute a problem, and why."""
+    """A side cannot compute a problem. The message has the reason."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """On what a contest is held.
+    """The conditions of a contest.
 
-    engine: dnncore's, by name. reorders: whether a contestant may compute in formats of its own
-    choice, between reorders that count. exact: whether results are compared with those of float64,
-    rather than with our first.
+    engine: the name of dnncore's engine.
+    reorders: whether a contestant may also compute in its own formats, with reorders included.
+    exact: whether results are compared with float64. If not, they are compared with dnncore's.
     """
 
     engine: str = "cpu"
@@ -49,10 +49,13 @@ class Terms:
 class Contestant:
     """One way to compute a problem.
 
-    name: of the library's implementation. repeat: computes the problem so many times at least and
-    returns when that is done; on a device they are queued back to back. outputs: what it wrote, in
-    logical dims. scratchpad: its bytes, None where that is not known. error_factor: the multiple of
-    the plain rounding bound that it claims to keep. nbytes: of all arguments, a workspace, too.
+    name: the name of the library's implementation.
+    repeat: computes the problem at least n times and waits for the end. On a device, the
+        computations are enqueued without gaps.
+    outputs: the results in logical dims.
+    scratchpad: its bytes, or None if unknown.
+    error_factor: the claimed multiple of the plain rounding bound.
+    nbytes: the bytes of all arguments, including a workspace.
     """
 
     name: str
@@ -79,9 +82,9 @@ PEERS = tuple(name for name in SIDES if name != "ours")
 
 
 def side(name: str) -> Side:
-    """The function that makes a side's contestants, of which there is at least one.
+    """The function that makes the contestants of a side, at least one.
 
-    It raises `LeftOut` for a problem that the side cannot compute.
+    The function raises `LeftOut` for a problem that the side cannot compute.
     """
     module, _, function = SIDES[name].partition(":")
     found: Side = getattr(importlib.import_module(module), function)
@@ -94,17 +97,17 @@ def values_of(name: str, dims: tuple[int, ...]) -> Array:
 
 
 def period_of(name: str, dims: tuple[int, ...]) -> Array:
-    """What those values repeat, in row-major order."""
+    """The values that `values_of` repeats in row-major order."""
     seed = [len(name), *name.encode(), *dims]
     count = min(math.prod(dims), PERIOD)
     return np.random.default_rng(seed).standard_normal(count, np.float32)
 
 
 def is_arithmetic(problem: Problem | str) -> bool:
-    """Whether arithmetic, not memory, is what a problem is about; it may be a text."""
+    """Whether arithmetic, not memory, limits a problem or problem text."""
     return str(problem).startswith(("--conv", "--ip", "--matmul"))
 
 
 def activations(op: Any) -> list[str]:
-    """The arguments that layers hand on: all but weights and biases."""
+    """The arguments that are no weights and no biases."""
     return [row.name for row, _ in op.tensors() if role_of(row.name) in ("src", "dst")]

@@ -1,7 +1,7 @@
-"""Contestants of libraries that are used in dnncore's words: its own and oneDNN.
+"""Contestants of dnncore and oneDNN, through a common interface.
 
-A library chooses a primitive descriptor for an operation; the primitive is bound to memories in the
-formats that were chosen, which are filled before anything is timed: weights are packed once.
+A library selects a primitive descriptor for an operation. The primitive is bound to memories in the
+selected formats. The memories are filled before the measurement, so weights are packed once.
 """
 
 from __future__ import annotations
@@ -17,45 +17,45 @@ from benchmarks.measuring.sampling import Repeat
 __all__ = ["NOT_A_NUMBER", "Library", "between_reorders", "contestant"]
 
 FLOATS = ("f32", "f16", "bf16")
-NOT_A_NUMBER = 0xFF  # each byte of one, of any type of floats
+NOT_A_NUMBER = 0xFF  # a NaN of any floating-point type consists of these bytes
 Memories = dict[str, dnn.Memory]
-Periods = Callable[[str, tuple[int, ...]], Array]  # of an argument's name and dims
+Periods = Callable[[str, tuple[int, ...]], Array]  # (name of an argument, dims) -> values
 
 
 class Library(Protocol):
-    """What a library must do. Its primitive descriptors are used as dnncore's."""
+    """The interface of a library. Its primitive descriptors have dnncore's interface."""
 
-    engine: dnn.Engine  # of all memories
+    engine: dnn.Engine  # the engine of all memories
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> Any:
-        """The primitive descriptor that is ranked first."""
+        """The primitive descriptor with the best rank."""
 
     def fill(self, memory: dnn.Memory, period: Array) -> None:
-        """Write values that repeat a period in row-major order, in the format of the memory."""
+        """Fill a memory of any format with values that repeat a period in row-major order."""
 
     def spoil(self, memory: dnn.Memory) -> None:
-        """Write something into a memory that will be written to."""
+        """Fill an output memory with NaN."""
 
     def values(self, memory: dnn.Memory) -> Array:
         """The values in logical dims."""
 
     def forward(self, pd: Any) -> Any:
-        """The primitive descriptor of the forward operation that a gradient belongs to."""
+        """The primitive descriptor of the forward operation of a gradient."""
 
     def scratchpad(self, pd: Any) -> int:
-        """Bytes of scratchpad of an execution."""
+        """Bytes of scratchpad for an execution."""
 
     def repeat(self, calls: list[Any]) -> Repeat:
-        """Runs bound primitives one after the other, again and again, and waits at the end."""
+        """A function that runs bound primitives in order n times and then waits."""
 
 
 def contestant(
     library: Library, pd: Any, name: str = "", periods: Periods = period_of
 ) -> Contestant:
-    """A primitive by itself, on memories in its own formats.
+    """A primitive alone, on memories in its own formats.
 
-    Weights are packed once, but for a gradient of data: while a net is trained, they change at each
-    step, so that a format which nobody but the library knows is made anew.
+    Weights are packed once. An exception are opaque weights of a gradient of data, which are packed
+    in each run, because weights change in each step of a training.
     """
     memories = _memories(library, pd, periods)
     calls = [pd.primitive().bind(**memories)]
@@ -70,9 +70,9 @@ def contestant(
 def between_reorders(
     library: Library, op: dnn.Operation, attr: dnn.Attributes
 ) -> Contestant | None:
-    """A primitive in formats of its own choice, between reorders from and to the operation's.
+    """A primitive in formats that it selects, with reorders from and to the operation's formats.
 
-    None where it chooses those of the operation, or where the operation must be told the formats.
+    None if it selects the operation's formats, or if the operation does not permit `any`.
     """
     given = {name: getattr(op, name) for name in activations(op) if not getattr(op, name).is_any}
     try:
@@ -111,10 +111,7 @@ def _made(
 
 
 def _memories(library: Library, pd: Any, periods: Periods = period_of) -> Memories:
-    """A filled memory for each argument.
-
-    A gradient's workspace is what its forward operation leaves there.
-    """
+    """A filled memory for each argument. Forward fills the workspace of a gradient."""
     memories: Memories = {}
     if pd.op.forward_op is not None and "workspace" in pd.descs:
         forward = library.forward(pd)

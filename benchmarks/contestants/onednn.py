@@ -1,10 +1,10 @@
-"""oneDNN through its C API in dnncore's words: the peer of benchmarks, and an oracle for tests.
+"""oneDNN through its C API, with dnncore's interface: a peer for benchmarks, an oracle for tests.
 
-The same operation descriptors run on both sides, on the same memories:
+Both libraries use the same operation descriptors and memories:
 
     peer = Peer()
-    conv = peer.primitive(op)                    # any operation of OPERATIONS; formats may be `any`
-    conv.impl_name, conv.descs["weights"]        # "jit:avx512_core", what `any` became
+    conv = peer.primitive(op)                    # any operation in OPERATIONS; formats may be `any`
+    conv.impl_name, conv.descs["weights"]        # "jit:avx512_core", the resolved format
     call = conv.bind(src=x, weights=w, dst=y)    # dnncore memories of the CPU engine
     call()
     backward = peer.primitive(backward_op, hint=conv)
@@ -33,8 +33,8 @@ from dnncore.ops.operation import Argument
 
 Array = np.ndarray[Any, Any]
 
-# The operation, x of dnnl_x_primitive_desc_create, and what that takes between the new descriptor
-# and the attributes: fields of the operation, beside `engine`, `hint` and `count` (of srcs).
+# Operation -> (x in dnnl_x_primitive_desc_create, its parameters between the new descriptor and the
+# attributes). Parameters are fields of the operation, `engine`, `hint` and `count` of srcs.
 WINDOW = "strides dilations padding_l padding_r"
 POOLING = "strides kernel dilations padding_l padding_r"
 NORM = "local_size alpha beta k"
@@ -78,20 +78,20 @@ OPERATIONS = {
 # fmt: on
 INTEGERS = {"axis": ctypes.c_int, "local_size": ctypes.c_int64}  # other numbers are floats
 
-# Numbers of dnnl_types.h: of an execution's arguments, and those no function spells out.
+# Enumerators of dnnl_types.h: arguments of an execution, and others without a function for names.
 ARGUMENTS = {
     "src": 1, "src0": 1, "src1": 2, "src2": 3, "dst": 17, "weights": 33, "bias": 41,
     "diff_src": 129, "diff_dst": 145, "diff_weights": 161, "diff_bias": 169,
     "workspace": 64, "scratchpad": 80,
 }  # fmt: skip
-MULTIPLE_SRC = 1024  # + i: a sum's src{i}
-POST_OP = 32768  # * (i + 1) + the number of src1 or weights: step i's operand
+MULTIPLE_SRC = 1024  # + i: src{i} of a sum
+POST_OP = 32768  # * (i + 1) + the enumerator of src1 or weights: the operand of step i
 IMPL_INFO, EXEC_ARG = 8, 255
 CPU, IN_ORDER = 1, 1
 
 
 class Peer:
-    """oneDNN on the CPU. Raises `ModuleNotFoundError` where its package is not installed."""
+    """oneDNN on the CPU. Raises `ModuleNotFoundError` if its package is not installed."""
 
     def __init__(self) -> None:
         self.library = Library()
@@ -106,16 +106,16 @@ class Peer:
         hint: PeerPrimitive | None = None,
         attr: dnn.Attributes | None = None,
     ) -> PeerPrimitive:
-        """The implementation that oneDNN ranks first for `op`; raises `Unsupported` for none.
+        """oneDNN's first implementation of `op`. Raises `Unsupported` if there is none.
 
-        hint: the forward primitive of a backward operation; made from `op` where it is not given.
+        hint: the forward primitive of a backward operation. By default it is made from `op`.
         """
         if hint is None and op.forward_op is not None:
             hint = self.primitive(op.forward_op)
         return PeerPrimitive(self, op, hint, attr or dnn.Attributes())
 
     def memory(self, desc: dnn.MemoryDesc, array: Array | None = None) -> dnn.Memory:
-        """A memory of the CPU engine that holds `array`, of logical dims, in any format."""
+        """A memory of the CPU engine with the values of `array`, in any format."""
         memory = dnn.Memory(desc, dnn.engine("cpu"))
         if array is not None and desc.format_kind == "blocked":
             desc.pack(np.asarray(array, desc.dtype), memory.buffer)
@@ -125,17 +125,17 @@ class Peer:
         return memory
 
     def reorder(self, src: dnn.Memory, dst: dnn.Memory) -> None:
-        """Copy between any two formats, opaque ones too."""
+        """Copy between any two formats, including opaque ones."""
         op = dnn.Reorder(src=src.desc, dst=dst.desc)
         self.primitive(op).bind(src=src, dst=dst)()
 
     def outputs(
         self, op: dnn.Operation, attr: dnn.Attributes, inputs: Mapping[str, Array]
     ) -> dict[str, Array]:
-        """Execute once on arrays of logical dims by argument name; returns the outputs likewise.
+        """Execute once. Inputs and outputs are arrays with logical dims, by argument name.
 
-        oneDNN's workspaces are its own, so none is returned. A gradient's is made by running
-        forward on the inputs' src; where there is no src, as in pooling, the inputs' is taken.
+        oneDNN's workspaces are private, so none is returned. For a gradient with src, the forward
+        operation makes the workspace. Without src, as in pooling, it comes from the inputs.
         """
         primitive = self.primitive(op, attr=attr)
         made = {}
@@ -149,14 +149,14 @@ class Peer:
     def _execute(
         self, primitive: PeerPrimitive, inputs: Mapping[str, Array], made: dict[str, dnn.Memory]
     ) -> dict[str, dnn.Memory]:
-        """Run on the memories `made`, and on new ones that hold the inputs."""
+        """Run on the memories `made` and on new memories with the inputs."""
         rest = {n: desc for n, desc in primitive.descs.items() if n not in made}
         memories = made | {n: self.memory(desc, inputs.get(n)) for n, desc in rest.items()}
         primitive.bind(**memories)()
         return memories
 
     def values(self, memory: dnn.Memory) -> Array:
-        """What a memory holds, in logical dims."""
+        """The values of a memory, with logical dims."""
         if memory.desc.format_kind == "blocked":
             return np.array(memory.numpy())
         plain = self.memory(memory.desc.with_format(None))
@@ -165,10 +165,11 @@ class Peer:
 
 
 class PeerPrimitive:
-    """One implementation of one operation, in use like `dnn.PrimitiveDesc` and its primitive.
+    """One implementation of one operation, with the interface of `dnn.PrimitiveDesc`.
 
-    descs: the descriptor of every argument by name; `workspace` and, if the attributes ask for
-    the user's, `scratchpad` among them. hint: the forward primitive of a backward one.
+    descs: the descriptor of every argument by name, including `workspace` and, with a user's
+        scratchpad, `scratchpad`.
+    hint: the forward primitive of a backward one.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class PeerPrimitive:
 
     @property
     def impl_name(self) -> str:
-        """The implementation, in oneDNN's words."""
+        """oneDNN's name of the implementation."""
         text = ctypes.c_char_p()
         self.peer.library("primitive_desc_query", self.pd, IMPL_INFO, 0, ctypes.byref(text))
         return (text.value or b"").decode()
@@ -210,11 +211,11 @@ class PeerPrimitive:
         return memory.desc != self.descs[argument]
 
     def primitive(self) -> PeerPrimitive:
-        """Itself, which is built already."""
+        """The object itself, which is built already."""
         return self
 
     def bind(self, **memories: dnn.Memory) -> PeerCall:
-        """Fix the arguments; the result executes on them and returns when that is done."""
+        """Fix the arguments. A call of the result executes and waits for the end."""
         if memories.keys() != self.descs.keys():
             names = ", ".join(self.descs), ", ".join(memories)
             raise TypeError("{} takes {}; got {}".format(self.op.KIND, *names))
@@ -266,7 +267,7 @@ class PeerPrimitive:
 
 
 class PeerCall:
-    """A primitive with its arguments fixed; it keeps its memories alive."""
+    """A primitive with fixed arguments. It keeps its memories alive."""
 
     def __init__(self, primitive: PeerPrimitive, pairs: Any, owners: list[object]) -> None:
         self.primitive, self.pairs, self.owners = primitive, pairs, owners
@@ -276,7 +277,7 @@ class PeerCall:
         self._arguments = primitive.handle, primitive.peer.stream, len(pairs), pairs
 
     def __call__(self, stream: object = None) -> None:
-        """Execute on oneDNN's own stream, whatever `stream` is."""
+        """Execute on oneDNN's own stream. `stream` is ignored."""
         if self._execute(*self._arguments) or self._wait(self._arguments[1]):
             library, op = self.primitive.peer.library, self.primitive.op
             raise PeerError(f"oneDNN {library.version}: {op.KIND} failed")
@@ -287,7 +288,7 @@ class _ExecArg(ctypes.Structure):
 
 
 def _arguments(op: dnn.Operation, attr: dnn.Attributes) -> Iterator[tuple[str, int]]:
-    """The names and numbers of what an execution may take."""
+    """The names and enumerators of the possible arguments of an execution."""
     for i, argument in enumerate(op.ARGUMENTS):
         of_sum = isinstance(op, dnn.Sum) and argument.direction == "in"
         yield argument.name, MULTIPLE_SRC + i if of_sum else ARGUMENTS[argument.name]
@@ -299,7 +300,7 @@ def _arguments(op: dnn.Operation, attr: dnn.Attributes) -> Iterator[tuple[str, i
 
 
 def _attributes(peer: Peer, attr: dnn.Attributes) -> tuple[Handle, object]:
-    """The same attributes for oneDNN, and their owner."""
+    """The attributes for oneDNN, and their owner."""
     if attr.deterministic:
         raise Unsupported(f"oneDNN {peer.library.version} has no attribute deterministic")
     call, number = peer.library, peer.library.number

@@ -1,4 +1,4 @@
-"""oneDNN's library loaded with ctypes: checked calls, its names for numbers, and its layouts."""
+"""oneDNN's library, loaded with ctypes: checked calls, names of enumerators, and layouts."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ PACKAGE = "onednn-cpu-gomp"
 Handle = ctypes.c_void_p
 Dims = ctypes.c_int64 * 12
 
-# Numbers of dnnl_types.h that no function of the library spells out.
+# Enumerators of dnnl_types.h for which the library has no function that returns names.
 ANY_TAG, BLOCKED = 1, 2
 NDIMS, DIMS, DATA_TYPE, PADDED_DIMS, FORMAT_KIND = 256, 257, 258, 260, 262
 INNER_COUNT, INNER_SIZES, INNER_DIMS, STRIDES = 263, 264, 265, 14
-# All others come from dnnl_<table>2str, asked for the numbers below these.
+# Table -> upper limit of its enumerators. dnnl_<table>2str returns their names.
 TABLES = {"alg_kind": 0x30010, "prop_kind": 256, "dt": 16, "fpmath_mode": 8, "scratchpad_mode": 2}
 
 
 class PeerError(RuntimeError):
-    """oneDNN answered with a status that is not success."""
+    """oneDNN returned a status that is not success."""
 
 
 class Unsupported(PeerError):
-    """The installed oneDNN does not implement the problem, or has no words for it."""
+    """The installed oneDNN does not implement the problem or cannot express it."""
 
 
 class Library:
-    """Calls of dnnl_... functions. Raises `ModuleNotFoundError` where oneDNN is not installed."""
+    """Calls dnnl_... functions. Raises `ModuleNotFoundError` if oneDNN is not installed."""
 
     def __init__(self) -> None:
         self.functions = _functions()
 
     @property
     def version(self) -> str:
-        """As in 3.2.0."""
+        """The version, such as 3.2.0."""
         return ".".join(map(str, self.functions.dnnl_version()[0:3]))
 
     def __call__(self, function: str, *arguments: Any) -> None:
-        """Call dnnl_<function>; raises `PeerError` where its status is not success."""
+        """Call dnnl_<function>. Raises `PeerError` if its status is not success."""
         status = getattr(self.functions, f"dnnl_{function}")(*arguments)
         if status:
             text = self.functions.dnnl_status2str(status).decode()
@@ -51,7 +51,7 @@ class Library:
             raise kind(f"oneDNN {self.version}: {function}: {text}")
 
     def made(self, function: str, destroy: str, *arguments: Any) -> tuple[Handle, object]:
-        """A new object, and its owner: the object is destroyed when that is dropped."""
+        """A new object and its owner. The object is destroyed together with its owner."""
         handle = Handle()
         self(function, ctypes.byref(handle), *arguments)
         owner = _Owner()
@@ -60,26 +60,26 @@ class Library:
         return handle, owner
 
     def number(self, table: str, name: str) -> int:
-        """The enumerator of that name."""
+        """The enumerator with a name."""
         try:
             return _numbers(table)[name]
         except KeyError:
-            raise Unsupported(f"oneDNN {self.version} knows no {table} {name}") from None
+            raise Unsupported(f"oneDNN {self.version} has no {table} {name}") from None
 
     def name(self, table: str, number: int) -> str:
-        """The enumerator's name."""
+        """The name of an enumerator."""
         spelled = getattr(self.functions, f"dnnl_{table}2str")(number)
         return str(spelled.decode())
 
 
 class _Owner:
-    """Something to hold on to."""
+    """An object whose finalizer destroys an object of oneDNN."""
 
 
 class Layouts:
-    """Memory descriptors in both languages.
+    """Converts memory descriptors between dnncore and oneDNN.
 
-    A layout that dnncore has no words for becomes opaque, `onednn:<n>`, and is known again here.
+    A layout that dnncore cannot express becomes opaque, `onednn:<n>`. This object converts it back.
     """
 
     def __init__(self, library: Library) -> None:
@@ -88,7 +88,7 @@ class Layouts:
         self._count = itertools.count()
 
     def md(self, desc: dnn.MemoryDesc | None) -> Handle | None:
-        """oneDNN's descriptor, which starts at 0; NULL for None. It lives as long as this object.
+        """oneDNN's descriptor, without an offset. NULL for None. It lives as long as this object.
 
         Raises `Unsupported` for blocked layouts with gaps.
         """
@@ -111,11 +111,11 @@ class Layouts:
             text = ctypes.c_char_p(tag.encode())
             self.library("memory_desc_create_with_string_tag", *new, data_type, text)
         else:
-            raise Unsupported(f"oneDNN cannot be told of {desc}")
+            raise Unsupported(f"oneDNN cannot express {desc}")
         return md
 
     def desc(self, md: int | None) -> dnn.MemoryDesc | None:
-        """dnncore's descriptor; None for NULL and for an absent tensor."""
+        """dnncore's descriptor. None for NULL and for an absent tensor."""
         ndims = self._query(md, NDIMS, ctypes.c_int).value if md else 0
         if not ndims:
             return None
@@ -128,7 +128,7 @@ class Layouts:
     def _blocked(
         self, md: int | None, dims: tuple[int, ...], data_type: str
     ) -> dnn.MemoryDesc | None:
-        """The layout of strides and blocks, None where dnncore's is not quite the same."""
+        """The layout of strides and blocks. None if dnncore cannot express it exactly."""
         steps = self._dims(md, STRIDES, len(dims))
         count = self._query(md, INNER_COUNT, ctypes.c_int).value
         sizes, places = (self._dims(md, what, count) for what in (INNER_SIZES, INNER_DIMS))
@@ -139,7 +139,7 @@ class Layouts:
         used = [i for i, number in enumerate(desc.physical_shape[: len(dims)]) if number > 1]
         same = (
             desc.padded_dims == self._dims(md, PADDED_DIMS, len(dims))
-            and desc.nbytes == self._nbytes(md)  # or there is something behind the values
+            and desc.nbytes == self._nbytes(md)  # else there are data after the values
             and all(desc.strides[i] == steps[i] for i in used)
         )
         return desc if same else None
@@ -169,7 +169,7 @@ class Layouts:
 
 
 def _tag(steps: tuple[int, ...], blocks: list[tuple[int, int]]) -> str:
-    """The tag of a dense layout: letters from the largest stride down, then (dim, size) blocks."""
+    """The tag of a dense layout: letters by decreasing stride, then blocks (dim, size)."""
     blocked = {dim for dim, _ in blocks}
     order = sorted(range(len(steps)), key=lambda dim: -steps[dim])
     letters = [chr(ord("A" if dim in blocked else "a") + dim) for dim in order]
@@ -195,6 +195,6 @@ def _functions() -> ctypes.CDLL:
 
 @functools.cache
 def _numbers(table: str) -> dict[str, int]:
-    """The enumerators of one kind, by the names the library gives them."""
+    """The enumerators of a table, by name."""
     spell = getattr(_functions(), f"dnnl_{table}2str")
     return {spell(number).decode(): number for number in range(TABLES[table])}

@@ -1,1 +1,1 @@
-"""How times are taken: worker processes, verified contests, interleaved samples, a ledger."""
+"""Measurement: worker processes, verified contests, samples in turn, a ledger."""

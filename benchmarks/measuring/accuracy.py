@@ -1,4 +1,4 @@
-"""How far results are from those of float64, as torch computes them from the same values."""
+"""Errors of results, compared with torch's results in float64 for the same values."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["Errors", "Exact"]
 
 @dataclass(frozen=True)
 class Errors:
-    """Of all outputs of a contestant, the worst.
+    """The largest errors over all outputs of a contestant.
 
-    norm: of the difference as a vector, over that of the result. largest: difference, over the
-    largest value.
+    norm: the norm of the difference divided by the norm of the result.
+    largest: the largest difference divided by the largest value.
     """
 
     norm: float
@@ -29,19 +29,19 @@ class Errors:
 
 
 class Exact:
-    """A problem's results in float64, on CUDA where there is such a device.
+    """The results of a problem in float64, computed on CUDA if available.
 
     Raises `LeftOut` for a problem that torch cannot compute.
     """
 
     def __init__(self, problem: Problem) -> None:
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        # Nothing here is worth a search.
+        # One computation does not justify a search for algorithms.
         with torch.backends.cudnn.flags(enabled=True, benchmark=False, allow_tf32=False):
             self.expected = call_of(problem, Place(self.device, exact=True)).results()
 
     def errors(self, outputs: Mapping[str, Array]) -> Errors:
-        """Of a contestant's outputs; not a number where one of them is none."""
+        """The errors of a contestant's outputs. NaN if an output contains NaN."""
         found = [self._errors(name, outputs[name]) for name in self.expected if name in outputs]
         return Errors(*np.max(found, axis=0).tolist())
 
@@ -60,6 +60,6 @@ class Exact:
 
 
 def _tensor(output: Array) -> Any:
-    """Of an array whose type torch may not know, such as bf16."""
+    """The tensor of an array, converted if torch does not have its type, such as bf16."""
     known = output if output.dtype.isbuiltin else output.astype("f4")
     return torch.from_numpy(known)

@@ -1,6 +1,7 @@
-"""dnncore's engines, also in a checkout that is only on PYTHONPATH.
+"""Opens engines, also if dnncore is not installed but on PYTHONPATH.
 
-What is not installed has no entry points; its backends are registered from the project file then.
+Without an installation there are no entry points. The backends in the project file are then
+registered.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ GROUP = "dnncore.backends"
 
 
 def engine(name: str) -> dnn.Engine:
-    """Open an engine of the backends that the project file names."""
+    """Open an engine of the backends in the project file."""
     _register_missing()
     return dnn.engine(name)
 
 
 def runs_on_cores(name: str) -> bool:
-    """Whether an engine's kernels run on the cores of a CPU."""
+    """Whether the kernels of an engine run on the cores of a CPU."""
     opened = engine(name)
     return opened.is_host or opened.device.type == "cpu"
 

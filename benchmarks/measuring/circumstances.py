@@ -1,4 +1,4 @@
-"""Where and when something was measured, and by what versions."""
+"""The device, date and versions of a measurement."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PACKAGES = ("numpy", "numba", "pyopencl", "torch")
 
 @functools.cache
 def versions() -> tuple[str, ...]:
-    """Of dnncore, of the packages that it or its peers are made of, and of Python."""
+    """The versions of dnncore, of packages that it and its peers use, and of Python."""
     known = {found.name: found.version for found in importlib.metadata.distributions()}
     packages = [f"{name} {known[name]}" for name in PACKAGES if name in known]
     return (f"dnncore {dnn.__version__}", *packages, f"Python {platform.python_version()}")
 
 
 def circumstances(name: str) -> dict[str, Any]:
-    """Of an engine: device, driver, whether these are a CPU's cores; today; versions."""
+    """The device and driver of an engine, whether it runs on CPU cores, the date, versions."""
     device = engine(name).device
     return {
         "device": device.name,

@@ -1,4 +1,4 @@
-"""One problem measured: all contestants verified, the strongest of each side timed in turn."""
+"""Measures a problem: verifies all contestants and times the fastest of each side in turn."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from dnncore.problem import Problem
 
 __all__ = ["CHOOSING", "Outcome", "allowed_error", "measure", "norm_wise_error"]
 
-CHOOSING = 3  # samples of each contestant where a side has several
-QUEUED = 20  # computations of a sample on a device, at least
+CHOOSING = 3  # samples of each contestant to find the fastest of a side
+QUEUED = 20  # least number of computations per sample on a device
 EPSILONS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
 EPSILON = EPSILONS["f32"]
-ELEMENTARY = 1e-5  # of functions that the libraries approximate, relative to the largest result
+ELEMENTARY = 1e-5  # permitted error of approximated functions, relative to the largest result
 
 NO_TERMS = Terms()
 
 Outcome = dict[str, Any]
-"""`problem`, and the figures of a row; or `left_out`, the reason; or `wrong`, what differs.
+"""`problem`, and the figures of a row, or `left_out` with a reason, or `wrong` with the difference.
 
-`refused`: whether it is dnncore that has left it out.
+`refused`: whether dnncore left the problem out.
 """
 
 
 @dataclass(frozen=True)
 class Named:
-    """A contestant of a peer."""
+    """A contestant and the name of its peer."""
 
     peer: str
     contestant: Contestant
@@ -43,11 +43,11 @@ class Named:
 def measure(
     problem: Problem, peers: Sequence[str], terms: Terms = NO_TERMS, *, samples: int = SAMPLES
 ) -> Outcome:
-    """One row.
+    """Measure one problem.
 
-    The strongest contestant of each side is found on one pass, and reported from another. Every
-    result is compared with what is right; a wrong one has no speed. Where it is known that a peer's
-    is the wrong one, its others count.
+    One pass finds the fastest contestant of each side, and another pass measures it. Every result
+    is verified; a wrong one has no speed. If the exact result is known and a peer's contestant is
+    wrong, the peers' other contestants count.
     """
     outcome: Outcome = {"problem": str(problem)}
     try:
@@ -92,26 +92,26 @@ def measure(
 
 
 def _how(terms: Terms) -> dict[str, Any]:
-    """How samples are taken: many calls in a queue, unless cores do the work."""
+    """Settings of samples: many calls in a queue, except on the cores of a CPU."""
     return {} if runs_on_cores(terms.engine) else {"pause": 0.0, "least": QUEUED}
 
 
 def _is_copy_bound(problem: Problem, terms: Terms) -> bool:
-    """Whether a device's copy of as many bytes tells how quick it could be."""
+    """Whether the time of a copy of the same number of bytes limits the problem's time."""
     return not engine(terms.engine).is_host and not is_arithmetic(problem)
 
 
-def _figures(who: str, op: Any, seconds: float, contestant: Contestant) -> Outcome:
+def _figures(side: str, op: Any, seconds: float, contestant: Contestant) -> Outcome:
     return {
-        f"{who}_ms": seconds * 1e3,
-        f"{who}_gflops": op.flops / seconds / 1e9,
-        f"{who}_gbps": op.bytes / seconds / 1e9,
-        f"{who}_scratchpad": contestant.scratchpad,
+        f"{side}_ms": seconds * 1e3,
+        f"{side}_gflops": op.flops / seconds / 1e9,
+        f"{side}_gbps": op.bytes / seconds / 1e9,
+        f"{side}_scratchpad": contestant.scratchpad,
     }
 
 
 def _of_peers(problem: Problem, peers: Sequence[str], terms: Terms) -> Iterator[Named]:
-    """The contestants of all peers; raises `LeftOut` where none of them can compute it."""
+    """The contestants of all peers. Raises `LeftOut` if no peer can compute the problem."""
     reasons = []
     for peer in peers:
         try:
@@ -124,14 +124,14 @@ def _of_peers(problem: Problem, peers: Sequence[str], terms: Terms) -> Iterator[
 
 
 def _strongest(ours: list[Contestant], theirs: list[Contestant], terms: Terms) -> list[Contestant]:
-    """The quickest of each side, all of them sampled in turn; the rest are not kept."""
+    """The fastest contestant of each side. All contestants are sampled in turn."""
     sides = ours, theirs
-    everyone = [*ours, *theirs]
-    if len(everyone) == len(sides):
-        return everyone
+    contestants = [*ours, *theirs]
+    if len(contestants) == len(sides):
+        return contestants
     how = {**_how(terms), "least": 1}
-    times = in_turn([contestant.repeat for contestant in everyone], CHOOSING, **how)
-    seconds = {id(contestant): time for contestant, time in zip(everyone, times, strict=True)}
+    times = in_turn([contestant.repeat for contestant in contestants], CHOOSING, **how)
+    seconds = {id(contestant): time for contestant, time in zip(contestants, times, strict=True)}
     return [min(one, key=lambda contestant: seconds[id(contestant)]) for one in sides]
 
 
@@ -139,11 +139,11 @@ def _strongest(ours: list[Contestant], theirs: list[Contestant], terms: Terms) -
 
 
 Verdict = tuple[dict[int, float], dict[int, str]]
-"""By a contestant's id: the error, of each that has one; what is wrong, of those too far off."""
+"""Errors by the id of a contestant, and descriptions of too large errors by id."""
 
 
 def _against_ours(problem: Problem, ours: list[Contestant], theirs: list[Named]) -> Verdict:
-    """Everyone beside our first contestant, by the largest difference, which is laid to ours."""
+    """Compare all with our first contestant. A large difference counts as our error."""
     first, *rest = _named(ours, theirs)
     expected = _result(first[1])
     errors, differ = {id(first[1]): 0.0}, []
@@ -157,7 +157,7 @@ def _against_ours(problem: Problem, ours: list[Contestant], theirs: list[Named])
 
 
 def _against_exact(problem: Problem, ours: list[Contestant], theirs: list[Named]) -> Verdict:
-    """Everyone beside float64, by the norm of the difference."""
+    """Compare all contestants with float64."""
     from benchmarks.measuring.accuracy import Exact  # imports torch
 
     exact = Exact(problem)
@@ -183,9 +183,9 @@ def _result(contestant: Contestant) -> Mapping[str, Array]:
 
 
 def norm_wise_error(got: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """The largest difference over the largest value, of the outputs that both sides know.
+    """The largest difference divided by the largest value, over the common outputs.
 
-    Infinite where one of them is not finite and the other is not the same.
+    Infinite if one side has a value that is not finite and the other side has another value.
     """
     return max(_error(got[name], expected[name]) for name in got.keys() & expected.keys())
 
@@ -202,12 +202,12 @@ def _error(got: Array, expected: Array) -> float:
 
 
 def allowed_error(op: Any, *, exact: bool = False) -> float:
-    """How far results may be apart, relative to the largest of them.
+    """The permitted difference of results, relative to the largest of them.
 
-    exact: from float64, where the rounding of the result, which is of floats, counts.
+    exact: whether the other result is in float64. The rounding of the result then counts.
 
-    Sums of K products of normal values are about sqrt(K) large, and their rounding errors, which
-    cancel, about eps * K / 6; the largest of many results is four times as large as that.
+    Sums of K products of normal values are about sqrt(K) large. Their rounding errors cancel in
+    part and are about eps * K / 6. The largest of many results is about four times as large.
     """
     terms = 1 + op.flops / (2 * max(1, op.result.nelems))
     rounding = EPSILONS[op.result.data_type] if exact else 0.0

@@ -1,4 +1,4 @@
-"""What has been measured already, in a file, so that a long run can be stopped and continued."""
+"""Stores measured figures in a file, so that a long run can be stopped and continued."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SOURCES = (
 
 
 def default_path() -> Path:
-    """Beside dnncore's caches."""
+    """The default file, in the folder of dnncore's caches."""
     return cache_root() / "benchmarks.jsonl"
 
 
 @functools.cache
 def source_hash() -> str:
-    """Of the processor and all sources that a figure may depend on: what is measured, and how."""
+    """A hash of the processor and of all sources that figures depend on."""
     digest = hashlib.sha256(dnn.engine("cpu").device.name.encode())
     for path in sorted(path for pattern in SOURCES for path in ROOT.glob(pattern)):
         digest.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
@@ -37,10 +37,11 @@ def source_hash() -> str:
 
 
 class Ledger:
-    """A file of lines of JSON, each a key and what was measured; without a path, only in memory.
+    """A file of JSON lines, each with a key and a value. Without a path, only in memory.
 
-    A line that was cut off, as when the machine stopped, is as if it had not been measured. known:
-    whether what the file holds counts; a line of a key that it has replaces the older one.
+    Incomplete lines are ignored. If a key has several lines, the last one counts.
+
+    known: whether to read the existing lines of the file.
     """
 
     def __init__(self, path: Path | None = None, *, known: bool = True) -> None:
@@ -52,29 +53,29 @@ class Ledger:
                     key, value = json.loads(line)
                 except ValueError:
                     continue
-                self._found.pop(key, None)  # the newest comes last
+                self._found.pop(key, None)  # the newest is last
                 self._found[key] = value
 
     @staticmethod
     def key(what: str, how: Mapping[str, Any], sources: str | None = None) -> str:
-        """Of something measured in some way, by these sources: a hash, by default `source_hash`."""
+        """The key for a problem, settings and a hash of sources, by default `source_hash`."""
         text = json.dumps([what, how, sources or source_hash()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def keys(self) -> list[str]:
-        """Of all that was measured and is not wrong, which may be so by chance."""
+        """The keys of values that are not wrong. Wrong ones are measured again."""
         return [key for key, value in self._found.items() if "wrong" not in value]
 
     def values(self) -> list[Any]:
-        """All that was measured, in the order of the file."""
+        """All values in the order of the file."""
         return list(self._found.values())
 
     def get(self, key: str) -> Any:
-        """What was measured; None where nothing was."""
+        """The value of a key, or None."""
         return self._found.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Add a line, on a line of its own even where the last one was cut off."""
+        """Add a line. It begins with a line break in case the last line is incomplete."""
         self._found[key] = value
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ class Ledger:
                 file.write(f"\n{json.dumps([key, value])}\n")
 
     def keep_newest(self, *fields: str) -> None:
-        """Forget, in the file, too, what was measured before another with the same fields."""
+        """Keep only the newest of the values with equal fields, also in the file."""
         newest = {tuple(value[name] for name in fields): key for key, value in self._found.items()}
         kept = set(newest.values())
         self._found = {key: value for key, value in self._found.items() if key in kept}
@@ -93,7 +94,7 @@ class Ledger:
             new.replace(self.path)
 
     def finish(self) -> None:
-        """Forget everything: the next run starts anew."""
+        """Remove all values and the file. The next run measures everything."""
         self._found.clear()
         if self.path:
             self.path.unlink(missing_ok=True)

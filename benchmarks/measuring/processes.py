@@ -1,4 +1,4 @@
-"""Measures lists of problems in fresh processes, and takes the median over several of them."""
+"""Measures lists of problems in new processes and takes the median over several of them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,24 @@ from dnncore.problem import Problem
 
 __all__ = ["TO_BE_CONTINUED", "OutOfTime", "Settings", "measured", "merged", "thread_settings"]
 
-TO_BE_CONTINUED = 75  # the exit code of sysexits.h for what should be tried again
+TO_BE_CONTINUED = 75  # EX_TEMPFAIL of sysexits.h
 
 THREAD_VARIABLES = ("DNNCORE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class OutOfTime(Exception):
-    """The time that was given is over."""
+    """The time limit is exceeded."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How problems are measured.
+    """Settings of measurements.
 
-    peers: whose strongest contestant is ours' opponent. terms: on what they compete. samples: of
-    each row. threads: of all sides. seconds: what a problem may take before its process is ended.
+    peers: names of the peers; the fastest contestant of all counts.
+    terms: the conditions of a contest.
+    samples: samples per row.
+    threads: threads of each side.
+    seconds: the time limit of a problem; then its process ends.
     """
 
     peers: tuple[str, ...]
@@ -45,7 +48,7 @@ class Settings:
 
 
 def thread_settings(threads: int) -> dict[str, str]:
-    """The environment in which all libraries use so many threads; they read it when loaded."""
+    """Environment variables that set the number of threads. Libraries read them when loaded."""
     return dict.fromkeys(THREAD_VARIABLES, str(threads))
 
 
@@ -55,25 +58,25 @@ def measured(
     processes: int = 1,
     *,
     ledger: Ledger | None = None,
-    tell: Callable[[Outcome], object] = lambda _outcome: None,
+    on_outcome: Callable[[Outcome], object] = lambda _outcome: None,
 ) -> list[Outcome]:
-    """One outcome of each problem, the median over so many fresh processes.
+    """One outcome per problem, the median over a number of new processes.
 
-    ledger: outcomes found there are not measured again; new ones are added. tell: is called with
-    each outcome of each process as it arrives.
+    ledger: outcomes in it are not measured again; new ones are added.
+    on_outcome: called with each outcome of each process.
     """
     found: dict[str, list[Outcome]] = {str(problem): [] for problem in problems}
     for process in range(processes):
         for outcome in _one_process(list(found), settings, process, ledger or Ledger()):
-            tell(outcome)
+            on_outcome(outcome)
             found[outcome["problem"]].append(outcome)
     return [merged(outcomes) for outcomes in found.values()]
 
 
 def merged(outcomes: list[Outcome]) -> Outcome:
-    """The medians of a row's numbers; the words of the process whose ratio is in the middle.
+    """The medians of a row's numbers. The texts come from the process with the median ratio.
 
-    A problem that was left out or wrong in one process is so as a whole.
+    If a problem was left out or wrong in one process, this is the outcome.
     """
     for outcome in outcomes:
         if "ratio" not in outcome:
@@ -91,10 +94,10 @@ def merged(outcomes: list[Outcome]) -> Outcome:
 def _one_process(
     texts: list[str], settings: Settings, process: int, ledger: Ledger
 ) -> Iterator[Outcome]:
-    """The outcomes of all problems, by one fresh process unless one of them ends it.
+    """The outcomes of all problems, from one new process. If a problem ends it, another one starts.
 
-    It alone knows what a problem's figures depend on, such as the kernels that are chosen; so it is
-    told what is known.
+    Only the process can compute the key of a problem, which depends on the selected kernels. So it
+    gets the keys in the ledger.
     """
     missing = list(texts)
     while missing:
@@ -108,9 +111,9 @@ def _one_process(
 
 
 def _worker(words: dict[str, Any]) -> Iterator[tuple[str, Outcome | None]]:
-    """The key of each problem and its outcome as it comes, None if that is known.
+    """The key and the outcome of each problem. The outcome is None if the ledger has the key.
 
-    A problem that ends the process is the last outcome, of no key.
+    If a problem ends the process, its outcome is the last one, without a key.
     """
     texts = tuple(words["problems"])
     worker = subprocess.Popen(
@@ -130,7 +133,7 @@ def _worker(words: dict[str, Any]) -> Iterator[tuple[str, Outcome | None]]:
             for line in worker.stdout:
                 yield json.loads(line)
                 done += 1
-        except BaseException:  # whoever asked for outcomes wants no more of them
+        except BaseException:  # the caller stopped iterating
             worker.kill()
             raise
     if done < len(texts):
@@ -138,7 +141,7 @@ def _worker(words: dict[str, Any]) -> Iterator[tuple[str, Outcome | None]]:
 
 
 def _end(code: int) -> str:
-    """How a process ended that should not have."""
+    """The reason why a process ended early."""
     if code < 0:
         return f"the process was killed by {signal.Signals(-code).name}"
     return f"the process ended with {code}; its error is above"

@@ -1,4 +1,4 @@
-"""Times of several calls, taken in turn, so that what disturbs one disturbs all."""
+"""Times several calls in turn, so that a disturbance affects all of them."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TypeAlias
 
 __all__ = ["PAUSE", "SAMPLES", "Repeat", "in_turn", "one_by_one"]
 
-SAMPLES = 9
-SAMPLE_SECONDS = 0.01  # at least; short calls are repeated
-LONG_SECONDS = 0.1  # of a sample, beyond which nobody asks for more repetitions
-PAUSE = 0.02  # seconds between the sides: the threads of OpenMP spin for a while after their work
+SAMPLES = 9  # samples per call
+SAMPLE_SECONDS = 0.01  # least duration of a sample; short calls are repeated
+LONG_SECONDS = 0.1  # duration of a sample from which on `least` does not apply
+PAUSE = 0.02  # seconds between samples: OpenMP's threads stay active after their work
 
 Repeat: TypeAlias = Callable[[int], int]
-"""Does something at least so many times, returns when all is done, and tells how often it was."""
+"""Repeats a computation at least n times, waits for the end and returns the actual number."""
 
 
 def one_by_one(call: Callable[[], object]) -> Repeat:
-    """Repeat a call that returns when it is done."""
+    """A `Repeat` of a call that returns after its work is done."""
 
     def repeat(count: int) -> int:
         for _ in range(count):
@@ -32,9 +32,10 @@ def one_by_one(call: Callable[[], object]) -> Repeat:
 def in_turn(
     calls: Sequence[Repeat], samples: int = SAMPLES, *, pause: float = PAUSE, least: int = 1
 ) -> list[float]:
-    """The median seconds of each call. Before each sample the call is run once, not timed.
+    """The median seconds of each call. Before each sample the call runs once without timing.
 
-    pause: seconds before each sample. least: how often a sample repeats a call, unless it is long.
+    pause: seconds before each sample.
+    least: the least number of repetitions per sample, unless this takes too long.
     """
     loops = [_loops(repeat, least) for repeat in calls]
     taken: list[list[float]] = [[] for _ in calls]

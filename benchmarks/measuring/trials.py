@@ -1,4 +1,4 @@
-"""Implementations whose tuning table is another: what a search of parameters tries."""
+"""Implementations with a replaced tuning table, for the search of parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Parameters = Mapping[str, Any]
 
 
 class OneChoice(Mapping[str, Parameters]):
-    """A table that has the same parameters for every product, and remembers what was asked for."""
+    """A table with the same parameters for every product. It records the requested keys."""
 
     def __init__(self, found: Parameters | None = None) -> None:
         self.found = found
@@ -39,20 +39,20 @@ class OneChoice(Mapping[str, Parameters]):
 
 
 class _Tabled(OpenCLEngine):
-    """An OpenCL engine with another tuning table; it shares all else with `engine`."""
+    """An OpenCL engine with another tuning table. It shares everything else with `engine`."""
 
     def __init__(self, engine: OpenCLEngine, table: OneChoice) -> None:
         vars(self).update(vars(engine))
         self._table = table
 
     def tuning_table(self, name: str, package: str = "") -> OneChoice:
-        """The other one."""
+        """The replaced table."""
         return self._table
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What an implementation made of a problem, used as a primitive descriptor and a primitive."""
+    """An accepted problem, with the interface of a primitive descriptor and of a primitive."""
 
     engine: dnn.Engine
     accepted: Accepted
@@ -60,35 +60,35 @@ class Trial:
 
     @property
     def op(self) -> Any:
-        """With every format chosen."""
+        """The operation with all formats resolved."""
         return self.accepted.op
 
     @property
     def descs(self) -> dict[str, dnn.MemoryDesc]:
-        """By argument."""
+        """Descriptors by argument."""
         return {row.name: desc for row, desc in self.op.tensors()}
 
     @property
     def scratchpad_bytes(self) -> int:
-        """Of an execution."""
+        """Bytes of scratchpad for an execution."""
         return self.accepted.scratchpad_bytes
 
     @property
     def error_factor(self) -> float:
-        """As the implementation claims."""
+        """The claim of the implementation."""
         return self.accepted.error_factor
 
     @cached_property
     def executable(self) -> Executable:
-        """Built when it is first asked for."""
+        """The executable, built on first use."""
         return self.accepted.build()
 
     def primitive(self) -> Trial:
-        """Itself."""
+        """The trial itself."""
         return self
 
     def bind(self, **memories: dnn.Memory) -> Any:
-        """Bind to memories of all arguments, and a scratchpad of its own."""
+        """Bind to memories of all arguments, with a new scratchpad."""
         scratchpad = self.engine.allocate(self.scratchpad_bytes) if self.scratchpad_bytes else None
         return self.executable.bind([memories[name] for name in self.descs], scratchpad)
 
@@ -96,7 +96,7 @@ class Trial:
 def trial_of(
     problem: Problem, implementation: Any, engine: OpenCLEngine, table: OneChoice
 ) -> Trial | None:
-    """A problem by an implementation with another table; None where it is refused."""
+    """The trial of an implementation with another table. None if it refuses the problem."""
     found = implementation.accept(problem.op, problem.attr, _Tabled(engine, table), None)
     if isinstance(found, Refused):
         return None

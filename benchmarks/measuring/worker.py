@@ -1,8 +1,9 @@
-"""Measures problems in a process of its own: settings in, a line of JSON out for each problem.
+"""Measures problems in a separate process. Reads settings, writes a line of JSON per problem.
 
-The process that starts it says in the environment how many threads all libraries use; they read it
-when they are loaded. Settings: those of `processes.Settings`, the number of the process, the
-problems (texts), and the keys of what is known. A line is a key and an outcome, null if known.
+The environment sets the number of threads of all libraries, which they read when they are loaded.
+The input has the settings of `processes.Settings`, the number of the process, the texts of the
+problems and the keys in the ledger. A line has a key and an outcome. The outcome is null if the
+ledger has the key.
 """
 
 from __future__ import annotations
@@ -36,15 +37,18 @@ def main() -> None:
 
 
 def _key(problem: Problem, settings: dict[str, Any]) -> str:
-    """Of a device's figures by the kernels; of the CPU's by the sources."""
+    """The key in the ledger. It contains a device's kernels or, for the CPU, the sources."""
     name = settings["terms"]["engine"]
     sources = None if name == "cpu" else kernels(problem, name)
-    how = settings | {"seconds": None, "versions": versions()}  # no figure depends on a time limit
+    how = settings | {
+        "seconds": None,
+        "versions": versions(),
+    }  # figures do not depend on the time limit
     return Ledger.key(str(problem), how, sources)
 
 
 def _measured(problem: Problem, settings: dict[str, Any]) -> Outcome:
-    """The outcome, and where and when it was; an exception is one, too."""
+    """The outcome with its circumstances. An exception is a wrong outcome."""
     terms = Terms(**settings["terms"])
     start = time.monotonic()
     try:

@@ -1,1 +1,1 @@
-"""What is measured: lines of the documents with their goals, and sets of problem texts."""
+"""Measured problems: lines of the documents with their goals, and sets of problem texts."""

@@ -1,4 +1,4 @@
-"""What is measured for docs/benchmarks_gpu.md: lines of problems, each with its goals."""
+"""The lines of docs/benchmarks_gpu.md: groups of problems, each with goals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONVOLUTIONS = {"sets": ("resnet_50", "vgg_16"), "match": "^--conv", "peers": PE
 LARGE = {"sets": ("memory_bound_gpu",), "peers": PEERS, **AS_THEY_ARE}
 STREAMS, PASSES = r"^--(?!lrn|reduction)", r"^--(lrn|reduction)"
 F16 = {"dt": "f16"}
-AUTO = {"alg": "auto"}  # as cuDNN, which may choose Winograd's algorithm
+AUTO = {"alg": "auto"}  # cuDNN may also choose Winograd's algorithm
 BACKWARD = ("BWD_D", "BWD_W")
 TILED, SIMD = "opencl:tiled*", "opencl:*simd*"
 ON_CORES = {"sets": ("resnet_50",), "match": "^--conv", "peers": ("cpu",), "impl": SIMD}
@@ -42,7 +42,7 @@ GPU_LINES = (
          impl=TILED, **CONVOLUTIONS | {"batches": ("64",)}),
 )  # fmt: skip
 
-# On the cores of a CPU, beside the CPU engine.
+# For OpenCL on the cores of a CPU, compared with the CPU engine.
 PORTABLE_LINES = (
     Line("On cores: convolution forward, f32: ResNet-50", 0.5, None, batches=("4",), **ON_CORES),
     Line("On cores: convolution backward, f32: ResNet-50", 0.5, None, directions=BACKWARD,

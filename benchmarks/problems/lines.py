@@ -1,4 +1,4 @@
-"""What is measured for docs/benchmarks.md: lines of problems, each with its goal."""
+"""The lines of docs/benchmarks.md: groups of problems, each with a goal."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ __all__ = ["LINES", "SELECTION", "Line", "problems_of"]
 
 @dataclass(frozen=True)
 class Line:
-    """Problems that are judged together.
+    """A group of problems with common goals. A goal of None does not apply.
 
-    goal, least: of the geometric mean of the ratios, and of each; None where there is none. share:
-    the least part of a copy's bandwidth. rate: the least GF/s. accurate: whether errors must be at
-    most the peer's.
-    sets, directions, options, match: which problems. impl: patterns of our implementations.
-    batches: of the full run; quick: of the quick one, as where no batch is given. reorders: whether
-    sides may choose formats between reorders.
+    goal: the least geometric mean of the ratios.
+    least: the least ratio of each problem.
+    share: the least share of a copy's bandwidth.
+    rate: the least GF/s.
+    accurate: whether errors must be at most the peer's.
+    sets, directions, options, match: the selection of problems.
+    impl: name patterns of dnncore's implementations.
+    batches, quick: the batch sizes of the full run and of the quick run.
+    reorders: whether sides may select formats and add reorders.
     """
 
     title: str
@@ -80,7 +83,7 @@ LINES = (
     Line("Reorders, plain to and from blocked", 1.0, None, ("reorders",), **AS_THEY_ARE),
 )  # fmt: skip
 
-# Without tuning the chosen implementation is near the best of ours.
+# Compares the implementation selected without tuning with dnncore's other implementations.
 SELECTION = Line(
     "The chosen implementation beside our best other one", None, None,
     ("resnet_50", "alexnet", "mobilenet", "odd"), match="^--(conv|ip)",
@@ -89,7 +92,7 @@ SELECTION = Line(
 
 
 def problems_of(line: Line, *, full: bool) -> list[Problem]:
-    """The problems of a line, each once, in the order of its sets."""
+    """The distinct problems of a line in the order of its sets."""
     found = []
     for name in line.sets:
         for batch in line.batches if full else line.quick:

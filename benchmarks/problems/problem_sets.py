@@ -1,6 +1,6 @@
-"""Sets of problems: lists of problem texts, and what an option changes in all of them.
+"""Sets of problems: files with problem texts. Options change all problems of a set.
 
-A set is a file of its name, in `benchmarks/problems/sets/` or among the conformance kit's networks.
+The files are in `benchmarks/problems/sets/` and among the networks of the conformance kit.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ FOLDER = Path(__file__).parent / "sets"
 
 
 def set_files() -> dict[str, Path]:
-    """The file of each set, by its name."""
+    """The file of each set, by name."""
     files = [*case_files("networks"), *sorted(FOLDER.glob("*.txt"))]
     return {file.stem: file for file in files}
 
 
 def read_set(name: str, options: Mapping[str, str]) -> Iterator[Problem]:
-    """The problems of a set with other options, without those that cannot have them.
+    """The problems of a set with other options, without problems that cannot have these options.
 
-    `dir` keeps the problems of the same pass, forward or the gradient of data or of weights: a
-    network's first layer has no gradient of data. Raises `DescriptorError` for a name that no set
-    has.
+    `dir` selects the problems of the same pass: forward, gradient of data or gradient of weights.
+    For example, the first layer of a network has no gradient of data. Raises `DescriptorError` for
+    an unknown name.
     """
     files = set_files()
     if name not in files:
@@ -41,29 +41,28 @@ def read_set(name: str, options: Mapping[str, str]) -> Iterator[Problem]:
             try:
                 yield changed(problem, options)
             except DescriptorError:
-                continue  # such as a format that an operation of another rank cannot have
+                continue  # such as a format that does not fit the rank
 
 
 def pass_of(op: Operation) -> str:
-    """forward, data or weights."""
+    """The pass of an operation: forward, data or weights."""
     if op.forward_op is None:
         return "forward"
     return "weights" if op.result_name == "diff_weights" else "data"
 
 
 def _pass_named(direction: str) -> str:
-    """Of a word of --dir, such as BWD_WB."""
+    """The pass of a word of --dir, such as BWD_WB."""
     if direction.startswith("FWD"):
         return "forward"
     return "weights" if direction.startswith("BWD_W") else "data"
 
 
 def changed(problem: Problem, options: Mapping[str, str]) -> Problem:
-    """The problem with other options, those that its driver has.
+    """The problem with other options. Options that its driver does not have are ignored.
 
-    `tag` stands for stag and dtag, `dt` for the types of all tensors.
-
-    Raises `DescriptorError` for a value that cannot be.
+    `tag` sets stag and dtag. `dt` sets the types of all tensors. Raises `DescriptorError` for an
+    invalid value.
     """
     driver = driver_of(type(problem.op))
     wanted = dict(options)
@@ -81,7 +80,7 @@ def changed(problem: Problem, options: Mapping[str, str]) -> Problem:
 
 
 def _types(defaults: Mapping[str, str], data_type: str) -> dict[str, str]:
-    """Options that give each tensor the type; sources are between colons."""
+    """Options that set the type of each tensor. Colons separate the types of sources."""
     texts = {name: defaults[name] for name in ("sdt", "ddt") if name in defaults}
     return {name: ":".join([data_type] * len(text.split(":"))) for name, text in texts.items()}
 
@@ -91,7 +90,7 @@ def _option_of(word: str) -> str:
 
 
 def distinct(problems: Iterable[Problem]) -> list[Problem]:
-    """Each problem once, whatever its name."""
+    """The problems without repetitions. Names are ignored."""
     found: dict[Problem, Problem] = {}
     for problem in problems:
         found.setdefault(replace(problem, name=""), problem)

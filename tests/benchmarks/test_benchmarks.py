@@ -211,7 +211,7 @@ def test_the_others_are_not_the_chosen_one_and_not_the_reference():
 
 
 @pytest.mark.parametrize("text", ["--conv mb2ic32ih8oc32kh3ph1", "--eltwise --tag=aBx16b 2x16x8x8"])
-def test_what_a_peer_cannot_do_is_left_out_with_the_reason(text):
+def test_a_problem_that_a_peer_lacks_is_left_out_with_the_reason(text):
     outcome = contest.measure(problem(text), ["numpy"])
     assert outcome["left_out"].startswith("numpy: numpy ")
 
@@ -304,18 +304,18 @@ def test_one_wrong_result_makes_the_problem_wrong():
 def test_a_stopped_run_goes_on_where_it_was(tmp_path):
     path, settings = tmp_path / "ledger.jsonl", Settings(("numpy",), samples=1)
     problems = [problem(TINY), problem("--eltwise --alg=exp 2x16x8x8")]
-    told = []
+    outcomes_seen = []
 
     def stop(outcome):
-        told.append(outcome)
+        outcomes_seen.append(outcome)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        measured(problems, settings, ledger=Ledger(path), tell=stop)
+        measured(problems, settings, ledger=Ledger(path), on_outcome=stop)
     with path.open("a") as file:
         file.write('["half a li')  # as when the machine stops
     (first, second) = measured(problems, settings, ledger=Ledger(path))
-    assert first["ours_ms"] == told[0]["ours_ms"]
+    assert first["ours_ms"] == outcomes_seen[0]["ours_ms"]
     assert second["problem"] == str(problems[1])
     assert measured(problems, settings, ledger=Ledger(path)) == [first, second]
 
@@ -371,7 +371,7 @@ def test_json_alone_goes_to_stdout():
     assert len(row["ratios"]) == 2
 
 
-def test_a_table_has_the_rows_and_what_was_left_out(tmp_path):
+def test_a_table_has_rows_and_problems_that_were_left_out(tmp_path):
     path = tmp_path / "rows.json"
     words = [
         "--peer=numpy",
@@ -414,7 +414,7 @@ def test_pictures_are_written(tmp_path):
 
 
 @pytest.mark.peer
-def test_the_document_tells_what_holds_and_what_does_not(tmp_path):
+def test_the_document_lists_goals_that_hold_and_goals_that_are_missed(tmp_path):
     from benchmarks.documents import document
 
     outcomes = {

@@ -229,7 +229,7 @@ DEVICES = pytest.mark.skipif(
 
 
 @DEVICES
-def test_kernels_tell_problems_of_other_kernels_apart():
+def test_the_key_depends_on_the_kernels():
     from benchmarks.contestants.by_dnncore import kernels
 
     first, same, larger, other = (
@@ -242,7 +242,7 @@ def test_kernels_tell_problems_of_other_kernels_apart():
 
 
 @DEVICES
-def test_kernels_tell_options_of_the_compiler_apart(monkeypatch):
+def test_the_key_depends_on_options_of_the_compiler(monkeypatch):
     from benchmarks.contestants.by_dnncore import kernels
 
     plain = kernels(problem("--eltwise 4x4"), "opencl:0")
@@ -296,7 +296,7 @@ def _goals(values, tmp_path):
     return text, rows
 
 
-def test_the_document_tells_the_newest_of_each_device(tmp_path):
+def test_the_document_has_the_newest_figures_of_each_device(tmp_path):
     line, on_cores = GPU_LINES[0], PORTABLE_LINES[0]
     first, second = map(str, problems_of(line, full=True)[:2])
     small = str(problems_of(on_cores, full=True)[0])
@@ -323,7 +323,7 @@ def test_the_document_tells_the_newest_of_each_device(tmp_path):
      (10, {"ours_gflops": 3e4}), (0, {"wrong": "by far"}),
      (0, {"left_out": "dnncore: too hard", "refused": True})],
 )  # fmt: skip
-def test_what_misses_a_goal_is_told(tmp_path, index, worse):
+def test_a_missed_goal_is_reported(tmp_path, index, worse):
     line = GPU_LINES[index]
     texts = [str(p) for p in problems_of(line, full=True)[:4]]
     good = {"share": 1.0, "ours_gflops": 5e4}

@@ -111,7 +111,7 @@ def _convolution():
     )  # fmt: skip
 
 
-def test_a_key_tells_sizes_steps_and_what_operands_lie_along():
+def test_a_key_contains_sizes_steps_and_directions_of_operands():
     gemm = _convolution()
     assert key(gemm) == "f32 b1 m128 n2x1x28x28 k64x1x3x3 s1x2x2 ak bk cm"
     assert key(replace(gemm, fpmath="tf32")).startswith("f32 tf32 b1 ")
@@ -138,7 +138,7 @@ def test_a_table_chooses_the_tile_and_the_parts():
 
 
 @pytest.mark.parametrize("found", [{"times": -1}, {"rows": 8}])
-def test_what_the_family_cannot_have_is_told_and_its_own_choice_stays(found, monkeypatch):
+def test_parameters_that_the_family_lacks_are_reported_and_not_used(found, monkeypatch):
     told = []
     monkeypatch.setattr("dnncore_opencl.gemm.tuned.remark", lambda _engine, text: told.append(text))
     assert tuned(Toy(), _convolution(), Engine(**found)) == Toy()
