@@ -129,10 +129,14 @@ def _goals(figures: Figures) -> str:
     rows = [_goal_row(line, figures.lines[line.title]) for line in LINES]
     step = figures.programs["alexnet"]["cpu"]["the whole step"]
     rows.append(
-        _program_row("AlexNet's training step beside oneDNN's", step["goal"], step["ratio"])
+        _program_row("AlexNet's training step, compared with oneDNN", step["goal"], step["ratio"])
     )
     digits = figures.programs["digits"].get("ratio")
-    rows.append(_program_row("The digits' epoch beside torch's eager mode", DIGITS_GOAL, digits))
+    rows.append(
+        _program_row(
+            "An epoch of the digits, compared with torch's eager mode", DIGITS_GOAL, digits
+        )
+    )
     return markdown(head, rows)
 
 

@@ -192,7 +192,7 @@ def _step(figures: Outcome) -> str:
     return (
         f"{figures['problem']}: {figures['ours_ms']:.3f} ms; {figures['peer']}"
         f" {figures['peer_ms']:.3f} ms; ratio {figures['ratio']:.2f}, goal"
-        f" {figures['goal']:g}: {verdict}.\n\n{markdown(('primitive by itself', 'ms'), parts)}"
+        f" {figures['goal']:g}: {verdict}.\n\n{markdown(('primitive alone', 'ms'), parts)}"
     )
 
 

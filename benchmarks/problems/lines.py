@@ -85,7 +85,7 @@ LINES = (
 
 # Compares the implementation selected without tuning with dnncore's other implementations.
 SELECTION = Line(
-    "The chosen implementation beside our best other one", None, None,
+    "The selected implementation and the fastest other one", None, None,
     ("resnet_50", "alexnet", "mobilenet", "odd"), match="^--(conv|ip)",
     directions=("FWD_I", "BWD_D", "BWD_W"), batches=("4",), peers=("others",),
 )  # fmt: skip

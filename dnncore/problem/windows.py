@@ -86,7 +86,7 @@ def _completed(axis: str, row: Row, operation: type[Windowed]) -> Dims:
     for kind in "ik":
         if kind not in row:
             given = ", ".join(f"{kind}{axis}" for kind in row)
-            raise Misread("shape", f"expected {kind}{axis} beside {given}")
+            raise Misread("shape", f"expected {kind}{axis} with {given}")
     i, k, stride, dilation = row["i"], row["k"], row.get("s", 1), row.get("d", 0)
     if stride < 1:
         raise Misread("shape", f"s{axis} must be at least 1; got {stride}")

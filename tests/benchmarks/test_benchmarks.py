@@ -1,4 +1,4 @@
-"""The benchmarks measure what they promise; how quick anything is, is not asserted."""
+"""The benchmarks measure the right things. No test asserts a speed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_there_are_no_other_sets():
     assert set(set_files()) == set(SETS)
 
 
-def test_an_unknown_set_is_refused_with_those_that_there_are():
+def test_the_error_for_an_unknown_set_lists_the_sets():
     with pytest.raises(dnn.DescriptorError, match=r"resnet_50.*got 'resnet50'"):
         list(read_set("resnet50", {}))
 
@@ -69,7 +69,7 @@ def test_there_are_20_products_of_bert_and_lstms():
     assert {p.name.partition(":")[0] for p in problems} == {"bert", "gnmt", "lstm_650"}
 
 
-def test_memory_bound_problems_have_the_size_that_their_names_say():
+def test_memory_bound_problems_have_the_size_in_their_names():
     problems = list(read_set("memory_bound", {}))
     for p in problems:
         largest = max(desc.nbytes for _, desc in p.op.tensors())
@@ -196,14 +196,14 @@ def _run(contestant):
     return contestant.outputs()
 
 
-def test_ours_may_go_through_reorders():
+def test_our_contestant_may_use_reorders():
     p = problem("--conv --dir=FWD_I --stag=abx --dtag=abx mb2ic32ih8oc32kh3ph1")
     direct, between = _contestants("ours", p, reorders=True)
     assert between.name.endswith("between reorders")
     assert norm_wise_error(_run(between), _run(direct)) <= allowed_error(p.op)
 
 
-def test_the_others_are_not_the_chosen_one_and_not_the_reference():
+def test_the_others_exclude_the_selected_one_and_the_reference():
     p = problem("--conv --dir=FWD_I mb2ic32ih8oc32kh3ph1")
     (chosen,) = _contestants("ours", p)
     names = [contestant.name for contestant in _contestants("others", p)]
@@ -229,7 +229,7 @@ def test_values_are_the_same_for_the_same_name_and_dims():
 
 
 def _peer(outputs):
-    """A side whose one contestant gives these outputs."""
+    """A side with one contestant, which gives these outputs."""
     repeat = one_by_one(lambda: None)
     return lambda _problem, _terms: iter([Contestant("peer", repeat, lambda: outputs)])
 
@@ -257,13 +257,13 @@ def test_a_sum_that_lacks_a_term_is_wrong():
     assert norm_wise_error({"dst": right}, {"dst": precise}) <= allowed_error(p.op)
 
 
-def test_the_same_places_may_be_not_finite():
+def test_values_that_are_not_finite_may_agree():
     values = {"dst": np.array([1, np.nan, np.inf, -np.inf], np.float32)}
     assert norm_wise_error(values, values) == 0
     assert not norm_wise_error(values, {"dst": np.ones(4, np.float32)}) <= 1
 
 
-def test_the_strongest_of_each_side_is_reported(monkeypatch):
+def test_the_fastest_of_each_side_is_reported(monkeypatch):
     calls = {"slow": lambda: sum(range(200_000)), "quick": lambda: None}
     values = {"dst": np.ones(3, np.float32)}
     contestants = [Contestant(name, one_by_one(call), lambda: values)
@@ -273,7 +273,7 @@ def test_the_strongest_of_each_side_is_reported(monkeypatch):
     assert (outcome["impl"], outcome["peer_impl"]) == ("quick", "quick")
 
 
-def test_a_peer_that_cannot_is_no_hindrance_to_another(monkeypatch):
+def test_a_peer_that_lacks_a_problem_does_not_exclude_another(monkeypatch):
     def cannot(_problem, _terms):
         raise LeftOut("too hard")
         yield
@@ -302,7 +302,7 @@ def test_one_wrong_result_makes_the_problem_wrong():
     assert "wrong" in merged([_row(1.0), {"problem": "p", "wrong": "by far"}, _row(1.0)])
 
 
-def test_a_stopped_run_goes_on_where_it_was(tmp_path):
+def test_a_stopped_run_continues(tmp_path):
     path, settings = tmp_path / "ledger.jsonl", Settings(("numpy",), samples=1)
     problems = [problem(TINY), problem("--eltwise --alg=exp 2x16x8x8")]
     outcomes_seen = []
@@ -314,14 +314,14 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         measured(problems, settings, ledger=Ledger(path), on_outcome=stop)
     with path.open("a") as file:
-        file.write('["half a li')  # as when the machine stops
+        file.write('["half a li')  # like after a crash of the machine
     (first, second) = measured(problems, settings, ledger=Ledger(path))
     assert first["ours_ms"] == outcomes_seen[0]["ours_ms"]
     assert second["problem"] == str(problems[1])
     assert measured(problems, settings, ledger=Ledger(path)) == [first, second]
 
 
-def test_the_ledger_knows_other_settings_and_sources_apart(monkeypatch):
+def test_the_key_depends_on_settings_and_sources(monkeypatch):
     key = Ledger.key("p", {"samples": 9})
     assert key == Ledger.key("p", {"samples": 9})
     assert key != Ledger.key("p", {"samples": 5})
@@ -330,7 +330,7 @@ def test_the_ledger_knows_other_settings_and_sources_apart(monkeypatch):
     assert key != Ledger.key("p", {"samples": 9})
 
 
-def test_a_problem_that_ends_the_process_is_blamed_and_the_next_is_measured(monkeypatch, tmp_path):
+def test_a_problem_that_ends_the_process_is_wrong_and_the_next_is_measured(monkeypatch, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import benchmarks.measuring.contest as c, os\n"
         "right = c.measure\n"
@@ -451,7 +451,7 @@ PROGRAMS = {
 
 
 def _measured(text, ratio):
-    """A row; of convolutions ours has a scratchpad of 3 MB, the peer's of 1 MB."""
+    """A row. For convolutions, our scratchpad has 3 MB and the peer's has 1 MB."""
     row = {"problem": text, "impl": "ours", "peer": "a", "peer_impl": "theirs", "ratio": ratio,
            "ours_ms": 1.0, "peer_ms": ratio, "error": 0.0}  # fmt: skip
     for who, size in (("ours", 3_000_000), ("peer", 1_000_000)):

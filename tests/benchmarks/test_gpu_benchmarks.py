@@ -74,7 +74,7 @@ def test_lines_are_those_of_the_kind_of_device_or_those_named():
     assert gpu.chosen_lines("cpu", "no such line") == []
 
 
-def test_a_program_that_fails_is_wrong_and_said_to_be(tmp_path):
+def test_a_program_that_fails_is_reported_as_wrong(tmp_path):
     ledger = Ledger(tmp_path / "ledger.jsonl")
     run = gpu.Run("cpu", ledger, peers=(), samples=1, seconds=1e6)
     run.program("no_such_program")
@@ -87,7 +87,7 @@ def test_a_program_that_fails_is_wrong_and_said_to_be(tmp_path):
 # -- sampling --------------------------------------------------------------------------------------
 
 
-def test_a_call_counts_as_often_as_it_says():
+def test_the_number_of_calls_is_the_one_that_repeat_returns():
     """Graphs of several calls round up."""
 
     def in_tens(seconds):
@@ -110,7 +110,7 @@ def _spin(seconds):
         pass
 
 
-def test_samples_repeat_a_call_at_least_so_often_unless_it_is_long():
+def test_samples_repeat_short_calls_a_least_number_of_times():
     counts = []
 
     def repeat(count):
@@ -145,7 +145,7 @@ def test_float64_is_what_the_reference_computes(text):
 
 
 @pytest.mark.peer
-def test_an_output_of_no_numbers_is_no_small_error():
+def test_an_output_with_nan_has_no_small_error():
     from benchmarks.measuring import accuracy
 
     exact = accuracy.Exact(problem(CONVOLUTION.replace("FWD_I", "BWD_WB")))
@@ -160,7 +160,7 @@ SPOILT = [1e-3, np.nan, np.inf]
 
 
 def duel(monkeypatch, ours, *peers):
-    """The outcome of a product, of contestants that are spoilt by so much, 0 being right."""
+    """The outcome of a product with contestants whose results have the given errors."""
     p = problem("--matmul 8x64:64x8")
     src, weights = (values_of(name, getattr(p.op, name).dims) for name in ("src", "weights"))
 
@@ -185,7 +185,7 @@ def test_the_error_is_that_from_float64(monkeypatch):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("spoil", SPOILT)
-def test_a_result_of_ours_that_differs_from_float64_has_no_speed(monkeypatch, spoil):
+def test_our_result_that_differs_from_float64_has_no_speed(monkeypatch, spoil):
     outcome = duel(monkeypatch, spoil, 0.0)
     assert "ratio" not in outcome
     assert "float64" in outcome["wrong"]
@@ -203,8 +203,8 @@ def test_a_peer_that_differs_from_float64_does_not_count(monkeypatch, spoil):
     assert "float64" in alone["left_out"]
 
 
-def test_weights_of_a_format_of_ours_are_packed_at_each_step_of_training():
-    """Of a gradient of data; the forward operation has them packed beforehand."""
+def test_opaque_weights_are_packed_in_each_run_of_a_gradient():
+    """This applies to a gradient of data. For forward, weights are packed before."""
     from benchmarks.contestants.by_dnncore import Dnncore
     from benchmarks.contestants.libraries import contestant
 
@@ -265,7 +265,7 @@ def test_a_device_is_compared_with_the_cpu():
 
 
 @pytest.mark.peer
-def test_torch_without_cuda_says_so():
+def test_torch_without_cuda_gives_the_reason():
     import torch
 
     if torch.cuda.is_available():
@@ -336,7 +336,7 @@ def test_a_missed_goal_is_reported(tmp_path, index, worse):
     assert verdict in ("**missed**", "**1 wrong**")
 
 
-def test_backends_are_registered_that_are_not_installed(monkeypatch):
+def test_backends_that_are_not_installed_are_registered(monkeypatch):
     from benchmarks.measuring import checkout
 
     registered = []

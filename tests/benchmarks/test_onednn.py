@@ -12,7 +12,7 @@ from dnncore.comparison.fills import fill_normal, reads
 
 pytestmark = pytest.mark.peer
 
-PRECISION = 5e-6  # norm-wise: oneDNN's logarithms are good to 2e-6
+PRECISION = 5e-6  # norm-wise: oneDNN's logarithms have errors up to 2e-6
 
 
 @pytest.fixture(scope="module")
@@ -36,16 +36,16 @@ def test_the_reference_agrees_with_onednn(peer, kind):
         except Unsupported:
             continue
         compared += 1
-    assert compared >= 30  # it has no select, and few reorders between integers
+    assert compared >= 30  # oneDNN has no select, and few reorders between integers
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_the_reference_agrees_with_onednn_in_bf16(peer, kind):
-    """Where it computes in bf16 on this processor. Gradients of pooling it rounds as it adds."""
+    """Operations that oneDNN computes in bf16 here. It rounds partial sums of pooling gradients."""
     tolerance = 5e-3 if kind is dnn.PoolingBackward else PRECISION
     compared = 0
     for op in (retyped(op, "bf16") for op in problems(kind)):
-        if op.data_type != "bf16" or getattr(op, "function", "") == "round":  # which it has in f32
+        if op.data_type != "bf16" or getattr(op, "function", "") == "round":  # oneDNN has it in f32
             continue
         try:
             agree(peer, op, dnn.Attributes(), inputs_of(op), tolerance)
@@ -96,12 +96,12 @@ def test_a_user_scratchpad_is_an_argument(peer):
 
 
 @pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd8b", "aBcd16b", "ABcd16b16a"])
-def test_layouts_survive_the_way_there_and_back(peer, tag):
+def test_layouts_are_converted_both_ways(peer, tag):
     desc = dnn.MemoryDesc((32, 24, 3, 1), "f32", tag)
     assert peer.layouts.desc(peer.layouts.md(desc).value) == desc
 
 
-def test_what_is_not_known_is_refused(peer):
+def test_unknown_names_are_refused(peer):
     desc = image(tag="abcd")
     select = dnn.Binary("select", src0=desc, src1=desc, src2=desc.with_data_type("s8"), dst=desc)
     for op, attr in [

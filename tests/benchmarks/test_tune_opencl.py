@@ -1,4 +1,4 @@
-"""The search for tuning tables believes what is right, and writes what is quicker."""
+"""The search for tuning tables accepts right results and writes faster parameters."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dnncore.selection.plugins import registry
 KEY = "f32 b1 m8 n8 k64"
 WORDS = ("--matmul", "8x64:64x8")
 ROUNDED = ("--eltwise", "--dt=f16", "--alg=logistic", "8x64")  # most results are rounded
-SLOW = 30  # times that the family's own choice computes everything
+SLOW = 30  # repetitions of the computation in the family's own choice
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One that computes everything several times; none at all is wrong."""
+    """A tile that repeats the computation. Zero repetitions give a wrong result."""
 
     times: int
 
@@ -47,7 +47,7 @@ class Toy:
 
 
 class ToyImplementation:
-    """Of the toy family: the launches of another implementation, repeated."""
+    """An implementation of the toy family: it repeats the launches of another one."""
 
     name, family = "opencl:toy", Toy
 
@@ -63,7 +63,7 @@ class ToyImplementation:
 
 @pytest.fixture
 def search(monkeypatch, tmp_path):
-    """Run the search of the toy family; returns what it printed and its table."""
+    """Run the search for the toy family. Returns its output and its table."""
     if not any(d.name == "opencl:0" and d.status == "ok" for d in dnn.devices()):
         pytest.skip("no OpenCL device")
     right = registry.implementations
@@ -83,14 +83,14 @@ def search(monkeypatch, tmp_path):
 
 @pytest.mark.peer
 @pytest.mark.parametrize("words", [WORDS, ROUNDED])
-def test_the_quickest_that_is_right_is_written(search, words):
+def test_the_fastest_right_candidate_is_written(search, words):
     printed, table, _ = search(words=words)
     assert "WRONG" in printed
     assert table[KEY]["times"] == 1
 
 
 @pytest.mark.peer
-def test_what_the_table_has_is_not_searched_again_unless_that_is_asked(search):
+def test_products_in_the_table_are_skipped_unless_again_is_given(search):
     _, _, path = search()
     path.write_text(json.dumps({"toy": {KEY: {"times": 7}}}))
     assert search()[1] == {KEY: {"times": 7}}
@@ -101,7 +101,7 @@ def test_what_the_table_has_is_not_searched_again_unless_that_is_asked(search):
 
 
 def _convolution():
-    """A channels-last one of 64 channels, 2 images of 56 x 56, 3x3 with stride 2."""
+    """A channels-last convolution: 64 channels, 2 images of 56 x 56, 3x3 with stride 2."""
     return Gemm(
         batch=(), m=128, n=(2, 1, 28, 28), k=(64, 1, 3, 3),
         a=Matrix(1, 0, Strides(m=576, k=(9, 9, 3, 1))),
@@ -121,7 +121,7 @@ def test_a_key_contains_sizes_steps_and_directions_of_operands():
 
 
 class Engine:
-    """One whose table has these parameters for the convolution."""
+    """An engine with a table that has these parameters for the convolution."""
 
     def __init__(self, **found: int) -> None:
         self.found = found
@@ -130,7 +130,7 @@ class Engine:
         return {key(_convolution()): self.found} if name == "toy" and self.found else {}
 
 
-def test_a_table_chooses_the_tile_and_the_parts():
+def test_a_table_sets_the_tile_and_the_parts():
     chosen = tuned(Toy(), _convolution(), Engine(times=5, parts=3))
     assert parameters(chosen) == {"times": 5, "parts": 3}
     assert tuned(Toy(), replace(_convolution(), m=7), Engine(times=5)) == Toy()

@@ -63,7 +63,7 @@ def test_a_broken_backend_and_its_devices_are_listed_with_the_reason():
 
 def test_a_bad_setting_is_reported_without_a_traceback(monkeypatch):
     monkeypatch.setenv("DNNCORE_NUM_THREADS", "many")
-    monkeypatch.setattr(threads, "_state", threads._State())  # as if it had not been read
+    monkeypatch.setattr(threads, "_state", threads._State())  # the setting has not been read yet
     cpu = rows("devices")["cpu"]
     assert cpu["status"] == "failed"
     assert "must be a whole number from 1 to 1024; got 'many'" in cpu["reason"]

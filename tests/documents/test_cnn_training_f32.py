@@ -69,7 +69,7 @@ def test_each_primitive_agrees_with_the_reference(net):
     assert not wrong
 
 
-# Equal cells within rounding make a few windows choose another winner, which moves their gradient.
+# If cells are equal up to rounding, a window may have another maximum, which moves its gradient.
 @pytest.mark.parametrize(
     ("name", "bound"), [("dst", 1e-6), ("diff_weights", 1e-3), ("diff_bias", 1e-5)]
 )
@@ -87,7 +87,7 @@ def test_an_iteration_repeats_itself(net):
         assert np.array_equal(getattr(net, name).numpy(), values)
 
 
-def test_backward_reads_what_forward_kept(net):
+def test_backward_reads_the_workspaces_of_forward(net):
     steps = {step.name: step for step in net.steps}
     for forward, backward in zip(PRIMITIVES[:4], reversed(PRIMITIVES[4:]), strict=True):
         assert steps[backward].pd.hint is steps[forward].pd
@@ -101,7 +101,7 @@ def test_backward_reads_what_forward_kept(net):
 
 
 def may_need_reorders(net):
-    """What primitives that choose formats are given: (primitive, argument) -> memory."""
+    """(primitive, argument) -> memory, for primitives that select formats."""
     steps = {step.name: step for step in net.steps}
     return {
         ("convolution", "src"): net.src,
@@ -115,7 +115,7 @@ def may_need_reorders(net):
 
 
 def check_reorders(net):
-    """A reorder stands beside its primitive where, and only where, that chose another format."""
+    """A primitive has a reorder exactly if it selected another format."""
     steps = {step.name: step for step in net.steps}
     expected = []
     for (primitive, argument), given in may_need_reorders(net).items():
@@ -131,13 +131,13 @@ def check_reorders(net):
     assert [step.name for step in net.steps if step.is_reorder] == expected
 
 
-def test_reorders_stand_where_formats_differ(net):
+def test_reorders_are_where_formats_differ(net):
     check_reorders(net)
 
 
 @pytest.mark.parametrize(("tag", "count"), [("abcd", 0), ("acdb", 5)])
-def test_formats_decide_about_reorders(monkeypatch, tag, count):
-    """With all formats dictated, the number of reorders is known."""
+def test_formats_determine_the_number_of_reorders(monkeypatch, tag, count):
+    """With fixed formats, the number of reorders is known."""
     monkeypatch.setattr(example, "_any", lambda *dims: dnn.MemoryDesc(dims, "f32", tag))
     net = new_net(Target("reference", "cpu", impl="reference:*"))
     assert sum(step.is_reorder for step in net.steps) == count
@@ -162,7 +162,7 @@ def test_the_command_compares(target):
         assert step.pd.impl_name in result.output
 
 
-def test_a_wrong_primitive_is_the_exit_code(monkeypatch, target):
+def test_a_wrong_primitive_sets_the_exit_status(monkeypatch, target):
     right = example.errors
 
     def one_wrong(net):

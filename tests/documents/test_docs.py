@@ -1,8 +1,8 @@
 """The examples in the documents run and print the output that the documents show.
 
-A `python` block runs by itself. A `text` block after it shows its output. In a `console` block, a
-line that begins with `$` is a command of the shell, and the lines below it show its output. `...`
-in an output matches any text. White space is compared as doctest's NORMALIZE_WHITESPACE does.
+Each `python` block is a complete program. A `text` block after it shows its output. In a `console`
+block, a line that begins with `$` is a command of the shell, and the lines below it show its
+output. `...` in an output matches any text, and all white space is equal.
 """
 
 import doctest

@@ -1,4 +1,4 @@
-"""The examples, run as a newcomer runs them, on every engine."""
+"""The examples run as programs on every engine."""
 
 import re
 import subprocess

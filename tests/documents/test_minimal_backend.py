@@ -1,4 +1,4 @@
-"""A stranger's backend, installed from a copy outside the repository, works like a built-in one."""
+"""A third-party backend, installed from outside the repository, works like a built-in one."""
 
 import json
 import os
@@ -33,7 +33,7 @@ except dnn.NoImplementation as error:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """Run Python in a folder of its own, with the backend installed from a copy of its source."""
+    """Run Python in a separate folder, with the backend installed from a copy of its source."""
     folder = tmp_path_factory.mktemp("stranger")
     source = shutil.copytree(EXAMPLES / "minimal_backend", folder / "source")
     environment = {**os.environ, "PYTHONPATH": str(folder / "site"), "COLUMNS": "200"}
@@ -65,7 +65,7 @@ def test_it_is_listed(run):
     assert "toy:0" in names
 
 
-def test_its_implementation_is_chosen_and_what_it_lacks_is_announced(run):
+def test_its_implementation_is_selected_and_host_fallbacks_are_offered(run):
     chosen, announced = run("-c", CHOOSES_TOY).splitlines()
     assert chosen == "toy:numpy [[-1.0, -0.5, 0.0], [1.0, 2.0, 3.0]]"
     assert announced == "True"

@@ -1,4 +1,4 @@
-"""What is installed, what importing it costs, and what the wheel holds."""
+"""The installed packages, the modules that an import loads, and the contents of the wheel."""
 
 import configparser
 import importlib.metadata
@@ -69,7 +69,7 @@ def test_importing_the_core_loads_descriptors_streams_and_errors_alone():
     assert packages <= sys.stdlib_module_names
 
 
-def test_every_public_name_can_be_had_first():
+def test_every_public_name_can_be_the_first_import():
     code = """
 import sys, dnncore
 name = sys.argv[1]
@@ -100,11 +100,11 @@ def test_discovering_the_backends_loads_nothing_heavy():
     assert not {"llvmlite", "numba", "pyopencl"} & loaded
 
 
-def test_the_version_is_told_once():
+def test_the_version_is_that_of_the_distribution():
     assert importlib.metadata.version("dnncore") == dnn.__version__
 
 
-def test_backends_are_found_as_a_strangers_are():
+def test_built_in_backends_have_entry_points():
     entries = importlib.metadata.entry_points(group="dnncore.backends")
     assert {e.name: e.value for e in entries if e.dist.name == "dnncore"} == BACKENDS
 
@@ -119,7 +119,7 @@ def wheel(tmp_path_factory):
         yield archive
 
 
-def test_the_wheel_holds_every_source_file_and_nothing_else(wheel):
+def test_the_wheel_contains_every_source_file_and_nothing_else(wheel):
     sources = {
         str(path.relative_to(folder))
         for name, folder in PACKAGES.items()

@@ -1,4 +1,4 @@
-"""The problem text: lines as benchdnn users write them, and every operation there and back."""
+"""The problem text: lines of benchdnn, and writing and reading of every operation."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def lrn(src, algorithm="across_channels", **fields):
     return dnn.LRNForward("forward_training", algorithm, src=x, dst=x, **numbers)
 
 
-# What the lines mean, by hand.
+# line -> its operation, written by hand
 LINES = {
     # ResNet-50's first layer and others of known networks
     'mb50ic3ih224oc64oh112kh7sh2ph3n"conv1"': convolution(
@@ -97,7 +97,7 @@ LINES = {
     'mb1ic3ih224oc64oh112kh7sh2ph3n"c1"': convolution(
         (1, 3, 224, 224), (64, 3, 7, 7), (1, 64, 112, 112), strides=2, padding_l=3, padding_r=2
     ),
-    # what is left out
+    # absent letters
     "ic3_ih224_oc64_kh7_sh2_ph3": convolution(
         (2, 3, 224, 224), (64, 3, 7, 7), (2, 64, 112, 112), strides=2, padding_l=3
     ),
@@ -249,7 +249,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("line", WORDS)
-def test_options_say_which_operation_it_is(line):
+def test_options_set_the_operation(line):
     assert the(line).op == WORDS[line]
 
 
@@ -322,7 +322,7 @@ def test_mb_overrides_the_batch():
     assert the("--softmax --mb=9 4x5").op.src.dims == (9, 5)
 
 
-def test_match_drops_the_others():
+def test_match_drops_problems_without_a_match():
     words = '--eltwise --alg=exp,abs,relu 2x3n"a:one" 2x4'
     assert texts(f"--match=abs.*4$ {words}") == ["--eltwise --alg=abs 2x4"]
     assert len(read(f"--match=a:one {words}")) == 3
@@ -386,7 +386,7 @@ WRITTEN = [
 
 
 @pytest.mark.parametrize("text", WRITTEN)
-def test_a_text_that_is_written_has_all_that_is_no_default_in_one_order(text):
+def test_a_written_text_has_the_settings_without_defaults_in_one_order(text):
     assert str(the(text)) == text
 
 
@@ -430,7 +430,7 @@ LETTERS = "abcdefghijkl"
 
 @st.composite
 def formats(draw, dims, *, concrete, repeats=True):
-    """Any layout that these dims can have: its tag or strides, with gaps, repeats, an offset."""
+    """A layout for these dims: a tag or strides, with gaps, repeated elements, an offset."""
     if not concrete and draw(st.integers(0, 3)) == 0:
         return {"format": "any"}
     order = draw(st.permutations(range(len(dims))))
@@ -455,7 +455,7 @@ def formats(draw, dims, *, concrete, repeats=True):
 
 
 def reformatted(draw, op):
-    """The same operation with every tensor in a layout of its own, `any` where it is allowed."""
+    """The same operation with another layout for every tensor, `any` where it is permitted."""
 
     written = {argument.name for argument in op.ARGUMENTS if argument.direction == "out"}
 
@@ -480,7 +480,7 @@ NUMBERS = st.floats(-3e38, 3e38)
 
 @st.composite
 def chains(draw, dims):
-    """Attributes whose operands fit a result of these dims."""
+    """Attributes with operands that fit a result of these dims."""
 
     def operand(data_type="f32"):
         own = tuple(n if draw(st.booleans()) else 1 for n in dims)

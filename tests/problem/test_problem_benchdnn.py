@@ -16,7 +16,7 @@ OPTIONS = Path(__file__).parents[1] / "data" / "benchdnn_options.txt"
 
 
 def sections():
-    """Heading -> lines."""
+    """Heading -> lines of the file."""
     lines = [line for line in OPTIONS.read_text().splitlines() if line and line[0] != "#"]
     heading = ""
     found = {}
@@ -35,7 +35,7 @@ SECTIONS = sections()
 
 
 def outcome(text):
-    """What reading gives, and the problems."""
+    """The reports and the problems of a text."""
     try:
         return "read", read(text)
     except Unsupported as error:
@@ -50,7 +50,7 @@ def test_an_option_is_read_or_its_feature_is_named(heading):
     assert not wrong
 
 
-def test_what_is_read_is_written_and_reads_back():
+def test_a_problem_that_is_read_is_written_and_reads_back():
     for line in SECTIONS["read"]:
         (problem,) = read(line)
         assert read(str(problem)) == [problem]
@@ -66,7 +66,7 @@ def test_all_drivers_are_among_them():
 
 CONV = "g2mb2ic4oc6_ih5oh3kh3"
 SAME = {
-    # a type of bias asks for one
+    # a type of bias adds a bias
     f"--conv --dir=FWD_D --bia-dt=f32 {CONV}": f"--conv --dir=FWD_B {CONV}",
     f"--conv --dir=FWD_I --bia-dt=f32 {CONV}": f"--conv --dir=FWD_IB {CONV}",
     f"--conv --dir=BWD_W --bia-dt=f32 {CONV}": f"--conv --dir=BWD_WB {CONV}",
@@ -80,7 +80,7 @@ SAME = {
     "--conv --dir=BWD_D --strides=:99x9x3x1: mb2ic4oc6_ih5kh3": (
         "--conv --dir=BWD_D --wtag=abx@99x9x3x1 mb2ic4oc6_ih5kh3"
     ),
-    # words in any case, values that are silent
+    # words in any case, empty values
     "--softmax --dir=bwd_d --alg=logsoftmax 2x3": "--softmax --dir=BWD_D --alg=LOGSOFTMAX 2x3",
     "--reduction --p= --eps= --attr-scratchpad= --attr-fpmath= 2x3:2x1": "--reduction 2x3:2x1",
     "--eltwise --alg=exp --alg= --tag= --mb= --impl= --skip-impl= 2x3": "--eltwise 2x3",
@@ -129,7 +129,7 @@ SAME = {
 
 
 @pytest.mark.parametrize("text", SAME)
-def test_two_texts_that_mean_the_same(text):
+def test_equivalent_texts_give_equal_problems(text):
     assert read(text) == read(SAME[text])
 
 
@@ -163,7 +163,7 @@ def test_in_place_the_output_is_an_input(text):
     assert trial.wrong(trial.case.round("random"), trial.outputs("random")) == ""
 
 
-def test_in_place_needs_tensors_that_are_alike():
+def test_in_place_needs_equal_descriptors():
     with pytest.raises(Unsupported, match="in place where tensors differ"):
         read("--binary --inplace=true 1x3:2x3")
     with pytest.raises(dnn.DescriptorError, match="in place needs an input"):

@@ -1,4 +1,4 @@
-"""Texts with words that are no problem: what is reported, and that the rest is read."""
+"""Texts with errors: the errors are reported, and the rest is read."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
     assert reports[5].features == ("scales",)
 
 
-def test_without_a_report_the_first_of_them_is_raised():
+def test_without_a_report_the_first_error_is_raised():
     with pytest.raises(Unsupported) as error:
         read("--matmul --dt=u8:s8:f32 --attr-scales=wei:per_oc --attr-post-ops=add:u8 2x3:3x4 zz")
     assert error.value.features == ("scales", "data type u8")
@@ -79,7 +79,7 @@ NONSENSE = {
 
 
 @pytest.mark.parametrize("text", NONSENSE)
-def test_a_typing_error_is_none_of_them(text):
+def test_a_typing_error_is_no_missing_feature(text):
     with pytest.raises(Unreadable) as error:
         read(text)
     assert not isinstance(error.value, Invalid)

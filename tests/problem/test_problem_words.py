@@ -11,7 +11,7 @@ from problems import KINDS, problems
 import dnncore as dnn
 from dnncore.problem import Problem, read, read_files
 
-# text -> (number of the word to blame, what the message says of it)
+# text -> (number of the wrong word, the message)
 MALFORMED = {
     # drivers and options
     "2x3": (1, "expected a driver first, one of --conv, --ip"),
@@ -60,8 +60,8 @@ MALFORMED = {
     "--matmul --bia-dt=f32 --bia_mask=-1 2x3:3x4": (3, "expected a mask, at least 0"),
     "--ip --bia-dt=bf17 mb2ic3oc4": (2, "expected types among"),
     # shapes in letters
-    "--conv ic3oc4iw5": (2, "expected kw beside iw"),
-    "--conv ic3oc4kw5": (2, "expected iw beside kw"),
+    "--conv ic3oc4iw5": (2, "expected kw with iw"),
+    "--conv ic3oc4kw5": (2, "expected iw with kw"),
     "--conv ic3oc4": (2, "expected the image's size, iw, ih or id"),
     "--conv iw5kw2oc4": (2, "expected ic and a number"),
     "--conv ic3oc4iw5kw2zz3": (2, "at 'zz3': expected a number after one of g, mb, ic"),
@@ -133,11 +133,11 @@ def test_a_malformed_text_names_the_place_and_what_was_expected(text):
     assert any(part in message for part in reason.split("|")), message
 
 
-def test_there_are_many_of_them():
+def test_many_malformed_texts_are_listed():
     assert len(MALFORMED) >= 40
 
 
-def test_an_option_is_blamed_at_its_place_though_it_is_read_at_the_shape():
+def test_an_error_in_an_option_has_the_place_of_the_option():
     text = "--eltwise\n--tag=abcd 2x3x4x5\n\n2x3"
     with pytest.raises(dnn.DescriptorError) as error:
         read(text)
@@ -174,7 +174,7 @@ def test_a_file_may_be_included_twice(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe--eltwise", None])
-def test_what_is_no_text(tmp_path, content):
+def test_a_file_without_text_is_refused(tmp_path, content):
     path = tmp_path / "file"
     path.write_bytes(content) if content else path.mkdir()
     with pytest.raises(dnn.DescriptorError, match="expected a file of problem texts"):
@@ -206,7 +206,7 @@ CHAIN = "--attr-post-ops=relu:0.1+sum:0.5+add:f32:1:abx+select:f32.1:0+prelu --a
 
 
 def mutated(rng, text):
-    """One or two edits: a piece cut out, doubled, replaced or moved, or a snippet put in."""
+    """Edit once or twice: remove, double, replace or move a piece, or insert a snippet."""
     for _ in range(rng.integers(1, 3)):
         start, end = sorted(rng.integers(0, len(text) + 1, 2))
         end = min(end, start + rng.integers(1, 5))
@@ -216,7 +216,7 @@ def mutated(rng, text):
     return text
 
 
-def test_a_mutated_text_is_problems_or_an_error_that_says_where():
+def test_a_mutated_text_gives_problems_or_an_error_with_its_place():
     rng = np.random.default_rng(3)
     texts = [str(Problem(op)) for kind in KINDS for op in problems(kind, 20)]
     texts += [re.sub(" ", f" {CHAIN} ", text, count=1) for text in texts[::5]]
