@@ -11,6 +11,7 @@ import tempfile
 import time
 from typing import TypeAlias
 
+from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.task import task
 from dnncore_cpu_numba.runtime.program import Program, Step
 
@@ -79,7 +80,7 @@ def _created(folder: str) -> dict[str, float]:
     return found
 
 
-@task
+@task(Record("nothing"))
 def do_nothing(params, begin, end):
     """Do nothing."""
 
@@ -88,7 +89,7 @@ def launch_rows() -> list[Row]:
     """The time of a parallel step without work, called from Python like a bound primitive."""
     engine = dnn.engine("cpu")
     stream = engine.stream()
-    run = Program([Step(do_nothing, [], 64)], engine.num_threads).bind([], None)
+    run = Program([Step(do_nothing, {}, 64)], engine.num_threads).bind([], None)
     for _ in range(100):  # wake the helper threads
         run(stream)
         time.sleep(1e-5)

@@ -17,6 +17,7 @@ from dnncore.cache import DiskStore
 numba = pytest.importorskip("numba")
 
 from dnncore_cpu_numba.codegen import native  # noqa: E402
+from dnncore_cpu_numba.codegen.call_schema import Record  # noqa: E402
 from dnncore_cpu_numba.codegen.pointers import (  # noqa: E402
     load_f32,
     load_i64,
@@ -25,45 +26,48 @@ from dnncore_cpu_numba.codegen.pointers import (  # noqa: E402
 )
 from dnncore_cpu_numba.codegen.task import task  # noqa: E402
 from dnncore_cpu_numba.runtime.pool import pool  # noqa: E402
-from dnncore_cpu_numba.runtime.program import F32, Arg, Program, Scratch, Step, Table  # noqa: E402
+from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table  # noqa: E402
 
 CPU = dnn.engine("cpu")
 
 
-@task
+@task(Record("scale", ("dst src", "address"), ("factor", "float32")))
 def scale(params, begin, end):
     """dst[i] = factor * src[i]"""
-    dst, src, factor = load_i64(params, 0), load_i64(params, 1), load_f32(params + 16, 0)
+    dst, src, factor = params.dst, params.src, params.factor
     for i in range(begin, end):
         store_f32(dst, i, factor * load_f32(src, i))
 
 
-@task
+@task(Record("look_up", ("dst table", "address"), ("offset", "count")))
 def look_up(params, begin, end):
     """dst[i] = table[i] + offset"""
-    dst, table, offset = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
+    dst, table, offset = params.dst, params.table, params.offset
     for i in range(begin, end):
         store_i64(dst, i, load_i64(table, i) + offset)
 
 
-@task
+DST = Record("dst", ("dst", "address"))
+
+
+@task(DST)
 def count_parts(params, begin, end):
     """dst[begin] = the items of the part that begins there"""
-    store_i64(load_i64(params, 0), begin, end - begin)
+    store_i64(params.dst, begin, end - begin)
 
 
-@task
+@task(DST)
 def add_one(params, begin, end):
     """dst[i] += 1"""
-    dst = load_i64(params, 0)
+    dst = params.dst
     for i in range(begin, end):
         store_i64(dst, i, load_i64(dst, i) + 1)
 
 
-@task
+@task(DST)
 def cannot_compile(params, begin, end):
     """Asks a number for what only text has."""
-    store_i64(params, begin, end.upper())
+    store_i64(params.dst, begin, end.upper())
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,11 @@ def memory(values):
     return dnn.Memory.from_numpy(np.ascontiguousarray(values), engine=CPU)
 
 
+def scaled(dst, src, factor, items):
+    """The step dst = factor * src."""
+    return Step(scale, {"dst": dst, "src": src, "factor": factor}, items)
+
+
 def execute(steps, *memories, scratchpad=None, num_threads=2):
     return Program(steps, num_threads).bind(memories, scratchpad)(CPU.stream())
 
@@ -86,26 +95,23 @@ def execute(steps, *memories, scratchpad=None, num_threads=2):
 
 def test_parameters_of_every_kind_arrive():
     src, dst = memory(np.arange(9, dtype=np.float32)), memory(np.zeros(9, np.float32))
-    assert execute([Step(scale, [Arg(1), Arg(0), F32(0.5)], 9)], src, dst).done
+    assert execute([scaled(Arg(1), Arg(0), 0.5, 9)], src, dst).done
     assert (dst.numpy() == src.numpy() / 2).all()
-    execute([Step(scale, [Arg(1, 8), Arg(0, 4), F32(-1.0)], 7)], src, dst)
+    execute([scaled(Arg(1, 8), Arg(0, 4), -1.0, 7)], src, dst)
     assert (dst.numpy()[2:] == -src.numpy()[1:8]).all()
     integers = memory(np.zeros(3, np.int64))
     table = Table(np.array([10, 20, 30]))
-    execute([Step(look_up, [Arg(0), table, -1], 3)], integers)
+    execute([Step(look_up, {"dst": Arg(0), "table": table, "offset": -1}, 3)], integers)
     assert integers.numpy().tolist() == [9, 19, 29]
-    assert isinstance(scale.address, int)
-    execute([Step(scale.address, [Arg(1), Arg(0), F32(3.0)], 9)], src, dst)
-    assert (dst.numpy() == 3 * src.numpy()).all()
 
 
 def test_steps_follow_each_other_through_the_scratchpad():
     n = 1000
     src, dst = memory(np.arange(n, dtype=np.float32)), memory(np.zeros(n, np.float32))
     steps = [
-        Step(scale, [Scratch(64), Arg(0), F32(2.0)], n),
-        Step(scale, [Arg(1), Arg(0), F32(9.0)], 0),  # has no items and vanishes
-        Step(scale, [Arg(1), Scratch(64), F32(2.0)], n),
+        scaled(Scratch(64), Arg(0), 2.0, n),
+        scaled(Arg(1), Arg(0), 9.0, 0),  # has no items and vanishes
+        scaled(Arg(1), Scratch(64), 2.0, n),
     ]
     program = Program(steps, 2)
     assert program.rows == 2
@@ -129,14 +135,14 @@ def test_steps_follow_each_other_through_the_scratchpad():
 )
 def test_items_are_cut_into_parts(items, threads, options, parts):
     dst = memory(np.zeros(items, np.int64))
-    execute([Step(count_parts, [Arg(0)], items, **options)], dst, num_threads=threads)
+    execute([Step(count_parts, {"dst": Arg(0)}, items, **options)], dst, num_threads=threads)
     assert [n for n in dst.numpy().tolist() if n] == parts
 
 
 def test_a_chain_is_one_program():
     n = 5000
     x, y = memory(np.ones(n, np.float32)), memory(np.zeros(n, np.float32))
-    program = Program([Step(scale, [Arg(1), Arg(0), F32(2.0)], n)], 2)
+    program = Program([scaled(Arg(1), Arg(0), 2.0, n)], 2)
     there, back = program.bind([x, y], None), program.bind([y, x], None)
     chain = Program.chain([there, back, Program.chain([there, back])])
     assert chain.rows == 4
@@ -159,7 +165,7 @@ def test_events_are_waited_for_and_timed():
             waited.append(timeout)
 
     x = memory(np.ones(64, np.float32))
-    run = Program([Step(scale, [Arg(0), Arg(0), F32(2.0)], 64)], 2).bind([x], None)
+    run = Program([scaled(Arg(0), Arg(0), 2.0, 64)], 2).bind([x], None)
     event = run(CPU.stream(), [Other(), Other()])
     assert len(waited) == 2
     assert event.start is None
@@ -170,7 +176,9 @@ def test_events_are_waited_for_and_timed():
 def test_a_bound_call_keeps_its_memories_and_tables():
     integers = memory(np.zeros(500, np.int64))
     table = np.arange(500)
-    run = Program([Step(look_up, [Arg(0), Table(table), 0], 500)], 2).bind([integers], None)
+    run = Program(
+        [Step(look_up, {"dst": Arg(0), "table": Table(table), "offset": 0}, 500)], 2
+    ).bind([integers], None)
     address = integers.address
     del table, integers
     junk = [np.full(500, -1) for _ in range(50)]
@@ -209,7 +217,7 @@ def test_every_part_runs_once_whoever_claims_it(parts):
     """Four callers compete for the pool; each counts how often each of its items was computed."""
     rounds, items = 3000, 64
     counters = [memory(np.zeros(items, np.int64)) for _ in range(4)]
-    program = Program([Step(add_one, [Arg(0)], items, max_parts=parts)], 4)
+    program = Program([Step(add_one, {"dst": Arg(0)}, items, max_parts=parts)], 4)
     net = [Program.chain([program.bind([c], None)] * 3) for c in counters]
 
     def work(call):
@@ -227,7 +235,7 @@ def test_every_part_runs_once_whoever_claims_it(parts):
 
 def test_helpers_fall_asleep_and_wake():
     x = memory(np.zeros(1 << 16, np.int64))
-    run = Program([Step(add_one, [Arg(0)], 1 << 16)], 3).bind([x], None)
+    run = Program([Step(add_one, {"dst": Arg(0)}, 1 << 16)], 3).bind([x], None)
     for _ in range(3):
         run(CPU.stream())
         end = time.monotonic() + 30
@@ -388,7 +396,7 @@ def test_a_forked_child_works(tmp_path):
 
 def test_numbas_errors_are_wrapped():
     with pytest.raises(dnn.BuildError, match=r"numba cannot compile task .*cannot_compile") as info:
-        Program([Step(cannot_compile, [0], 1)], 1)
+        Program([Step(cannot_compile, {"dst": 0}, 1)], 1)
     assert isinstance(info.value.__cause__, numba.core.errors.NumbaError)
 
 

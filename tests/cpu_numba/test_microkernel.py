@@ -13,14 +13,14 @@ pytest.importorskip("numba")
 
 from dnncore_cpu_numba.codegen.isa import AVAILABLE, BEST
 from dnncore_cpu_numba.elementwise.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
-from dnncore_cpu_numba.gemm.microkernel import ARGUMENTS, Microkernel
+from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, Microkernel
 
 GUARD = np.float32(7.5)
 
 
 def call(kernel, **arguments):
     """Call a kernel with arrays (their addresses are passed) and numbers; those left out are 0."""
-    values = [arguments.get(name, 0) for name in ARGUMENTS]
+    values = [arguments.get(name, 0) for name in MICROKERNEL.fields]
     values = [v.ctypes.data if isinstance(v, np.ndarray) else v for v in values]
     ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(values))(kernel.address)(*values)
 

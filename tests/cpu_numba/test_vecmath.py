@@ -12,7 +12,8 @@ from dnncore.cache import DiskStore
 pytest.importorskip("numba")
 
 from dnncore_cpu_numba.codegen import native, vecmath
-from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, store_f32
+from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import exact, task
 
 
@@ -75,19 +76,22 @@ SIGMOIDS = {
 }
 
 
+ARRAYS = Record("arrays", ("source target", "address"))
+
+
 def evaluate(name, x, function=None):
     """Apply a function, by default that of vecmath, to an array in a task of its own."""
     function = exact(function) if function else getattr(vecmath, name)
 
     def loop(params, begin, end):
-        source, target = load_i64(params, 0), load_i64(params, 1)
+        source, target = params.source, params.target
         for i in range(begin, end):
             store_f32(target, i, function(load_f32(source, i)))
 
     loop.__name__ = "test_" + re.sub(r"\W", "_", name)
     y = np.empty_like(x)
-    params = np.array([x.ctypes.data, y.ctypes.data])
-    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(task(loop).address)
+    params = ARRAYS.table([{"source": x.ctypes.data, "target": y.ctypes.data}])
+    run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 3)(task(ARRAYS)(loop).address)
     run(params.ctypes.data, 0, x.size)
     return y
 

@@ -17,13 +17,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from dnncore.backend import MemoryDesc
+from dnncore_cpu_numba.codegen.call_schema import Many, Record, Table
 from dnncore_cpu_numba.codegen.pointers import load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device
 
-__all__ = ["MAX_LOOPS", "Loop", "Nest", "advance", "nests", "padding", "places", "seek"]
+__all__ = ["MAX_LOOPS", "NEST", "Loop", "Nest", "advance", "nests", "padding", "places", "seek"]
 
 _LINE = 16  # elements of a cache line, mostly
 MAX_LOOPS = 64  # far beyond 12 dims and the blocks of several tensors
+NEST = Record(
+    "nest",
+    ("loops tensors", "count"),
+    ("numbers", Many("bytes"), "each loop's extent, then each loop's stride for each tensor"),
+)
 
 
 @dataclass(frozen=True)
@@ -50,14 +56,15 @@ class Nest:
         """The nest of what the innermost loops run over: all loops but those."""
         return Nest(self.offsets, self.loops[: len(self.loops) - loops])
 
-    def table(self, itemsizes: Sequence[int]) -> np.ndarray:
-        """What `seek` and `advance` read: loops, tensors, extents, strides in bytes."""
+    def table(self, itemsizes: Sequence[int]) -> Table:
+        """The `NEST` that `seek` and `advance` read."""
         assert len(self.loops) <= MAX_LOOPS
         strides = [
             s * n for loop in self.loops for s, n in zip(loop.strides, itemsizes, strict=True)
         ]
         extents = [loop.extent for loop in self.loops]
-        return np.array([len(extents), len(itemsizes), *extents, *strides], np.int64)
+        sizes = {"loops": len(extents), "tensors": len(itemsizes)}
+        return Table(np.array(NEST.pack(sizes | {"numbers": [*extents, *strides]}), np.int64))
 
     def ordered(self, lead: int = 0) -> Nest:
         """The same elements with neighbouring loops joined, in the memory order of a tensor."""
@@ -223,12 +230,12 @@ def seek(table, index, position, starts, tensors, width):
     position: room for a place per loop. starts: each tensor's address before the first step, an
     int64 each. tensors: `width` int64 per tensor; its address at this step is put into the first.
     """
-    loops, count = load_i64(table, 0), load_i64(table, 1)
+    loops, count = table.loops, table.tensors
     for t in range(count):
         store_i64(tensors, width * t, load_i64(starts, t))
     for back in range(loops):
         loop = loops - 1 - back
-        extent = load_i64(table, 2 + loop)
+        extent = table.numbers[loop]
         place = index % extent
         index //= extent
         store_i64(position, loop, place)
@@ -238,10 +245,10 @@ def seek(table, index, position, starts, tensors, width):
 @device
 def advance(table, position, tensors, width):
     """Go to the next step; after the last one comes the first."""
-    loops, count = load_i64(table, 0), load_i64(table, 1)
+    loops, count = table.loops, table.tensors
     for back in range(loops):
         loop = loops - 1 - back
-        extent = load_i64(table, 2 + loop)
+        extent = table.numbers[loop]
         place = load_i64(position, loop) + 1
         steps = 1
         if place == extent:
@@ -255,7 +262,7 @@ def advance(table, position, tensors, width):
 
 @device
 def _move(table, loops, loop, count, steps, tensors, width):
-    strides = 2 + loops + loop * count
+    strides = loops + loop * count
     for t in range(count):
-        address = load_i64(tensors, width * t) + steps * load_i64(table, strides + t)
+        address = load_i64(tensors, width * t) + steps * table.numbers[strides + t]
         store_i64(tensors, width * t, address)

@@ -1,4 +1,4 @@
-"""Raw memory in tasks: loads, stores and calls through 64-bit integer addresses.
+"""Raw memory in tasks: loads and stores through 64-bit integer addresses.
 
 Each is an LLVM instruction or a few, with an index in elements: no bounds, no wrap-around, so that
 loops over them are vectorised. Integers are widened to 64 bits on load and cut on store; f16 and
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dnncore_cpu_numba.codegen.call_typing import room
+
 __all__ = [
+    "address",
     "bits_to_f32",
     "bits_to_f64",
-    "call",
     "f32_to_bits",
     "f64_to_bits",
     "load_bf16",
@@ -179,16 +180,13 @@ def bits_to_f64(typingctx, bits):
 
 
 @intrinsic
-def call(typingctx, function, arguments):
-    """Call the native function at an address with a tuple of 64-bit integers."""
-    count = len(arguments)
+def address(typingctx, record):
+    """The address of a record, or of many numbers, as a number."""
 
     def codegen(context, builder, signature, args):
-        kind = ir.FunctionType(ir.VoidType(), [_I64] * count)
-        function = builder.inttoptr(args[0], kind.as_pointer())
-        builder.call(function, cgutils.unpack_tuple(builder, args[1], count))
+        return args[0]
 
-    return types.void(types.int64, types.UniTuple(types.int64, count)), codegen
+    return types.int64(types.int64), codegen
 
 
 @intrinsic
@@ -199,10 +197,6 @@ def stack(typingctx, count):
     size = count.literal_value
 
     def codegen(context, builder, signature, args):
-        kind = ir.ArrayType(_I64, size)
-        with builder.goto_entry_block():
-            place = builder.alloca(kind)
-        place.align = 64
-        return builder.ptrtoint(place, _I64)
+        return room(builder, size)
 
     return types.int64(count), codegen

@@ -1,13 +1,14 @@
 """Tasks: the native functions that do this backend's work, written in Python for numba.
 
-A task is `void task(int64 params, int64 begin, int64 end)`: it computes the work items [begin, end)
-and reads its pointers, sizes and constants from the int64 block at address `params`. It may run on
-any thread, and it must not raise, allocate or touch a Python object.
+A task is `void task(params, begin, end)`: it computes the work items [begin, end) and reads its
+pointers, sizes and constants from the record `params`. It may run on any thread, and it must not
+raise, allocate or touch a Python object. Other native functions differ in their arguments.
 """
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,9 +22,11 @@ from numba.core.errors import NumbaError
 
 from dnncore.backend import BuildError
 from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Pointer, Record
+from dnncore_cpu_numba.codegen.call_typing import numba_type, value_of_slot
 from dnncore_cpu_numba.codegen.isa import BEST
 
-__all__ = ["Task", "device", "exact", "task"]
+__all__ = ["TASK", "Task", "device", "exact", "native_function", "task"]
 
 # Sums may be reordered for vectors; NaN and infinities stay what IEEE says.
 FASTMATH = {"reassoc", "nsz", "arcp", "contract"}
@@ -37,15 +40,31 @@ exact = numba.njit(error_model="numpy", fastmath={"contract", "nsz"}, **_INLINED
 """The same where the order of operations matters: products may be fused, nothing else."""
 
 
-class Task:
-    """A native function, compiled or loaded from disk when its address is first asked for."""
+TASK = Record("task", ("params", "address"), ("begin end", "index"))
+"""The arguments of every task."""
 
-    def __init__(self, function: Callable[..., None], fastmath: set[str], arity: int) -> None:
+
+class Task:
+    """A native function, compiled or loaded from disk when its address is first asked for.
+
+    arguments: its record. params: of a task, the record of its parameters.
+
+    Raises `CallMismatch` if the function's parameters are not the record's fields, in their order.
+    """
+
+    def __init__(
+        self, function: Callable[..., None], arguments: Record, fastmath: set[str],
+        params: Record | None = None,
+    ) -> None:  # fmt: skip
         self.function = function
+        self.arguments = arguments
+        self.params = params
         self.fastmath = fastmath
-        self.arity = arity
         self.name = f"{function.__module__.rpartition('.')[2]}_{function.__name__}"
         self.__doc__ = function.__doc__
+        if (own := [*inspect.signature(function).parameters]) != [*arguments.fields]:
+            wanted = [*arguments.fields]
+            raise CallMismatch(f"{self.name}: {arguments.name} has {wanted}; got {own}")
 
     @property
     def address(self) -> int:
@@ -65,12 +84,15 @@ class Task:
         return f"<task {self.name}>"
 
 
-def task(function: Any = None, *, fastmath: set[str] = FASTMATH, arity: int = 3) -> Any:
-    """Decorate a function (params, begin, end) to make it a `Task`.
+def task(params: Record, *, fastmath: set[str] = FASTMATH) -> Callable[..., Task]:
+    """Decorate a function (params, begin, end) to make it a task with such parameters."""
+    typed = Record("task", ("params", Pointer(params)), ("begin end", "index"))
+    return lambda function: Task(function, typed, fastmath, params)
 
-    arity: another number of int64 arguments, for the runtime's own functions.
-    """
-    return Task(function, fastmath, arity) if function else lambda f: Task(f, fastmath, arity)
+
+def native_function(arguments: Record, *, fastmath: set[str] = FASTMATH) -> Callable[..., Task]:
+    """Decorate a function of a record's fields to make it a native function."""
+    return lambda function: Task(function, arguments, fastmath)
 
 
 @global_compiler_lock
@@ -87,7 +109,7 @@ def _llvm_text(task: Task, symbol: str) -> str:
             target.typing_context,
             target.target_context,
             task.function,
-            (types.int64,) * task.arity,
+            tuple(numba_type(field.kind) for field in task.arguments.fields.values()),
             types.void,
             flags,
             locals={},
@@ -95,7 +117,7 @@ def _llvm_text(task: Task, symbol: str) -> str:
     module = compiled.library._final_module
     for library in dict.fromkeys(compiled.library._linking_libraries):
         module.link_in(library._get_module_for_linking(), preserve=True)
-    exported = _export(target.target_context, compiled.fndesc, symbol)
+    exported = _export(target.target_context, compiled.fndesc, task.arguments, symbol)
     module.link_in(llvm.parse_assembly(str(exported)))
     for function in module.functions:
         if not function.is_declaration and function.name != symbol:
@@ -114,7 +136,7 @@ def _optimizing_for(machine: Any) -> Iterator[None]:
         generator._tm = usual
 
 
-def _export(context: Any, fndesc: Any, symbol: str) -> ir.Module:
+def _export(context: Any, fndesc: Any, arguments: Record, symbol: str) -> ir.Module:
     """Wrap numba's own calling convention into a C function; a task's status is always good."""
     module = context.create_module(symbol)
     inner = ir.Function(
@@ -122,9 +144,13 @@ def _export(context: Any, fndesc: Any, symbol: str) -> ir.Module:
         context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes),
         fndesc.llvm_func_name,
     )
-    arguments = [ir.IntType(64)] * len(fndesc.argtypes)
-    outer = ir.Function(module, ir.FunctionType(ir.VoidType(), arguments), symbol)
+    slots = [ir.IntType(64)] * len(fndesc.argtypes)
+    outer = ir.Function(module, ir.FunctionType(ir.VoidType(), slots), symbol)
     builder = ir.IRBuilder(outer.append_basic_block("entry"))
-    context.call_conv.call_function(builder, inner, fndesc.restype, fndesc.argtypes, outer.args)
+    values = [
+        value_of_slot(builder, field.kind, slot)
+        for field, slot in zip(arguments.fields.values(), outer.args, strict=True)
+    ]
+    context.call_conv.call_function(builder, inner, fndesc.restype, fndesc.argtypes, values)
     builder.ret_void()
     return module

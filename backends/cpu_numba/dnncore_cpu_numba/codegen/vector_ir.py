@@ -7,6 +7,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from dnncore_cpu_numba.codegen.call_schema import Record
+
 __all__ = [
     "F32",
     "I64",
@@ -14,7 +16,11 @@ __all__ = [
     "at",
     "call",
     "constant",
+    "entry",
+    "field",
+    "fields",
     "first_lanes",
+    "float_of",
     "function_text",
     "intrinsic",
     "load",
@@ -35,20 +41,32 @@ Value = Any
 Builder = ir.IRBuilder
 
 
+class Values(dict[str, Value]):
+    """The values of a record's fields by name."""
+
+    def __init__(self, record: Record, values: Sequence[Value]) -> None:
+        super().__init__(zip(record.fields, values, strict=True))
+        self.record = record
+
+    def __missing__(self, name: str) -> Value:
+        """Raise `CallMismatch`."""
+        return self.record.field(name)
+
+
 def function_text(
     symbol: str,
-    arguments: Sequence[str],
-    emit: Callable[[Builder, dict[str, Value]], None],
+    arguments: Record,
+    emit: Callable[[Builder, Values], None],
 ) -> str:
-    """The assembly of a module with one function of 64-bit integers that returns nothing.
+    """The assembly of a module with one function of a record's slots that returns nothing.
 
     emit: appends the body, given the arguments by name.
     """
     module = ir.Module(symbol)
-    kind = ir.FunctionType(ir.VoidType(), [I64] * len(arguments))
+    kind = ir.FunctionType(ir.VoidType(), [I64] * arguments.size)
     function = ir.Function(module, kind, symbol)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    emit(builder, dict(zip(arguments, function.args, strict=True)))
+    emit(builder, Values(arguments, function.args))
     builder.ret_void()
     return str(module)
 
@@ -154,10 +172,36 @@ def room(builder: Builder, vector: ir.VectorType, count: int) -> Value:
         return builder.inttoptr(builder.ptrtoint(place, I64), POINTER)
 
 
-def call(builder: Builder, function: Value, args: Sequence[Value]) -> None:
-    """Call the function at an address with 64-bit integers."""
-    kind = ir.FunctionType(ir.VoidType(), [I64] * len(args))
-    builder.call(builder.inttoptr(function, kind.as_pointer()), args)
+def entry(builder: Builder, pointer: Value, record: Record, index: Value) -> Value:
+    """The index-th of records that follow each other."""
+    return at(builder, pointer, builder.mul(index, I64(record.nbytes)))
+
+
+def field(builder: Builder, pointer: Value, record: Record, name: str, number: int = 0) -> Value:
+    """Load a slot, of the so-many-th of records. Raises `CallMismatch`."""
+    offset = 8 * record.field(name).slot + (record.nbytes * number if number else 0)
+    return builder.load(at(builder, pointer, offset), typ=I64)
+
+
+def fields(builder: Builder, pointer: Value, record: Record) -> Values:
+    """Load all slots of a record, which has one for each field."""
+    return Values(record, [field(builder, pointer, record, name) for name in record.fields])
+
+
+def float_of(builder: Builder, slot: Value) -> Value:
+    """The float32 in a slot."""
+    return builder.bitcast(builder.trunc(slot, I32), F32)
+
+
+def call(builder: Builder, function: Value, record: Record, **values: Value | float) -> None:
+    """Call the function at an address with slots or constants. Raises `CallMismatch`."""
+    record.check(values)
+    slots = [
+        value if isinstance(value, ir.Value) else I64(*record.slots(name, value))
+        for name, value in ((name, values[name]) for name in record.fields)
+    ]
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(slots))
+    builder.call(builder.inttoptr(function, kind.as_pointer()), slots)
 
 
 def intrinsic(builder: Builder, name: str, result: Any, args: Sequence[Value]) -> Value:

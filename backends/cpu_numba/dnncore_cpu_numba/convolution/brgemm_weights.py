@@ -23,6 +23,7 @@ from dnncore_cpu_numba.convolution.geometry import Geometry, Triple, dot, scaled
 from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import Axis, copy_step, places
 from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
+from dnncore_cpu_numba.gemm.microkernel import ELEMENT, SEGMENT
 from dnncore_cpu_numba.gemm.plan import Plan, has_sum
 from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, Rows, Taps, TileLoop, utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
@@ -275,8 +276,9 @@ class _Pixels:
         first, count = self.along[tap[2]]
         seen = self.seen[0][tap[0]] & self.seen[1][tap[1]] & (count > 0)
         pairs = zip((self.a, self.b), self.step, strict=True)
-        elements = [x[seen] + first * step for x, step in pairs]
-        return np.concatenate([[len(elements[0]), count], np.stack(elements, axis=1).ravel()])
+        a, b = (x[seen] + first * step for x, step in pairs)
+        sizes = SEGMENT.pack({"count": len(a), "k": count, "elements": []})
+        return np.concatenate([sizes, ELEMENT.columns({"a": a, "b": b}).ravel()])
 
 
 def _seen(g: Geometry, dim: int, padding: int, size: int) -> Offsets:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, store_f32
+from dnncore_cpu_numba.codegen.call_schema import Many, Record
+from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.runtime.program import Param, Step
@@ -22,65 +23,68 @@ def col2im_step(
     """
     g = geometry
     channels = g.groups * g.ic
-    params = [columns, image, channels, math.prod(g.dst), *strides]
-    for triple in (g.src, g.dst, g.kernel, g.stride, g.dilation, g.padding):
-        params += triple
-    return Step(col2im, params, images * channels)
+    batch_stride, channel_stride, *pixel_strides = strides
+    values = {
+        "columns": columns, "image": image, "channels": channels, "pixels": math.prod(g.dst),
+        "batch_stride": batch_stride, "channel_stride": channel_stride, "strides": pixel_strides,
+        "src": g.src, "dst": g.dst, "kernel": g.kernel, "stride": g.stride,
+        "dilation": g.dilation, "padding": g.padding,
+    }  # fmt: skip
+    return Step(col2im, values, images * channels)
 
 
-# The slots of the task's parameters; those from STRIDES on are one per dim, depth first.
-COLUMNS, IMAGE, CHANNELS, PIXELS, BATCH_STRIDE, CHANNEL_STRIDE, STRIDES = range(7)
-SRC, DST, KERNEL, STRIDE, DILATION, PADDING = range(STRIDES + 3, STRIDES + 21, 3)
-D, H, W = range(3)
+D, H, W = 0, 1, 2
 
 
-@task
+@task(Record(
+    "col2im",
+    ("columns image", "address"),
+    ("channels pixels", "count", "of all groups, of dst"),
+    ("batch_stride channel_stride", "elements"),
+    ("strides", Many("elements", 3), "of the image, along D, H and W"),
+    ("src dst kernel stride dilation padding", Many("count", 3), "see `Geometry`"),
+))  # fmt: skip
 def col2im(params, begin, end):
     """Sum up the planes [begin, end); a plane is one channel of one image."""
-    channels = load_i64(params, CHANNELS)
-    taps = (
-        load_i64(params, KERNEL + D) * load_i64(params, KERNEL + H) * load_i64(params, KERNEL + W)
-    )
-    pixels = load_i64(params, PIXELS)
+    channels = params.channels
+    taps = params.kernel[D] * params.kernel[H] * params.kernel[W]
+    pixels = params.pixels
     for plane in range(begin, end):
-        image = load_i64(params, IMAGE) + 4 * (
-            plane // channels * load_i64(params, BATCH_STRIDE)
-            + plane % channels * load_i64(params, CHANNEL_STRIDE)
+        image = params.image + 4 * (
+            plane // channels * params.batch_stride + plane % channels * params.channel_stride
         )
         _fill_zero(params, image)
         for tap in range(taps):
-            column = load_i64(params, COLUMNS) + 4 * pixels * (plane * taps + tap)
+            column = params.columns + 4 * pixels * (plane * taps + tap)
             _add_tap(params, image, column, tap)
 
 
 @device
 def _fill_zero(params, image):
-    step = load_i64(params, STRIDES + W)
-    for z in range(load_i64(params, SRC + D)):
-        for y in range(load_i64(params, SRC + H)):
-            row = image + 4 * (
-                z * load_i64(params, STRIDES + D) + y * load_i64(params, STRIDES + H)
-            )
-            for x in range(load_i64(params, SRC + W)):
+    step = params.strides[W]
+    for z in range(params.src[D]):
+        for y in range(params.src[H]):
+            row = image + 4 * (z * params.strides[D] + y * params.strides[H])
+            for x in range(params.src[W]):
                 store_f32(row, x * step, 0.0)
 
 
 @device
 def _add_tap(params, image, column, tap):
     """Add the pixels of one tap where they lie inside the image."""
-    kernel_h = load_i64(params, KERNEL + H)
-    kernel_w = load_i64(params, KERNEL + W)
+    kernel_h = params.kernel[H]
+    kernel_w = params.kernel[W]
     front, z_first, z_last = _span(params, D, tap // kernel_w // kernel_h)
     top, y_first, y_last = _span(params, H, tap // kernel_w % kernel_h)
     left, x_first, x_last = _span(params, W, tap % kernel_w)
-    step = load_i64(params, STRIDES + W)
-    across = load_i64(params, STRIDE + W) * step
+    step = params.strides[W]
+    across = params.stride[W] * step
     for z in range(z_first, z_last):
-        plane = (front + z * load_i64(params, STRIDE + D)) * load_i64(params, STRIDES + D)
+        plane = (front + z * params.stride[D]) * params.strides[D]
         for y in range(y_first, y_last):
-            line = (top + y * load_i64(params, STRIDE + H)) * load_i64(params, STRIDES + H)
+            line = (top + y * params.stride[H]) * params.strides[H]
             row = image + 4 * (plane + line + left * step)
-            source = column + 4 * load_i64(params, DST + W) * (z * load_i64(params, DST + H) + y)
+            source = column + 4 * params.dst[W] * (z * params.dst[H] + y)
             for x in range(x_first, x_last):
                 store_f32(row, x * across, load_f32(row, x * across) + load_f32(source, x))
 
@@ -88,8 +92,8 @@ def _add_tap(params, image, column, tap):
 @device
 def _span(params, dim, tap):
     """Where window 0 has this tap, and the first and end of the windows that have it inside."""
-    stride = load_i64(params, STRIDE + dim)
-    place = tap * load_i64(params, DILATION + dim) - load_i64(params, PADDING + dim)
+    stride = params.stride[dim]
+    place = tap * params.dilation[dim] - params.padding[dim]
     first = max(0, -(place // stride))
-    last = min(load_i64(params, DST + dim), (load_i64(params, SRC + dim) - 1 - place) // stride + 1)
+    last = min(params.dst[dim], (params.src[dim] - 1 - place) // stride + 1)
     return place, first, last

@@ -1,13 +1,12 @@
 """The kernels that copy a tile of a tensor into another layout and data type.
 
-A kernel is `void kernel(src, dst, shape)`; `shape` is the address of its sizes, int64 each:
+A kernel is a native function of `COPY_CALL` with the shape of its kind:
 
     rows        dst[p * dst_plane + r * dst_row + c * dst_column] = src[...] likewise
     transposed  dst[columns[j] + a] = src[rows[a] + j], blocks of 16 x 16 transposed in registers
 
-Strides and the tables `rows` and `columns` are in bytes, and so is `ahead`: how far from what is
-copied rows are prefetched that are streamed. Where a side is longer than a vector, the last vector
-overlaps the one before; where it is shorter, vectors are masked.
+Where a side is longer than a vector, the last vector overlaps the one before; where it is shorter,
+vectors are masked.
 """
 
 from __future__ import annotations
@@ -20,17 +19,30 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I64
 
-__all__ = ["SIDE", "CopyKernel", "transposed"]
+__all__ = ["COPY_CALL", "SHAPES", "SIDE", "TRANSPOSED", "CopyKernel", "transposed"]
 
 SIDE = 16  # of a block that is transposed
-ROWS = ("columns", "rows", "planes", "src_column", "dst_column", "src_row", "dst_row", "src_plane",
-        "dst_plane", "ahead")  # fmt: skip
-TRANSPOSED = ("a", "j", "rows", "columns")
+COPY_CALL = Record(
+    "copy kernel", ("src dst", "address"), ("shape", "address", "a `ROWS` or a `TRANSPOSED`")
+)
+ROWS = Record(
+    "shape of rows",
+    ("columns rows planes", "count"),
+    ("src_column dst_column src_row dst_row src_plane dst_plane", "bytes"),
+    ("ahead", "bytes", "from what is copied to what is prefetched, if it is streamed"),
+)
+TRANSPOSED = Record(
+    "shape of a transpose",
+    ("a j", "count", "along dst and along src"),
+    ("rows columns", "address", "of tables of places in bytes: of each a in src, of each j in dst"),
+)
+SHAPES = {"rows": ROWS, "transposed": TRANSPOSED}
 I32 = ir.IntType(32)
 Value = Any
 Builder = ir.IRBuilder
@@ -56,15 +68,12 @@ class CopyKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, ("src", "dst", "shape"), self._emit)
+        return vir.function_text(symbol, COPY_CALL, self._emit)
 
     def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
         src, dst, shape = (vir.address(builder, arg) for arg in args.values())
-        names = ROWS if self.kind == "rows" else TRANSPOSED
-        sizes = {name: builder.load(vir.at(builder, shape, 8 * i), typ=I64)
-                 for i, name in enumerate(names)}  # fmt: skip
         emit = _emit_rows if self.kind == "rows" else _emit_transposed
-        emit(self, builder, src, dst, sizes)
+        emit(self, builder, src, dst, vir.fields(builder, shape, SHAPES[self.kind]))
 
     def stored(self, builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
         """Convert a vector and store it."""

@@ -146,15 +146,25 @@ def copy_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
     """Copy float32 along axes; source and target are where places count from."""
     *outer, middle, inner = axes = _ordered(axes)
     mode, unit = _mode(middle, inner)
-    params: list[Param] = [source, target, mode, unit, *inner.steps]
-    params += [middle.stretch, middle.steps[1], len(outer)]
-    for axis in reversed(axes):
-        ends = axis.start, axis.start + len(axis.source)
-        tables = [Table(np.ascontiguousarray(side)) for side in (axis.source, axis.target)]
-        params += [*tables, len(axis.target), *ends]
+    values = {
+        "source": source, "target": target, "mode": mode, "unit": unit,
+        "step_from": inner.steps[0], "step_to": inner.steps[1], "middle_stretch": middle.stretch,
+        "middle_step_to": middle.steps[1], "outer_axes": len(outer),
+        "inner": _values(inner), "middle": _values(middle),
+        "outer": [_values(axis) for axis in reversed(outer)],
+    }  # fmt: skip
     size = len(inner.target)
     rows = math.prod(len(axis.target) for axis in axes[:-1])
-    return Step(copy, params, rows if size else 0, grain=max(1, GRAIN // max(1, size)))
+    return Step(copy, values, rows if size else 0, grain=max(1, GRAIN // max(1, size)))
+
+
+def _values(axis: Axis) -> dict[str, Any]:
+    """Its `AXIS`."""
+    source, target = (Table(np.ascontiguousarray(side)) for side in (axis.source, axis.target))
+    return {
+        "source": source, "target": target, "extent": len(axis.target),
+        "start": axis.start, "stop": axis.start + len(axis.source),
+    }  # fmt: skip
 
 
 def _mode(middle: Axis, inner: Axis) -> tuple[int, int]:

@@ -13,42 +13,53 @@ from __future__ import annotations
 
 import numpy as np
 
+from dnncore_cpu_numba.codegen.call_schema import Many, Record
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, store_f32
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.copies.blocks import WIDTH, copy_vector, transpose_block
 
 __all__ = ["ACROSS", "ALONG", "SCATTERED", "copy"]
 
-ALONG, ACROSS, SCATTERED = range(3)
+ALONG, ACROSS, SCATTERED = 0, 1, 2
 UNITS = 8  # of a row that are copied before the next row, where rows are contiguous
 
-# The slots of the task's parameters: these, then those of each axis, innermost first.
-(
-    SOURCE, TARGET, MODE, UNIT, STEP_FROM, STEP_TO, MIDDLE_STRETCH, MIDDLE_STEP_TO, OUTER_AXES,
-    FIRST_AXIS,
-) = range(10)  # fmt: skip
-SOURCE_PLACES, TARGET_PLACES, EXTENT, START, STOP, SLOTS = range(6)
-INNER, MIDDLE, OUTER = (8 * (FIRST_AXIS + i * SLOTS) for i in range(3))  # in bytes
+AXIS = Record(
+    "axis of a copy",
+    ("source target", "address", "of tables of places in elements"),
+    ("extent", "count"),
+    ("start stop", "index", "those that the source has"),
+)
 
 
-@task
+@task(Record(
+    "copy",
+    ("source target", "address"),
+    ("mode", "index"),
+    ("unit", "count", "of the inner axis"),
+    ("step_from step_to", "elements", "from place to place of a unit"),
+    ("middle_stretch", "count", "of the middle axis that are evenly spaced"),
+    ("middle_step_to", "elements"),
+    ("outer_axes", "count"),
+    ("inner middle", AXIS),
+    ("outer", Many(AXIS), "innermost first"),
+))  # fmt: skip
 def copy(params, begin, end):
     """Copy the rows [begin, end); a row runs along the inner axis."""
-    middle = load_i64(params + MIDDLE, EXTENT)
+    middle = params.middle.extent
     row = begin
     while row < end:
         outer = row // middle
         until = min(end - outer * middle, middle)
-        source = load_i64(params, SOURCE)
-        target = load_i64(params, TARGET)
+        source = params.source
+        target = params.target
         inside = True
         index = outer
-        for i in range(load_i64(params, OUTER_AXES)):
-            axis = params + OUTER + 8 * SLOTS * i
-            place = index % load_i64(axis, EXTENT)
-            index //= load_i64(axis, EXTENT)
+        for i in range(params.outer_axes):
+            axis = params.outer[i]
+            place = index % axis.extent
+            index //= axis.extent
             inside, source = _enter(axis, place, inside, source)
-            target += 4 * load_i64(load_i64(axis, TARGET_PLACES), place)
+            target += 4 * load_i64(axis.target, place)
         _copy_rows(params, inside, source, target, row - outer * middle, until)
         row = outer * middle + until
 
@@ -56,32 +67,29 @@ def copy(params, begin, end):
 @device
 def _enter(axis, index, inside, source):
     """Move the source's address to an index of an axis, if it has that index."""
-    start = load_i64(axis, START)
-    inside = inside and start <= index and index < load_i64(axis, STOP)
+    start = axis.start
+    inside = inside and start <= index and index < axis.stop
     if inside:
-        source += 4 * load_i64(load_i64(axis, SOURCE_PLACES), index - start)
+        source += 4 * load_i64(axis.source, index - start)
     return inside, source
 
 
 @device
 def _copy_rows(params, inside, source, target, begin, end):
     """Copy some rows of one outer index, a few units at a time."""
-    size = load_i64(params + INNER, EXTENT)
-    low = load_i64(params + INNER, START)
-    high = load_i64(params + INNER, STOP)
-    sources = load_i64(params + INNER, SOURCE_PLACES) - 8 * low
-    targets = load_i64(params + INNER, TARGET_PLACES)
-    rows_of_target = load_i64(params + MIDDLE, TARGET_PLACES)
-    mode = load_i64(params, MODE)
-    unit = load_i64(params, UNIT)
-    step_from = load_i64(params, STEP_FROM)
-    step_to = load_i64(params, STEP_TO)
-    across = 4 * load_i64(params, MIDDLE_STEP_TO)
+    inner = params.inner
+    size, low, high = inner.extent, inner.start, inner.stop
+    sources = inner.source - 8 * low
+    targets = inner.target
+    rows_of_target = params.middle.target
+    mode, unit = params.mode, params.unit
+    step_from, step_to = params.step_from, params.step_to
+    across = 4 * params.middle_step_to
     width = unit if mode == ACROSS else UNITS * unit
     for group in range(0, size, width):
         row = begin
         while row < end:
-            is_in, start = _enter(params + MIDDLE, row, inside, source)
+            is_in, start = _enter(params.middle, row, inside, source)
             to_row = target + 4 * load_i64(rows_of_target, row)
             block = mode == ACROSS and is_in and _is_block(params, row, end)
             for first in range(group, min(group + width, size), unit):
@@ -104,8 +112,8 @@ def _copy_rows(params, inside, source, target, begin, end):
 @device
 def _is_block(params, row, end):
     """Whether `WIDTH` indices of the middle axis from here on are there and evenly spaced."""
-    stretch = load_i64(params, MIDDLE_STRETCH)
-    until = min(end, load_i64(params + MIDDLE, STOP))
+    stretch = params.middle_stretch
+    until = min(end, params.middle.stop)
     return row + WIDTH <= until and row % stretch + WIDTH <= stretch
 
 
@@ -144,19 +152,18 @@ def _copy_scattered(source, sources, target, targets, first, last):
 @device
 def _copy_edge(params, inside, source, target, first, last):
     """Copy that part of a unit which the source has; the rest is zero."""
-    start = load_i64(params + INNER, START)
-    sources = load_i64(params + INNER, SOURCE_PLACES) - 8 * start
-    targets = load_i64(params + INNER, TARGET_PLACES)
+    inner = params.inner
+    start = inner.start
+    sources = inner.source - 8 * start
+    targets = inner.target
     low = min(max(start, first), last)
-    high = max(min(load_i64(params + INNER, STOP), last), low) if inside else low
+    high = max(min(inner.stop, last), low) if inside else low
     for i in range(first, low):
         store_f32(target, load_i64(targets, i), np.float32(0))
-    if high > low and load_i64(params, MODE) == ALONG:
+    if high > low and params.mode == ALONG:
         origin = source + 4 * load_i64(sources, low)
         out = target + 4 * load_i64(targets, low)
-        _copy_evenly(
-            origin, load_i64(params, STEP_FROM), out, load_i64(params, STEP_TO), high - low
-        )
+        _copy_evenly(origin, params.step_from, out, params.step_to, high - low)
     else:
         _copy_scattered(source, sources, target, targets, low, high)
     for i in range(high, last):

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest, advance, nests, seek
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, Loop, Nest, advance, nests, seek
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
-from dnncore_cpu_numba.codegen.pointers import call, load_i64, stack
+from dnncore_cpu_numba.codegen.pointers import stack
 from dnncore_cpu_numba.codegen.task import task
-from dnncore_cpu_numba.copies.copy_kernel import SIDE, CopyKernel
-from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, SHAPES, SIDE, CopyKernel
+from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 __all__ = ["copy_steps"]
@@ -26,7 +28,7 @@ _LONG_ROW = 1024  # elements; within such rows, as much is prefetched
 _STEPS_AHEAD = 32  # of rows or planes; measured: 1.6 times as quick on 51 MB
 _GRAIN = 16384  # elements of a part at least: what a core copies in the time of a launch
 _STILL = Loop(1, (0, 0))
-NEST, KERNEL, STREAMED, ADDRESSES, SHAPE = 0, 1, 2, 3, 5  # slots of the task's parameters
+TENSORS = Record("tensors of a copy", ("dst src", "address"))
 
 
 def copy_steps(dst: Tensor, src: Tensor) -> list[Step]:
@@ -38,21 +40,27 @@ def copy_steps(dst: Tensor, src: Tensor) -> list[Step]:
     return steps
 
 
-@task
+@task(Record(
+    "copies of tiles",
+    ("nest", Pointer(NEST)),
+    ("kernel streamed", "address", "`COPY_CALL`; the second one if dst is a whole line"),
+    ("starts", TENSORS),
+    ("shape", Many("address"), "of `SHAPES`"),
+))  # fmt: skip
 def _copy(params, begin, end):
     """Copy the tiles of a nest."""
-    position, tensors = stack(MAX_LOOPS), stack(2)
-    seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
+    position, tensors = stack(MAX_LOOPS), TENSORS.room()
+    seek(params.nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        dst, src = load_i64(tensors, 0), load_i64(tensors, 1)
-        streams = load_i64(params, STREAMED) != 0 and dst % LINE == 0
-        kernel = load_i64(params, STREAMED if streams else KERNEL)
-        call(kernel, (src, dst, params + 8 * SHAPE))
-        advance(load_i64(params, NEST), position, tensors, 1)
+        dst, src = tensors.dst, tensors.src
+        streams = params.streamed != 0 and dst % LINE == 0
+        kernel = params.streamed if streams else params.kernel
+        COPY_CALL.call(kernel, src=src, dst=dst, shape=params.shape)
+        advance(params.nest, position, tensors, 1)
 
 
 def _step(
-    kind: str, part: Nest, outer: Nest, dst: Tensor, src: Tensor, shape: Sequence[Param], *,
+    kind: str, part: Nest, outer: Nest, dst: Tensor, src: Tensor, shape: Mapping[str, Any], *,
     aligned: bool,
 ) -> Step:  # fmt: skip
     """A step of tiles. aligned: each tile of dst is made of whole vectors if its address is."""
@@ -65,9 +73,12 @@ def _step(
         moved(tensor.address, size * offset)
         for tensor, size, offset in zip((dst, src), itemsizes, part.offsets, strict=True)
     ]
-    params = [Table(outer.table(itemsizes)), kernel.address, streamed, *starts, *shape]
+    values = {
+        "nest": outer.table(itemsizes), "kernel": kernel.address, "streamed": streamed,
+        "starts": {"dst": starts[DST], "src": starts[SRC]}, "shape": SHAPES[kind].pack(shape),
+    }  # fmt: skip
     grain = -(-_GRAIN * outer.size // max(1, part.size))
-    return Step(_copy, params, outer.size, grain=grain)
+    return Step(_copy, values, outer.size, grain=grain)
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -79,9 +90,11 @@ def _rows(nest: Nest, dst: Tensor, src: Tensor) -> Step:
     loops = list(nest.loops)
     inner = [loops.pop() for _ in range(3)]
     columns, *others = inner
-    shape = [loop.extent for loop in inner]
-    shape += [loop.strides[tensor] * sizes[tensor] for loop in inner for tensor in (SRC, DST)]
-    shape.append(_ahead(*inner) * sizes[SRC])
+    shape = {"ahead": _ahead(*inner) * sizes[SRC]}
+    for name, loop in zip(("column", "row", "plane"), inner, strict=True):
+        shape[f"{name}s"] = loop.extent
+        shape[f"src_{name}"] = loop.strides[SRC] * sizes[SRC]
+        shape[f"dst_{name}"] = loop.strides[DST] * sizes[DST]
     strides = [loop.strides[DST] for loop in (*others, *loops)]
     whole = columns.extent * sizes[DST] % LINE == 0 and columns.strides == (1, 1)
     aligned = whole and all(stride * sizes[DST] % LINE == 0 for stride in strides)
@@ -147,7 +160,8 @@ def _transposed(nest: Nest, dst: Tensor, src: Tensor) -> Step | None:
     bytes_of_vector = SIDE * dst.desc.itemsize
     strides = [loop.strides[DST] * dst.desc.itemsize for loop in (*outer.loops, *j)]
     aligned = len(tables[0]) % SIDE == 0 and all(s % bytes_of_vector == 0 for s in strides)
-    shape = [len(tables[0]), len(tables[1]), *map(Table, tables)]
+    rows, columns = tables
+    shape = {"a": len(rows), "j": len(columns), "rows": Table(rows), "columns": Table(columns)}
     return _step("transposed", nest, outer, dst, src, shape, aligned=aligned)
 
 

@@ -1,8 +1,8 @@
 """The algorithms of `dnncore.ops.algorithms` as stages: native functions over contiguous float32.
 
-A stage is `void stage(stage, x, operand, condition, y, length)`; see `elementwise/post_ops.py` for
-the first argument. In the tables below a function takes one element of each. They say what NaN
-does: a comparison with it is false.
+A stage is a native function of `STAGE_CALL`: y = f(x, operand, condition), where y may be one of
+the others. In the tables below a function takes one element of each. They say what NaN does: a
+comparison with it is false.
 """
 
 # ruff: noqa: ARG001, ARG005 - stages of a kind have the same parameters
@@ -15,16 +15,29 @@ from typing import Any
 import numpy as np
 
 from dnncore_cpu_numba.codegen import vecmath
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream
 from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
-from dnncore_cpu_numba.codegen.task import Task, exact, task
+from dnncore_cpu_numba.codegen.task import Task, exact, native_function
 
 __all__ = [
-    "ADD_SCALED", "ALPHA", "BETA", "BINARY", "COSTS", "ELTWISE", "POWERS",
-    "POWER_GRADIENTS", "PRELU", "SELECT", "SLOPES", "SLOPES_OF_DST", "STREAMED",
+    "ADD_SCALED", "BINARY", "COSTS", "ELTWISE", "POWERS", "POWER_GRADIENTS", "PRELU", "SELECT",
+    "SLOPES", "SLOPES_OF_DST", "STAGE", "STAGE_CALL", "STREAMED",
 ]  # fmt: skip
 
-ALPHA, BETA = 2, 4  # where a stage has them, in float32
+STAGE = Record(
+    "stage",
+    ("function", "address", "a `STAGE_CALL`"),
+    ("alpha beta", "float32"),
+    ("operand condition", "index", "of tensors; -1 for none"),
+    ("streamed", "address", "the function's twin that streams its results"),
+)
+STAGE_CALL = Record(
+    "stage function",
+    ("stage", Pointer(STAGE)),
+    ("x operand condition y", "address", "of contiguous float32"),
+    ("length", "elements"),
+)
 _CHUNK = 64  # elements that a stage computes before it streams them: 1.25 times as quick as 256,
 _HEAVY_CHUNK = 256  # except where arithmetic counts, which wants long loops (measured)
 _AHEAD = 2048  # elements from what is computed to what is prefetched
@@ -102,7 +115,7 @@ def _stage(name: str, element: Element, *, zipped: bool) -> Task:
     longest = _HEAVY_CHUNK if heavy else _CHUNK
 
     def stage(stage, x, operand, condition, y, length):
-        alpha, beta = load_f32(stage, ALPHA), load_f32(stage, BETA)
+        alpha, beta = stage.alpha, stage.beta
         if x == y:  # LLVM has to know, or it makes a scalar loop
             for i in range(length):
                 store_f32(y, i, each(i, y, operand, condition, alpha, beta))
@@ -114,7 +127,7 @@ def _stage(name: str, element: Element, *, zipped: bool) -> Task:
                 store_f32(y, i, each(i, x, operand, condition, alpha, beta))
 
     def streamed(stage, x, operand, condition, y, length):
-        alpha, beta = load_f32(stage, ALPHA), load_f32(stage, BETA)
+        alpha, beta = stage.alpha, stage.beta
         chunk = stack(_CHUNK_BUFFER)
         for start in range(0, length, longest):
             count = min(longest, length - start)
@@ -127,8 +140,8 @@ def _stage(name: str, element: Element, *, zipped: bool) -> Task:
             stream(chunk, y + 4 * start, count)
 
     stage.__name__, streamed.__name__ = name, f"{name}_streamed"
-    made = task(stage, arity=6)
-    STREAMED[made] = task(streamed, arity=6)
+    made = native_function(STAGE_CALL)(stage)
+    STREAMED[made] = native_function(STAGE_CALL)(streamed)
     return made
 
 

@@ -5,17 +5,27 @@ Eltwise, binary, sum and reorder without conversion are all this: dst = chain(sr
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
+from typing import Any
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest, advance, nests, padding, seek
-from dnncore_cpu_numba.codegen.pointers import call, load_i64, stack, store_i8, store_i64
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
+from dnncore_cpu_numba.codegen.nest import (
+    MAX_LOOPS,
+    NEST,
+    Loop,
+    Nest,
+    advance,
+    nests,
+    padding,
+    seek,
+)
+from dnncore_cpu_numba.codegen.pointers import stack, store_i8
 from dnncore_cpu_numba.codegen.task import Task, task
+from dnncore_cpu_numba.elementwise.algorithms import STAGE
 from dnncore_cpu_numba.elementwise.post_ops import (
+    CHAIN_CALL,
     ROOM,
     TENSOR,
     TILE_LENGTH,
@@ -25,16 +35,33 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     forget,
     reader,
 )
-from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.program import Arg, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import is_streamed
 
 __all__ = ["MAX_TENSORS", "Place", "chain_steps", "zero_padding"]
 
 MAX_TENSORS = 128  # of one chain: what a thread has room for
-_TENSORS = TENSOR * MAX_TENSORS
+_WIDTH = TENSOR.size
+_TENSORS = _WIDTH * MAX_TENSORS
 _LINE_LENGTH = 16  # elements of a cache line
 _CHUNK = 4 * _LINE_LENGTH  # elements of a loop's item
 _GRAIN = 4096  # elements of a part at least: what a core does in the time of a launch
+
+COMMON = (
+    ("apply", "address", "`apply_stages`"),
+    ("chain", Pointer(STAGE)),
+    ("count", "count", "stages"),
+    ("copy", "address", "`copy_tile`"),
+    ("streamed", "flag", "dst is written past the caches if it can be"),
+)
+VIEW = Record("tensor of a nest", ("column row", "elements"), ("read", "address"))
+MOVING = Record(
+    "tensor of a loop",
+    ("address", "address"),
+    ("step", "bytes", "from element to element"),
+    ("column", "elements", "the same"),
+    ("read", "address"),
+)
 
 
 Place = int | Arg | Scratch
@@ -69,32 +96,42 @@ class _Chain:
         streamed = is_streamed(self.places[0], self.descs[0])
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
-        table = Table(np.array(rows, np.int64).reshape(-1))
         self.stages = len(rows)
-        self.common: list[Param] = [apply_stages.address]
-        self.common += [table, len(rows), copy_tile.address, int(streamed)]
+        self.common = {
+            "apply": apply_stages.address, "chain": Table(STAGE.table(rows)), "count": len(rows),
+            "copy": copy_tile.address, "streamed": streamed,
+        }  # fmt: skip
 
     def in_tiles(self, nest: Nest) -> Iterator[Step]:
         """The steps for a nest of several loops."""
         for part in nest.tiles(TILE_LENGTH):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
-            params = [*self.common, Table(outer.table(self.itemsizes))]
-            params += [rows.extent, columns.extent]
-            triples = zip(columns.strides, rows.strides, self.readers, strict=True)
-            params += [Table(np.array([*triples], np.int64).reshape(-1)), *self._starts(part)]
-            yield _step(_tiles, params, outer.size, rows.extent * columns.extent)
+            views = zip(columns.strides, rows.strides, self.readers, strict=True)
+            values = self.common | {
+                "nest": outer.table(self.itemsizes), "rows": rows.extent,
+                "columns": columns.extent, "starts": self._starts(part),
+                "views": Table(
+                    VIEW.table({"column": c, "row": r, "read": read} for c, r, read in views)
+                ),
+            }  # fmt: skip
+            yield _step(_tiles, values, outer.size, rows.extent * columns.extent)
 
     def along(self, nest: Nest) -> Step:
         """The step for a single loop, or none."""
         loop = nest.loops[0] if nest.loops else Loop(1, (1,) * len(self.places))
         plain = self.stages <= 1 and {*loop.strides} == {1} and {*self.itemsizes} == {4}
-        params = [*self.common, loop.extent, loop.extent if plain else TILE_LENGTH]
-        params += [len(self.places)]
         steps = [s * n for s, n in zip(loop.strides, self.itemsizes, strict=True)]
         tensors = zip(self._starts(nest), steps, loop.strides, self.readers, strict=True)
-        params += itertools.chain.from_iterable(tensors)
-        return _step(_along, params, -(-loop.extent // _CHUNK), _CHUNK)
+        values = self.common | {
+            "extent": loop.extent, "longest": loop.extent if plain else TILE_LENGTH,
+            "tensor_count": len(self.places),
+            "tensors": [
+                {"address": start, "step": step, "column": stride, "read": read}
+                for start, step, stride, read in tensors
+            ],
+        }  # fmt: skip
+        return _step(_along, values, -(-loop.extent // _CHUNK), _CHUNK)
 
     def _starts(self, nest: Nest) -> list[Arg | Scratch]:
         parts = zip(self.places, self.itemsizes, nest.offsets, strict=True)
@@ -108,10 +145,13 @@ def zero_padding(place: Place, desc: MemoryDesc) -> list[Step]:
         for part in nest.ordered().tiles(TILE_LENGTH):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
-            params = [Table(outer.table([desc.itemsize])), rows.extent, columns.extent]
-            params += [rows.strides[0], columns.strides[0], desc.itemsize]
-            params.append(_moved(place, desc.itemsize * part.offsets[0]))
-            steps.append(_step(_zeros, params, outer.size, rows.extent * columns.extent))
+            values = {
+                "nest": outer.table([desc.itemsize]), "rows": rows.extent,
+                "columns": columns.extent, "row_stride": rows.strides[0],
+                "column_stride": columns.strides[0], "size": desc.itemsize,
+                "starts": {"target": _moved(place, desc.itemsize * part.offsets[0])},
+            }  # fmt: skip
+            steps.append(_step(_zeros, values, outer.size, rows.extent * columns.extent))
     return steps
 
 
@@ -121,9 +161,9 @@ def _moved(place: Place, nbytes: int) -> Arg | Scratch:
     return replace(address, byte_offset=address.byte_offset + nbytes)
 
 
-def _step(task: Task, params: list[Param], items: int, elements: int) -> Step:
+def _step(task: Task, values: Mapping[str, Any], items: int, elements: int) -> Step:
     """elements: of an item."""
-    return Step(task, params, items, grain=-(-_GRAIN // elements))
+    return Step(task, values, items, grain=-(-_GRAIN // elements))
 
 
 def _covered(dims: Sequence[int], descs: Sequence[MemoryDesc]) -> list[int]:
@@ -135,57 +175,84 @@ def _covered(dims: Sequence[int], descs: Sequence[MemoryDesc]) -> list[int]:
     return sizes
 
 
-@task
+@task(Record(
+    "tiles of a chain", *COMMON,
+    ("nest", Pointer(NEST)),
+    ("rows columns", "count", "of a tile"),
+    ("views", Pointer(VIEW), "of the tensors"),
+    ("starts", Many("address")),
+))  # fmt: skip
 def _tiles(params, begin, end):
     """Run a chain on the tiles of a nest."""
-    apply, chain, count = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
-    copy, streamed, table = load_i64(params, 3), load_i64(params, 4), load_i64(params, 5)
-    rows, columns, views = load_i64(params, 6), load_i64(params, 7), load_i64(params, 8)
-    position, tensors, room = stack(MAX_LOOPS), stack(_TENSORS), stack(ROOM)
-    for t in range(load_i64(table, 1)):
-        for i in range(TENSOR - 1):
-            store_i64(tensors, TENSOR * t + 1 + i, load_i64(views, (TENSOR - 1) * t + i))
-    seek(table, begin, position, params + 8 * 9, tensors, TENSOR)
+    apply, chain, count = params.apply, params.chain, params.count
+    copy, streamed, nest = params.copy, params.streamed, params.nest
+    rows, columns, views = params.rows, params.columns, params.views
+    position, tensors, room = stack(MAX_LOOPS), TENSOR.at(stack(_TENSORS)), ROOM.room()
+    for t in range(nest.tensors):
+        tensor, view = tensors[t], views[t]
+        tensor.column, tensor.row, tensor.read = view.column, view.row, view.read
+    seek(nest, begin, position, params.starts, tensors, _WIDTH)
     forget(room)
     for _ in range(begin, end):
-        call(apply, (chain, count, copy, tensors, rows, columns, streamed, room))
-        advance(table, position, tensors, TENSOR)
+        CHAIN_CALL.call(
+            apply, chain=chain, count=count, copy=copy, tensors=tensors, rows=rows,
+            columns=columns, streamed=streamed, room=room,
+        )  # fmt: skip
+        advance(nest, position, tensors, _WIDTH)
 
 
-@task
+@task(Record(
+    "loop of a chain", *COMMON,
+    ("extent longest", "elements", "of the loop, and of a tile"),
+    ("tensor_count", "count"),
+    ("tensors", Many(MOVING)),
+))  # fmt: skip
 def _along(params, begin, end):
     """Run a chain on some chunks of a loop."""
-    apply, chain, count = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
-    copy, streamed = load_i64(params, 3), load_i64(params, 4)
-    extent, longest = load_i64(params, 5), load_i64(params, 6)
-    tensors, room = stack(_TENSORS), stack(ROOM)
+    apply, chain, count = params.apply, params.chain, params.count
+    copy, streamed = params.copy, params.streamed
+    extent, longest = params.extent, params.longest
+    tensors, room = TENSOR.at(stack(_TENSORS)), ROOM.room()
     forget(room)
     start, last = begin * _CHUNK, min(end * _CHUNK, extent)
     while start < last:
         columns = min(longest, last - start)
         if columns > _LINE_LENGTH:  # what is left does not keep the others from being streamed
             columns -= columns % _LINE_LENGTH
-        for t in range(load_i64(params, 7)):
-            given, tensor = params + 8 * (8 + TENSOR * t), tensors + 8 * TENSOR * t
-            store_i64(tensor, 0, load_i64(given, 0) + start * load_i64(given, 1))
-            store_i64(tensor, 1, load_i64(given, 2))
-            store_i64(tensor, 3, load_i64(given, 3))
-        call(apply, (chain, count, copy, tensors, 1, columns, streamed, room))
+        for t in range(params.tensor_count):
+            given, tensor = params.tensors[t], tensors[t]
+            tensor.address = given.address + start * given.step
+            tensor.column = given.column
+            tensor.read = given.read
+        CHAIN_CALL.call(
+            apply, chain=chain, count=count, copy=copy, tensors=tensors, rows=1,
+            columns=columns, streamed=streamed, room=room,
+        )  # fmt: skip
         start += columns
 
 
-@task
+TARGET = Record("tensor to zero", ("target", "address"))
+
+
+@task(Record(
+    "zeros",
+    ("nest", Pointer(NEST)),
+    ("rows columns", "count", "of a tile"),
+    ("row_stride column_stride", "elements"),
+    ("size", "bytes", "of an element"),
+    ("starts", TARGET),
+))  # fmt: skip
 def _zeros(params, begin, end):
     """Zero the tiles of a nest, whatever their elements' size."""
-    table, rows, columns = load_i64(params, 0), load_i64(params, 1), load_i64(params, 2)
-    row_stride, column_stride = load_i64(params, 3), load_i64(params, 4)
-    size = load_i64(params, 5)
-    position, tensors = stack(MAX_LOOPS), stack(1)
-    seek(table, begin, position, params + 8 * 6, tensors, 1)
+    nest, rows, columns = params.nest, params.rows, params.columns
+    row_stride, column_stride = params.row_stride, params.column_stride
+    size = params.size
+    position, tensors = stack(MAX_LOOPS), TARGET.room()
+    seek(nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
         for row in range(rows):
-            start = load_i64(tensors, 0) + row * row_stride * size
+            start = tensors.target + row * row_stride * size
             for column in range(columns):
                 for byte in range(size):
                     store_i8(start, column * column_stride * size + byte, 0)
-        advance(table, position, tensors, 1)
+        advance(nest, position, tensors, 1)

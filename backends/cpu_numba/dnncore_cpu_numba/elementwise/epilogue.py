@@ -22,6 +22,7 @@ from dnncore.backend import Attributes, PostOp
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 from dnncore_cpu_numba.elementwise import post_ops
+from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
 __all__ = [
     "Call",
@@ -110,7 +111,7 @@ def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
     """What each `Call` of a chain reads; the functions are compiled now."""
     return [
-        np.array(post_ops.eltwise(stage.algorithm, stage.alpha, stage.beta).row(), np.int64)
+        STAGE.table([post_ops.eltwise(stage.algorithm, stage.alpha, stage.beta).row()])
         for stage in chain
         if isinstance(stage, Call)
     ]
@@ -194,9 +195,11 @@ def _called(builder: Builder, tile: Sequence[Value], row: Value) -> list[Value]:
     pointers = [vir.at(builder, buffer, 4 * vector.count * i) for i in range(len(tile))]
     for pointer, x in zip(pointers, tile, strict=True):
         vir.store(builder, x, pointer, None)
-    x, length = builder.ptrtoint(buffer, I64), I64(vector.count * len(tile))
-    function = builder.load(row, typ=I64)
-    vir.call(builder, function, [builder.ptrtoint(row, I64), x, I64(0), I64(0), x, length])
+    x, length = builder.ptrtoint(buffer, I64), vector.count * len(tile)
+    vir.call(
+        builder, vir.field(builder, row, STAGE, "function"), STAGE_CALL,
+        stage=builder.ptrtoint(row, I64), x=x, operand=0, condition=0, y=x, length=length,
+    )  # fmt: skip
     return [vir.load(builder, pointer, vector, None) for pointer in pointers]
 
 

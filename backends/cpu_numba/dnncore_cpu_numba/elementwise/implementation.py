@@ -6,7 +6,6 @@ Both are chains of stages over any layouts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
@@ -150,4 +149,4 @@ def _redirected(step: Step, place: int, start: int) -> Step:
         else param
         for param in step.params
     ]  # fmt: skip
-    return replace(step, params=params)
+    return step.with_params(params)

@@ -1,43 +1,37 @@
 """Chains of element-wise stages, run tile by tile, so that no code is compiled per chain.
 
-A stage is `STAGE` int64: the address of a native function (`elementwise/algorithms.py`), alpha,
-beta (float32 bits), the numbers of its operand and of its condition or -1, and the address of the
-function's twin that streams its results or 0. The function is `void stage(stage, x, operand,
-condition, y, length)`: y = f(x, operand, condition) for contiguous float32, where y may be one of
-the others. A chain runs over a tile of at most `TILE_LENGTH` elements, one pass per stage, in the
-first-level cache.
+A stage is a native function of `elementwise/algorithms.py` and what it needs to know. A chain runs
+over a tile of at most `TILE_LENGTH` elements, one pass per stage, in the first-level cache.
 
 A tile is `rows` rows of `columns` elements. Its tensors are dst, then src, then the operands, each
-as `TENSOR` int64: the address of the first element, the distance in elements from one column to the
-next and from one row to the next, where 0 repeats, and the address of the function that reads a
-tile of it. Post-ops are stages: `sum` adds dst itself, which only the last stage overwrites.
+a `TENSOR`. Post-ops are stages: `sum` adds dst itself, which only the last stage overwrites.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from dnncore.backend import PostOp, Refused
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import LINE, stream
 from dnncore_cpu_numba.codegen.pointers import (
-    call,
+    address,
     load_i32,
-    load_i64,
     load_s8,
-    stack,
     store_f32,
     store_i32,
-    store_i64,
 )
-from dnncore_cpu_numba.codegen.task import Task, device, task
+from dnncore_cpu_numba.codegen.task import Task, device, native_function
 from dnncore_cpu_numba.elementwise import algorithms
+from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
 __all__ = [
+    "CHAIN_CALL",
     "ROOM",
-    "STAGE",
     "TENSOR",
     "TILE_LENGTH",
     "Stage",
@@ -54,14 +48,35 @@ __all__ = [
     "stages_of",
 ]
 
-STAGE = 6  # int64 of one stage
-TENSOR = 4  # int64 of one tensor
 TILE_LENGTH = 2048  # elements: src, dst and two buffers of 8 KB each are about a first-level cache
-DST = 0
+DST, SRC = 0, 1  # tensors
 _BUFFER = TILE_LENGTH // 2  # int64
 _NOTHING = -1  # in place of a tensor's number
-_HELD = 8  # int64: which tiles the buffers of operand and condition hold; a cache line
-ROOM = _HELD + 3 * _BUFFER
+
+TENSOR = Record(
+    "tensor of a tile",
+    ("address", "address", "of the first element"),
+    ("column row", "elements", "from one to the next; 0 repeats"),
+    ("read", "address", "the function that reads a tile, a `READ_CALL`"),
+)
+READ_CALL = Record("reader of tiles", ("source target", Pointer(TENSOR)), ("rows columns", "count"))
+HELD = Record("tile that is held", ("number", "index", "of its tensor"), ("address", "address"))
+ROOM = Record(
+    "room of a chain",
+    ("operand condition", HELD, "what is in their buffers"),
+    ("padding", Many("count", 4), "to a cache line"),
+    ("tile aside chosen", Many("elements", _BUFFER), "buffers: of x, operand and condition"),
+)
+CHAIN_CALL = Record(
+    "apply_stages",
+    ("chain", Pointer(STAGE)),
+    ("count", "count", "stages"),
+    ("copy", "address", "`copy_tile`"),
+    ("tensors", Pointer(TENSOR)),
+    ("rows columns", "count"),
+    ("streamed", "flag", "dst is written past the caches if it can be"),
+    ("room", Pointer(ROOM), "kept from tile to tile; `forget` makes it ready"),
+)
 
 
 class UnknownAlgorithm(LookupError):
@@ -83,14 +98,16 @@ class Stage:
         """Its time over that of reading and writing memory, beside which it runs; measured."""
         return algorithms.COSTS.get(self.task, 0.0)
 
-    def row(self, *, streamed: bool = False) -> list[int]:
-        """What a chain holds for the stage, whose function is compiled now.
+    def row(self, *, streamed: bool = False) -> dict[str, Any]:
+        """Its `STAGE`; the function is compiled now.
 
         streamed: with the function's twin.
         """
-        bits = (_bits(self.alpha), _bits(self.beta))
-        twin = algorithms.STREAMED[self.task].address if streamed else 0
-        return [self.task.address, *bits, self.operand, self.condition, twin]
+        return {
+            "function": self.task.address, "alpha": self.alpha, "beta": self.beta,
+            "operand": self.operand, "condition": self.condition,
+            "streamed": algorithms.STREAMED[self.task].address if streamed else 0,
+        }  # fmt: skip
 
 
 def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> Stage:
@@ -160,95 +177,92 @@ def _task(table: Mapping[str, Task], algorithm: str) -> Task:
     return table[algorithm]
 
 
-def _bits(value: float) -> int:
-    return int(np.array(value, np.float32).view(np.uint32))
-
-
-@task(arity=8)
+@native_function(CHAIN_CALL)
 def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
-    """Run `count` stages over one tile; see the head of this file.
-
-    copy: address of `copy_tile`. streamed: whether dst is written past the caches if it can. room:
-    `ROOM` int64 that a task keeps from tile to tile; `forget` makes them ready.
-    """
+    """Run `count` stages over one tile; see the head of this file."""
     length = rows * columns
-    tile, aside = room + 8 * _HELD, room + 8 * (_HELD + _BUFFER)
-    chosen = room + 8 * (_HELD + 2 * _BUFFER)
+    tile, aside, chosen = address(room.tile), address(room.aside), address(room.chosen)
     contiguous = _is_contiguous(tensors, rows, columns)
-    dst = load_i64(tensors, 0) if contiguous else tile
+    dst = tensors.address if contiguous else tile
     streamed = streamed != 0 and contiguous and dst % LINE == 0 and length % (LINE // 4) == 0
     if count == 0 and not streamed:
-        call(load_i64(tensors, TENSOR + 3), (tensors + 8 * TENSOR, tensors, rows, columns))
+        src = tensors[SRC]
+        READ_CALL.call(src.read, source=src, target=tensors, rows=rows, columns=columns)
         return
-    x = _gathered(copy, tensors, 1, tile, 0, rows, columns)
+    x = _gathered(copy, tensors, SRC, tile, 0, rows, columns)
     if count == 0:
         stream(x, dst, length)
         return
     for i in range(count):
-        stage = chain + 8 * STAGE * i
+        stage = chain[i]
         last = i == count - 1
-        operand = _gathered(copy, tensors, load_i64(stage, 3), aside, room, rows, columns)
-        condition = _gathered(copy, tensors, load_i64(stage, 4), chosen, room + 16, rows, columns)
+        held = address(room.operand), address(room.condition)
+        operand = _gathered(copy, tensors, stage.operand, aside, held[0], rows, columns)
+        condition = _gathered(copy, tensors, stage.condition, chosen, held[1], rows, columns)
         # What is read and written in place is in the cache already.
         twin = last and streamed and x != dst and operand != dst and condition != dst
-        function = load_i64(stage, 5 if twin else 0)
-        call(function, (stage, x, operand, condition, dst if last else tile, length))
+        function = stage.streamed if twin else stage.function
+        STAGE_CALL.call(
+            function, stage=stage, x=x, operand=operand, condition=condition,
+            y=dst if last else tile, length=length,
+        )  # fmt: skip
         x = tile
     if dst == tile:
-        source = stack(TENSOR)
+        source = TENSOR.room()
         _describe(source, tile, columns)
-        call(copy, (source, tensors, rows, columns))
+        READ_CALL.call(copy, source=source, target=tensors, rows=rows, columns=columns)
 
 
 @device
 def forget(room):
     """Make the room of `apply_stages` ready: nothing is held."""
-    store_i64(room, 0, _NOTHING)
-    store_i64(room, 2, _NOTHING)
+    room.operand.number = _NOTHING
+    room.condition.number = _NOTHING
 
 
 @device
 def _gathered(copy, tensors, number, buffer, held, rows, columns):
     """The address of a tensor's tile: where it is if it is contiguous, else a copy in `buffer`.
 
-    held: the number and address of the tensor that the buffer holds a tile of, which may be the
-    one that is asked for; 0 where it is overwritten.
+    held: the address of the `HELD` that the buffer holds, which may be what is asked for; 0 where
+    it is overwritten.
     """
     if number < 0:
         return buffer
-    tensor = tensors + 8 * TENSOR * number
-    start, read = load_i64(tensor, 0), load_i64(tensor, 3)
+    tensor = tensors[number]
+    start, read = tensor.address, tensor.read
     if read == copy and _is_contiguous(tensor, rows, columns):
         return start
     if held != 0:
-        if load_i64(held, 0) == number and load_i64(held, 1) == start:
+        known = HELD.at(held)
+        if known.number == number and known.address == start:
             return buffer
-        store_i64(held, 0, number)
-        store_i64(held, 1, start)
-    target = stack(TENSOR)
+        known.number = number
+        known.address = start
+    target = TENSOR.room()
     _describe(target, buffer, columns)
-    call(read, (tensor, target, rows, columns))
+    READ_CALL.call(read, source=tensor, target=target, rows=rows, columns=columns)
     return buffer
 
 
 @device
 def _is_contiguous(tensor, rows, columns):
-    return load_i64(tensor, 1) == 1 and (rows == 1 or load_i64(tensor, 2) == columns)
+    return tensor.column == 1 and (rows == 1 or tensor.row == columns)
 
 
 @device
-def _describe(tensor, address, columns):
+def _describe(tensor, start, columns):
     """Write down a contiguous tile."""
-    store_i64(tensor, 0, address)
-    store_i64(tensor, 1, 1)
-    store_i64(tensor, 2, columns)
+    tensor.address = start
+    tensor.column = 1
+    tensor.row = columns
 
 
-@task(arity=4)
+@native_function(READ_CALL)
 def copy_tile(source, target, rows, columns):
     """Copy a tile of four-byte elements from one tensor to another; they do not overlap."""
-    x, x_column, x_row = load_i64(source, 0), load_i64(source, 1), load_i64(source, 2)
-    y, y_column, y_row = load_i64(target, 0), load_i64(target, 1), load_i64(target, 2)
+    x, x_column, x_row = source.address, source.column, source.row
+    y, y_column, y_row = target.address, target.column, target.row
     if x_row == 0 and x_column == 1 and y_column == 1 and y_row == columns:
         _repeat_row(x, y, rows, columns)
         return
@@ -278,11 +292,11 @@ def _repeat_row(x, y, rows, columns):
         done *= 2
 
 
-@task(arity=4)
+@native_function(READ_CALL)
 def widen_tile(source, target, rows, columns):
     """Copy a tile of s8 to one of f32."""
-    x, x_column, x_row = load_i64(source, 0), load_i64(source, 1), load_i64(source, 2)
-    y, y_column, y_row = load_i64(target, 0), load_i64(target, 1), load_i64(target, 2)
+    x, x_column, x_row = source.address, source.column, source.row
+    y, y_column, y_row = target.address, target.column, target.row
     for row in range(rows):
         from_, to = x + x_row * row, y + 4 * y_row * row
         if x_column == 1 and y_column == 1:

@@ -18,10 +18,6 @@ which lets the processor fetch ahead; in a plain matrix in place b_block is.
 
 The elements of the batch come in segments, in each of which some rows of the tile take part: where
 a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.
-`batch_table` holds, for each segment, the number of its elements, their k, and (a_offset, b_offset)
-of each. `operands` holds (address, row stride, block stride) per operand of the epilogue, then the
-address of a row per call. All are int64. `lanes` is the number of valid lanes in the last vector
-of each row, for tiles on the edge. `fetch` is how far ahead B is prefetched, if it is.
 """
 
 from __future__ import annotations
@@ -36,18 +32,32 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
-__all__ = ["ARGUMENTS", "UNROLL", "Microkernel"]
+__all__ = ["ELEMENT", "MICROKERNEL", "OPERAND", "SEGMENT", "UNROLL", "Microkernel"]
 
-ARGUMENTS = (
-    "a", "b", "fetch", "c", "batch_table", "blocks", "a_advance", "b_advance", "a_stride", "b_row",
-    "b_block", "c_row", "c_block", "accumulate", "lanes", "operands",
-)  # fmt: skip
+ELEMENT = Record("element of a batch", ("a b", "bytes", "a_offset and b_offset"))
+SEGMENT = Record(
+    "segment of a batch", ("count k", "count", "elements, and their k"), ("elements", Many(ELEMENT))
+)
+OPERAND = Record("operand of a tile", ("address", "address"), ("row block", "bytes", "strides"))
+MICROKERNEL = Record(
+    "microkernel",
+    ("a b", "address"),
+    ("fetch", "bytes", "how far ahead B is prefetched, if it is"),
+    ("c", "address"),
+    ("batch_table", Pointer(SEGMENT), "one behind the other"),
+    ("blocks", "count"),
+    ("a_advance b_advance a_stride b_row b_block c_row c_block", "bytes"),
+    ("accumulate", "flag"),
+    ("lanes", "count", "valid lanes of the last vector of each row, for tiles on the edge"),
+    ("operands", Pointer(OPERAND), "of the epilogue, then one per call: the address of its stage"),
+)
 UNROLL = 4  # steps of k per turn of the inner loop
 
 Value = Any
@@ -103,13 +113,13 @@ class Microkernel:
 
     @property
     def address(self) -> int:
-        """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        """The address of the compiled function, a `MICROKERNEL`. Raises `BuildError`."""
         return native.function(self.name, self.llvm_text, self.isa)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
         return vir.function_text(
-            symbol, ARGUMENTS, lambda builder, args: _Emitter(self, builder, args).emit()
+            symbol, MICROKERNEL, lambda builder, args: _Emitter(self, builder, args).emit()
         )
 
 
@@ -119,7 +129,7 @@ class _Emitter:
 
     kernel: Microkernel
     builder: ir.IRBuilder
-    args: dict[str, Value]
+    args: vir.Values
 
     def __post_init__(self) -> None:
         lanes = self.kernel.isa.lanes
@@ -172,13 +182,13 @@ class _Emitter:
         """The rows that the epilogue reads."""
         table = self.args["operands"]
         return [
-            self._view(*(self._int64(table, 3 * i + j) for j in range(3)))
+            self._view(*(self._load(table, OPERAND, name, i) for name in OPERAND.fields))
             for i in range(epilogue.table_rows(self.kernel.epilogue))
         ]
 
-    def _int64(self, table: Value, place: int) -> Value:
+    def _load(self, table: Value, record: Record, name: str, number: int = 0) -> Value:
         pointer = vir.address(self.builder, table)
-        return self.builder.load(vir.at(self.builder, pointer, 8 * place), typ=I64)
+        return vir.field(self.builder, pointer, record, name, number)
 
     def _block(self, index: Value, state: Sequence[Value]) -> list[Value]:
         """All segments of the batch; the state is where A and B begin, then the tile."""
@@ -186,9 +196,9 @@ class _Emitter:
         self.following = self._next_block(index)
         entry = self.args["batch_table"]
         for rows in self.kernel.segments or (range(self.kernel.rows),):
-            count, k = (self._int64(entry, place) for place in (0, 1))
+            count, k = (self._load(entry, SEGMENT, name) for name in ("count", "k"))
             element = functools.partial(self._element, rows, k, (a, b))
-            state = [builder.add(entry, I64(16)), *tile]
+            state = [builder.add(entry, I64(8 * SEGMENT.field("elements").slot)), *tile]
             entry, *tile = vir.loop(builder, count, state, element)
         advanced = zip((a, b), ("a_advance", "b_advance"), strict=True)
         return [*(builder.add(x, self.args[name]) for x, name in advanced), *tile]
@@ -214,7 +224,8 @@ class _Emitter:
     ) -> list[Value]:  # fmt: skip
         """One element of the batch; the state is its place in the table, then the tile."""
         builder, (entry, *tile) = self.builder, state
-        starts = [builder.add(x, self._int64(entry, i)) for i, x in enumerate(block)]
+        places = zip(block, ELEMENT.fields, strict=True)
+        starts = [builder.add(x, self._load(entry, ELEMENT, name)) for x, name in places]
         if self.kernel.a_ahead == "block":
             following = vir.address(builder, builder.add(starts[0], self.following))
             for m in rows:
@@ -227,7 +238,7 @@ class _Emitter:
             state = vir.loop(
                 builder, count, state, lambda _, s, steps=steps: self._steps(rows, s, steps)
             )
-        return [builder.add(entry, I64(16)), *state[2:]]
+        return [builder.add(entry, I64(ELEMENT.nbytes)), *state[2:]]
 
     def _steps(self, rows: Sequence[int], state: Sequence[Value], steps: int) -> list[Value]:
         """Some steps of k; the state is the pointers into A and B, then the tile."""

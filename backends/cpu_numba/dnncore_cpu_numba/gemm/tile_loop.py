@@ -13,52 +13,88 @@ Where B is the larger matrix, panels are outermost instead and threads split the
 
 from __future__ import annotations
 
-from dnncore_cpu_numba.codegen.pointers import call, load_i64, stack, store_i64
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
+from dnncore_cpu_numba.codegen.pointers import address, load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device, task
+from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, OPERAND
 
-__all__ = ["MATRICES", "MOST_OPERANDS", "OUTER", "tile_loop"]
+__all__ = ["BLOCK", "CHUNK", "MOST_OPERANDS", "OUTER", "TILE", "tile_loop"]
 
 OUTER = 10  # outer dims at most: the batch dims of a matrix with 12
 MOST_OPERANDS = 128  # that the post-ops read: what a thread has room for
 
-# The slots of the task's parameters.
-(
-    KERNELS, KINDS, BATCH_TABLE, CHUNK_TABLE, CHUNKS, TILE_TABLE, BLOCK_TABLE, BLOCKS, REST,
-    STRETCH, PANELS, PANELS_PER_GROUP, VECTORS, LAST_LANES, A_STEP, B_STEP, CONTINUES, OPERANDS,
-    DIMS, EXTENTS,
-) = range(20)  # fmt: skip
-MATRICES = EXTENTS + OUTER
-ADDRESS, ROW, BLOCK, STRIDES = range(4)  # inside each matrix; the strides are those of outer dims
-SLOTS = STRIDES + OUTER
-B, C = (8 * (MATRICES + i * SLOTS) for i in (1, 2))  # in bytes
+MATRIX = Record(
+    "matrix",
+    ("address", "address"),
+    ("row block", "bytes", "from one to the next"),
+    ("outer", Many("bytes", OUTER), "from index to index of the outer dims"),
+)
+BLOCK = Record(
+    "block of tiles",
+    ("first", "index", "tile"),
+    ("count", "count", "tiles"),
+    ("offsets", Many("bytes"), "in A, B, C and the operands"),
+)
+TILE = Record(
+    "tile",
+    ("kind", "index"),
+    ("batch", "bytes", "from the chunk's batches to the tile's"),
+    ("a", "bytes", "offset"),
+    ("fetch", "bytes", "that are added to the chunk's"),
+    ("c", "bytes", "offset"),
+    ("operands", Many("bytes"), "offsets"),
+)
+CHUNK = Record(
+    "chunk",
+    ("batches", "bytes", "where its batches are"),
+    ("blocks", "count"),
+    ("a_advance b_advance fetch", "bytes", "see `MICROKERNEL`"),
+)
+ROOM = Record(
+    "room of a block",
+    ("a b c", "address"),
+    ("places", Many("address", MOST_OPERANDS), "of operands"),
+    ("operands", Many(OPERAND, MOST_OPERANDS), "the table that the microkernel reads"),
+)
+TILE_LOOP = Record(
+    "tile loop",
+    ("kernels", "address", "of a table by [last chunk][last panel][kind]"),
+    ("kinds", "count"),
+    ("batches", "address", "of all chunks' batches, tables of `SEGMENT`"),
+    ("chunks", Pointer(CHUNK)),
+    ("chunk_count", "count"),
+    ("tiles", Pointer(TILE)),
+    ("blocks", Pointer(BLOCK)),
+    ("block_count", "count"),
+    ("rest", "count", "items of a group of panels"),
+    ("stretch", "count", "items"),
+    ("panels panels_per_group vectors last_lanes", "count", "vectors of a panel; see `Tiling`"),
+    ("a_stride b_row", "bytes", "see `MICROKERNEL`"),
+    ("continues", "flag", "C holds a sum"),
+    ("operand_count dims", "count", "operands and outer dims"),
+    ("extents", Many("count", OUTER), "of the outer dims"),
+    ("a b c", MATRIX),
+    ("operands", Many(MATRIX)),
+)
 
-# A block is (first tile, tiles), a tile (kind, its batch's place in bytes); then an offset in bytes
-# for each matrix: for B, a tile has what is added to `fetch`. A chunk is (its batches' place in
-# bytes, blocks, a_advance, b_advance, fetch).
-FIRST, COUNT = KIND, BATCH = range(2)
-OFFSETS = 2
 
-MOST = 3 + MOST_OPERANDS  # matrices; a thread's room holds their addresses for a block, then the
-TABLE = 8 * MOST  # table of operands that the microkernel reads
-ROOM = MOST + 3 * MOST_OPERANDS
+_WIDTH = TILE.field("operands").slot
 
 
-@task
+@task(TILE_LOOP)
 def tile_loop(params, begin, end):
     """Run the items [begin, end) of a `TileLoop`."""
-    rest = load_i64(params, REST)
-    stretch = load_i64(params, STRETCH)
-    per_group = load_i64(params, PANELS_PER_GROUP)
-    room = stack(ROOM)
+    rest, stretch, per_group = params.rest, params.stretch, params.panels_per_group
+    room = ROOM.room()
     item = begin
     while item < end:
         group = item // rest
         until = min(end - group * rest, rest)
-        panel_end = min((group + 1) * per_group, load_i64(params, PANELS))
+        panel_end = min((group + 1) * per_group, params.panels)
         for first in range(item - group * rest, until, stretch):
             last = min(first + stretch, until)
             for panel in range(group * per_group, panel_end):
-                for chunk in range(load_i64(params, CHUNKS)):
+                for chunk in range(params.chunk_count):
                     for index in range(first, last):
                         _run_block(params, room, index, panel, chunk)
         item = group * rest + until
@@ -67,53 +103,48 @@ def tile_loop(params, begin, end):
 @device
 def _run_block(params, room, index, panel, chunk):
     """Run one item in one panel and chunk, tile by tile."""
-    matrices = 3 + load_i64(params, OPERANDS)
-    width = 8 * (OFFSETS + matrices)
-    block = load_i64(params, BLOCK_TABLE) + index % load_i64(params, BLOCKS) * width
-    _find_block(params, room, matrices, index // load_i64(params, BLOCKS), block, panel)
+    operands = params.operand_count
+    width = 8 * (_WIDTH + operands)  # of a row of either table
+    block = BLOCK.at(address(params.blocks) + index % params.block_count * width)
+    _find_block(params, room, operands, index // params.block_count, block, panel)
 
-    is_last_chunk = chunk == load_i64(params, CHUNKS) - 1
-    is_last_panel = panel == load_i64(params, PANELS) - 1
-    kinds = load_i64(params, KINDS)
-    kernels = load_i64(params, KERNELS) + 8 * kinds * (2 * is_last_chunk + is_last_panel)
-    accumulate = load_i64(params, CONTINUES) | min(chunk, 1)
-    chunk_row = load_i64(params, CHUNK_TABLE) + 40 * chunk
-    batches = load_i64(params, BATCH_TABLE) + load_i64(chunk_row, 0)
-    tile = load_i64(params, TILE_TABLE) + load_i64(block, FIRST) * width
-    for _ in range(load_i64(block, COUNT)):
-        for i in range(3, matrices):
-            store_i64(room + TABLE, 3 * (i - 3), load_i64(room, i) + load_i64(tile, OFFSETS + i))
-        call(
-            load_i64(kernels, load_i64(tile, KIND)),
-            (
-                load_i64(room, 0) + load_i64(tile, OFFSETS), load_i64(room, 1),
-                load_i64(chunk_row, 4) + load_i64(tile, OFFSETS + 1),
-                load_i64(room, 2) + load_i64(tile, OFFSETS + 2),
-                batches + load_i64(tile, BATCH), load_i64(chunk_row, 1), load_i64(chunk_row, 2),
-                load_i64(chunk_row, 3), load_i64(params, A_STEP), load_i64(params, B_STEP),
-                load_i64(params + B, BLOCK),
-                load_i64(params + C, ROW), load_i64(params + C, BLOCK), accumulate,
-                load_i64(params, LAST_LANES), room + TABLE,
-            ),
+    is_last_chunk = chunk == params.chunk_count - 1
+    is_last_panel = panel == params.panels - 1
+    kernels = params.kernels + 8 * params.kinds * (2 * is_last_chunk + is_last_panel)
+    accumulate = params.continues | min(chunk, 1)
+    part = params.chunks[chunk]
+    batches = params.batches + part.batches
+    place = address(params.tiles) + block.first * width
+    for _ in range(block.count):
+        tile = TILE.at(place)
+        for i in range(operands):
+            room.operands[i].address = room.places[i] + tile.operands[i]
+        MICROKERNEL.call(
+            load_i64(kernels, tile.kind),
+            a=room.a + tile.a, b=room.b, fetch=part.fetch + tile.fetch, c=room.c + tile.c,
+            batch_table=batches + tile.batch, blocks=part.blocks, a_advance=part.a_advance,
+            b_advance=part.b_advance, a_stride=params.a_stride, b_row=params.b_row,
+            b_block=params.b.block, c_row=params.c.row, c_block=params.c.block,
+            accumulate=accumulate, lanes=params.last_lanes, operands=address(room.operands),
         )  # fmt: skip
-        tile += width
+        place += width
 
 
 @device
-def _find_block(params, room, matrices, index, block, panel):
+def _find_block(params, room, operands, index, block, panel):
     """Fill the room with the address of the block in each matrix, and operands' strides."""
-    vector = panel * load_i64(params, VECTORS)
+    vector = panel * params.vectors
+    matrices = 3 + operands
     for i in range(matrices):
-        matrix = params + 8 * (MATRICES + i * SLOTS)
-        place = load_i64(block, OFFSETS + i) + vector * load_i64(matrix, BLOCK)
-        store_i64(room, i, load_i64(matrix, ADDRESS) + place)
-    for i in range(3, matrices):
-        matrix = params + 8 * (MATRICES + i * SLOTS)
-        store_i64(room + TABLE, 3 * (i - 3) + 1, load_i64(matrix, ROW))
-        store_i64(room + TABLE, 3 * (i - 3) + 2, load_i64(matrix, BLOCK))
-    for dim in range(load_i64(params, DIMS) - 1, -1, -1):
-        place = index % load_i64(params, EXTENTS + dim)
-        index //= load_i64(params, EXTENTS + dim)
+        matrix = params.a[i]  # the others follow A
+        place = block.offsets[i] + vector * matrix.block
+        store_i64(room, i, matrix.address + place)
+    for i in range(operands):
+        matrix, operand = params.operands[i], room.operands[i]
+        operand.row = matrix.row
+        operand.block = matrix.block
+    for dim in range(params.dims - 1, -1, -1):
+        place = index % params.extents[dim]
+        index //= params.extents[dim]
         for i in range(matrices):
-            stride = load_i64(params + 8 * (MATRICES + i * SLOTS), STRIDES + dim)
-            store_i64(room, i, load_i64(room, i) + place * stride)
+            store_i64(room, i, load_i64(room, i) + place * params.a[i].outer[dim])

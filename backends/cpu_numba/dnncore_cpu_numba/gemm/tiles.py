@@ -21,8 +21,8 @@ from dnncore_cpu_numba.codegen.isa import AVX2, BEST, Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Sum, call_rows
 from dnncore_cpu_numba.gemm.cover import Cover, Kind, Rows, Segment, Taps, Windows
-from dnncore_cpu_numba.gemm.microkernel import UNROLL, Microkernel
-from dnncore_cpu_numba.gemm.tile_loop import MATRICES, OUTER, tile_loop
+from dnncore_cpu_numba.gemm.microkernel import SEGMENT, UNROLL, Microkernel
+from dnncore_cpu_numba.gemm.tile_loop import BLOCK, CHUNK, OUTER, TILE, tile_loop
 from dnncore_cpu_numba.gemm.tiling import AHEAD, Tiling
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 
@@ -49,9 +49,10 @@ class Matrix:
     block: int = 0
     planes: tuple[int, ...] = ()
 
-    def strides(self) -> list[int]:
-        """Row, block, and the outer strides, filled up with zeros."""
-        return [self.row, self.block, *self.outer, *[0] * (OUTER - len(self.outer))]
+    def values(self) -> dict[str, Any]:
+        """Its `MATRIX`."""
+        outer = _filled(self.outer)
+        return {"address": self.address, "row": self.row, "block": self.block, "outer": outer}
 
     @property
     def spatial(self) -> tuple[int, ...]:
@@ -88,12 +89,12 @@ class Chunk:
 
     def table(self, batch: tuple[Segment, ...]) -> np.ndarray[Any, Any]:
         """What the microkernel reads of a tile's part of the batch."""
-        numbers: list[int] = []
+        slots: list[Any] = []
         for segment in batch or (Segment(tuple(range(len(self.batch)))),):
-            numbers += [len(segment.firsts), segment.length * self.k]
-            for first in segment.firsts:
-                numbers += self.batch[first]
-        return np.array(numbers, np.int64)
+            elements = [{"a": a, "b": b} for a, b in map(self.batch.__getitem__, segment.firsts)]
+            sizes = {"count": len(elements), "k": segment.length * self.k}
+            slots += SEGMENT.pack(sizes | {"elements": elements})
+        return np.array(slots, np.int64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +131,7 @@ class TileLoop:
     def step(self, threads: int) -> Step:
         """Compile the microkernels that are needed and lay out the parameters."""
         if 0 in (*self.outer, self.cover.count, self.columns):
-            return Step(tile_loop, (), items=0)
+            return Step(tile_loop, {}, items=0)
         calls = [Matrix(Table(row)) for row in call_rows(self.epilogue)]
         loop = dataclasses.replace(self, operands=[*self.operands, *calls])._collapsed()
         return loop._step(Tiling.of(loop, threads))
@@ -178,7 +179,7 @@ class TileLoop:
         rows, matrices = self.cover.count, [self.a, self.b, self.c, *self.operands]
         for dim in reversed(range(len(self.outer))):
             extent = self.outer[dim]
-            if extent == 1 or all(m.strides()[2 + dim] == rows * m.row for m in matrices):
+            if extent == 1 or all(_filled(m.outer)[dim] == rows * m.row for m in matrices):
                 a, b, c, *operands = (_without(m, dim) for m in matrices)
                 joined = dataclasses.replace(
                     self, cover=Rows(rows * extent), outer=_drop(self.outer, dim),
@@ -208,26 +209,28 @@ class TileLoop:
     def _step(self, tiling: Tiling) -> Step:
         kinds, batches, tile_table, block_table = self._tables(tiling)
         batch_table, chunk_table, starts = self._batches(batches, tiling)
-        tile_table[:, 1] = starts[tile_table[:, 1]]
-        params: list[Param] = [
-            Table(self._kernels(tiling, kinds)), len(kinds), Table(batch_table),
-            Table(chunk_table), len(self.chunks), Table(tile_table), Table(block_table),
-            len(tiling.tiles.blocks), tiling.rest, tiling.stretch, tiling.panels,
-            tiling.panels_per_group, tiling.vectors, tiling.last_lanes,
-            self.a_k if self.along == "rows" else self.a.row, self.b_k, self.continues,
-            len(self.operands), len(self.outer),
-            *self.outer, *[0] * (OUTER - len(self.outer)),
-        ]  # fmt: skip
-        assert len(params) == MATRICES
-        for matrix in (self.a, self.b, self.c, *self.operands):
-            params += [matrix.address, *matrix.strides()]
-        return Step(tile_loop, params, tiling.items)
+        for tile in tile_table:
+            tile["batch"] = starts[tile["batch"]]
+        values = {
+            "kernels": Table(self._kernels(tiling, kinds)), "kinds": len(kinds),
+            "batches": Table(batch_table), "chunks": Table(chunk_table),
+            "chunk_count": len(self.chunks), "tiles": Table(TILE.table(tile_table)),
+            "blocks": Table(block_table), "block_count": len(tiling.tiles.blocks),
+            "rest": tiling.rest, "stretch": tiling.stretch, "panels": tiling.panels,
+            "panels_per_group": tiling.panels_per_group, "vectors": tiling.vectors,
+            "last_lanes": tiling.last_lanes, "b_row": self.b_k, "continues": self.continues,
+            "a_stride": self.a_k if self.along == "rows" else self.a.row,
+            "operand_count": len(self.operands), "dims": len(self.outer),
+            "extents": _filled(self.outer), "a": self.a.values(), "b": self.b.values(),
+            "c": self.c.values(), "operands": [operand.values() for operand in self.operands],
+        }  # fmt: skip
+        return Step(tile_loop, values, tiling.items)
 
     def _tables(self, tiling: Tiling) -> tuple[Any, ...]:
         """The kinds and batches of tiles, in order, and the tables of tiles and blocks.
 
-        A tile's batch is told by its number. In the place of B, a tile has what of the rows that
-        a turn reads it fetches, see `Microkernel.b_ahead`.
+        A tile's batch is told by its number; the tile's `fetch` is what it fetches of the rows that
+        a turn reads, see `Microkernel.b_ahead`.
         """
         matrices = [self.a, Matrix(0), self.c, *self.operands]
         b_row = self.b_k or 4 * self.isa.lanes
@@ -241,12 +244,14 @@ class TileLoop:
                 for i, tile in enumerate(made):
                     kind = kinds.setdefault(tile.kind, len(kinds))
                     batch = batches.setdefault(tile.batch, len(batches))
-                    at_a, _, *others = (m.at(tile.place) for m in matrices)
-                    fetch = i * tiling.b_ahead % UNROLL * b_row
-                    tile_table.append([kind, batch, at_a, fetch, *others])
-            row = [places[id(made)], len(made), *(m.at(place) for m in matrices)]
-            block_table.append(row)
-        return list(kinds), list(batches), _table(tile_table), _table(block_table)
+                    tile_table.append({
+                        "kind": kind, "batch": batch, "a": self.a.at(tile.place),
+                        "fetch": i * tiling.b_ahead % UNROLL * b_row, "c": self.c.at(tile.place),
+                        "operands": [operand.at(tile.place) for operand in self.operands],
+                    })  # fmt: skip
+            offsets = [matrix.at(place) for matrix in matrices]
+            block_table.append({"first": places[id(made)], "count": len(made), "offsets": offsets})
+        return list(kinds), list(batches), tile_table, BLOCK.table(block_table)
 
     def _batches(self, batches: Sequence[tuple[Any, ...]], tiling: Tiling) -> tuple[Any, Any, Any]:
         """The tables of all batches of each chunk, the chunks, and where a chunk's batches begin.
@@ -261,10 +266,13 @@ class TileLoop:
             for place, table in zip(places, made, strict=False):
                 row[place : place + len(table)] = table
         chunks = [
-            (8 * i * places[-1], chunk.blocks, chunk.a_advance, chunk.b_advance, fetch)
+            {
+                "batches": 8 * i * places[-1], "blocks": chunk.blocks,
+                "a_advance": chunk.a_advance, "b_advance": chunk.b_advance, "fetch": fetch,
+            }
             for i, (chunk, fetch) in enumerate(zip(self.chunks, self._fetch(tiling), strict=True))
-        ]
-        return room, _table(chunks), 8 * places
+        ]  # fmt: skip
+        return room, CHUNK.table(chunks), 8 * places
 
     def _fetch(self, tiling: Tiling) -> list[int]:
         """For each chunk, how far ahead in B it fetches.
@@ -332,5 +340,6 @@ def _drop(values: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return values[:dim] + values[dim + 1 :]
 
 
-def _table(rows: Sequence[Sequence[int]]) -> np.ndarray[Any, Any]:
-    return np.array(rows or [(0,)], np.int64)
+def _filled(outer: Sequence[int]) -> list[int]:
+    """Sizes or strides of outer dims, filled up with zeros."""
+    return [*outer, *[0] * (OUTER - len(outer))]

@@ -5,6 +5,7 @@ Everything here was measured, on AVX-512 and in float32; covers cut the rows.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,8 +151,8 @@ def _reads_b_once(loop: TileLoop) -> bool:
 
 def _shares_b(loop: TileLoop) -> bool:
     """Whether several outer indices have the same B."""
-    steps = loop.b.strides()[2 : 2 + len(loop.outer)]
-    return any(step == 0 and size > 1 for step, size in zip(steps, loop.outer, strict=True))
+    steps = itertools.zip_longest(loop.b.outer, loop.outer, fillvalue=0)
+    return any(step == 0 and size > 1 for step, size in steps)
 
 
 def _bytes_of_b(loop: TileLoop) -> int:

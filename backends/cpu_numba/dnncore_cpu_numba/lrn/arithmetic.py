@@ -23,37 +23,17 @@ from typing import Any
 import numpy as np
 
 from dnncore_cpu_numba.codegen import vecmath
-from dnncore_cpu_numba.codegen.pointers import (
-    bits_to_f32,
-    call,
-    f32_to_bits,
-    load_f32,
-    load_i64,
-    store_f32,
-)
-from dnncore_cpu_numba.codegen.task import Task, device, task
-from dnncore_cpu_numba.runtime.program import F32, Param
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
+from dnncore_cpu_numba.codegen.nest import NEST
+from dnncore_cpu_numba.codegen.pointers import f32_to_bits, load_f32, store_f32
+from dnncore_cpu_numba.codegen.task import Task, device, native_function
 
 __all__ = [
-    "ADDRESSES",
-    "BASE",
-    "COLUMN",
-    "COLUMNS",
-    "DIFF",
-    "EARLIER",
-    "LENGTH",
-    "MAKE_RESULTS",
-    "MAKE_TERMS",
-    "NEST",
-    "PIECE",
-    "PLACES",
-    "POWER",
-    "REACH",
-    "READ",
-    "RESULT",
-    "SRC",
+    "RESULTS_CALL",
     "TENSORS",
-    "WRITE",
+    "TERMS_CALL",
+    "WIDE_CALL",
+    "WINDOW",
     "Constants",
     "add",
     "fill",
@@ -69,15 +49,38 @@ __all__ = [
 ]
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_ONE_BITS = 0x3F800000
 # Reassociated, scale * src * src might overflow where its value does not.
 _ORDERED = {"contract", "nsz"}
 
-# The tensors of a step, and the slots of the parameters. An absent tensor or task has address 0.
-TENSORS = RESULT, BASE, SRC, DIFF, EARLIER = range(5)
-NEST, COLUMNS, LENGTH, REACH, READ, WRITE, MAKE_TERMS, MAKE_RESULTS, POWER, WIDE = range(10)
-_K, _SCALE, _EXPONENT, _NEXT_EXPONENT, _UNIT, _FACTOR, _LOW, _OUTSIDE = range(10, 18)
-COLUMN, PLACES, PIECE, ADDRESSES = range(18, 38, 5)
+TENSORS = Record("tensors of a window", ("result base src diff earlier", "address"))
+WINDOW = Record(
+    "window",
+    ("nest", Pointer(NEST)),
+    ("columns length reach", "count", "of an item, of the axis, of a window to each side"),
+    ("read write", "address", "a `PIECES_CALL` or a `ROW_CALL`"),
+    ("make_terms", "address", "a `TERMS_CALL`"),
+    ("make_results", "address", "a `RESULTS_CALL`"),
+    ("power", "address", "a `POWER_CALL`"),
+    ("wide", "address", "a `WIDE_CALL`"),
+    ("k scale exponent next_exponent unit factor", "float32", "see `Constants`"),
+    ("low outside", "bits"),
+    ("strides", Many("elements", TENSORS.size), "from column to column"),
+    ("places", Many("address", TENSORS.size), "of tables of the axis' places in bytes"),
+    ("pieces", Many("count", TENSORS.size), "places of the axis that are neighbours"),
+    ("starts", TENSORS),
+)
+_PARAMS = ("params", Pointer(WINDOW))
+_COUNT = ("count", "elements")
+TERMS_CALL = Record("terms", _PARAMS, ("src diff base own terms", "address"), _COUNT)
+RESULTS_CALL = Record("results", _PARAMS, ("src base own total", "address"), _COUNT)
+POWER_CALL = Record("powers", _PARAMS, ("x base result", "address"), _COUNT)
+WIDE_CALL = Record(
+    "powers in float64",
+    ("base x y", "address", "y may be absent"),
+    ("factor exponent", "float32"),
+    ("result", "address"),
+    _COUNT,
+)
 
 
 class Constants:
@@ -92,22 +95,15 @@ class Constants:
         scale = op.alpha / op.divisor
         size = math.sqrt(abs(scale)) * math.sqrt(abs(op.k) or 1.0)
         unit = 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
-        self.k, self.scale, self.unit = F32(op.k), F32(scale), F32(unit)
-        self.exponent, self.next_exponent = F32(-op.beta), F32(-op.beta - 1)
-        self.factor = F32(2 * scale * op.beta / unit)
+        self.k, self.scale, self.unit = op.k, scale, unit
+        self.exponent, self.next_exponent = -op.beta, -op.beta - 1
+        self.factor = 2 * scale * op.beta / unit
         # LLVM may compute base**1.5 on the way, which must not be out of range either.
         octaves = 64
         while octaves > 1 and octaves * max(1.5, abs(op.beta)) > 120:
             octaves //= 2
         self.low = (127 - octaves) << 23
         self.outside = -(2 * octaves << 23)
-
-    def params(self) -> list[Param]:
-        """The slots behind the tasks' addresses."""
-        return [
-            self.k, self.scale, self.exponent, self.next_exponent, self.unit, self.factor,
-            self.low, self.outside,
-        ]  # fmt: skip
 
 
 @device
@@ -119,50 +115,42 @@ def _distance(x, low):
 @device
 def _are_moderate(params, base, count):
     """Whether all bases are."""
-    low, bits = load_i64(params, _LOW), np.int32(0)
+    low, bits = params.low, np.int32(0)
     for i in range(count):
         bits |= _distance(load_f32(base, i), low)
-    return bits & load_i64(params, _OUTSIDE) == 0
+    return bits & params.outside == 0
 
 
-@task(arity=7)
+@native_function(WIDE_CALL)
 def wide_products(base, x, y, factor, exponent, result, count):
-    """result = factor * x * y * base**exponent, rounded once; y may be absent.
-
-    factor, exponent: the bits of float32.
-    """
+    """result = factor * x * y * base**exponent, rounded once."""
     for i in range(count):
-        scale = np.float64(_float(factor)) * np.float64(load_f32(x, i))
+        scale = np.float64(factor) * np.float64(load_f32(x, i))
         if y:
             scale *= np.float64(load_f32(y, i))
-        store_f32(result, i, vecmath.power(load_f32(base, i), scale, _float(exponent)))
-
-
-@device
-def _float(bits):
-    return bits_to_f32(np.int32(bits))
+        store_f32(result, i, vecmath.power(load_f32(base, i), scale, exponent))
 
 
 # -- x * base**-beta, of moderate bases ------------------------------------------------------------
 
 
-@task(arity=5)
+@native_function(POWER_CALL)
 def _multiply_by_power(params, x, base, result, count):
     """Any beta."""
-    exponent = load_f32(params, 2 * _EXPONENT)
+    exponent = params.exponent
     for i in range(count):
         power = vecmath.exp(exponent * vecmath.log(load_f32(base, i)))
         store_f32(result, i, load_f32(x, i) * power)
 
 
-@task(arity=5)
+@native_function(POWER_CALL)
 def _multiply_by_half(params, x, base, result, count):
     """Beta 1/2, by quick reciprocal roots."""
     for i in range(count):
         store_f32(result, i, load_f32(x, i) * (_ONE / np.sqrt(load_f32(base, i))))
 
 
-@task(arity=5)
+@native_function(POWER_CALL)
 def _multiply_by_three_quarters(params, x, base, result, count):
     """Beta 3/4, by quick reciprocal roots."""
     for i in range(count):
@@ -170,7 +158,7 @@ def _multiply_by_three_quarters(params, x, base, result, count):
         store_f32(result, i, load_f32(x, i) * (_ONE / (root * np.sqrt(root))))
 
 
-@task(arity=5)
+@native_function(POWER_CALL)
 def _divide(params, x, base, result, count):
     """Beta 1, by quick reciprocals."""
     for i in range(count):
@@ -178,7 +166,7 @@ def _divide(params, x, base, result, count):
 
 
 def power_task(beta: float) -> Task:
-    """The task (params, x, base, result, count) that computes x * base**-beta."""
+    """The native function that computes x * base**-beta, a `POWER_CALL`."""
     quick = {0.5: _multiply_by_half, 0.75: _multiply_by_three_quarters, 1.0: _divide}
     task: Task = quick.get(beta, _multiply_by_power)
     return task
@@ -188,60 +176,64 @@ def power_task(beta: float) -> Task:
 def _multiply(params, x, base, result, count, are_moderate):
     """The same, of any bases."""
     if are_moderate:
-        call(load_i64(params, POWER), (params, x, base, result, count))
+        POWER_CALL.call(params.power, params=params, x=x, base=base, result=result, count=count)
     else:
-        exponent = load_i64(params, _EXPONENT)
-        call(load_i64(params, WIDE), (base, x, 0, _ONE_BITS, exponent, result, count))
+        WIDE_CALL.call(
+            params.wide, base=base, x=x, y=0, factor=_ONE, exponent=params.exponent, result=result,
+            count=count,
+        )  # fmt: skip
 
 
 # -- terms and results -----------------------------------------------------------------------------
 
 
-@task(arity=7, fastmath=_ORDERED)
+@native_function(TERMS_CALL, fastmath=_ORDERED)
 def squares(params, src, diff, base, own, terms, count):
     """Terms of forward."""
-    scale = load_f32(params, 2 * _SCALE)
+    scale = params.scale
     for i in range(count):
         scaled = scale * load_f32(src, i)
         store_f32(terms, i, scaled * load_f32(src, i))
 
 
-@task(arity=7, fastmath=_ORDERED | {"arcp"})
+@native_function(TERMS_CALL, fastmath=_ORDERED | {"arcp"})
 def products(params, src, diff, base, own, terms, count):
     """Terms of backward, and own."""
     are_moderate = _are_moderate(params, base, count)
     _multiply(params, diff, base, own, count, are_moderate)
     if are_moderate:
-        unit = load_f32(params, 2 * _UNIT)
+        unit = params.unit
         for i in range(count):
             quotient = unit * load_f32(src, i) / load_f32(base, i)
             store_f32(terms, i, load_f32(own, i) * quotient)
     else:
-        unit_bits, exponent = load_i64(params, _UNIT), load_i64(params, _NEXT_EXPONENT)
-        call(load_i64(params, WIDE), (base, diff, src, unit_bits, exponent, terms, count))
+        WIDE_CALL.call(
+            params.wide, base=base, x=diff, y=src, factor=params.unit,
+            exponent=params.next_exponent, result=terms, count=count,
+        )  # fmt: skip
 
 
-@task(arity=7)
+@native_function(TERMS_CALL)
 def only_own(params, src, diff, base, own, terms, count):
     """Backward's own."""
     _multiply(params, diff, base, own, count, _are_moderate(params, base, count))
 
 
-@task(arity=6)
+@native_function(RESULTS_CALL)
 def finish_forward(params, src, base, own, total, count):
     """Turn sums into dst, in place, and write bases."""
-    k, low, bits = load_f32(params, 2 * _K), load_i64(params, _LOW), np.int32(0)
+    k, low, bits = params.k, params.low, np.int32(0)
     for i in range(count):
         x = k + load_f32(total, i)
         store_f32(base, i, x)
         bits |= _distance(x, low)
-    _multiply(params, src, base, total, count, bits & load_i64(params, _OUTSIDE) == 0)
+    _multiply(params, src, base, total, count, bits & params.outside == 0)
 
 
-@task(arity=6, fastmath=_ORDERED)
+@native_function(RESULTS_CALL, fastmath=_ORDERED)
 def finish_backward(params, src, base, own, total, count):
     """Turn sums into diff_src, in place."""
-    factor = load_f32(params, 2 * _FACTOR)
+    factor = params.factor
     for i in range(count):
         shared = factor * load_f32(src, i) * load_f32(total, i)
         store_f32(total, i, load_f32(own, i) - shared)

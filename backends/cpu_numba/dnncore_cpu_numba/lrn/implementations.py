@@ -6,14 +6,14 @@ spatial dims but the last one go through the scratchpad. See `lrn/tasks.py` for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.codegen.nest import nests, places
+from dnncore_cpu_numba.codegen.nest import Nest, nests, places
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.blocks import WIDTH
@@ -25,7 +25,7 @@ from dnncore_cpu_numba.elementwise.implementation import (
     with_post_ops,
 )
 from dnncore_cpu_numba.lrn import arithmetic, tasks
-from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POWERS, LrnKernel
+from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKernel
 from dnncore_cpu_numba.runtime.program import Arg, Param, Program, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved
 
@@ -44,7 +44,7 @@ class _Window:
     axis: int
     make_terms: Task | None  # None: the terms are the sums of an earlier step, and no more
     make_results: Task | None  # None: the results are the sums
-    tensors: Mapping[int, Tensor]  # by their numbers in `lrn_arithmetic`
+    tensors: Mapping[str, Tensor]  # by their names in `arithmetic.TENSORS`
 
 
 class SimdLRN(Implementation):
@@ -108,63 +108,74 @@ def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     """The steps of an operation, the innermost axis first."""
     forward = "dst" in tensors
     ends = {
-        arithmetic.SRC: tensors["src"],
-        arithmetic.RESULT: tensors["dst" if forward else "diff_src"],
+        "src": tensors["src"],
+        "result": tensors["dst" if forward else "diff_src"],
     }
-    starts = {arithmetic.SRC: tensors["src"]}
+    starts = {"src": tensors["src"]}
     if "workspace" in tensors:
-        ends[arithmetic.BASE] = tensors["workspace"]
+        ends["base"] = tensors["workspace"]
     if not forward:
-        ends[arithmetic.DIFF] = tensors["diff_dst"]
-        starts |= {arithmetic.DIFF: tensors["diff_dst"], arithmetic.BASE: tensors["workspace"]}
+        ends["diff"] = tensors["diff_dst"]
+        starts |= {"diff": tensors["diff_dst"], "base": tensors["workspace"]}
     make_terms: Task | None = arithmetic.squares if forward else arithmetic.products
     make_results = arithmetic.finish_forward if forward else arithmetic.finish_backward
     *axes, last = reversed(op.window_dims)
     sums = Tensor(Scratch(), op.result)
     windows = []
     for axis in axes:
-        windows.append(_Window(axis, make_terms, None, {**starts, arithmetic.RESULT: sums}))
-        starts, make_terms = {arithmetic.EARLIER: sums}, None if forward else arithmetic.only_own
+        windows.append(_Window(axis, make_terms, None, {**starts, "result": sums}))
+        starts, make_terms = {"earlier": sums}, None if forward else arithmetic.only_own
     windows.append(_Window(last, make_terms, make_results, {**starts, **ends}))
     return windows
 
 
 def _steps(window: _Window, op: Any) -> list[Step]:
     """The steps over all dims but the axis."""
-    result = window.tensors[arithmetic.RESULT].desc
+    result = window.tensors["result"].desc
     if not result.nelems:
         return []
     length = result.dims[window.axis]
     reach = min(op.half_window, length - 1)
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)  # an absent tensor stays at 0
-    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in arithmetic.TENSORS]
+    names = [*arithmetic.TENSORS.fields]
+    descs = [window.tensors[n].desc if n in window.tensors else nowhere for n in names]
     pieces = [_piece(desc, window.axis) for desc in descs]
     tables = [Table(4 * np.array(places(desc, window.axis), np.int64)) for desc in descs]
     room = tasks.room(length, reach)
-    in_pieces = room > 0 and min(pieces[i] for i in window.tensors) > 1
+    in_pieces = room > 0 and min(pieces[names.index(n)] for n in window.tensors) > 1
     if in_pieces:
         way, most = tasks.VECTORS, room
     else:
         rows = min(2 * reach + 1, length)
         way, most = tasks.SLABS, min(_MOST_COLUMNS, tasks.RING // rows // WIDTH * WIDTH)
-    task, *called = way
-    called += [window.make_terms, window.make_results]
-    called += [arithmetic.power_task(op.beta), arithmetic.wide_products]
-    common = [reach, *(each.address if each else 0 for each in called)]
-    common += arithmetic.Constants(op).params()
+    task, read, write = way
+    called = {
+        "read": read, "write": write, "make_terms": window.make_terms,
+        "make_results": window.make_results, "power": arithmetic.power_task(op.beta),
+        "wide": arithmetic.wide_products,
+    }  # fmt: skip
+    common: dict[str, Any] = {"length": length, "reach": reach, "places": tables, "pieces": pieces}
+    common |= {name: each.address if each else 0 for name, each in called.items()}
+    common |= vars(arithmetic.Constants(op))
     steps = []
     for nest in nests(result.dims, descs, without=(window.axis,)):
         for part in nest.ordered().rows(most):
             columns, outer = part.loops[-1], part.without(1)
-            params: list[Param] = [Table(outer.table([4] * len(descs))), columns.extent, length]
-            params += [*common, *columns.strides, *tables, *pieces]
-            params += [
-                moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
-                for i, offset in enumerate(part.offsets)
-            ]
+            values = common | {
+                "nest": outer.table([4] * len(descs)), "columns": columns.extent,
+                "strides": columns.strides, "starts": _starts(window, names, part),
+            }  # fmt: skip
             grain = -(-_GRAIN // (length * columns.extent))
-            steps.append(Step(task, params, outer.size, grain=grain))
+            steps.append(Step(task, values, outer.size, grain=grain))
     return steps
+
+
+def _starts(window: _Window, names: Iterable[str], part: Nest) -> dict[str, Param]:
+    """The tensors' addresses; an absent tensor has none."""
+    return {
+        name: moved(window.tensors[name].address, 4 * offset) if name in window.tensors else 0
+        for name, offset in zip(names, part.offsets, strict=True)
+    }
 
 
 def _suits_rows(window: _Window, op: Any) -> bool:
@@ -176,7 +187,7 @@ def _suits_rows(window: _Window, op: Any) -> bool:
         or (not desc.inner_blocks and desc.strides[window.axis] == 1)
         for desc in descs
     )
-    one_step = arithmetic.EARLIER not in window.tensors and window.make_results is not None
+    one_step = "earlier" not in window.tensors and window.make_results is not None
     # With a larger alpha squares may be out of range below sums that are not.
     quick = op.beta in POWERS and op.half_window < LANES and abs(op.alpha) < MOST_ALPHA
     whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
@@ -185,42 +196,46 @@ def _suits_rows(window: _Window, op: Any) -> bool:
 
 def _row_steps(window: _Window, op: Any) -> list[Step]:
     """The steps over all points."""
-    names, axis = arithmetic.TENSORS[:4], window.axis
-    result = window.tensors[arithmetic.RESULT].desc
+    names, axis = POINT.fields, window.axis
+    result = window.tensors["result"].desc
     nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
     descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
-    forward = arithmetic.DIFF not in window.tensors
+    forward = "diff" not in window.tensors
     vectors = result.padded_dims[axis] // LANES
     kernel = LrnKernel(
-        forward, op.half_window, op.beta, forward and arithmetic.BASE in window.tensors,
+        forward, op.half_window, op.beta, forward and "base" in window.tensors,
         fetches=vectors > 1 and any(desc.inner_blocks for desc in descs),
     )  # fmt: skip
     streamed = 0
-    if is_streamed(window.tensors[arithmetic.RESULT].address, result) and _are_lines(window):
+    if is_streamed(window.tensors["result"].address, result) and _are_lines(window):
         streamed = replace(kernel, streamed=True).address
     jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
     constants = arithmetic.Constants(op)
-    numbers = [constants.k, constants.scale, constants.unit, constants.factor]
+    common = {
+        "vectors": vectors, "length": result.dims[axis], "k": constants.k,
+        "scale": constants.scale, "unit": constants.unit, "factor": constants.factor,
+        "wide": arithmetic.wide_products.address,
+        **{f"{name}_vector": jump for name, jump in zip(names, jumps, strict=True)},
+    }  # fmt: skip
     steps = []
     for nest in nests(result.dims, descs, without=(axis,)):
         for part in nest.ordered().rows(_MOST_POINTS):
             points, outer = part.loops[-1], part.without(1)
-            params: list[Param] = [Table(outer.table([4] * 4)), kernel.address, streamed]
-            params += [
-                moved(window.tensors[i].address, 4 * offset) if i in window.tensors else 0
-                for i, offset in enumerate(part.offsets)
-            ]
-            params += [points.extent, vectors, result.dims[axis]]
-            params += [*(4 * stride for stride in points.strides), *jumps, *numbers]
-            params.append(arithmetic.wide_products.address)
+            strides = zip(names, points.strides, strict=True)
+            values = {
+                "nest": outer.table([4] * len(descs)), "kernel": kernel.address,
+                "streamed": streamed, "starts": _starts(window, names, part),
+                "fields": common | {"points": points.extent}
+                | {f"{name}_point": 4 * stride for name, stride in strides},
+            }  # fmt: skip
             grain = -(-_GRAIN // (result.dims[axis] * points.extent))
-            steps.append(Step(tasks.rows, params, outer.size, grain=grain))
+            steps.append(Step(tasks.rows, values, outer.size, grain=grain))
     return steps
 
 
 def _are_lines(window: _Window) -> bool:
     """Whether all vectors of what is written are cache lines if the first one is."""
-    written = (window.tensors.get(i) for i in (arithmetic.RESULT, arithmetic.BASE))
+    written = (window.tensors.get(i) for i in ("result", "base"))
     return not any(
         4 * stride % LINE
         for tensor in written

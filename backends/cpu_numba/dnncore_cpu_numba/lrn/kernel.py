@@ -15,7 +15,6 @@ them, all rows are walked again: terms include scale, and a task computes the po
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,24 +23,29 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
 
-__all__ = ["FIELDS", "LANES", "MOST_ALPHA", "POWERS", "LrnKernel"]
+__all__ = ["FIELDS", "LANES", "LRN_CALL", "MOST_ALPHA", "POINT", "POWERS", "LrnKernel"]
 
 LANES = 16
 POWERS = (0.5, 0.75, 1.0)
 """The betas for which base**-beta is made of reciprocal roots."""
 MOST_ALPHA = 2.0**60
 """Below it, what is lost of squares that are no normal numbers is nothing to a moderate base."""
-TENSORS = ("result", "base", "src", "diff")
-FIELDS = (
-    "points", "vectors", "length", *(f"{name}_point" for name in TENSORS),
-    *(f"{name}_vector" for name in TENSORS), "k", "scale", "unit", "factor", "wide",
-)  # fmt: skip
-"""Sizes, strides in bytes from point to point and from vector to vector, bits of float32, and the
-address of `lrn_arithmetic.wide_products`."""
+POINT = Record("tensors at a point", ("result base src diff", "address"))
+FIELDS = Record(
+    "fields of the LRN kernel",
+    ("points vectors length", "count", "of a row of points, of the axis, places of the axis"),
+    ("result_point base_point src_point diff_point", "bytes", "from point to point"),
+    ("result_vector base_vector src_vector diff_vector", "bytes", "from vector to vector"),
+    ("k scale unit factor", "float32", "see `arithmetic.Constants`"),
+    ("wide", "address", "a `WIDE_CALL`"),
+)
+LRN_CALL = Record("LRN kernel", ("tensors", Pointer(POINT)), ("fields", Pointer(FIELDS)))
 LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # of the bases for which quick powers are right
 I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
@@ -53,7 +57,7 @@ Value = Any
 
 @dataclass(frozen=True)
 class LrnKernel:
-    """A class of kernels: `void kernel(addresses of TENSORS, FIELDS)`.
+    """A class of kernels; each is a `LRN_CALL`.
 
     reach: places on each side of a window. keeps_base: forward writes it.
     fetches: what is read is prefetched. The vectors of a row of blocks are read in more streams
@@ -77,9 +81,7 @@ class LrnKernel:
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
         return vir.function_text(
-            symbol,
-            ("tensors", "fields"),
-            lambda builder, args: _Emitter(self, builder, list(args.values())).emit(),
+            symbol, LRN_CALL, lambda builder, args: _Emitter(self, builder, args).emit()
         )
 
 
@@ -95,24 +97,18 @@ class _Row:
 class _Emitter:
     """The code of one kernel."""
 
-    def __init__(self, kernel: LrnKernel, builder: ir.IRBuilder, args: Sequence[Value]) -> None:
+    def __init__(self, kernel: LrnKernel, builder: ir.IRBuilder, args: vir.Values) -> None:
         self.kernel, self.builder = kernel, builder
-        tables = [vir.address(builder, arg) for arg in args]
-        self.starts, self.fields = (
-            {name: builder.load(vir.at(builder, table, 8 * i), typ=I64)
-             for i, name in enumerate(names)}
-            for table, names in zip(tables, (TENSORS, FIELDS), strict=True)
-        )  # fmt: skip
+        tensors, fields = (vir.address(builder, args[name]) for name in ("tensors", "fields"))
+        self.starts = vir.fields(builder, tensors, POINT)
+        self.fields = vir.fields(builder, fields, FIELDS)
         self.constants = {
-            name: vir.repeat(builder, self._float(self.fields[name]), VECTOR)
+            name: vir.repeat(builder, vir.float_of(builder, self.fields[name]), VECTOR)
             for name in ("k", "scale", "unit", "factor")
         }
         self.rooms = [vir.room(builder, VECTOR, 1) for _ in range(4)]
-        fetched = TENSORS if kernel.fetches else ()
+        fetched = POINT.fields if kernel.fetches else ()
         self.ahead = {n: builder.mul(self.fields[f"{n}_point"], I64(AHEAD)) for n in fetched}
-
-    def _float(self, bits: Value) -> Value:
-        return self.builder.bitcast(self.builder.trunc(bits, I32), F32)
 
     def emit(self) -> None:
         """Walk the row of each point, and all of them again where a base is out of range."""
@@ -222,9 +218,11 @@ class _Emitter:
         inputs = [base, x] if y is None else [base, x, y]
         for room, value in zip(self.rooms, inputs, strict=False):
             builder.store(value, room, align=4)
-        args = [*rooms[: len(inputs)], *[I64(0)] * (3 - len(inputs))]
-        args += [_bits(1.0) if factor is None else factor, _bits(exponent), result, I64(LANES)]
-        vir.call(builder, self.fields["wide"], args)
+        vir.call(
+            builder, self.fields["wide"], WIDE_CALL, base=rooms[0], x=rooms[1],
+            y=0 if y is None else rooms[2], factor=1.0 if factor is None else factor,
+            exponent=exponent, result=result, count=LANES,
+        )  # fmt: skip
         return builder.load(self.rooms[-1], typ=VECTOR, align=4)
 
     def _powers(self, base: Value) -> tuple[Value, Value]:
@@ -253,8 +251,3 @@ class _Emitter:
         store = self.builder.store(value, self._place(places, name, v), align=4)
         if self.kernel.streamed:
             mark_streamed(self.builder, store)
-
-
-def _bits(value: float) -> Value:
-    """The bits of a float32."""
-    return I64(int.from_bytes(struct.pack("<f", value), "little"))

@@ -10,34 +10,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import LINE
-from dnncore_cpu_numba.codegen.pointers import call, load_f32, load_i64, stack, store_f32
-from dnncore_cpu_numba.codegen.task import device, task
+from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, stack, store_f32
+from dnncore_cpu_numba.codegen.task import device, native_function, task
 from dnncore_cpu_numba.copies.blocks import WIDTH, copy_and_claim, copy_and_fetch
 from dnncore_cpu_numba.lrn.arithmetic import (
-    ADDRESSES,
-    BASE,
-    COLUMN,
-    COLUMNS,
-    DIFF,
-    EARLIER,
-    LENGTH,
-    MAKE_RESULTS,
-    MAKE_TERMS,
-    NEST,
-    PIECE,
-    PLACES,
-    REACH,
-    READ,
-    RESULT,
-    SRC,
-    WRITE,
+    RESULTS_CALL,
+    TENSORS,
+    TERMS_CALL,
+    WINDOW,
     add,
     fill,
     sum_5,
     sum_ring,
 )
+from dnncore_cpu_numba.lrn.kernel import FIELDS, LRN_CALL, POINT
 
 __all__ = ["RING", "SLABS", "VECTORS", "room", "rows"]
 
@@ -47,7 +36,19 @@ _UNIT = 64  # loops run over whole units: four vectors, as LLVM unrolls them
 _BUFFER = (TILE + _UNIT) // 2  # int64
 _RING_BUFFER = RING // 2
 _ZERO, _ONE = np.float32(0), np.float32(1)
-_KERNEL, _STREAMED, _ROW_ADDRESSES, _FIELDS = 1, 2, 3, 7  # of `rows`, behind the nest
+_RESULT, _BASE, _SRC, _DIFF, _EARLIER = (
+    TENSORS.field(name).slot for name in ("result", "base", "src", "diff", "earlier")
+)
+_ITEM = (("params", Pointer(WINDOW)), ("tensors", Pointer(TENSORS)), ("tensor", "index"))
+PIECES_CALL = Record("copies of columns", *_ITEM, ("buffer", "address"), ("pitch", "elements"))
+ROW_CALL = Record("copies of a place", *_ITEM, ("place", "index"), ("buffer", "address"))
+ROWS = Record(
+    "rows of vectors",
+    ("nest", Pointer(NEST)),
+    ("kernel streamed", "address", "a `LRN_CALL`; the second one if all results are whole lines"),
+    ("starts", POINT),
+    ("fields", FIELDS),
+)
 
 
 def room(length: int, reach: int) -> int:
@@ -56,12 +57,12 @@ def room(length: int, reach: int) -> int:
     return (TILE - 2 * head) // pitch
 
 
-@task
+@task(WINDOW)
 def vectors(params, begin, end):
     """Columns in one piece each, as they are in memory, or in blocks of it."""
-    columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
-    reach, read, write = load_i64(params, REACH), load_i64(params, READ), load_i64(params, WRITE)
-    make_terms, make_results = load_i64(params, MAKE_TERMS), load_i64(params, MAKE_RESULTS)
+    columns, length = params.columns, params.length
+    reach, read, write = params.reach, params.read, params.write
+    make_terms, make_results = params.make_terms, params.make_results
     pitch, head = _aligned(length + reach), _aligned(reach)
     count = (columns * pitch + _UNIT - 1) // _UNIT * _UNIT
     src, diff, base, terms = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
@@ -70,19 +71,19 @@ def vectors(params, begin, end):
     fill(diff, _ZERO, TILE + _UNIT)
     fill(base, _ONE, TILE + _UNIT)
     fill(terms, _ZERO, TILE + _UNIT)
-    position, tensors = stack(MAX_LOOPS), stack(5)
-    seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
+    position, tensors = stack(MAX_LOOPS), TENSORS.room()
+    seek(params.nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        backward = load_i64(tensors, DIFF) != 0
-        if load_i64(tensors, SRC):
-            call(read, (params, tensors, SRC, src, pitch))
+        backward = tensors.diff != 0
+        if tensors.src:
+            _pieces(read, params, tensors, _SRC, src, pitch)
         if backward:
-            call(read, (params, tensors, DIFF, diff, pitch))
-            call(read, (params, tensors, BASE, base, pitch))
-        if load_i64(tensors, EARLIER):
-            call(read, (params, tensors, EARLIER, terms + 4 * head, pitch))
+            _pieces(read, params, tensors, _DIFF, diff, pitch)
+            _pieces(read, params, tensors, _BASE, base, pitch)
+        if tensors.earlier:
+            _pieces(read, params, tensors, _EARLIER, terms + 4 * head, pitch)
         if make_terms:
-            call(make_terms, (params, src, diff, base, own, terms + 4 * head, count))
+            _make_terms(make_terms, params, src, diff, base, own, terms + 4 * head, count)
         first = terms + 4 * (head - reach)
         if reach == 2:
             sum_5(first, first + 4, first + 8, first + 12, first + 16, total, count)
@@ -91,19 +92,19 @@ def vectors(params, begin, end):
             for shift in range(2 * reach + 1):
                 add(first + 4 * shift, total, count)
         if make_results:
-            call(make_results, (params, src, base, own, total, count))
-        call(write, (params, tensors, RESULT, total, pitch))
-        if load_i64(tensors, BASE) and not backward:
-            call(write, (params, tensors, BASE, base, pitch))
-        advance(load_i64(params, NEST), position, tensors, 1)
+            _make_results(make_results, params, src, base, own, total, count)
+        _pieces(write, params, tensors, _RESULT, total, pitch)
+        if tensors.base and not backward:
+            _pieces(write, params, tensors, _BASE, base, pitch)
+        advance(params.nest, position, tensors, 1)
 
 
-@task
+@task(WINDOW)
 def slabs(params, begin, end):
     """All columns, place by place."""
-    columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
-    reach, read, write = load_i64(params, REACH), load_i64(params, READ), load_i64(params, WRITE)
-    make_terms, make_results = load_i64(params, MAKE_TERMS), load_i64(params, MAKE_RESULTS)
+    columns, length = params.columns, params.length
+    reach, read, write = params.reach, params.read, params.write
+    make_terms, make_results = params.make_terms, params.make_results
     count = (columns + WIDTH - 1) // WIDTH * WIDTH
     rows = min(2 * reach + 1, length)
     diff, base, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
@@ -111,48 +112,77 @@ def slabs(params, begin, end):
     fill(src, _ZERO, rows * count)
     fill(diff, _ZERO, count)
     fill(base, _ONE, count)
-    position, tensors = stack(MAX_LOOPS), stack(5)
-    seek(load_i64(params, NEST), begin, position, params + 8 * ADDRESSES, tensors, 1)
+    position, tensors = stack(MAX_LOOPS), TENSORS.room()
+    seek(params.nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        backward, summed = load_i64(tensors, DIFF) != 0, load_i64(tensors, EARLIER) != 0
+        backward, summed = tensors.diff != 0, tensors.earlier != 0
         for place in range(length + reach):
             if place < length:
                 row = 4 * count * (place % rows)
                 if summed:
-                    call(read, (params, tensors, EARLIER, place, terms + row))
+                    _row(read, params, tensors, _EARLIER, place, terms + row)
                 else:
-                    call(read, (params, tensors, SRC, place, src + row))
+                    _row(read, params, tensors, _SRC, place, src + row)
                 if backward:
-                    call(read, (params, tensors, DIFF, place, diff))
-                    call(read, (params, tensors, BASE, place, base))
+                    _row(read, params, tensors, _DIFF, place, diff)
+                    _row(read, params, tensors, _BASE, place, base)
                 if make_terms:
-                    call(make_terms, (params, src + row, diff, base, own + row, terms + row, count))
+                    at = src + row, own + row, terms + row
+                    _make_terms(make_terms, params, at[0], diff, base, at[1], at[2], count)
             if place >= reach:
                 middle = place - reach
                 sum_ring(terms, rows, count, middle, reach, length, total)
                 row = 4 * count * (middle % rows)
                 if summed and make_results:
-                    call(read, (params, tensors, SRC, middle, src + row))
+                    _row(read, params, tensors, _SRC, middle, src + row)
                 if make_results:
-                    call(make_results, (params, src + row, base, own + row, total, count))
-                call(write, (params, tensors, RESULT, middle, total))
-                if load_i64(tensors, BASE) and not backward:
-                    call(write, (params, tensors, BASE, middle, base))
-        advance(load_i64(params, NEST), position, tensors, 1)
+                    _make_results(make_results, params, src + row, base, own + row, total, count)
+                _row(write, params, tensors, _RESULT, middle, total)
+                if tensors.base and not backward:
+                    _row(write, params, tensors, _BASE, middle, base)
+        advance(params.nest, position, tensors, 1)
 
 
-@task
+@task(ROWS)
 def rows(params, begin, end):
     """Some points each, by a kernel that walks along the axis; see `lrn/kernel.py`."""
-    position, tensors = stack(MAX_LOOPS), stack(4)
-    seek(load_i64(params, NEST), begin, position, params + 8 * _ROW_ADDRESSES, tensors, 1)
+    position, tensors = stack(MAX_LOOPS), POINT.room()
+    seek(params.nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        kernel = load_i64(params, _KERNEL)
-        both = load_i64(tensors, RESULT) | load_i64(tensors, BASE)
-        if load_i64(params, _STREAMED) and both % LINE == 0:
-            kernel = load_i64(params, _STREAMED)
-        call(kernel, (tensors, params + 8 * _FIELDS))
-        advance(load_i64(params, NEST), position, tensors, 1)
+        kernel = params.kernel
+        both = tensors.result | tensors.base
+        if params.streamed and both % LINE == 0:
+            kernel = params.streamed
+        LRN_CALL.call(kernel, tensors=tensors, fields=params.fields)
+        advance(params.nest, position, tensors, 1)
+
+
+@device
+def _make_terms(function, params, src, diff, base, own, terms, count):
+    TERMS_CALL.call(
+        function, params=params, src=src, diff=diff, base=base, own=own, terms=terms, count=count
+    )
+
+
+@device
+def _make_results(function, params, src, base, own, total, count):
+    RESULTS_CALL.call(
+        function, params=params, src=src, base=base, own=own, total=total, count=count
+    )
+
+
+@device
+def _pieces(function, params, tensors, tensor, buffer, pitch):
+    PIECES_CALL.call(
+        function, params=params, tensors=tensors, tensor=tensor, buffer=buffer, pitch=pitch
+    )
+
+
+@device
+def _row(function, params, tensors, tensor, place, buffer):
+    ROW_CALL.call(
+        function, params=params, tensors=tensors, tensor=tensor, place=place, buffer=buffer
+    )
 
 
 @device
@@ -164,12 +194,12 @@ def _aligned(count):
 # -- between tensors and buffers -------------------------------------------------------------------
 
 
-@task(arity=5)
+@native_function(PIECES_CALL)
 def read_vectors(params, tensors, tensor, buffer, pitch):
     """Copy an item's columns to a buffer, piece by piece of the axis."""
-    columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
-    stride, places = 4 * load_i64(params, COLUMN + tensor), load_i64(params, PLACES + tensor)
-    piece = load_i64(params, PIECE + tensor)
+    columns, length = params.columns, params.length
+    stride, places = 4 * params.strides[tensor], params.places[tensor]
+    piece = params.pieces[tensor]
     for start in range(0, length, piece):
         origin = load_i64(tensors, tensor) + load_i64(places, start)
         for column in range(columns):
@@ -178,12 +208,12 @@ def read_vectors(params, tensors, tensor, buffer, pitch):
             _copy_ahead(origin + column * stride, target, count, columns * stride)
 
 
-@task(arity=5)
+@native_function(PIECES_CALL)
 def write_vectors(params, tensors, tensor, buffer, pitch):
     """The way back."""
-    columns, length = load_i64(params, COLUMNS), load_i64(params, LENGTH)
-    stride, places = 4 * load_i64(params, COLUMN + tensor), load_i64(params, PLACES + tensor)
-    piece = load_i64(params, PIECE + tensor)
+    columns, length = params.columns, params.length
+    stride, places = 4 * params.strides[tensor], params.places[tensor]
+    piece = params.pieces[tensor]
     for start in range(0, length, piece):
         origin = load_i64(tensors, tensor) + load_i64(places, start)
         for column in range(columns):
@@ -192,11 +222,11 @@ def write_vectors(params, tensors, tensor, buffer, pitch):
             _copy_back(source, origin + column * stride, count, columns * stride)
 
 
-@task(arity=5)
+@native_function(ROW_CALL)
 def read_row(params, tensors, tensor, place, buffer):
     """Copy one place of all columns to a buffer."""
-    columns, stride = load_i64(params, COLUMNS), load_i64(params, COLUMN + tensor)
-    places = load_i64(params, PLACES + tensor)
+    columns, stride = params.columns, params.strides[tensor]
+    places = params.places[tensor]
     row = load_i64(tensors, tensor) + load_i64(places, place)
     if stride == 1:
         _copy_ahead(row, buffer, columns, _distance(params, places, place))
@@ -205,11 +235,11 @@ def read_row(params, tensors, tensor, place, buffer):
             store_f32(buffer, i, load_f32(row, i * stride))
 
 
-@task(arity=5)
+@native_function(ROW_CALL)
 def write_row(params, tensors, tensor, place, buffer):
     """The way back."""
-    columns, stride = load_i64(params, COLUMNS), load_i64(params, COLUMN + tensor)
-    places = load_i64(params, PLACES + tensor)
+    columns, stride = params.columns, params.strides[tensor]
+    places = params.places[tensor]
     row = load_i64(tensors, tensor) + load_i64(places, place)
     if stride == 1:
         _copy_back(buffer, row, columns, _distance(params, places, place))
@@ -221,7 +251,7 @@ def write_row(params, tensors, tensor, place, buffer):
 @device
 def _distance(params, places, place):
     """The bytes to the next place, which comes next."""
-    following = min(place + 1, load_i64(params, LENGTH) - 1)
+    following = min(place + 1, params.length - 1)
     return load_i64(places, following) - load_i64(places, place)
 
 

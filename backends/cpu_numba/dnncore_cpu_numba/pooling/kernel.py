@@ -24,22 +24,27 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 
-__all__ = ["FIELDS", "SLOT", "PoolingKernel"]
+__all__ = ["FIELDS", "POOLING_CALL", "PoolingKernel"]
 
-FIELDS = (
-    "result", "a", "b", "result_step", "a_step", "b_step", "result_line", "a_line", "b_line",
-    "count", "lines", "columns",
-    "d", "h", "w", "a_d", "a_h", "a_w", "b_d", "b_h", "b_w", "tap", "tap_d", "tap_h", "tap_w",
-    "start", "divisor", "ahead", "ahead_rows",
-)  # fmt: skip
-SLOT = {name: slot for slot, name in enumerate(FIELDS)}
-"""Where each field lies in the block of int64 that is the kernel's argument. Steps are in bytes;
-tap: the first tap's number; start: the bits of the float32 that an empty box gives; ahead: from a
-to the rows that the next line of results is the first to read, and how many there are."""
+FIELDS = Record(
+    "fields of the pooling kernel",
+    ("result a b", "address"),
+    ("result_step a_step b_step", "bytes", "from point to point"),
+    ("result_line a_line b_line", "bytes", "from line to line"),
+    ("count lines columns", "count", "points of a line, lines, columns"),
+    ("d h w", "count", "taps"),
+    ("a_d a_h a_w b_d b_h b_w", "bytes", "from tap to tap"),
+    ("tap tap_d tap_h tap_w", "index", "of the first tap, and steps from tap to tap"),
+    ("start divisor", "float32", "what an empty box gives, and what sums are divided by"),
+    ("ahead", "bytes", "from a to the rows that the next line of results is the first to read"),
+    ("ahead_rows", "count", "how many these are"),
+)
+POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
 
 I1, I8, I32 = (ir.IntType(width) for width in (1, 8, 32))
 Value = Any
@@ -86,14 +91,14 @@ class PoolingKernel:
 
     @property
     def address(self) -> int:
-        """The address of the compiled function, which takes a block of `FIELDS`."""
+        """The address of the compiled function, a `POOLING_CALL`."""
         return native.function(self.name, self.llvm_text, self.isa)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
         return vir.function_text(
             symbol,
-            ("fields",),
+            POOLING_CALL,
             lambda builder, args: _Emitter(self, builder, args["fields"]).emit(),
         )
 
@@ -117,9 +122,7 @@ class _Emitter:
 
     def __init__(self, kernel: PoolingKernel, builder: ir.IRBuilder, block: Value) -> None:
         self.kernel, self.builder = kernel, builder
-        base = vir.address(builder, block)
-        self.fields = {n: builder.load(vir.at(builder, base, 8 * i), typ=I64)
-                       for n, i in SLOT.items()}  # fmt: skip
+        self.fields = vir.fields(builder, vir.address(builder, block), FIELDS)
         self.vector = vir.vector_of(kernel.lanes)
         self.taps = ir.VectorType(I32, kernel.lanes)
         self.b_size = kernel.index // 8
@@ -233,8 +236,7 @@ class _Emitter:
     def _folded(self, places: dict[str, Value], size: int, *, unrolled: bool) -> list[_Point]:
         """So many points folded over the whole box. Single ones heed NaN."""
         builder, fields = self.builder, self.fields
-        start = builder.bitcast(builder.trunc(fields["start"], I32), F32)
-        value = vir.repeat(builder, start, self.vector)
+        value = vir.repeat(builder, vir.float_of(builder, fields["start"]), self.vector)
         tap = self._splat(fields["tap"]) if self._keeps_taps else None
         total = self.vector(None) if self.kernel.fold == "largest" and size > 1 else None
         state = [places["a"], places["b"], fields["tap"]]
@@ -322,8 +324,7 @@ class _Emitter:
     def _finish(self, points: Sequence[_Point], places: dict[str, Value]) -> None:
         """Divide and store."""
         builder = self.builder
-        divisor = builder.bitcast(builder.trunc(self.fields["divisor"], I32), F32)
-        divisor = vir.repeat(builder, divisor, self.vector)
+        divisor = vir.repeat(builder, vir.float_of(builder, self.fields["divisor"]), self.vector)
         for i, point in enumerate(points):
             value = point.value
             if self.kernel.fold == "sum":

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +17,8 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.copies.copy_kernel import SIDE, CopyKernel
 from dnncore_cpu_numba.pooling import tasks, windows
 from dnncore_cpu_numba.pooling.fold import Fold
-from dnncore_cpu_numba.pooling.kernel import FIELDS, SLOT, PoolingKernel
-from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.pooling.kernel import FIELDS, PoolingKernel
+from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import is_streamed, moved
 
 __all__ = ["are_even", "fold_steps"]
@@ -26,7 +27,8 @@ _MAX_COLUMNS = 512
 _BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
 _FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
-_LOWEST, _MINUS_INFINITY = float(np.finfo(np.float32).min), -math.inf
+_LOWEST = float(np.finfo(np.float32).min)
+_TENSORS = ("result", "a", "b")
 
 
 def fold_steps(fold: Fold) -> list[Step]:
@@ -75,14 +77,14 @@ def _in_place(fold: Fold, part: Nest) -> Step:
     streams = in_lines and is_streamed(result.address, result.desc)
     kernels = kernel.address, replace(kernel, streamed=True).address if streams else 0
     bands = _cut(fold, _height(fold, columns))
-    params = _common(fold, part, kernels, bands, _block(fold, columns, strides), strides)
-    return _step(fold, part, bands, [*params, 0])
+    values = _common(fold, part, kernels, bands, _fields(fold, columns, strides), strides)
+    return _step(fold, part, bands, values | {"staged": False, "staging": []})
 
 
-def _step(fold: Fold, part: Nest, bands: _Bands, params: list[Param]) -> Step:
+def _step(fold: Fold, part: Nest, bands: _Bands, values: Mapping[str, Any]) -> Step:
     items = part.without(1).size * len(bands.table)
     height = _height(fold, part.loops[-1].extent)
-    return Step(tasks.pool, params, items, grain=-(-height // max(1, bands.rows[0])) // 4 or 1)
+    return Step(tasks.pool, values, items, grain=-(-height // max(1, bands.rows[0])) // 4 or 1)
 
 
 def _height(fold: Fold, columns: int) -> int:
@@ -102,10 +104,10 @@ def _common(
     part: Nest,
     kernels: tuple[int, int],
     bands: _Bands,
-    block: np.ndarray,
+    fields: Mapping[str, float],
     strides: Sequence[tuple[int, ...]],
-) -> list[Param]:
-    """The parameters up to the addresses. strides: the bytes along d, h and w of result, a, b."""
+) -> dict[str, Any]:
+    """The parameters but for buffers. strides: the bytes along d, h and w of result, a, b."""
     itemsizes = [tensor.desc.itemsize for tensor in fold.tensors]
     depths, _, widths = fold.axes
     segments = [
@@ -114,17 +116,19 @@ def _common(
         widths.segments(by_tap=fold.uses_taps),
     ]
     along = [Table(_rows(fold, dim, found, strides)) for dim, found in enumerate(segments)]
-    empty = _bits(_LOWEST if fold.name == "largest" else 0.0)
     starts = [
         tensor.address
         if isinstance(tensor.address, Table)
         else moved(tensor.address, size * offset)
         for tensor, size, offset in zip(fold.tensors, itemsizes, part.offsets, strict=True)
     ]
-    return [
-        Table(part.without(1).table(itemsizes)), *kernels, Table(block), *along, len(segments[2]),
-        Table(bands.table), len(bands.table), empty, int(fold.divisor is not None), *starts,
-    ]  # fmt: skip
+    return {
+        "nest": part.without(1).table(itemsizes), "kernel": kernels[0], "streamed": kernels[1],
+        "fields": Table(FIELDS.table([fields])), "d": along[0], "runs": along[1],
+        "segments": along[2], "segment_count": len(segments[2]), "bands": Table(bands.table),
+        "band_count": len(bands.table), "empty": _LOWEST if fold.name == "largest" else 0.0,
+        "uniform": fold.divisor is not None, "starts": dict(zip(_TENSORS, starts, strict=True)),
+    }  # fmt: skip
 
 
 def _kernel(fold: Fold, columns: int) -> PoolingKernel:
@@ -141,35 +145,29 @@ def _kernel(fold: Fold, columns: int) -> PoolingKernel:
 def _rows(
     fold: Fold, dim: int, segments: Sequence[windows.Segment], strides: Sequence[tuple[int, ...]]
 ) -> np.ndarray:
-    """A table along a dim for `pooling_tasks`."""
+    """A table along a dim."""
     rows, period = [], fold.axes[dim].period
     for segment in segments:
         result, source = (segment.first, period), (segment.source, segment.source_step)
         of_tensors = result, source, result if fold.name == "largest" else source
-        moves = [
-            [way[i] * stride[dim] for way, stride in zip(of_tensors, strides, strict=True)]
-            for i in range(2)
-        ]
-        row = segment.taps, segment.tap * fold.taps[dim], segment.count
-        rows.append((*moves[0], *moves[1], *row))
-    return np.array(rows, np.int64).reshape(-1, tasks.ROW)
+        row = {"taps": segment.taps, "tap": segment.tap * fold.taps[dim], "count": segment.count}
+        for name, (first, step), stride in zip(_TENSORS, of_tensors, strides, strict=True):
+            row |= {name: first * stride[dim], f"{name}_step": step * stride[dim]}
+        rows.append(row)
+    return tasks.ALONG.table(rows)
 
 
-def _block(fold: Fold, columns: int, strides: Sequence[tuple[int, ...]]) -> np.ndarray:
+def _fields(fold: Fold, columns: int, strides: Sequence[tuple[int, ...]]) -> dict[str, float]:
     """The fields of the kernel that stay."""
-    fields = dict.fromkeys(FIELDS, 0) | {"columns": columns}
+    fields: dict[str, float] = dict.fromkeys(FIELDS.fields, 0) | {"columns": columns}
     _, a, b = strides
     for dim, (name, axis) in enumerate(zip("dhw", fold.axes, strict=True)):
         fields[f"a_{name}"] = axis.source_step * a[dim]
         fields[f"b_{name}"] = 0 if fold.name == "largest" else axis.source_step * b[dim]
         fields[f"tap_{name}"] = axis.tap_step * fold.taps[dim]
-    fields["start"] = _bits(_MINUS_INFINITY if fold.name == "largest" else 0.0)
-    fields["divisor"] = _bits(float(fold.divisor or 0))
-    return np.array([fields[name] for name in FIELDS], np.int64)
-
-
-def _bits(value: float) -> int:
-    return int(np.float32(value).view(np.uint32))
+    fields["start"] = -math.inf if fold.name == "largest" else 0.0
+    fields["divisor"] = fold.divisor or 0
+    return fields
 
 
 # -- bands -----------------------------------------------------------------------------------------
@@ -179,7 +177,7 @@ def _bits(value: float) -> int:
 class _Bands:
     """Rows of results.
 
-    table: as `pooling_tasks` reads it; runs: what it refers to. rows: the most of result, a and b
+    table: of `BAND`; runs: what it refers to. rows: the most of result, a and b
     that a band needs, of so many depths.
     """
 
@@ -222,14 +220,18 @@ def _cut(fold: Fold, height: int) -> _Bands:
     for first in range(0, len(heights.taps), height):
         last = min(first + height, len(heights.taps))
         found = heights.segments(first, last, by_tap=fold.uses_taps)
-        rows = first, last, len(runs), len(runs) + len(found), *heights.reads(first, last)
+        start, stop = heights.reads(first, last)
+        band = {
+            "first": first, "last": last, "first_run": len(runs),
+            "last_run": len(runs) + len(found), "start": start, "stop": stop,
+            "depth_step": depths.source_step,
+        }  # fmt: skip
         runs += found
-        table += [(d, *rows, int(z), depths.source_step) for d, z in enumerate(depths.source)]
-    most = max(stop - start for *_, start, stop, _, _ in table)
+        table += [band | {"depth": d, "source_depth": z} for d, z in enumerate(depths.source)]
+    most = max(band["stop"] - band["start"] for band in table)
     b = height if fold.name == "largest" else most
-    return _Bands(
-        np.array(sorted(table), np.int64), runs, (height, most, b), int(depths.taps.max())
-    )
+    table.sort(key=lambda band: (band["depth"], band["first"]))
+    return _Bands(tasks.BAND.table(table), runs, (height, most, b), int(depths.taps.max()))
 
 
 def _staged(fold: Fold, part: Nest, bands: _Bands) -> Step:
@@ -241,17 +243,22 @@ def _staged(fold: Fold, part: Nest, bands: _Bands) -> Step:
         size, width = desc.itemsize, desc.dims[-1]
         channels = np.minimum(np.arange(SIDE), columns.extent - 1) * (size * columns.strides[i])
         pixels = np.arange(bands.rows[i] * width) * (SIDE * size)
-        tables = (Table(places.astype(np.int64)) for places in (channels, pixels))
-        views.append((place, *tables, *strides[i][:2], width, size, planes[i]))
+        depth, height, _ = strides[i]
+        views.append({
+            "buffer": place, "outside": Table(channels.astype(np.int64)),
+            "inside": Table(pixels.astype(np.int64)), "depth": depth, "height": height,
+            "width": width, "item": size, "plane": planes[i],
+        })  # fmt: skip
         strides[i] = (0, SIDE * size * width, SIDE * size)
-    block = _block(fold, SIDE, strides)
-    block[SLOT["a_d"]] = planes[1]
     reads = fold.uses_b and fold.name != "largest"
+    fields = _fields(fold, SIDE, strides) | {"a_d": planes[1]}
     if reads:
-        block[SLOT["b_d"]] = planes[2]
+        fields["b_d"] = planes[2]
     types = [tensor.desc.data_type for tensor in (fold.used[0], fold.used[-1])]
     moves = [CopyKernel("transposed", kind, kind).address for kind in types]
-    params = _common(fold, part, (_kernel(fold, SIDE).address, 0), bands, block, strides)
-    params += [1, columns.extent, *moves, int(reads), int(fold.uses_b and not reads)]
-    params += itertools.chain(*views)
-    return _step(fold, part, bands, params)
+    values = _common(fold, part, (_kernel(fold, SIDE).address, 0), bands, fields, strides)
+    staging = {
+        "channels": columns.extent, "moves": moves, "b_read": reads,
+        "b_written": fold.uses_b and not reads, "views": views,
+    }  # fmt: skip
+    return _step(fold, part, bands, values | {"staged": True, "staging": [staging]})

@@ -20,7 +20,7 @@ from dnncore_cpu_numba.elementwise.implementation import (
     with_post_ops,
 )
 from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, fold
-from dnncore_cpu_numba.runtime.program import F32, Arg, Param, Program, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import moved
 
 __all__ = ["TABLE"]
@@ -251,17 +251,22 @@ def _steps(
         else:
             outer, row = part.without(1), part.loops[-1]
             width = count = row.extent
-        params: list[Param] = [Table(outer.table([4, 4])), Table(places.table([4]))]
-        params += [piece.steps, parts, per_part, int(piece.way == "lanes"), width, count]
-        params += [row.strides[SRC], row.strides[DST]]
-        params += [getattr(rule, piece.way).address, plain.columns.address]
-        params += [F32(rule.start), F32(op.p)]
-        params += [FINISHES.get(op.algorithm, 0) if finish else 0]
-        params += [F32(op.src.nelems / op.dst.nelems), F32(op.eps), nbytes]
-        params.append(folded.extent)
-        params += [moved(target, 4 * part.offsets[DST]), moved(source, 4 * part.offsets[SRC])]
+        values = {
+            "results": outer.table([4, 4]), "places": places.table([4]), "steps": piece.steps,
+            "parts": parts, "per_part": per_part, "in_lanes": piece.way == "lanes",
+            "width": width, "length": count, "src_stride": row.strides[SRC],
+            "dst_stride": row.strides[DST], "function": getattr(rule, piece.way).address,
+            "merge": plain.columns.address, "start": rule.start, "power": op.p,
+            "finish": FINISHES.get(op.algorithm, 0) if finish else 0,
+            "divisor": op.src.nelems / op.dst.nelems, "eps": op.eps, "part_bytes": nbytes,
+            "row": folded.extent,
+            "starts": {
+                "dst": moved(target, 4 * part.offsets[DST]),
+                "source": {"src": moved(source, 4 * part.offsets[SRC])},
+            },
+        }  # fmt: skip
         grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
-        yield Step(fold, params, outer.size * parts, grain=grain)
+        yield Step(fold, values, outer.size * parts, grain=grain)
 
 
 def _folds(op: Any) -> tuple[Any, Any]:

@@ -2,8 +2,7 @@
 
     sums[i] = both(sums[i], each(src[i * stride]), each(src[i * stride + 1]), ...)    for all rows i
 
-It is a native function of reduction's, `(src, stride, sums, count, params)`: numba's compiler makes
-scalars of loops as short as a row's.
+It is a native function of `FOLD_CALL`: numba's compiler makes scalars of loops as short as a row's.
 """
 
 from __future__ import annotations
@@ -16,10 +15,39 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 
-__all__ = ["MAPS", "RowsKernel"]
+__all__ = ["FOLD", "FOLD_CALL", "MAPS", "SOURCE", "TENSORS", "RowsKernel"]
+
+SOURCE = Record("source of a reduction", ("src", "address"))
+TENSORS = Record("tensors of a reduction", ("dst", "address"), ("source", SOURCE))
+FOLD = Record(
+    "fold",
+    ("results", Pointer(NEST), "over (dst, src)"),
+    ("places", Pointer(NEST), "of a result, over src"),
+    ("steps parts per_part", "count", "of a row of results, its parts, and steps of a part"),
+    ("in_lanes", "flag"),
+    ("width length", "count", "accumulators, and elements of a step"),
+    ("src_stride dst_stride", "elements"),
+    ("function merge", "address", "a `FOLD_CALL`: of src, and of outcomes"),
+    ("start power", "float32", "the outcome of nothing, and the norm's p"),
+    ("finish", "index", "of `FINISHES`"),
+    ("divisor eps", "float32"),
+    ("part_bytes", "bytes", "from a part's outcomes to the next"),
+    ("row", "elements", "of src that `RowsKernel` folds into one"),
+    ("starts", TENSORS),
+)
+FOLD_CALL = Record(
+    "fold function",
+    ("src", "address"),
+    ("stride", "elements", "between the elements that are counted, or rows"),
+    ("sums", "address"),
+    ("count", "count"),
+    ("params", Pointer(FOLD)),
+)
 
 AT_ONCE = 4  # vectors that are folded beside each other
 AHEAD = 4096  # bytes from what is folded to what is prefetched
@@ -32,25 +60,21 @@ Builder = ir.IRBuilder
 class RowsKernel:
     """A class of kernels.
 
-    map, combine: of MAPS and COMBINATIONS. length_slot, start_slot: where a row's length and the
-    bits of what an empty set gives are among the parameters.
+    map, combine: of MAPS and COMBINATIONS.
     """
 
     map: str
     combine: str
-    length_slot: int
-    start_slot: int
 
     @property
     def address(self) -> int:
         """The address of the compiled function."""
-        way = f"{self.map}_{self.combine}_{self.length_slot}_{self.start_slot}"
+        way = f"{self.map}_{self.combine}"
         return native.function(f"reduction_rows_{BEST.name}_{way}", self.llvm_text)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        names = ("src", "stride", "sums", "count", "params")
-        return vir.function_text(symbol, names, lambda b, args: _Emitter(self, b, args).emit())
+        return vir.function_text(symbol, FOLD_CALL, lambda b, args: _Emitter(self, b, args).emit())
 
 
 class _Emitter:
@@ -66,8 +90,8 @@ class _Emitter:
         self.heeds_nan = kernel.combine in ("larger", "smaller")
         self.vector, self.bits = vir.vector_of(BEST.lanes), ir.IntType(BEST.lanes)
         params = vir.address(builder, args["params"])
-        self.length = builder.load(vir.at(builder, params, 8 * kernel.length_slot), typ=I64)
-        start = builder.load(vir.at(builder, params, 8 * kernel.start_slot), typ=F32)
+        self.length = vir.field(builder, params, FOLD, "row")
+        start = vir.float_of(builder, vir.field(builder, params, FOLD, "start"))
         self.start = vir.repeat(builder, start, self.vector)
 
     def emit(self) -> None:

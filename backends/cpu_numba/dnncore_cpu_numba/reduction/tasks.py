@@ -27,9 +27,16 @@ import numpy as np
 from dnncore_cpu_numba.codegen import vecmath
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import prefetch
-from dnncore_cpu_numba.codegen.pointers import call, load_f32, load_i64, stack, store_f32
-from dnncore_cpu_numba.codegen.task import Task, device, exact, task
-from dnncore_cpu_numba.reduction.kernel import MAPS, RowsKernel
+from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
+from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, task
+from dnncore_cpu_numba.reduction.kernel import (
+    FOLD,
+    FOLD_CALL,
+    MAPS,
+    SOURCE,
+    TENSORS,
+    RowsKernel,
+)
 
 __all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "Fold", "fold"]
 
@@ -41,11 +48,6 @@ _BUFFER = COLUMNS // 2  # int64
 _PATIENCE = 256  # rows that are folded before what came of them
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
-# The slots of the parameters. Nests: of the results over (dst, src), of a result's places over src.
-RESULTS, PLACES, STEPS, PARTS, PER_PART, IN_LANES, WIDTH, LENGTH = range(8)
-SRC_STRIDE, DST_STRIDE, FUNCTION, MERGE, START, POWER = range(8, 14)
-FINISH, DIVISOR, EPS, PART_BYTES, ROW, ADDRESSES = range(14, 20)
-
 FINISHES = {
     "mean": 1,
     "norm_lp_power_p_max": 2, "norm_lp_power_p_sum": 3,
@@ -53,47 +55,51 @@ FINISHES = {
 }  # fmt: skip
 
 
-@task
+@task(FOLD)
 def fold(params, begin, end):
     """Fold parts of rows of results; see the head of this file."""
-    parts, per_part = load_i64(params, PARTS), load_i64(params, PER_PART)
-    width, length = load_i64(params, WIDTH), load_i64(params, LENGTH)
-    function, merge = load_i64(params, FUNCTION), load_i64(params, MERGE)
-    stride, start = load_i64(params, SRC_STRIDE), load_f32(params, 2 * START)
+    parts, per_part = params.parts, params.per_part
+    width, length = params.width, params.length
+    function, merge = params.function, params.merge
+    stride, start = params.src_stride, params.start
     sums, totals = stack(_BUFFER), stack(_BUFFER)
     result_position, place_position = stack(MAX_LOOPS), stack(MAX_LOOPS)
-    tensors, source = stack(2), stack(1)
+    tensors, source = TENSORS.room(), SOURCE.room()
     part = begin % parts
-    seek(load_i64(params, RESULTS), begin // parts, result_position,
-         params + 8 * ADDRESSES, tensors, 1)  # fmt: skip
+    seek(params.results, begin // parts, result_position, params.starts, tensors, 1)
     for _ in range(begin, end):
         first = part * per_part
-        last = min(first + per_part, load_i64(params, STEPS))
-        seek(load_i64(params, PLACES), first, place_position, tensors + 8, source, 1)
+        last = min(first + per_part, params.steps)
+        seek(params.places, first, place_position, tensors.source, source, 1)
         _fill(totals, start, width)
         if last == first + 1:
-            call(function, (load_i64(source, 0), stride, totals, length, params))
+            _call(function, source.src, stride, totals, length, params)
         else:
             _fill(sums, start, width)
             for step in range(first, last):
-                call(function, (load_i64(source, 0), stride, sums, length, params))
-                advance(load_i64(params, PLACES), place_position, source, 1)
+                _call(function, source.src, stride, sums, length, params)
+                advance(params.places, place_position, source, 1)
                 if (step - first) % _PATIENCE == _PATIENCE - 1:
-                    call(merge, (sums, 1, totals, width, params))
+                    _call(merge, sums, 1, totals, width, params)
                     _fill(sums, start, width)
-            call(merge, (sums, 1, totals, width, params))
+            _call(merge, sums, 1, totals, width, params)
         count = width
-        if load_i64(params, IN_LANES):
-            call(merge, (0, 1, totals, 0, params))
+        if params.in_lanes:
+            _call(merge, 0, 1, totals, 0, params)
             count = 1
         _finish(params, totals, count)
-        dst = load_i64(tensors, 0) + part * load_i64(params, PART_BYTES)
+        dst = tensors.dst + part * params.part_bytes
         for i in range(count):
-            store_f32(dst, i * load_i64(params, DST_STRIDE), load_f32(totals, i))
+            store_f32(dst, i * params.dst_stride, load_f32(totals, i))
         part += 1
         if part == parts:
             part = 0
-            advance(load_i64(params, RESULTS), result_position, tensors, 1)
+            advance(params.results, result_position, tensors, 1)
+
+
+@device
+def _call(function, src, stride, sums, count, params):
+    FOLD_CALL.call(function, src=src, stride=stride, sums=sums, count=count, params=params)
 
 
 @device
@@ -105,8 +111,8 @@ def _fill(x, value, count):
 @device
 def _finish(params, x, count):
     """Turn what was folded into the result."""
-    finish, p = load_i64(params, FINISH), load_f32(params, 2 * POWER)
-    divisor, eps = load_f32(params, 2 * DIVISOR), load_f32(params, 2 * EPS)
+    finish, p = params.finish, params.power
+    divisor, eps = params.divisor, params.eps
     if finish == 1:
         for i in range(count):
             store_f32(x, i, _divided(load_f32(x, i), divisor))
@@ -144,15 +150,11 @@ class Fold:
 
 
 def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]) -> Fold:
-    """The native functions (src, stride, sums, count, params) of an algorithm.
-
-    stride: between the elements that are counted, or rows. `columns` of nothing folds the lanes
-    into the first.
-    """
+    """The native functions of an algorithm; `columns` of nothing folds the lanes into the first."""
     each, both = device(map_), device(combine)
 
     def columns(src, stride, sums, count, params):
-        p = load_f32(params, 2 * POWER)
+        p = params.power
         if count == 0:
             _fold_lanes(sums, both)
         elif stride == 1:
@@ -165,7 +167,7 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
                 store_f32(sums, i, both(load_f32(sums, i), value))
 
     def lanes(src, stride, sums, count, params):
-        p = load_f32(params, 2 * POWER)
+        p = params.power
         done = count - count % _STRETCH if stride == 1 else 0
         for start in range(0, done, _STRETCH):
             x = src + 4 * start
@@ -183,8 +185,9 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
     columns.__name__ = f"{name}_columns"
     lanes.__name__ = f"{name}_lanes"
     names = each.__name__.removeprefix("_"), both.__name__.removeprefix("_")
-    rows = RowsKernel(*names, ROW, START) if names[0] in MAPS else None
-    return Fold(task(columns, arity=5), task(lanes, arity=5), rows, start)
+    rows = RowsKernel(*names) if names[0] in MAPS else None
+    function = native_function(FOLD_CALL)
+    return Fold(function(columns), function(lanes), rows, start)
 
 
 @device

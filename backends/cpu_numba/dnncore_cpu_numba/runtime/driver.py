@@ -1,15 +1,13 @@
 """The driver: the one native loop that runs programs, step after step, over a pool of threads.
 
-A program begins with `HEADER` int64, the number of its rows and the address of the pool's state. A
-row is `ROW` int64: the address of a task, the distance in bytes from the row to the task's block of
-parameters, the number of work items, and the number of parts that the items are cut into. A step of
-one part runs in the calling thread. The parts of others are claimed by the caller and by whichever
-of the pool's threads are awake, so that the caller never waits for a thread to wake up, only for
-parts that are being computed.
+A program is a `PROGRAM`, and the tasks' parameters behind it. A step of one part runs in the
+calling thread. The parts of others are claimed by the caller and by whichever of the pool's threads
+are awake, so that the caller never waits for a thread to wake up, only for parts that are being
+computed.
 
-The pool's state is a block of int64 in shared memory. The *ticket* holds a number of the step that
-is being run (its epoch), its parts, and the next one to claim, in one word: to claim a part is one
-atomic addition, which tells at once whether there was one left and of which step.
+The pool's `STATE` lies in shared memory. The *ticket* holds a number of the step that is being run
+(its epoch), its parts, and the next one to claim, in one word: to claim a part is one atomic
+addition, which tells at once whether there was one left and of which step.
 """
 
 # ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
@@ -23,42 +21,55 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from dnncore_cpu_numba.codegen.pointers import call, load_i64, store_i64
-from dnncore_cpu_numba.codegen.task import device, task
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
+from dnncore_cpu_numba.codegen.call_typing import first_number
+from dnncore_cpu_numba.codegen.pointers import address
+from dnncore_cpu_numba.codegen.task import TASK, device, native_function
 
-__all__ = ["HEADER", "MAX_PARTS", "ROW", "STATE", "run_program", "wait_for_work"]
+__all__ = ["MAX_PARTS", "PROGRAM", "ROW", "STATE", "run_program", "wait_for_work"]
 
-HEADER = 2  # int64 before the rows
-ROW = 4  # int64 of one row
 MAX_PARTS = 1 << 14  # of a step; a ticket has 16 bits for the claims, which may be more
-STATE = 24  # int64 of a pool's state: three cache lines
-_BUSY, _TICKET, _STEP, _DONE = 0, 8, 9, 16  # slots; those written by many have a line of their own
-_I64 = ir.IntType(64)
+
+ROW = Record(
+    "row of a program",
+    ("task", "address"),
+    ("distance", "bytes", "from the row to the task's parameters"),
+    ("items parts", "count", "of work, and the parts that they are cut into"),
+)
+STATE = Record(  # what many write has a cache line of its own
+    "state of the pool",
+    ("busy", Many("count", 8), "1 while a caller has the pool"),
+    ("ticket", Many("count", 1)),
+    ("step", Pointer(ROW), "that is being run"),
+    ("padding", Many("count", 6)),
+    ("done", Many("count", 8), "parts of the step"),
+)
+PROGRAM = Record("program", ("count", "count"), ("pool", Pointer(STATE)), ("rows", Many(ROW)))
 
 
-@task(arity=1)
+@native_function(Record("run_program", ("program", Pointer(PROGRAM))))
 def run_program(program):
     """Run a program. While another caller has the pool, parts run one after the other here."""
-    state = load_i64(program, 1)
-    for i in range(load_i64(program, 0)):
-        row = program + 8 * (HEADER + ROW * i)
-        parts = load_i64(row, 3)
+    state = program.pool
+    for i in range(program.count):
+        row = program.rows[i]
+        parts = row.parts
         if parts == 1:
-            call(load_i64(row, 0), (row + load_i64(row, 1), 0, load_i64(row, 2)))
-        elif _compare_and_swap(state, _BUSY, 0, 1):
+            TASK.call(row.task, params=_params(row), begin=0, end=row.items)
+        elif _compare_and_swap(state.busy, 0, 1):
             _share(state, row, parts)
-            _atomic_store(state, _BUSY, 0)
+            _atomic_store(state.busy, 0)
         else:
             for part in range(parts):
                 _run_part(row, part, parts)
 
 
-@task(arity=2)
+@native_function(Record("wait_for_work", ("state", Pointer(STATE)), ("patience", "count")))
 def wait_for_work(state, patience):
     """Help with every step that is published; return after `patience` looks without one."""
     epoch, looks = -1, 0
     while looks < patience:
-        if _atomic_load(state, _TICKET) >> 32 != epoch:
+        if _atomic_load(state.ticket) >> 32 != epoch:
             epoch = _help(state)
             looks = 0
         _pause()
@@ -68,12 +79,12 @@ def wait_for_work(state, patience):
 @device
 def _share(state, row, parts):
     """Publish a step, take part in it, and wait until all of it is done."""
-    store_i64(state, _STEP, row)
-    _atomic_store(state, _DONE, 0)
-    epoch = ((_atomic_load(state, _TICKET) >> 32) + 1) & 0x3FFFFFFF
-    _atomic_store(state, _TICKET, epoch << 32 | parts << 16)
+    state.step = row
+    _atomic_store(state.done, 0)
+    epoch = ((_atomic_load(state.ticket) >> 32) + 1) & 0x3FFFFFFF
+    _atomic_store(state.ticket, epoch << 32 | parts << 16)
     _help(state)
-    while _atomic_load(state, _DONE) < parts:
+    while _atomic_load(state.done) < parts:
         _pause()
 
 
@@ -81,70 +92,73 @@ def _share(state, row, parts):
 def _help(state):
     """Compute parts while there are any; returns the epoch of the step that had none left."""
     while True:
-        ticket = _atomic_load(state, _TICKET)
+        ticket = _atomic_load(state.ticket)
         if ticket & 0xFFFF < ticket >> 16 & 0xFFFF:
-            ticket = _atomic_add(state, _TICKET, 1)
+            ticket = _atomic_add(state.ticket, 1)
         part, parts = ticket & 0xFFFF, ticket >> 16 & 0xFFFF
         if part >= parts:
             return ticket >> 32
         # The claimed step cannot end, and so its row stays where it is, before this part is done.
-        _run_part(load_i64(state, _STEP), part, parts)
-        _atomic_add(state, _DONE, 1)
+        _run_part(state.step, part, parts)
+        _atomic_add(state.done, 1)
 
 
 @device
 def _run_part(row, part, parts):
-    items = load_i64(row, 2)
+    items = row.items
     bounds = items * part // parts, items * (part + 1) // parts
-    call(load_i64(row, 0), (row + load_i64(row, 1), bounds[0], bounds[1]))
+    TASK.call(row.task, params=_params(row), begin=bounds[0], end=bounds[1])
+
+
+@device
+def _params(row):
+    return address(row) + row.distance
 
 
 # -- atomic operations -----------------------------------------------------------------------------
 
 
-def _slot(builder, address, index):
-    return builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index])
+def _pointer(builder, signature, args):
+    """To the first of the numbers that are the first argument."""
+    return first_number(builder, signature.args[0], args[0])
 
 
 @intrinsic
-def _atomic_load(typingctx, address, index):
+def _atomic_load(typingctx, numbers):
     def codegen(context, builder, signature, args):
-        return builder.load_atomic(_slot(builder, *args), "acquire", 8)
+        return builder.load_atomic(_pointer(builder, signature, args), "acquire", 8)
 
-    return types.int64(types.int64, types.int64), codegen
+    return types.int64(numbers), codegen
 
 
 @intrinsic
-def _atomic_store(typingctx, address, index, value):
+def _atomic_store(typingctx, numbers, value):
     def codegen(context, builder, signature, args):
-        address, index, value = args
-        builder.store_atomic(value, _slot(builder, address, index), "release", 8)
+        builder.store_atomic(args[1], _pointer(builder, signature, args), "release", 8)
 
-    return types.void(types.int64, types.int64, types.int64), codegen
+    return types.void(numbers, types.int64), codegen
 
 
 @intrinsic
-def _atomic_add(typingctx, address, index, value):
+def _atomic_add(typingctx, numbers, value):
     """Returns the sum's old value."""
 
     def codegen(context, builder, signature, args):
-        address, index, value = args
-        return builder.atomic_rmw("add", _slot(builder, address, index), value, "acq_rel")
+        return builder.atomic_rmw("add", _pointer(builder, signature, args), args[1], "acq_rel")
 
-    return types.int64(types.int64, types.int64, types.int64), codegen
+    return types.int64(numbers, types.int64), codegen
 
 
 @intrinsic
-def _compare_and_swap(typingctx, address, index, old, new):
+def _compare_and_swap(typingctx, numbers, old, new):
     """Replace `old` by `new`; returns whether `old` was there."""
 
     def codegen(context, builder, signature, args):
-        address, index, old, new = args
-        slot = _slot(builder, address, index)
-        swapped = builder.cmpxchg(slot, old, new, "acq_rel", "acquire")
+        pointer = _pointer(builder, signature, args)
+        swapped = builder.cmpxchg(pointer, args[1], args[2], "acq_rel", "acquire")
         return builder.extract_value(swapped, 1)
 
-    return types.boolean(*[types.int64] * 4), codegen
+    return types.boolean(numbers, types.int64, types.int64), codegen
 
 
 @intrinsic

@@ -39,7 +39,7 @@ class Pool:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._helpers = 0
-        self._memory = array("q", bytes(8 * STATE + _CACHE_LINE))
+        self._memory = array("q", bytes(STATE.nbytes + _CACHE_LINE))
         start = self._memory.buffer_info()[0]
         self.state = start + -start % _CACHE_LINE
         # void * takes an int as it is, a third quicker than an int64

@@ -7,76 +7,62 @@ place, so that a chain of bound programs is a new table over the old blocks.
 
 from __future__ import annotations
 
-import struct
+import copy
 import time
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from dnncore.backend import COMPLETED, Event, Executable, Stream, TimedEvent
+from dnncore_cpu_numba.codegen.call_schema import Arg, Param, Scratch, Table
 from dnncore_cpu_numba.codegen.task import Task
-from dnncore_cpu_numba.runtime.driver import HEADER, MAX_PARTS, ROW
+from dnncore_cpu_numba.runtime.driver import MAX_PARTS, PROGRAM, ROW
 from dnncore_cpu_numba.runtime.pool import pool
 
-__all__ = ["F32", "Arg", "Program", "Scratch", "Step", "Table"]
+__all__ = ["Arg", "Param", "Program", "Scratch", "Step", "Table"]
 
-
-@dataclass(frozen=True)
-class Arg:
-    """The address of the index-th memory, in binding order, plus an offset in bytes."""
-
-    index: int
-    byte_offset: int = 0
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """An address inside the scratchpad."""
-
-    byte_offset: int = 0
+ROWS = PROGRAM.field("rows").slot
+DISTANCE, PARTS = (ROW.field(name).slot for name in ("distance", "parts"))
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
-    """The address of a constant array, which the program keeps alive and nobody may change."""
-
-    array: np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True)
-class F32:
-    """A float32 constant: its bits in the slot's low half."""
-
-    value: float
-
-
-Param = int | Arg | Scratch | Table | F32
-
-
-@dataclass(frozen=True)
 class Step:
     """One task over `items` work items, after all steps before it have ended.
 
-    task: a `Task`, or the address of a native function of the same kind.
-    params: what the task finds in its block, one slot each.
+    values: those of the task's parameters by name; without items there need not be any.
     max_parts: the most pieces that the items are cut into; by default the number of threads.
     grain: the least items of a piece.
+    params: the slots of the task's parameters.
+
+    Raises `CallMismatch` if the values are not those that the task declares.
     """
 
-    task: Task | int
-    params: Sequence[Param]
+    task: Task
+    values: InitVar[Mapping[str, Any]]
     items: int
     max_parts: int | None = None
     grain: int = 1
+    params: Sequence[Param] = field(init=False, default=())
 
-    def row(self, distance: int, threads: int) -> tuple[int, ...]:
-        """What the driver's table holds for the step; see `runtime/driver.py`."""
-        task = self.task.address if isinstance(self.task, Task) else self.task
+    def __post_init__(self, values: Mapping[str, Any]) -> None:
+        if self.items > 0:
+            object.__setattr__(self, "params", self.task.params.pack(values))
+
+    def with_params(self, params: Sequence[Param]) -> Step:
+        """The same step with other slots."""
+        step = copy.copy(self)
+        object.__setattr__(step, "params", params)
+        return step
+
+    def row(self, distance: int, threads: int) -> dict[str, int]:
+        """Its `ROW` in the driver's table."""
         most = threads if self.max_parts is None else self.max_parts
-        return task, distance, self.items, max(1, min(most, self.items // self.grain, MAX_PARTS))
+        parts = max(1, min(most, self.items // self.grain, MAX_PARTS))
+        task = self.task.address
+        return {"task": task, "distance": distance, "items": self.items, "parts": parts}
 
 
 class Program(Executable):
@@ -92,19 +78,20 @@ class Program(Executable):
         self._arguments: list[tuple[int, int, int]] = []  # slot, memory's index, offset
         self._scratch: list[tuple[int, int]] = []  # slot, offset
         self._template = self._block(steps, num_threads)
-        most_parts = max(self._template[HEADER + 3 : HEADER + ROW * self.rows : ROW], default=1)
+        parts = self._template[ROWS + PARTS : ROWS + ROW.size * self.rows : ROW.size]
+        most_parts = max(parts, default=1)
         self._helpers = min(most_parts, num_threads) - 1
         pool().need(self._helpers)
 
     def _block(self, steps: Sequence[Step], threads: int) -> array[int]:
-        block = array("q", (len(steps), pool().state, *[0] * (ROW * len(steps))))
-        for place in range(HEADER, len(block), ROW):
-            step = steps[(place - HEADER) // ROW]
-            row = step.row(8 * (len(block) - place), threads)
-            block[place : place + ROW] = array("q", row)
+        end = ROWS + ROW.size * len(steps)
+        rows, params = [], array("q")
+        for step in steps:
+            place = ROWS + ROW.size * len(rows)
+            rows.append(step.row(8 * (end + len(params) - place), threads))
             for param in step.params:
-                block.append(self._value(param, len(block)))
-        return block
+                params.append(self._value(param, end + len(params)))
+        return _table(rows) + params
 
     def _value(self, param: Param, slot: int) -> int:
         """What the template holds for a parameter; addresses that binding knows are noted."""
@@ -118,10 +105,8 @@ class Program(Executable):
             case Table(values):
                 self._tables.append(values)
                 return int(values.ctypes.data)
-            case F32(value):
-                return int.from_bytes(struct.pack("<f", value), "little")
             case _:
-                return int(param)
+                return param
 
     def bind(self, memories: Sequence[Any], scratchpad: Any) -> BoundProgram:
         """Fix the arguments."""
@@ -138,17 +123,23 @@ class Program(Executable):
     def chain(runs: Sequence[BoundProgram]) -> BoundProgram:
         """Merge bound programs into one: their tables one after the other."""
         rows = sum(run.rows for run in runs)
-        table = array("q", (rows, pool().state))
+        table = _table([])
+        table[PROGRAM.field("count").slot] = rows
         for run in runs:
-            table.extend(run.block[HEADER : HEADER + ROW * run.rows])
-        place = HEADER
+            table.extend(run.block[ROWS : ROWS + ROW.size * run.rows])
+        place = ROWS
         for run in runs:
             # the parameters stay where they are
-            moved = run.address + 8 * HEADER - (table.buffer_info()[0] + 8 * place)
-            for row in range(place, place + ROW * run.rows, ROW):
-                table[row + 1] += moved
-            place += ROW * run.rows
+            moved = run.address + 8 * ROWS - (table.buffer_info()[0] + 8 * place)
+            for row in range(place, place + ROW.size * run.rows, ROW.size):
+                table[row + DISTANCE] += moved
+            place += ROW.size * run.rows
         return BoundProgram(table, rows, max(run.helpers for run in runs), tuple(runs))
+
+
+def _table(rows: Sequence[Mapping[str, int]]) -> array[int]:
+    """The beginning of a program's block."""
+    return array("q", PROGRAM.pack({"count": len(rows), "pool": pool().state, "rows": rows}))
 
 
 class BoundProgram:

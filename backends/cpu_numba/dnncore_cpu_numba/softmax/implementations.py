@@ -9,7 +9,7 @@ NaN or +inf in it, gives NaN, as the formula does.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,13 +67,14 @@ class SimdSoftmax(Implementation):
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
         names = [argument.name for argument, _ in op.tensors()]
-        arguments = [names.index(name) for name in (op.result_name, *self.inputs)]
-        descs = [getattr(op, names[i]) for i in arguments]
+        tensors = {name: names.index(name) for name in (op.result_name, *self.inputs)}
+        descs = [getattr(op, name) for name in tensors]
         in_vectors = _is_contiguous(descs, op.axis) and descs[0].dims[op.axis] >= _SHORT
         function = self.vectors if in_vectors else self.slabs
         columns = 1 if in_vectors else _slab_columns(descs[0].dims[op.axis])
-        steps = _steps(function, columns, descs, arguments, op.axis, op.algorithm == "log")
-        return Program(with_post_ops(steps, op, attr, arguments[0], len(names)), num_threads)
+        steps = _steps(function, columns, descs, tensors, op.axis, op.algorithm == "log")
+        result = tensors[op.result_name]
+        return Program(with_post_ops(steps, op, attr, result, len(names)), num_threads)
 
 
 def _is_contiguous(descs: Sequence[MemoryDesc], axis: int) -> bool:
@@ -93,11 +94,14 @@ def _steps(
     function: Task,
     columns: int,
     descs: Sequence[MemoryDesc],
-    arguments: Sequence[int],
+    tensors: Mapping[str, int],
     axis: int,
     log: bool,
 ) -> list[Step]:
-    """The steps over all dims but the axis; descs and arguments: the result first."""
+    """The steps over all dims but the axis.
+
+    descs: of the tensors. tensors: their places in binding order, the result's first.
+    """
     dims = descs[0].dims
     streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES
     tables = [Table(4 * np.array(places(desc, axis), np.int64)) for desc in descs]
@@ -105,12 +109,16 @@ def _steps(
     for nest in nests(dims, descs, without=(axis,)):
         for part in nest.ordered().rows(columns):
             row, outer = part.loops[-1], part.without(1)
-            params = [Table(outer.table([4] * len(descs))), dims[axis], int(log), int(streamed)]
-            params.append(row.extent)
-            params += [Arg(a, 4 * o) for a, o in zip(arguments, part.offsets, strict=True)]
-            params += [*row.strides, *tables]
+            starts = [Arg(a, 4 * o) for a, o in zip(tensors.values(), part.offsets, strict=True)]
+            values = {
+                "nest": outer.table([4] * len(descs)), "length": dims[axis], "log": log,
+                "streamed": streamed, "columns": row.extent,
+                "starts": dict(zip(tensors, starts, strict=True)),
+                "strides": dict(zip(tensors, row.strides, strict=True)),
+                "places": dict(zip(tensors, tables, strict=True)),
+            }  # fmt: skip
             grain = -(-_GRAIN // (dims[axis] * row.extent))
-            steps.append(Step(function, params, outer.size, grain=grain))
+            steps.append(Step(function, values, outer.size, grain=grain))
     return steps
 
 

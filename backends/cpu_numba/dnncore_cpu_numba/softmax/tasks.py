@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from dnncore_cpu_numba.codegen import vecmath
-from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import prefetch, scaled, stream_row, stream_scaled
 from dnncore_cpu_numba.codegen.pointers import (
     bits_to_f32,
@@ -41,22 +42,38 @@ _BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _VECTOR // 2  #
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what _key makes of it
 
-# The slots of the parameters; after the tensors' addresses come their strides and their places.
-_TABLE, _LENGTH, _LOG, _STREAMED, _WIDTH, _ADDRESSES = range(6)
+
+def _parameters(tensors: Record) -> Record:
+    """Of the tasks with some tensors."""
+    return Record(
+        f"softmax of {', '.join(tensors.fields)}",
+        ("nest", Pointer(NEST)),
+        ("length", "count", "of the axis"),
+        ("log streamed", "flag"),
+        ("columns", "count", "of a slab"),
+        ("starts", tensors),
+        ("strides", tensors.of("elements"), "from column to column"),
+        ("places", tensors, "of tables of the axis' places in bytes"),
+    )
+
+
+FORWARD_TENSORS = Record("dst and src", ("dst src", "address"))
+BACKWARD_TENSORS = Record("diff_src, dst and diff_dst", ("diff_src dst diff_dst", "address"))
+FORWARD, BACKWARD = _parameters(FORWARD_TENSORS), _parameters(BACKWARD_TENSORS)
 
 
 # -- forward: dst, src -----------------------------------------------------------------------------
 
 
-@task
+@task(FORWARD)
 def forward_vectors(params, begin, end):
     """Softmax of vectors that are contiguous in memory, by way of a buffer."""
-    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
-    streamed = load_i64(params, _STREAMED) != 0
-    position, tensors, x = stack(MAX_LOOPS), stack(2), stack(_VECTOR_BUFFER)
-    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    nest, length, log = params.nest, params.length, params.log
+    streamed = params.streamed != 0
+    position, tensors, x = stack(MAX_LOOPS), FORWARD_TENSORS.room(), stack(_VECTOR_BUFFER)
+    seek(nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        dst, src = load_i64(tensors, 0), load_i64(tensors, 1)
+        dst, src = tensors.dst, tensors.src
         top = _LOWEST_KEY
         for start in range(0, length, _VECTOR):
             top = max(top, _take(src + 4 * start, x, min(_VECTOR, length - start)))
@@ -86,23 +103,23 @@ def forward_vectors(params, begin, end):
             else:
                 for i in range(count):
                     store_f32(y, i, scaled(load_f32(x, i), shift, factor, rest))
-        advance(table, position, tensors, 1)
+        advance(nest, position, tensors, 1)
 
 
-@task
+@task(FORWARD)
 def forward_slabs(params, begin, end):
     """Softmax of slabs; those that the buffer has room for are read and written once."""
-    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
-    columns, views = load_i64(params, _WIDTH), params + 8 * (_ADDRESSES + 2)
-    dst_stride, src_stride = load_i64(views, 0), load_i64(views, 1)
-    dst_places, src_places = load_i64(views, 2), load_i64(views, 3)
-    position, tensors, room = stack(MAX_LOOPS), stack(2), stack(_SLAB_BUFFER)
+    nest, length, log = params.nest, params.length, params.log
+    columns = params.columns
+    dst_stride, src_stride = params.strides.dst, params.strides.src
+    dst_places, src_places = params.places.dst, params.places.src
+    position, tensors, room = stack(MAX_LOOPS), FORWARD_TENSORS.room(), stack(_SLAB_BUFFER)
     top, total = stack(_BUFFER), stack(_BUFFER)
     held = length * columns <= SLAB
     step = 4 * columns if held else 0
-    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    seek(nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        dst, src = load_i64(tensors, 0), load_i64(tensors, 1)
+        dst, src = tensors.dst, tensors.src
         for c in range(columns):
             store_f32(top, c, _LOWEST)
             store_f32(total, c, _ZERO)
@@ -140,22 +157,21 @@ def forward_slabs(params, begin, end):
                     value *= rest
                 store_f32(x, c, value)
             _copy(x, 1, to, dst_stride, columns)
-        advance(table, position, tensors, 1)
+        advance(nest, position, tensors, 1)
 
 
 # -- backward: diff_src, dst, diff_dst -------------------------------------------------------------
 
 
-@task
+@task(BACKWARD)
 def backward_vectors(params, begin, end):
     """The gradient for vectors that are contiguous in memory."""
-    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
-    streamed = load_i64(params, _STREAMED) != 0
-    position, tensors, x = stack(MAX_LOOPS), stack(3), stack(_VECTOR_BUFFER)
-    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    nest, length, log = params.nest, params.length, params.log
+    streamed = params.streamed != 0
+    position, tensors, x = stack(MAX_LOOPS), BACKWARD_TENSORS.room(), stack(_VECTOR_BUFFER)
+    seek(nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        diff_src, dst = load_i64(tensors, 0), load_i64(tensors, 1)
-        diff_dst = load_i64(tensors, 2)
+        diff_src, dst, diff_dst = tensors.diff_src, tensors.dst, tensors.diff_dst
         total = _ZERO
         if log:
             for i in range(length):
@@ -180,22 +196,21 @@ def backward_vectors(params, begin, end):
                 stream_row(x, to, count)
             elif through:
                 _copy(x, 1, to, 1, count)
-        advance(table, position, tensors, 1)
+        advance(nest, position, tensors, 1)
 
 
-@task
+@task(BACKWARD)
 def backward_slabs(params, begin, end):
     """The gradient for slabs."""
-    table, length, log = load_i64(params, _TABLE), load_i64(params, _LENGTH), load_i64(params, _LOG)
-    columns, views = load_i64(params, _WIDTH), params + 8 * (_ADDRESSES + 3)
-    out_stride, y_stride, g_stride = load_i64(views, 0), load_i64(views, 1), load_i64(views, 2)
-    out_places, y_places, g_places = load_i64(views, 3), load_i64(views, 4), load_i64(views, 5)
-    position, tensors = stack(MAX_LOOPS), stack(3)
+    nest, length, log = params.nest, params.length, params.log
+    columns, strides, places = params.columns, params.strides, params.places
+    out_stride, y_stride, g_stride = strides.diff_src, strides.dst, strides.diff_dst
+    out_places, y_places, g_places = places.diff_src, places.dst, places.diff_dst
+    position, tensors = stack(MAX_LOOPS), BACKWARD_TENSORS.room()
     y, g, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
-    seek(table, begin, position, params + 8 * _ADDRESSES, tensors, 1)
+    seek(nest, begin, position, params.starts, tensors, 1)
     for _ in range(begin, end):
-        diff_src, dst = load_i64(tensors, 0), load_i64(tensors, 1)
-        diff_dst = load_i64(tensors, 2)
+        diff_src, dst, diff_dst = tensors.diff_src, tensors.dst, tensors.diff_dst
         for c in range(columns):
             store_f32(total, c, _ZERO)
         for j in range(length):
@@ -220,7 +235,7 @@ def backward_slabs(params, begin, end):
                     centred = load_f32(g, c) - load_f32(total, c)
                     store_f32(g, c, load_f32(y, c) * centred)
             _copy(g, 1, diff_src + load_i64(out_places, j), out_stride, columns)
-        advance(table, position, tensors, 1)
+        advance(nest, position, tensors, 1)
 
 
 # -- parts -----------------------------------------------------------------------------------------

@@ -24,8 +24,8 @@ from dnncore.backend import Attributes, Refused
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
-from dnncore_cpu_numba.convolution.depthwise.kernel import DepthwiseKernel
-from dnncore_cpu_numba.convolution.depthwise.task import PARAMETERS, depthwise_loop
+from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel
+from dnncore_cpu_numba.convolution.depthwise.task import depthwise_loop
 from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
 from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, Shared, row_axes, turned
 from dnncore_cpu_numba.convolution.geometry import Geometry, dot
@@ -203,7 +203,7 @@ class _Loop:
         *outer, row = self.gathers
         row_count = math.prod(gather.length for gather in outer)
         if 0 in (self.batch, row_count, row.length):
-            return Step(depthwise_loop, (), items=0)
+            return Step(depthwise_loop, {}, items=0)
         lanes, width = self.isa.lanes, self.shared.width
         vectors = -(-width // lanes)
         src_block = self.src.vector_step(lanes, width) or 0
@@ -216,7 +216,7 @@ class _Loop:
         kernels = self._kernels(PLACES if is_contiguous else 1 << 30)
         operands = [*self.operands, *(Matrix(Table(row)) for row in call_rows(self.epilogue))]
         image, plane = self.dst.outer
-        values: dict[str, Param] = {
+        values = {
             "kernel": kernels[0], "last_kernel": kernels[1],
             "stream_kernel": kernels[2], "lists": Table(lists),
             "rows": Table(rows), "row_count": row_count, "strips": strips, "vectors": vectors,
@@ -227,13 +227,9 @@ class _Loop:
             "weights_plane": self.filters.output_plane, "weights_block": self.filters.block,
             "dst": self.dst.address, "dst_batch": image, "dst_plane": plane,
             "dst_block": self.dst.block, "operand_count": len(operands),
+            "operands": [_operand(operand) for operand in operands],
         }  # fmt: skip
-        params = [values[name] for name in PARAMETERS]
-        for operand in operands:
-            image, plane = operand.outer or (0, 0)
-            z, y = operand.planes or (0, 0)
-            params += [operand.address, image, plane, operand.block, operand.row, z, y]
-        return Step(depthwise_loop, params, items * strips)
+        return Step(depthwise_loop, values, items * strips)
 
     def _kernels(self, places: int) -> tuple[int, int, int]:
         """Addresses: for whole vectors, for the last one, and for whole ones that are streamed."""
@@ -268,7 +264,7 @@ class _Loop:
         """The tables of rows and of lists; see `DepthwiseKernel`."""
         depth, height, _ = self.gathers
         plane = self.src.channel(self.shared.width), self.filters.source_plane
-        lists: list[tuple[int, int]] = []
+        lists: list[dict[str, int]] = []
         known: dict[Any, tuple[int, int]] = {}
         rows, last = [], []
         for z in range(depth.length):
@@ -276,23 +272,26 @@ class _Loop:
                 key = depth.inside(z), height.inside(y)
                 if key not in known:
                     found = [
-                        (
-                            p * plane[0] + dot(self.src_steps, (at_z, at_y)),
-                            p * plane[1] + dot(self.filters.taps, (tap_z, tap_y)),
-                        )
+                        {
+                            "src": p * plane[0] + dot(self.src_steps, (at_z, at_y)),
+                            "weights": p * plane[1] + dot(self.filters.taps, (tap_z, tap_y)),
+                        }
                         for p in range(self.planes[0])
                         for tap_z, at_z in key[0]
                         for tap_y, at_y in key[1]
                     ]
-                    known[key] = 16 * len(lists), len(found)
+                    known[key] = len(lists), len(found)
                     lists += found
                 src = dot(self.src_steps, (depth.origin(z), height.origin(y)))
                 start, count = known[key]
-                last.append(src + (lists[start // 16 + count - 1][0] if count else 0))
-                rows.append((src, dot(self.dst.planes, (z, y)), start, count, z, y))
+                last.append(src + (lists[start + count - 1]["src"] if count else 0))
+                rows.append({
+                    "src": src, "dst": dot(self.dst.planes, (z, y)),
+                    "list": PAIR.nbytes * start, "count": count, "z": z, "y": y,
+                })  # fmt: skip
         ahead = [*last[1:], last[-1] + self.src_steps[1]]
-        rows = [(*row, place) for row, place in zip(rows, ahead, strict=True)]
-        return np.array(rows, np.int64), np.array(lists or [(0, 0)], np.int64)
+        rows = [row | {"ahead": place} for row, place in zip(rows, ahead, strict=True)]
+        return ROW.table(rows), PAIR.table(lists)
 
     def _ahead(self) -> tuple[int, ...]:
         """Which rows of a large input are prefetched: those that the next row is the first to see.
@@ -303,6 +302,14 @@ class _Loop:
             return ()
         height = self.gathers[1]
         return tuple(-row * self.src_steps[1] for row in range(min(height.advance, height.span)))
+
+
+def _operand(operand: Matrix) -> dict[str, Any]:
+    """Its `task.MATRIX`."""
+    batch, plane = operand.outer or (0, 0)
+    z, y = operand.planes or (0, 0)
+    strides = {"batch": batch, "plane": plane, "block": operand.block}
+    return {"address": operand.address, **strides, "x": operand.row, "z": z, "y": y}
 
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:

@@ -27,6 +27,7 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64
@@ -34,16 +35,29 @@ from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
-__all__ = ["ARGUMENTS", "OPERAND", "ROW", "DepthwiseKernel"]
+__all__ = ["DEPTHWISE_CALL", "OPERAND", "PAIR", "ROW", "DepthwiseKernel"]
 
-ARGUMENTS = (
-    "src", "weights", "dst", "rows", "row_count", "lists", "vectors",
-    "src_block", "weights_block", "dst_block", "lanes", "operands",
-)  # fmt: skip
-# The tables, all int64, strides and offsets in bytes:
-ROW = ("src", "dst", "list", "count", "z", "y", "ahead")
-# list: offset in `lists`, pairs of offsets; ahead: the last row of src that the next row sees
-OPERAND = ("address", "block", "x", "z", "y")  # of the epilogue
+ROW = Record(
+    "row of dst",
+    ("src dst", "bytes", "offsets"),
+    ("list", "bytes", "to its `PAIR`s"),
+    ("count", "count", "of them"),
+    ("z y", "index"),
+    ("ahead", "bytes", "to the last row of src that the next row sees"),
+)
+PAIR = Record("entry of a row's list", ("src weights", "bytes", "offsets"))
+OPERAND = Record("operand of rows", ("address", "address"), ("block x z y", "bytes", "strides"))
+DEPTHWISE_CALL = Record(
+    "depthwise kernel",
+    ("src weights dst", "address"),
+    ("rows", Pointer(ROW)),
+    ("row_count", "count"),
+    ("lists", "address", "of `PAIR`s"),
+    ("vectors", "count"),
+    ("src_block weights_block dst_block", "bytes", "from vector to vector"),
+    ("lanes", "count"),
+    ("operands", Pointer(OPERAND), "of the epilogue"),
+)
 
 Value = Any
 
@@ -79,23 +93,21 @@ class DepthwiseKernel:
 
     @property
     def address(self) -> int:
-        """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        """The address of the compiled function, a `DEPTHWISE_CALL`. Raises `BuildError`."""
         return native.function(self.name, self.llvm_text, self.isa)
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, ARGUMENTS, self._emit)
+        return vir.function_text(symbol, DEPTHWISE_CALL, self._emit)
 
-    def _emit(self, builder: ir.IRBuilder, args: dict[str, Value]) -> None:
+    def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).rows()
 
 
 class _Emitter:
     """Emits a kernel; the methods are its loops, from the outermost in."""
 
-    def __init__(
-        self, kernel: DepthwiseKernel, builder: ir.IRBuilder, args: dict[str, Value]
-    ) -> None:
+    def __init__(self, kernel: DepthwiseKernel, builder: ir.IRBuilder, args: vir.Values) -> None:
         self.kernel = kernel
         self.builder = builder
         self.args = args
@@ -154,10 +166,11 @@ class _Emitter:
         pairs = b.add(self.args["lists"], row["list"])
 
         def taps(index: Value, sums: Sequence[Value]) -> list[Value]:
-            pair = vir.at(b, vir.address(b, pairs), b.shl(index, I64(4)))
-            offsets = [b.load(vir.at(b, pair, 8 * i), typ=I64) for i in range(2)]
-            src = vir.address(b, b.add(at["src"], offsets[0]))
-            weights = vir.address(b, b.add(at["weights"], offsets[1]))
+            pair = vir.entry(b, vir.address(b, pairs), PAIR, index)
+            offsets = vir.fields(b, pair, PAIR)
+            src, weights = (
+                vir.address(b, b.add(at[name], offsets[name])) for name in ("src", "weights")
+            )
             return self._row_of_taps(tile, src, weights, sums)
 
         self._prefetch(tile, b.add(b.sub(at["src"], row["src"]), row["ahead"]))
@@ -212,11 +225,10 @@ class _Emitter:
         shifts = [b.mul(row[dim], table[dim]) for dim in ("z", "y")]
         return _Operand(b.add(table["address"], b.add(*shifts)), table["x"], table["block"])
 
-    def _record(self, name: str, index: Value, fields: Sequence[str]) -> dict[str, Value]:
+    def _record(self, name: str, index: Value, record: Record) -> vir.Values:
         """The fields of an entry of a table."""
         b = self.builder
-        entry = vir.at(b, vir.address(b, self.args[name]), b.mul(index, I64(8 * len(fields))))
-        return {field: b.load(vir.at(b, entry, 8 * i), typ=I64) for i, field in enumerate(fields)}
+        return vir.fields(b, vir.entry(b, vir.address(b, self.args[name]), record, index), record)
 
     def _view(self, place: Value, pixel: Value) -> View:
         pointer = vir.address(self.builder, place)

@@ -6,78 +6,85 @@ of channels, of one plane of one image; strips of a plane follow each other.
 
 from __future__ import annotations
 
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import LINE
-from dnncore_cpu_numba.codegen.pointers import call, load_i64, stack, store_i64
+from dnncore_cpu_numba.codegen.pointers import address
 from dnncore_cpu_numba.codegen.task import device, task
-from dnncore_cpu_numba.convolution.depthwise.kernel import OPERAND, ROW
+from dnncore_cpu_numba.convolution.depthwise.kernel import DEPTHWISE_CALL, OPERAND, ROW
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 
-__all__ = ["OPERANDS", "PARAMETERS", "SLOTS", "depthwise_loop"]
+__all__ = ["depthwise_loop"]
 
-PARAMETERS = (
-    "kernel", "last_kernel", "stream_kernel", "lists", "rows", "row_count", "strips",
-    "vectors", "whole", "chunk", "chunks", "lanes", "planes", "src", "src_batch", "src_block",
-    "weights", "weights_plane", "weights_block", "dst", "dst_batch", "dst_plane", "dst_block",
-    "operand_count",
-)  # fmt: skip
-"""The task's parameters; then come the operands, each as `SLOTS`. Strides are in bytes."""
-(
-    KERNEL, LAST_KERNEL, STREAM_KERNEL, LISTS, ROWS, ROW_COUNT, STRIPS,
-    VECTORS, WHOLE, CHUNK, CHUNKS, LANES, PLANES, SRC, SRC_BATCH, SRC_BLOCK,
-    WEIGHTS, WEIGHTS_PLANE, WEIGHTS_BLOCK, DST, DST_BATCH, DST_PLANE, DST_BLOCK,
-    OPERAND_COUNT, OPERANDS,
-) = range(len(PARAMETERS) + 1)  # fmt: skip
-SLOTS = ("address", "batch", "plane", "block", "x", "z", "y")
-FIXED = 3  # of the slots, from "block" on, are what the kernel reads
-ENTRY = len(OPERAND)
-ROOM = ENTRY * MOST_OPERANDS
-BYTES_OF_ROW = 8 * len(ROW)
+MATRIX = Record(
+    "operand of a depthwise convolution",
+    ("address", "address"),
+    ("batch plane block x z y", "bytes", "strides"),
+)
+DEPTHWISE = Record(
+    "depthwise",
+    ("kernel last_kernel stream_kernel", "address", "each a `DEPTHWISE_CALL`"),
+    ("lists", "address"),
+    ("rows", Pointer(ROW)),
+    ("row_count strips", "count"),
+    ("vectors whole", "count", "of channels, and whole ones"),
+    ("chunk chunks", "count", "vectors of an item, and items of them"),
+    ("lanes", "count", "of the last vector"),
+    ("planes", "count", "of dst"),
+    ("src", "address"),
+    ("src_batch src_block", "bytes", "strides"),
+    ("weights", "address"),
+    ("weights_plane weights_block", "bytes", "strides"),
+    ("dst", "address"),
+    ("dst_batch dst_plane dst_block", "bytes", "strides"),
+    ("operand_count", "count"),
+    ("operands", Many(MATRIX)),
+)
+ROOM = Record("room of operands", ("operands", Many(OPERAND, MOST_OPERANDS)))
 
 
-@task
+@task(DEPTHWISE)
 def depthwise_loop(params, begin, end):
     """Run the items [begin, end)."""
-    strips, chunks = load_i64(params, STRIPS), load_i64(params, CHUNKS)
-    planes, rows = load_i64(params, PLANES), load_i64(params, ROW_COUNT)
-    room = stack(ROOM)
-    streams = load_i64(params, STREAM_KERNEL) != 0 and load_i64(params, DST) % LINE == 0
+    strips, chunks = params.strips, params.chunks
+    planes, rows = params.planes, params.row_count
+    room = ROOM.room()
+    streams = params.stream_kernel != 0 and params.dst % LINE == 0
     for item in range(begin, end):
         strip, index = item % strips, item // strips
         chunk, index = index % chunks, index // chunks
         plane, image = index % planes, index // planes
         first, last = rows * strip // strips, rows * (strip + 1) // strips
-        vector = chunk * load_i64(params, CHUNK)
-        end_vector = min(vector + load_i64(params, CHUNK), load_i64(params, VECTORS))
-        whole = min(end_vector, load_i64(params, WHOLE)) - vector
+        vector = chunk * params.chunk
+        end_vector = min(vector + params.chunk, params.vectors)
+        whole = min(end_vector, params.whole) - vector
         if whole > 0:
-            kernel = load_i64(params, STREAM_KERNEL if streams else KERNEL)
+            kernel = params.stream_kernel if streams else params.kernel
             _run(params, room, kernel, image, plane, vector, whole, first, last)
         if vector + whole < end_vector:
-            kernel = load_i64(params, LAST_KERNEL)
+            kernel = params.last_kernel
             _run(params, room, kernel, image, plane, vector + whole, 1, first, last)
 
 
 @device
 def _run(params, room, kernel, image, plane, vector, vectors, first, last):
     """Run the kernel on the rows [first, last) of some vectors of a plane."""
-    for i in range(load_i64(params, OPERAND_COUNT)):
-        operand = params + 8 * (OPERANDS + i * len(SLOTS))
-        place = image * load_i64(operand, 1) + plane * load_i64(operand, 2)
-        place += vector * load_i64(operand, 3)
-        store_i64(room, ENTRY * i, load_i64(operand, 0) + place)
-        for j in range(1, ENTRY):
-            store_i64(room, ENTRY * i + j, load_i64(operand, 2 + j))
-    src, weights, dst = load_i64(params, SRC), load_i64(params, WEIGHTS), load_i64(params, DST)
-    src += image * load_i64(params, SRC_BATCH) + vector * load_i64(params, SRC_BLOCK)
-    weights += plane * load_i64(params, WEIGHTS_PLANE) + vector * load_i64(params, WEIGHTS_BLOCK)
-    dst += image * load_i64(params, DST_BATCH) + plane * load_i64(params, DST_PLANE)
-    dst += vector * load_i64(params, DST_BLOCK)
-    call(
-        kernel,
-        (
-            src, weights, dst, load_i64(params, ROWS) + first * BYTES_OF_ROW, last - first,
-            load_i64(params, LISTS), vectors, load_i64(params, SRC_BLOCK),
-            load_i64(params, WEIGHTS_BLOCK), load_i64(params, DST_BLOCK), load_i64(params, LANES),
-            room,
-        ),
+    for i in range(params.operand_count):
+        matrix, operand = params.operands[i], room.operands[i]
+        place = image * matrix.batch + plane * matrix.plane
+        place += vector * matrix.block
+        operand.address = matrix.address + place
+        operand.block = matrix.block
+        operand.x = matrix.x
+        operand.z = matrix.z
+        operand.y = matrix.y
+    src, weights, dst = params.src, params.weights, params.dst
+    src += image * params.src_batch + vector * params.src_block
+    weights += plane * params.weights_plane + vector * params.weights_block
+    dst += image * params.dst_batch + plane * params.dst_plane
+    dst += vector * params.dst_block
+    DEPTHWISE_CALL.call(
+        kernel, src=src, weights=weights, dst=dst, rows=params.rows[first],
+        row_count=last - first, lists=params.lists, vectors=vectors, src_block=params.src_block,
+        weights_block=params.weights_block, dst_block=params.dst_block, lanes=params.lanes,
+        operands=address(room.operands),
     )  # fmt: skip

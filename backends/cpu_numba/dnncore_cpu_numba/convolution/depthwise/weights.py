@@ -20,8 +20,11 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.depthwise.data import Depthwise
 from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
 from dnncore_cpu_numba.convolution.depthwise.view import Shared, row_axes, turned
-from dnncore_cpu_numba.convolution.depthwise.weights_kernel import DepthwiseWeightsKernel
-from dnncore_cpu_numba.convolution.depthwise.weights_task import PARAMETERS, depthwise_weights_loop
+from dnncore_cpu_numba.convolution.depthwise.weights_kernel import (
+    DepthwiseWeightsKernel,
+    row_record,
+)
+from dnncore_cpu_numba.convolution.depthwise.weights_task import GROUP, depthwise_weights_loop
 from dnncore_cpu_numba.convolution.geometry import Geometry, dot, weights_as_6d
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS
@@ -188,7 +191,7 @@ class _Loop:
         src_block, diff_dst_block = (
             image.vector_step(lanes, width) or 0 for image in (self.src, self.diff_dst)
         )
-        values: dict[str, Param] = {
+        values = {
             "groups": Table(groups), "group_count": len(groups) // 2, "records": Table(records),
             "row_count": rows, "row_block": cut.row_block, "row_blocks": cut.row_blocks,
             "images": max(1, g.batch), "parts": cut.parts, "vectors": -(-width // lanes),
@@ -204,7 +207,7 @@ class _Loop:
             "bias_plane": bias_plane, "bias_block": bias_block,
         }  # fmt: skip
         items = cut.parts * cut.chunks * math.prod(planes)
-        return Step(depthwise_weights_loop, [values[name] for name in PARAMETERS], items)
+        return Step(depthwise_weights_loop, values, items)
 
     def _bias(self) -> tuple[Param, int, int, int]:
         if self.bias is None:
@@ -224,11 +227,13 @@ class _Loop:
         entries, records = [], []
         for with_bias in (self.bias is not None, False):
             for group in groups:
-                kernels = self._kernels(group, bias=with_bias and group is groups[0])
-                record = 8 * (1 + 2 * len(group))
-                entries.append((*kernels, 8 * len(records), record, self._place(group[0])))
+                whole, last = self._kernels(group, bias=with_bias and group is groups[0])
+                entries.append({
+                    "whole": whole, "last": last, "records": 8 * len(records),
+                    "nbytes": row_record(len(group)).nbytes, "sums": self._place(group[0]),
+                })  # fmt: skip
                 records += self._records(group)
-        return np.array(entries, np.int64), np.array(records or [0], np.int64)
+        return GROUP.table(entries), np.array(records, np.int64)
 
     def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> tuple[int, int]:
         """Addresses: for whole vectors, and for the last one."""
@@ -258,16 +263,17 @@ class _Loop:
         """Where the sums of a row of taps begin."""
         return dot(self.taps[:2], tap)
 
-    def _records(self, group: Sequence[Sequence[int]]) -> list[int]:
-        """The records of all rows for a group of rows of taps."""
+    def _records(self, group: Sequence[Sequence[int]]) -> list[Param]:
+        """The records of all rows for a group of rows of taps, one behind the other."""
         depth, height, _ = self.gathers
-        records = []
+        records: list[Param] = []
         for z, y in itertools.product(range(depth.length), range(height.length)):
-            records.append(dot(self.diff_dst_steps, (z, y)))
+            row = {"diff_dst": dot(self.diff_dst_steps, (z, y))}
             origin = dot(self.src_steps, (depth.origin(z), height.origin(y)))
             seen_z, seen_y = dict(depth.inside(z)), dict(height.inside(y))
-            for tap_z, tap_y in group:
+            for i, (tap_z, tap_y) in enumerate(group):
                 inside = tap_z in seen_z and tap_y in seen_y
                 shift = dot(self.src_steps, (seen_z[tap_z], seen_y[tap_y])) if inside else 0
-                records += [int(inside), origin + shift]
+                row |= {f"inside_{i}": inside, f"src_{i}": origin + shift}
+            records += row_record(len(group)).pack(row)
         return records

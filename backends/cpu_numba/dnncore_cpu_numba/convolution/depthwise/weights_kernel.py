@@ -16,6 +16,7 @@ which of them are inside the image.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,19 +26,39 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
 
-__all__ = ["ARGUMENTS", "DepthwiseWeightsKernel"]
+__all__ = ["DEPTHWISE_WEIGHTS_CALL", "DepthwiseWeightsKernel", "row_record"]
 
-ARGUMENTS = (
-    "src", "diff_dst", "sums", "bias", "rows", "row_count", "lanes", "accumulate", "vectors",
-    "src_block", "diff_dst_block", "sums_block", "bias_block",
-)  # fmt: skip
+DEPTHWISE_WEIGHTS_CALL = Record(
+    "depthwise kernel of weights",
+    ("src diff_dst sums bias", "address"),
+    ("rows", "address", "of `row_record`s"),
+    ("row_count lanes", "count", "rows, and valid lanes"),
+    ("accumulate", "flag"),
+    ("vectors", "count"),
+    ("src_block diff_dst_block sums_block bias_block", "bytes", "from vector to vector"),
+)
 CHAINS = 8  # sums that hide the latency of a multiply-add
 
 Value = Any
+
+
+@functools.cache
+def row_record(taps: int) -> Record:
+    """A row of diff_dst, and for each row of taps what it sees."""
+    seen = [
+        group
+        for row in range(taps)
+        for group in (
+            (f"inside_{row}", "flag", "the row of taps is in the image"),
+            (f"src_{row}", "bytes", "offset"),
+        )
+    ]
+    return Record(f"row of diff_dst and {taps} of taps", ("diff_dst", "bytes", "offset"), *seen)
 
 
 @dataclass(frozen=True)
@@ -50,9 +71,6 @@ class DepthwiseWeightsKernel:
     taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
     vector, those of the first one come first. bias: diff_dst is summed as well.
     in_turn: there are several vectors. whole: all lanes are valid; if not, `lanes` of them.
-
-    A record of a row is 1 + 2 * len(taps) int64: its offset in diff_dst, then for each row of taps
-    whether it is inside the image, and its offset in src.
     """
 
     isa: Isa
@@ -75,7 +93,7 @@ class DepthwiseWeightsKernel:
 
     @property
     def address(self) -> int:
-        """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        """The address of the function, a `DEPTHWISE_WEIGHTS_CALL`. Raises `BuildError`."""
         return native.function(self.name, self.llvm_text, self.isa)
 
     @property
@@ -85,9 +103,9 @@ class DepthwiseWeightsKernel:
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, ARGUMENTS, self._emit)
+        return vir.function_text(symbol, DEPTHWISE_WEIGHTS_CALL, self._emit)
 
-    def _emit(self, builder: ir.IRBuilder, args: dict[str, Value]) -> None:
+    def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).kernel()
 
 
@@ -95,7 +113,7 @@ class _Emitter:
     """Emits a kernel; what its loops carry is a list: copies of the sums, row by row, and bias."""
 
     def __init__(
-        self, kernel: DepthwiseWeightsKernel, builder: ir.IRBuilder, args: dict[str, Value]
+        self, kernel: DepthwiseWeightsKernel, builder: ir.IRBuilder, args: vir.Values
     ) -> None:
         self.form = kernel
         self.builder = builder
@@ -149,10 +167,11 @@ class _Emitter:
     def _row(self, index: Value, sums: Sequence[Value]) -> list[Value]:
         """One row of diff_dst; it carries sums unless vectors take turns."""
         b, form = self.builder, self.form
-        size = 1 + 2 * len(form.taps)
-        entry = vir.at(b, vir.address(b, self.args["rows"]), b.mul(index, I64(8 * size)))
-        at, *rest = (b.load(vir.at(b, entry, 8 * i), typ=I64) for i in range(size))
-        rows = list(zip(rest[::2], rest[1::2], strict=True))
+        record = row_record(len(form.taps))
+        entry = vir.entry(b, vir.address(b, self.args["rows"]), record, index)
+        values = vir.fields(b, entry, record)
+        at = values["diff_dst"]
+        rows = [(values[f"inside_{i}"], values[f"src_{i}"]) for i in range(len(form.taps))]
         step = self._tile_in_turn if form.in_turn else self._tile
         for tile in form.tiles:
             pixel = b.add(self.args["diff_dst"], b.add(at, I64(tile.first * form.diff_dst_pixel)))

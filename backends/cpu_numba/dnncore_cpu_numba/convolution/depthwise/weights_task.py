@@ -7,45 +7,54 @@ of pixels, which stays in cache.
 
 from __future__ import annotations
 
-from dnncore_cpu_numba.codegen.pointers import call, load_i64
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.task import device, task
+from dnncore_cpu_numba.convolution.depthwise.weights_kernel import DEPTHWISE_WEIGHTS_CALL
 
-__all__ = ["PARAMETERS", "depthwise_weights_loop"]
+__all__ = ["GROUP", "depthwise_weights_loop"]
 
-PARAMETERS = (
-    "groups", "group_count", "records", "row_count", "row_block", "row_blocks", "images",
-    "parts", "vectors",
-    "whole", "chunk", "chunks", "lanes", "src_planes", "diff_dst_planes", "src", "src_batch",
-    "src_plane", "src_block", "diff_dst", "diff_dst_batch", "diff_dst_plane", "diff_dst_block",
-    "sums", "sums_part", "sums_src_plane", "sums_diff_dst_plane", "sums_block",
-    "bias", "bias_part", "bias_plane", "bias_block",
-)  # fmt: skip
-"""The task's parameters. Strides are in bytes; `groups` is a table of (kernel for whole vectors,
-kernel for the last one, offset in `records`, bytes of a record, offset in `sums`): those for the
-first plane of src, then for others."""
-(
-    GROUPS, GROUP_COUNT, RECORDS, ROW_COUNT, ROW_BLOCK, ROW_BLOCKS, IMAGES, PARTS, VECTORS,
-    WHOLE, CHUNK, CHUNKS, LANES, SRC_PLANES, DIFF_DST_PLANES, SRC, SRC_BATCH,
-    SRC_PLANE, SRC_BLOCK, DIFF_DST, DIFF_DST_BATCH, DIFF_DST_PLANE, DIFF_DST_BLOCK,
-    SUMS, SUMS_PART, SUMS_SRC_PLANE, SUMS_DIFF_DST_PLANE, SUMS_BLOCK,
-    BIAS, BIAS_PART, BIAS_PLANE, BIAS_BLOCK,
-) = range(len(PARAMETERS))  # fmt: skip
+GROUP = Record(
+    "group of rows of taps",
+    ("whole last", "address", "a `DEPTHWISE_WEIGHTS_CALL`: for whole vectors, for the last one"),
+    ("records nbytes", "bytes", "to its records, and of one of them"),
+    ("sums", "bytes", "to its sums"),
+)
+DEPTHWISE_WEIGHTS = Record(
+    "gradient of depthwise weights",
+    ("groups", Pointer(GROUP), "those for the first plane of src, then for others"),
+    ("group_count", "count"),
+    ("records", "address"),
+    ("row_count row_block row_blocks", "count", "rows of an image, of a block, and blocks"),
+    ("images parts", "count"),
+    ("vectors whole", "count", "of channels, and whole ones"),
+    ("chunk chunks", "count", "vectors of an item, and items of them"),
+    ("lanes", "count", "of the last vector"),
+    ("src_planes diff_dst_planes", "count"),
+    ("src", "address"),
+    ("src_batch src_plane src_block", "bytes", "strides"),
+    ("diff_dst", "address"),
+    ("diff_dst_batch diff_dst_plane diff_dst_block", "bytes", "strides"),
+    ("sums", "address"),
+    ("sums_part sums_src_plane sums_diff_dst_plane sums_block", "bytes", "strides"),
+    ("bias", "address"),
+    ("bias_part bias_plane bias_block", "bytes", "strides"),
+)
 
 
-@task
+@task(DEPTHWISE_WEIGHTS)
 def depthwise_weights_loop(params, begin, end):
     """Run the items [begin, end)."""
-    parts, chunks = load_i64(params, PARTS), load_i64(params, CHUNKS)
-    groups, planes = load_i64(params, GROUP_COUNT), load_i64(params, SRC_PLANES)
-    blocks = load_i64(params, IMAGES) * load_i64(params, ROW_BLOCKS)
+    parts, chunks = params.parts, params.chunks
+    groups, planes = params.group_count, params.src_planes
+    blocks = params.images * params.row_blocks
     for item in range(begin, end):
         chunk, index = item % chunks, item // chunks
         part, index = index % parts, index // parts
         src_plane, diff_dst_plane = index % planes, index // planes
         first, last = blocks * part // parts, blocks * (part + 1) // parts
-        vector = chunk * load_i64(params, CHUNK)
-        end_vector = min(vector + load_i64(params, CHUNK), load_i64(params, VECTORS))
-        whole = min(end_vector, load_i64(params, WHOLE)) - vector
+        vector = chunk * params.chunk
+        end_vector = min(vector + params.chunk, params.vectors)
+        whole = min(end_vector, params.whole) - vector
         for block in range(first, last):
             again = int(block > first)
             for group in range(groups):
@@ -61,29 +70,27 @@ def depthwise_weights_loop(params, begin, end):
 @device
 def _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, accumulate):
     """Run a kernel on a block of rows for so many whole vectors, or for the last one."""
-    image = block // load_i64(params, ROW_BLOCKS)
-    row = block % load_i64(params, ROW_BLOCKS) * load_i64(params, ROW_BLOCK)
-    rows = min(load_i64(params, ROW_BLOCK), load_i64(params, ROW_COUNT) - row)
-    src = load_i64(params, SRC) + image * load_i64(params, SRC_BATCH)
-    src += src_plane * load_i64(params, SRC_PLANE) + vector * load_i64(params, SRC_BLOCK)
-    diff_dst = load_i64(params, DIFF_DST) + image * load_i64(params, DIFF_DST_BATCH)
-    diff_dst += diff_dst_plane * load_i64(params, DIFF_DST_PLANE)
-    diff_dst += vector * load_i64(params, DIFF_DST_BLOCK)
-    sums = load_i64(params, SUMS) + part * load_i64(params, SUMS_PART)
-    sums += src_plane * load_i64(params, SUMS_SRC_PLANE)
-    sums += diff_dst_plane * load_i64(params, SUMS_DIFF_DST_PLANE)
-    sums += vector * load_i64(params, SUMS_BLOCK)
-    bias = load_i64(params, BIAS) + part * load_i64(params, BIAS_PART)
-    bias += diff_dst_plane * load_i64(params, BIAS_PLANE) + vector * load_i64(params, BIAS_BLOCK)
-    group += load_i64(params, GROUP_COUNT) * min(src_plane, 1)
-    entry = load_i64(params, GROUPS) + 40 * group
-    sums += load_i64(entry, 4)
-    records = load_i64(params, RECORDS) + load_i64(entry, 2) + row * load_i64(entry, 3)
-    call(
-        load_i64(entry, 0 if whole else 1),
-        (
-            src, diff_dst, sums, bias, records, rows, load_i64(params, LANES), accumulate,
-            max(whole, 1), load_i64(params, SRC_BLOCK), load_i64(params, DIFF_DST_BLOCK),
-            load_i64(params, SUMS_BLOCK), load_i64(params, BIAS_BLOCK),
-        ),
+    image = block // params.row_blocks
+    row = block % params.row_blocks * params.row_block
+    rows = min(params.row_block, params.row_count - row)
+    src = params.src + image * params.src_batch
+    src += src_plane * params.src_plane + vector * params.src_block
+    diff_dst = params.diff_dst + image * params.diff_dst_batch
+    diff_dst += diff_dst_plane * params.diff_dst_plane
+    diff_dst += vector * params.diff_dst_block
+    sums = params.sums + part * params.sums_part
+    sums += src_plane * params.sums_src_plane
+    sums += diff_dst_plane * params.sums_diff_dst_plane
+    sums += vector * params.sums_block
+    bias = params.bias + part * params.bias_part
+    bias += diff_dst_plane * params.bias_plane + vector * params.bias_block
+    group += params.group_count * min(src_plane, 1)
+    entry = params.groups[group]
+    sums += entry.sums
+    records = params.records + entry.records + row * entry.nbytes
+    DEPTHWISE_WEIGHTS_CALL.call(
+        entry.whole if whole else entry.last, src=src, diff_dst=diff_dst, sums=sums, bias=bias,
+        rows=records, row_count=rows, lanes=params.lanes, accumulate=accumulate,
+        vectors=max(whole, 1), src_block=params.src_block, diff_dst_block=params.diff_dst_block,
+        sums_block=params.sums_block, bias_block=params.bias_block,
     )  # fmt: skip

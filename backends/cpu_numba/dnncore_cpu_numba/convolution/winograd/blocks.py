@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,11 +16,12 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.convolution.winograd.matrices import OUTPUTS, POSITIONS, SPAN, TAPS
-from dnncore_cpu_numba.convolution.winograd.task import OPERANDS, winograd_loop
+from dnncore_cpu_numba.convolution.winograd.task import KERNELS, winograd_loop
 from dnncore_cpu_numba.convolution.winograd.transforms import DstTransform, SrcTransform
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue
+from dnncore_cpu_numba.gemm.cover import ALL
 from dnncore_cpu_numba.gemm.microkernel import Microkernel
-from dnncore_cpu_numba.gemm.tiles import Matrix
+from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 
 __all__ = ["WinogradLoop", "WinogradProblem"]
@@ -149,50 +150,53 @@ class WinogradLoop:
         """The step; compiles its kernels."""
         problem, lanes = self.problem, self.isa.lanes
         if 0 in (problem.tiles, problem.columns):
-            return Step(winograd_loop, (), 0)
+            return Step(winograd_loop, {}, 0)
         tail = problem.depth % lanes if src.is_channels_last else 0
         down, across = problem.tiling
         most = self.isa.rows[self.vectors]
-        batch = Table(np.array((1, problem.depth, 0, 0), np.int64))  # one element
-        params: list[Param] = [
-            self.shares, self.blocks, self.groups, self.panels, self.block, problem.tiles, down,
-            across, scratch, self.share_bytes, POSITIONS * self.src_plane,
-            src.address, src.batch, *src.spatial[1:], src.vector_step(lanes, problem.depth),
-            -(-problem.depth // lanes) - (tail > 0), tail, *problem.src, *problem.left,
-            self._readers(tail), self.src_plane, self.src_bytes,
-            weights, problem.depth, self.lane_bytes, batch,
-            self._kernels(), most, self.vectors, self.last_vectors, self.dst_plane,
-            dst.address, dst.outer[0], dst.planes[1], dst.row, dst.block, problem.columns % lanes,
-            *problem.dst, self._writers(edge, chain), len(operands),
-        ]  # fmt: skip
-        assert len(params) == OPERANDS
-        for operand in operands:
-            image, row = (*operand.outer, 0)[0], (*operand.planes, 0, 0)[1]
-            params += [operand.address, image, row, operand.row, operand.block]
-        return Step(winograd_loop, params, self.shares)
+        batch = Chunk([(0, 0)], problem.depth).table(ALL)
+        values = {
+            "shares": self.shares, "blocks": self.blocks, "groups": self.groups,
+            "panels": self.panels, "block": self.block, "tiles": problem.tiles,
+            "tiles_down": down, "tiles_across": across, "scratch": scratch,
+            "share_bytes": self.share_bytes, "products": POSITIONS * self.src_plane,
+            "src": src.address, "src_batch": src.batch, "src_row": src.spatial[1],
+            "src_pixel": src.spatial[2], "src_step": src.vector_step(lanes, problem.depth),
+            "src_vectors": -(-problem.depth // lanes) - (tail > 0), "src_lanes": tail,
+            "height": problem.src[0], "width": problem.src[1], "top": problem.left[0],
+            "left": problem.left[1], "readers": self._readers(tail),
+            "src_plane": self.src_plane, "src_bytes": self.src_bytes, "weights": weights,
+            "depth": problem.depth, "lane_bytes": self.lane_bytes, "batch_table": Table(batch),
+            "kernels": self._kernels(), "most_rows": most, "vectors": self.vectors,
+            "last_vectors": self.last_vectors, "dst_plane": self.dst_plane, "dst": dst.address,
+            "dst_batch": dst.outer[0], "dst_row": dst.planes[1], "dst_pixel": dst.row,
+            "dst_step": dst.block, "dst_lanes": problem.columns % lanes,
+            "dst_height": problem.dst[0], "dst_width": problem.dst[1],
+            "writers": self._writers(edge, chain), "operand_count": len(operands),
+            "operands": [_operand(operand) for operand in operands],
+        }  # fmt: skip
+        return Step(winograd_loop, values, self.shares)
 
     def _readers(self, tail: int) -> Table:
         """Kernels by [bordered][the last, masked vector]; 0 where a combination does not occur."""
         inside = [self.problem.tiles_inside(dim) for dim in range(2)]
         occurs = all(map(any, inside)), not all(map(all, inside))
         whole = self.problem.depth // self.isa.lanes > 0 or not tail
-        return _addresses(
-            SrcTransform(self.isa, bordered, masked)
-            if occurs[bordered] and (tail if masked else whole)
-            else None
+        return _kernel_pairs(
+            [SrcTransform(self.isa, bordered, masked) if occurs[bordered] and some else None
+             for masked, some in ((False, whole), (True, tail))]
             for bordered in (False, True)
-            for masked in (False, True)
-        )
+        )  # fmt: skip
 
     def _writers(self, edge: Literal["masked", "zeroed"], chain: Epilogue) -> Table:
         """Kernels by [last tile of a row][last vector]; 0 where a combination does not occur."""
         whole, tail = divmod(self.problem.columns, self.isa.lanes)
         tiles, last = divmod(self.problem.dst[1], OUTPUTS)
-        return _addresses(
-            DstTransform(self.isa, columns, kind, chain) if occurs else None
+        return _kernel_pairs(
+            [DstTransform(self.isa, columns, kind, chain) if occurs else None
+             for kind, occurs in (("full", some and whole), (edge, some and tail))]
             for columns, some in ((OUTPUTS, tiles), (last, last))
-            for kind, occurs in (("full", some and whole), (edge, some and tail))
-        )
+        )  # fmt: skip
 
     def _kernels(self) -> Table:
         """Microkernels by [last panel][rows]."""
@@ -212,8 +216,16 @@ class WinogradLoop:
         return sizes
 
 
-def _addresses(kernels: Iterable[Any]) -> Table:
-    return Table(np.array([kernel.address if kernel else 0 for kernel in kernels], np.int64))
+def _operand(operand: Matrix) -> dict[str, Any]:
+    """Its `task.MATRIX`."""
+    batch, row = (*operand.outer, 0)[0], (*operand.planes, 0, 0)[1]
+    strides = {"batch": batch, "row": row, "pixel": operand.row, "step": operand.block}
+    return {"address": operand.address, **strides}
+
+
+def _kernel_pairs(pairs: Iterable[Sequence[Any]]) -> Table:
+    addresses = ([kernel.address if kernel else 0 for kernel in pair] for pair in pairs)
+    return Table(KERNELS.table({"whole": whole, "last": last} for whole, last in addresses))
 
 
 def _odd_lines(nbytes: int) -> int:

@@ -17,46 +17,85 @@ plans it.
 
 from __future__ import annotations
 
-from dnncore_cpu_numba.codegen.pointers import call, load_i64, stack, store_i64
+from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
+from dnncore_cpu_numba.codegen.pointers import address, load_i64
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.convolution.winograd.matrices import OUTPUTS, POSITIONS, SPAN, TAPS
+from dnncore_cpu_numba.convolution.winograd.transforms import (
+    DST_CALL,
+    OPERAND,
+    SRC_CALL,
+    WEIGHTS_CALL,
+)
+from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 
-__all__ = ["OPERANDS", "OPERAND_SLOTS", "transform_weights", "winograd_loop"]
+__all__ = ["KERNELS", "transform_weights", "winograd_loop"]
 
-# The slots of the task's parameters: how the work is cut, src, products, dst.
-(
-    SHARES, BLOCKS, GROUPS, PANELS, BLOCK, TILES, TILES_DOWN, TILES_ACROSS, SCRATCH, SHARE_BYTES,
-    PRODUCTS,
-    SRC, SRC_BATCH, SRC_ROW, SRC_PIXEL, SRC_STEP, SRC_VECTORS, SRC_LANES, HEIGHT, WIDTH, TOP, LEFT,
-    READERS, SRC_PLANE, SRC_BYTES,
-    WEIGHTS, DEPTH, LANE_BYTES, BATCH_TABLE, KERNELS, MOST_ROWS, VECTORS, LAST_VECTORS, DST_PLANE,
-    DST, DST_BATCH, DST_ROW, DST_PIXEL, DST_STEP, DST_LANES, DST_HEIGHT, DST_WIDTH, WRITERS,
-    OPERAND_COUNT, OPERANDS,
-) = range(45)  # fmt: skip
-OPERAND_SLOTS = ADDRESS, BATCH, ROW, PIXEL, STEP = tuple(range(5))  # of each operand
-ROOM = 4 * MOST_OPERANDS
+KERNELS = Record("kernels of a tile", ("whole last", "address", "for vectors that are"))
+MATRIX = Record(
+    "operand of a convolution",
+    ("address", "address"),
+    ("batch row pixel step", "bytes", "strides; step: from vector to vector of channels"),
+)
+WINOGRAD = Record(
+    "winograd",
+    ("shares blocks groups panels block tiles", "count", "block: tiles of one, tiles: all"),
+    ("tiles_down tiles_across", "count", "of an image"),
+    ("scratch", "address"),
+    ("share_bytes products", "bytes", "of a share's part, and in it to M"),
+    ("src", "address"),
+    ("src_batch src_row src_pixel src_step", "bytes", "strides"),
+    ("src_vectors src_lanes", "count", "of channels: whole vectors, and lanes of the last"),
+    ("height width", "count", "of src"),
+    ("top left", "index", "pixels of the first window before the image"),
+    ("readers", Pointer(KERNELS), "`SRC_CALL` by [bordered]"),
+    ("src_plane src_bytes", "bytes", "of V: from position to position, from tile to tile"),
+    ("weights", "address"),
+    ("depth", "count", "channels that are summed up"),
+    ("lane_bytes", "bytes", "of a vector"),
+    ("batch_table", Pointer(SEGMENT)),
+    ("kernels", "address", "of a table of `MICROKERNEL` by [last panel][rows]"),
+    ("most_rows vectors last_vectors", "count", "of a microkernel's tile"),
+    ("dst_plane", "bytes", "of M, from position to position"),
+    ("dst", "address"),
+    ("dst_batch dst_row dst_pixel dst_step", "bytes", "strides"),
+    ("dst_lanes dst_height dst_width", "count"),
+    ("writers", Pointer(KERNELS), "`DST_CALL` by [last tile of a row]"),
+    ("operand_count", "count"),
+    ("operands", Many(MATRIX)),
+)
+TRANSFORM = Record(
+    "transform of weights",
+    ("kernel", "address", "a `WEIGHTS_CALL`"),
+    ("src", "address", "the first tap"),
+    ("row column", "bytes", "from tap to tap"),
+    ("depth", "count"),
+    ("target", "address"),
+    ("lane_bytes", "bytes"),
+)
+ROOM = Record("room of operands", ("operands", Many(OPERAND, MOST_OPERANDS)))
 
 
-@task
+@task(WINOGRAD)
 def winograd_loop(params, begin, end):
     """Compute the shares [begin, end) of a convolution."""
-    units = load_i64(params, BLOCKS) * load_i64(params, GROUPS)
-    shares = load_i64(params, SHARES)
+    units = params.blocks * params.groups
+    shares = params.shares
     for share in range(begin, end):
-        scratch = load_i64(params, SCRATCH) + share * load_i64(params, SHARE_BYTES)
+        scratch = params.scratch + share * params.share_bytes
         _share(params, scratch, units * share // shares, units * (share + 1) // shares)
 
 
 @device
 def _share(params, scratch, begin, end):
-    products = scratch + load_i64(params, PRODUCTS)
-    groups, panels = load_i64(params, GROUPS), load_i64(params, PANELS)
+    products = scratch + params.products
+    groups, panels = params.groups, params.panels
     held = -1
     for unit in range(begin, end):
         block, group = unit // groups, unit % groups
-        first = block * load_i64(params, BLOCK)
-        count = min(load_i64(params, BLOCK), load_i64(params, TILES) - first)
+        first = block * params.block
+        count = min(params.block, params.tiles - first)
         if block != held:
             _read_tiles(params, scratch, first, count)
             held = block
@@ -68,55 +107,54 @@ def _share(params, scratch, begin, end):
 @device
 def _read_tiles(params, target, first, count):
     """Transform tiles of src to V."""
-    height, width = load_i64(params, HEIGHT), load_i64(params, WIDTH)
-    across, down = load_i64(params, TILES_ACROSS), load_i64(params, TILES_DOWN)
-    row_bytes, pixel_bytes = load_i64(params, SRC_ROW), load_i64(params, SRC_PIXEL)
-    vectors, lanes = load_i64(params, SRC_VECTORS), load_i64(params, SRC_LANES)
-    step, plane = load_i64(params, SRC_STEP), load_i64(params, SRC_PLANE)
+    height, width = params.height, params.width
+    across, down = params.tiles_across, params.tiles_down
+    row_bytes, pixel_bytes = params.src_row, params.src_pixel
+    vectors, lanes = params.src_vectors, params.src_lanes
+    step, plane = params.src_step, params.src_plane
     for tile in range(first, first + count):
-        y = tile // across % down * OUTPUTS - load_i64(params, TOP)
-        x = tile % across * OUTPUTS - load_i64(params, LEFT)
-        src = load_i64(params, SRC) + tile // (across * down) * load_i64(params, SRC_BATCH)
+        y = tile // across % down * OUTPUTS - params.top
+        x = tile % across * OUTPUTS - params.left
+        src = params.src + tile // (across * down) * params.src_batch
         src += y * row_bytes + x * pixel_bytes
         bordered = y < 0 or x < 0 or y + SPAN > height or x + SPAN > width
-        readers = load_i64(params, READERS) + 16 * bordered
-        sides = -y, height - y, -x, width - x
+        readers = params.readers[bordered]
         if vectors:
-            call(
-                load_i64(readers, 0),
-                (src, row_bytes, pixel_bytes, step, vectors, target, plane, *sides, 0),
-            )
+            SRC_CALL.call(
+                readers.whole, src=src, row=row_bytes, pixel=pixel_bytes, step=step,
+                count=vectors, target=target, plane=plane, first_row=-y, end_row=height - y,
+                first_column=-x, end_column=width - x, lanes=0,
+            )  # fmt: skip
         if lanes:
-            last, place = src + vectors * step, target + vectors * load_i64(params, LANE_BYTES)
-            call(
-                load_i64(readers, 1),
-                (last, row_bytes, pixel_bytes, step, 1, place, plane, *sides, lanes),
-            )
-        target += load_i64(params, SRC_BYTES)
+            last, place = src + vectors * step, target + vectors * params.lane_bytes
+            SRC_CALL.call(
+                readers.last, src=last, row=row_bytes, pixel=pixel_bytes, step=step, count=1,
+                target=place, plane=plane, first_row=-y, end_row=height - y, first_column=-x,
+                end_column=width - x, lanes=lanes,
+            )  # fmt: skip
+        target += params.src_bytes
 
 
 @device
 def _multiply(params, src, products, panel, count):
     """M = V * U at each position, of some tiles and one panel."""
-    is_last = panel == load_i64(params, PANELS) - 1
-    most, lane_bytes = load_i64(params, MOST_ROWS), load_i64(params, LANE_BYTES)
-    kernels = load_i64(params, KERNELS) + 8 * (most + 1) * is_last
-    depth, src_bytes = load_i64(params, DEPTH), load_i64(params, SRC_BYTES)
-    block, row = POSITIONS * depth * lane_bytes, load_i64(params, VECTORS) * lane_bytes
-    b = load_i64(params, WEIGHTS) + panel * load_i64(params, VECTORS) * block
-    batch = load_i64(params, BATCH_TABLE)
+    is_last = panel == params.panels - 1
+    most, lane_bytes = params.most_rows, params.lane_bytes
+    kernels = params.kernels + 8 * (most + 1) * is_last
+    depth, src_bytes = params.depth, params.src_bytes
+    block, row = POSITIONS * depth * lane_bytes, params.vectors * lane_bytes
+    b = params.weights + panel * params.vectors * block
+    batch = params.batch_table
     parts = -(-count // most)
     for position in range(POSITIONS):
-        a = src + position * load_i64(params, SRC_PLANE)
-        c = products + position * load_i64(params, DST_PLANE)
+        a = src + position * params.src_plane
+        c = products + position * params.dst_plane
         for part in range(parts):
             rows = count // parts + (part < count % parts)
-            call(
-                load_i64(kernels, rows),
-                (
-                    a, b, 0, c, batch, 1, 0, 0, src_bytes, lane_bytes, block, row, lane_bytes, 0,
-                    0, 0,
-                ),
+            MICROKERNEL.call(
+                load_i64(kernels, rows), a=a, b=b, fetch=0, c=c, batch_table=batch, blocks=1,
+                a_advance=0, b_advance=0, a_stride=src_bytes, b_row=lane_bytes, b_block=block,
+                c_row=row, c_block=lane_bytes, accumulate=0, lanes=0, operands=0,
             )  # fmt: skip
             a += rows * src_bytes
             c += rows * row
@@ -126,65 +164,62 @@ def _multiply(params, src, products, panel, count):
 @device
 def _write_tiles(params, products, panel, first, count):
     """Transform M to tiles of dst."""
-    across, down = load_i64(params, TILES_ACROSS), load_i64(params, TILES_DOWN)
-    height, width = load_i64(params, DST_HEIGHT), load_i64(params, DST_WIDTH)
-    is_last = panel == load_i64(params, PANELS) - 1
-    vectors = load_i64(params, LAST_VECTORS if is_last else VECTORS)
-    lanes = load_i64(params, DST_LANES) * is_last
+    across, down = params.tiles_across, params.tiles_down
+    height, width = params.dst_height, params.dst_width
+    is_last = panel == params.panels - 1
+    vectors = params.last_vectors if is_last else params.vectors
+    lanes = params.dst_lanes * is_last
     whole = vectors - (lanes > 0)
-    vector = panel * load_i64(params, VECTORS)
-    lane_bytes, plane = load_i64(params, LANE_BYTES), load_i64(params, DST_PLANE)
-    row_bytes, pixel_bytes = load_i64(params, DST_ROW), load_i64(params, DST_PIXEL)
-    step = load_i64(params, DST_STEP)
-    operands = stack(ROOM)
+    vector = panel * params.vectors
+    lane_bytes, plane = params.lane_bytes, params.dst_plane
+    row_bytes, pixel_bytes = params.dst_row, params.dst_pixel
+    step = params.dst_step
+    room = ROOM.room()
+    operands = address(room.operands)
     for tile in range(first, first + count):
         image = tile // (across * down)
         y, x = tile // across % down * OUTPUTS, tile % across * OUTPUTS
-        dst = load_i64(params, DST) + image * load_i64(params, DST_BATCH)
+        dst = params.dst + image * params.dst_batch
         dst += y * row_bytes + x * pixel_bytes + vector * step
         rows = min(OUTPUTS, height - y)
-        writers = load_i64(params, WRITERS) + 16 * (x + OUTPUTS > width)
-        _find_operands(params, operands, image, y, x, vector)
+        writers = params.writers[x + OUTPUTS > width]
+        _find_operands(params, room, image, y, x, vector)
         if whole:
-            call(
-                load_i64(writers, 0),
-                (products, plane, dst, row_bytes, pixel_bytes, step, whole, rows, 0, operands),
-            )
+            DST_CALL.call(
+                writers.whole, products=products, plane=plane, dst=dst, row=row_bytes,
+                pixel=pixel_bytes, step=step, count=whole, rows=rows, lanes=0, operands=operands,
+            )  # fmt: skip
         if lanes:
-            _find_operands(params, operands, image, y, x, vector + whole)
+            _find_operands(params, room, image, y, x, vector + whole)
             last, dst = products + whole * lane_bytes, dst + whole * step
-            call(
-                load_i64(writers, 1),
-                (last, plane, dst, row_bytes, pixel_bytes, step, 1, rows, lanes, operands),
-            )
-        products += load_i64(params, VECTORS) * lane_bytes
+            DST_CALL.call(
+                writers.last, products=last, plane=plane, dst=dst, row=row_bytes,
+                pixel=pixel_bytes, step=step, count=1, rows=rows, lanes=lanes, operands=operands,
+            )  # fmt: skip
+        products += params.vectors * lane_bytes
 
 
 @device
 def _find_operands(params, room, image, y, x, vector):
-    """Fill the room with (address, ROW, PIXEL, STEP) of each operand of a tile."""
-    for i in range(load_i64(params, OPERAND_COUNT)):
-        operand = params + 8 * (OPERANDS + 5 * i)
-        address = load_i64(operand, ADDRESS) + image * load_i64(operand, BATCH)
-        address += y * load_i64(operand, ROW) + x * load_i64(operand, PIXEL)
-        store_i64(room, 4 * i, address + vector * load_i64(operand, STEP))
-        store_i64(room, 4 * i + 1, load_i64(operand, ROW))
-        store_i64(room, 4 * i + 2, load_i64(operand, PIXEL))
-        store_i64(room, 4 * i + 3, load_i64(operand, STEP))
+    """Fill the room with each operand of a tile."""
+    for i in range(params.operand_count):
+        matrix, operand = params.operands[i], room.operands[i]
+        place = matrix.address + image * matrix.batch + (y * matrix.row + x * matrix.pixel)
+        operand.address = place + vector * matrix.step
+        operand.row = matrix.row
+        operand.pixel = matrix.pixel
+        operand.step = matrix.step
 
 
-@task
+@task(TRANSFORM)
 def transform_weights(params, begin, end):
-    """Transform the filters of some vectors of columns.
-
-    params: kernel, first tap, steps of rows and columns of taps, depth, target, lane bytes.
-    """
-    depth, lane_bytes = load_i64(params, 4), load_i64(params, 6)
+    """Transform the filters of some vectors of columns."""
+    depth, lane_bytes = params.depth, params.lane_bytes
     block = depth * lane_bytes
     for vector in range(begin, end):
-        src = load_i64(params, 1) + vector * TAPS * TAPS * block
-        target = load_i64(params, 5) + vector * POSITIONS * block
-        call(
-            load_i64(params, 0),
-            (src, load_i64(params, 2), load_i64(params, 3), depth, target, block),
-        )
+        src = params.src + vector * TAPS * TAPS * block
+        target = params.target + vector * POSITIONS * block
+        WEIGHTS_CALL.call(
+            params.kernel, src=src, row=params.row, column=params.column, count=depth,
+            target=target, plane=block,
+        )  # fmt: skip

@@ -17,6 +17,7 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.convolution.winograd.matrices import (
@@ -31,7 +32,43 @@ from dnncore_cpu_numba.convolution.winograd.matrices import (
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
-__all__ = ["DstTransform", "SrcTransform", "WeightsTransform"]
+__all__ = [
+    "DST_CALL", "OPERAND", "SRC_CALL", "WEIGHTS_CALL", "DstTransform", "SrcTransform",
+    "WeightsTransform",
+]  # fmt: skip
+
+SRC_CALL = Record(
+    "transform of src",
+    ("src", "address", "the tile's first pixel, which may lie outside"),
+    ("row pixel step", "bytes", "strides; step: to the next vector of channels"),
+    ("count", "count", "vectors"),
+    ("target", "address", "position 0; vectors follow each other there"),
+    ("plane", "bytes", "from position to position"),
+    ("first_row end_row first_column end_column", "index", "those that lie inside"),
+    ("lanes", "count", "channels of each vector that exist"),
+)
+WEIGHTS_CALL = Record(
+    "transform of weights",
+    ("src", "address", "the first tap"),
+    ("row column", "bytes", "to the next taps, negative where the filter is flipped"),
+    ("count", "count", "vectors"),
+    ("target", "address", "position 0"),
+    ("plane", "bytes", "from position to position"),
+)
+OPERAND = Record(
+    "operand of a tile of dst",
+    ("address", "address", "at the tile's first pixel"),
+    ("row pixel step", "bytes", "strides"),
+)
+DST_CALL = Record(
+    "transform to dst",
+    ("products", "address", "position 0"),
+    ("plane", "bytes", "from position to position"),
+    ("dst", "address", "the tile's first pixel"),
+    ("row pixel step", "bytes", "strides; step: to the next vector of channels"),
+    ("count rows lanes", "count", "vectors, and rows and lanes that exist"),
+    ("operands", Pointer(OPERAND), "for each row that the epilogue reads"),
+)
 
 Value = Any
 Builder = ir.IRBuilder
@@ -90,7 +127,7 @@ def _columns(apply: Callable[..., list[Value]], builder: Builder, rows: Rows, x:
 class _Kernel:
     """A native function, compiled or loaded from disk when its address is first asked for."""
 
-    ARGUMENTS: ClassVar[tuple[str, ...]]
+    ARGUMENTS: ClassVar[Record]
     isa: Isa
 
     @property
@@ -107,7 +144,7 @@ class _Kernel:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""
         return vir.function_text(symbol, self.ARGUMENTS, self._emit)
 
-    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+    def _emit(self, builder: Builder, args: vir.Values) -> None:
         raise NotImplementedError
 
     @property
@@ -132,16 +169,11 @@ def _store_points(builder: Builder, values: Any, target: Value, plane: Value) ->
 class SrcTransform(_Kernel):
     """SRC D SRC^T of one tile, for `count` vectors of channels.
 
-    src: the tile's first pixel, which may lie outside; `step` to the next vector of channels.
-    target: position 0; vectors follow each other there.
     bordered: only the rows and columns [first, end) of the tile are inside, the others are zero.
     masked: only the first `lanes` channels of each vector exist.
     """
 
-    ARGUMENTS: ClassVar[tuple[str, ...]] = (
-        "src", "row", "pixel", "step", "count", "target", "plane", "first_row", "end_row",
-        "first_column", "end_column", "lanes",
-    )  # fmt: skip
+    ARGUMENTS = SRC_CALL
 
     isa: Isa
     bordered: bool
@@ -153,7 +185,7 @@ class SrcTransform(_Kernel):
         kind = "bordered" * self.bordered + "masked" * self.masked or "plain"
         return f"winograd_src_{self.isa.name}_{kind}"
 
-    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+    def _emit(self, builder: Builder, args: vir.Values) -> None:
         vector, size = self._vector, 4 * self.isa.lanes
         mask = vir.first_lanes(builder, args["lanes"], self.isa.lanes) if self.masked else None
         zeros = vir.room(builder, vector, 1)
@@ -188,12 +220,9 @@ def _between(builder: Builder, index: int, first: Value, end: Value) -> Value:
 
 @dataclass(frozen=True)
 class WeightsTransform(_Kernel):
-    """WEIGHTS G WEIGHTS^T of `count` vectors that follow each other, of one channel after another.
+    """WEIGHTS G WEIGHTS^T of vectors that follow each other, of one channel after another."""
 
-    src: the first tap; `row` and `column` to the next taps, negative where the filter is flipped.
-    """
-
-    ARGUMENTS: ClassVar[tuple[str, ...]] = ("src", "row", "column", "count", "target", "plane")
+    ARGUMENTS = WEIGHTS_CALL
 
     isa: Isa
 
@@ -202,7 +231,7 @@ class WeightsTransform(_Kernel):
         """An identifier of everything that is compiled in."""
         return f"winograd_weights_{self.isa.name}"
 
-    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+    def _emit(self, builder: Builder, args: vir.Values) -> None:
         vector, size = self._vector, 4 * self.isa.lanes
 
         def transform(_: Value, state: Sequence[Value]) -> list[Value]:
@@ -225,16 +254,10 @@ class WeightsTransform(_Kernel):
 class DstTransform(_Kernel):
     """DST M DST^T of one tile and the epilogue, for `count` vectors of channels.
 
-    products: position 0, `plane` bytes from one to the next. dst: the tile's first pixel, `step` to
-    the next vector of channels. Only `rows` rows of the tile and `columns` pixels of each exist.
-    operands: for each row that the epilogue reads (address at the first pixel, then the strides
-    of image rows, pixels and vectors of channels).
-    edge: as in `Microkernel`, of each vector.
+    columns: pixels of a row that exist. edge: as in `Microkernel`, of each vector.
     """
 
-    ARGUMENTS: ClassVar[tuple[str, ...]] = (
-        "products", "plane", "dst", "row", "pixel", "step", "count", "rows", "lanes", "operands",
-    )  # fmt: skip
+    ARGUMENTS = DST_CALL
 
     isa: Isa
     columns: int
@@ -248,14 +271,14 @@ class DstTransform(_Kernel):
         chain = hashlib.sha256(repr(self.epilogue).encode()).hexdigest()[:16]
         return f"{name}_{chain}" if self.epilogue else name
 
-    def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
+    def _emit(self, builder: Builder, args: vir.Values) -> None:
         vector, size = self._vector, 4 * self.isa.lanes
         mask = None
         if self.edge != "full":
             mask = vir.first_lanes(builder, args["lanes"], self.isa.lanes)
         table = vir.address(builder, args["operands"])
         operands = [
-            [builder.load(vir.at(builder, table, 8 * (4 * i + j)), typ=I64) for j in range(4)]
+            [vir.field(builder, table, OPERAND, name, i) for name in OPERAND.fields]
             for i in range(epilogue.table_rows(self.epilogue))
         ]
 

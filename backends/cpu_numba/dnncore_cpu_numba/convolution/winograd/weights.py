@@ -70,9 +70,12 @@ class WinogradFilter:
             taps, row, column = moved(taps, 2 * row + 2 * column), -row, -column
 
         def step() -> Step:
-            kernel = WeightsTransform(self.isa).address
-            params = [kernel, taps, row, column, depth, target.address, lane_bytes]
-            return Step(transform_weights, params, -(-columns // lanes))
+            values = {
+                "kernel": WeightsTransform(self.isa).address, "src": taps, "row": row,
+                "column": column, "depth": depth, "target": target.address,
+                "lane_bytes": lane_bytes,
+            }  # fmt: skip
+            return Step(transform_weights, values, -(-columns // lanes))
 
         plan.add(step, weights.desc.nbytes + target.desc.nbytes)
 

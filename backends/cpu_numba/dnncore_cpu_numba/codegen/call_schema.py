@@ -1,0 +1,230 @@
+"""Schemas of native calls: the names, units and order of what native code is given, declared once.
+
+All native functions take 64-bit integers. So the arguments of a function, the parameters of a task
+and the rows of a table are blocks of 64-bit *slots*, and a `Record` declares one:
+
+    MATRIX = Record(
+        "matrix",
+        ("address", "address"),
+        ("row block", "bytes", "from row to row, and from vector to vector"),
+        ("outer", Many("bytes", 10), "from index to index of the outer dims"),
+    )
+
+Everything else follows from it. Python packs values by name (`Record.pack`). LLVM IR is emitted by
+name (`vector_ir.py`). Numba's functions read and call by name (`call_typing.py`). A value, a field
+or an argument that the declaration does not have raises `CallMismatch` or, while a task is
+compiled, `BuildError`.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "UNITS", "Arg", "CallMismatch", "Field", "Kind", "Many", "Param", "Pointer", "Record",
+    "Scratch", "Table",
+]  # fmt: skip
+
+
+class CallMismatch(TypeError):
+    """A use of a record that differs from its declaration."""
+
+
+# -- values of slots -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Arg:
+    """The address of the index-th memory, in binding order, plus an offset in bytes."""
+
+    index: int
+    byte_offset: int = 0
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """An address inside the scratchpad."""
+
+    byte_offset: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The address of a constant array, which the program keeps alive and nobody may change."""
+
+    array: np.ndarray[Any, Any]
+
+
+Param = int | Arg | Scratch | Table
+
+
+# -- kinds of fields -------------------------------------------------------------------------------
+
+
+UNITS = {
+    "address": "of memory or of a native function; 0 where there is none",
+    "bytes": "a size, an offset or a stride",
+    "elements": "the same in elements of a tensor",
+    "count": "how many",
+    "index": "which one",
+    "flag": "0 or 1",
+    "bits": "of a mask",
+    "float32": "its bits, in the low half of the slot",
+}
+"""What the number in a slot is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pointer:
+    """The address of a record, or of several that follow each other."""
+
+    record: Record
+
+
+@dataclass(frozen=True, eq=False)
+class Many:
+    """So many of a kind, one after the other; without a count any number, at a record's end."""
+
+    kind: str | Record
+    count: int | None = None
+
+
+Kind = str | Pointer | Many
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """A field of a record; slot: its first one."""
+
+    name: str
+    kind: Kind | Record
+    slot: int
+    meaning: str = ""
+
+
+class Record:
+    """A block of slots with named fields.
+
+    groups: (names between blanks, kind[, meaning]) of neighbouring fields of one kind.
+    """
+
+    def __init__(self, name: str, *groups: Any) -> None:
+        self.name = name
+        self.fields: dict[str, Field] = {}
+        self._size: int | None = 0
+        for names, kind, *meaning in groups:
+            for field in names.split():
+                if field in self.fields:
+                    raise CallMismatch(f"{name} has two fields {field!r}")
+                self.fields[field] = Field(field, kind, self.size, *meaning)
+                count = _slots(kind)
+                self._size = None if count is None else self.size + count
+
+    @property
+    def size(self) -> int:
+        """Its slots. Raises `CallMismatch` if there may be any number."""
+        if self._size is None:
+            raise CallMismatch(f"{self.name} has no fixed size, since its last field has none")
+        return self._size
+
+    @property
+    def nbytes(self) -> int:
+        """Its bytes."""
+        return 8 * self.size
+
+    def field(self, name: str) -> Field:
+        """A field by its name. Raises `CallMismatch`."""
+        if name not in self.fields:
+            raise CallMismatch(f"{self.name} has no {name!r}; it has {', '.join(self.fields)}")
+        return self.fields[name]
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise `CallMismatch` unless each field is named, and nothing else."""
+        given = dict.fromkeys(names)
+        if given.keys() != self.fields.keys():
+            missing = [name for name in self.fields if name not in given]
+            unknown = [name for name in given if name not in self.fields]
+            raise CallMismatch(
+                f"{self.name} has the fields {', '.join(self.fields)};"
+                f" missing: {', '.join(missing) or 'none'}, unknown: {', '.join(unknown) or 'none'}"
+            )
+
+    def pack(self, values: Mapping[str, Any]) -> list[Param]:
+        """The slots of values by name. Raises `CallMismatch`."""
+        self.check(values)
+        return [slot for name in self.fields for slot in self.slots(name, values[name])]
+
+    def slots(self, name: str, value: Any) -> list[Param]:
+        """The slots of a value of a field. Raises `CallMismatch`."""
+        try:
+            return _packed(self.field(name).kind, value)
+        except CallMismatch as error:
+            raise CallMismatch(f"{self.name}: {name}: {error}") from None
+
+    def of(self, kind: Kind) -> Record:
+        """A record of the same names, all of one kind."""
+        return Record(f"{_described(kind)} for {self.name}", (" ".join(self.fields), kind))
+
+    def table(self, rows: Iterable[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
+        """An array of records, one per row."""
+        packed = [self.pack(row) for row in rows]
+        return np.array(packed, np.int64).reshape(len(packed), self._size or -1)
+
+    def columns(self, values: Mapping[str, Any]) -> np.ndarray[Any, Any]:
+        """An array of records, of one array of numbers for each field."""
+        self.check(values)
+        return np.stack([values[name] for name in self.fields], axis=1)
+
+    def __repr__(self) -> str:
+        return f"<record {self.name}>"
+
+
+def _slots(kind: Kind | Record) -> int | None:
+    match kind:
+        case Record():
+            return kind.size
+        case Many(each, count):
+            size = _slots(each) if isinstance(each, str) or count is not None else None
+            return None if count is None or size is None else count * size
+        case str() if kind not in UNITS:
+            raise CallMismatch(f"a unit is one of {', '.join(UNITS)}; got {kind!r}")
+    return 1
+
+
+def _packed(kind: Kind | Record, value: Any) -> list[Param]:
+    match kind:
+        case "float32" if isinstance(value, numbers.Real):
+            return [int(np.float32(value).view(np.uint32))]
+        case str() | Pointer() if kind != "float32" and isinstance(value, numbers.Integral):
+            return [int(value)]
+        case "address" if isinstance(value, Arg | Scratch | Table):
+            return [value]
+        case Pointer(record) if isinstance(value, Table):
+            if record._size and value.array.size % record.size:
+                shape = value.array.shape
+                raise CallMismatch(f"{record.name} has {record.size} slots; got shape {shape}")
+            return [value]
+        case Record() if isinstance(value, Mapping):
+            return kind.pack(value)
+        case Many(each, count) if isinstance(value, Iterable):
+            values = list(value)
+            if count not in (None, len(values)):
+                raise CallMismatch(f"expected {count} values; got {len(values)}")
+            return [slot for x in values for slot in _packed(each, x)]
+    raise CallMismatch(f"expected {_described(kind)}; got {value!r}")
+
+
+def _described(kind: Kind | Record) -> str:
+    match kind:
+        case str():
+            return kind
+        case Pointer(record):
+            return f"the address of {record.name}"
+        case Many(each):
+            return f"several, each {_described(each)}"
+    return f"the fields of {kind.name}"

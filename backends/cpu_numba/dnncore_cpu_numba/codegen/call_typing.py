@@ -1,0 +1,322 @@
+"""Records in numba's functions: their fields by name, and calls by keyword; see `call_schema.py`.
+
+In a task the address of a record is a value of its own type:
+
+    p.row, p.row = x        the number in the slot, a float32 if that is its unit
+    p.table                 the address of another record, if the field is a `Pointer`
+    p.outer, p.outer[i]     the address of many numbers, and one of them
+    p[i]                    the i-th of records that follow each other
+    RECORD.at(address)      the record at an address
+    RECORD.room()           room for one that lives until the task returns
+    RECORD.call(function, name=value, ...)      calls the native function at an address
+
+An address of a record is converted to an int64 wherever one is wanted. Each access is one LLVM
+instruction or a few, as those of `pointers.py`. Unknown names are errors of numba's type inference.
+"""
+
+# ruff: noqa: ARG001 - numba prescribes the parameters of typing and lowering functions
+
+from __future__ import annotations
+
+import inspect
+import operator
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models, register_default
+from numba.core.errors import NumbaTypeError
+from numba.core.imputils import (
+    lower_builtin,
+    lower_cast,
+    lower_constant,
+    lower_getattr_generic,
+    lower_setattr_generic,
+)
+from numba.core.typeconv import Conversion
+from numba.core.typing.templates import (
+    AbstractTemplate,
+    AttributeTemplate,
+    infer_getattr,
+    infer_global,
+    signature,
+)
+from numba.extending import typeof_impl
+
+from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Many, Pointer, Record
+
+__all__ = ["Address", "Numbers", "first_number", "numba_type", "room", "value_of_slot"]
+
+_I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
+_NSW = ("nsw",)
+
+
+class _ConvertsToAddress(types.Type):
+    """A type of addresses."""
+
+    def can_convert_to(self, typingctx, other):
+        return Conversion.safe if other == types.int64 else None
+
+
+class Address(_ConvertsToAddress):
+    """The type of the address of a record."""
+
+    def __init__(self, record):
+        self.record = record
+        super().__init__(name=f"address of {record.name}")
+
+    @property
+    def key(self):
+        """What makes types equal."""
+        return self.record
+
+
+class Numbers(_ConvertsToAddress):
+    """The type of the address of many numbers in a record; its values are the record's address."""
+
+    def __init__(self, record, field):
+        self.field = field
+        self.record = record
+        super().__init__(name=f"{field.name} of {record.name}")
+
+    @property
+    def key(self):
+        """What makes types equal."""
+        return self.record, self.field
+
+
+class Declaration(types.Opaque):
+    """The type of a record itself, a constant."""
+
+    def __init__(self, record):
+        self.record = record
+        super().__init__(name=f"record {record.name}")
+
+    @property
+    def key(self):
+        """What makes types equal."""
+        return self.record
+
+
+@register_default(Address)
+@register_default(Numbers)
+class _AddressModel(models.PrimitiveModel):
+    def __init__(self, dmm, fe_type):
+        super().__init__(dmm, fe_type, _I64)
+
+
+register_default(Declaration)(models.OpaqueModel)
+
+
+@typeof_impl.register(Record)
+def _typeof_record(record, context):
+    return Declaration(record)
+
+
+@lower_constant(Declaration)
+def _no_value(context, builder, typ, value):
+    return context.get_dummy_value()
+
+
+def numba_type(kind):
+    """The type in which numba's functions have a slot of a kind."""
+    if isinstance(kind, Pointer):
+        return Address(kind.record)
+    return types.float32 if kind == "float32" else types.int64
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+@infer_getattr
+class _Fields(AttributeTemplate):
+    key = Address
+
+    def generic_resolve(self, typ, name):
+        field = _checked(typ.record.field, name)
+        if isinstance(field.kind, Record):
+            return Address(field.kind)
+        if isinstance(field.kind, Many):
+            each = field.kind.kind
+            return Address(each) if isinstance(each, Record) else Numbers(typ.record, field)
+        return numba_type(field.kind)
+
+
+@lower_getattr_generic(Address)
+def _load_field(context, builder, typ, address, name):
+    field = typ.record.field(name)
+    inside = field.kind.kind if isinstance(field.kind, Many) else field.kind
+    if isinstance(inside, Record):
+        return builder.add(address, _I64(8 * field.slot), flags=_NSW)
+    if isinstance(field.kind, Many):
+        return address
+    return _load(builder, address, field)
+
+
+def _load(builder, address, field):
+    pointer, align = _pointer(builder, address, field)
+    value = builder.load(pointer)
+    value.align = align
+    return value
+
+
+@lower_setattr_generic(Address)
+def _store_field(context, builder, sig, args, name):
+    pointer, align = _pointer(builder, args[0], sig.args[0].record.field(name))
+    builder.store(args[1], pointer).align = align
+
+
+def _pointer(builder, address, field):
+    """A float32's place is the low half of its slot."""
+    kind, per_slot = (_F32, 2) if field.kind == "float32" else (_I64, 1)
+    base = builder.inttoptr(address, kind.as_pointer())
+    return builder.gep(base, [_I64(per_slot * field.slot)]), 8 // per_slot
+
+
+@infer_global(operator.getitem)
+class _Items(AbstractTemplate):
+    def generic(self, args, kws):
+        base = args[0]
+        if isinstance(base, Address):
+            _checked(lambda: base.record.size)
+            return signature(base, base, types.int64)
+        return signature(types.int64, base, types.int64) if isinstance(base, Numbers) else None
+
+
+@lower_builtin(operator.getitem, Address, types.int64)
+def _record_at(context, builder, sig, args):
+    address, index = args
+    step = builder.mul(index, _I64(sig.args[0].record.nbytes), flags=_NSW)
+    return builder.add(address, step, flags=_NSW)
+
+
+@lower_builtin(operator.getitem, Numbers, types.int64)
+def _number_at(context, builder, sig, args):
+    address, index = args
+    index = builder.add(_I64(sig.args[0].field.slot), index, flags=_NSW)
+    value = builder.load(builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index]))
+    value.align = 8
+    return value
+
+
+def first_number(builder, typ, address):
+    """A pointer to the first of `Numbers`."""
+    base = builder.inttoptr(address, _I64.as_pointer())
+    return builder.gep(base, [_I64(typ.field.slot)])
+
+
+@lower_cast(Address, types.int64)
+def _as_integer(context, builder, fromty, toty, value):
+    return value
+
+
+@lower_cast(Numbers, types.int64)
+def _as_address(context, builder, fromty, toty, value):
+    return builder.add(value, _I64(8 * fromty.field.slot), flags=_NSW)
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+@infer_getattr
+class _Methods(AttributeTemplate):
+    key = Declaration
+
+    def generic_resolve(self, typ, name):
+        template = {"at": _At, "room": _Room, "call": _Call}.get(name)
+        return types.BoundFunction(template, typ) if template else None
+
+
+class _At(AbstractTemplate):
+    key = "record.at"
+
+    def generic(self, args, kws):
+        return signature(Address(self.this.record), types.int64, recvr=self.this)
+
+
+@lower_builtin("record.at", Declaration, types.int64)
+def _at(context, builder, sig, args):
+    return args[1]
+
+
+class _Room(AbstractTemplate):
+    key = "record.room"
+
+    def generic(self, args, kws):
+        return signature(Address(self.this.record), recvr=self.this)
+
+
+@lower_builtin("record.room", Declaration)
+def _room(context, builder, sig, args):
+    return room(builder, sig.args[0].record.size)
+
+
+def room(builder, slots):
+    """The address of so many slots that live until the task returns."""
+    with builder.goto_entry_block():
+        place = builder.alloca(ir.ArrayType(_I64, slots))
+    place.align = 64
+    return builder.ptrtoint(place, _I64)
+
+
+class _Call(AbstractTemplate):
+    key = "record.call"
+
+    def generic(self, args, kws):
+        record = self.this.record
+        if len(args) != 1:
+            raise NumbaTypeError(f"{record.name} is called with (address, name=value, ...)")
+        _checked(lambda: record.check(kws))
+        given = [_argument(record, field, kws[name]) for name, field in record.fields.items()]
+        parameters = [
+            inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            for name in ("_function", *record.fields)
+        ]
+        sig = signature(types.void, types.int64, *given, recvr=self.this)
+        return sig.replace(pysig=inspect.Signature(parameters))
+
+
+def _argument(record, field, given):
+    """The type that an argument is passed in."""
+    wanted = numba_type(field.kind)
+    if isinstance(given, Address):
+        if isinstance(wanted, Address) and given != wanted:
+            raise NumbaTypeError(f"{record.name}: {field.name} is {wanted}; got {given}")
+        return given
+    if given == types.float32 or wanted == types.float32:
+        fits = given == wanted
+    else:
+        fits = isinstance(given, types.Integer | types.Boolean | Numbers)
+    if not fits:
+        raise NumbaTypeError(f"{record.name}: {field.name} is {wanted}; got {given}")
+    return types.int64 if isinstance(wanted, Address) else wanted
+
+
+@lower_builtin("record.call", Declaration, types.int64, types.VarArg(types.Any))
+def _call(context, builder, sig, args):
+    _, function, *values = args
+    slots = [_slot_of(builder, value) for value in values]
+    kind = ir.FunctionType(ir.VoidType(), [_I64] * len(slots))
+    builder.call(builder.inttoptr(function, kind.as_pointer()), slots)
+    return context.get_dummy_value()
+
+
+def _slot_of(builder, value):
+    """A value as a slot: the bits of a float32."""
+    if value.type == _F32:
+        return builder.zext(builder.bitcast(value, _I32), _I64)
+    return value
+
+
+def value_of_slot(builder, kind, slot):
+    """The way back."""
+    if kind == "float32":
+        return builder.bitcast(builder.trunc(slot, _I32), _F32)
+    return slot
+
+
+def _checked(function, *args):
+    """Call a function whose `CallMismatch` is an error of type inference."""
+    try:
+        return function(*args)
+    except CallMismatch as error:
+        raise NumbaTypeError(str(error)) from error
