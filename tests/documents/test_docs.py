@@ -6,6 +6,7 @@ output. `...` in an output matches any text, and all white space is equal.
 """
 
 import doctest
+import json
 import os
 import re
 import shutil
@@ -101,16 +102,31 @@ def test_documents_name_files_that_exist(document):
     assert not {name for name in named if not any(path.endswith(f"/{name}") for path in paths)}
 
 
+def test_the_page_on_algorithms_is_written_from_the_records():
+    written = run_process(sys.executable, "-m", "dnncore.algorithms")
+    assert (ROOT / "docs" / "algorithms.md").read_text() == written
+
+
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git to apply a diff")
-def test_the_operation_added_by_the_diff_of_contributing_works(tmp_path):
+def test_the_operation_added_by_the_diff_of_contributing_is_complete(tmp_path):
     for folder in ("dnncore", "backends/reference", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     diff = "".join(blocks("CONTRIBUTING.md", "diff"))
     subprocess.run(("git", "apply", "-"), cwd=tmp_path, input=diff, text=True, check=True)
     path = os.pathsep.join(map(str, (tmp_path, tmp_path / "backends" / "reference")))
-    options = ("-q", "--noconftest", "-p", "no:cacheprovider", "tests/operations/test_flip.py")
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""}
-    assert "5 passed" in run_process(
-        sys.executable, "-m", "pytest", *options, cwd=tmp_path, env=environment
-    )
+
+    def run(module, *arguments):
+        command = (sys.executable, "-m", module, *arguments)
+        return run_process(*command, cwd=tmp_path, env=environment)
+
+    pytest_options = ("-q", "--noconftest", "-p", "no:cacheprovider")
+    assert "5 passed" in run("pytest", *pytest_options, "tests/operations/test_flip.py")
+    lacking = json.loads(run("dnncore", "checklist", "--engine=cpu", "--json", "Flip"))
+    assert {row["reason"] for row in lacking} <= {"no implementation"}
+    assert not any("reference" in row["place"] for row in lacking)
+    kit = ("--pyargs", "dnncore.testing.suite", "--dnncore-backend=reference", "--dnncore-floor=0")
+    assert "9 passed" in run("pytest", *pytest_options, *kit, "--dnncore-match=flip")
+    cases = ("tests/kit/test_kit_cases.py", "-k", "Flip or floor")
+    assert "failed" not in run("pytest", "-q", "-p", "no:cacheprovider", *cases)
