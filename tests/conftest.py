@@ -1,4 +1,4 @@
-"""What all tests share: the targets, that is every engine of this machine and the reference."""
+"""Fixtures of all tests. The targets are all engines of the machine and the reference."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ reveal_opencl_runtimes()
 
 from checks import REFERENCE, Target  # noqa: E402
 
-import dnncore as dnn  # noqa: E402 - the runtimes must be in place before anything looks for them
+import dnncore as dnn  # noqa: E402 - the runtimes must be registered first
 from dnncore.testing.checks import torch_oracle  # noqa: E402
 
 
@@ -27,7 +27,7 @@ def _targets() -> list[Target]:
         Target("cpu", "cpu", skip_impl="reference:*"),
     ]
     others = [d for d in dnn.devices() if d.status == "ok" and d.name != "cpu"]
-    # A runtime that is registered twice shows its devices twice.
+    # A runtime that is registered twice lists its devices twice.
     distinct = {(d.device.name, d.device.version): d for d in reversed(others)}
     return cpu + [Target(_label(d.name, d.device), d.name) for d in reversed(distinct.values())]
 
@@ -52,7 +52,7 @@ def _torch_is_hidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_program_is_stored() -> Iterator[None]:
-    """Of OpenCL's: PoCL builds a program again for whoever asks for its binary."""
+    """Store no OpenCL programs: PoCL builds a program again if its binary is requested."""
     from dnncore_opencl.runtime.build import Builder
 
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +62,7 @@ def _no_program_is_stored() -> Iterator[None]:
 
 @pytest.fixture(params=TARGETS, ids=str)
 def target(request: pytest.FixtureRequest) -> Target:
-    """Each engine with the implementations to be tested on it."""
+    """Each engine with the implementations to test on it."""
     return request.param
 
 

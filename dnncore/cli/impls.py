@@ -29,7 +29,9 @@ __all__ = ["impls"]
 
 @click.command(context_settings=SETTINGS)
 @engine_option("cpu")
-@click.option("-v", "verbose", is_flag=True, help="Also list candidates that filters remove.")
+@click.option(
+    "-v", "verbose", is_flag=True, help="Also list refusals by filters and of host fallbacks."
+)
 @as_json_option
 @problem_words
 def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool) -> None:
