@@ -299,18 +299,40 @@ __kernel
 #if !LIMITED  // the compiler heeds a limit of registers only where it knows no size
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #endif
-void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, const int4 batch,
-         const int rows, const int columns, const int stages, const int part,
-         const int4 cover, const uint4 cover_inverse, const uint4 batch_inverse,
-         const int4 k, const uint4 k_inverse, const int inner,
-         const int4 x_batch, const int4 x_k, const int4 row, const uint4 row_inverse,
-         const int4 x_row, const int4 y_batch, const int4 y_k, const int4 column,
-         const uint4 column_inverse, const int4 y_column, const int inner_columns, const long4 c_batch,
-         const int4 c_digits, const uint4 c_inverse, const long4 c_row, const long c_part
-#if WINDOW
-         , const int4 w_at, const int4 w_outer, const int4 w_inner, const int4 w_size
-#endif
-         POST_PARAMS) {
+void mma(__global const uint4 *x,
+    __global const uint4 *y,
+    __global RESULT *c,
+    const int4 batch,
+    const int rows,
+    const int columns,
+    const int stages,
+    const int part,
+    const int4 cover,
+    const uint4 cover_inverse,
+    const uint4 batch_inverse,
+    const int4 k,
+    const uint4 k_inverse,
+    const int inner,
+    const int4 x_batch,
+    const int4 x_k,
+    const int4 row,
+    const uint4 row_inverse,
+    const int4 x_row,
+    const int4 y_batch,
+    const int4 y_k,
+    const int4 column,
+    const uint4 column_inverse,
+    const int4 y_column,
+    const int inner_columns,
+    const long4 c_batch,
+    const int4 c_digits,
+    const uint4 c_inverse,
+    const long4 c_row,
+    const long c_part,
+    const int4 w_at,
+    const int4 w_n,
+    const int4 w_k,
+    const int4 w_size) {
     // Copies to lines that do not begin at a multiple of 128 bytes take twice as long.
     __local uint4 __attribute__((aligned(128))) tiles[STAGES * (X_CHUNKS + Y_CHUNKS)];
     __local int is_special;
@@ -335,8 +357,6 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
     const uint place = place_of(tiles);
 
     // Groups that run at once share rows and columns: they go down BAND tiles, then to the right.
-    // cover: tiles of a product, of a band, down all bands. cover_inverse: of the first two, of the
-    // height of the last band, and of the chunks of k's inner digit.
     const int group = get_group_id(0), product = quotient(group, cover.x, cover_inverse.x);
     const int4 z = quick_digits(product, (int4)(1, batch.xyz), (uint4)(0, batch_inverse.xyz)).yzwx;
     const int tile = group - product * cover.x, band = quotient(tile, cover.y, cover_inverse.y);
@@ -361,9 +381,9 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
         x_rows[i] = DOT4(x_row, d);
 #endif
 #if WINDOW_X
-        x_taps[i] = inside_bits(w_at.w + w_outer.w * d.w, w_inner.w, w_size.w, k.z)
-            | inside_bits(w_at.z + w_outer.z * d.z, w_inner.z, w_size.z, k.y) << TAP_BITS_Z
-            | inside_bits(w_at.y + w_outer.y * d.y, w_inner.y, w_size.y, k.x) << TAP_BITS_Y;
+        x_taps[i] = inside_bits(w_at.w + w_n.w * d.w, w_k.w, w_size.w, k.z)
+            | inside_bits(w_at.z + w_n.z * d.z, w_k.z, w_size.z, k.y) << TAP_BITS_Z
+            | inside_bits(w_at.y + w_n.y * d.y, w_k.y, w_size.y, k.x) << TAP_BITS_Y;
 #endif
     }
 #if X_ALONG_K
@@ -389,7 +409,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
     const int y_in = y_first - y_digits;
     y += DOT3(y_column, y_tap) + y_in / PER_CHUNK;
 #if WINDOW_Y
-    const int4 y_shift = w_outer * (int4)(0, y_tap.x, y_tap.y, y_tap.z);
+    const int4 y_shift = w_n * (int4)(0, y_tap.x, y_tap.y, y_tap.z);
 #endif
     const int y_bytes = y_first < columns ? BYTES(inner_columns - y_in) : 0;
 #endif
@@ -456,7 +476,7 @@ void mma(__global const uint4 *x, __global const uint4 *y, __global RESULT *c, c
 #define PREPARE_Y(slot, d)
 #elif WINDOW_Y
 #define PREPARE_Y(slot, d)                                                                         \
-    const int4 w = w_at + w_inner * d;                                                             \
+    const int4 w = w_at + w_k * d;                                                             \
     y_lines[slot][item] = (int4)(DOT4(y_k, d), w.y, w.z, is_there ? w.w : -(1 << 30));
 #else
 #define PREPARE_Y(slot, d) y_lines[slot][item] = is_there ? DOT4(y_k, d) : NOWHERE;

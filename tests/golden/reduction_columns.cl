@@ -9,7 +9,6 @@
 #define KEPT const INDEX vector = rest; const INDEX k0 = vector * 4; const INDEX src_at = 0 + k0; 
 #define EXISTS 1
 #define INSIDE 1
-#define BUFFERS 
 #define BOX const INDEX r_box = 0; const INDEX t_box = rest; const INDEX r_begin = r_box * p2; const INDEX r_end = min(r_begin + p2, p3); const INDEX t_begin = t_box * p4; const INDEX t_end = min(t_begin + p4, p5); const INDEX box_at = src_at;
 #define TERM_AT box_at + t * p6
 #define IS_TERM 1
@@ -34,7 +33,6 @@
 #define COUNT p11
 #define INDEX int
 #define UINDEX uint
-#define PARAMETERS , const float p0, const float p1, const int p2, const int p3, const int p4, const int p5, const int p6, const int p7, const int p8, const int p9, const int p10, const int p11
 // Items that work-items share. WORKERS work-items share each, and a group has SPAN of them;
 // neighbours in a group are workers of one item or, ACROSS items, have one share of neighbouring
 // ones. A worker alone takes COUNT of the ITEMS. What an item gives is a ROW; WIDE is LANES ROWs.
@@ -136,7 +134,20 @@ REDUCTION(combined, COMBINE)
         if (IS_TERM)
 
 __kernel GROUP_SIZE
-void reduction(__global const SRC *src, __global DST *dst BUFFERS PARAMETERS)
+void reduction(__global const SRC *src,
+    __global DST *dst,
+    const float p0,
+    const float p1,
+    const int p2,
+    const int p3,
+    const int p4,
+    const int p5,
+    const int p6,
+    const int p7,
+    const int p8,
+    const int p9,
+    const int p10,
+    const int p11)
 {
     OVER_ITEMS {
         const INDEX part = item / ELEMENTS, element = item % ELEMENTS;

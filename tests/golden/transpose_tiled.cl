@@ -1,4 +1,3 @@
-#define BUFFERS __global const float *b0, __global float *b1
 #define DECODE const INDEX t_box = 0; const INDEX r_box = (UINDEX)rest % (UINDEX)p0; rest = (UINDEX)rest / (UINDEX)p0; const INDEX l0 = rest; const INDEX r_begin = r_box * 64; const INDEX r_end = min(r_begin + 64, p1); const INDEX t_begin = t_box * 64; const INDEX t_end = min(t_begin + 64, p2); const INDEX o0 = 0 + l0 * p3; const INDEX o1 = 0 + l0 * p4; 
 #define STEP { const float v0 = (float)(tile[AT(r, t + 0)]); float x = v0; *(b1 + o1 + r * p6 + t) = x; }
 #define WIDE_STEP { const float4 v0 = (float4)(tile[AT(r, t + 0)], tile[AT(r, t + 1)], tile[AT(r, t + 2)], tile[AT(r, t + 3)]); float4 x = v0; *(__global float4 *)(b1 + o1 + r * p6 + t) = x; }
@@ -15,7 +14,6 @@
 #define COUNT p8
 #define INDEX int
 #define UINDEX uint
-#define PARAMETERS , const int p0, const int p1, const int p2, const int p3, const int p4, const int p5, const int p6, const int p7, const int p8
 // A pass whose operand is contiguous along `r` and whose result is so along `t`: a work-group of
 // WORKERS reads a box of TILE_R x TILE_T elements, IN at once along `r`, all of its loads under way
 // together; it turns the box in local memory and writes LANES at once along `t`.
@@ -34,7 +32,17 @@
 #define UNROLLED _Pragma("unroll") for
 
 __kernel __attribute__((reqd_work_group_size(WORKERS, 1, 1)))
-void transpose_tiled(BUFFERS PARAMETERS)
+void transpose_tiled(__global const float *b0,
+    __global float *b1,
+    const int p0,
+    const int p1,
+    const int p2,
+    const int p3,
+    const int p4,
+    const int p5,
+    const int p6,
+    const int p7,
+    const int p8)
 {
     __local ELEMENT tile[TILE_T * PITCH];
     const int worker = get_local_id(0);

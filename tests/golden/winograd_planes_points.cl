@@ -103,15 +103,19 @@ static inline void weights_taps_across(const floats *x, const int step, floats *
 // made[position][tile][channel] begins at `start`, `plane` for each position.
 //
 // PIXELS_DOWN and _ACROSS, of a tile, and POINTS_DOWN and _ACROSS, functions, are defines.
-// items: of `vectors` for each tile. grid: tiles down and across each image, the first of which is
-// image `first`. corner: pixels of the first tile before the image, which has `size`. x: strides of
-// image, row and pixel, then the first element.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void winograd_planes_points(__global const float *restrict src, __global float *restrict made,
-                            const int start, const int plane, const uint items, const uint vectors,
-                            const int2 grid, const int first, const int2 corner, const int2 size,
-                            const int4 x) {
+void winograd_planes_points(__global const float *restrict src,
+    __global float *restrict made,
+    const int start,
+    const int plane,
+    const uint items,
+    const uint vectors,
+    const int2 grid,
+    const int first,
+    const int2 corner,
+    const int2 size,
+    const int4 x) {
     const uint item = get_global_id(0);
     if (item >= items) return;
     const uint tile = item / vectors, channel = item % vectors * LANES;

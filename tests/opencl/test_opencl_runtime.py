@@ -352,10 +352,11 @@ def test_a_second_process_compiles_nothing_and_a_damaged_store_is_a_miss(engine,
 
 def test_a_build_failure_tells_the_kernel_the_options_the_log_and_the_source(engine):
     from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source
+    from dnncore_opencl.runtime.schema import Schema
 
-    source = Source("reduction", {"SIDE": 1}, ("this is no OpenCL",))
+    source = Source("reduction", Schema(), {"SIDE": 1}, ("this is no OpenCL",))
     with pytest.raises(dnn.BuildError) as info:
-        LaunchProgram(engine, [Launch(source, "reduction", (), (1,), (1,))])
+        LaunchProgram(engine, [Launch(source, {}, (1,), (1,))])
     text = str(info.value)
     for part in ("reduction", "-cl-mad-enable", ".cl", "error"):
         assert part in text

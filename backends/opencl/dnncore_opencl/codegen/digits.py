@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 
-INT2 = np.dtype([(digit, np.int32) for digit in "xy"])
-INT4, UINT4, LONG4 = (
-    np.dtype([(digit, number) for digit in "xyzw"]) for number in (np.int32, np.uint32, np.int64)
-)
+from dnncore_opencl.runtime.schema import INT, LONG, UINT, Value
+
+
+def _vector(element: Value, digits: str) -> Value:
+    dtype = np.dtype([(digit, element.dtype) for digit in digits])
+    return Value(f"{element.text}{len(digits)}", dtype)
+
+
+INT2 = _vector(INT, "xy")
+INT4, UINT4, LONG4 = (_vector(element, "xyzw") for element in (INT, UINT, LONG))
 
 
 def extended(values: Sequence[int], length: int, fill: int = 0) -> tuple[int, ...]:
@@ -20,21 +26,21 @@ def extended(values: Sequence[int], length: int, fill: int = 0) -> tuple[int, ..
 
 def int4(values: Sequence[int], fill: int = 0) -> Any:
     """An OpenCL int4 of at most four digits, extended by `fill`."""
-    return np.array(extended(values, 4, fill), INT4)[()]
+    return np.array(extended(values, 4, fill), INT4.dtype)[()]
 
 
 def int2(values: Sequence[int]) -> Any:
     """An OpenCL int2."""
-    return np.array(tuple(values), INT2)[()]
+    return np.array(tuple(values), INT2.dtype)[()]
 
 
 def long4(values: Sequence[int]) -> Any:
     """An OpenCL long4 of at most four digits, extended by 0."""
-    return np.array(extended(values, 4), LONG4)[()]
+    return np.array(extended(values, 4), LONG4.dtype)[()]
 
 
 def inverses(sizes: Sequence[int]) -> Any:
     """An OpenCL uint4 of 2^32 over each size, rounded up; 0 stands for that of 1."""
     return np.array(
-        tuple(-(-(1 << 32) // n) if n > 1 else 0 for n in extended(sizes, 4, 1)), UINT4
+        tuple(-(-(1 << 32) // n) if n > 1 else 0 for n in extended(sizes, 4, 1)), UINT4.dtype
     )[()]

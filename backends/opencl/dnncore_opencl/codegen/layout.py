@@ -16,11 +16,10 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import NamedTuple
 
 from dnncore.backend import MemoryDesc
+from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Schema, Value
 
 LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
 
@@ -53,10 +52,9 @@ class Parameters:
 
     def __init__(self, largest_offset: int = 0) -> None:
         is_small = largest_offset < LARGE
-        self.index_type, self._index_name = (np.int32, "int") if is_small else (np.int64, "long")
-        self.values: list[Any] = []
-        self.names: list[str] = []
-        self._declarations: list[str] = []
+        self._index = INT if is_small else LONG
+        self._types: dict[str, Value] = {}
+        self.arguments: dict[str, int | float] = {}
 
     def index(self, value: int) -> str:
         """Return the text that stands for an offset or stride; 0 and 1 are literal."""
@@ -64,30 +62,27 @@ class Parameters:
 
     def size(self, value: int) -> str:
         """Return the text that stands for an extent, whatever its value."""
-        return self._add(self._index_name, self.index_type(value))
+        return self._add(self._index, int(value))
 
     def real(self, value: float) -> str:
         """Return the text that stands for a number."""
-        return self._add("float", np.float32(value))
+        return self._add(FLOAT, float(value))
 
-    def _add(self, type_name: str, value: Any) -> str:
-        name = f"p{len(self.values)}"
-        self._declarations.append(f", const {type_name} {name}")
-        self.values.append(value)
-        self.names.append(name)
+    def _add(self, kind: Value, value: float) -> str:
+        name = f"p{len(self._types)}"
+        self._types[name] = kind
+        self.arguments[name] = value
         return name
 
     @property
-    def defines(self) -> dict[str, str]:
-        """INDEX, the type of offsets, and PARAMETERS, to be written behind a kernel's buffers.
+    def schema(self) -> Schema:
+        """The parameters so far."""
+        return Schema(**self._types)
 
-        UINDEX, unsigned, is quicker to divide.
-        """
-        return {
-            "INDEX": self._index_name,
-            "UINDEX": f"u{self._index_name}",
-            "PARAMETERS": "".join(self._declarations),
-        }
+    @property
+    def defines(self) -> dict[str, str]:
+        """INDEX, the type of offsets, and UINDEX, which is quicker to divide."""
+        return {"INDEX": self._index.text, "UINDEX": f"u{self._index.text}"}
 
 
 def offset_text(chain: Digits, index: str, parameters: Parameters) -> str:

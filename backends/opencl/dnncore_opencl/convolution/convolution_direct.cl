@@ -14,11 +14,6 @@ typedef PASTE(float, LANES) floats;
 #define ONCE __attribute__((opencl_unroll_hint(1)))
 #define PANEL (MOST_PIXELS * LANES)
 
-// How a tensor lies: strides of image, depth, height and width; then its first element and the
-// strides of a group, of a block of LANES channels and of a channel. Of weights, the last two are
-// those of blocks of the result's channels and of the others.
-#define TENSOR_PARAMS(x) const int4 x, const int4 x##_channels
-
 // Copies `channels` channels of pixels [lowest, highest) of a line to a panel of `count` pixels,
 // `pitch` floats each, the rest of which is zero.
 static inline void fill(__global float *panel, __global const float *line, const int pixel,
@@ -65,13 +60,7 @@ static void store_run(float *sum, __global float *target, const int4 at, const i
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void convolution_direct(
-    __global const float *src, __global const float *weights, __global float *dst,
-    __global float *scratch, const int scratch_start, const int runs, const int chunk,
-    const int panels, const int columns, const int depth, const int span, const int4 out,
-    const int4 taps, const int4 w_at, const int4 w_n, const int4 w_k, const int4 w_size,
-    const int copied, const int is_blocked, TENSOR_PARAMS(x), TENSOR_PARAMS(u),
-    TENSOR_PARAMS(y) POST_PARAMS) {
+void convolution_direct($parameters) {
     const int4 places = (int4)(out.xyz, (out.w + RUN - 1) / RUN);
     const int count = COUNT(places);
     if (count == 0 || columns == 0) return;

@@ -12,17 +12,8 @@ typedef PASTE(float, LANES) floats;
 #define STORE PASTE(vstore, LANES)
 #define BLOCK (LANES * 2 * LANES)
 
-// How a tensor lies: strides of image, depth, height and width; then its first element and the
-// strides of a group and of a block of LANES channels, which lie side by side.
-#define TENSOR_PARAMS(x) const int4 x, const int4 x##_channels
-
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void convolution_direct_weights(
-    __global const float *src, __global const float *diff_dst, __global float *scratch,
-    const int scratch_start, const int share, const int lines, const int blocks, const int pairs,
-    const int all_blocks, const int all_pairs, const int is_odd, const int4 out, const int4 taps,
-    const int4 w_at, const int4 w_n, const int4 w_k, const int4 w_size, TENSOR_PARAMS(x),
-    TENSOR_PARAMS(y)) {
+void convolution_direct_weights($parameters) {
     const int4 places = (int4)(out.xyz, 1);
     const int count = out.x * out.y * out.z, first_line = get_group_id(0) * share;
     const int end_line = min(first_line + share, count);

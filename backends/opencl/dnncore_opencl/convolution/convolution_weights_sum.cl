@@ -7,11 +7,7 @@
 #define BLOCK (LANES * 2 * LANES)
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void convolution_weights_sum(
-    __global const float *scratch, __global float *diff_weights, const int scratch_start,
-    const int parts, const int groups, const int pairs, const int blocks, const int columns,
-    const int depth, const int end_column, const int end_depth, const int4 taps, const int4 w,
-    const int start, const int w_group, const int4 w_channels POST_PARAMS) {
+void convolution_weights_sum($parameters) {
     if (columns == 0) return;
     const int4 own = digits(get_group_id(0), (int4)(1, groups, pairs, blocks));
     const int tap_count = taps.y * taps.z * taps.w;

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import Attributes, ConvolutionBackwardWeights, MemoryDesc, Refused
-from dnncore_opencl.codegen.digits import extended, int4
+from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.convolution.direct import Direct, first_dim
 from dnncore_opencl.convolution.views import (
     FLOAT,
@@ -28,13 +26,58 @@ from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE
 from dnncore_opencl.reduction.implementations import Stages, channel_sums
-from dnncore_opencl.runtime.program import Launch, Scratch, Source, padded, template
+from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
 ROWS = {16: 8, 8: 4, 4: 4}  # channels of src times two vectors in registers, by vector
 LINE_BYTES = 32 << 10  # of a first-level cache
 SUM_BYTES = 256 << 10  # of a work-item, in a second-level cache
 LONGEST_LINE = 128  # pixels
 MOST_LINES = 16
+
+# Of the first launch; x is src, y is diff_dst.
+PRODUCT = Schema(
+    src=Buffer("const float"),
+    diff_dst=Buffer("const float"),
+    scratch=Buffer("float"),
+    scratch_start=INT,  # elements
+    share=INT,  # lines of a part
+    lines=INT,  # that are in a cache at once
+    blocks=INT,  # of input channels, of a work-item
+    pairs=INT,  # of vectors of output channels, of a work-item
+    all_blocks=INT,
+    all_pairs=INT,
+    is_odd=INT,  # whether the last pair has one vector
+    out=INT4,  # images, then the pixels of diff_dst along three dims
+    taps=INT4,  # along three dims, as the next five
+    w_at=INT4,  # pixels of src before the first one are negative
+    w_n=INT4,  # strides
+    w_k=INT4,  # pixels from a tap to the next
+    w_size=INT4,  # of src
+    x=INT4,  # strides of image, depth, height and width
+    x_channels=INT4,  # first element, strides of a group, of a block of channels, of a channel
+    y=INT4,
+    y_channels=INT4,
+)
+# Of the second launch, which adds parts.
+FINISH = Schema(
+    scratch=Buffer("const float"),
+    diff_weights=Buffer("float"),
+    scratch_start=INT,  # elements
+    parts=INT,
+    groups=INT,
+    pairs=INT,
+    blocks=INT,
+    columns=INT,  # output channels of a group
+    depth=INT,  # input channels of a group
+    end_column=INT,  # channels in memory, padding included
+    end_depth=INT,
+    taps=INT4,
+    w=INT4,  # strides of taps
+    start=INT,  # element of diff_weights
+    w_group=INT,  # stride
+    w_channels=INT4,  # strides, see `_Weights`
+)
 
 
 @dataclass(frozen=True)
@@ -174,47 +217,57 @@ class DirectBackwardWeights(Direct):
             "MOST_LINES": MOST_LINES,
             "EACH(DO)": " ".join(f"DO({row})" for row in range(rows)),
         }
-        is_odd = math.ceil(oc / lanes) % 2
-        counts = (start // FLOAT, sums.share, sums.lines, sums.own_blocks, sums.own_pairs)
-        args = (
-            pixels.src.buffer,
-            pixels.dst.buffer,
-            Scratch(),
-            *map(np.int32, (*counts, sums.blocks, sums.pairs, is_odd)),
-            int4(pixels.out),
-            int4(extended(taps, 3, 1)),
-            int4([-p for p in op.padding_l]),
-            int4(op.strides, 1),
-            int4([d + 1 for d in op.dilations], 1),
-            int4(pixels.size, 1),
-            *pixels.src.args,
-            *pixels.dst.args,
-        )
-        name = "convolution_direct_weights"
-        source = Source(name, defines, (template("digits"),))
-        return Launch(source, name, args, (sums.parts, sums.items), (1, 1))
+        arguments = {
+            "src": pixels.src.buffer,
+            "diff_dst": pixels.dst.buffer,
+            "scratch": Scratch(),
+            "scratch_start": start // FLOAT,
+            "share": sums.share,
+            "lines": sums.lines,
+            "blocks": sums.own_blocks,
+            "pairs": sums.own_pairs,
+            "all_blocks": sums.blocks,
+            "all_pairs": sums.pairs,
+            "is_odd": math.ceil(oc / lanes) % 2,
+            "out": int4(pixels.out),
+            "taps": int4(extended(taps, 3, 1)),
+            "w_at": int4([-p for p in op.padding_l]),
+            "w_n": int4(op.strides, 1),
+            "w_k": int4([d + 1 for d in op.dilations], 1),
+            "w_size": int4(pixels.size, 1),
+            **pixels.src.arguments("x"),
+            **pixels.dst.arguments("y"),
+        }
+        source = Source("convolution_direct_weights", PRODUCT, defines, (template("digits"),))
+        return Launch(source, arguments, (sums.parts, sums.items), (1, 1))
 
     def _finish(self, op: Any, attr: Attributes, sums: Sums, lanes: int, start: int) -> Launch:
         groups, oc, ic, *taps = op.grouped_weights
         weights = _Weights.of(op, self._filter(op, lanes), lanes)
         steps = weights_steps(op, attr)
         defines = {"LANES": lanes, **({"POST_STEPS": 1} if attr.post_ops else {})}
-        counts = (start // FLOAT, sums.parts, groups, sums.pairs, sums.blocks)
-        args = (
-            Scratch(),
-            weights.view.buffer,
-            *map(np.int32, (*counts, oc, ic, weights.end_column, weights.end_depth)),
-            int4(extended(taps, 3, 1)),
-            int4(weights.view.pixels),
-            np.int32(weights.view.start),
-            np.int32(weights.view.group),
-            int4(weights.channels),
-            *steps.args,
-        )
-        name = "convolution_weights_sum"
-        source = Source(name, defines, (steps.code, template("digits")))
-        items = groups * sums.pairs * sums.blocks
-        return Launch(source, name, args, (items,), (1,))
+        arguments = {
+            "scratch": Scratch(),
+            "diff_weights": weights.view.buffer,
+            "scratch_start": start // FLOAT,
+            "parts": sums.parts,
+            "groups": groups,
+            "pairs": sums.pairs,
+            "blocks": sums.blocks,
+            "columns": oc,
+            "depth": ic,
+            "end_column": weights.end_column,
+            "end_depth": weights.end_depth,
+            "taps": int4(extended(taps, 3, 1)),
+            "w": int4(weights.view.pixels),
+            "start": weights.view.start,
+            "w_group": weights.view.group,
+            "w_channels": int4(weights.channels),
+            **steps.arguments,
+        }
+        snippets = (steps.code, template("digits"))
+        source = Source("convolution_weights_sum", FINISH | steps.schema, defines, snippets)
+        return Launch(source, arguments, (groups * sums.pairs * sums.blocks,), (1,))
 
 
 @dataclass(frozen=True)

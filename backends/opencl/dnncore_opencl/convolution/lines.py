@@ -12,15 +12,14 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
 from dnncore.backend import PostOp, Refused
-from dnncore_opencl.codegen.digits import int4
+from dnncore_opencl.codegen.digits import INT4, int4
 from dnncore_opencl.convolution.views import FLOAT, View, steps
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE
-from dnncore_opencl.runtime.program import Launch, Scratch, Source, padded, template
+from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
 __all__ = ["Lines"]
 
@@ -29,6 +28,35 @@ TILE_COST = 3  # pixels in the time that a tile costs besides, such as the loads
 DEEP_RUN = 4  # two of them are lines that a set of a first-level cache holds
 MOST_PIXELS = 48  # of a panel, which has 6 KB of a first-level cache
 CHUNK_BYTES = 1 << 19
+
+# x is src, u the weights, y dst.
+SCHEMA = Schema(
+    src=Buffer("const float"),
+    weights=Buffer("const float"),
+    dst=Buffer("float"),
+    scratch=Buffer("float"),
+    scratch_start=INT,  # elements
+    runs=INT,  # of a work-item
+    chunk=INT,  # runs of all panels before the next ones
+    panels=INT,  # of a work-item
+    columns=INT,  # channels of dst in a group
+    depth=INT,  # channels of src in a group
+    span=INT,  # channels of src that are computed at once
+    out=INT4,  # images, then the pixels along three dims
+    taps=INT4,  # along three dims, as the next four; see `Lines`
+    w_at=INT4,
+    w_n=INT4,
+    w_k=INT4,
+    w_size=INT4,
+    copied=INT,  # pixels of src from one that is copied to the next
+    is_blocked=INT,
+    x=INT4,  # strides of image, depth, height and width
+    x_channels=INT4,  # first element, strides of a group, of a block of channels, of a channel
+    u=INT4,
+    u_channels=INT4,
+    y=INT4,
+    y_channels=INT4,
+)
 
 
 @dataclass(frozen=True)
@@ -130,21 +158,35 @@ class Lines:
             **({"HAS_FETCH": 1} if simd.has_fetch else {}),
             **({"SIDE_BY_SIDE": 1} if self.is_side_by_side else {}),
         }
-        args = (
-            *(view.buffer for view in (self.src, self.weights, self.dst)),
-            Scratch(),
-            *map(np.int32, (scratch_start // FLOAT, runs, chunk, panels, columns, depth, span)),
-            int4(self.out),
-            *map(int4, (self.taps, self.at, self.n, self.k, self.size)),
-            *map(np.int32, (self.copied, self.is_blocked)),
-            *(part for view in (self.src, self.weights, self.dst) for part in view.args),
-            *chain.args,
-        )
-        source = Source(
-            "convolution_direct", defines, (chain.code, template("digits"), template("fetch"))
-        )
+        arguments = {
+            "src": self.src.buffer,
+            "weights": self.weights.buffer,
+            "dst": self.dst.buffer,
+            "scratch": Scratch(),
+            "scratch_start": scratch_start // FLOAT,
+            "runs": runs,
+            "chunk": chunk,
+            "panels": panels,
+            "columns": columns,
+            "depth": depth,
+            "span": span,
+            "out": int4(self.out),
+            "taps": int4(self.taps),
+            "w_at": int4(self.at),
+            "w_n": int4(self.n),
+            "w_k": int4(self.k),
+            "w_size": int4(self.size),
+            "copied": self.copied,
+            "is_blocked": self.is_blocked,
+            **self.src.arguments("x"),
+            **self.weights.arguments("u"),
+            **self.dst.arguments("y"),
+            **chain.arguments,
+        }
+        snippets = (chain.code, template("digits"), template("fetch"))
+        source = Source("convolution_direct", SCHEMA | chain.schema, defines, snippets)
         items = (math.ceil(self.runs / runs), groups * math.ceil(self.panels / panels))
-        launch = Launch(source, "convolution_direct", args, items, (1, 1))
+        launch = Launch(source, arguments, items, (1, 1))
         return Plan((launch,), math.prod(items) * 2 * MOST_PIXELS * self.lanes * FLOAT)
 
     @property

@@ -12,7 +12,7 @@ from dnncore.backend import Attributes, MemoryDesc, PostOp
 from dnncore_opencl.codegen.digits import extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.product import broadcast_strides
-from dnncore_opencl.runtime.program import Arg, Scratch
+from dnncore_opencl.runtime.schema import Arg, Scratch
 
 __all__ = [
     "FLOAT",
@@ -59,10 +59,12 @@ class View:
         """The kernel's argument for where it is."""
         return Scratch() if self.place is None else Arg(self.place)
 
-    @property
-    def args(self) -> tuple[Any, Any]:
-        """The kernel's two arguments for how it lies."""
-        return int4(self.pixels), int4((self.start, self.group, self.block, self.channel))
+    def arguments(self, name: str) -> dict[str, Any]:
+        """The arguments of parameters `name`, strides of pixels, and `name`_channels, its first
+        element and the strides of channels.
+        """
+        channels = int4((self.start, self.group, self.block, self.channel))
+        return {name: int4(self.pixels), f"{name}_channels": channels}
 
 
 def blocked_tag(image: MemoryDesc, lanes: int) -> str:

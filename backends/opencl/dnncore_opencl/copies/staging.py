@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
-from dnncore_opencl.runtime.program import Arg, Launch, Scratch, padded
+from dnncore_opencl.runtime.program import Launch, padded
+from dnncore_opencl.runtime.schema import Arg, Scratch
 
 if TYPE_CHECKING:
     from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -120,5 +121,8 @@ def _moved(step: PostOp, taken: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
 
 def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
     """Give a launch other buffers, by the places that it knows."""
-    args = [buffers.get(a.index, a) if isinstance(a, Arg) else a for a in launch.args]
-    return replace(launch, args=args)
+    arguments = {
+        name: buffers.get(given.index, given) if isinstance(given, Arg) else given
+        for name, given in launch.arguments.items()
+    }
+    return replace(launch, arguments=arguments)

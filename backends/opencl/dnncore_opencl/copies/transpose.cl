@@ -10,7 +10,7 @@
 
 #define AT(r, t) ((t) - t_begin) * TILE_R + (r) - r_begin
 
-__kernel void transpose(BUFFERS PARAMETERS)
+__kernel void transpose($parameters)
 {
     ELEMENT tile[TILE_T * TILE_R];
     const INDEX first = (INDEX)get_global_id(0) * COUNT;

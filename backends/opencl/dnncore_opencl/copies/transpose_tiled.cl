@@ -16,7 +16,7 @@
 #define UNROLLED _Pragma("unroll") for
 
 __kernel __attribute__((reqd_work_group_size(WORKERS, 1, 1)))
-void transpose_tiled(BUFFERS PARAMETERS)
+void transpose_tiled($parameters)
 {
     __local ELEMENT tile[TILE_T * PITCH];
     const int worker = get_local_id(0);

@@ -5,15 +5,16 @@ The function is
     float post_ops(float x, float old, int i0, int i1, ... POST_PARAMS)
 
 for a result `x`, the value `old` that the destination held (read it only `#ifdef POST_READS_DST`)
-and the element's coordinates. The kernel declares `POST_PARAMS` behind its own parameters and
-passes `POST_ARGS` on; both begin with a comma, or are empty. Numbers and strides are arguments, not
+and the element's coordinates. A kernel has the chain's parameters
+behind its own and passes `POST_ARGS` on. A function that calls `post_ops` declares `POST_PARAMS`.
+Both begin with a comma, or are empty. Numbers and strides are arguments, not
 constants, so that a chain makes one program for all shapes; a coordinate along which an operand is
 broadcast does not appear in the code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from dnncore_opencl.codegen.halves import HALVES, TO_FLOAT, functions
 from dnncore_opencl.codegen.layout import Parameters
 from dnncore_opencl.codegen.vectors import TYPES, with_lanes
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.runtime.program import Arg
+from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 __all__ = ["Epilogue", "Operand", "epilogue"]
 
@@ -41,10 +42,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """The code of a chain and the kernel arguments that it adds."""
+    """The code of a chain, and the parameters that it adds to a kernel, with their arguments."""
 
     code: str
-    args: tuple[Any, ...]
+    schema: Schema
+    arguments: Mapping[str, Any]
 
 
 def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int) -> Epilogue:
@@ -56,12 +58,15 @@ def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int)
         for place, (kind, operand) in enumerate(zip(kinds, operands, strict=True))
     ]
     steps = [step.text for step in chain(post_ops, values, "old", parameters.real)]
-    types = [TYPES[kind] for kind in kinds]
+    buffers = {f"post{i}": Buffer(f"const {TYPES[kind]}") for i, kind in enumerate(kinds)}
+    schema = Schema(**buffers) | parameters.schema
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
     halves = functions() if set(HALVES) & set(kinds) else ""
+    places = {f"post{i}": Arg(operand.index) for i, operand in enumerate(operands)}
     return Epilogue(
-        halves + with_lanes(_code(steps, types, parameters, rank, reads_dst=reads_dst), 1),
-        (*(Arg(operand.index) for operand in operands), *parameters.values),
+        halves + with_lanes(_code(steps, schema, rank, reads_dst=reads_dst), 1),
+        schema,
+        {**places, **parameters.arguments},
     )
 
 
@@ -74,20 +79,11 @@ def _value(place: int, operand: Operand, parameters: Parameters) -> str:
     return f"post{place}[{at}]"
 
 
-def _code(
-    steps: Sequence[str],
-    types: Sequence[str],
-    parameters: Parameters,
-    rank: int,
-    *,
-    reads_dst: bool,
-) -> str:
-    pointers = "".join(f", __global const {kind} *post{i}" for i, kind in enumerate(types))
-    names = (*(f"post{i}" for i in range(len(types))), *parameters.names)
+def _code(steps: Sequence[str], schema: Schema, rank: int, *, reads_dst: bool) -> str:
     coordinates = "".join(f", const int i{i}" for i in range(rank))
     lines = [
-        f"#define POST_PARAMS {pointers}{parameters.defines['PARAMETERS']}",
-        f"#define POST_ARGS {''.join(f', {name}' for name in names)}",
+        f"#define POST_PARAMS {''.join(f', {text}' for text in schema.declarations)}",
+        f"#define POST_ARGS {''.join(f', {name}' for name in schema.types)}",
         *(["#define POST_READS_DST"] if reads_dst else []),
         f"static inline float post_ops(float x, const float old{coordinates} POST_PARAMS) {{",
         *(f"    {step}" for step in steps),

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dnncore.backend import (
     Accepted,
     Attributes,
@@ -38,7 +36,8 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import Step, chain
-from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Scratch, Source, template
+from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
 __all__ = ["Pass", "Pointwise"]
 
@@ -88,7 +87,7 @@ class Pass:
     def post_ops(self, attr: Attributes) -> None:
         """Add the chain; the operands of its steps are the last of the tensors."""
         self.quick = quick_functions(self.engine, self.descs[self.result].data_type, attr)
-        scalars = [value for value in self.parameters.values if isinstance(value, np.floating)]
+        scalars = [x for x in self.parameters.arguments.values() if isinstance(x, float)]
         self.options = quick_options(self.engine, self.descs, attr, scalars)
         last = len(self.descs)
         operands = [f"v{place}" for place in range(last - len(attr.operands()), last)]
@@ -159,16 +158,22 @@ class Pass:
         snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
         types = () if self.copies_bits else (desc.data_type for desc in self.descs)
         snippets += half_functions(self.engine, types, widths)
-        source = Source(self.template, defines | self.parameters.defines, snippets, self.options)
-        arguments = [*self.buffers, *self.parameters.values]
-        return Launch(source, self.template, arguments, self.grid.size, self.grid.group)
+        buffers = {f"b{place}": self._buffer(place) for place in range(len(self.descs))}
+        source = Source(
+            self.template,
+            Schema(**buffers) | self.parameters.schema,
+            defines | self.parameters.defines,
+            snippets,
+            self.options,
+        )
+        arguments = dict(zip(buffers, self.buffers, strict=True)) | self.parameters.arguments
+        return Launch(source, arguments, self.grid.size, self.grid.group)
 
     # -- the text -----------------------------------------------------------------------------
 
     def defines(self) -> dict[str, str]:
         """What the template needs, beside the launch's and the parameters' defines."""
         return {
-            "BUFFERS": ", ".join(map(self._buffer, range(len(self.descs)))),
             "DECODE": self._decode(),
             "STEP": self.step(1),
             "WIDE_STEP": self.step(self.lanes),
@@ -176,9 +181,9 @@ class Pass:
             **({"ONE_VECTOR": ""} if self.boxes.is_single(self.lanes) else {}),
         }
 
-    def _buffer(self, place: int) -> str:
+    def _buffer(self, place: int) -> Buffer:
         const = "" if place == self.result else "const "
-        return f"__global {const}{TYPES[self.descs[place].data_type]} *b{place}"
+        return Buffer(const + TYPES[self.descs[place].data_type])
 
     def _decode(self) -> str:
         text = self.boxes.decode(self.parameters)

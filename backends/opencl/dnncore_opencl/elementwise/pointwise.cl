@@ -15,7 +15,7 @@
 #define VECTORS while
 #endif
 
-__kernel void pointwise(BUFFERS PARAMETERS)
+__kernel void pointwise($parameters)
 {
     const INDEX first = (INDEX)get_global_id(0) * COUNT;
     const INDEX last = min(first + COUNT, ITEMS);

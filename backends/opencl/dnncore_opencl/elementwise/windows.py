@@ -29,7 +29,8 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 __all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]
 
@@ -135,14 +136,30 @@ class Windows:
             **grid.defines(parameters),
             **parameters.defines,
         }
-        arguments = [*map(Arg, range(len(self.tensors))), *parameters.values]
         types = (desc.data_type for desc in self.tensors.values())
         halves = half_functions(self.engine, types, (1, self.lanes))
         texts = (*halves, *map(template, ("windows", *snippets)))
-        source = Source(kernel, defines, texts, options)
-        return LaunchProgram(
-            self.engine, [Launch(source, kernel, arguments, grid.size, grid.group)]
-        )
+        source = Source(kernel, self.schema, defines, texts, options)
+        launch = Launch(source, self.arguments, grid.size, grid.group)
+        return LaunchProgram(self.engine, [launch])
+
+    @property
+    def schema(self) -> Schema:
+        """The parameters of a kernel: the tensors, then what its text took so far."""
+        buffers = {
+            name: Buffer(
+                ("" if name in self.written else "const ") + TYPES[desc.data_type],
+                is_restrict=True,
+            )
+            for name, desc in self.tensors.items()
+        }
+        return Schema(**buffers) | self.parameters.schema
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of these parameters."""
+        places = {name: Arg(place) for place, name in enumerate(self.tensors)}
+        return places | self.parameters.arguments
 
     # -- the text -----------------------------------------------------------------------------
 
@@ -169,9 +186,8 @@ class Windows:
         }
 
     def accesses(self) -> dict[str, str]:
-        """BUFFERS, and how each tensor is read and written."""
+        """How each tensor is read and written."""
         defines: dict[str, str] = {}
-        buffers = []
         at = ", ".join(COORDINATES)
         for name, desc in self.tensors.items():
             upper, data_type = name.upper(), desc.data_type
@@ -183,9 +199,7 @@ class Windows:
             value = f"convert_{vector(kind, self.lanes)}(value)" if kind != "float" else "value"
             text = write(self.engine, data_type, self.lanes, pointer, value)
             defines[f"STORE_{upper}({at}, value)"] = text
-            const = "" if name in self.written else "const "
-            buffers.append(f"__global {const}{TYPES[data_type]} *restrict {name}")
-        return {"BUFFERS": ", ".join(buffers), **defines}
+        return defines
 
     def _repeats(self, desc: MemoryDesc) -> bool:
         return desc.dims[self.axis] == 1 < self.result.dims[self.axis]

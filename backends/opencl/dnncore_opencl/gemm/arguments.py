@@ -1,14 +1,18 @@
-"""Arguments that kernels of products share: the steps of a result, and the window of an image."""
+"""What kernels of products share: the steps of a result, and the parameters of a window."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from dnncore_opencl.codegen.digits import extended, int4
+from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.product import Gemm, Window
+from dnncore_opencl.runtime.schema import Schema
 
-__all__ = ["gemm_epilogue", "window_args"]
+__all__ = ["WINDOW", "gemm_epilogue", "window_arguments"]
+
+# Where an image ends: 0 <= at + n * digits of n + k * digits of k < size, along each dim.
+WINDOW = Schema(w_at=INT4, w_n=INT4, w_k=INT4, w_size=INT4)
 
 COORDINATES = 8  # of an element of c: three digits of the batch, m, four digits of n
 
@@ -23,8 +27,11 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
     return epilogue(gemm.post_ops, operands, COORDINATES)
 
 
-def window_args(window: Window | None) -> tuple[Any, ...]:
-    """The window's arguments, none where there is none."""
-    if window is None:
-        return ()
-    return int4(window.at), int4(window.n), int4(window.k), int4(window.size, 1)
+def window_arguments(window: Window) -> dict[str, Any]:
+    """The arguments of `WINDOW`."""
+    return {
+        "w_at": int4(window.at),
+        "w_n": int4(window.n),
+        "w_k": int4(window.k),
+        "w_size": int4(window.size, 1),
+    }

@@ -10,10 +10,7 @@
 #define IN_GROUP (GROUP / WAYS)  // vectors
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void gemm_reduce(__global const FLOATS *partial, __global RESULT *c, const int first, const int step,
-                 const int parts, const int line, const int vectors, const int4 outer,
-                 const uint4 outer_inverse, const int4 inner, const uint4 inner_inverse,
-                 const int c_first, const int4 c_outer, const int4 c_inner POST_PARAMS) {
+void gemm_reduce($parameters) {
     const int item = get_local_id(0), way = item / IN_GROUP;
     const int vector = get_group_id(0) * IN_GROUP + item % IN_GROUP;
     const int lines = quotient(vector, inner.w, inner_inverse.w);

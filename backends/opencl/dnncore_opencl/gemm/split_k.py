@@ -8,14 +8,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
-from dnncore_opencl.codegen.digits import extended, int4, inverses
+from dnncore_opencl.codegen.digits import INT4, UINT4, extended, int4, inverses
 from dnncore_opencl.codegen.grid import power_of_two_within
 from dnncore_opencl.codegen.halves import HALVES, functions, result_defines
 from dnncore_opencl.gemm.arguments import gemm_epilogue
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
-from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, padded, template
+from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 __all__ = ["FLOAT", "MANY_ITEMS", "part_size", "partial", "reduction"]
 
@@ -25,6 +24,23 @@ GROUP = 64  # work-items
 MANY_ITEMS = 1024  # of a multiprocessor, where memory limits
 ROOM = 8  # elements: kernels may fill up a line to multiples of them
 MOST_WAYS = 16  # work-items that share an element's parts
+# Of an element's eight digits, slowest first, four are outer and four inner ones.
+SCHEMA = Schema(
+    partial=Buffer("const FLOATS"),
+    c=Buffer("RESULT"),
+    first=INT,  # vector of `partial` with which the first part begins
+    step=INT,  # vectors from a part to the next
+    parts=INT,
+    line=INT,  # vectors from a line to the next
+    vectors=INT,  # of c
+    outer=INT4,  # sizes, of which the last counts vectors
+    outer_inverse=UINT4,
+    inner=INT4,
+    inner_inverse=UINT4,
+    c_first=INT,  # element of c
+    c_outer=INT4,  # strides in elements
+    c_inner=INT4,
+)
 DIGITS = ["out.x", "out.y", "out.z", "out.w", "in.x", "in.y", "in.z", "in.w"]
 
 
@@ -72,20 +88,26 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
         **result,
     }
     halves = (functions(),) if c.data_type in HALVES else ()
-    source = Source("gemm_reduce", defines, (*halves, steps.code, template("digits")))
-    args = (
-        Scratch(),
-        Arg(c.index),
-        *map(np.int32, (first // lanes, part_size(gemm) // lanes, parts, line // lanes, vectors)),
-        *(int4(sizes[:4]), inverses(sizes[:4])),
-        *(int4(sizes[4:]), inverses(sizes[4:])),
-        np.int32(c.offset),
-        int4(strides[:4]),
-        int4(strides[4:]),
-        *steps.args,
-    )
-    size = padded(vectors * ways, GROUP)
-    return Launch(source, "gemm_reduce", args, (size,), (GROUP,))
+    snippets = (*halves, steps.code, template("digits"))
+    source = Source("gemm_reduce", SCHEMA | steps.schema, defines, snippets)
+    arguments = {
+        "partial": Scratch(),
+        "c": Arg(c.index),
+        "first": first // lanes,
+        "step": part_size(gemm) // lanes,
+        "parts": parts,
+        "line": line // lanes,
+        "vectors": vectors,
+        "outer": int4(sizes[:4]),
+        "outer_inverse": inverses(sizes[:4]),
+        "inner": int4(sizes[4:]),
+        "inner_inverse": inverses(sizes[4:]),
+        "c_first": c.offset,
+        "c_outer": int4(strides[:4]),
+        "c_inner": int4(strides[4:]),
+        **steps.arguments,
+    }
+    return Launch(source, arguments, (padded(vectors * ways, GROUP),), (GROUP,))
 
 
 def _digits(gemm: Gemm) -> tuple[Sequence[int], Sequence[int]]:

@@ -11,17 +11,40 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-
-from dnncore_opencl.codegen.digits import extended, int4
-from dnncore_opencl.elementwise.epilogue import Epilogue
-from dnncore_opencl.gemm.arguments import gemm_epilogue, window_args
+from dnncore_opencl.codegen.digits import INT4, extended, int4
+from dnncore_opencl.gemm.arguments import WINDOW, gemm_epilogue, window_arguments
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm, Matrix
 from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
-from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, padded, template
+from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 TASKS_PER_CORE = 4  # groups, so that cores of different speed end together
+
+# Strides are in elements, per digit. A batch has three digits, n and k have four.
+SCHEMA = Schema(
+    a=Buffer("const float"),
+    b=Buffer("const float"),
+    c=Buffer("float"),
+    rows=INT,  # of c per group, where the kernel asks
+    a_end=INT,  # elements from the buffer's begin to the end of a
+    b_end=INT,
+    batch=INT4,  # sizes
+    m=INT,
+    n=INT4,
+    k=INT4,
+    a_batch=INT4,  # strides of the batch, then the offset of the first element
+    a_m=INT,
+    a_k=INT4,
+    b_batch=INT4,
+    b_k=INT4,
+    b_n=INT4,
+    c_batch=INT4,
+    c_m=INT,
+    c_n=INT4,
+    c_part=INT,  # elements from the sums of a part of k to those of the next
+    part=INT,  # values of k
+)
 
 
 @dataclass(frozen=True)
@@ -75,52 +98,41 @@ def _part(gemm: Gemm, cover: Cover, units: int) -> int:
 
 def _product(gemm: Gemm, cover: Cover, part: int) -> Launch:
     """Multiply into c, parts of k one behind the other."""
-    steps = gemm_epilogue(gemm)
-    defines = {**cover.defines, **({"WINDOW": 1} if gemm.window else {})}
-    source = Source(cover.kernel, defines, (*_snippets(steps), *cover.snippets))
+    steps, (a, b, c) = gemm_epilogue(gemm), (gemm.a, gemm.b, gemm.c)
+    schema, defines, window = SCHEMA, cover.defines, {}
+    if gemm.window:
+        schema, defines = schema | WINDOW, {**defines, "WINDOW": 1}
+        window = window_arguments(gemm.window)
+    snippets = (steps.code, template("digits"), template("gemm"), *cover.snippets)
+    source = Source(cover.kernel, schema | steps.schema, defines, snippets)
     parts = math.ceil(gemm.depth / part) if gemm.depth else 1
     size = (cover.groups[0] * parts * cover.items, cover.groups[1])
-    args = (
-        Arg(gemm.a.index),
-        Arg(gemm.b.index),
-        Arg(gemm.c.index) if gemm.c.index >= 0 else Scratch(),
-        np.int32(cover.rows),
-        np.int32(gemm.a.end),
-        np.int32(gemm.b.end),
-        *_sizes(gemm),
-        *_a_args(gemm.a),
-        *_b_args(gemm.b),
-        *_c_args(gemm.c),
-        np.int32(part_size(gemm)),
-        np.int32(part),
-        *window_args(gemm.window),
-        *steps.args,
-    )
-    return Launch(source, cover.kernel, args, size, (cover.items, 1))
-
-
-def _snippets(steps: Epilogue) -> tuple[str, ...]:
-    return steps.code, template("digits"), template("gemm")
-
-
-# The arguments of GEMM_PARAMS in `gemm/gemm.cl`, by group.
-
-
-def _sizes(gemm: Gemm) -> tuple[Any, ...]:
-    batch = (*extended(gemm.batch, 3, 1), 0)
-    return int4(batch), np.int32(gemm.m), int4(gemm.n, 1), int4(gemm.k, 1)
-
-
-def _a_args(a: Matrix) -> tuple[Any, ...]:
-    return _batch(a), np.int32(a.strides.m), int4(a.strides.k)
-
-
-def _b_args(b: Matrix) -> tuple[Any, ...]:
-    return _batch(b), int4(b.strides.k), int4(b.strides.n)
-
-
-def _c_args(c: Matrix) -> tuple[Any, ...]:
-    return _batch(c), np.int32(c.strides.m), int4(c.strides.n)
+    arguments = {
+        "a": Arg(a.index),
+        "b": Arg(b.index),
+        "c": Arg(c.index) if c.index >= 0 else Scratch(),
+        "rows": cover.rows,
+        "a_end": a.end,
+        "b_end": b.end,
+        "batch": int4((*extended(gemm.batch, 3, 1), 0)),
+        "m": gemm.m,
+        "n": int4(gemm.n, 1),
+        "k": int4(gemm.k, 1),
+        "a_batch": _batch(a),
+        "a_m": a.strides.m,
+        "a_k": int4(a.strides.k),
+        "b_batch": _batch(b),
+        "b_k": int4(b.strides.k),
+        "b_n": int4(b.strides.n),
+        "c_batch": _batch(c),
+        "c_m": c.strides.m,
+        "c_n": int4(c.strides.n),
+        "c_part": part_size(gemm),
+        "part": part,
+        **window,
+        **steps.arguments,
+    }
+    return Launch(source, arguments, size, (cover.items, 1))
 
 
 def _batch(matrix: Matrix) -> Any:

@@ -14,7 +14,7 @@ typedef struct {
         place.term = place.scaled * (UNIT * place.src / base);                                     \
     }
 
-__kernel void lrn_backward(BUFFERS PARAMETERS)
+__kernel void lrn_backward($parameters)
 {
     BOXES {
         BOX

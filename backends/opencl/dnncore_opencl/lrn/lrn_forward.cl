@@ -9,7 +9,7 @@ typedef struct {
     place.src = LOAD_SRC(n, c, d, h, w);                                                           \
     place.term = SCALE * place.src * place.src;
 
-__kernel void lrn_forward(BUFFERS PARAMETERS)
+__kernel void lrn_forward($parameters)
 {
     BOXES {
         BOX

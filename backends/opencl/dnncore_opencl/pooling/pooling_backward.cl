@@ -33,7 +33,7 @@
 #define EACH_OUTPUT const int sees = 1;
 #endif
 
-__kernel void pooling_backward(BUFFERS PARAMETERS)
+__kernel void pooling_backward($parameters)
 {
     BOXES {
         BOX

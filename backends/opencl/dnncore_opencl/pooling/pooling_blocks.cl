@@ -49,7 +49,7 @@
 #endif
 #endif
 
-__kernel void pooling_blocks(BUFFERS PARAMETERS)
+__kernel void pooling_blocks($parameters)
 {
     BOXES {
         BOX

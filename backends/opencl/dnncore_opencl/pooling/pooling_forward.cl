@@ -115,7 +115,7 @@ static inline FLOATS row_cells(
 #define COUNT_CELL
 #endif
 
-__kernel void pooling_forward(BUFFERS PARAMETERS)
+__kernel void pooling_forward($parameters)
 {
     BOXES {
         BOX

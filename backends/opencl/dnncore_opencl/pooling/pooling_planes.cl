@@ -22,7 +22,7 @@ static inline INDEX before_phase(const INDEX phase, const INDEX count, const IND
 }
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void pooling_planes(BUFFERS PARAMETERS)
+void pooling_planes($parameters)
 {
     __local float tile[CELLS_HELD];
     __local INDEX diffs[ROWS_HELD], places[ROWS_HELD], planes[ROWS_HELD], tops[ROWS_HELD];

@@ -22,7 +22,7 @@
 #define TAKE(x, place, cell, at, is_first) x = (is_first) ? cell : x + cell;
 #endif
 
-__kernel void pooling_rows(BUFFERS PARAMETERS)
+__kernel void pooling_rows($parameters)
 {
     BOXES {
         BOX

@@ -4,7 +4,7 @@
 
 #define OVER(at, size) for (INDEX at = 0; at < size; ++at)
 
-__kernel void pooling_scatter(BUFFERS PARAMETERS)
+__kernel void pooling_scatter($parameters)
 {
     BOXES {
         BOX

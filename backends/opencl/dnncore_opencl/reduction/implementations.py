@@ -34,7 +34,8 @@ from dnncore_opencl.codegen.vectors import (
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.implementation import refuse_layouts
 from dnncore_opencl.reduction.algorithms import reduction_defines
-from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Scratch, Source
+from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source
+from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
 __all__ = ["TABLE", "Stages", "channel_sums"]
 
@@ -250,7 +251,7 @@ class Stages:
         defines = {
             **reduction_defines(self.op, parameters, terms=reads_src),
             **self._kept(parameters, reads_src=reads_src),
-            **(self._result(parameters) if writes_dst else {"BUFFERS": ""}),
+            **(self._result(parameters) if writes_dst else {}),
             **_terms(stage.boxes, parameters),
             **self._types(stage.lanes, src.data_type, dst.data_type),
             **stage.shares.defines,
@@ -265,13 +266,23 @@ class Stages:
             Arg(place) if is_bound else Scratch()
             for place, is_bound in zip(self.places, (reads_src, writes_dst), strict=True)
         )
-        operands = [Arg(max(self.places) + i) for i in range(1, len(self.results))]
-        arguments = [read_from, written, *(operands if writes_dst else ()), *parameters.values]
+        operands = self.results[1:] if writes_dst else ()
+        arguments = {"src": read_from, "dst": written} | {
+            f"operand{i}": Arg(max(self.places) + 1 + i) for i in range(len(operands))
+        }
+        schema = Schema(
+            src=Buffer("const SRC"),
+            dst=Buffer("DST"),
+            **{
+                f"operand{i}": Buffer(f"const {TYPES[desc.data_type]}")
+                for i, desc in enumerate(operands)
+            },
+        )
         types = [desc.data_type for desc in (src, dst, *(self.results if writes_dst else ()))]
         halves = half_functions(self.engine, types, (1, self.side, stage.lanes * self.side))
         snippets = (*halves, *stage.shares.snippets(self.engine))
-        source = Source("reduction", defines, snippets)
-        return Launch(source, "reduction", arguments, grid.size, grid.group)
+        source = Source("reduction", schema | parameters.schema, defines, snippets)
+        return Launch(source, arguments | parameters.arguments, grid.size, grid.group)
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
         """KEPT, which tells from `rest` where src begins, and whether there is such an element."""
@@ -300,18 +311,16 @@ class Stages:
     def _result(self, parameters: Parameters) -> dict[str, str]:
         """DST_AT and POST_OPS; PAD_AT, where dst has padding along the reduced dims."""
         op, side = self.op, self.side
-        text, buffers = "", ""
+        text = ""
         for i, desc in enumerate(self.results[1:]):
             lanes = side if self.kept.loops and self.kept.loops[-1].strides[2 + i] else 1
             at = f"operand{i} + {self._offset(2 + i, desc, parameters)}"
             value = read(self.engine, desc.data_type, lanes, at)
             text += f"const {vector(value_type(desc.data_type), side)} value{i} = {value}; "
-            buffers += f", __global const {TYPES[desc.data_type]} *operand{i}"
         values = [f"value{i}" for i in range(len(self.results) - 1)]
         steps = chain(self.attr.post_ops, values, "old", parameters.real)
         text += " ".join(f"{{ {step.text} }}" for step in steps)
         defines = {
-            "BUFFERS": buffers,
             "DST_AT": self._offset(0, op.dst, parameters),
             "POST_OPS": with_lanes(text, side),
             **({"READS_DST": ""} if self.attr.reads_dst else {}),

@@ -20,7 +20,7 @@ REDUCTION(combined, COMBINE)
         if (IS_TERM)
 
 __kernel GROUP_SIZE
-void reduction(__global const SRC *src, __global DST *dst BUFFERS PARAMETERS)
+void reduction($parameters)
 {
     OVER_ITEMS {
         const INDEX part = item / ELEMENTS, element = item % ELEMENTS;

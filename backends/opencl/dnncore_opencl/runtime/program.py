@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dnncore.backend import BuildError, Event, Executable
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.events import OpenCLEvent
 from dnncore_opencl.runtime.faults import failure
 from dnncore_opencl.runtime.raw_queue import launch_arguments
+from dnncore_opencl.runtime.schema import Arg, Schema, Scratch
 
 if TYPE_CHECKING:
     from dnncore.backend import Memory, Run
@@ -30,25 +29,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Arg:
-    """The buffer of the memory that is bound at this place."""
-
-    index: int
-
-
-@dataclass(frozen=True)
-class Scratch:
-    """The scratchpad's buffer."""
-
-
-@dataclass(frozen=True)
 class Source:
     """A kernel text: defines, then snippets of code, then `<template>.cl`.
 
+    The kernel has the name of the template, in which `$parameters` stands for its parameters.
     options: of the compiler, beside those of all programs.
     """
 
     template: str
+    parameters: Schema
     defines: Mapping[str, str | int | float] = field(default_factory=dict)
     snippets: Sequence[str] = ()
     options: tuple[str, ...] = ()
@@ -57,12 +46,17 @@ class Source:
     def text(self) -> str:
         """The text that the compiler gets."""
         defines = (f"#define {name} {value}" for name, value in self.defines.items())
-        return "\n".join((*defines, *self.snippets, template(self.template)))
+        before, after = template(self.template).split("$parameters")
+        kernel = f"{before}{self.parameters.text}{after}"
+        return "\n".join((*defines, *self.snippets, kernel))
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: `args` are `Arg`s, `Scratch`es and numpy scalars, in the kernel's order.
+    """One kernel launch.
+
+    arguments: by name; `Arg` and `Scratch` for buffers, numbers for the rest. args: the same in the
+    kernel's order. Raises `TypeError` for arguments that the kernel's parameters do not permit.
 
     Sizes are in work-items; the global ones must be multiples of the local ones. work: at most so
     many multiply-adds, given for kernels that are made for GPUs: for little work on a CPU, these
@@ -70,11 +64,20 @@ class Launch:
     """
 
     source: Source
-    kernel: str
-    args: Sequence[Arg | Scratch | np.generic]
+    arguments: Mapping[str, Any]
     global_size: tuple[int, ...]
     local_size: tuple[int, ...]
     work: float = math.inf
+    args: tuple[Any, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        args = self.source.parameters.arguments(self.kernel, self.arguments)
+        object.__setattr__(self, "args", args)
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.source.template
 
 
 class LaunchProgram(Executable):
@@ -179,8 +182,7 @@ class _Prepared:
         try:
             self._program = engine.launchable(launch)
         except BuildError as error:
-            where = f"kernel {launch.kernel} of {launch.source.template}.cl"
-            raise BuildError(f"{where}: {error}") from error
+            raise BuildError(f"kernel {launch.kernel}.cl: {error}") from error
 
     def ready(self) -> _Ready:
         return _Ready(self._program, self._launch)

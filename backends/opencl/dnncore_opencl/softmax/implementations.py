@@ -32,7 +32,8 @@ from dnncore_opencl.codegen.vectors import (
 )
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.implementation import refuse_layouts
-from dnncore_opencl.runtime.program import Arg, Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 GROUP = 128  # work-items, where rows need no more
 LARGEST_GROUP = 1024  # where the device has it, and half of it where two tensors are held
@@ -59,6 +60,15 @@ class Tensors:
     def descs(self) -> list[MemoryDesc]:
         """All descriptors."""
         return list(self.named.values())
+
+    @property
+    def schema(self) -> Schema:
+        """The kernel's parameters for the tensors."""
+        buffers = {
+            name: Buffer(("" if place == self.result else "const ") + TYPES[desc.data_type])
+            for place, (name, desc) in enumerate(self.named.items())
+        }
+        return Schema(**buffers)
 
     def may_be_vectors(self, strides: Sequence[int | None]) -> bool:
         """Whether steps of these strides, one per tensor, meet neighbours; operands may repeat."""
@@ -169,15 +179,17 @@ class Softmax(Implementation):
             **grid.defines(parameters),
             **parameters.defines,
         }
-        arguments = [*map(Arg, range(len(tensors.named))), *parameters.values]
+        places = {name: Arg(place) for place, name in enumerate(tensors.named)}
         kernel = "softmax_forward" if op.result_name == "dst" else "softmax_backward"
         types = (desc.data_type for desc in tensors.descs)
         widths = (1, rows.side_by_side, rows.lanes * rows.side_by_side)
         snippets = (*half_functions(engine, types, widths), *shares.snippets(engine))
         options = quick_options(engine, tensors.descs, attr)
-        source = Source(kernel, defines, (*snippets, template("rows")), options)
+        schema = tensors.schema | parameters.schema
+        source = Source(kernel, schema, defines, (*snippets, template("rows")), options)
         work = op.result.nelems * self.element_work
-        launch = Launch(source, kernel, arguments, grid.size, grid.group, work)
+        arguments = places | parameters.arguments
+        launch = Launch(source, arguments, grid.size, grid.group, work)
         return LaunchProgram(engine, [launch])
 
 
@@ -235,11 +247,11 @@ class Tiled(Softmax):
 
 
 def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, str]:
-    """BUFFERS, DECODE, EXISTS, INSIDE, and NAME_AT(j), the offset of a row's element j."""
+    """DECODE, EXISTS, INSIDE, and NAME_AT(j), the offset of a row's element j."""
     loops = rows.nest.loops
     names = [f"l{i}" for i in range(len(loops))]
     text = decode("rest", names, [loop.size for loop in loops], parameters)
-    defines, buffers = {}, []
+    defines = {}
     for place, (name, desc) in enumerate(tensors.named.items()):
         offset = parameters.index(desc.offset0)
         for loop, variable in zip(loops, names, strict=True):
@@ -247,11 +259,8 @@ def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, 
         text += f"const INDEX {name}_row = {offset}; "
         along = offset_text(rows.chains[place], "(j)", parameters)
         defines[f"{name.upper()}_AT(j)"] = f"({name}_row{along})"
-        const = "" if place == tensors.result else "const "
-        buffers.append(f"__global {const}{TYPES[desc.data_type]} *{name}")
     exists, inside = rows.nest.conditions(names, parameters)
     return defines | {
-        "BUFFERS": ", ".join(buffers),
         "DECODE": text,
         "EXISTS": exists,
         "INSIDE": inside,

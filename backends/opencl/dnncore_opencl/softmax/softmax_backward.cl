@@ -9,7 +9,7 @@
 #define RESULT(y, diff) ((y) * ((diff) - total))
 #endif
 
-__kernel GROUP_SIZE void softmax_backward(BUFFERS PARAMETERS)
+__kernel GROUP_SIZE void softmax_backward($parameters)
 {
     OVER_ITEMS {
         ROW_PLACE

@@ -34,7 +34,7 @@
 #define LOAD_EXP(j) exp(SRC(j) - largest)
 #endif
 
-__kernel GROUP_SIZE void softmax_forward(BUFFERS PARAMETERS)
+__kernel GROUP_SIZE void softmax_forward($parameters)
 {
     OVER_ITEMS {
         ROW_PLACE

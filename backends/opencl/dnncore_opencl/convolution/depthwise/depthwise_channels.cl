@@ -4,7 +4,7 @@
 // first gathers the taps of its channels; MAX_TAPS is how many there may be.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void depthwise_channels(GEMM_PARAMS) {
+void depthwise_channels($parameters) {
     if (COUNT(n) == 0 || batch.z == 0) return;
     const int blocks = (batch.z + LANES - 1) / LANES, strips = (n.w + STRIP - 1) / STRIP;
     const int shares = ALL_STRIPS ? 1 : strips, lines = n.y * n.z, parts = (lines + rows - 1) / rows;

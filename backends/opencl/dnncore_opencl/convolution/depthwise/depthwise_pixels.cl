@@ -3,7 +3,7 @@
 // where ALL_STRIPS is 0.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void depthwise_pixels(GEMM_PARAMS) {
+void depthwise_pixels($parameters) {
     if (COUNT(n) == 0 || batch.z == 0) return;
     const int strips = (n.w + LANES - 1) / LANES;
     const int shares = ALL_STRIPS ? 1 : strips, lines = n.y * n.z, parts = (lines + rows - 1) / rows;

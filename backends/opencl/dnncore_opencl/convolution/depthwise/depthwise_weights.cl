@@ -20,7 +20,7 @@ static inline int reaching(const int bound, const int from, const int step) {
 }
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void depthwise_weights(GEMM_PARAMS) {
+void depthwise_weights($parameters) {
     const int n_size = COUNT(n), k_size = COUNT(k), blocks = BLOCKS;
     if (n_size == 0 || blocks == 0) return;
     const int shares = (n_size + rows - 1) / rows, items = blocks * shares;

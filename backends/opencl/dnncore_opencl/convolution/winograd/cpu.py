@@ -16,10 +16,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_opencl.codegen.digits import int2, int4
+from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import (
     FLOAT,
@@ -36,12 +34,42 @@ from dnncore_opencl.convolution.winograd.weights_format import format_refusal, p
 from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.gemm.simd import Simd
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, Scratch, padded
+from dnncore_opencl.runtime.program import Launch, LaunchProgram, padded
+from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
 TILES = 16  # of a work-item of transforms
 CHUNK_BYTES = 8 << 20  # of transformed tiles at once, which stay in a third-level cache
 PRODUCT_EFFICIENCY = 0.6
 BYTE_FLOPS = 16  # multiplications and additions in the time of a byte of a transformed tile
+
+SRC = Schema(
+    src=Buffer("const float"),
+    made=Buffer("float"),
+    start=INT,  # element of `made`
+    tiles=INT,  # of a work-item
+    first=INT,  # tile of all images
+    end=INT,  # tile after the last one
+    grid=INT2,  # tiles down and across an image
+    corner=INT2,  # pixels of the first tile before the image
+    size=INT2,  # of an image
+    blocks=INT,  # of channels
+    x=INT4,  # strides of image, block, row and pixel
+    x_start=INT,  # element of src
+)
+DST = Schema(
+    products=Buffer("const float"),
+    dst=Buffer("float"),
+    start=INT,  # element of `products`
+    tiles=INT,  # as in SRC
+    first=INT,
+    end=INT,
+    grid=INT2,
+    size=INT2,
+    blocks=INT,
+    channels=INT,
+    y=INT4,
+    y_start=INT,
+)
 
 
 @dataclass(frozen=True)
@@ -236,42 +264,48 @@ class _Sweeps:
     def _src(self, start: int, begin: int, end: int) -> Launch:
         tiles, view = self.tiles, self.src
         blocks, _ = tiles.blocks
-        args = (
-            view.buffer,
-            Scratch(),
-            *map(np.int32, (start, TILES, begin, end)),
-            int2(tiles.grid),
-            int2(tiles.corner),
-            int2(tiles.src_size),
-            np.int32(blocks),
-            int4((view.pixels[0], view.block, *view.pixels[2:])),
-            np.int32(view.start),
-        )
-        text = source("winograd_src", tiles.lanes)
+        arguments = {
+            "src": view.buffer,
+            "made": Scratch(),
+            "start": start,
+            "tiles": TILES,
+            "first": begin,
+            "end": end,
+            "grid": int2(tiles.grid),
+            "corner": int2(tiles.corner),
+            "size": int2(tiles.src_size),
+            "blocks": blocks,
+            "x": int4((view.pixels[0], view.block, *view.pixels[2:])),
+            "x_start": view.start,
+        }
+        text = source("winograd_src", SRC, tiles.lanes)
         items = (math.ceil((end - begin) / TILES), blocks)
-        return Launch(text, "winograd_src", args, items, (1, 1))
+        return Launch(text, arguments, items, (1, 1))
 
     def _dst(self, start: int, begin: int, end: int) -> Launch:
         tiles, view = self.tiles, self.dst
         _, blocks = tiles.blocks
         post_ops = chain(self.op, self.attr)
         made = steps(post_ops, operands(self.op, self.attr))
-        args = (
-            Scratch(),
-            view.buffer,
-            *map(np.int32, (start, TILES, begin, end)),
-            int2(tiles.grid),
-            int2(tiles.dst_size),
-            np.int32(blocks),
-            np.int32(tiles.columns),
-            int4((view.pixels[0], view.block, *view.pixels[2:])),
-            np.int32(view.start),
-            *made.args,
-        )
+        arguments = {
+            "products": Scratch(),
+            "dst": view.buffer,
+            "start": start,
+            "tiles": TILES,
+            "first": begin,
+            "end": end,
+            "grid": int2(tiles.grid),
+            "size": int2(tiles.dst_size),
+            "blocks": blocks,
+            "channels": tiles.columns,
+            "y": int4((view.pixels[0], view.block, *view.pixels[2:])),
+            "y_start": view.start,
+            **made.arguments,
+        }
         defines = {"POST_STEPS": 1} if post_ops else {}
-        text = source("winograd_dst", tiles.lanes, made.code, **defines)
+        text = source("winograd_dst", DST | made.schema, tiles.lanes, made.code, **defines)
         items = (math.ceil((end - begin) / TILES), blocks)
-        return Launch(text, "winograd_dst", args, items, (1, 1))
+        return Launch(text, arguments, items, (1, 1))
 
 
 class WinogradForward(Winograd):

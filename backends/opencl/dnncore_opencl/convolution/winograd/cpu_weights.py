@@ -12,26 +12,34 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import MemoryDesc
-from dnncore_opencl.codegen.digits import int4
+from dnncore_opencl.codegen.digits import INT4, int4
 from dnncore_opencl.convolution.views import FLOAT
 from dnncore_opencl.convolution.winograd.toom_cook import F43, TAPS
 from dnncore_opencl.convolution.winograd.weights_format import DIRECTIONS, FilterReorder, Filters
 from dnncore_opencl.gemm.simd import Simd
-from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, padded, template
+from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 __all__ = ["WinogradFilter", "WinogradReorder", "source"]
 
 PREFIX = f"opencl:winograd:{F43.name}"
+SCHEMA = Schema(
+    weights=Buffer("const float"),
+    made=Buffer("float"),
+    start=INT,  # element of `made`
+    columns=INT,
+    depth=INT,
+    w=INT4,  # strides of columns, of depth, of rows and columns of taps; negative of flipped ones
+    w_start=INT,  # element of the first tap
+)
 
 
-def source(name: str, lanes: int, *snippets: str, **defines: int) -> Source:
+def source(name: str, schema: Schema, lanes: int, *snippets: str, **defines: int) -> Source:
     """The text of a kernel of transforms."""
     shared = (template("winograd"), F43.code(), *snippets)
     sizes = {"LANES": lanes, "OUTPUTS": F43.outputs, "SPAN": F43.span, "TAPS": TAPS}
-    return Source(name, sizes | defines, shared)
+    return Source(name, schema, sizes | defines, shared)
 
 
 @dataclass(frozen=True)
@@ -56,16 +64,17 @@ class WinogradFilter(Filters):
         """Transform a filter that has strides to `start`, in elements."""
         columns, depth = self.channels(weights)
         strides, first = self.strides(weights)
-        args = (
-            Arg(place),
-            target,
-            *map(np.int32, (start, columns, depth)),
-            int4(strides),
-            np.int32(first),
-        )
-        text = source("winograd_weights", self.lanes)
-        blocks = padded(columns, self.lanes) // self.lanes
-        return Launch(text, "winograd_weights", args, (blocks,), (1,))
+        arguments = {
+            "weights": Arg(place),
+            "made": target,
+            "start": start,
+            "columns": columns,
+            "depth": depth,
+            "w": int4(strides),
+            "w_start": first,
+        }
+        text = source("winograd_weights", SCHEMA, self.lanes)
+        return Launch(text, arguments, (padded(columns, self.lanes) // self.lanes,), (1,))
 
 
 class WinogradReorder(FilterReorder):

@@ -19,26 +19,61 @@ The filters' format is `opencl:winograd:2x2x3:DIRECTION:planes`;
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_opencl.codegen.digits import int2, int4
+from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.views import FLOAT, chain, operands, place_of, steps, weights_steps
 from dnncore_opencl.convolution.winograd.toom_cook import Tile
 from dnncore_opencl.convolution.winograd.weights_format import Filters
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
-from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, padded, template
+from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.schema import INT, UINT, Arg, Buffer, Schema, Scratch
 
 __all__ = ["SCRATCHPAD", "FilterPlanes", "Image", "Planes"]
 
 SCRATCHPAD = -1  # the place of operands that lie there
 GROUP = 256  # work-items, which every GPU runs
 MOST_LANES = 4  # floats: a work-item's widest access
+
+SOURCE, TARGET = Buffer("const float", is_restrict=True), Buffer("float", is_restrict=True)
+LAYOUT = Schema(
+    start=INT,  # element of the planes
+    plane=UINT,  # elements from a position to the next
+    depth=UINT,
+    w=INT4,  # strides of columns, of depth, of rows and columns of taps; negative of flipped ones
+    w_start=INT,  # element of the first tap
+)
+WEIGHTS = Schema(weights=SOURCE, made=TARGET) | LAYOUT
+TAPS = Schema(sums=SOURCE, weights=TARGET) | LAYOUT | Schema(slices=INT)
+POINTS = Schema(
+    src=SOURCE,
+    made=TARGET,
+    start=INT,  # element of `made`
+    plane=INT,  # elements from a position to the next
+    items=UINT,
+    vectors=UINT,  # of channels, of a tile
+    grid=INT2,  # tiles down and across an image
+    first=INT,  # image
+    corner=INT2,  # pixels of the first tile before the image
+    size=INT2,  # of an image
+    x=INT4,  # strides of image, row and pixel, then the first element
+)
+DST = Schema(
+    products=SOURCE,
+    dst=TARGET,
+    start=INT,  # element of `products`
+    plane=INT,  # as in POINTS
+    items=UINT,
+    vectors=UINT,
+    grid=INT2,
+    first=INT,
+    size=INT2,
+    y=INT4,
+)
 
 
 @dataclass(frozen=True)
@@ -60,34 +95,40 @@ class FilterPlanes(Filters):
 
     def launch(self, weights: MemoryDesc, place: int, target: Arg | Scratch, start: int) -> Launch:
         """Transform filters that have strides to `start`, in elements."""
-        args = (Arg(place), target, *self._args(weights, start))
-        return _launch("weights", self.tile, 1, args, self._items(weights))
+        arguments = {"weights": Arg(place), "made": target, **self._arguments(weights, start)}
+        return _launch("weights", WEIGHTS, self.tile, 1, arguments, self._items(weights))
 
     def taps_launch(self, start: int, slices: int, op: Any, attr: Attributes) -> Launch:
         """Sum up gradients of `slices`, which begin at element `start` of the scratchpad, and
         transform them to diff_weights.
         """
         made = weights_steps(op, attr)
-        args = (
-            Scratch(),
-            Arg(place_of(op, op.WEIGHTS)),
-            *self._args(op.diff_weights, start),
-            np.int32(slices),
-            *made.args,
-        )
+        arguments = {
+            "sums": Scratch(),
+            "weights": Arg(place_of(op, op.WEIGHTS)),
+            **self._arguments(op.diff_weights, start),
+            "slices": slices,
+            **made.arguments,
+        }
         defines = {"POST_STEPS": 1} if attr.post_ops else {}
         items = self._items(op.diff_weights)
-        return _launch("taps", self.tile, 1, args, items, made.code, **defines)
+        schema = TAPS | made.schema
+        return _launch("taps", schema, self.tile, 1, arguments, items, made.code, **defines)
 
     def _items(self, weights: MemoryDesc) -> int:
         return math.prod(self.channels(weights))
 
-    def _args(self, weights: MemoryDesc, start: int) -> tuple[Any, ...]:
-        """Where planes and filters lie."""
+    def _arguments(self, weights: MemoryDesc, start: int) -> dict[str, Any]:
+        """The arguments of `LAYOUT`."""
         _, depth = self.channels(weights)
         strides, first = self.strides(weights)
-        items = self._items(weights)
-        return np.int32(start), *map(np.uint32, (items, depth)), int4(strides), np.int32(first)
+        return {
+            "start": start,
+            "plane": self._items(weights),
+            "depth": depth,
+            "w": int4(strides),
+            "w_start": first,
+        }
 
 
 @dataclass(frozen=True)
@@ -107,7 +148,7 @@ class Image:
         return cls(place_of(op, name), desc.offset0, (image, row, pixel), desc.dims[2:])
 
     @property
-    def args(self) -> Any:
+    def argument(self) -> Any:
         """The strides, then the first element."""
         return int4((*self.strides, self.start))
 
@@ -171,24 +212,27 @@ class Planes:
         """Transform tiles of `image`; corner: its pixels that the first tile begins before."""
         down, across = self.tile.spans if name == "src" else self.tile.outputs
         size = self.tiles * channels
-        args = (
-            Arg(image.place),
-            Scratch(),
-            *map(np.int32, (start, size)),
-            *map(np.uint32, (size // self.lanes, channels // self.lanes)),
-            int2(self.grid),
-            np.int32(self.first),
-            int2(corner),
-            int2(image.size),
-            image.args,
-        )
+        arguments = {
+            "src": Arg(image.place),
+            "made": Scratch(),
+            "start": start,
+            "plane": size,
+            "items": size // self.lanes,
+            "vectors": channels // self.lanes,
+            "grid": int2(self.grid),
+            "first": self.first,
+            "corner": int2(corner),
+            "size": int2(image.size),
+            "x": image.argument,
+        }
         defines = {
             "PIXELS_DOWN": down,
             "PIXELS_ACROSS": across,
             "POINTS_DOWN": f"{name}_points_down",
             "POINTS_ACROSS": f"{name}_points_across",
         }
-        return _launch("points", self.tile, self.lanes, args, size // self.lanes, **defines)
+        items = size // self.lanes
+        return _launch("points", POINTS, self.tile, self.lanes, arguments, items, **defines)
 
     def gemm(self, filters: tuple[int, int], src: int, dst: int, fpmath: str) -> Gemm:
         """The products; filters: their place and first element; src, dst: those of V and M."""
@@ -234,34 +278,37 @@ class Planes:
         post_ops = chain(op, attr)
         made = steps(post_ops, operands(op, attr))
         size = self.tiles * self.columns
-        args = (
-            Scratch(),
-            Arg(self.dst.place),
-            *map(np.int32, (start, size)),
-            *map(np.uint32, (size // self.lanes, self.columns // self.lanes)),
-            int2(self.grid),
-            np.int32(self.first),
-            int2(self.dst.size),
-            self.dst.args,
-            *made.args,
-        )
-        defines = {"POST_STEPS": 1} if post_ops else {}
         items = size // self.lanes
-        return _launch("dst", self.tile, self.lanes, args, items, made.code, **defines)
+        arguments = {
+            "products": Scratch(),
+            "dst": Arg(self.dst.place),
+            "start": start,
+            "plane": size,
+            "items": items,
+            "vectors": self.columns // self.lanes,
+            "grid": int2(self.grid),
+            "first": self.first,
+            "size": int2(self.dst.size),
+            "y": self.dst.argument,
+            **made.arguments,
+        }
+        defines = {"POST_STEPS": 1} if post_ops else {}
+        schema = DST | made.schema
+        return _launch("dst", schema, self.tile, self.lanes, arguments, items, made.code, **defines)
 
 
 def _launch(
     name: str,
+    schema: Schema,
     tile: Tile,
     lanes: int,
-    args: tuple[Any, ...],
+    arguments: Mapping[str, Any],
     items: int,
     *snippets: str,
     **defines: int | str,
 ) -> Launch:
     """Launch the transform `name` with `items` work-items."""
-    kernel = f"winograd_planes_{name}"
     shared = {**tile.defines, "LANES": lanes, "GROUP": GROUP}
     texts = (template("winograd_planes"), tile.code(), *snippets)
-    source = Source(kernel, {**shared, **defines}, texts)
-    return Launch(source, kernel, args, (padded(items, GROUP),), (GROUP,))
+    source = Source(f"winograd_planes_{name}", schema, {**shared, **defines}, texts)
+    return Launch(source, arguments, (padded(items, GROUP),), (GROUP,))

@@ -1,12 +1,9 @@
 // Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
 // makes `tiles` tiles of one block of channels. products[position][block][tile][lane] begins at
-// `start`; y and grid are as for src, and channels past the last one are zero.
+// `start`; channels past the last one are zero.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void winograd_dst(__global const float *products, __global float *dst, const int start,
-                  const int tiles, const int first, const int end, const int2 grid,
-                  const int2 size, const int blocks, const int channels, const int4 y,
-                  const int y_start POST_PARAMS) {
+void winograd_dst($parameters) {
     const int from = first + get_group_id(0) * tiles, to = min(from + tiles, end);
     const int plane = blocks * (end - first) * LANES;
     const int lanes = min(LANES, channels - (int)get_group_id(1) * LANES);

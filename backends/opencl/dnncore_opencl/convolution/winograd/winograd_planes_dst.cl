@@ -1,12 +1,8 @@
 // Winograd's convolution: products m become tiles DST m DST^T of dst, after post-ops. A work-item
-// makes one vector of channels of a tile; products[position][tile][channel] begins at `start`. The
-// rest is as for points: y are strides of dst.
+// makes one vector of channels of a tile; products[position][tile][channel] begins at `start`.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void winograd_planes_dst(__global const float *restrict products, __global float *restrict dst,
-                         const int start, const int plane, const uint items, const uint vectors,
-                         const int2 grid, const int first, const int2 size,
-                         const int4 y POST_PARAMS) {
+void winograd_planes_dst($parameters) {
     const uint item = get_global_id(0);
     if (item >= items) return;
     const uint tile = item / vectors;

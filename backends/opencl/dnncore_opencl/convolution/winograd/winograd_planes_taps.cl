@@ -1,13 +1,10 @@
 // Winograd's convolution, backward by weights: sums over tiles become WEIGHTS^T u WEIGHTS, after
 // post-ops. A work-item makes the taps of one channel of one filter.
 //
-// sums[slice][position][column][depth] begins at `start`; slices are added up in their order. The
-// rest is as for weights.
+// sums[slice][position][column][depth] begins at `start`; slices are added up in their order.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void winograd_planes_taps(__global const float *restrict sums, __global float *restrict weights,
-                          const int start, const uint plane, const uint depth, const int4 w,
-                          const int w_start, const int slices POST_PARAMS) {
+void winograd_planes_taps($parameters) {
     const uint item = get_global_id(0);
     if (item >= plane) return;
     __global const float *source = sums + start + item;

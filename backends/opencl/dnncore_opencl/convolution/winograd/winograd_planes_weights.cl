@@ -1,13 +1,8 @@
 // Winograd's convolution: filters become WEIGHTS g WEIGHTS^T. A work-item transforms one filter of
 // one channel; made[position][column][depth] begins at `start`, `plane` for each position.
-//
-// w: strides of the result's channels, of the others, of rows and of columns of taps, the last two
-// negative where the filter is flipped; its first tap is `w_start`.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void winograd_planes_weights(__global const float *restrict weights, __global float *restrict made,
-                             const int start, const uint plane, const uint depth, const int4 w,
-                             const int w_start) {
+void winograd_planes_weights($parameters) {
     const uint item = get_global_id(0);
     if (item >= plane) return;
     __global const float *taps =

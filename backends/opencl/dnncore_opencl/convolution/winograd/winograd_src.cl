@@ -1,14 +1,8 @@
 // Winograd's convolution: tiles of src become SRC d SRC^T. A work-item makes `tiles` tiles of one
 // block of channels. made[position][block][tile][lane] begins at `start`.
-//
-// x: strides of image, block, row and pixel; its first element is `x_start`. grid: tiles of all
-// images from `first` to before `end`, of which each image has grid.x rows of grid.y.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void winograd_src(__global const float *src, __global float *made, const int start,
-                  const int tiles, const int first, const int end, const int2 grid,
-                  const int2 corner, const int2 size, const int blocks, const int4 x,
-                  const int x_start) {
+void winograd_src($parameters) {
     const int from = first + get_group_id(0) * tiles, to = min(from + tiles, end);
     const int plane = blocks * (end - first) * LANES;
     for (int tile = from; tile < to; tile++) {

@@ -1,13 +1,9 @@
 // Winograd's convolution: filters become WEIGHTS g WEIGHTS^T. A work-item makes a vector of the
 // result's channels with `depth` of the others. made[position][block][depth][lane] begins at
 // `start`; lanes past `columns` are zero.
-//
-// w: strides of the result's channels, of the others, of rows and of columns of taps, the last two
-// negative where the filter is flipped; its first tap is `w_start`.
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void winograd_weights(__global const float *weights, __global float *made, const int start,
-                      const int columns, const int depth, const int4 w, const int w_start) {
+void winograd_weights($parameters) {
     if (columns == 0) return;
     const int blocks = (columns + LANES - 1) / LANES, plane = blocks * depth * LANES;
     const int first = get_group_id(0) * LANES, lanes = min(LANES, columns - first);

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from dnncore_opencl.codegen.digits import extended, int4, inverses, long4
+from dnncore_opencl.codegen.digits import INT4, LONG4, UINT4, extended, int4, inverses, long4
 from dnncore_opencl.codegen.halves import functions, result_defines
 from dnncore_opencl.devices.nvidia import register_limit
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.arguments import window_args
+from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
 from dnncore_opencl.gemm.mma.view import Digit, Digits, View, count
 from dnncore_opencl.gemm.product import Matrix
 from dnncore_opencl.gemm.split_k import part_size
-from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, template
+from dnncore_opencl.runtime.program import Launch, Source, template
+from dnncore_opencl.runtime.schema import INT, LONG, Arg, Buffer, Schema, Scratch
 
 CHUNK = 16  # bytes that are copied at once
 COORDINATES = 8  # of an element of c: three digits of the batch, four of the row, the column
@@ -27,7 +26,7 @@ STEP = 2  # chunks of k that one instruction multiplies
 REGISTERS = 1 << 16  # of a multiprocessor
 LOCAL_MEMORY = 227 << 10  # of a group
 RESERVED = 1 << 10  # bytes of local memory that NVIDIA's driver adds to each group
-INT = 4  # bytes
+INT_BYTES = 4
 MOST_REGISTERS = 255  # of a work-item
 # From so many values of k on, the most steps of a chain. Longer ones lose more, as tensor cores
 # truncate, and also less, as fewer chains are added. Measured of Winograd's convolutions: of 128
@@ -35,6 +34,41 @@ MOST_REGISTERS = 255  # of a work-item
 # have the least, and four would have 1.08 of these in 0.94 of their time.
 CHAINS = ((1024, 4), (128, 2), (0, 1))
 MOST_SPLIT_SUMS = 64  # of a work-item, where operands are split
+
+# Strides and offsets of x and y are in chunks, those of c in elements. An inverse is that of each
+# size, see `inverses`.
+SCHEMA = Schema(
+    x=Buffer("const uint4"),
+    y=Buffer("const uint4"),
+    c=Buffer("RESULT"),
+    batch=INT4,  # sizes of its three digits
+    rows=INT,
+    columns=INT,
+    stages=INT,  # along all of k
+    part=INT,  # stages of a part of k
+    cover=INT4,  # tiles of a product, of a band, down all bands
+    cover_inverse=UINT4,  # of the first two, the height of the last band, the chunks of k's inner
+    batch_inverse=UINT4,
+    k=INT4,  # sizes of its digits
+    k_inverse=UINT4,
+    inner=INT,  # values of k's last digit, of which the last chunk may not be full
+    x_batch=INT4,  # strides of the batch, then the offset of the first chunk
+    x_k=INT4,
+    row=INT4,  # sizes of the digits of a row
+    row_inverse=UINT4,
+    x_row=INT4,
+    y_batch=INT4,
+    y_k=INT4,
+    column=INT4,  # sizes of the digits of a column
+    column_inverse=UINT4,
+    y_column=INT4,
+    inner_columns=INT,  # columns of the last digit that c has
+    c_batch=LONG4,  # strides of the batch, then the offset of the first element
+    c_digits=INT4,  # sizes of the digits of a row in c
+    c_inverse=UINT4,
+    c_row=LONG4,
+    c_part=LONG,  # elements from the sums of a part of k to those of the next
+)
 
 
 @dataclass(frozen=True)
@@ -174,7 +208,7 @@ class Product:
         tables = rows + (rows if v.x_along_k else lines)
         tables += rows if v.window is not None and v.x_along_k else 0
         tables += 0 if v.y_along_k else lines * (4 if is_window_y else 1)
-        return self.tile.local_bytes + INT * (tables + 1)
+        return self.tile.local_bytes + INT_BYTES * (tables + 1)
 
     @property
     def spills(self) -> bool:
@@ -209,31 +243,41 @@ class Product:
             "PADDED_COLUMNS": int(v.inner_columns < v.columns[-1].size),
             "BAND": BAND,
         }
+        schema, window = SCHEMA, {}
+        if v.window:
+            schema, window = schema | WINDOW, window_arguments(v.window)
         snippets = (functions(), steps.code, template("digits"), template(self.instructions))
-        args = (
-            Arg(v.x.index),
-            Arg(v.y.index),
-            Arg(c.index) if c.index >= 0 else Scratch(),
-            int4((*extended(gemm.batch, 3, 1), 0)),
-            np.int32(v.row_count),
-            np.int32(v.column_count),
-            np.int32(self.stages),
-            np.int32(part or self.stages),
-            *self._cover_args(),
-            *_sizes(self.k),
-            np.int32(v.k[-1].size),
-            *self._x_args(),
-            *self._y_args(),
-            long4((*extended(c.strides.batch, 3), c.offset)),
-            *_sizes(v.results),
-            long4([digit.steps[0] for digit in v.results]),
-            np.int64(part_size(gemm)),
-            *window_args(v.window),
-            *steps.args,
-        )
+        arguments = {
+            "x": Arg(v.x.index),
+            "y": Arg(v.y.index),
+            "c": Arg(c.index) if c.index >= 0 else Scratch(),
+            "batch": int4((*extended(gemm.batch, 3, 1), 0)),
+            "rows": v.row_count,
+            "columns": v.column_count,
+            "stages": self.stages,
+            "part": part or self.stages,
+            **self._cover_arguments(),
+            **_sizes("k", "k_inverse", self.k),
+            "inner": v.k[-1].size,
+            "x_batch": self._batch(v.x),
+            "x_k": self._chunks(self.k, 0, is_inner=v.x_along_k),
+            **_sizes("row", "row_inverse", v.rows),
+            "x_row": self._chunks(v.rows, 0),
+            "y_batch": self._batch(v.y),
+            "y_k": self._chunks(self.k, 1, is_inner=v.y_along_k),
+            **_sizes("column", "column_inverse", v.columns),
+            "y_column": self._chunks(v.columns, 0, is_inner=not v.y_along_k),
+            "inner_columns": v.inner_columns,
+            "c_batch": long4((*extended(c.strides.batch, 3), c.offset)),
+            **_sizes("c_digits", "c_inverse", v.results),
+            "c_row": long4([digit.steps[0] for digit in v.results]),
+            "c_part": part_size(gemm),
+            **window,
+            **steps.arguments,
+        }
         size = self.tile.groups(v) * parts * self.tile.items
-        source = Source("mma", defines, snippets, self.tile.options)
-        return Launch(source, "mma", args, (size,), (self.tile.items,))
+        source = Source("mma", schema | steps.schema, defines, snippets, self.tile.options)
+        return Launch(source, arguments, (size,), (self.tile.items,))
 
     @property
     def _chain(self) -> int:
@@ -252,28 +296,18 @@ class Product:
             operands.append(Operand(matrix.index, matrix.offset, strides))
         return epilogue(v.gemm.post_ops, operands, COORDINATES)
 
-    def _cover_args(self) -> tuple[Any, ...]:
+    def _cover_arguments(self) -> dict[str, Any]:
         """How a group finds its tile, and its product in the batch."""
         v = self.view
         down = math.ceil(v.row_count / self.tile.rows)
         across = math.ceil(v.column_count / self.tile.columns)
         sizes = (down * across, BAND * across)
         last, chunks = down % BAND, self.k[-1].size // self.arithmetic.per_chunk
-        batch = (*extended(v.gemm.batch, 3, 1), 1)
-        return int4((*sizes, down, 0)), inverses((*sizes, last, chunks)), inverses(batch)
-
-    def _x_args(self) -> tuple[Any, ...]:
-        v = self.view
-        k = self._chunks(self.k, 0, is_inner=v.x_along_k)
-        return self._batch(v.x), k, *_sizes(v.rows), self._chunks(v.rows, 0)
-
-    def _y_args(self) -> tuple[Any, ...]:
-        v = self.view
-        k = self._chunks(self.k, 1, is_inner=v.y_along_k)
-        sizes = [digit.size for digit in v.columns]
-        steps = self._chunks(v.columns, 0, is_inner=not v.y_along_k)
-        places = int4(sizes, 1), inverses(sizes), steps
-        return self._batch(v.y), k, *places, np.int32(v.inner_columns)
+        return {
+            "cover": int4((*sizes, down, 0)),
+            "cover_inverse": inverses((*sizes, last, chunks)),
+            "batch_inverse": inverses((*extended(v.gemm.batch, 3, 1), 1)),
+        }
 
     def _chunks(self, digits: Digits, operand: int, *, is_inner: bool = False) -> Any:
         """Strides in chunks; 0 for the last digit where that is within chunks."""
@@ -286,6 +320,7 @@ class Product:
         return int4([place // self.arithmetic.per_chunk for place in places])
 
 
-def _sizes(digits: Digits) -> tuple[Any, Any]:
+def _sizes(name: str, inverse: str, digits: Digits) -> dict[str, Any]:
+    """The arguments of the sizes of digits and of their inverses."""
     sizes = [digit.size for digit in digits]
-    return int4(sizes, 1), inverses(sizes)
+    return {name: int4(sizes, 1), inverse: inverses(sizes)}

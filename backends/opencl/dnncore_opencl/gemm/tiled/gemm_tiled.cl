@@ -91,11 +91,6 @@
 
 #if defined(WINDOW_LEFT) || defined(WINDOW_RIGHT)
 #define WINDOW
-#define WINDOW_PARAMS                                                                 \
-    , const int4 w_at, const int4 w_row, const int4 w_k, const int4 w_size,           \
-        const int rows_channel_last, const int k_channel_last
-#else
-#define WINDOW_PARAMS
 #endif
 
 // Digits that move along depth, height and width, in y, z and w; they come as (image, depth, height,
@@ -114,12 +109,7 @@ static inline int is_inside(const int4 at, const int4 size) {
 }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void gemm_tiled(__global const float *left, __global const float *right, __global float *c,
-                const int4 batch, const int4 rows, const int4 columns, const int4 k,
-                const int4 left_batch, const int4 left_row, const int4 left_k,
-                const int4 right_batch, const int4 right_row, const int4 right_k,
-                const int4 c_batch, const int4 c_row, const int4 c_column, const int c_part,
-                const int part WINDOW_PARAMS POST_PARAMS) {
+void gemm_tiled($parameters) {
     __local float4 left_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
     __local float4 right_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
     __local int left_at_row[TILE_ROWS], right_at_row[TILE_COLUMNS];

@@ -6,18 +6,47 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from dnncore_opencl.codegen.digits import extended, int4
+from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.tiled.view import Product, Side, Target
-from dnncore_opencl.runtime.program import Arg, Launch, Scratch, Source, template
+from dnncore_opencl.gemm.tiled.view import Product, Side, Target, Window
+from dnncore_opencl.runtime.program import Launch, Source, template
+from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 LANES = 32  # work-items that read local memory at once
 COORDINATES = 11  # of an element of c: three digits of the batch, four of its row and its column
 MAX_ITEMS = 256  # of a group, which every GPU runs
 MAX_LOCAL = 32768  # bytes of local memory that every GPU has
 TABLE = 64  # values of k that a group locates at a time, one work-item each
+
+# Strides are in elements, per digit. A batch has three digits, rows, columns and k have four.
+SCHEMA = Schema(
+    left=Buffer("const float"),
+    right=Buffer("const float"),
+    c=Buffer("float"),
+    batch=INT4,  # sizes
+    rows=INT4,
+    columns=INT4,
+    k=INT4,
+    left_batch=INT4,  # strides of the batch, then the offset of the first element
+    left_row=INT4,
+    left_k=INT4,
+    right_batch=INT4,
+    right_row=INT4,
+    right_k=INT4,
+    c_batch=INT4,
+    c_row=INT4,
+    c_column=INT4,
+    c_part=INT,  # elements from the sums of a part of k to those of the next
+    part=INT,  # values of k
+)
+WINDOW = Schema(  # see `Window`
+    w_at=INT4,
+    w_row=INT4,
+    w_k=INT4,
+    w_size=INT4,
+    rows_channel_last=INT,  # whether the digits of the window's rows, or of k, are in that order
+    k_channel_last=INT,
+)
 
 
 @dataclass(frozen=True)
@@ -91,30 +120,41 @@ def launch(product: Product, tile: Tile, part: int, c_part: int = 0) -> Launch:
         **_side_defines("RIGHT", right),
         "C_WIDTH": product.c_width,
     }
+    schema, window = SCHEMA, {}
     if product.window:
+        schema, window = schema | WINDOW, _window_arguments(product, product.window)
         defines["WINDOW_LEFT" if product.window_is_left else "WINDOW_RIGHT"] = 1
         defines |= {"WINDOW_3D": 1} if len(product.window.at) == 3 else {}
     elif product.k_is_plain:
         defines["PLAIN_K"] = 1
-    args = (
-        Arg(left.index),
-        Arg(right.index),
-        Arg(c.index) if c.index >= 0 else Scratch(),
-        *_sizes(product),
-        int4(product.k.sizes, 1),
-        *_side_args(left),
-        *_side_args(right),
-        *_target_args(c),
-        np.int32(c_part),
-        np.int32(part),
-        *_window_args(product),
-        *steps.args,
-    )
+    arguments = {
+        "left": Arg(left.index),
+        "right": Arg(right.index),
+        "c": Arg(c.index) if c.index >= 0 else Scratch(),
+        "batch": int4((*extended(product.batch, 3, 1), 0)),
+        "rows": int4(product.rows.sizes, 1),
+        "columns": int4(product.columns.sizes, 1),
+        "k": int4(product.k.sizes, 1),
+        "left_batch": _batch(left),
+        "left_row": int4(left.rows),
+        "left_k": int4(left.k),
+        "right_batch": _batch(right),
+        "right_row": int4(right.rows),
+        "right_k": int4(right.k),
+        "c_batch": _batch(c),
+        "c_row": int4(c.rows),
+        "c_column": int4(c.columns),
+        "c_part": c_part,
+        "part": part,
+        **window,
+        **steps.arguments,
+    }
     parts = math.ceil(max(product.depth, 1) / part)
     groups = tile.groups(product) * parts
     work = groups * tile.rows * tile.columns * min(part, product.depth)
-    source = Source("gemm_tiled", defines, _snippets(steps))
-    return Launch(source, "gemm_tiled", args, (groups * tile.items,), (tile.items,), work)
+    snippets = (steps.code, template("digits"))
+    source = Source("gemm_tiled", schema | steps.schema, defines, snippets)
+    return Launch(source, arguments, (groups * tile.items,), (tile.items,), work)
 
 
 def _steps(product: Product) -> Epilogue:
@@ -134,28 +174,8 @@ def _steps(product: Product) -> Epilogue:
     return epilogue(product.post_ops, operands, COORDINATES)
 
 
-def _snippets(steps: Epilogue) -> tuple[str, ...]:
-    return steps.code, template("digits")
-
-
 def _side_defines(name: str, side: Side) -> dict[str, int]:
     return {f"{name}_WIDTH": side.width, f"{name}_ALONG_K": int(side.along_k)}
-
-
-# The kernels' arguments, by group.
-
-
-def _sizes(product: Product) -> tuple[Any, ...]:
-    batch = int4((*extended(product.batch, 3, 1), 0))
-    return batch, int4(product.rows.sizes, 1), int4(product.columns.sizes, 1)
-
-
-def _side_args(side: Side) -> tuple[Any, ...]:
-    return _batch(side), int4(side.rows), int4(side.k)
-
-
-def _target_args(c: Target) -> tuple[Any, ...]:
-    return _batch(c), int4(c.rows), int4(c.columns)
 
 
 def _batch(operand: Side | Target) -> Any:
@@ -163,10 +183,14 @@ def _batch(operand: Side | Target) -> Any:
     return int4((*extended(operand.batch, 3), operand.offset))
 
 
-def _window_args(product: Product) -> tuple[Any, ...]:
-    window = product.window
-    if window is None:
-        return ()
+def _window_arguments(product: Product, window: Window) -> dict[str, Any]:
+    """The arguments of `WINDOW`."""
     rows = product.rows if product.window_is_left else product.columns
-    orders = np.int32(rows.channel_last), np.int32(product.k.channel_last)
-    return int4(window.at), int4(window.rows), int4(window.k), int4(window.size, 1), *orders
+    return {
+        "w_at": int4(window.at),
+        "w_row": int4(window.rows),
+        "w_k": int4(window.k),
+        "w_size": int4(window.size, 1),
+        "rows_channel_last": rows.channel_last,
+        "k_channel_last": product.k.channel_last,
+    }
