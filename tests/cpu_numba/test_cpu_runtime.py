@@ -259,10 +259,11 @@ def test_nothing_is_allocated_by_a_run():
     stream = CPU.stream()
     for call in calls:
         call(stream)
-    # tracemalloc counts all threads. What a run allocates is in each round, others' work is not.
+    # tracemalloc counts all threads, so other threads' work of a few kB is in the figures. One object
+    # kept by each run would be 72 kB or more; a temporary copy of a tensor would be 59 kB.
     kept, peaks = zip(*(traced_growth(calls, stream) for _ in range(3)), strict=True)
-    assert min(kept) < 1000
-    assert min(peaks) < 4000  # what a call's own frames and numbers take
+    assert min(kept) < 16_000
+    assert min(peaks) < 24_000
 
 
 def traced_growth(calls, stream):

@@ -112,6 +112,7 @@ def test_the_operation_added_by_the_diff_of_contributing_is_complete(tmp_path):
     for folder in ("dnncore", "backends/reference", "tests"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     diff = "".join(blocks("CONTRIBUTING.md", "diff"))
     subprocess.run(("git", "apply", "-"), cwd=tmp_path, input=diff, text=True, check=True)
     path = os.pathsep.join(map(str, (tmp_path, tmp_path / "backends" / "reference")))
