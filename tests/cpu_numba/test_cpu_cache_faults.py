@@ -14,9 +14,10 @@ pytest.importorskip("numba")
 import dnncore_cpu_numba
 from dnncore_cpu_numba.codegen.isa import AVAILABLE
 
+from dnncore import planning
 from dnncore.cache import DIGEST_BYTES, DiskStore
 
-# Compiles some tasks and microkernels, and tells how many came from where.
+# Compiles some tasks and microkernels, and prints how many were compiled and how many were loaded.
 PROGRAM = """
 import numpy as np
 import dnncore as dnn
@@ -142,3 +143,25 @@ def test_an_edit_in_a_package_never_runs_stale_code(tmp_path):
         assert done.returncode == 0, done.stderr
         results.append(float(done.stdout))
     assert results == [9, 10, 9]
+
+
+KEYS = """
+from dnncore import planning
+planning.__file__ = {init!r}
+from dnncore_cpu_numba.codegen import native
+print(native._environment())
+"""
+
+
+def test_an_edit_of_shared_mathematics_changes_the_key_of_compiled_code(tmp_path):
+    copy = shutil.copytree(Path(planning.__file__).parent, tmp_path / "planning")
+    program = KEYS.format(init=str(copy / "__init__.py"))
+
+    def key():
+        return subprocess.check_output([sys.executable, "-c", program], timeout=120)
+
+    before = key()
+    assert key() == before
+    with (copy / "toom_cook.py").open("a") as source:
+        source.write("TAPS = 5\n")
+    assert key() != before

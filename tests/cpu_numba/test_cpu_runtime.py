@@ -259,8 +259,8 @@ def test_nothing_is_allocated_by_a_run():
     stream = CPU.stream()
     for call in calls:
         call(stream)
-    # tracemalloc counts all threads, so other threads' work of a few kB is in the figures. One object
-    # kept by each run would be 72 kB or more; a temporary copy of a tensor would be 59 kB.
+    # tracemalloc counts all threads, so a few kB of other threads' work are in the figures. One
+    # object kept by each run would be 72 kB or more; a copy of a tensor would be 59 kB.
     kept, peaks = zip(*(traced_growth(calls, stream) for _ in range(3)), strict=True)
     assert min(kept) < 16_000
     assert min(peaks) < 24_000

@@ -299,7 +299,8 @@ __kernel
 #if !LIMITED  // the compiler heeds a limit of registers only where it knows no size
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #endif
-void mma(__global const uint4 *x,
+void mma(
+    __global const uint4 *x,
     __global const uint4 *y,
     __global RESULT *c,
     const int4 batch,
@@ -476,7 +477,7 @@ void mma(__global const uint4 *x,
 #define PREPARE_Y(slot, d)
 #elif WINDOW_Y
 #define PREPARE_Y(slot, d)                                                                         \
-    const int4 w = w_at + w_k * d;                                                             \
+    const int4 w = w_at + w_k * d;                                                                 \
     y_lines[slot][item] = (int4)(DOT4(y_k, d), w.y, w.z, is_there ? w.w : -(1 << 30));
 #else
 #define PREPARE_Y(slot, d) y_lines[slot][item] = is_there ? DOT4(y_k, d) : NOWHERE;

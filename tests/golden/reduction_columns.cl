@@ -134,7 +134,8 @@ REDUCTION(combined, COMBINE)
         if (IS_TERM)
 
 __kernel GROUP_SIZE
-void reduction(__global const SRC *src,
+void reduction(
+    __global const SRC *src,
     __global DST *dst,
     const float p0,
     const float p1,

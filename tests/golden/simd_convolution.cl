@@ -147,7 +147,8 @@ static void store_run(float *sum, __global float *target, const int4 at, const i
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void convolution_direct(__global const float *src,
+void convolution_direct(
+    __global const float *src,
     __global const float *weights,
     __global float *dst,
     __global float *scratch,

@@ -187,7 +187,8 @@ static inline int is_inside(const int4 at, const int4 size) {
 }
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
-void gemm_tiled(__global const float *left,
+void gemm_tiled(
+    __global const float *left,
     __global const float *right,
     __global float *c,
     const int4 batch,

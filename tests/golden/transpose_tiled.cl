@@ -32,7 +32,8 @@
 #define UNROLLED _Pragma("unroll") for
 
 __kernel __attribute__((reqd_work_group_size(WORKERS, 1, 1)))
-void transpose_tiled(__global const float *b0,
+void transpose_tiled(
+    __global const float *b0,
     __global float *b1,
     const int p0,
     const int p1,

@@ -105,7 +105,8 @@ static inline void weights_taps_across(const floats *x, const int step, floats *
 // PIXELS_DOWN and _ACROSS, of a tile, and POINTS_DOWN and _ACROSS, functions, are defines.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
-void winograd_planes_points(__global const float *restrict src,
+void winograd_planes_points(
+    __global const float *restrict src,
     __global float *restrict made,
     const int start,
     const int plane,

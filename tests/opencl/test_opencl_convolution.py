@@ -18,11 +18,11 @@ from dnncore_opencl.convolution.direct_weights import Pixels, Sums
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View
 from dnncore_opencl.convolution.winograd import cpu as convolution_winograd
-from dnncore_opencl.convolution.winograd.toom_cook import F23, F43, TAPS
 from dnncore_opencl.gemm.simd import Simd
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_normal
+from dnncore.planning.toom_cook import F43
 from dnncore.problem import read
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
@@ -134,19 +134,6 @@ def test_filters_beyond_what_32_bits_count_are_refused(target):
     op = operation("--dir=FWD_D --alg=wino --wtag=abx mb1ic8192ih4oc8192kh3ph1")
     with pytest.raises(pytest.fail.Exception, match="scratchpad must span 2147418112 floats"):
         own(target, "winograd").primitive_descs(op)
-
-
-@pytest.mark.parametrize("winograd", [F23, F43], ids=lambda winograd: winograd.name)
-def test_the_matrices_make_a_correlation(winograd):
-    """Exactly, in rational numbers, for each pair of unit vectors."""
-    pairs = list(zip(winograd.weights, winograd.src, strict=True))
-    for i in range(winograd.span):
-        for j in range(TAPS):
-            products = [w[j] * s[i] for w, s in pairs]
-            outputs = [
-                sum(a * p for a, p in zip(row, products, strict=True)) for row in winograd.dst
-            ]
-            assert outputs == [int(y + j == i) for y in range(winograd.outputs)]
 
 
 def test_errors_are_larger_than_the_direct_ones_by_less_than_the_factor(target):

@@ -15,8 +15,7 @@ pytest.importorskip("pyopencl")
 
 from dnncore_opencl.convolution.implementations import BackwardData, BackwardWeights, Forward
 from dnncore_opencl.convolution.winograd.gpu import WinogradBackwardWeights
-from dnncore_opencl.convolution.winograd.toom_cook import F23
-from dnncore_opencl.convolution.winograd.toom_cook import Tile as WinogradTile
+from dnncore_opencl.convolution.winograd.tile import Tile as WinogradTile
 from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.mma.family import Mma
 from dnncore_opencl.gemm.mma.launch import Tile
@@ -26,6 +25,7 @@ from opencl_engine import DEVICES
 
 import dnncore as dnn
 from dnncore.backend import Refused
+from dnncore.planning.toom_cook import F23
 
 pytestmark = pytest.mark.skipif(not DEVICES, reason="no OpenCL device")
 

@@ -16,7 +16,7 @@ pytest.importorskip("pyopencl")
 from dnncore_opencl.convolution.direct import DirectForward
 from dnncore_opencl.convolution.implementations import Forward
 from dnncore_opencl.convolution.winograd.planes import Image, Planes
-from dnncore_opencl.convolution.winograd.toom_cook import F23, Tile
+from dnncore_opencl.convolution.winograd.tile import Tile
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.gemm.mma.family import Mma
 from dnncore_opencl.gemm.simd import Simd
@@ -27,6 +27,7 @@ from dnncore_opencl.reorder import Transpose
 from dnncore_opencl.runtime.program import Source
 
 import dnncore as dnn
+from dnncore.planning.toom_cook import F23
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

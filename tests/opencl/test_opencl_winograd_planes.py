@@ -12,10 +12,10 @@ pytest.importorskip("pyopencl")
 from checks import check, run
 from conftest import TARGETS
 from dnncore_opencl.convolution.winograd import gpu as winograd
-from dnncore_opencl.convolution.winograd.toom_cook import F23, F43
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_normal
+from dnncore.planning.toom_cook import F23, F43
 from dnncore.problem import read
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]

@@ -17,6 +17,7 @@ from typing import Any
 import llvmlite.binding as llvm
 from numba.core.compiler_lock import global_compiler_lock
 
+from dnncore import planning
 from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork
 from dnncore_cpu_numba.codegen.isa import BEST, Isa, host_features
 
@@ -31,7 +32,7 @@ def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> int:
     """The address of a compiled function.
 
     name: identifies the function and, by its parameters, its code: an identifier of letters, digits
-        and underscores. The backend's sources, LLVM and the processor are part of the key anyway.
+        and underscores. Its sources, LLVM and the processor are part of the key anyway.
     text: returns the LLVM assembly of a module that defines the function under the given symbol;
         called only when the object is not in the store.
     isa: what of the processor the code may use.
@@ -112,12 +113,12 @@ def _engine() -> Any:
 
 @functools.cache
 def _environment() -> str:
-    """What compiled code depends on: the backend's sources, the compilers and the processor."""
+    """What compiled code depends on: its sources, the compilers and the processor."""
     digest = hashlib.sha256()
-    backend = Path(__file__).parents[1]
-    for path in sorted(backend.rglob("*.py")):
-        name = path.relative_to(backend).as_posix()
-        digest.update(name.encode() + b"\0" + path.read_bytes())
+    for package in (Path(__file__).parents[1], Path(planning.__file__).parent):
+        for path in sorted(package.rglob("*.py")):
+            name = path.relative_to(package.parent).as_posix()
+            digest.update(name.encode() + b"\0" + path.read_bytes())
     for package in ("numba", "llvmlite"):
         digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
     digest.update(f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()}\n".encode())

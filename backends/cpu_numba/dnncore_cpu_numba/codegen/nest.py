@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dnncore.backend import MemoryDesc
+from dnncore.planning.loops import is_one_loop, merged
 from dnncore_cpu_numba.codegen.call_schema import Many, Record, Table
 from dnncore_cpu_numba.codegen.pointers import load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device
@@ -68,16 +69,8 @@ class Nest:
 
     def ordered(self, lead: int = 0) -> Nest:
         """The same elements with neighbouring loops joined, in the memory order of a tensor."""
-        loops: list[Loop] = []
-        for loop in sorted(self.loops, key=lambda loop: -loop.strides[lead]):
-            if loop.extent == 1:
-                continue
-            outer = loops[-1] if loops else None
-            if outer and _joins(outer, loop):
-                loops[-1] = Loop(outer.extent * loop.extent, loop.strides)
-            else:
-                loops.append(loop)
-        return Nest(self.offsets, tuple(loops))
+        loops = sorted(self.loops, key=lambda loop: -loop.strides[lead])
+        return Nest(self.offsets, merged((loop for loop in loops if loop.extent > 1), _joined))
 
     def rows(self, longest: int) -> Iterator[Nest]:
         """Nests whose innermost loop, the row, has at most `longest` steps: this one or two."""
@@ -214,10 +207,11 @@ def _offset(desc: MemoryDesc, dim: int, place: int, size: int) -> int:
     return inside + place * desc.strides[dim]
 
 
-def _joins(outer: Loop, inner: Loop) -> bool:
-    """Whether the outer loop goes on where the inner one ends, in every tensor."""
-    pairs = zip(outer.strides, inner.strides, strict=True)
-    return all(a == inner.extent * b for a, b in pairs)
+def _joined(outer: Loop, inner: Loop) -> Loop | None:
+    """The two loops as one, if they are one in every tensor."""
+    if not is_one_loop(outer.strides, inner.strides, inner.extent):
+        return None
+    return Loop(outer.extent * inner.extent, inner.strides)
 
 
 # -- inside a task ---------------------------------------------------------------------------------

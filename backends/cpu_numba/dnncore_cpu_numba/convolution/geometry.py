@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import MemoryDesc, Refused
+from dnncore.planning import phases
 
 __all__ = [
     "ONES",
@@ -87,22 +88,15 @@ class Geometry:
 
     def phases(self) -> list[Phase]:
         """The pixels of diff_src by their position modulo the strides."""
-        positions = itertools.product(*map(range, map(min, self.stride, self.src)))
-        return [self._phase(position) for position in positions]
+        dims = zip(self.src, self.kernel, self.stride, self.dilation, self.padding, strict=True)
+        by_dim = [phases.phases(*dim) for dim in dims]
+        return [_phase(chosen) for chosen in itertools.product(*by_dim)]
 
-    def _phase(self, position: Triple) -> Phase:
-        gathered = []
-        for tap in self.taps:
-            places = [
-                divmod(at + padding - t * dilation, stride)
-                for at, padding, t, dilation, stride in zip(
-                    position, self.padding, tap, self.dilation, self.stride, strict=True
-                )
-            ]
-            if not any(remainder for _, remainder in places):
-                gathered.append((tap, tuple(shift for shift, _ in places)))
-        pixels = zip(self.src, position, self.stride, strict=True)
-        return Phase(position, tuple(-(-(n - at) // s) for n, at, s in pixels), gathered)
+
+def _phase(dims: tuple[phases.Phase, ...]) -> Phase:
+    taps = [[(d.tap + t * d.tap_step, d.at - t * d.shrink) for t in range(d.taps)] for d in dims]
+    gathered = [tuple(zip(*choice, strict=True)) for choice in itertools.product(*taps)]
+    return Phase(tuple(d.pixel for d in dims), tuple(d.pixels for d in dims), gathered)
 
 
 def refuse_algorithm(op: Any, own: str) -> Refused | None:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from dnncore.backend import MemoryDesc
+from dnncore.planning.loops import is_one_loop, merged
 from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Schema, Value
 
 LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
@@ -149,12 +150,10 @@ class Loop:
 
     def around(self, inner: Loop) -> Loop | None:
         """Return this loop and `inner`, the next one inside, as one; None if that cannot be."""
-        outer_strides, inner_strides = self.strides, inner.strides
-        for outer, step in zip(outer_strides, inner_strides, strict=True):
-            if outer is None or step is None or outer != step * inner.size:
-                return None
+        if not is_one_loop(self.strides, inner.strides, inner.size):
+            return None
         size = self.size * inner.size
-        chains = tuple((Digit(size, step),) for step in inner_strides if step is not None)
+        chains = tuple((Digit(size, step),) for step in inner.strides if step is not None)
         return Loop(inner.dim, inner.weight, size, chains)
 
 
@@ -202,7 +201,13 @@ class Nest:
         loops = [loop for loop in loops if loop.size > 1]
         loops.sort(key=lambda loop: -max((d.stride for d in loop.chains[leader]), default=0))
         if merge:
-            loops = _merged(loops, {*skips, *masks})
+            guarded = {*skips, *masks}
+
+            def join(outer: Loop, inner: Loop) -> Loop | None:
+                needs_index = guarded & {outer.dim, inner.dim}
+                return None if needs_index else outer.around(inner)
+
+            loops = list(merged(loops, join))
         return cls(lead.dims, lead.padded_dims, tuple(loops), tuple(skips), tuple(masks))
 
     @property
@@ -267,19 +272,6 @@ def _part(chain: Digits, low: int, size: int) -> Digits:
             return (Digit(size, digit.stride * (low // below)),)
         below *= digit.size
     return ()
-
-
-def _merged(loops: list[Loop], guarded: set[int]) -> list[Loop]:
-    """Join each loop with the next one where all strides agree and no index is needed."""
-    merged: list[Loop] = []
-    for loop in loops:
-        free = merged and not guarded & {merged[-1].dim, loop.dim}
-        joined = merged[-1].around(loop) if free else None
-        if joined is None:
-            merged.append(loop)
-        else:
-            merged[-1] = joined
-    return merged
 
 
 def decode(number: str, names: Sequence[str], sizes: Sequence[int], parameters: Parameters) -> str:

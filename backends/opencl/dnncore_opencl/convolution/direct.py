@@ -21,9 +21,9 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
+from dnncore.planning.phases import Phase
 from dnncore_opencl.codegen.digits import extended
 from dnncore_opencl.convolution.lines import Lines
-from dnncore_opencl.convolution.phases import Phase, phases
 from dnncore_opencl.convolution.views import (
     View,
     blocked_tag,
@@ -31,6 +31,7 @@ from dnncore_opencl.convolution.views import (
     image_view,
     operands,
     place_of,
+    spatial_phases,
 )
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
 from dnncore_opencl.gemm.family import Plan
@@ -203,7 +204,7 @@ class DirectBackwardData(Direct):
 
     def lines(self, op: ConvolutionBackwardData, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """All combinations of the dims' phases."""
-        spatial = [phases(op, dim) for dim in range(len(op.strides))]
+        spatial = spatial_phases(op)
         for reached in itertools.product(*spatial):
             yield self._reached(op, attr, lanes, reached).merged()
 

@@ -24,10 +24,11 @@ from dnncore.backend import (
     MemoryDesc,
     Refused,
 )
+from dnncore.planning.phases import Phase
 from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeights
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
 from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
-from dnncore_opencl.convolution.phases import Phase, phases
+from dnncore_opencl.convolution.views import spatial_phases
 from dnncore_opencl.convolution.winograd import gpu as planes
 from dnncore_opencl.convolution.winograd.cpu import WinogradBackwardData, WinogradForward
 from dnncore_opencl.copies.staging import plain
@@ -126,7 +127,7 @@ class BackwardData(_Direct):
 
     def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Sequence[Gemm]:
         """One product for each combination of remainders; each writes its pixels of diff_src."""
-        spatial = [phases(op, dim) for dim in range(len(op.strides))]
+        spatial = spatial_phases(op)
         return [self._gemm(op, attr, chosen) for chosen in itertools.product(*spatial)]
 
     def _gemm(

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc, PostOp
+from dnncore.backend import Attributes, ConvolutionBackwardData, MemoryDesc, PostOp
+from dnncore.planning.phases import Phase, phases
 from dnncore_opencl.codegen.digits import extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.product import broadcast_strides
@@ -22,6 +23,7 @@ __all__ = [
     "image_view",
     "operands",
     "place_of",
+    "spatial_phases",
     "steps",
     "weights_steps",
 ]
@@ -129,3 +131,11 @@ def weights_steps(op: Any, attr: Attributes) -> Epilogue:
         taps = extended(strides[first + 2 :], 3)
         placed.append(Operand(count + i, desc.offset0, (group, *channels, *taps)))
     return epilogue(attr.post_ops, placed, WEIGHTS_COORDINATES)
+
+
+def spatial_phases(op: ConvolutionBackwardData) -> list[list[Phase]]:
+    """The phases of each spatial dim."""
+    spacings = [dilation + 1 for dilation in op.dilations]
+    sizes, kernel = op.diff_src.dims[2:], op.grouped_weights[3:]
+    dims = zip(sizes, kernel, op.strides, spacings, op.padding_l, strict=True)
+    return [phases(*dim) for dim in dims]

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image
-from dnncore_cpu_numba.convolution.winograd.matrices import OUTPUTS, POSITIONS, SPAN, TAPS
+from dnncore_cpu_numba.convolution.winograd.sizes import OUTPUTS, POSITIONS, SPAN
 from dnncore_cpu_numba.convolution.winograd.task import KERNELS, winograd_loop
 from dnncore_cpu_numba.convolution.winograd.transforms import DstTransform, SrcTransform
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue

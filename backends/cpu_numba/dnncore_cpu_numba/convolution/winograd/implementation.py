@@ -5,7 +5,7 @@ are transformed (`convolution/winograd/transforms.py`), multiplied position by
 position, which is a matrix product of tiles by channels for each of 36 positions, and transformed
 back. Backward by data is the same from diff_dst to diff_src with flipped filters.
 
-Rounding errors are `ERROR_FACTOR` times those of direct sums, and nothing is exact. One NaN or
+Rounding errors are `F43.error_factor` times those of direct sums, and nothing is exact. One NaN or
 infinity makes all 16 pixels of each tile that reads it NaN or infinite, where the direct algorithm
 has at most 9; and where a filter overflows when transformed, so does dst.
 """
@@ -16,12 +16,13 @@ from dataclasses import replace
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, MemoryDesc, Refused
+from dnncore.planning.toom_cook import F43, TAPS
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.geometry import refuse_algorithm
 from dnncore_cpu_numba.convolution.image import Image, as_5d
 from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop, WinogradProblem
-from dnncore_cpu_numba.convolution.winograd.matrices import ERROR_FACTOR, POSITIONS, TAPS
+from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS
 from dnncore_cpu_numba.convolution.winograd.weights import WinogradFilter
 from dnncore_cpu_numba.elementwise.epilogue import call_rows
 from dnncore_cpu_numba.gemm.plan import Plan, Planned
@@ -52,7 +53,7 @@ class Winograd(Brgemm):
         answer = super().accept(op, attr, engine, hint)
         if isinstance(answer, Refused):
             return answer
-        return replace(answer, exact=False, error_factor=ERROR_FACTOR)
+        return replace(answer, exact=False, error_factor=F43.error_factor)
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
         """All but dense 3x3 windows with stride 1 of one group."""

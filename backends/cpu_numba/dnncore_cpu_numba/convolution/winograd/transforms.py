@@ -1,7 +1,7 @@
 """The kernels that apply Winograd's transforms to tiles of src, to filters and to products.
 
 Each is emitted as vector code that loops over vectors of channels; the matrices, whose entries are
-constants of the code, are in `convolution/winograd/matrices.py`. Of a pair of points
+constants of the code, are in `dnncore/planning/toom_cook.py`. Of a pair of points
 +-p the even and the odd part of a sum are computed once. All strides are in bytes.
 """
 
@@ -15,20 +15,13 @@ from typing import Any, ClassVar, Literal
 
 from llvmlite import ir
 
+from dnncore.planning.toom_cook import F43, TAPS, Rows
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.vector_ir import I64
-from dnncore_cpu_numba.convolution.winograd.matrices import (
-    DST,
-    POSITIONS,
-    SPAN,
-    SRC,
-    TAPS,
-    WEIGHTS,
-    Rows,
-)
+from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS, SPAN
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
@@ -204,8 +197,8 @@ class SrcTransform(_Kernel):
         def transform(_: Value, state: Sequence[Value]) -> list[Value]:
             src, target = state
             tile = [[load(src, r, c) for c in range(SPAN)] for r in range(SPAN)]
-            tile = _columns(_to_points, builder, SRC, tile)
-            points = [_to_points(builder, SRC, row) for row in tile]
+            tile = _columns(_to_points, builder, F43.src, tile)
+            points = [_to_points(builder, F43.src, row) for row in tile]
             _store_points(builder, points, target, args["plane"])
             return [vir.at(builder, src, args["step"]), vir.at(builder, target, size)]
 
@@ -241,8 +234,8 @@ class WeightsTransform(_Kernel):
                 for r in range(TAPS)
             ]
             taps = [[vir.load(builder, p, vector, None) for p in row] for row in pointers]
-            taps = _columns(_to_points, builder, WEIGHTS, taps)
-            points = [_to_points(builder, WEIGHTS, row) for row in taps]
+            taps = _columns(_to_points, builder, F43.weights, taps)
+            points = [_to_points(builder, F43.weights, row) for row in taps]
             _store_points(builder, points, target, args["plane"])
             return [vir.at(builder, src, size), vir.at(builder, target, size)]
 
@@ -289,9 +282,9 @@ class DstTransform(_Kernel):
                 for i in range(POSITIONS)
             ]
             tile = [points[SPAN * r : SPAN * (r + 1)] for r in range(SPAN)]
-            for r, row in enumerate(_columns(_from_points, builder, DST, tile)):
+            for r, row in enumerate(_columns(_from_points, builder, F43.dst, tile)):
                 with builder.if_then(builder.icmp_signed(">", args["rows"], I64(r))):
-                    pixels = _from_points(builder, DST[: self.columns], row)
+                    pixels = _from_points(builder, F43.dst[: self.columns], row)
                     views = [self._operand(builder, mask, own, index, r) for own in operands]
                     pointer = _at(builder, dst, (args["row"], r))
                     view = View(builder, vector, pointer, args["pixel"], I64(0), 0, mask)

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
-from dnncore_cpu_numba.convolution.winograd.matrices import OUTPUTS, POSITIONS, TAPS
+from dnncore_cpu_numba.convolution.winograd.sizes import OUTPUTS, POSITIONS
 from dnncore_cpu_numba.convolution.winograd.task import transform_weights
 from dnncore_cpu_numba.convolution.winograd.transforms import WeightsTransform
 from dnncore_cpu_numba.gemm.plan import Plan

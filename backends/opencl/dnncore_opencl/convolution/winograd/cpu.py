@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.planning.toom_cook import F43, TAPS
 from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import (
@@ -29,7 +30,6 @@ from dnncore_opencl.convolution.views import (
     steps,
 )
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradFilter, source
-from dnncore_opencl.convolution.winograd.toom_cook import F43, TAPS
 from dnncore_opencl.convolution.winograd.weights_format import format_refusal, problem_refusal
 from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import MemoryDesc
+from dnncore.planning.toom_cook import F43, TAPS
 from dnncore_opencl.codegen.digits import INT4, int4
 from dnncore_opencl.convolution.views import FLOAT
-from dnncore_opencl.convolution.winograd.toom_cook import F43, TAPS
+from dnncore_opencl.convolution.winograd.tile import transforms
 from dnncore_opencl.convolution.winograd.weights_format import DIRECTIONS, FilterReorder, Filters
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.runtime.program import Launch, Source, padded, template
@@ -37,7 +38,7 @@ SCHEMA = Schema(
 
 def source(name: str, schema: Schema, lanes: int, *snippets: str, **defines: int) -> Source:
     """The text of a kernel of transforms."""
-    shared = (template("winograd"), F43.code(), *snippets)
+    shared = (template("winograd"), transforms(F43), *snippets)
     sizes = {"LANES": lanes, "OUTPUTS": F43.outputs, "SPAN": F43.span, "TAPS": TAPS}
     return Source(name, schema, sizes | defines, shared)
 

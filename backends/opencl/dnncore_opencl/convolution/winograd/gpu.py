@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.planning.toom_cook import F23, F43, TAPS
 from dnncore_opencl.convolution.views import FLOAT, place_of
 from dnncore_opencl.convolution.winograd.planes import (
     MOST_LANES,
@@ -26,7 +27,7 @@ from dnncore_opencl.convolution.winograd.planes import (
     Image,
     Planes,
 )
-from dnncore_opencl.convolution.winograd.toom_cook import F23, F43, TAPS, Tile
+from dnncore_opencl.convolution.winograd.tile import Tile
 from dnncore_opencl.convolution.winograd.weights_format import (
     DIRECTIONS,
     FilterReorder,

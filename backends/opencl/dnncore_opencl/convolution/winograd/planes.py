@@ -27,7 +27,7 @@ from typing import Any
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.views import FLOAT, chain, operands, place_of, steps, weights_steps
-from dnncore_opencl.convolution.winograd.toom_cook import Tile
+from dnncore_opencl.convolution.winograd.tile import Tile
 from dnncore_opencl.convolution.winograd.weights_format import Filters
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.program import Launch, Source, padded, template

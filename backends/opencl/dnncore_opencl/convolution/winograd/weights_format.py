@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_opencl.convolution.winograd.toom_cook import TAPS
+from dnncore.planning.toom_cook import TAPS
 from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
 from dnncore_opencl.runtime.program import Launch, LaunchProgram

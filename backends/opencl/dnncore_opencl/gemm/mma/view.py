@@ -15,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
+from dnncore.planning.loops import is_one_loop, merged
 from dnncore_opencl.codegen.digits import extended
 from dnncore_opencl.gemm.product import Gemm, Matrix, Window
 
@@ -150,19 +151,14 @@ def _spatial(digits: Digits, *, at_end: bool = False) -> Digits:
 
 def _merged(digits: Digits) -> Digits:
     """Drop digits of one value, and join those that all operands step through alike."""
-    merged: list[Digit] = []
-    for digit in digits:
-        if digit.size == 1:
-            continue
-        if merged and _is_joined(merged[-1], digit):
-            merged[-1] = Digit(merged[-1].size * digit.size, digit.steps)
-        else:
-            merged.append(digit)
-    return tuple(merged) or (Digit(1, (0,) * len(digits[0].steps)),)
+    joined = merged((digit for digit in digits if digit.size > 1), _joined)
+    return joined or (Digit(1, (0,) * len(digits[0].steps)),)
 
 
-def _is_joined(outer: Digit, inner: Digit) -> bool:
-    return all(o == i * inner.size for o, i in zip(outer.steps, inner.steps, strict=True))
+def _joined(outer: Digit, inner: Digit) -> Digit | None:
+    if not is_one_loop(outer.steps, inner.steps, inner.size):
+        return None
+    return Digit(outer.size * inner.size, inner.steps)
 
 
 def _sorted(digits: Digits) -> Digits:
@@ -202,7 +198,7 @@ def _column_steps(columns: Digits) -> tuple[int, ...]:
     used = [Digit(d.size, d.steps[1:]) for d in columns if d.size > 1] or [
         Digit(1, columns[-1].steps[1:])
     ]
-    if not all(_is_joined(outer, inner) for outer, inner in pairwise(used)):
+    if not all(_joined(outer, inner) for outer, inner in pairwise(used)):
         steps = [digit.steps[0] for digit in used]
         raise Unfit(f"the result's columns must step alike; got strides {steps}")
     return used[-1].steps

@@ -1,0 +1,11 @@
+"""The algorithm of Winograd's convolution on the CPU, F(4x4, 3x3): its sizes."""
+
+from __future__ import annotations
+
+from dnncore.planning.toom_cook import F43
+
+__all__ = ["OUTPUTS", "POSITIONS", "SPAN"]
+
+OUTPUTS = F43.outputs
+SPAN = F43.span
+POSITIONS = F43.positions

@@ -1,0 +1,119 @@
+"""Tiles of Winograd's convolutions in 2-D, and their transforms in OpenCL C."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dnncore.planning.toom_cook import TAPS, Rows, ToomCook, transposed
+
+__all__ = ["Tile", "transforms"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile in 2-D whose columns and rows may have different algorithms."""
+
+    down: ToomCook
+    across: ToomCook
+
+    @property
+    def name(self) -> str:
+        """Outputs down and across, and taps."""
+        return f"{self.down.outputs}x{self.across.outputs}x{TAPS}"
+
+    @property
+    def outputs(self) -> tuple[int, int]:
+        """Rows and columns of the result."""
+        return self.down.outputs, self.across.outputs
+
+    @property
+    def spans(self) -> tuple[int, int]:
+        """Rows and columns of inputs."""
+        return self.down.span, self.across.span
+
+    @property
+    def positions(self) -> int:
+        """Products per tile and pair of channels."""
+        return self.down.span * self.across.span
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether small integers give the exact result."""
+        return self.down.is_exact and self.across.is_exact
+
+    @property
+    def error_factor(self) -> float:
+        """How much larger rounding errors are than those of direct sums."""
+        return math.sqrt(self.down.error_factor * self.across.error_factor)
+
+    @property
+    def gradient_error_factor(self) -> float:
+        """The same of the gradient of weights."""
+        return math.sqrt(self.down.gradient_error_factor * self.across.gradient_error_factor)
+
+    @property
+    def defines(self) -> dict[str, int]:
+        """The sizes, as kernels take them."""
+        return {
+            "OUTPUTS_DOWN": self.down.outputs,
+            "OUTPUTS_ACROSS": self.across.outputs,
+            "SPAN_DOWN": self.down.span,
+            "SPAN_ACROSS": self.across.span,
+        }
+
+    def code(self) -> str:
+        """The functions of columns, `..._down`, and those of rows, `..._across`."""
+        return "\n".join((transforms(self.down, "_down"), transforms(self.across, "_across")))
+
+
+def transforms(algorithm: ToomCook, suffix: str = "") -> str:
+    """Return the text of functions of x, whose values are `step` apart, that write y.
+
+    `src_points`, `weights_points` and `dst_outputs` multiply by the three matrices. The adjoints
+    `dst_points` and `weights_taps` multiply by the last two transposed. suffix: of their names.
+    """
+    functions = (
+        ("src_points", _to_points(algorithm.src)),
+        ("weights_points", _to_points(algorithm.weights)),
+        ("dst_outputs", _from_points(algorithm.dst)),
+        ("dst_points", _to_points(transposed(algorithm.dst))),
+        ("weights_taps", _from_points(transposed(algorithm.weights))),
+    )
+    return "\n".join(_function(name + suffix, statements) for name, statements in functions)
+
+
+def _function(name: str, statements: Iterator[str]) -> str:
+    lines = "\n".join(f"    {statement}" for statement in statements)
+    return f"static inline void {name}(const floats *x, const int step, floats *y) {{\n{lines}\n}}"
+
+
+def _to_points(rows: Rows) -> Iterator[str]:
+    x = [f"x[{i} * step]" for i in range(len(rows[0]))]
+    yield f"y[0] = {_sum(rows[0], x)};"
+    for i in range(1, len(rows) - 1, 2):
+        yield f"const floats even{i} = {_sum(rows[i][::2], x[::2])};"
+        yield f"const floats odd{i} = {_sum(rows[i][1::2], x[1::2])};"
+        yield f"y[{i}] = even{i} + odd{i};"
+        yield f"y[{i + 1}] = even{i} - odd{i};"
+    yield f"y[{len(rows) - 1}] = {_sum(rows[-1], x)};"
+
+
+def _from_points(rows: Rows) -> Iterator[str]:
+    last = len(rows[0]) - 1
+    firsts = range(1, last, 2)  # of pairs
+    for i in firsts:
+        yield f"const floats even{i} = x[{i} * step] + x[{i + 1} * step];"
+        yield f"const floats odd{i} = x[{i} * step] - x[{i + 1} * step];"
+    for i, row in enumerate(rows):
+        half = "odd" if i % 2 else "even"
+        terms = ("x[0]", *(f"{half}{j}" for j in firsts), f"x[{last} * step]")
+        factors = (row[0], *(row[j] for j in firsts), row[-1])
+        yield f"y[{i}] = {_sum(factors, terms)};"
+
+
+def _sum(factors: Sequence[Fraction], terms: Sequence[str]) -> str:
+    used = [(f, term) for f, term in zip(factors, terms, strict=True) if f]
+    return " + ".join(term if f == 1 else f"{float(f)!r}f * {term}" for f, term in used)

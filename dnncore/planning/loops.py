@@ -1,0 +1,39 @@
+"""Merging of neighbouring loops that step through memory as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+__all__ = ["is_one_loop", "merged"]
+
+LoopT = TypeVar("LoopT")
+
+
+def is_one_loop(outer: Sequence[int | None], inner: Sequence[int | None], extent: int) -> bool:
+    """Return whether, in every tensor, one step of the outer loop is `extent` steps of the inner.
+
+    outer, inner: strides by tensor in elements, None where a loop has no constant stride. extent:
+    steps of the inner loop.
+    """
+    return all(
+        step is not None and whole == step * extent
+        for whole, step in zip(outer, inner, strict=True)
+    )
+
+
+def merged(
+    loops: Iterable[LoopT], join: Callable[[LoopT, LoopT], LoopT | None]
+) -> tuple[LoopT, ...]:
+    """Return loops, outermost first, in which neighbours are joined as far as possible.
+
+    join: returns the outer and the inner loop as one, or None where they are not one.
+    """
+    result: list[LoopT] = []
+    for loop in loops:
+        joined = join(result[-1], loop) if result else None
+        if joined is None:
+            result.append(loop)
+        else:
+            result[-1] = joined
+    return tuple(result)

@@ -1,0 +1,116 @@
+"""Mathematics that backends share: Winograd's matrices, phases of strided gradients, loops."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dnncore.planning.loops import is_one_loop, merged
+from dnncore.planning.phases import phases
+from dnncore.planning.toom_cook import F23, F43, TAPS, transposed
+
+# -- Winograd --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("winograd", [F23, F43], ids=lambda winograd: winograd.name)
+def test_the_matrices_compute_a_correlation(winograd):
+    """Exactly, in rational numbers, for each pair of unit vectors."""
+    pairs = list(zip(winograd.weights, winograd.src, strict=True))
+    for i, j in itertools.product(range(winograd.span), range(TAPS)):
+        products = [w[j] * s[i] for w, s in pairs]
+        outputs = [sum(a * p for a, p in zip(row, products, strict=True)) for row in winograd.dst]
+        assert outputs == [int(y + j == i) for y in range(winograd.outputs)]
+
+
+@pytest.mark.parametrize("winograd", [F23, F43], ids=lambda winograd: winograd.name)
+def test_the_transposed_matrices_compute_the_gradient_of_weights(winograd):
+    """diff_g[j] is the sum over y of diff_y[y] * d[y + j], for each pair of unit vectors."""
+    for i, y in itertools.product(range(winograd.span), range(winograd.outputs)):
+        products = [
+            d[y] * s[i] for d, s in zip(transposed(winograd.dst), winograd.src, strict=True)
+        ]
+        gradient = [
+            sum(w * p for w, p in zip(row, products, strict=True))
+            for row in transposed(winograd.weights)
+        ]
+        assert gradient == [int(y + j == i) for j in range(TAPS)]
+
+
+def test_entries_that_meet_data_are_exact_in_float32():
+    entries = [x for matrix in (F43.src, F43.dst) for row in matrix for x in row]
+    assert all(float(np.float32(float(x))) == x for x in entries)
+
+
+def test_only_the_smaller_algorithm_is_exact():
+    assert F23.is_exact
+    assert not F43.is_exact
+
+
+# -- phases ----------------------------------------------------------------------------------------
+
+
+def reached(size, kernel, stride, spacing, padding):
+    """(pixel, tap, place in diff_dst) of all that meet, by definition; places are unlimited."""
+    places = range(-size - kernel * spacing - padding, size + kernel * spacing + padding)
+    return {
+        (stride * place + tap * spacing - padding, tap, place)
+        for place in places
+        for tap in range(kernel)
+        if 0 <= stride * place + tap * spacing - padding < size
+    }
+
+
+@pytest.mark.parametrize(
+    "dim", [*itertools.product((1, 5, 8), (1, 3, 4), (1, 2, 3, 6), (1, 2, 4), (0, 2))], ids=str
+)
+def test_phases_are_the_places_that_reach_each_pixel(dim):
+    found = [
+        (phase.pixel + phase.stride * j, phase.tap + phase.tap_step * t,
+         phase.at + j - phase.shrink * t)
+        for phase in phases(*dim)
+        for j in range(phase.pixels)
+        for t in range(phase.taps)
+    ]  # fmt: skip
+    assert len(found) == len(set(found))
+    assert set(found) == reached(*dim)
+
+
+def test_every_pixel_is_in_one_phase():
+    pixels = [p.pixel + p.stride * j for p in phases(7, 1, 3, 1, 0) for j in range(p.pixels)]
+    assert sorted(pixels) == list(range(7))
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "extent", "expected"),
+    [
+        ((12, 24), (3, 6), 4, True),
+        ((12, 25), (3, 6), 4, False),
+        ((0, 0), (0, 0), 4, True),
+        ((12, None), (3, 6), 4, False),
+        ((12, 24), (3, None), 4, False),
+        ((), (), 4, True),
+    ],
+)
+def test_loops_are_one_if_all_strides_continue(outer, inner, extent, expected):
+    assert is_one_loop(outer, inner, extent) is expected
+
+
+def test_merged_loops_reach_the_same_places_in_the_same_order():
+    def places(loops):
+        loops = list(loops)
+        steps = itertools.product(*(range(extent) for extent, _ in loops))
+        return [sum(i * s for i, (_, s) in zip(step, loops, strict=True)) for step in steps]
+
+    def join(outer, inner):
+        (n, s), (m, t) = outer, inner
+        return (n * m, t) if is_one_loop((s,), (t,), m) else None
+
+    loops = [(2, 120), (3, 24), (4, 6), (5, 1)]
+    assert merged(loops, join) == ((2, 120), (12, 6), (5, 1))
+    assert places(merged(loops, join)) == places(loops)
+    assert merged([], join) == ()
