@@ -23,8 +23,9 @@ if typing.TYPE_CHECKING:
     from dnncore import backend, cache, functional, ops, problem, testing  # noqa: F401
     from dnncore.attributes import Attributes, PostOp
     from dnncore.comparison.compare import Comparison, against_reference, compare
-    from dnncore.engines.engine import Device, Engine, Peaks
+    from dnncore.engines.engine import Device, Engine
     from dnncore.engines.memory import Memory
+    from dnncore.engines.peaks import Peaks
     from dnncore.execution.primitive import BoundPrimitive, Primitive
     from dnncore.execution.sequence import Sequence
     from dnncore.ops import (
@@ -123,7 +124,8 @@ __all__ = [
 _ON_FIRST_USE = {
     "attributes": ("Attributes", "PostOp"),
     "comparison.compare": ("Comparison", "against_reference", "compare"),
-    "engines.engine": ("Device", "Engine", "Peaks"),
+    "engines.engine": ("Device", "Engine"),
+    "engines.peaks": ("Peaks",),
     "engines.memory": ("Memory",),
     "execution.primitive": ("BoundPrimitive", "Primitive"),
     "execution.sequence": ("Sequence",),

@@ -27,8 +27,9 @@ import pluggy
 from dnncore.attributes import Attributes, PostOp
 from dnncore.cache import DiskStore
 from dnncore.cache import count as cache_count
-from dnncore.engines.engine import Buffer, Device, Engine, HostEngine, Peaks, check_size
+from dnncore.engines.engine import Buffer, Device, Engine, HostEngine, check_size
 from dnncore.engines.memory import Memory
+from dnncore.engines.peaks import Peaks
 from dnncore.engines.scratchpads import Scratchpad
 from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, TimedEvent
 from dnncore.errors import (

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from dnncore.engines.peaks import Peaks
 from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
 from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
@@ -44,26 +45,6 @@ class Device:
             value = getattr(self, name)
             if not isinstance(value, str):
                 raise DescriptorError(f"device: {name} must be a string; got {value!r}")
-
-
-@dataclass(frozen=True)
-class Peaks:
-    """What an engine can reach: the ruler for estimated seconds.
-
-    flops: multiply and add operations per second, by the type of what is multiplied; a type that is
-        not there has f32's.
-    bandwidth: bytes per second, read and written.
-    launch: seconds that one primitive costs beside its work.
-    """
-
-    flops: Mapping[str, float]
-    bandwidth: float
-    launch: float
-
-    def ideal_seconds(self, flops: float, nbytes: float, data_type: str = "f32") -> float:
-        """Seconds of a perfect implementation: the slower of arithmetic and traffic, + launch."""
-        rate = self.flops.get(data_type) or self.flops["f32"]
-        return max(flops / rate, nbytes / self.bandwidth) + self.launch
 
 
 class Engine:
@@ -237,7 +218,7 @@ class CpuEngine(HostEngine):
     @classmethod
     def devices(cls) -> Sequence[Device]:
         """One device, the processor."""
-        from dnncore.engines.peaks import processor_name
+        from dnncore.engines.cpu_peaks import processor_name
 
         limits = {"threads": get_num_threads()}
         return (Device(name=processor_name(), limits=limits, type=cls.kind),)
@@ -250,7 +231,7 @@ class CpuEngine(HostEngine):
     @property
     def peaks(self) -> Peaks:
         """The processor's rates, measured once per machine and stored."""
-        from dnncore.engines.peaks import cpu_peaks
+        from dnncore.engines.cpu_peaks import cpu_peaks
 
         return cpu_peaks(self.num_threads)
 

@@ -1,85 +1,28 @@
-"""What this processor can reach, measured once per machine: the ruler for estimated seconds."""
+"""Rates that an engine can reach."""
 
 from __future__ import annotations
 
-import functools
-import json
-import math
-import platform
-import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import numpy as np
-
-from dnncore.cache import DiskStore
-from dnncore.engines.engine import Peaks
-from dnncore.engines.threads import available
-
-__all__ = ["cpu_peaks", "processor_name"]
-
-MATRIX = 64  # rows: as large as BLAS libraries leave to one thread
-MATRICES = 16  # of one call, which hides what a call costs
-TYPES = {"f32": np.float32, "f64": np.float64}
-COPY_BYTES = 1 << 26  # beyond the last-level cache of most processors
-LAUNCH_SECONDS = 3e-6  # one fork and join of a thread pool, the cost of a parallel primitive
+__all__ = ["Peaks"]
 
 
-@functools.cache
-def processor_name() -> str:
-    """The processor's model name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+@dataclass(frozen=True)
+class Peaks:
+    """Rates that an engine can reach; estimates of seconds are relative to them.
 
+    flops: multiply and add operations per second, by the type of what is multiplied; a type that is
+        not there has f32's.
+    bandwidth: bytes per second, read and written.
+    launch: seconds that one primitive costs beside its work.
+    """
 
-@functools.cache
-def cpu_peaks(threads: int) -> Peaks:
-    """Peaks of `threads` threads of this processor."""
-    figures = _of_one_thread()
-    at_once = min(threads, available())
-    flops = {name: at_once * figures[name] for name in TYPES}
-    return Peaks(flops, bandwidth=figures["bytes"], launch=LAUNCH_SECONDS)
+    flops: Mapping[str, float]
+    bandwidth: float
+    launch: float
 
-
-@functools.cache
-def _of_one_thread() -> dict[str, float]:
-    """What one thread reaches, from the disk store or measured now."""
-    store = DiskStore("peaks")
-    key = f"{processor_name()}:{np.__version__}"
-    stored = store.get(key)
-    if stored is not None:
-        return dict(json.loads(stored))
-    figures = {name: _flops(dtype) for name, dtype in TYPES.items()}
-    figures["bytes"] = _bandwidth()
-    store.put(key, json.dumps(figures).encode())
-    return figures
-
-
-def _flops(dtype: type) -> float:
-    """Of one thread: several would wait for each other wherever something else is running."""
-    a: np.ndarray[Any, Any] = np.ones((MATRICES, MATRIX, MATRIX), dtype)
-    out = np.empty_like(a)
-    return 2.0 * MATRICES * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
-
-
-def _bandwidth() -> float:
-    source = np.ones(COPY_BYTES // 2, np.uint8)
-    target = np.ones_like(source)
-    return COPY_BYTES / _best(lambda: np.copyto(target, source))
-
-
-def _best(work: Callable[[], object], least: int = 4, seconds: float = 0.04) -> float:
-    """The shortest time of a run, over so many and so long that one is likely undisturbed."""
-    shortest, runs = math.inf, 0
-    end = time.perf_counter() + seconds
-    while runs < least or time.perf_counter() < end:
-        start = time.perf_counter()
-        work()
-        shortest = min(shortest, time.perf_counter() - start)
-        runs += 1
-    return shortest
+    def ideal_seconds(self, flops: float, nbytes: float, data_type: str = "f32") -> float:
+        """Seconds of a perfect implementation: the slower of arithmetic and traffic, + launch."""
+        rate = self.flops.get(data_type) or self.flops["f32"]
+        return max(flops / rate, nbytes / self.bandwidth) + self.launch

@@ -19,9 +19,9 @@ import pytest
 if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays for nothing
     from dnncore.problem import Problem
     from dnncore.testing.checks.results import CaseResult
+    from dnncore.testing.findings import Findings
     from dnncore.testing.ledger import Ledger
     from dnncore.testing.report import Entry
-    from dnncore.testing.running.findings import Findings
     from dnncore.testing.running.plan import Job, Plan
     from dnncore.testing.running.worker import Worker
 
@@ -206,7 +206,7 @@ def _new_worker(config: pytest.Config) -> Worker:
 @pytest.fixture
 def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Callable[[Job], None]:
     """Run a job: fails where an implementation is wrong, skips where all refuse or it is late."""
-    from dnncore.testing.running.findings import LATE
+    from dnncore.testing.findings import LATE
 
     config = request.config
 
@@ -303,7 +303,7 @@ class _Reporter:
 
     def _findings(self) -> Findings:
         if self.findings is None:
-            from dnncore.testing.running.findings import Findings
+            from dnncore.testing.findings import Findings
 
             self.findings = Findings(self.config.option, _open_ledger(self.config))
         return self.findings

@@ -8,7 +8,7 @@ from toy import Relu, ToyEngine, registered
 import dnncore as dnn
 from dnncore.backend import Refused
 from dnncore.comparison.compare import expected_outputs
-from dnncore.engines.engine import Peaks
+from dnncore.engines.peaks import Peaks
 from dnncore.problem import Unsupported, read
 
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}

@@ -16,7 +16,7 @@ from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop, Winograd
 import dnncore as dnn
 from dnncore.cache import MemoryCache
 from dnncore.comparison.fills import fill_inputs, fill_normal
-from dnncore.engines.engine import Peaks
+from dnncore.engines.peaks import Peaks
 from dnncore.planning.toom_cook import F43
 from dnncore.problem import read
 
@@ -138,7 +138,7 @@ def test_what_is_refused(direction, shape, reason):
 def two_cores(monkeypatch):
     """Rates of two cores with AVX-512, whatever else these here do when they are measured."""
     peaks = Peaks({"f32": 225e9, "f64": 112e9}, bandwidth=25e9, launch=3e-6)
-    monkeypatch.setattr("dnncore.engines.peaks.cpu_peaks", lambda _threads: peaks)
+    monkeypatch.setattr("dnncore.engines.cpu_peaks.cpu_peaks", lambda _threads: peaks)
     monkeypatch.setattr("dnncore.selection.ranking._selections", MemoryCache(1))
 
 
