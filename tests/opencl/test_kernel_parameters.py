@@ -14,7 +14,7 @@ from dnncore_opencl.codegen.digits import INT4, UINT4, int4, inverses
 from dnncore_opencl.codegen.layout import LARGE, Parameters
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.matmul import MatMulImplementation
-from dnncore_opencl.runtime.program import Launch, Source, _templates, template
+from dnncore_opencl.runtime.launch import Launch, Source, _templates, template
 from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch
 
 import dnncore as dnn

@@ -77,7 +77,7 @@ def test_out_of_memory_tells_who_holds_how_much(engine):
 def test_a_driver_out_of_memory_is_told_alike(engine, monkeypatch):
     memory = square(engine, 1)
     monkeypatch.setattr(
-        "dnncore_opencl.runtime.engine._buffer_class", lambda: raising(OUT_OF_MEMORY)
+        "dnncore_opencl.runtime.device._buffer_class", lambda: raising(OUT_OF_MEMORY)
     )
     with pytest.raises(ExecutionError, match=r"MEM_OBJECT_ALLOCATION_FAILURE; .* 1 memories 256 B"):
         engine.allocate(1000)

@@ -351,7 +351,8 @@ def test_a_second_process_compiles_nothing_and_a_damaged_store_is_a_miss(engine,
 
 
 def test_a_build_failure_tells_the_kernel_the_options_the_log_and_the_source(engine):
-    from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source
+    from dnncore_opencl.runtime.launch import Launch, Source
+    from dnncore_opencl.runtime.program import LaunchProgram
     from dnncore_opencl.runtime.schema import Schema
 
     source = Source("reduction", Schema(), {"SIDE": 1}, ("this is no OpenCL",))

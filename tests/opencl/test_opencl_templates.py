@@ -24,7 +24,7 @@ from dnncore_opencl.gemm.tiled.family import Tiled
 from dnncore_opencl.matmul import MatMulImplementation
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.reorder import Transpose
-from dnncore_opencl.runtime.program import Source
+from dnncore_opencl.runtime.launch import Source
 
 import dnncore as dnn
 from dnncore.planning.toom_cook import F23

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.elementwise.implementation import Pass, Pointwise
-from dnncore_opencl.runtime.program import Launch
+from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 MOST_SRCS = 16  # per pass: a device need only take 1024 bytes of arguments; a src's may be 60

@@ -15,7 +15,7 @@ from typing import Any
 
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, decode, offset_text
 from dnncore_opencl.devices.nvidia import is_nvidia
-from dnncore_opencl.runtime.program import padded, template
+from dnncore_opencl.runtime.launch import padded, template
 
 CPU_ITEM = 4096  # iterations: long beside finding their place, short beside a core's share
 CPU_GROUPS = 8  # per core: evens out cores that are busy with something else

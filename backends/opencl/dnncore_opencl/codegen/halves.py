@@ -6,7 +6,7 @@ The functions are those of `codegen/halves.cl`.
 from __future__ import annotations
 
 from dnncore_opencl.codegen.vectors import HALVES, TYPES, with_lanes
-from dnncore_opencl.runtime.program import template
+from dnncore_opencl.runtime.launch import template
 
 __all__ = ["FROM_FLOAT", "HALVES", "TO_FLOAT", "functions", "result_defines"]
 

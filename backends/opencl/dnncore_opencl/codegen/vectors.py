@@ -7,7 +7,7 @@ from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.devices.nvidia import capability, is_nvidia
-from dnncore_opencl.runtime.program import template
+from dnncore_opencl.runtime.launch import template
 
 __all__ = [
     "HALVES",

@@ -38,7 +38,8 @@ from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.reduction.implementations import Stages
-from dnncore_opencl.runtime.program import LaunchProgram, padded
+from dnncore_opencl.runtime.launch import padded
+from dnncore_opencl.runtime.program import LaunchProgram
 
 LETTERS = "abcdef"
 EFFICIENCY = 0.8  # where vectors and lines are full

@@ -26,7 +26,7 @@ from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE
 from dnncore_opencl.reduction.implementations import Stages, channel_sums
-from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
 ROWS = {16: 8, 8: 4, 4: 4}  # channels of src times two vectors in registers, by vector

@@ -44,7 +44,7 @@ from dnncore_opencl.gemm.product import (
     matrix,
 )
 from dnncore_opencl.reduction.implementations import Stages, channel_sums
-from dnncore_opencl.runtime.program import padded
+from dnncore_opencl.runtime.launch import padded
 
 ALIGNED = 16  # bytes that some families copy at once
 

@@ -18,7 +18,7 @@ from dnncore_opencl.convolution.views import FLOAT, View, steps
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE
-from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
 __all__ = ["Lines"]

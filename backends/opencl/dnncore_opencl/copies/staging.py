@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
-from dnncore_opencl.runtime.program import Launch, padded
+from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 if TYPE_CHECKING:

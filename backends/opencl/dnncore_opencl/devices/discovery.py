@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import Device, EngineUnavailable
@@ -11,6 +12,15 @@ from dnncore_opencl.devices import nvidia
 from dnncore_opencl.devices.pocl import name_the_processor
 
 REMEDY = 'install the runtime with pip install "dnncore[opencl]", or a driver for your device'
+
+
+@dataclass(frozen=True)
+class Native:
+    """The pyopencl objects of an engine."""
+
+    platform: Any
+    device: Any
+    context: Any
 
 
 @functools.cache

@@ -36,7 +36,8 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import Step, chain
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
 __all__ = ["Pass", "Pointwise"]

@@ -29,7 +29,8 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 __all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, Self
 
 from dnncore.backend import Refused
-from dnncore_opencl.runtime.program import Launch
+from dnncore_opencl.runtime.launch import Launch
 
 if TYPE_CHECKING:
     from dnncore_opencl.gemm.product import Gemm

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dnncore.backend import Refused
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
-from dnncore_opencl.runtime.program import padded, template
+from dnncore_opencl.runtime.launch import padded, template
 
 if TYPE_CHECKING:
     from dnncore_opencl.runtime.engine import OpenCLEngine

@@ -13,7 +13,7 @@ from dnncore_opencl.codegen.grid import power_of_two_within
 from dnncore_opencl.codegen.halves import HALVES, functions, result_defines
 from dnncore_opencl.gemm.arguments import gemm_epilogue
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
-from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 __all__ = ["FLOAT", "MANY_ITEMS", "part_size", "partial", "reduction"]

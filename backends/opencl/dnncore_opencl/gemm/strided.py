@@ -16,7 +16,7 @@ from dnncore_opencl.gemm.arguments import WINDOW, gemm_epilogue, window_argument
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm, Matrix
 from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
-from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 TASKS_PER_CORE = 4  # groups, so that cores of different speed end together

@@ -10,7 +10,8 @@ from dnncore_opencl.codegen.grid import Grid, power_of_two
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import half_functions, most_lanes, read, vector, write
 from dnncore_opencl.elementwise.windows import Windows
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.program import LaunchProgram
 
 __all__ = ["fits", "launch"]
 

@@ -34,7 +34,8 @@ from dnncore_opencl.codegen.vectors import (
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.implementation import refuse_layouts
 from dnncore_opencl.reduction.algorithms import reduction_defines
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source
+from dnncore_opencl.runtime.launch import Launch, Source
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
 __all__ = ["TABLE", "Stages", "channel_sums"]

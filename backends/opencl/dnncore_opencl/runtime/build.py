@@ -11,17 +11,14 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dnncore.backend import BuildError, DiskStore, cache_count
-from dnncore_opencl.devices.discovery import device_type, pyopencl
+from dnncore_opencl.devices.discovery import Native, device_type, pyopencl
 from dnncore_opencl.devices.intel import without_lanes_of_items
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import Native
-    from dnncore_opencl.runtime.program import Launch
+from dnncore_opencl.runtime.launch import Launch
 
 OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 """Never -cl-fast-relaxed-math or -cl-finite-math-only: NaN and infinity must come through."""

@@ -7,20 +7,29 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from dnncore.backend import Event, ExecutionError
 from dnncore_opencl.devices.discovery import pyopencl
-from dnncore_opencl.runtime.faults import FAILED_DEPENDENCY, failure
-from dnncore_opencl.runtime.in_flight import tidy_all
+from dnncore_opencl.runtime.device import OpenedDevice
+from dnncore_opencl.runtime.faults import FAILED_DEPENDENCY
+from dnncore_opencl.runtime.in_flight import Command, tidy_all
 
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.stream import OpenCLStream
-
-__all__ = ["Observed", "OpenCLEvent", "Point", "bridge", "may_fail"]
+__all__ = ["Observed", "OpenCLEvent", "Point", "Queue", "bridge", "may_fail"]
 
 
-class OpenCLEvent(Event):
+class Queue(Protocol):
+    """What an event needs of its stream."""
+
+    engine: OpenedDevice
+    native: Any
+    profiling: bool
+
+    def leave(self, point: Point) -> None:
+        """Put no more commands before a point."""
+
+
+class OpenCLEvent(Command):
     """One command of a queue. `native` is the pyopencl event.
 
     causes: the events of other runtimes that the command hangs on, however indirectly; one that
@@ -29,7 +38,7 @@ class OpenCLEvent(Event):
 
     __slots__ = ("causes", "native", "stream")
 
-    def __init__(self, stream: OpenCLStream, native: Any, causes: Sequence[Event] = ()) -> None:
+    def __init__(self, stream: Queue, native: Any, causes: Sequence[Event] = ()) -> None:
         self.stream = stream
         self.native = native
         self.causes = causes
@@ -77,9 +86,6 @@ class OpenCLEvent(Event):
         """Whether the device has done its part, well or not."""
         return self.status <= 0
 
-    def land(self) -> None:
-        """Do what is left to do then: nothing."""
-
     @property
     def error(self) -> BaseException | None:
         """What the command failed with, by the name of its OpenCL status."""
@@ -118,10 +124,10 @@ class OpenCLEvent(Event):
         try:
             return float(getattr(self.native.profile, which) * 1e-9)
         except pyopencl().Error as error:
-            raise failure(self.stream.engine, f"a command has no {which}", error) from error
+            raise self.stream.engine.failure(f"a command has no {which}", error) from error
 
     def _failure(self, status: int) -> ExecutionError:
-        return failure(self.stream.engine, "a command failed", status)
+        return self.stream.engine.failure("a command failed", status)
 
     def poll(self, timeout: float) -> None:
         """Look again and again whether it has ended; raises `TimeoutError` when time is up."""
@@ -147,7 +153,7 @@ class Point(OpenCLEvent):
 
     __slots__ = ("_is_over", "_lock", "_marker")
 
-    def __init__(self, stream: OpenCLStream) -> None:
+    def __init__(self, stream: Queue) -> None:
         self.stream = stream
         self.causes = ()
         self._marker: Any = None

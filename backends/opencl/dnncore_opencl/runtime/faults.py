@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnncore.backend import ExecutionError
 from dnncore_opencl.devices.discovery import pyopencl
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
+from dnncore_opencl.runtime.memory_account import Account
 
 __all__ = ["FAILED_DEPENDENCY", "OUT_OF_MEMORY", "failure", "status_name"]
 
@@ -38,12 +36,15 @@ def status_name(status: int) -> str:
     return str(pyopencl().status_code.to_string(status, "status %d"))
 
 
-def failure(engine: OpenCLEngine, what: str, error: Any) -> ExecutionError:
-    """Return the error of a command that ended so; `error` is a status or a pyopencl error."""
+def failure(name: str, account: Account, what: str, error: Any) -> ExecutionError:
+    """Return the error of a command that failed; `error` is a status or a pyopencl error.
+
+    name, account: of the engine.
+    """
     status = error if isinstance(error, int) else error.code
-    text = f"{engine.name}: {what}: {status_name(status)}"
+    text = f"{name}: {what}: {status_name(status)}"
     if status in ADVICE:
-        text += "; " + ADVICE[status].format(account=engine.account.text())
+        text += "; " + ADVICE[status].format(account=account.text())
     elif error is not status:
         text += f": {error}"
     return ExecutionError(text)

@@ -9,18 +9,36 @@ from __future__ import annotations
 
 import itertools
 import threading
-from typing import TYPE_CHECKING, Any
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.events import OpenCLEvent
-    from dnncore_opencl.runtime.pinned import Landing
+from dnncore.backend import Event
 
-__all__ = ["UnderWay", "tidy_all", "writers"]
+__all__ = ["Command", "UnderWay", "tidy_all", "writers"]
 
 _busy: set[UnderWay] = set()  # they keep their streams, too
 _lock = threading.RLock()  # of all, since what one stream has landed another may have waited for
+
+
+class Command(Event):
+    """The event of a command of a queue.
+
+    causes: the events of other runtimes that the command waits for, directly or not.
+    """
+
+    __slots__ = ()
+    causes: Sequence[Event]
+
+    @property
+    @abstractmethod
+    def is_over(self) -> bool:
+        """Whether the device has done its part, well or not."""
+
+    def land(self) -> None:
+        """Do what is left to do when the device has done its part."""
 
 
 class UnderWay:
@@ -30,11 +48,11 @@ class UnderWay:
     """
 
     def __init__(self, *, in_order: bool) -> None:
-        self.events: dict[OpenCLEvent | Landing, Any] = {}
+        self.events: dict[Command, Any] = {}
         self._in_order = in_order
         self._errors: list[BaseException] = []
 
-    def keep(self, event: OpenCLEvent | Landing, target: Any = None) -> None:
+    def keep(self, event: Command, target: Any = None) -> None:
         """Keep a command until it is over."""
         with _lock:
             self.tidy()
@@ -78,7 +96,7 @@ def tidy_all() -> None:
                 one.tidy()
 
 
-def writers(host: np.ndarray[Any, Any]) -> list[OpenCLEvent | Landing]:
+def writers(host: np.ndarray[Any, Any]) -> list[Command]:
     """Return the copies of all streams, under way, that write to memory of a host array."""
     tidy_all()
     with _lock:

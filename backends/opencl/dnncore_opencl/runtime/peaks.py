@@ -17,7 +17,7 @@ from dnncore.backend import DiskStore, Peaks
 from dnncore_opencl.devices.discovery import pyopencl
 
 if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
+    from dnncore_opencl.runtime.device import OpenedDevice
 
 COPY_BYTES = {"cpu": 1 << 25, "gpu": 1 << 27}  # beyond the last-level caches
 CHAINS = 12  # independent multiply-adds: latency x issue rate of common cores
@@ -48,7 +48,7 @@ __kernel void nothing(const int extent) {}
 """
 
 
-def measure(engine: OpenCLEngine) -> Peaks:
+def measure(engine: OpenedDevice) -> Peaks:
     """Return the device's peaks, from the disk store or measured now (about 0.2 s)."""
     store = DiskStore("peaks")
     device = engine.native.device
@@ -65,13 +65,13 @@ def measure(engine: OpenCLEngine) -> Peaks:
     return Peaks(**figures)
 
 
-def _computed(engine: OpenCLEngine) -> list[str]:
+def _computed(engine: OpenedDevice) -> list[str]:
     """The data types that the device computes in."""
     extensions = engine.native.device.extensions.split()
     return [kind for kind, (_, need) in ARITHMETIC.items() if not need or need in extensions]
 
 
-def _flops(engine: OpenCLEngine, data_type: str) -> float:
+def _flops(engine: OpenedDevice, data_type: str) -> float:
     cl = pyopencl()
     is_cpu = engine.is_cpu
     units = engine.device.limits["compute_units"]
@@ -89,7 +89,7 @@ def _flops(engine: OpenCLEngine, data_type: str) -> float:
     return 2.0 * CHAINS * width * rounds * local * groups / _best(work)
 
 
-def _bandwidth(engine: OpenCLEngine) -> float:
+def _bandwidth(engine: OpenedDevice) -> float:
     cl = pyopencl()
     nbytes = COPY_BYTES["cpu" if engine.is_cpu else "gpu"]
     make = cl.Buffer
@@ -105,7 +105,7 @@ def _bandwidth(engine: OpenCLEngine) -> float:
     return 2.0 * nbytes / _best(work)
 
 
-def _launch(engine: OpenCLEngine, launches: int = 100) -> float:
+def _launch(engine: OpenedDevice, launches: int = 100) -> float:
     cl = pyopencl()
     kernel = _kernel(engine, "nothing")
     kernel.set_args(np.int32(0))
@@ -119,7 +119,7 @@ def _launch(engine: OpenCLEngine, launches: int = 100) -> float:
     return _best(work) / launches
 
 
-def _kernel(engine: OpenCLEngine, name: str, data_type: str = "f32") -> Any:
+def _kernel(engine: OpenedDevice, name: str, data_type: str = "f32") -> Any:
     narrow, extension = ARITHMETIC[data_type]
     each = " ".join(f"DO({i})" for i in range(CHAINS))
     lines = [
@@ -132,7 +132,7 @@ def _kernel(engine: OpenCLEngine, name: str, data_type: str = "f32") -> Any:
     return pyopencl().Kernel(engine.program("\n".join(lines)), name)
 
 
-def _queue(engine: OpenCLEngine) -> Any:
+def _queue(engine: OpenedDevice) -> Any:
     native = engine.native
     return pyopencl().CommandQueue(native.context, native.device)
 

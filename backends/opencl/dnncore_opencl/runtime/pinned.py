@@ -14,18 +14,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Event, ExecutionError
-from dnncore_opencl.devices.discovery import pyopencl
-from dnncore_opencl.runtime.events import OpenCLEvent
-from dnncore_opencl.runtime.in_flight import tidy_all
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
-    from dnncore_opencl.runtime.stream import OpenCLStream
+from dnncore.backend import ExecutionError
+from dnncore_opencl.devices.discovery import Native, pyopencl
+from dnncore_opencl.runtime.events import OpenCLEvent, Queue
+from dnncore_opencl.runtime.in_flight import Command, tidy_all
 
 __all__ = ["LEAST_BYTES", "Landing", "Pinned", "waits_for_itself"]
 
@@ -77,8 +73,7 @@ class Pinned:
     No copy waits for the blocks of another, which may wait for what never happens.
     """
 
-    def __init__(self, engine: OpenCLEngine) -> None:
-        native = engine.native
+    def __init__(self, native: Native) -> None:
         self._context = native.context
         self._queue = pyopencl().CommandQueue(native.context, native.device)
         self._lock = threading.Lock()
@@ -86,7 +81,7 @@ class Pinned:
         self._sent: list[Flight] = []  # to the device, or abandoned: nobody waits for them
         self._workers = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1), "dnncore-opencl-copy")
 
-    def copy_in(self, stream: OpenCLStream, host: Bytes, buffer: Any) -> OpenCLEvent:
+    def copy_in(self, stream: Queue, host: Bytes, buffer: Any) -> OpenCLEvent:
         """Queue a copy of a 1-D uint8 array, which is free on return, to the start of a buffer."""
         flights: list[Flight] = []
         filling: deque[tuple[int, Bytes, Bytes, Callable[[], None]]] = deque()
@@ -115,7 +110,7 @@ class Pinned:
         end.causes = [flight.event for flight in flights[:-1]]
         return end
 
-    def copy_out(self, stream: OpenCLStream, buffer: Any, host: Bytes) -> Landing:
+    def copy_out(self, stream: Queue, buffer: Any, host: Bytes) -> Landing:
         """Queue a copy of the start of a buffer to a 1-D uint8 array."""
         flights: list[Flight] = []
         landing: deque[Callable[[], None]] = deque()
@@ -191,7 +186,7 @@ class Pinned:
 
     def _depart(
         self,
-        stream: OpenCLStream,
+        stream: Queue,
         to: Any,
         source: Any,
         target: Bytes | None,
@@ -204,7 +199,7 @@ class Pinned:
         return Flight(OpenCLEvent(stream, native), block, target)
 
 
-class Landing(Event):
+class Landing(Command):
     """The end of a copy from a device.
 
     Its host array has the values once this, or a command behind it, was waited for or found done.

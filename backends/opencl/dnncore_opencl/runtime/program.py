@@ -1,89 +1,30 @@
-"""Launches: rendered kernel sources, their arguments, and the executables that queue them.
-
-Kernels follow two rules. All extents are integer arguments, and a kernel whose integers are all 0
-touches no memory and divides by nothing: so it can be launched once when it is built, which makes
-drivers that generate code at the first launch (PoCL) do so then. And what varies between problems
-of one class is an argument; a define makes another program.
-"""
+"""Executables that launch kernels, and bound calls."""
 
 from __future__ import annotations
 
 import functools
-import math
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dnncore.backend import BuildError, Event, Executable
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.events import OpenCLEvent
-from dnncore_opencl.runtime.faults import failure
 from dnncore_opencl.runtime.raw_queue import launch_arguments
-from dnncore_opencl.runtime.schema import Arg, Schema, Scratch
+from dnncore_opencl.runtime.schema import Arg, Scratch
 
 if TYPE_CHECKING:
     from dnncore.backend import Memory, Run
-    from dnncore_opencl.runtime.engine import OpenCLEngine
+    from dnncore_opencl.runtime.device import OpenedDevice
+    from dnncore_opencl.runtime.launch import Launch
 
-
-@dataclass(frozen=True)
-class Source:
-    """A kernel text: defines, then snippets of code, then `<template>.cl`.
-
-    The kernel has the name of the template, in which `$parameters` stands for its parameters.
-    options: of the compiler, beside those of all programs.
-    """
-
-    template: str
-    parameters: Schema
-    defines: Mapping[str, str | int | float] = field(default_factory=dict)
-    snippets: Sequence[str] = ()
-    options: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The text that the compiler gets."""
-        defines = (f"#define {name} {value}" for name, value in self.defines.items())
-        before, after = template(self.template).split("$parameters")
-        kernel = f"{before}{self.parameters.text}{after}"
-        return "\n".join((*defines, *self.snippets, kernel))
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One kernel launch.
-
-    arguments: by name; `Arg` and `Scratch` for buffers, numbers for the rest. args: the same in the
-    kernel's order. Raises `TypeError` for arguments that the kernel's parameters do not permit.
-
-    Sizes are in work-items; the global ones must be multiples of the local ones. work: at most so
-    many multiply-adds, given for kernels that are made for GPUs: for little work on a CPU, these
-    take longer to compile than to run (`runtime/build.py`).
-    """
-
-    source: Source
-    arguments: Mapping[str, Any]
-    global_size: tuple[int, ...]
-    local_size: tuple[int, ...]
-    work: float = math.inf
-    args: tuple[Any, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        args = self.source.parameters.arguments(self.kernel, self.arguments)
-        object.__setattr__(self, "args", args)
-
-    @property
-    def kernel(self) -> str:
-        """The kernel's name."""
-        return self.source.template
+__all__ = ["LaunchProgram"]
 
 
 class LaunchProgram(Executable):
     """Kernels launched one after the other; with none, a command that does nothing."""
 
-    def __init__(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> None:
+    def __init__(self, engine: OpenedDevice, launches: Sequence[Launch]) -> None:
         self.launches = tuple(launches)
         self._prepared = [_Prepared(engine, launch) for launch in launches]
         self._own = threading.local()  # of each thread, the call that `execute` fills
@@ -144,7 +85,7 @@ class BoundCall:
             for one in self.ready:
                 native = one.enqueue(queue, one.kernel, one.global_size, one.local_size)
         except pyopencl().Error as error:
-            raise failure(stream.engine, "cannot launch", error) from error
+            raise stream.engine.failure("cannot launch", error) from error
         return OpenCLEvent(stream, native)
 
     def _queue_to_point(self, stream: Any) -> Event:
@@ -153,7 +94,7 @@ class BoundCall:
         for one in self.ready:
             status = enqueue(queue, *one.raw)
             if status:
-                raise failure(stream.engine, "cannot launch", status)
+                raise stream.engine.failure("cannot launch", status)
         return stream.point or stream.new_point()
 
     def _queue_behind(self, stream: Any, wait_for: Sequence[Event]) -> Event:
@@ -175,7 +116,7 @@ def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
 class _Prepared:
     """A launch with its built program."""
 
-    def __init__(self, engine: OpenCLEngine, launch: Launch) -> None:
+    def __init__(self, engine: OpenedDevice, launch: Launch) -> None:
         sizes = zip(launch.global_size, launch.local_size, strict=True)
         assert all(g and g % n == 0 for g, n in sizes), launch
         self._launch = launch
@@ -217,23 +158,3 @@ class _Ready:
             if serial is None or serial != serials[place]:
                 self.kernel.set_arg(place, buffer)
                 serials[place] = serial
-
-
-def padded(size: int, local: int) -> int:
-    """Round a number of work-items up to whole work-groups."""
-    return math.ceil(size / local) * local
-
-
-@functools.cache
-def template(name: str) -> str:
-    """Return the text of `<name>.cl`, which lies beside the module that launches it."""
-    return _templates()[name].read_text(encoding="utf-8")
-
-
-@functools.cache
-def _templates() -> dict[str, Path]:
-    """Return the path of each kernel text of this backend; no two have one name."""
-    paths = list(Path(__file__).parents[1].rglob("*.cl"))
-    found = {path.stem: path for path in paths}
-    assert len(found) == len(paths), sorted(path.name for path in paths)
-    return found

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from dnncore.backend import DescriptorError, Event, Stream
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.events import Observed, OpenCLEvent, Point, bridge, may_fail
-from dnncore_opencl.runtime.faults import failure
 from dnncore_opencl.runtime.in_flight import UnderWay, writers
 from dnncore_opencl.runtime.pinned import Landing
 from dnncore_opencl.runtime.raw_queue import enqueue_function
 
 if TYPE_CHECKING:
     from dnncore.backend import Order
-    from dnncore_opencl.runtime.engine import OpenCLEngine
+    from dnncore_opencl.runtime.device import OpenedDevice
 
 
 class OpenCLStream(Stream):
@@ -29,11 +28,11 @@ class OpenCLStream(Stream):
     A queue that is wrapped keeps the order and the profiling that it was made with.
     """
 
-    engine: OpenCLEngine
+    engine: OpenedDevice
 
     def __init__(
         self,
-        engine: OpenCLEngine,
+        engine: OpenedDevice,
         order: Order = "in",
         *,
         profiling: bool = False,
@@ -71,7 +70,7 @@ class OpenCLStream(Stream):
                 self.marker().poll(timeout)
             self.native.finish()
         except pyopencl().Error as error:
-            raise failure(self.engine, "the queue failed", error) from error
+            raise self.engine.failure("the queue failed", error) from error
         errors = self.under_way.errors()
         point, self.point = self.point, None
         if point is not None:
@@ -130,7 +129,7 @@ class OpenCLStream(Stream):
                 native, causes = self._native_events(wait_for)
             event = OpenCLEvent(self, enqueue(native), causes)
         except pyopencl().Error as error:
-            raise failure(self.engine, what, error) from error
+            raise self.engine.failure(what, error) from error
         if causes or copies_to is not None:
             self.under_way.keep(event, copies_to)
         return event
@@ -162,7 +161,7 @@ class OpenCLStream(Stream):
         return native, causes
 
 
-def _queue(engine: OpenCLEngine, order: str, profiling: bool) -> Any:
+def _queue(engine: OpenedDevice, order: str, profiling: bool) -> Any:
     cl = pyopencl()
     if order not in ("in", "out"):
         raise DescriptorError(
@@ -176,10 +175,10 @@ def _queue(engine: OpenCLEngine, order: str, profiling: bool) -> Any:
         return cl.CommandQueue(engine.native.context, engine.native.device, properties=properties)
     except cl.Error as error:
         what = f"cannot open a stream with order {order!r}, profiling={profiling}"
-        raise failure(engine, what, error) from error
+        raise engine.failure(what, error) from error
 
 
-def _check_queue(engine: OpenCLEngine, queue: Any) -> None:
+def _check_queue(engine: OpenedDevice, queue: Any) -> None:
     """Refuse a queue that is not of the engine's context and device."""
     mine, cl = engine.native, pyopencl()
     if not isinstance(queue, cl.CommandQueue):
@@ -189,7 +188,7 @@ def _check_queue(engine: OpenCLEngine, queue: Any) -> None:
     try:
         context, device = queue.context, queue.device
     except cl.Error as error:  # its context has been released
-        raise failure(engine, "the queue cannot be used", error) from error
+        raise engine.failure("the queue cannot be used", error) from error
     if (context, device) != (mine.context, mine.device):
         raise DescriptorError(
             f"{engine.name}: the queue must be of this engine's context and device, {mine.context};"

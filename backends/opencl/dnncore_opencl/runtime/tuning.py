@@ -22,12 +22,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from dnncore.backend import PluginError, remark
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
+from dnncore.backend import Engine, PluginError, remark
 
 __all__ = ["Table", "read", "slug", "table", "write"]
 
@@ -39,7 +36,7 @@ _EMPTY: Table = MappingProxyType({})
 _missing: set[tuple[str, str]] = set()  # packages and devices without a file, told of already
 
 
-def table(engine: OpenCLEngine, name: str, package: str = PACKAGE) -> Table:
+def table(engine: Engine, name: str, package: str = PACKAGE) -> Table:
     """Return a table of the engine's device from `tuning/` in an importable package.
 
     It is empty where the device has none, which verbose tells once for a device and a package.

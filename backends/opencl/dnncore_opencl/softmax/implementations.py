@@ -32,7 +32,8 @@ from dnncore_opencl.codegen.vectors import (
 )
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.implementation import refuse_layouts
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, Source, template
+from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 GROUP = 128  # work-items, where rows need no more

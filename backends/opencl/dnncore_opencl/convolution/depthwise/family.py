@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 from dnncore.backend import Refused
 from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
-from dnncore_opencl.runtime.program import template
+from dnncore_opencl.runtime.launch import template
 
 if TYPE_CHECKING:
     from dnncore_opencl.gemm.product import Gemm, Matrix

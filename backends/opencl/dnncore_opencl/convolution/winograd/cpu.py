@@ -34,7 +34,8 @@ from dnncore_opencl.convolution.winograd.weights_format import format_refusal, p
 from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.gemm.simd import Simd
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, padded
+from dnncore_opencl.runtime.launch import Launch, padded
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
 TILES = 16  # of a work-item of transforms

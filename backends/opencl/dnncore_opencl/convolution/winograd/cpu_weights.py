@@ -19,7 +19,7 @@ from dnncore_opencl.convolution.views import FLOAT
 from dnncore_opencl.convolution.winograd.tile import transforms
 from dnncore_opencl.convolution.winograd.weights_format import DIRECTIONS, FilterReorder, Filters
 from dnncore_opencl.gemm.simd import Simd
-from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 __all__ = ["WinogradFilter", "WinogradReorder", "source"]

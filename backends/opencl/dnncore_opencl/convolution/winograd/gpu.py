@@ -42,7 +42,8 @@ from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.tiled.family import Tiled
 from dnncore_opencl.gemm.tuned import tuned
 from dnncore_opencl.reduction.implementations import channel_sums
-from dnncore_opencl.runtime.program import Launch, LaunchProgram, padded
+from dnncore_opencl.runtime.launch import Launch, padded
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Scratch
 
 CHANNELS_LAST = "acdb"

@@ -30,7 +30,7 @@ from dnncore_opencl.convolution.views import FLOAT, chain, operands, place_of, s
 from dnncore_opencl.convolution.winograd.tile import Tile
 from dnncore_opencl.convolution.winograd.weights_format import Filters
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
-from dnncore_opencl.runtime.program import Launch, Source, padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, UINT, Arg, Buffer, Schema, Scratch
 
 __all__ = ["SCRATCHPAD", "FilterPlanes", "Image", "Planes"]

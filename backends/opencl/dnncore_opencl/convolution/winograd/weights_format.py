@@ -15,7 +15,8 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore.planning.toom_cook import TAPS
 from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
-from dnncore_opencl.runtime.program import Launch, LaunchProgram
+from dnncore_opencl.runtime.launch import Launch
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 __all__ = ["DIRECTIONS", "FilterReorder", "Filters", "format_refusal", "problem_refusal"]

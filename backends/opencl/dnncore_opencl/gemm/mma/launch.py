@@ -16,7 +16,7 @@ from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
 from dnncore_opencl.gemm.mma.view import Digit, Digits, View, count
 from dnncore_opencl.gemm.product import Matrix
 from dnncore_opencl.gemm.split_k import part_size
-from dnncore_opencl.runtime.program import Launch, Source, template
+from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, LONG, Arg, Buffer, Schema, Scratch
 
 CHUNK = 16  # bytes that are copied at once

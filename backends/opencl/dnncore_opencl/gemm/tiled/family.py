@@ -17,7 +17,7 @@ from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_size, partial, reduction
 from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, Tile, launch
 from dnncore_opencl.gemm.tiled.view import Product
-from dnncore_opencl.runtime.program import padded
+from dnncore_opencl.runtime.launch import padded
 
 if TYPE_CHECKING:
     from dnncore_opencl.gemm.product import Gemm

@@ -9,7 +9,7 @@ from typing import Any
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.tiled.view import Product, Side, Target, Window
-from dnncore_opencl.runtime.program import Launch, Source, template
+from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 LANES = 32  # work-items that read local memory at once

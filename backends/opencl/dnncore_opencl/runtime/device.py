@@ -1,0 +1,170 @@
+"""An opened device: its context, its memory and its programs.
+
+This is what streams, events and executables need of their engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from dnncore.backend import (
+    DescriptorError,
+    Device,
+    Engine,
+    EngineUnavailable,
+    ExecutionError,
+    check_size,
+)
+from dnncore_opencl.devices.discovery import Native, describe, device_type, pyopencl
+from dnncore_opencl.runtime import tuning
+from dnncore_opencl.runtime.build import Builder
+from dnncore_opencl.runtime.faults import OUT_OF_MEMORY, failure
+from dnncore_opencl.runtime.memory_account import Account, MemoryInfo
+
+if TYPE_CHECKING:
+    from dnncore_opencl.runtime.launch import Launch
+
+SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
+
+
+class OpenedDevice(Engine):
+    """The part of an engine that does not depend on queues.
+
+    `native` holds the pyopencl `platform`, `device` and `context`. A buffer is a `pyopencl.Buffer`.
+
+    wait_timeout: the seconds after which waits that have no timeout of their own raise
+    `TimeoutError`; None for no limit. DNNCORE_WAIT_TIMEOUT sets its first value.
+    """
+
+    def _open(self, device: Any, context: Any) -> None:
+        cl = pyopencl()
+        self.account = Account(device.global_mem_size)
+        try:
+            context = context or cl.Context([device])
+        except cl.Error as error:
+            told = self.failure(f"no context on {device.name}", error)
+            raise EngineUnavailable(str(told)) from error
+        self.native = Native(device.platform, device, context)
+        self.device_type = device_type(device)
+        self._device = describe(device)
+        self.wait_timeout = _wait_timeout()
+        self._builder = Builder(self.native)
+
+    @property
+    def device(self) -> Device:
+        """The device, with its limits."""
+        return self._device
+
+    def failure(self, what: str, error: Any) -> ExecutionError:
+        """Return the error of a command that failed; `error` is a status or a pyopencl error."""
+        return failure(self.name, self.account, what, error)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether kernels run on cores: few work-items with much work each, no local memory."""
+        return self.device_type == "cpu"
+
+    def shares_context(self, other: Engine) -> bool:
+        """Whether the other engine's events can be waited for by this device."""
+        mine, theirs = self.native.context, getattr(other.native, "context", None)
+        return other is self or mine == theirs
+
+    def program(self, source: str, options: Sequence[str] = ()) -> Any:
+        """Return the pyopencl program of `source`: built, or loaded from the disk store.
+
+        Raises `BuildError` with the compiler's log.
+        """
+        return self._builder.program(source, options)
+
+    def tuning_table(self, name: str, package: str = tuning.PACKAGE) -> tuning.Table:
+        """Return named parameters by problem that were measured to be best on this device.
+
+        They are read from `tuning/<device>.json` in an importable package, such as a stranger's
+        own, whose kernels say what keys and parameters mean; the file's name is the device's in
+        lower case with `_` between words. Empty where there is no file: fall back to a rule.
+        """
+        return tuning.table(self, name, package)
+
+    def launchable(self, launch: Launch) -> Any:
+        """Return the pyopencl program of a launch, with all of its code generated."""
+        return self._builder.launchable(launch)
+
+    def allocate(self, nbytes: int) -> Any:
+        """Allocate an uninitialised pyopencl buffer; raises `ExecutionError` when out of memory."""
+        check_size(self.name, nbytes)
+        size = max(nbytes, SMALLEST_BUFFER)
+        limit = self._device.limits["max_allocation"]
+        if size > limit:
+            raise ExecutionError(
+                f"{self.name}: a buffer of {nbytes} bytes is over the device's limit of {limit}"
+            )
+        buffer = self._new_buffer(size)
+        self.account.add(buffer, size)
+        return buffer
+
+    def _new_buffer(self, size: int) -> Any:
+        """Allocate, if need be after garbage is collected: cycles may hold memories.
+
+        More than the device has is refused here, since drivers find out at the first use.
+        """
+        cl = pyopencl()
+        for last_try in (False, True):
+            if self.account.has_room(size):
+                try:
+                    return _buffer_class()(self.native.context, cl.mem_flags.READ_WRITE, size)
+                except cl.Error as error:
+                    if last_try or error.code not in OUT_OF_MEMORY:
+                        raise self.failure(f"cannot allocate {size} bytes", error) from error
+            if not last_try:
+                gc.collect()
+        raise ExecutionError(f"{self.name}: cannot allocate {size} bytes: {self.account.text()}")
+
+    def owns(self, buffer: object, nbytes: int) -> bool:
+        """Whether `buffer` is a pyopencl buffer of this engine's context that holds `nbytes`."""
+        return (
+            isinstance(buffer, pyopencl().Buffer)
+            and buffer.context == self.native.context
+            and buffer.size >= nbytes
+        )
+
+    def memory_info(self) -> MemoryInfo:
+        """Count the buffers that this engine allocated and that are still alive."""
+        return self.account.info
+
+
+_serials = itertools.count()
+
+
+@functools.cache
+def _buffer_class() -> Any:
+    class Buffer(pyopencl().Buffer):  # type: ignore[misc]
+        """A device buffer that can be referred to weakly, so that living ones are counted.
+
+        serial: a number that no other has, also after it has died.
+        """
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.serial = next(_serials)
+
+    return Buffer
+
+
+def _wait_timeout() -> float | None:
+    """DNNCORE_WAIT_TIMEOUT in seconds; None if waits have no limit."""
+    text = os.environ.get("DNNCORE_WAIT_TIMEOUT", "")
+    try:
+        seconds = float(text or "inf")
+    except ValueError:
+        seconds = math.nan
+    if not seconds > 0:
+        raise DescriptorError(
+            f"DNNCORE_WAIT_TIMEOUT must be a number of seconds above 0; got {text!r}"
+        )
+    return seconds if math.isfinite(seconds) else None

@@ -1,0 +1,93 @@
+"""Launches: rendered kernel texts and their arguments.
+
+Kernels follow two rules:
+
+- All extents are integer arguments. A kernel whose integers are all 0 touches no memory and divides
+  by nothing. So it can be launched once when it is built: PoCL generates code at the first launch.
+- A value that varies between problems of one class is an argument. A define makes another program.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dnncore_opencl.runtime.schema import Schema
+
+__all__ = ["Launch", "Source", "padded", "template"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kernel text: defines, then snippets of code, then `<template>.cl`.
+
+    The kernel has the name of the template, in which `$parameters` stands for its parameters.
+    options: of the compiler, beside those of all programs.
+    """
+
+    template: str
+    parameters: Schema
+    defines: Mapping[str, str | int | float] = field(default_factory=dict)
+    snippets: Sequence[str] = ()
+    options: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text that the compiler gets."""
+        defines = (f"#define {name} {value}" for name, value in self.defines.items())
+        before, after = template(self.template).split("$parameters")
+        kernel = f"{before}{self.parameters.text}{after}"
+        return "\n".join((*defines, *self.snippets, kernel))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch.
+
+    arguments: by name; `Arg` and `Scratch` for buffers, numbers for the rest. args: the same in the
+    kernel's order. Raises `TypeError` for arguments that the kernel's parameters do not permit.
+
+    Sizes are in work-items; the global ones must be multiples of the local ones. work: at most so
+    many multiply-adds, given for kernels that are made for GPUs: for little work on a CPU, these
+    take longer to compile than to run (`runtime/build.py`).
+    """
+
+    source: Source
+    arguments: Mapping[str, Any]
+    global_size: tuple[int, ...]
+    local_size: tuple[int, ...]
+    work: float = math.inf
+    args: tuple[Any, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        args = self.source.parameters.arguments(self.kernel, self.arguments)
+        object.__setattr__(self, "args", args)
+
+    @property
+    def kernel(self) -> str:
+        """The kernel's name."""
+        return self.source.template
+
+
+def padded(size: int, local: int) -> int:
+    """Round a number of work-items up to whole work-groups."""
+    return math.ceil(size / local) * local
+
+
+@functools.cache
+def template(name: str) -> str:
+    """Return the text of `<name>.cl`, which lies beside the module that launches it."""
+    return _templates()[name].read_text(encoding="utf-8")
+
+
+@functools.cache
+def _templates() -> dict[str, Path]:
+    """Return the path of each kernel text of this backend; no two have one name."""
+    paths = list(Path(__file__).parents[1].rglob("*.cl"))
+    found = {path.stem: path for path in paths}
+    assert len(found) == len(paths), sorted(path.name for path in paths)
+    return found
