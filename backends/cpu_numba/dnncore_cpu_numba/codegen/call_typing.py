@@ -44,44 +44,30 @@ from numba.extending import typeof_impl
 
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Many, Pointer, Record
 
-__all__ = ["Address", "Numbers", "first_number", "numba_type", "room", "value_of_slot"]
+__all__ = ["numba_type", "room", "value_of_slot"]
 
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _NSW = ("nsw",)
 
 
-class _ConvertsToAddress(types.Type):
-    """A type of addresses."""
+class Address(types.Type):
+    """The type of the address of a record; with a field, of the many numbers in it.
 
-    def can_convert_to(self, typingctx, other):
-        return Conversion.safe if other == types.int64 else None
+    Either is represented by the address of the record.
+    """
 
-
-class Address(_ConvertsToAddress):
-    """The type of the address of a record."""
-
-    def __init__(self, record):
-        self.record = record
-        super().__init__(name=f"address of {record.name}")
-
-    @property
-    def key(self):
-        """What makes types equal."""
-        return self.record
-
-
-class Numbers(_ConvertsToAddress):
-    """The type of the address of many numbers in a record; its values are the record's address."""
-
-    def __init__(self, record, field):
-        self.field = field
-        self.record = record
-        super().__init__(name=f"{field.name} of {record.name}")
+    def __init__(self, record, field=None):
+        self.record, self.field = record, field
+        super().__init__(name=f"address of {f'{field.name} of ' if field else ''}{record.name}")
 
     @property
     def key(self):
         """What makes types equal."""
         return self.record, self.field
+
+    def can_convert_to(self, typingctx, other):
+        """Whether it is converted where another type is wanted."""
+        return Conversion.safe if other == types.int64 else None
 
 
 class Declaration(types.Opaque):
@@ -98,7 +84,6 @@ class Declaration(types.Opaque):
 
 
 @register_default(Address)
-@register_default(Numbers)
 class _AddressModel(models.PrimitiveModel):
     def __init__(self, dmm, fe_type):
         super().__init__(dmm, fe_type, _I64)
@@ -132,27 +117,22 @@ class _Fields(AttributeTemplate):
     key = Address
 
     def generic_resolve(self, typ, name):
+        if typ.field:
+            return None
         field = _checked(typ.record.field, name)
-        if isinstance(field.kind, Record):
-            return Address(field.kind)
-        if isinstance(field.kind, Many):
-            each = field.kind.kind
-            return Address(each) if isinstance(each, Record) else Numbers(typ.record, field)
-        return numba_type(field.kind)
+        kind = field.kind.kind if isinstance(field.kind, Many) else field.kind
+        if isinstance(kind, Record):
+            return Address(kind)
+        return Address(typ.record, field) if isinstance(field.kind, Many) else numba_type(kind)
 
 
 @lower_getattr_generic(Address)
 def _load_field(context, builder, typ, address, name):
     field = typ.record.field(name)
-    inside = field.kind.kind if isinstance(field.kind, Many) else field.kind
-    if isinstance(inside, Record):
+    if isinstance(field.kind, Record) or isinstance(getattr(field.kind, "kind", None), Record):
         return builder.add(address, _I64(8 * field.slot), flags=_NSW)
     if isinstance(field.kind, Many):
         return address
-    return _load(builder, address, field)
-
-
-def _load(builder, address, field):
     pointer, align = _pointer(builder, address, field)
     value = builder.load(pointer)
     value.align = align
@@ -176,41 +156,30 @@ def _pointer(builder, address, field):
 class _Items(AbstractTemplate):
     def generic(self, args, kws):
         base = args[0]
-        if isinstance(base, Address):
+        if not isinstance(base, Address):
+            return None
+        if base.field is None:
             _checked(lambda: base.record.size)
-            return signature(base, base, types.int64)
-        return signature(types.int64, base, types.int64) if isinstance(base, Numbers) else None
+        return signature(types.int64 if base.field else base, base, types.int64)
 
 
 @lower_builtin(operator.getitem, Address, types.int64)
-def _record_at(context, builder, sig, args):
+def _item(context, builder, sig, args):
     address, index = args
-    step = builder.mul(index, _I64(sig.args[0].record.nbytes), flags=_NSW)
-    return builder.add(address, step, flags=_NSW)
-
-
-@lower_builtin(operator.getitem, Numbers, types.int64)
-def _number_at(context, builder, sig, args):
-    address, index = args
-    index = builder.add(_I64(sig.args[0].field.slot), index, flags=_NSW)
+    record, field = sig.args[0].key
+    if field is None:
+        step = builder.mul(index, _I64(record.nbytes), flags=_NSW)
+        return builder.add(address, step, flags=_NSW)
+    index = builder.add(_I64(field.slot), index, flags=_NSW)
     value = builder.load(builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index]))
     value.align = 8
     return value
 
 
-def first_number(builder, typ, address):
-    """A pointer to the first of `Numbers`."""
-    base = builder.inttoptr(address, _I64.as_pointer())
-    return builder.gep(base, [_I64(typ.field.slot)])
-
-
 @lower_cast(Address, types.int64)
 def _as_integer(context, builder, fromty, toty, value):
-    return value
-
-
-@lower_cast(Numbers, types.int64)
-def _as_address(context, builder, fromty, toty, value):
+    if fromty.field is None:
+        return value
     return builder.add(value, _I64(8 * fromty.field.slot), flags=_NSW)
 
 
@@ -278,17 +247,15 @@ class _Call(AbstractTemplate):
 def _argument(record, field, given):
     """The type that an argument is passed in."""
     wanted = numba_type(field.kind)
-    if isinstance(given, Address):
-        if isinstance(wanted, Address) and given != wanted:
-            raise NumbaTypeError(f"{record.name}: {field.name} is {wanted}; got {given}")
-        return given
-    if given == types.float32 or wanted == types.float32:
+    if types.float32 in (given, wanted):
         fits = given == wanted
+    elif isinstance(given, Address):
+        fits = given.field or wanted in (given, types.int64)
     else:
-        fits = isinstance(given, types.Integer | types.Boolean | Numbers)
+        fits = isinstance(given, types.Integer | types.Boolean)
     if not fits:
         raise NumbaTypeError(f"{record.name}: {field.name} is {wanted}; got {given}")
-    return types.int64 if isinstance(wanted, Address) else wanted
+    return wanted if wanted == types.float32 else types.int64
 
 
 @lower_builtin("record.call", Declaration, types.int64, types.VarArg(types.Any))

@@ -36,7 +36,7 @@ class Isa:
     name: str
     lanes: int
     rows: Mapping[int, int] = field(hash=False)
-    x86: frozenset[str]
+    x86: frozenset[str] = field(repr=False)  # its order is another one in each process
     any_processor: bool = False
 
     @property

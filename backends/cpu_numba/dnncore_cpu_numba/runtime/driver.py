@@ -22,7 +22,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
-from dnncore_cpu_numba.codegen.call_typing import first_number
 from dnncore_cpu_numba.codegen.pointers import address
 from dnncore_cpu_numba.codegen.task import TASK, device, native_function
 
@@ -118,47 +117,46 @@ def _params(row):
 # -- atomic operations -----------------------------------------------------------------------------
 
 
-def _pointer(builder, signature, args):
-    """To the first of the numbers that are the first argument."""
-    return first_number(builder, signature.args[0], args[0])
+def _pointer(builder, address):
+    return builder.inttoptr(address, ir.IntType(64).as_pointer())
 
 
 @intrinsic
-def _atomic_load(typingctx, numbers):
+def _atomic_load(typingctx, address):
     def codegen(context, builder, signature, args):
-        return builder.load_atomic(_pointer(builder, signature, args), "acquire", 8)
+        return builder.load_atomic(_pointer(builder, *args), "acquire", 8)
 
-    return types.int64(numbers), codegen
+    return types.int64(types.int64), codegen
 
 
 @intrinsic
-def _atomic_store(typingctx, numbers, value):
+def _atomic_store(typingctx, address, value):
     def codegen(context, builder, signature, args):
-        builder.store_atomic(args[1], _pointer(builder, signature, args), "release", 8)
+        builder.store_atomic(args[1], _pointer(builder, args[0]), "release", 8)
 
-    return types.void(numbers, types.int64), codegen
+    return types.void(types.int64, types.int64), codegen
 
 
 @intrinsic
-def _atomic_add(typingctx, numbers, value):
+def _atomic_add(typingctx, address, value):
     """Returns the sum's old value."""
 
     def codegen(context, builder, signature, args):
-        return builder.atomic_rmw("add", _pointer(builder, signature, args), args[1], "acq_rel")
+        return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "acq_rel")
 
-    return types.int64(numbers, types.int64), codegen
+    return types.int64(types.int64, types.int64), codegen
 
 
 @intrinsic
-def _compare_and_swap(typingctx, numbers, old, new):
+def _compare_and_swap(typingctx, address, old, new):
     """Replace `old` by `new`; returns whether `old` was there."""
 
     def codegen(context, builder, signature, args):
-        pointer = _pointer(builder, signature, args)
-        swapped = builder.cmpxchg(pointer, args[1], args[2], "acq_rel", "acquire")
+        address, old, new = args
+        swapped = builder.cmpxchg(_pointer(builder, address), old, new, "acq_rel", "acquire")
         return builder.extract_value(swapped, 1)
 
-    return types.boolean(numbers, types.int64, types.int64), codegen
+    return types.boolean(*[types.int64] * 3), codegen
 
 
 @intrinsic
