@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 import pluggy
 
@@ -45,6 +45,12 @@ from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
 from dnncore.ops import __all__ as _operations
+from dnncore.ops.convolution import Convolution
+from dnncore.ops.eltwise import Eltwise
+from dnncore.ops.inner_product import InnerProduct
+from dnncore.ops.lrn import LRN
+from dnncore.ops.pooling import Pooling
+from dnncore.ops.softmax import Softmax
 from dnncore.tensors.datatypes import data_type, numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -119,8 +125,13 @@ class Accepted:
     error_factor: float = 1.0
 
 
-class Implementation(ABC):
+OpT = TypeVar("OpT", bound=Operation)
+
+
+class Implementation(ABC, Generic[OpT]):
     """One way to compute one operation; `name` is "backend:algorithm[:variant]".
+
+    A subclass may name the operation for type checkers, as in `Implementation[EltwiseForward]`.
 
     data_types: the types of floating-point tensors that it takes and gives. With others `accept` is
     not asked: `answer` refuses them.
@@ -130,7 +141,7 @@ class Implementation(ABC):
     data_types: Collection[str] = ("f32",)
 
     def answer(
-        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+        self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
         """What the core asks: no to a data type that is not among its own, else `accept`."""
         for argument, desc in op.tensors():
@@ -143,7 +154,7 @@ class Implementation(ABC):
 
     @abstractmethod
     def accept(
-        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+        self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
         """Say whether this problem can be computed. Pure and quick: nothing compiled or allocated.
 
@@ -212,10 +223,12 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Backend",
     "Buffer",
     "BuildError",
+    "Convolution",
     "DescriptorError",
     "Device",
     "DiskStore",
     "DnnError",
+    "Eltwise",
     "Engine",
     "EngineUnavailable",
     "Event",
@@ -225,17 +238,21 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "HostFunction",
     "HostStream",
     "Implementation",
+    "InnerProduct",
+    "LRN",
     "Memory",
     "MemoryDesc",
     "Order",
     "Peaks",
     "PluginError",
+    "Pooling",
     "PostOp",
     "Refusal",
     "RefusalKind",
     "Refused",
     "Run",
     "Scratchpad",
+    "Softmax",
     "Stream",
     "TimedEvent",
     "cache_count",

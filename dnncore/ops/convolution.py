@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, Self, cast
+from typing import ClassVar, Self, TypeAlias, cast
 
 from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
@@ -41,7 +41,7 @@ ALGORITHMS = ("direct", "winograd", "auto")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Convolution(Windowed, Operation):
+class _Convolution(Windowed, Operation):
     """What the three directions share: each names its tensors by the roles they play forward."""
 
     KIND: ClassVar[str] = "convolution"
@@ -138,7 +138,7 @@ class Convolution(Windowed, Operation):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ConvolutionForward(Convolution):
+class ConvolutionForward(_Convolution):
     """Convolution forward; every format may be `any`. Raises `DescriptorError`."""
 
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
@@ -155,7 +155,7 @@ class ConvolutionForward(Convolution):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ConvolutionBackwardData(Convolution):
+class ConvolutionBackwardData(_Convolution):
     """The gradient with respect to src, from that with respect to dst."""
 
     SRC: ClassVar[str] = "diff_src"
@@ -168,7 +168,7 @@ class ConvolutionBackwardData(Convolution):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ConvolutionBackwardWeights(Convolution):
+class ConvolutionBackwardWeights(_Convolution):
     """The gradients with respect to weights and, if `diff_bias` is given, bias."""
 
     SRC: ClassVar[str] = "src"
@@ -183,3 +183,6 @@ class ConvolutionBackwardWeights(Convolution):
     diff_weights: MemoryDesc
     diff_bias: MemoryDesc | None = None
     diff_dst: MemoryDesc
+
+
+Convolution: TypeAlias = ConvolutionForward | ConvolutionBackwardData | ConvolutionBackwardWeights

@@ -7,13 +7,13 @@ compute the same dst, and the gradient from it, so that src need not be kept.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from dnncore.algorithms.eltwise import ELTWISE, USE_DST, check_eltwise
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["EltwiseBackward", "EltwiseForward"]
+__all__ = ["Eltwise", "EltwiseBackward", "EltwiseForward"]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -102,3 +102,6 @@ class EltwiseBackward(Operation):
         desc = self.dst if self.src is None else self.src
         assert desc is not None
         return desc
+
+
+Eltwise: TypeAlias = EltwiseForward | EltwiseBackward

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from typing import ClassVar, TypeAlias, cast
 
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -23,7 +23,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InnerProduct(Operation):
+class _InnerProduct(Operation):
     """What the three directions share: each names its tensors by the roles they play forward."""
 
     KIND: ClassVar[str] = "inner product"
@@ -84,7 +84,7 @@ class InnerProduct(Operation):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InnerProductForward(InnerProduct):
+class InnerProductForward(_InnerProduct):
     """Inner product forward; every format may be `any`. Raises `DescriptorError`."""
 
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
@@ -101,7 +101,7 @@ class InnerProductForward(InnerProduct):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InnerProductBackwardData(InnerProduct):
+class InnerProductBackwardData(_InnerProduct):
     """The gradient with respect to src."""
 
     SRC: ClassVar[str] = "diff_src"
@@ -114,7 +114,7 @@ class InnerProductBackwardData(InnerProduct):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class InnerProductBackwardWeights(InnerProduct):
+class InnerProductBackwardWeights(_InnerProduct):
     """The gradients with respect to weights and, if `diff_bias` is given, bias."""
 
     WEIGHTS: ClassVar[str] = "diff_weights"
@@ -128,3 +128,8 @@ class InnerProductBackwardWeights(InnerProduct):
     diff_weights: MemoryDesc
     diff_bias: MemoryDesc | None = None
     diff_dst: MemoryDesc
+
+
+InnerProduct: TypeAlias = (
+    InnerProductForward | InnerProductBackwardData | InnerProductBackwardWeights
+)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from dnncore.algorithms.rules import check_algorithm, check_finite
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
@@ -34,7 +34,7 @@ WORKSPACE_TYPE = "f32"  # whatever the type of the tensors
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LRN(Operation):
+class _LRN(Operation):
     """What both directions share. Defaults are those of the AlexNet paper's successors, k = 1."""
 
     local_size: int = 5
@@ -91,7 +91,7 @@ class LRN(Operation):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LRNForward(LRN):
+class LRNForward(_LRN):
     """LRN forward; dst may be `any`, which takes src's format. Raises `DescriptorError`."""
 
     KIND: ClassVar[str] = "lrn"
@@ -114,7 +114,7 @@ class LRNForward(LRN):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LRNBackward(LRN):
+class LRNBackward(_LRN):
     """The gradient with respect to src, from src, diff_dst and the forward's workspace."""
 
     KIND: ClassVar[str] = "lrn backward"
@@ -145,3 +145,6 @@ class LRNBackward(LRN):
             desc: MemoryDesc | None = hint.workspace_desc
             return desc
         return self.diff_dst.with_data_type(WORKSPACE_TYPE)
+
+
+LRN: TypeAlias = LRNForward | LRNBackward

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
@@ -32,7 +32,7 @@ ALGORITHMS = ("max", "avg_include_padding", "avg_exclude_padding")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Pooling(Windowed, Operation):
+class _Pooling(Windowed, Operation):
     """What both directions share: each names its tensors by the roles they play forward."""
 
     SRC: ClassVar[str] = "src"
@@ -101,7 +101,7 @@ class Pooling(Windowed, Operation):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PoolingForward(Pooling):
+class PoolingForward(_Pooling):
     """Pooling forward; src must be concrete, dst may be `any`. Raises `DescriptorError`."""
 
     KIND: ClassVar[str] = "pooling"
@@ -125,7 +125,7 @@ class PoolingForward(Pooling):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class PoolingBackward(Pooling):
+class PoolingBackward(_Pooling):
     """max: diff_src gets each diff_dst added at the place that the workspace names.
 
     Averages: diff_src gets each diff_dst, divided as forward, added at all cells of its window.
@@ -162,3 +162,6 @@ class PoolingBackward(Pooling):
             desc: MemoryDesc | None = hint.workspace_desc
             return desc
         return self.diff_dst.with_data_type(self.workspace_type)
+
+
+Pooling: TypeAlias = PoolingForward | PoolingBackward

@@ -11,13 +11,13 @@ with max and sum along the axis.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from dnncore.algorithms.rules import check_algorithm
 from dnncore.ops.operation import Argument, Operation, PropKind, reads, writes
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["SoftmaxBackward", "SoftmaxForward"]
+__all__ = ["Softmax", "SoftmaxBackward", "SoftmaxForward"]
 
 ALGORITHMS = ("accurate", "log")
 
@@ -71,3 +71,6 @@ class SoftmaxBackward(Operation):
     def forward_op(self) -> Operation:
         """The forward operation that gives dst."""
         return self._as_forward(SoftmaxForward, src=self.dst, dst=self.dst)
+
+
+Softmax: TypeAlias = SoftmaxForward | SoftmaxBackward

@@ -75,7 +75,7 @@ def read_operation(
     return operation
 
 
-def direction_text(op: Any, directions: Directions) -> str:
+def direction_text(op: Operation, directions: Directions) -> str:
     """The word for an operation's direction."""
     names = [row.name for row, _ in op.tensors()]
     at = (type(op), getattr(op, "prop_kind", ""), names)
@@ -104,7 +104,7 @@ def read_layer(
     return read_operation(settings, directions, dims, **fields)
 
 
-def layer_text(op: Any, directions: Directions, defaults: Settings) -> Settings:
+def layer_text(op: Operation, directions: Directions, defaults: Settings) -> Settings:
     """The settings of a layer's direction and tensors."""
     tensors = write_tensors(op, defaults)
     if tensors.get("bia-dt") == "f32":

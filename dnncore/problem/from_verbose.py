@@ -20,7 +20,9 @@ from typing import Any
 
 from dnncore.attributes import Attributes
 from dnncore.errors import DataTypeError, DescriptorError
-from dnncore.ops import MatMul, Operation, Sum
+from dnncore.ops import EltwiseBackward, MatMul, Operation, Sum
+from dnncore.ops.convolution import Convolution
+from dnncore.ops.inner_product import InnerProduct
 from dnncore.problem import attributes
 from dnncore.problem.drivers import driver_of
 from dnncore.problem.options import feature_name
@@ -279,7 +281,9 @@ def _read_offsets(text: str | None, count: int) -> list[int]:
 _MAY_LACK = re.compile("|workspace|(diff_)?bias")
 
 
-def _descs(op: Any, tensors: list[_Tensor], offsets: list[int]) -> Iterator[tuple[str, MemoryDesc]]:
+def _descs(
+    op: Operation, tensors: list[_Tensor], offsets: list[int]
+) -> Iterator[tuple[str, MemoryDesc]]:
     """Pairs of argument and descriptor, for the tensors of an operation."""
     found: dict[str, MemoryDesc] = {}
     rest = list(zip(tensors, offsets, strict=True))
@@ -314,14 +318,14 @@ def _check_presence(row: Row, tensor: _Tensor) -> None:
         )
 
 
-def _argument(op: Any, name: str) -> str:
+def _argument(op: Operation, name: str) -> str:
     """The name. For `kept` of an eltwise gradient, src or dst."""
     if name != "kept":
         return name
-    return "dst" if op.uses_dst else "src"
+    return "dst" if isinstance(op, EltwiseBackward) and op.uses_dst else "src"
 
 
-def _dims(op: Any, argument: str, tensor: _Tensor) -> Dims:
+def _dims(op: Operation, argument: str, tensor: _Tensor) -> Dims:
     """The dims from the shape. The shape does not contain the bias, so its dims are derived."""
     desc: MemoryDesc | None = getattr(op, argument, None)
     if desc is not None:
@@ -329,8 +333,8 @@ def _dims(op: Any, argument: str, tensor: _Tensor) -> Dims:
     if isinstance(op, MatMul):
         settings = {"memory_descriptors": tensor.text}
         return masked(settings, "memory_descriptors", tensor.mask, op.dst.dims)
-    channels: int = op.dst_role.dims[1]
-    return (channels,)
+    assert isinstance(op, Convolution | InnerProduct)  # no other operation has a bias
+    return (op.dst_role.dims[1],)
 
 
 def _with_descs(op: Operation, descs: dict[str, Any]) -> Operation:

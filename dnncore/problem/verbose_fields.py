@@ -109,7 +109,7 @@ def rows_of(op: Operation) -> Iterator[Row]:
 
 
 def write(
-    op: Any, attr: Attributes, workspace: MemoryDesc | None = None, asked: Any = None
+    op: Operation, attr: Attributes, workspace: MemoryDesc | None = None, asked: Any = None
 ) -> Fields:
     """The fields of a line about an operation.
 
@@ -144,7 +144,9 @@ def _shown(value: Any) -> str:
     return six_digits(value) if isinstance(value, float) else str(value)
 
 
-def _present(op: Any, workspace: MemoryDesc | None) -> Iterator[tuple[Row, MemoryDesc | None]]:
+def _present(
+    op: Operation, workspace: MemoryDesc | None
+) -> Iterator[tuple[Row, MemoryDesc | None]]:
     """The rows of a line and their descriptors, which are None for absent tensors."""
     for row in rows_of(op):
         desc = getattr(op, row.argument, None) if row.argument != "workspace" else workspace
@@ -153,7 +155,7 @@ def _present(op: Any, workspace: MemoryDesc | None) -> Iterator[tuple[Row, Memor
             yield row, desc
 
 
-def _desc_text(op: Any, row: Row, desc: MemoryDesc | None, asked: Any) -> str:
+def _desc_text(op: Operation, row: Row, desc: MemoryDesc | None, asked: Any) -> str:
     """WORD:TYPE:MARKS:KIND:TAG:STRIDES:FLAGS. Marks: a for `any`, p for padding, 0 for offset0."""
     if desc is None:
         return f"{row.word}:undef::undef:::"

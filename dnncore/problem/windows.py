@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from dnncore.ops.convolution import Convolution
+from dnncore.ops.pooling import Pooling
 from dnncore.ops.window import Windowed, effective_kernel, window_output
 from dnncore.problem.settings import Dims, Misread
 
@@ -107,7 +108,7 @@ def _padding(i: int, o: int, k: int, stride: int, dilation: int) -> int:
     return (o - 1) * stride + effective_kernel(k, dilation) - i
 
 
-def spatial_text(op: Any, kernel: Iterable[int]) -> str:
+def spatial_text(op: Convolution | Pooling, kernel: Iterable[int]) -> str:
     """The inverse of `read_spatial`: `_ih5oh3kh3sh1dh0ph0_iw5...`, with prh only if needed."""
     src, dst = op.src_role.dims[2:], op.dst_role.dims[2:]
     columns = (src, dst, kernel, op.strides, op.dilations, op.padding_l, op.padding_r)

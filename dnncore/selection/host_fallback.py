@@ -11,6 +11,7 @@ from dnncore.backend import Accepted, Executable, Implementation, Refused, Run
 from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream, wait_all
+from dnncore.ops import Operation
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -21,10 +22,10 @@ __all__ = ["PREFIX", "HostFallback"]
 PREFIX = "host:"
 
 
-class HostFallback(Implementation):
+class HostFallback(Implementation[Operation]):
     """A CPU implementation on an engine that lacks the operation; only where the user allows it."""
 
-    def __init__(self, implementation: Implementation, cpu: Engine, allowed: bool) -> None:
+    def __init__(self, implementation: Implementation[Any], cpu: Engine, allowed: bool) -> None:
         self.name = PREFIX + implementation.name
         self.data_types = implementation.data_types
         self._implementation = implementation
@@ -32,7 +33,7 @@ class HostFallback(Implementation):
         self._allowed = allowed
 
     def accept(
-        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+        self, op: Operation, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
         """Accept what the CPU accepts; the estimate holds both transfers."""
         if not self._allowed:

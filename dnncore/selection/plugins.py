@@ -74,7 +74,7 @@ class Registry:
         self.failures: dict[str, BackendStatus] = {}
         self.loaded: dict[str, _Loaded] = {}
         self._objects: dict[str, Any] = {}
-        self._tables: dict[tuple[str, type], list[tuple[Backend, Implementation]]] = {}
+        self._tables: dict[tuple[str, type], list[tuple[Backend, Implementation[Any]]]] = {}
         self._engines: dict[tuple[str, int], Engine] = {}
         self._names: dict[str, tuple[str, int]] = {}
         self._discovered = False
@@ -206,7 +206,7 @@ class Registry:
 
     def implementations(
         self, kind: str, operation: type[Operation]
-    ) -> list[tuple[Backend, Implementation]]:
+    ) -> list[tuple[Backend, Implementation[Any]]]:
         """Everything that may compute `operation` on engines of this kind."""
         self.discover()
         key = (kind, operation)
@@ -221,7 +221,9 @@ class Registry:
                 self._tables[key] = table
         return table
 
-    def _table(self, backend: Backend, key: tuple[str, type[Operation]]) -> list[Implementation]:
+    def _table(
+        self, backend: Backend, key: tuple[str, type[Operation]]
+    ) -> list[Implementation[Any]]:
         path = backend.implementations.get(key)
         if path is None:
             return []

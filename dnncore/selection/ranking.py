@@ -6,7 +6,7 @@ import fnmatch
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Backend, Implementation, Refusal, Refused
@@ -142,7 +142,7 @@ def _select(request: Request, filters: _Filters) -> Selection:
 
 def _implementations(
     request: Request, accepting: list[Candidate]
-) -> Iterator[tuple[Backend, Implementation]]:
+) -> Iterator[tuple[Backend, Implementation[Any]]]:
     """Native implementations, then the CPU's as host fallbacks; for two engines, the crossings.
 
     accepting: those that have accepted so far. Where there are any, a host fallback that is not
@@ -162,7 +162,7 @@ def _implementations(
 
 
 def _consider(
-    backend: Backend, implementation: Implementation, request: Request
+    backend: Backend, implementation: Implementation[Any], request: Request
 ) -> Candidate | Refused:
     """Ask one implementation; a broken one must not hide the others."""
     try:

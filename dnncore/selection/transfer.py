@@ -25,10 +25,12 @@ __all__ = ["PREFIX", "Crossing"]
 PREFIX = "transfer:"
 
 
-class Crossing(Implementation):
+class Crossing(Implementation[Reorder]):
     """A reorder implementation of the engine `side`, with the transfer around it."""
 
-    def __init__(self, implementation: Implementation, src_engine: Engine, side: Engine) -> None:
+    def __init__(
+        self, implementation: Implementation[Any], src_engine: Engine, side: Engine
+    ) -> None:
         self.name = f"{PREFIX}{side.name}:{implementation.name}"
         self.data_types = implementation.data_types
         self._implementation = implementation
@@ -36,7 +38,7 @@ class Crossing(Implementation):
         self._side = side
 
     def accept(
-        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+        self, op: Reorder, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
         """Accept what the converting side accepts; the transfer is charged at the slower rate."""
         if self._side is not engine and op.dst.has_neighbours:

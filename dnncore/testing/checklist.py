@@ -144,7 +144,7 @@ def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
         yield from _refused(subject, allowed, engines)
 
 
-def _retyped(op: Any, name: str) -> Any:
+def _retyped(op: Operation, name: str) -> Any:
     """The operation with all tensors of a type. Raises `DescriptorError` if its rules forbid it."""
     return replace(op.with_each(lambda desc: desc.with_data_type(name)))
 

@@ -25,6 +25,7 @@ from dnncore.backend import (
     hookimpl,
 )
 from dnncore.engines.engine import Device
+from dnncore.ops import Operation
 from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = ["NullEngine", "costs", "installed"]
@@ -43,13 +44,13 @@ class NullEngine(HostEngine):
         return [Device("nothing")]
 
 
-class Null(Implementation):
+class Null(Implementation[Operation]):
     """Accepts everything whose formats are given, and leaves the outputs as they are."""
 
     name = "null:nothing"
 
     def accept(
-        self, op: Any, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
+        self, op: Operation, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted:
         """Never refuse."""
         return Accepted(op, build=lambda: HostFunction(_nothing), seconds=1e-9)

@@ -41,7 +41,7 @@ def _relu(s: Array, alpha: float, _beta: float) -> Array:
     return np.where(s > 0, s, alpha * s) if alpha else np.maximum(s, 0)
 
 
-ELTWISE = {
+ELTWISE: dict[str, Callable[..., Any]] = {
     "abs": lambda s, *_: np.abs(s),
     "clip": np.clip,
     "clip_v2": np.clip,
@@ -69,7 +69,8 @@ ELTWISE = {
 def _bell(s: Array) -> Array:
     """The slope of the sigmoid; it is even, and so exp cannot overflow."""
     e = np.exp(-np.abs(s))
-    return e / (1 + e) ** 2
+    bell: Array = e / (1 + e) ** 2
+    return bell
 
 
 def _gelu_erf_slope(s: Array, *_: float) -> Array:
@@ -89,7 +90,8 @@ def _hardswish_slope(s: Array, alpha: float, beta: float) -> Array:
 
 def _mish_slope(s: Array, *_: float) -> Array:
     gate = _softplus(s)
-    return np.tanh(gate) + s * 4 * _bell(2 * gate) * _sigmoid(s)
+    slope: Array = np.tanh(gate) + s * 4 * _bell(2 * gate) * _sigmoid(s)
+    return slope
 
 
 def _swish_slope(s: Array, alpha: float, _beta: float) -> Array:
@@ -97,7 +99,7 @@ def _swish_slope(s: Array, alpha: float, _beta: float) -> Array:
 
 
 # f'(s)
-ELTWISE_SLOPES = {
+ELTWISE_SLOPES: dict[str, Callable[..., Any]] = {
     "abs": lambda s, *_: np.sign(s),
     "clip": lambda s, alpha, beta: (alpha < s) & (s <= beta),
     "clip_v2": lambda s, alpha, beta: (alpha < s) & (s < beta),
@@ -123,7 +125,7 @@ ELTWISE_SLOPES = {
 }
 
 # f' in terms of d = f(s)
-ELTWISE_SLOPES_OF_DST = {
+ELTWISE_SLOPES_OF_DST: dict[str, Callable[..., Any]] = {
     "clip_v2": lambda d, alpha, beta: (alpha < d) & (d < beta),
     "elu": lambda d, alpha, _beta: np.where(d > 0, 1.0, d + alpha),
     "exp": lambda d, *_: d,
@@ -139,7 +141,7 @@ def _zero_or_one(compare: np.ufunc) -> Callable[..., Array]:
     return lambda src0, src1: compare(src0, src1).astype(np.float64)
 
 
-BINARY = {
+BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import Binary
 from dnncore_reference.algorithms import BINARY
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(op: Any, **srcs: Array) -> dict[str, Array]:
+def forward(op: Binary, **srcs: Array) -> dict[str, Array]:
     """Combine the elements of src0, src1 and, as the condition of `select`, src2."""
     return {"dst": BINARY[op.algorithm](*srcs.values())}
 

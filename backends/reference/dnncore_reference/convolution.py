@@ -20,13 +20,21 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import (
+    Convolution,
+    ConvolutionBackwardData,
+    ConvolutionBackwardWeights,
+    ConvolutionForward,
+)
 from dnncore_reference.definition import Definition
 from dnncore_reference.window import Windows
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(op: Any, src: Array, weights: Array, bias: Array | None = None) -> dict[str, Array]:
+def forward(
+    op: ConvolutionForward, src: Array, weights: Array, bias: Array | None = None
+) -> dict[str, Array]:
     """Add up, per row, (OC, IC taps) weights times (IC taps, places) cells in images and groups."""
     windows, image, out = _geometry(op)
     padded = windows.pad(src.reshape(image))
@@ -39,7 +47,7 @@ def forward(op: Any, src: Array, weights: Array, bias: Array | None = None) -> d
     return {"dst": dst.reshape(op.dst.dims)}
 
 
-def backward_data(op: Any, diff_dst: Array, weights: Array) -> dict[str, Array]:
+def backward_data(op: ConvolutionBackwardData, diff_dst: Array, weights: Array) -> dict[str, Array]:
     """Add, per row, (IC taps, OC) weights times (OC, places) gradients to the cells seen."""
     windows, image, out = _geometry(op)
     gradient = diff_dst.reshape(out)
@@ -53,7 +61,9 @@ def backward_data(op: Any, diff_dst: Array, weights: Array) -> dict[str, Array]:
     return {"diff_src": windows.crop(padded).reshape(op.diff_src.dims)}
 
 
-def backward_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
+def backward_weights(
+    op: ConvolutionBackwardWeights, src: Array, diff_dst: Array
+) -> dict[str, Array]:
     """Sum (OC, places) gradients times (places, IC taps) cells over the images, per row."""
     windows, image, out = _geometry(op)
     padded = windows.pad(src.reshape(image))
@@ -68,7 +78,7 @@ def backward_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
     }
 
 
-def _geometry(op: Any) -> tuple[Windows, tuple[int, ...], tuple[int, ...]]:
+def _geometry(op: Convolution) -> tuple[Windows, tuple[int, ...], tuple[int, ...]]:
     """The windows, the image's dims (N, G, IC, *spatial) and the output's (N, G, OC, places)."""
     groups, oc, ic, *kernel = op.grouped_weights
     n, _, *size = op.src_role.dims
@@ -77,7 +87,7 @@ def _geometry(op: Any) -> tuple[Windows, tuple[int, ...], tuple[int, ...]]:
     return windows, (n, groups, ic, *size), (n, groups, oc, math.prod(places))
 
 
-def _rows(op: Any) -> Iterator[tuple[Any, list[tuple[int, ...]]]]:
+def _rows(op: Convolution) -> Iterator[tuple[Any, list[tuple[int, ...]]]]:
     """Each row of the kernel: where it is in the grouped weights, and its taps."""
     *outer, last = op.grouped_weights[3:]
     for row in np.ndindex(*outer):

@@ -20,6 +20,7 @@ from dnncore.backend import (
     Attributes,
     HostFunction,
     Implementation,
+    Memory,
     Operation,
     Refused,
     data_type,
@@ -36,7 +37,7 @@ EFFICIENCY = 0.02
 FLOAT_TYPES = ("f64", "f32", "f16", "bf16")
 
 
-class Definition(Implementation):
+class Definition(Implementation[Any]):
     """An operation computed by its formula, for every format, data type and attribute.
 
     `like` names the tensors that take another one's format where theirs is `any`; all others
@@ -50,7 +51,7 @@ class Definition(Implementation):
         self.formula = formula
         self.like = like or {}
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Operation, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept all that lies in host memory in a layout that is not some backend's secret."""
         if not engine.is_host:
             return Refused("device", f"works on host memory only; got engine {engine.name}")
@@ -73,7 +74,7 @@ class Definition(Implementation):
             workspace=workspace,
         )
 
-    def _resolve(self, op: Any) -> Any:
+    def _resolve(self, op: Operation) -> Any:
         for argument, desc in op.tensors():
             if desc.is_any:
                 model = getattr(op, self.like.get(argument.name, argument.name))
@@ -99,12 +100,12 @@ class Definition(Implementation):
                 _write(values[name], arguments[name])
 
 
-def _read(memory: Any) -> Array:
+def _read(memory: Memory) -> Array:
     """The logical values as float64, which holds every smaller type exactly; always a copy."""
     return memory.desc.unpack(memory.buffer).astype(np.float64)
 
 
-def _write(values: Array, memory: Any) -> None:
+def _write(values: Array, memory: Memory) -> None:
     memory.desc.pack(rounded(values, memory.desc.data_type), memory.buffer)
 
 
@@ -116,7 +117,7 @@ def rounded(values: Array, type_name: str) -> Array:
         own = row.dtype in (np.float64, np.float32, np.float16)
         return values.astype(row.dtype) if own else _odd_float32(values).astype(row.dtype)
     limits = np.iinfo(row.dtype)
-    whole = np.clip(np.rint(values), limits.min, limits.max)
+    whole: Array = np.clip(np.rint(values), limits.min, limits.max)
     return np.nan_to_num(whole, nan=0.0).astype(row.dtype)
 
 

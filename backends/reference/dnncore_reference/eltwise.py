@@ -6,19 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import EltwiseBackward, EltwiseForward
 from dnncore_reference.algorithms import ELTWISE, ELTWISE_SLOPES, ELTWISE_SLOPES_OF_DST
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(op: Any, src: Array) -> dict[str, Array]:
+def forward(op: EltwiseForward, src: Array) -> dict[str, Array]:
     """Apply f to each element."""
     return {"dst": ELTWISE[op.function](src, op.alpha, op.beta)}
 
 
 def backward(
-    op: Any, diff_dst: Array, src: Array | None = None, dst: Array | None = None
+    op: EltwiseBackward, diff_dst: Array, src: Array | None = None, dst: Array | None = None
 ) -> dict[str, Array]:
     """Scale each gradient by the slope of f."""
     slopes = ELTWISE_SLOPES_OF_DST if op.uses_dst else ELTWISE_SLOPES

@@ -12,23 +12,34 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import (
+    InnerProductBackwardData,
+    InnerProductBackwardWeights,
+    InnerProductForward,
+)
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(_op: Any, src: Array, weights: Array, bias: Array | float = 0.0) -> dict[str, Array]:
+def forward(
+    _op: InnerProductForward, src: Array, weights: Array, bias: Array | float = 0.0
+) -> dict[str, Array]:
     """Contract the features of src and weights."""
     features = list(range(1, src.ndim))
     return {"dst": np.tensordot(src, weights, (features, features)) + bias}
 
 
-def backward_data(_op: Any, diff_dst: Array, weights: Array) -> dict[str, Array]:
+def backward_data(
+    _op: InnerProductBackwardData, diff_dst: Array, weights: Array
+) -> dict[str, Array]:
     """Contract the output channels."""
     return {"diff_src": np.tensordot(diff_dst, weights, 1)}
 
 
-def backward_weights(_op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
+def backward_weights(
+    _op: InnerProductBackwardWeights, src: Array, diff_dst: Array
+) -> dict[str, Array]:
     """Contract the batch."""
     return {
         "diff_weights": np.tensordot(diff_dst.T, src, 1),

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import LRN
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def window_sum(op: Any, values: Array) -> Array:
+def window_sum(op: LRN, values: Array) -> Array:
     """Sum over h elements on each side along each of the window's dims, one dim after another."""
     for dim in op.window_dims:
         last = values.shape[dim] - 1
@@ -33,13 +34,13 @@ def window_sum(op: Any, values: Array) -> Array:
     return values
 
 
-def forward(op: Any, src: Array) -> dict[str, Array]:
+def forward(op: LRN, src: Array) -> dict[str, Array]:
     """Divide each element by a power of its neighbourhood's energy."""
     base = op.k + op.alpha / op.divisor * window_sum(op, src * src)
     return {"dst": src * base**-op.beta, "workspace": base}
 
 
-def backward(op: Any, src: Array, diff_dst: Array, workspace: Array) -> dict[str, Array]:
+def backward(op: LRN, src: Array, diff_dst: Array, workspace: Array) -> dict[str, Array]:
     """Pull the gradient back through each element's own place and its neighbours' bases."""
     shared = window_sum(op, diff_dst * src * workspace ** (-op.beta - 1))
     factor = 2 * op.alpha * op.beta / op.divisor

@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import MatMul
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(_op: Any, src: Array, weights: Array, bias: Array | float = 0.0) -> dict[str, Array]:
+def forward(_op: MatMul, src: Array, weights: Array, bias: Array | float = 0.0) -> dict[str, Array]:
     """Multiply over the last two dims, with batch dims of size 1 and bias broadcast."""
     return {"dst": src @ weights + bias}
 

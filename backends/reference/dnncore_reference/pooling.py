@@ -15,18 +15,21 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
+from dnncore.backend import Pooling, PoolingBackward, PoolingForward
 from dnncore_reference.definition import Definition
 from dnncore_reference.window import Windows
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(op: Any, src: Array) -> dict[str, Array]:
+def forward(op: PoolingForward, src: Array) -> dict[str, Array]:
     """Take the maximum or the average of each window."""
     return _maximum(op, src) if op.is_max else _average(op, src)
 
 
-def backward(op: Any, diff_dst: Array, workspace: Array | None = None) -> dict[str, Array]:
+def backward(
+    op: PoolingBackward, diff_dst: Array, workspace: Array | None = None
+) -> dict[str, Array]:
     """Add each diff_dst to its window's winner, or its share to all cells; the rest is zero."""
     windows = _windows(op)
     padded = windows.pad(np.zeros(op.diff_src.dims))
@@ -36,12 +39,13 @@ def backward(op: Any, diff_dst: Array, workspace: Array | None = None) -> dict[s
     return {"diff_src": windows.crop(padded)}
 
 
-def _maximum(op: Any, src: Array) -> dict[str, Array]:
+def _maximum(op: PoolingForward, src: Array) -> dict[str, Array]:
     """Find the first maximum in row-major order of the taps, and which tap it is."""
     windows = _windows(op)
     padded = windows.pad(src)
     inside = windows.pad(np.ones(src.shape, bool), outside=False)
-    best = np.full(op.dst.dims, finfo(op.dst.dtype).min, np.float64)
+    least = finfo(op.dst.dtype).min  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+    best = np.full(op.dst.dims, least, np.float64)
     place = np.zeros(op.dst.dims)
     found = np.zeros(op.dst.dims, bool)
     for index, tap in enumerate(windows.taps()):
@@ -54,7 +58,7 @@ def _maximum(op: Any, src: Array) -> dict[str, Array]:
     return {"dst": best, "workspace": place}
 
 
-def _average(op: Any, src: Array) -> dict[str, Array]:
+def _average(op: PoolingForward, src: Array) -> dict[str, Array]:
     windows = _windows(op)
     padded = windows.pad(src)
     total = np.zeros(op.dst.dims)
@@ -63,16 +67,16 @@ def _average(op: Any, src: Array) -> dict[str, Array]:
     return {"dst": total / _divisor(op, windows)}
 
 
-def _divisor(op: Any, windows: Windows) -> Array | int:
+def _divisor(op: Pooling, windows: Windows) -> Array | int:
     """How many cells a window's sum is divided by: all of the kernel's, or those it sees."""
     if op.algorithm == "avg_include_padding":
         return math.prod(op.kernel)
     inside = windows.pad(np.ones(op.src_role.dims[2:]))
-    seen: Array = sum(inside[windows.cells(tap)] for tap in windows.taps())  # type: ignore[assignment]
+    seen: Array = sum(inside[windows.cells(tap)] for tap in windows.taps())
     return seen
 
 
-def _windows(op: Any) -> Windows:
+def _windows(op: Pooling) -> Windows:
     return Windows(op, op.kernel, op.src_role.dims[2:], op.dst_role.dims[2:])
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from dnncore.backend import Reduction
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
-PLAIN = {"max": np.max, "min": np.min, "sum": np.sum, "mul": np.prod, "mean": np.mean}
+PLAIN: dict[str, Callable[..., Array]] = {
+    "max": np.max,
+    "min": np.min,
+    "sum": np.sum,
+    "mul": np.prod,
+    "mean": np.mean,
+}
 
 
-def forward(op: Any, src: Array) -> dict[str, Array]:
+def forward(op: Reduction, src: Array) -> dict[str, Array]:
     """Reduce the elements themselves, or the p-th powers of their sizes."""
     dims = op.reduced_dims
     if not src.size:

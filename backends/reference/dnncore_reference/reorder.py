@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import Reorder
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(_op: Any, src: Array) -> dict[str, Array]:
+def forward(_op: Reorder, src: Array) -> dict[str, Array]:
     """Leave the values as they are."""
     return {"dst": src}
 

@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import SoftmaxBackward, SoftmaxForward
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(op: Any, src: Array) -> dict[str, Array]:
+def forward(op: SoftmaxForward, src: Array) -> dict[str, Array]:
     """Normalise the exponentials, or give their logarithms."""
     shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
     total = np.exp(shifted).sum(op.axis, keepdims=True)
@@ -26,7 +27,7 @@ def forward(op: Any, src: Array) -> dict[str, Array]:
     return {"dst": np.exp(shifted) / total}
 
 
-def backward(op: Any, dst: Array, diff_dst: Array) -> dict[str, Array]:
+def backward(op: SoftmaxBackward, dst: Array, diff_dst: Array) -> dict[str, Array]:
     """Pull the gradient back through the normalisation."""
     if op.algorithm == "log":
         total = diff_dst.sum(op.axis, keepdims=True)

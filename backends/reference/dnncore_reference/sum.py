@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from dnncore.backend import Sum
 from dnncore_reference.definition import Definition
 
 Array = np.ndarray[Any, Any]
 
 
-def forward(op: Any, **srcs: Array) -> dict[str, Array]:
+def forward(op: Sum, **srcs: Array) -> dict[str, Array]:
     """Add up the scaled src0, src1, ..."""
     dst = np.zeros(op.dst.dims)
     for i, scale in enumerate(op.scales):

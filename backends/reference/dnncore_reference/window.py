@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dnncore.backend import Convolution, Pooling
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -21,19 +23,22 @@ Dims = tuple[int, ...]
 class Windows:
     """The windows of `op` with a kernel of size `kernel` from images `src` to outputs `dst`."""
 
-    def __init__(self, op: Any, kernel: Dims, src: Dims, dst: Dims) -> None:
+    def __init__(self, op: Convolution | Pooling, kernel: Dims, src: Dims, dst: Dims) -> None:
         self.kernel = kernel
         self.steps = tuple(dilation + 1 for dilation in op.dilations)
         self.strides = op.strides
         self.dst = dst
-        self.inside = (..., *(slice(p, p + n) for p, n in zip(op.padding_l, src, strict=True)))
+        self.inside: tuple[Any, ...] = (
+            ...,
+            *(slice(p, p + n) for p, n in zip(op.padding_l, src, strict=True)),
+        )
         self.padded = tuple(map(self._extent, op.padding_l, src, range(len(src))))
 
     def _extent(self, left: int, size: int, dim: int) -> int:
         """Cells up to the image's end or the last window's, whichever is further."""
         last_window = (self.dst[dim] - 1) * self.strides[dim]
         last_tap = (self.kernel[dim] - 1) * self.steps[dim]
-        return max(left + size, last_window + last_tap + 1)
+        return int(max(left + size, last_window + last_tap + 1))
 
     def taps(self) -> Iterator[Dims]:
         """Go through every place in the kernel, in row-major order."""
@@ -48,7 +53,8 @@ class Windows:
 
     def crop(self, padded: Array) -> Array:
         """Give back what `pad` surrounded."""
-        return padded[self.inside]
+        image: Array = padded[self.inside]
+        return image
 
     def cells(self, tap: Dims) -> tuple[Any, ...]:
         """Index the cells of a padded image that all windows see through one tap."""

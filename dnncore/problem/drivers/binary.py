@@ -63,7 +63,7 @@ def _completed(sources: list[Dims]) -> list[Dims]:
     return [(*dims, *(1,) * (len(sources[0]) - len(dims))) for dims in sources]
 
 
-def write(op: Any) -> Settings:
+def write(op: Binary) -> Settings:
     """The inverse of `read`. The shape does not contain dst, which the sources determine."""
     sources = [desc for row, desc in op.tensors() if row.direction == "in"]
     return {
@@ -73,12 +73,12 @@ def write(op: Any) -> Settings:
     }
 
 
-def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, op: Binary, tensors: Mapping[str, Any]) -> Any:
     sources = [tensors[name] for name in ("src0", "src1", "src2") if name in tensors]
     return binary.BINARY[op.algorithm].oracle(torch, *sources).to(torch.float64)
 
 
-def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: Binary, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     roundings = binary.BINARY[op.algorithm].roundings
     if not roundings:
         return {}

@@ -15,6 +15,7 @@ from dnncore.ops import (
     ConvolutionForward,
     Operation,
 )
+from dnncore.ops.convolution import Convolution
 from dnncore.ops.window import effective_kernel
 from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_layer
 from dnncore.problem.drivers.accumulation import accumulated, weights_errors
@@ -62,7 +63,7 @@ def read(settings: Settings) -> Operation:
     return read_layer(settings, DIRECTIONS, dims, algorithm=algorithm, **window.fields)
 
 
-def write(op: Any) -> Settings:
+def write(op: Convolution) -> Settings:
     """The inverse of `read`. The shape has the order of verbose lines."""
     groups, oc, ic, *kernel = op.grouped_weights
     grouped = op.weights_role.ndims > op.src_role.ndims
@@ -75,7 +76,7 @@ def write(op: Any) -> Settings:
     }
 
 
-def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, op: Convolution, tensors: Mapping[str, Any]) -> Any:
     groups, oc, ic, *kernel = op.grouped_weights
     convolve = getattr(torch.nn.functional, f"conv{len(kernel)}d")
     return convolve(
@@ -101,7 +102,7 @@ def _draw_shape(draws: Draws) -> str:
 TILE = 8
 
 
-def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: Convolution, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     """Winograd adds up products of all cells near a window with all of its weights."""
     if op.algorithm == "direct":
         return accumulated(op, inputs, evaluate)
@@ -120,7 +121,9 @@ def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     return {op.result_name: growth(1.0 + ic * math.prod(taps)) * ROUNDOFF * sizes}
 
 
-def _weights_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _weights_errors(
+    op: ConvolutionBackwardWeights, inputs: Inputs, evaluate: Evaluate
+) -> dict[str, Array]:
     """Winograd adds up, for each tap, products with all cells near a window."""
     errors = weights_errors(op, inputs, evaluate)
     if op.algorithm == "direct":
@@ -140,7 +143,7 @@ def _weights_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Ar
     return errors
 
 
-def _largest_nearby(op: Any, image: Array) -> Array:
+def _largest_nearby(op: Convolution, image: Array) -> Array:
     """For each place of the other image: the largest |cell| of `image` in a tile around it."""
     image = np.abs(image.astype(np.float64))
     for dim, ranges in enumerate(_ranges(op)):
@@ -150,7 +153,7 @@ def _largest_nearby(op: Any, image: Array) -> Array:
     return image
 
 
-def _ranges(op: Any) -> Iterator[list[slice]]:
+def _ranges(op: Convolution) -> Iterator[list[slice]]:
     """For each spatial dim and place of the other image: the cells of a tile around it."""
     backward = isinstance(op, ConvolutionBackwardData)
     places = op.src_role if backward else op.dst_role

@@ -27,7 +27,7 @@ Oracle = Callable[[Any, Any, Mapping[str, Any]], dict[str, Any]]
 """oracle(torch, op, tensors): the outputs of an operation as torch computes them in float64."""
 
 
-def _no_words(_op: Any) -> Iterator[str]:
+def _no_words(_op: Operation) -> Iterator[str]:
     return iter(())
 
 

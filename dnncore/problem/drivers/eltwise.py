@@ -11,6 +11,7 @@ from dnncore.algorithms import eltwise
 from dnncore.algorithms.eltwise import USE_DST
 from dnncore.algorithms.rounding import Array
 from dnncore.ops import EltwiseBackward, EltwiseForward, Operation
+from dnncore.ops.eltwise import Eltwise
 from dnncore.problem.directions import direction_text, pair, read_operation
 from dnncore.problem.drivers.accumulation import PLAIN
 from dnncore.problem.drivers.draws import (
@@ -63,7 +64,7 @@ def read(settings: Settings) -> Operation:
     )
 
 
-def write(op: Any) -> Settings:
+def write(op: Eltwise) -> Settings:
     """The inverse of `read`."""
     return {
         "dir": direction_text(op, _directions(op.algorithm)),
@@ -78,11 +79,11 @@ def write(op: Any) -> Settings:
 # -- correctness -----------------------------------------------------------------------------------
 
 
-def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, op: Eltwise, tensors: Mapping[str, Any]) -> Any:
     return eltwise.ELTWISE[op.function].oracle(torch, tensors["src"], op.alpha, op.beta)
 
 
-def _gradient(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _gradient(torch: Any, op: EltwiseBackward, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """The gradient at src, or at the src that gives dst."""
     if op.uses_dst:
         inverse = eltwise.ELTWISE[op.function].inverse
@@ -92,13 +93,13 @@ def _gradient(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]
     return gradient(_formula, "src")(torch, op, tensors)
 
 
-def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: EltwiseForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     src = inputs["src"].astype(np.float64)
     dst = evaluate(op, PLAIN, inputs)["dst"].astype(np.float64)
     return {"dst": eltwise.ELTWISE[op.function].error.bound(src, dst, op.alpha, op.beta)}
 
 
-def _gradient_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _gradient_errors(op: EltwiseBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     kept = inputs["dst" if op.uses_dst else "src"]
     ones = {"diff_dst": np.ones(kept.shape), **{k: v for k, v in inputs.items() if v is kept}}
     slope = evaluate(op, PLAIN, ones)["diff_src"].astype(np.float64)
@@ -109,12 +110,12 @@ def _gradient_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, A
     return {"diff_src": errors * np.abs(inputs["diff_dst"].astype(np.float64))}
 
 
-def _keeps_integers(op: Any) -> bool:
+def _keeps_integers(op: Eltwise) -> bool:
     whole = op.alpha.is_integer() and op.beta.is_integer()
     return bool(eltwise.ELTWISE[op.function].keeps_integers and whole)
 
 
-def _smooth(op: Any, src: Array) -> Array:
+def _smooth(op: Eltwise, src: Array) -> Array:
     """Values where f is defined, none within a few steps of a corner."""
     record = eltwise.ELTWISE[op.function]
     src = np.abs(src) + 0.5 if record.is_positive else src

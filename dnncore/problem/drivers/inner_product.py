@@ -11,6 +11,7 @@ from dnncore.ops import (
     InnerProductForward,
     Operation,
 )
+from dnncore.ops.inner_product import InnerProduct
 from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_layer
 from dnncore.problem.drivers.accumulation import weights_errors
 from dnncore.problem.drivers.draws import (
@@ -41,14 +42,14 @@ def read(settings: Settings) -> Operation:
     return read_layer(settings, DIRECTIONS, dims)
 
 
-def write(op: Any) -> Settings:
+def write(op: InnerProduct) -> Settings:
     """The inverse of `read`. The shape has the order of verbose lines."""
     mb, ic, *sizes = op.src_role.dims
     shape = f"mb{mb}_ic{ic}{sizes_text(sizes)}_oc{op.dst_role.dims[1]}"
     return {**layer_text(op, DIRECTIONS, DEFAULTS), "shape": shape}
 
 
-def _formula(torch: Any, _op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, _op: InnerProduct, tensors: Mapping[str, Any]) -> Any:
     product = torch.nn.functional.linear(tensors["src"].flatten(1), tensors["weights"].flatten(1))
     return product + tensors["bias"] if "bias" in tensors else product
 

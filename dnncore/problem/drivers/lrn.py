@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.algorithms.rounding import ROUNDOFF, Array, growth, power_error
-from dnncore.ops import LRNBackward, LRNForward, Operation
+from dnncore.ops import LRNBackward, LRNForward, Operation, lrn
 from dnncore.problem.directions import direction_text, pair, read_operation
 from dnncore.problem.drivers.accumulation import PLAIN
 from dnncore.problem.drivers.draws import (
@@ -58,7 +58,7 @@ def read(settings: Settings) -> Operation:
     )
 
 
-def write(op: Any) -> Settings:
+def write(op: lrn.LRN) -> Settings:
     """The inverse of `read`. The shape has all numbers."""
     mb, ic, *sizes = op.src.dims
     numbers = "".join(name + number_text(getattr(op, name)) for name in NUMBERS)
@@ -73,7 +73,7 @@ def write(op: Any) -> Settings:
 # -- correctness -----------------------------------------------------------------------------------
 
 
-def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, op: lrn.LRN, tensors: Mapping[str, Any]) -> Any:
     src = tensors["src"]
     if op.algorithm == "across_channels" and op.local_size % 2 and src.ndim > 2:
         norm = torch.nn.functional.local_response_norm
@@ -81,7 +81,7 @@ def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
     return src * _base(torch, op, src) ** -op.beta
 
 
-def _base(torch: Any, op: Any, src: Any) -> Any:
+def _base(torch: Any, op: lrn.LRN, src: Any) -> Any:
     """k + alpha / n * sum of squares, also of even and square windows, which torch lacks.
 
     The geometry is written out, since the operation's own would agree with the reference anyway.
@@ -94,11 +94,11 @@ def _base(torch: Any, op: Any, src: Any) -> Any:
     return op.k + op.alpha / op.local_size ** len(dims) * total
 
 
-def _forward_oracle(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _forward_oracle(torch: Any, op: LRNForward, tensors: Mapping[str, Any]) -> dict[str, Any]:
     return {"dst": _formula(torch, op, tensors), "workspace": _base(torch, op, tensors["src"])}
 
 
-def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: LRNForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     """The base is a sum; the power multiplies its relative error by beta."""
     training = replace(op, prop_kind="forward_training")
     values = evaluate(training, PLAIN, inputs)
@@ -112,7 +112,7 @@ def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     return errors if op.prop_kind == "forward_training" else {"dst": errors["dst"]}
 
 
-def _gradient_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _gradient_errors(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     base = np.abs(inputs["workspace"].astype(np.float64))
     terms = 4.0 + op.flops / (2.0 * max(1, op.src.nelems))
     relative = growth(terms) * ROUNDOFF + float(power_error(base, op.beta + 1).max(initial=0.0))
@@ -120,7 +120,7 @@ def _gradient_errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, A
     return {"diff_src": relative * (own + shared)}
 
 
-def _workspace_errors(op: Any, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
+def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
     """What an error of the workspace adds to the error of the gradient.
 
     The relative error of a base is multiplied by the power to which each term takes it.
@@ -132,7 +132,7 @@ def _workspace_errors(op: Any, inputs: Inputs, error: Array, evaluate: Evaluate)
     return total
 
 
-def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
+def _terms(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
     """Both terms of the gradient from absolute values.
 
     The reference returns their difference, and one of them is a product.

@@ -47,14 +47,14 @@ def read(settings: Settings) -> Operation:
     return MatMul(**read_tensors(settings, dims))
 
 
-def write(op: Any) -> Settings:
+def write(op: MatMul) -> Settings:
     """The inverse of `read`. The shape does not contain dst."""
     bias = {} if op.bias is None else {"bia_mask": str(mask_of(op.bias.dims))}
     shape = dims_text(op.src.dims, op.weights.dims)
     return {**write_tensors(op, DEFAULTS), **bias, "shape": shape}
 
 
-def _formula(torch: Any, _op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, _op: MatMul, tensors: Mapping[str, Any]) -> Any:
     return torch.matmul(tensors["src"], tensors["weights"]) + tensors.get("bias", 0.0)
 
 

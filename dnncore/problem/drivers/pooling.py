@@ -12,6 +12,7 @@ from ml_dtypes import finfo
 
 from dnncore.algorithms.rounding import DIVISION, ROUNDOFF, Array, growth
 from dnncore.ops import Operation, PoolingBackward, PoolingForward
+from dnncore.ops.pooling import Pooling
 from dnncore.problem.directions import direction_text, pair, read_operation
 from dnncore.problem.drivers.accumulation import PLAIN
 from dnncore.problem.drivers.draws import (
@@ -52,7 +53,7 @@ def read(settings: Settings) -> Operation:
     )
 
 
-def write(op: Any) -> Settings:
+def write(op: Pooling) -> Settings:
     """The inverse of `read`. The shape has the order of verbose lines."""
     mb, ic, *_ = op.src_role.dims
     return {
@@ -66,7 +67,7 @@ def write(op: Any) -> Settings:
 # -- correctness -----------------------------------------------------------------------------------
 
 
-def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, op: Pooling, tensors: Mapping[str, Any]) -> Any:
     if not op.is_max:
         return _average(torch, op, tensors["src"])
     pool = getattr(torch.nn.functional, f"max_pool{len(op.kernel)}d")
@@ -75,7 +76,7 @@ def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
     return dst.clamp(min=float(finfo(op.dst_role.dtype).min))  # type: ignore[no-untyped-call]
 
 
-def _average(torch: Any, op: Any, src: Any) -> Any:
+def _average(torch: Any, op: Pooling, src: Any) -> Any:
     """A convolution with ones: torch's own average has no dilation and no uneven padding."""
     channels = src.shape[1]
     convolve = getattr(torch.nn.functional, f"conv{len(op.kernel)}d")
@@ -91,7 +92,7 @@ def _average(torch: Any, op: Any, src: Any) -> Any:
     return window_sum(src) / window_sum(torch.ones_like(src))
 
 
-def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     """Maxima only move values, and their gradient adds some up.
 
     An average of n terms takes n - 1 additions. Each term, or their sum, is divided by the number
@@ -108,7 +109,7 @@ def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     return {op.result_name: growth(roundings) * ROUNDOFF * size}
 
 
-def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> Array:
+def _terms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> Array:
     """The number of terms of each element of the result, at least 1."""
     ones = {name: a if name == "workspace" else np.ones_like(a) for name, a in inputs.items()}
     if op.is_max:
@@ -119,7 +120,7 @@ def _terms(op: Any, inputs: Inputs, evaluate: Evaluate) -> Array:
     return np.maximum(np.rint(total.astype(np.float64)), 1.0)
 
 
-def _linear_in(op: Any) -> str:
+def _linear_in(op: Pooling) -> str:
     """Maxima are linear in the gradient alone."""
     if isinstance(op, PoolingBackward):
         return "diff_dst"

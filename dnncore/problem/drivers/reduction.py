@@ -50,7 +50,7 @@ def read(settings: Settings) -> Operation:
     )
 
 
-def write(op: Any) -> Settings:
+def write(op: Reduction) -> Settings:
     """The inverse of `read`."""
     return {
         **write_tensors(op, DEFAULTS),
@@ -61,12 +61,12 @@ def write(op: Any) -> Settings:
     }
 
 
-def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, op: Reduction, tensors: Mapping[str, Any]) -> Any:
     oracle = reduction.REDUCTION[op.algorithm].oracle
     return oracle(torch, tensors["src"], op.reduced_dims, op.p, op.eps)
 
 
-def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: Reduction, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     roundings = reduction.REDUCTION[op.algorithm].roundings(op.flops / max(1, op.dst.nelems))
     if not roundings:
         return {}

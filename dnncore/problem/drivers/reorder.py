@@ -32,12 +32,12 @@ def read(settings: Settings) -> Operation:
     return Reorder(**read_tensors(settings, {"src": dims, "dst": dims}))
 
 
-def write(op: Any) -> Settings:
+def write(op: Reorder) -> Settings:
     """The inverse of `read`."""
     return {**write_tensors(op, DEFAULTS), "shape": dims_text(op.src.dims)}
 
 
-def _formula(_torch: Any, _op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(_torch: Any, _op: Reorder, tensors: Mapping[str, Any]) -> Any:
     return tensors["src"]
 
 

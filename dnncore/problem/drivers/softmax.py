@@ -9,6 +9,7 @@ import numpy as np
 
 from dnncore.algorithms.rounding import ROUNDOFF, Array, growth
 from dnncore.ops import Operation, SoftmaxBackward, SoftmaxForward
+from dnncore.ops.softmax import Softmax
 from dnncore.problem.directions import direction_text, pair, read_operation
 from dnncore.problem.drivers.draws import (
     PAIR_DIRECTIONS,
@@ -55,7 +56,7 @@ def read(settings: Settings) -> Operation:
     )
 
 
-def write(op: Any) -> Settings:
+def write(op: Softmax) -> Settings:
     """The inverse of `read`."""
     return {
         "dir": direction_text(op, DIRECTIONS),
@@ -69,19 +70,19 @@ def write(op: Any) -> Settings:
 # -- correctness -----------------------------------------------------------------------------------
 
 
-def _formula(torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(torch: Any, op: Softmax, tensors: Mapping[str, Any]) -> Any:
     name = "log_softmax" if op.algorithm == "log" else "softmax"
     return getattr(torch, name)(tensors["src"], op.axis)
 
 
-def _gradient(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def _gradient(torch: Any, op: SoftmaxBackward, tensors: Mapping[str, Any]) -> dict[str, Any]:
     """By torch's own kernels, which read dst. A rounded dst is the softmax of no src."""
     name = f"_{'log_softmax' if op.algorithm == 'log' else 'softmax'}_backward_data"
     kernel = getattr(torch.ops.aten, name)
     return {"diff_src": kernel(tensors["diff_dst"], tensors["dst"], op.axis, torch.float64)}
 
 
-def _errors(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: SoftmaxForward, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
     """The rounding of src - max, relative to its size, is an absolute error of the exponent."""
     src = inputs["src"].astype(np.float64)
     shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
@@ -94,7 +95,7 @@ def _errors(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
     return {"dst": (growth(op.src.dims[op.axis]) + 16) * ROUNDOFF * size}
 
 
-def _gradient_errors(op: Any, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+def _gradient_errors(op: SoftmaxBackward, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
     """If dst is an exponent, it has an absolute error of its own size."""
     dst, diff = (inputs[name].astype(np.float64) for name in ("dst", "diff_dst"))
     diff, size = np.abs(diff), np.abs(dst)

@@ -53,7 +53,7 @@ def read(settings: Settings) -> Operation:
     )
 
 
-def write(op: Any) -> Settings:
+def write(op: Sum) -> Settings:
     """The inverse of `read`."""
     return {
         **write_tensors(op, DEFAULTS),
@@ -63,15 +63,15 @@ def write(op: Any) -> Settings:
     }
 
 
-def _formula(_torch: Any, op: Any, tensors: Mapping[str, Any]) -> Any:
+def _formula(_torch: Any, op: Sum, tensors: Mapping[str, Any]) -> Any:
     return sum(scale * tensors[f"src{i}"] for i, scale in enumerate(op.scales))
 
 
-def _errors(op: Any, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: Sum, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
     return accumulated(replace(op, scales=tuple(map(abs, op.scales))), inputs, evaluate)
 
 
-def _scales(op: Any) -> Iterator[str]:
+def _scales(op: Sum) -> Iterator[str]:
     """oneDNN does not print them."""
     if set(op.scales) != {1.0}:
         yield "scales:" + ":".join(map(six_digits, op.scales))

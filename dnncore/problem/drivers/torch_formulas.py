@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from dnncore.ops import Operation
+from dnncore.ops.window import Windowed
 from dnncore.problem.drivers.driver import Oracle
 
 __all__ = ["Formula", "forward", "gradient", "padded"]
@@ -25,7 +27,7 @@ def gradient(formula: Formula, *names: str) -> Oracle:
     it.
     """
 
-    def oracle(torch: Any, op: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    def oracle(torch: Any, op: Operation, tensors: Mapping[str, Any]) -> dict[str, Any]:
         inputs = {name: tensor for name, tensor in tensors.items() if "dst" not in name}
         for name in names:
             desc = getattr(op, name, None) or getattr(op, f"diff_{name}", None)
@@ -40,7 +42,7 @@ def gradient(formula: Formula, *names: str) -> Oracle:
     return oracle
 
 
-def padded(torch: Any, op: Any, image: Any, value: float) -> Any:
+def padded(torch: Any, op: Windowed, image: Any, value: float) -> Any:
     """The image with the padding of a windowed operation, which may be unequal or negative."""
     pairs = reversed([*zip(op.padding_l, op.padding_r, strict=True)])  # innermost dim first
     return torch.nn.functional.pad(image, [p for pair in pairs for p in pair], value=value)

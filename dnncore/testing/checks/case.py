@@ -166,7 +166,7 @@ class Case:
         return next((p for p in self.descs(attr, name, **wishes) if p.impl_name == name), None)
 
     @cached_property
-    def implementations(self) -> list[Implementation]:
+    def implementations(self) -> list[Implementation[Any]]:
         """All that there are for the operation on this engine and that the case is to test."""
         found = registry.implementations(self.engine.kind, type(self.op))
         return [implementation for _, implementation in found if self.wants(implementation.name)]

@@ -35,7 +35,7 @@ ASKED = 3
 OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # those two are the core's to give
 
 
-def accept(case: Case, implementation: Implementation) -> None:
+def accept(case: Case, implementation: Implementation[Any]) -> None:
     """`accept` gives the same answer each time, builds and allocates nothing, changes nothing that
     others see, and is quick.
     """
@@ -64,7 +64,7 @@ def accept(case: Case, implementation: Implementation) -> None:
         )
 
 
-def _ask(case: Case, implementation: Implementation) -> Any:
+def _ask(case: Case, implementation: Implementation[Any]) -> Any:
     answer = implementation.answer(case.op, case.attr, case.engine, None)
     if not isinstance(answer, Accepted | Refused):
         raise CheckFailed(
@@ -132,7 +132,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-def refusals(case: Case, implementation: Implementation) -> None:
+def refusals(case: Case, implementation: Implementation[Any]) -> None:
     """A refusal has a kind of the list and a reason that tells of the problem or the device."""
     answer = _ask(case, implementation)
     if isinstance(answer, Accepted):

@@ -154,7 +154,7 @@ def _affine_in(op: Operation) -> str:
 
 def linear(trial: Trial) -> None:
     """The reference, affine in an argument: f(a) + f(b) = f(a + b) + f(0)."""
-    op: Any = trial.pd.op
+    op: Operation = trial.pd.op
     name = _affine_in(op)
     if not trial.pd.is_reference or not name or trial.case.attr.post_ops:
         return
@@ -180,7 +180,7 @@ def slope(trial: Trial) -> None:
 
     With x moved by h along v, <f(x + h v) - f(x - h v), y> / (2 h) = <v, f'(x, y)> + O(h**2).
     """
-    op: Any = trial.pd.op
+    op: Operation = trial.pd.op
     smooth = driver_of(type(op)).smooth
     if not trial.pd.is_reference or smooth is None or op.forward_op is None:
         return

@@ -11,6 +11,7 @@ import numpy as np
 
 import dnncore as dnn
 from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.ops import Operation
 from dnncore.problem import driver_of
 
 __all__ = ["is_available", "torch_outputs"]
@@ -33,7 +34,7 @@ def _torch() -> Any:
     return torch
 
 
-def torch_outputs(op: Any, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
+def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
     """The outputs of `op` by torch; gradients come from its own differentiation.
 
     Raises `ImportError` where torch is not installed.
