@@ -12,7 +12,7 @@ pytest.importorskip("pyopencl")
 
 from dnncore_opencl.codegen.digits import INT4, UINT4, int4, inverses
 from dnncore_opencl.codegen.layout import LARGE, Parameters
-from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.matmul import MatMulImplementation
 from dnncore_opencl.runtime.launch import Launch, Source, _templates, template
 from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch
@@ -130,9 +130,9 @@ def test_collected_parameters_are_a_schema(elements: int, kind: str) -> None:
 def test_a_family_that_forgets_an_argument_fails_when_it_plans() -> None:
     square = dnn.MemoryDesc((8, 8), "f32", "ab")
     op = dnn.MatMul(src=square, weights=square, dst=square)
-    (gemm,) = MatMulImplementation(Simd).gemms(op, dnn.Attributes())
-    (planned,) = Simd(2, 8, False).plan(gemm).launches
+    (gemm,) = MatMulImplementation(CpuFamily).gemms(op, dnn.Attributes())
+    (planned,) = CpuFamily(2, 8, False).plan(gemm).launches
     arguments = dict(planned.arguments)
     del arguments["c_part"]
-    with pytest.raises(TypeError, match=r"gemm_simd lacks c_part$"):
+    with pytest.raises(TypeError, match=r"gemm_cpu lacks c_part$"):
         Launch(planned.source, arguments, planned.global_size, planned.local_size)

@@ -18,7 +18,7 @@ from dnncore_opencl.convolution.direct_weights import Pixels, Sums
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View
 from dnncore_opencl.convolution.winograd import cpu as convolution_winograd
-from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.gemm.cpu import CpuFamily
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_normal
@@ -83,7 +83,7 @@ def lines(groups=1, columns=64, depth=64, out=(1, 1, 14, 14), taps=(1, 3, 3)):
 @pytest.mark.parametrize("out", [(1, 1, 1, 1), (1, 1, 7, 7), (32, 1, 56, 56)])
 def test_shares_are_work_for_all_cores(out, columns, units):
     sweep = lines(columns=columns, out=out)
-    ((launch,), scratch) = vars(sweep.plan(Simd(units, 16, True), 0)).values()
+    ((launch,), scratch) = vars(sweep.plan(CpuFamily(units, 16, True), 0)).values()
     items = math.prod(launch.global_size)
     assert items >= min(units, sweep.panels * sweep.runs // 2)
     assert scratch >= items * 2 * 4 * 16
@@ -118,7 +118,7 @@ def test_sums_cover_all_channels_and_lines(shape, units):
     size = op.diff_dst.dims[2:]
     view = View(0, 0, 0, 0, 1, (0, 0, 0, 16))
     sums = Sums.of(
-        op, Pixels((op.src.dims[0], 1, *size), (1, *size), view, view), Simd(units, 16, True)
+        op, Pixels((op.src.dims[0], 1, *size), (1, *size), view, view), CpuFamily(units, 16, True)
     )
     count = op.src.dims[0] * size[0]
     assert (sums.parts - 1) * sums.share < count <= sums.parts * sums.share
@@ -175,7 +175,7 @@ def test_nan_stays_in_the_tiles_that_read_it(target):
 def test_the_filter_is_opaque_and_made_by_a_reorder(target):
     op = operation("--dir=FWD_D --alg=wino mb1ic5ih6oc7kh3ph1")
     (pd,) = own(target, "winograd").primitive_descs(op)
-    lanes = Simd.of(target.engine).vector
+    lanes = CpuFamily.of(target.engine).vector
     assert pd.weights_desc.tag == f"opencl:winograd:4x3:forward:{lanes}"
     assert pd.weights_desc.nbytes == 4 * 36 * 5 * -(-7 // lanes) * lanes
     ones = np.ones((7, 5, 3, 3), np.float32)

@@ -18,7 +18,7 @@ from dnncore_opencl.convolution.winograd.gpu import WinogradBackwardWeights
 from dnncore_opencl.convolution.winograd.tile import Tile as WinogradTile
 from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.mma.family import Mma
-from dnncore_opencl.gemm.mma.launch import Tile
+from dnncore_opencl.gemm.mma.launch import MmaTile
 from dnncore_opencl.inner_product.implementations import Forward as InnerProduct
 from dnncore_opencl.matmul import MatMulImplementation
 from opencl_engine import DEVICES
@@ -29,7 +29,7 @@ from dnncore.planning.toom_cook import F23
 
 pytestmark = pytest.mark.skipif(not DEVICES, reason="no OpenCL device")
 
-TILE = Tile(64, 64, 32, 32)
+TILE = MmaTile(64, 64, 32, 32)
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
 

@@ -18,8 +18,8 @@ from dnncore_opencl.convolution.implementations import Forward
 from dnncore_opencl.convolution.winograd.planes import Image, Planes
 from dnncore_opencl.convolution.winograd.tile import Tile
 from dnncore_opencl.copies.transpose import TransposedPass
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.mma.family import Mma
-from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.tiled.family import Tiled
 from dnncore_opencl.matmul import MatMulImplementation
 from dnncore_opencl.reduction.implementations import Stages
@@ -71,8 +71,8 @@ def direct() -> Source:
         bias=dnn.MemoryDesc((64,), "f32", "a"),
         dst=image(14),
     )
-    simd = Simd(units=2, vector=16, has_fetch=True)
-    (plan,) = DirectForward().plans(op, dnn.Attributes(), simd, 0)
+    cpu = CpuFamily(units=2, vector=16, has_fetch=True)
+    (plan,) = DirectForward().plans(op, dnn.Attributes(), cpu, 0)
     return plan.launches[0].source
 
 
@@ -105,7 +105,7 @@ def column_sums() -> Source:
 
 RENDERINGS: dict[str, Callable[[], Source]] = {
     "mma_f32_convolution": lambda: convolution(Mma, "f32", dnn.PostOp.eltwise("relu")),
-    "simd_convolution": direct,
+    "cpu_convolution": direct,
     "tiled_convolution": lambda: convolution(Tiled, "f32", dnn.PostOp.eltwise("relu")),
     "tiled_product": lambda: product(Tiled),
     "winograd_planes_points": planes,

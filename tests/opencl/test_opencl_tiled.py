@@ -13,8 +13,8 @@ from checks import Target, check
 from conftest import TARGETS
 from dnncore_opencl.convolution.implementations import BackwardData, BackwardWeights, Forward
 from dnncore_opencl.gemm.tiled.family import TILES, Tiled
-from dnncore_opencl.gemm.tiled.launch import Tile
-from dnncore_opencl.gemm.tiled.view import Product
+from dnncore_opencl.gemm.tiled.launch import TiledTile
+from dnncore_opencl.gemm.tiled.view import TiledProduct
 from dnncore_opencl.matmul import MatMulImplementation
 from dnncore_opencl.runtime.build import Builder
 
@@ -44,7 +44,7 @@ def gemms(text):
 
 
 def product(text):
-    return Product.of(gemms(text)[0])
+    return TiledProduct.of(gemms(text)[0])
 
 
 def loads(side):
@@ -54,7 +54,7 @@ def loads(side):
 @pytest.mark.parametrize("depth", [12, 20, 24, 48])
 def test_tiles_whose_depth_does_not_divide_a_table_cannot_be(depth):
     with pytest.raises(AssertionError):
-        Tile(64, 64, depth=depth)
+        TiledTile(64, 64, depth=depth)
 
 
 # -- rows, columns and k ---------------------------------------------------------------------------
@@ -127,7 +127,7 @@ def test_columns_are_what_lies_side_by_side_in_the_result():
 )
 def test_tiles_that_cannot_be_are_refused(wrong):
     with pytest.raises(AssertionError):
-        Tile(**wrong)
+        TiledTile(**wrong)
 
 
 def test_a_large_product_takes_the_largest_tile_whole():
@@ -152,7 +152,7 @@ def test_a_long_k_is_cut_for_all_multiprocessors():
 
 
 def test_one_tile_and_its_parts_are_kept():
-    tile = Tile(64, 64)
+    tile = TiledTile(64, 64)
     chosen, part = Tiled(UNITS, (tile,), 3).choose(product("--matmul 512x1000:1000x512"))
     assert (chosen, part) == (tile, 336)
 

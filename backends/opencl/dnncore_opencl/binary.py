@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from dnncore.backend import Attributes
 from dnncore_opencl.elementwise.algorithms import binary
-from dnncore_opencl.elementwise.implementation import Pass, Pointwise
+from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 
-class Binary(Pointwise):
+class Binary(Elementwise):
     """Any algorithm, with post-ops."""
 
     like: ClassVar = {"dst": "src0"}

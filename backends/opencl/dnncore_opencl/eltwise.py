@@ -6,10 +6,10 @@ from typing import Any, ClassVar
 
 from dnncore.backend import Attributes
 from dnncore_opencl.elementwise.algorithms import eltwise, eltwise_gradient
-from dnncore_opencl.elementwise.implementation import Pass, Pointwise
+from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 
-class Forward(Pointwise):
+class Forward(Elementwise):
     """Any algorithm, with post-ops."""
 
     like: ClassVar = {"dst": "src"}
@@ -21,7 +21,7 @@ class Forward(Pointwise):
         work.post_ops(attr)
 
 
-class Backward(Pointwise):
+class Backward(Elementwise):
     """Any algorithm, with post-ops."""
 
     like: ClassVar = {"diff_dst": "kept", "diff_src": "kept"}

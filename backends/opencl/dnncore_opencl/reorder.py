@@ -11,7 +11,7 @@ from dnncore_opencl.codegen.vectors import HALVES, TYPES
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradReorder
 from dnncore_opencl.convolution.winograd.gpu import WinogradPlanesReorder
 from dnncore_opencl.copies.transpose import TransposedPass
-from dnncore_opencl.elementwise.implementation import Pass, Pointwise
+from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 FLOATS = ("f32", "f64")
 TO_FLOAT = {  # exactly, or with a last bit that lets it be rounded again
@@ -27,7 +27,7 @@ CHAIN_SRC = ("f32", *HALVES, "s8", "u8")  # floats hold them, and an f32 chain i
 CHAIN_DST = ("f32", *HALVES)
 
 
-class Reorder(Pointwise):
+class Reorder(Elementwise):
     """Any formats of the data types that the operation knows."""
 
     data_types = (*FLOATS, *HALVES)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_opencl.elementwise.implementation import Pass, Pointwise
+from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 MOST_SRCS = 16  # per pass: a device need only take 1024 bytes of arguments; a src's may be 60
 
 
-class Sum(Pointwise):
+class Sum(Elementwise):
     """A pass for every so many srcs, with post-ops in the last; partial sums are scratch."""
 
     like: ClassVar = {"dst": "src0"}

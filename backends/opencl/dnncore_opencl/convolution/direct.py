@@ -34,9 +34,9 @@ from dnncore_opencl.convolution.views import (
     spatial_phases,
 )
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
-from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.launch import padded
 from dnncore_opencl.runtime.program import LaunchProgram
@@ -58,18 +58,18 @@ class Direct(Implementation):
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
         if op.algorithm == "winograd":
             return Refused("algorithm", "computes by algorithm direct; got winograd")
-        simd = Simd.of(engine)
-        op = op.resolve_any(**self.formats(op, simd.vector))
+        cpu = CpuFamily.of(engine)
+        op = op.resolve_any(**self.formats(op, cpu.vector))
         refused = opaque_refusal(op, attr)
         if refused:
             return refused
 
         def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
-            return self.wanted(op, name, desc, simd.vector)
+            return self.wanted(op, name, desc, cpu.vector)
 
         staging = Staging.of(op, attr, wanted)
         refused = size_refusal(staging.op, staging.attr)
-        plans = refused or self.plans(staging.op, staging.attr, simd, staging.nbytes)
+        plans = refused or self.plans(staging.op, staging.attr, cpu, staging.nbytes)
         if isinstance(plans, Refused):
             return plans
         sums = self.sums(staging.op, engine, staging.nbytes)
@@ -83,18 +83,20 @@ class Direct(Implementation):
         return Accepted(
             op,
             build=build,
-            efficiency=EFFICIENCY * self.utilisation(op, simd.vector),
+            efficiency=EFFICIENCY * self.utilisation(op, cpu.vector),
             scratchpad_bytes=staging.nbytes + max(needs),
         )
 
-    def plans(self, op: Any, attr: Attributes, simd: Simd, start: int) -> Sequence[Plan] | Refused:
+    def plans(
+        self, op: Any, attr: Attributes, cpu: CpuFamily, start: int
+    ) -> Sequence[Plan] | Refused:
         """Plan what together computes the operation, whose tensors are as they are wanted.
 
         start: the bytes at the beginning of the scratchpad that are taken.
         """
-        sweeps = [lines for lines in self.lines(op, attr, simd.vector) if not lines.is_empty]
+        sweeps = [lines for lines in self.lines(op, attr, cpu.vector) if not lines.is_empty]
         refused = next(filter(None, (lines.refusal for lines in sweeps)), None)
-        return refused or [lines.plan(simd, start) for lines in sweeps]
+        return refused or [lines.plan(cpu, start) for lines in sweeps]
 
     def lines(self, op: Any, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """Return the sweeps over the result, where it is an image."""

@@ -22,8 +22,8 @@ from dnncore_opencl.convolution.views import (
     image_view,
     weights_steps,
 )
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
-from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE
 from dnncore_opencl.reduction.implementations import Stages, channel_sums
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
@@ -134,17 +134,17 @@ class Sums:
     lines: int
 
     @classmethod
-    def of(cls, op: ConvolutionBackwardWeights, pixels: Pixels, simd: Simd) -> Sums:
+    def of(cls, op: ConvolutionBackwardWeights, pixels: Pixels, cpu: CpuFamily) -> Sums:
         """Choose shares whose sums stay in a cache, enough for all cores."""
         groups, oc, ic, *taps = op.grouped_weights
-        lanes = simd.vector
+        lanes = cpu.vector
         blocks, pairs = math.ceil(ic / lanes), math.ceil(oc / (2 * lanes))
         fits = max(1, SUM_BYTES // (FLOAT * math.prod(taps) * 2 * lanes**2))
         own_blocks = min(blocks, fits)
         own_pairs = min(pairs, max(1, fits // own_blocks))
         items = groups * math.ceil(blocks / own_blocks) * math.ceil(pairs / own_pairs)
         count = math.prod(pixels.out[:3])
-        wanted = min(count, math.ceil(TASKS_PER_CORE * simd.units / items))
+        wanted = min(count, math.ceil(TASKS_PER_CORE * cpu.units / items))
         share = math.ceil(count / wanted) if wanted else 1
         line_bytes = FLOAT * lanes * (2 * pixels.out[3] + pixels.size[2])
         lines = min(MOST_LINES, max(1, LINE_BYTES // max(1, line_bytes)))
@@ -175,14 +175,16 @@ class DirectBackwardWeights(Direct):
             return wanted
         return desc.with_format(blocked_tag(desc, lanes))
 
-    def plans(self, op: Any, attr: Attributes, simd: Simd, start: int) -> Sequence[Plan] | Refused:
+    def plans(
+        self, op: Any, attr: Attributes, cpu: CpuFamily, start: int
+    ) -> Sequence[Plan] | Refused:
         """Two launches: the sums of all parts, then their sums."""
-        lanes = simd.vector
+        lanes = cpu.vector
         images = (op.src, op.diff_dst)
         if not all(self._fits_blocks(op, desc, lanes) for desc in images):
             return Refused("shape", f"groups of channels must be multiples of {lanes}")
         pixels = self._pixels(op, lanes)
-        sums = Sums.of(op, pixels, simd)
+        sums = Sums.of(op, pixels, cpu)
         taps = op.grouped_weights[3:]
         scratch_bytes = FLOAT * sums.parts * math.prod(taps) * 2 * lanes**2
         scratch_bytes *= sums.groups * sums.blocks * sums.pairs

@@ -30,7 +30,7 @@ from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
 from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
 from dnncore_opencl.convolution.views import spatial_phases
 from dnncore_opencl.convolution.winograd import gpu as planes
-from dnncore_opencl.convolution.winograd.cpu import WinogradBackwardData, WinogradForward
+from dnncore_opencl.convolution.winograd.cpu import CpuWinogradBackwardData, CpuWinogradForward
 from dnncore_opencl.copies.staging import plain
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.implementation import GemmImplementation
@@ -268,13 +268,13 @@ def _image_strides(strides: Sequence[int], channels: int) -> Strides:
 
 
 FORWARD = (
-    WinogradForward(),
+    CpuWinogradForward(),
     DirectForward(),
     *planes.FORWARD,
     *(Forward(family) for family in (Depthwise, *FAMILIES)),
 )
 BACKWARD_DATA = (
-    WinogradBackwardData(),
+    CpuWinogradBackwardData(),
     DirectBackwardData(),
     *planes.BACKWARD_DATA,
     *(BackwardData(family) for family in (Depthwise, *FAMILIES)),

@@ -15,8 +15,8 @@ from functools import cached_property
 from dnncore.backend import PostOp, Refused
 from dnncore_opencl.codegen.digits import INT4, int4
 from dnncore_opencl.convolution.views import FLOAT, View, steps
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
-from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
@@ -142,10 +142,10 @@ class Lines:
             return Refused("shape", f"{run} must depend on {MOST_PIXELS} at most; got {pixels}")
         return None
 
-    def plan(self, simd: Simd, scratch_start: int) -> Plan:
+    def plan(self, cpu: CpuFamily, scratch_start: int) -> Plan:
         """Plan for a device, where `scratch_start` bytes of the scratchpad are taken."""
         groups, columns, depth = self.channels
-        runs, chunk, panels = self._shares(simd.units)
+        runs, chunk, panels = self._shares(cpu.units)
         span = depth if self.is_deep else self.lanes
         chain = steps(self.post_ops, self.operands)
         pixels = [(run, pixel) for run in range(2) for pixel in range(self.run)]
@@ -155,7 +155,7 @@ class Lines:
             "MOST_PIXELS": MOST_PIXELS,
             "EACH(DO)": " ".join(f"DO({run}, {pixel})" for run, pixel in pixels),
             **({"POST_STEPS": 1} if self.post_ops else {}),
-            **({"HAS_FETCH": 1} if simd.has_fetch else {}),
+            **({"HAS_FETCH": 1} if cpu.has_fetch else {}),
             **({"SIDE_BY_SIDE": 1} if self.is_side_by_side else {}),
         }
         arguments = {

@@ -1,7 +1,7 @@
 // A pass whose operand is contiguous along `r` and whose result is so along `t`, on a CPU: a box
 // goes through a tile of its own, so that memory is read and written in whole lines.
 //
-// DECODE and STEP are as in pointwise.cl; LOAD is the element of `r` and `t`, of which EXISTS tells
+// DECODE and STEP are as in elementwise.cl; LOAD is the element of `r` and `t`, of which EXISTS tells
 // whether it is there at all.
 
 #ifdef cl_khr_fp64

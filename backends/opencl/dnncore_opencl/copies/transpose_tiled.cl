@@ -2,7 +2,7 @@
 // WORKERS reads a box of TILE_R x TILE_T elements, IN at once along `r`, all of its loads under way
 // together; it turns the box in local memory and writes LANES at once along `t`.
 //
-// DECODE and STEP are as in pointwise.cl; LOAD is IN elements from `r` and `t` on, of which EXISTS
+// DECODE and STEP are as in elementwise.cl; LOAD is IN elements from `r` and `t` on, of which EXISTS
 // tells whether they are there at all.
 
 #ifdef cl_khr_fp64

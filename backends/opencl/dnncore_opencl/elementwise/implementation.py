@@ -40,7 +40,7 @@ from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
-__all__ = ["Pass", "Pointwise"]
+__all__ = ["Elementwise", "Pass"]
 
 
 class Pass:
@@ -51,7 +51,7 @@ class Pass:
     stored, of `v0`, `v1`, ..., the tensors' elements; the result's is its old value.
     """
 
-    template = "pointwise"
+    template = "elementwise"
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class Pass:
         return write(self.engine, data_type, lanes, pointer, value) + ";"
 
 
-class Pointwise(Implementation):
+class Elementwise(Implementation):
     """An operation that is one pass; a subclass says which formats `any` becomes and what x is.
 
     Efficiency was measured on tensors beyond all caches.

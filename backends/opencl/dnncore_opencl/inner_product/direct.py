@@ -21,9 +21,9 @@ from dnncore.backend import (
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View, chain, place_of
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
 from dnncore_opencl.gemm.product import broadcast_strides
-from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.runtime.program import LaunchProgram
 
 EFFICIENCY = 0.7
@@ -40,12 +40,10 @@ class Direct(Implementation):
         """Accept weights of one format, whatever the others have."""
         if not engine.is_cpu:
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
-        simd = Simd.of(engine)
+        cpu = CpuFamily.of(engine)
         tags = {argument.name: ROW_MAJOR[: desc.ndims] for argument, desc in op.tensors()}
-        op = op.resolve_any(
-            **tags | {"weights": "any", self.image: self.image_tag(op, simd.vector)}
-        )
-        wanted_tag = self.weights_tag(self._dense(getattr(op, self.image)), simd.vector)
+        op = op.resolve_any(**tags | {"weights": "any", self.image: self.image_tag(op, cpu.vector)})
+        wanted_tag = self.weights_tag(self._dense(getattr(op, self.image)), cpu.vector)
         if wanted_tag is None:
             return Refused("format", f"{self.image} must have vectors of channels last")
         op = op.resolve_any(weights=wanted_tag)
@@ -64,8 +62,8 @@ class Direct(Implementation):
         refused = size_refusal(staging.op, staging.attr) or self.refusal(staging.op, staging.attr)
         if refused:
             return refused
-        lines = self.lines(staging.op, staging.attr, simd.vector)
-        plans = [] if lines.is_empty else [lines.plan(simd, staging.nbytes)]
+        lines = self.lines(staging.op, staging.attr, cpu.vector)
+        plans = [] if lines.is_empty else [lines.plan(cpu, staging.nbytes)]
 
         def build() -> Executable:
             launches = [launch for plan in plans for launch in plan.launches]

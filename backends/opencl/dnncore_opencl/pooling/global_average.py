@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Reduction, Refused
 from dnncore_opencl.codegen.vectors import HALVES
-from dnncore_opencl.elementwise.implementation import Pass, Pointwise, refuse_layouts
+from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_layouts
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -39,7 +39,7 @@ class Mean(Implementation):
         )
 
 
-class Repetition(Pointwise):
+class Repetition(Elementwise):
     """Backward: each cell gets the same share."""
 
     name = NAME

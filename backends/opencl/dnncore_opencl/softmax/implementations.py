@@ -194,7 +194,7 @@ class Softmax(Implementation):
         return LaunchProgram(engine, [launch])
 
 
-class Simd(Softmax):
+class RowPerItem(Softmax):
     """One work-item for a row or several: no local memory, no barrier."""
 
     name = "opencl:simd"
@@ -210,7 +210,7 @@ class Simd(Softmax):
         return Shares(), 0
 
 
-class Tiled(Softmax):
+class RowPerGroup(Softmax):
     """Rows in registers, each of one work-item or of several that combine their shares."""
 
     name = "opencl:tiled"
@@ -314,5 +314,5 @@ def _vectors(engine: Any, rows: Rows, tensors: Tensors) -> dict[str, str]:
     return defines
 
 
-FORWARD = (Simd(), Tiled())
-BACKWARD = (Simd(), Tiled())
+FORWARD = (RowPerItem(), RowPerGroup())
+BACKWARD = (RowPerItem(), RowPerGroup())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from dnncore.backend import Refused
-from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.launch import template
 
@@ -39,8 +39,8 @@ class Depthwise(Strided):
     @classmethod
     def of(cls, engine: OpenCLEngine) -> Depthwise:
         """The family for an engine's device."""
-        simd = Simd.of(engine)
-        return cls(simd.units, simd.vector if engine.is_cpu else 1)
+        cpu = CpuFamily.of(engine)
+        return cls(cpu.units, cpu.vector if engine.is_cpu else 1)
 
     @classmethod
     def refusal(cls, engine: OpenCLEngine) -> Refused | None:  # noqa: ARG003

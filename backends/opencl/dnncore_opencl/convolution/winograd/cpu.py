@@ -32,8 +32,8 @@ from dnncore_opencl.convolution.views import (
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradFilter, source
 from dnncore_opencl.convolution.winograd.weights_format import format_refusal, problem_refusal
 from dnncore_opencl.copies.staging import Staging, plain
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
-from dnncore_opencl.gemm.simd import Simd
 from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
@@ -116,7 +116,7 @@ class Tiles:
         return min(self.count, max(1, CHUNK_BYTES // self.tile_bytes))
 
 
-class Winograd(Implementation):
+class CpuWinograd(Implementation):
     """What the directions share."""
 
     name = "opencl:winograd:simd"
@@ -124,7 +124,7 @@ class Winograd(Implementation):
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
-        lanes = Simd.of(engine).vector
+        lanes = CpuFamily.of(engine).vector
         refused = _refusal(op, engine)
         if refused:
             return refused
@@ -153,7 +153,7 @@ class Winograd(Implementation):
         refused = refused or scratchpad_refusal(filled)
         if refused:
             return refused
-        launches, nbytes = self._plan(staging, Simd.of(engine))
+        launches, nbytes = self._plan(staging, CpuFamily.of(engine))
 
         def build() -> Executable:
             return LaunchProgram(engine, staging.around(engine, launches))
@@ -176,19 +176,19 @@ class Winograd(Implementation):
         corner = tuple(TAPS - 1 - p for p in padding)
         return Tiles(lanes, images, oc, ic, dst, tuple(src), corner)
 
-    def _plan(self, staging: Staging, simd: Simd) -> tuple[list[Launch], int]:
+    def _plan(self, staging: Staging, cpu: CpuFamily) -> tuple[list[Launch], int]:
         """The launches and the bytes of scratchpad."""
         op, attr = staging.op, staging.attr
-        tiles = self._tiles(op, simd.vector)
+        tiles = self._tiles(op, cpu.vector)
         names = (op.SRC, op.DST) if self.forward else (op.DST, op.SRC)
-        src, dst = (image_view(op, name, simd.vector) for name in names)
+        src, dst = (image_view(op, name, cpu.vector) for name in names)
         sweeps = _Sweeps(tiles, src, dst, op, attr)
         launches = []
         place, start = 1, staging.nbytes
         first: int | None = place
         if op.weights.format_kind != "opaque":
             direction = "forward" if self.forward else "backward_data"
-            filters = WinogradFilter(direction, simd.vector)
+            filters = WinogradFilter(direction, cpu.vector)
             launches.append(filters.launch(op.weights, place, Scratch(), start // FLOAT))
             weights_start, first = start // FLOAT, None
             start += filters.desc(op.weights).nbytes
@@ -196,7 +196,7 @@ class Winograd(Implementation):
             weights_start = 0
         needs = start
         for begin in range(0, tiles.count, max(1, tiles.chunk)):
-            chunk, used = sweeps.launches(simd, begin, first, weights_start, start)
+            chunk, used = sweeps.launches(cpu, begin, first, weights_start, start)
             launches += chunk
             needs = max(needs, used)
         return launches, needs
@@ -227,7 +227,7 @@ class _Sweeps:
     attr: Attributes
 
     def launches(
-        self, simd: Simd, begin: int, weights: int | None, weights_start: int, start: int
+        self, cpu: CpuFamily, begin: int, weights: int | None, weights_start: int, start: int
     ) -> tuple[list[Launch], int]:
         """Return those of the tiles from `begin` on, and the end of the scratchpad that they use.
 
@@ -258,7 +258,7 @@ class _Sweeps:
             operands=(),
             is_blocked=True,
             src_is_blocked=True,
-        ).plan(simd, after)
+        ).plan(cpu, after)
         transforms = self._src(src, begin, end), self._dst(dst, begin, end)
         return [transforms[0], *product.launches, transforms[1]], after + product.scratchpad
 
@@ -309,13 +309,13 @@ class _Sweeps:
         return Launch(text, arguments, items, (1, 1))
 
 
-class WinogradForward(Winograd):
+class CpuWinogradForward(CpuWinograd):
     """Forward."""
 
     forward = True
 
 
-class WinogradBackwardData(Winograd):
+class CpuWinogradBackwardData(CpuWinograd):
     """Backward by data."""
 
     forward = False

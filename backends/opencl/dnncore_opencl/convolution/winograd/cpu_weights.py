@@ -18,7 +18,7 @@ from dnncore_opencl.codegen.digits import INT4, int4
 from dnncore_opencl.convolution.views import FLOAT
 from dnncore_opencl.convolution.winograd.tile import transforms
 from dnncore_opencl.convolution.winograd.weights_format import DIRECTIONS, FilterReorder, Filters
-from dnncore_opencl.gemm.simd import Simd
+from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
@@ -86,5 +86,5 @@ class WinogradReorder(FilterReorder):
 
     def formats(self, engine: Any) -> Iterable[WinogradFilter]:
         """Those of the device's vectors."""
-        lanes = Simd.of(engine).vector
+        lanes = CpuFamily.of(engine).vector
         return (WinogradFilter(direction, lanes) for direction in DIRECTIONS)

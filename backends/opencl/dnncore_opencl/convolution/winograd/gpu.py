@@ -53,7 +53,7 @@ SEEN_TRAFFIC = 0.8  # of all bytes, measured on an H200: products hide the rest
 AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
 
 
-class Winograd(Implementation):
+class GpuWinograd(Implementation):
     """What the directions share.
 
     direction: the one that transforms filters as this one does, or their gradient.
@@ -86,7 +86,7 @@ class Winograd(Implementation):
 
     @abstractmethod
     def fill(
-        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
     ) -> Refused | None:
         """Add all launches, or tell why the family cannot make the products."""
 
@@ -154,12 +154,12 @@ class Winograd(Implementation):
             lanes=_lanes(op),
         )
 
-    def _plan(self, staging: Staging, engine: Any) -> _Plan | Refused:
+    def _plan(self, staging: Staging, engine: Any) -> _Launches | Refused:
         planes = self._planes(staging.op)
         slices = list(planes.slices(SLICE_BYTES // FLOAT))
         kept = self.kept_bytes(staging.op, len(slices))
         first = padded(staging.nbytes, ALIGNMENT)
-        plan = _Plan(engine, self.family.of(engine), first, first + padded(kept, ALIGNMENT))
+        plan = _Launches(engine, self.family.of(engine), first, first + padded(kept, ALIGNMENT))
         refused = (
             scratchpad_refusal(max((plan.bounds(part)[-1] for part in slices), default=0))
             or self.fill(plan, slices, staging.op, staging.attr)
@@ -172,7 +172,7 @@ class Winograd(Implementation):
             plan.seconds = self._seconds(staging.op, planes, traffic, plan)
         return plan
 
-    def _seconds(self, op: Any, planes: Planes, traffic: int, plan: _Plan) -> float:
+    def _seconds(self, op: Any, planes: Planes, traffic: int, plan: _Launches) -> float:
         """Arithmetic of the products, then traffic and launches.
 
         traffic: bytes that are read and written beside the images.
@@ -186,7 +186,7 @@ class Winograd(Implementation):
 
 
 @dataclass
-class _Plan:
+class _Launches:
     """Launches, the bytes of scratchpad that they need, and their estimated time.
 
     family: on the engine. kept, start: bytes of the scratchpad at which planes of filters begin,
@@ -242,7 +242,7 @@ def _has_vectors(image: MemoryDesc, lanes: int) -> bool:
     return all(step % lanes == 0 for step in outer)
 
 
-class _ToImages(Winograd):
+class _ToImages(GpuWinograd):
     """What forward and backward by data share: products of images and filters."""
 
     def weights_format(self, op: Any) -> MemoryDesc:
@@ -260,7 +260,7 @@ class _ToImages(Winograd):
         return self.filters.desc(op.weights).nbytes
 
     def fill(
-        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
     ) -> Refused | None:
         """Transform filters, then of each slice the images that are read and written."""
         place = place_of(op, op.WEIGHTS)
@@ -278,19 +278,19 @@ class _ToImages(Winograd):
         return None
 
 
-class WinogradForward(_ToImages):
+class GpuWinogradForward(_ToImages):
     """Forward."""
 
     direction = "forward"
 
 
-class WinogradBackwardData(_ToImages):
+class GpuWinogradBackwardData(_ToImages):
     """Backward by data."""
 
     direction = "backward_data"
 
 
-class WinogradBackwardWeights(Winograd):
+class GpuWinogradBackwardWeights(GpuWinograd):
     """Backward by weights: the gradient of the planes that forward makes of filters."""
 
     direction = "forward"
@@ -313,7 +313,7 @@ class WinogradBackwardWeights(Winograd):
         return slices * self.filters.desc(op.diff_weights).nbytes
 
     def fill(
-        self, plan: _Plan, slices: Sequence[Planes], op: Any, attr: Attributes
+        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
     ) -> Refused | None:
         """Transform and sum up the images of each slice, then transform the sums; last the bias."""
         step = self.kept_bytes(op, 1) // FLOAT
@@ -348,5 +348,5 @@ TILES = (Tile(F23, F23), Tile(F23, F43), Tile(F43, F43))
 FAMILIES: tuple[type[Family], ...] = (Mma, Tiled)
 FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = (
     tuple(direction(family, tile) for tile in TILES for family in FAMILIES)
-    for direction in (WinogradForward, WinogradBackwardData, WinogradBackwardWeights)
+    for direction in (GpuWinogradForward, GpuWinogradBackwardData, GpuWinogradBackwardWeights)
 )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from dnncore.backend import Refused
 from dnncore_opencl.gemm.family import Family, Plan
-from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, Product, Tile
-from dnncore_opencl.gemm.mma.view import Unfit, View, view
+from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, MmaProduct, MmaTile
+from dnncore_opencl.gemm.mma.view import MmaView, Unfit, view
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_size, partial, reduction
 
@@ -47,7 +47,7 @@ class Pace:
     begin: float
     latency: float
     issue: float
-    speeds: Mapping[Tile, Speed]
+    speeds: Mapping[MmaTile, Speed]
 
 
 # Fits of 490 and 820 products of convolutions, whose choices take 2 % longer than the best in the
@@ -57,16 +57,16 @@ HALF_PACE = Pace(
     3.8e-6,
     1.0e-6,
     {
-        Tile(128, 64, 64, 32): Speed(2.73e12, 2.22e12),
-        Tile(64, 128, 32, 64): Speed(2.89e12, 2.71e12),
-        Tile(64, 64, 32, 32): Speed(2.55e12, 2.37e12),
-        Tile(128, 128, 64, 64): Speed(3.19e12, 3.11e12),
-        Tile(128, 128, 64, 32): Speed(3.28e12, 3.28e12),
-        Tile(256, 128, 64, 64): Speed(3.48e12, 3.48e12),
-        Tile(128, 256, 64, 64): Speed(3.60e12, 3.60e12),
-        Tile(64, 256, 64, 64, stages=2): Speed(2.95e12, 2.75e12),
-        Tile(256, 64, 64, 64, stages=2): Speed(2.63e12, 1.75e12),
-        Tile(256, 64, 64, 64, chunks=4, stages=4): Speed(2.06e12, 1.80e12),
+        MmaTile(128, 64, 64, 32): Speed(2.73e12, 2.22e12),
+        MmaTile(64, 128, 32, 64): Speed(2.89e12, 2.71e12),
+        MmaTile(64, 64, 32, 32): Speed(2.55e12, 2.37e12),
+        MmaTile(128, 128, 64, 64): Speed(3.19e12, 3.11e12),
+        MmaTile(128, 128, 64, 32): Speed(3.28e12, 3.28e12),
+        MmaTile(256, 128, 64, 64): Speed(3.48e12, 3.48e12),
+        MmaTile(128, 256, 64, 64): Speed(3.60e12, 3.60e12),
+        MmaTile(64, 256, 64, 64, stages=2): Speed(2.95e12, 2.75e12),
+        MmaTile(256, 64, 64, 64, stages=2): Speed(2.63e12, 1.75e12),
+        MmaTile(256, 64, 64, 64, chunks=4, stages=4): Speed(2.06e12, 1.80e12),
     },
 )
 SPLIT_PACE = Pace(
@@ -74,12 +74,12 @@ SPLIT_PACE = Pace(
     5.3e-6,
     0.4e-6,
     {
-        Tile(128, 64, 64, 32): Speed(0.477e12, 0.417e12),
-        Tile(64, 128, 32, 64): Speed(0.477e12, 0.417e12),
-        Tile(64, 64, 32, 32): Speed(0.424e12, 0.348e12),
-        Tile(128, 128, 64, 32): Speed(0.523e12, 0.523e12),
-        Tile(256, 64, 64, 32): Speed(0.508e12, 0.508e12),
-        Tile(128, 64, 64, 32, chunks=4, stages=4): Speed(0.439e12, 0.379e12),
+        MmaTile(128, 64, 64, 32): Speed(0.477e12, 0.417e12),
+        MmaTile(64, 128, 32, 64): Speed(0.477e12, 0.417e12),
+        MmaTile(64, 64, 32, 32): Speed(0.424e12, 0.348e12),
+        MmaTile(128, 128, 64, 32): Speed(0.523e12, 0.523e12),
+        MmaTile(256, 64, 64, 32): Speed(0.508e12, 0.508e12),
+        MmaTile(128, 64, 64, 32, chunks=4, stages=4): Speed(0.439e12, 0.379e12),
     },
 )
 ROUNDED = 2.7  # times the speed of split operands
@@ -119,7 +119,7 @@ class Mma(Family):
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 1e-3, "gpu": 1.1, "accelerator": 1.0}
 
     units: int
-    tiles: tuple[Tile, ...] = TILES
+    tiles: tuple[MmaTile, ...] = TILES
     parts: int = 0
     instructions: str = "mma_ptx"
     local_memory: int = LOCAL_MEMORY
@@ -171,7 +171,7 @@ class Mma(Family):
         arithmetic = _arithmetic(gemm)
         v, pieces = view(gemm, arithmetic.per_chunk), _pieces(gemm, first)
         products = [
-            Product(v, arithmetic, tile, self.instructions, self.local_memory)
+            MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
             for tile in self._tiles(arithmetic)
         ]
         choices = (
@@ -191,7 +191,7 @@ class Mma(Family):
             parts * part_size(gemm) * FLOAT,
         )
 
-    def _parts(self, product: Product) -> Iterator[int]:
+    def _parts(self, product: MmaProduct) -> Iterator[int]:
         """Stages of parts: all, and those that make whole rounds of the groups that run at once."""
         stages, groups = product.stages, product.tile.groups(product.view)
         if self.parts:
@@ -203,12 +203,12 @@ class Mma(Family):
             if parts > 1:
                 yield math.ceil(stages / parts)
 
-    def _tiles(self, arithmetic: Arithmetic) -> Sequence[Tile]:
+    def _tiles(self, arithmetic: Arithmetic) -> Sequence[MmaTile]:
         """Those whose speed is known, if any is."""
         known = [tile for tile in self.tiles if tile in _pace(arithmetic).speeds]
         return known or self.tiles
 
-    def _seconds(self, product: Product, part: int) -> float:
+    def _seconds(self, product: MmaProduct, part: int) -> float:
         """Estimate the time of a product: rounds of the groups that run at once, sum of parts."""
         tile, pace = product.tile, _pace(product.arithmetic)
         if product.spills or product.local_bytes > self.local_memory:
@@ -247,7 +247,7 @@ def _pace(arithmetic: Arithmetic) -> Pace:
     return SPLIT_PACE if arithmetic.is_split else ROUNDED_PACE
 
 
-def _pieces(gemm: Gemm, first: int) -> View | None:
+def _pieces(gemm: Gemm, first: int) -> MmaView | None:
     """The product whose parts lie in the scratchpad; None where they cannot be made there."""
     try:
         return view(partial(gemm, first), _arithmetic(gemm).per_chunk)

@@ -13,7 +13,7 @@ from dnncore_opencl.codegen.halves import functions, result_defines
 from dnncore_opencl.devices.nvidia import register_limit
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
-from dnncore_opencl.gemm.mma.view import Digit, Digits, View, count
+from dnncore_opencl.gemm.mma.view import Digit, Digits, MmaView, count
 from dnncore_opencl.gemm.product import Matrix
 from dnncore_opencl.gemm.split_k import part_size
 from dnncore_opencl.runtime.launch import Launch, Source, template
@@ -102,7 +102,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True)
-class Tile:
+class MmaTile:
     """What a group computes at once.
 
     rows, columns: of c. warp_rows, warp_columns: of each warp. chunks: of 16 bytes along k in a
@@ -162,22 +162,22 @@ class Tile:
         """What the compiler is told."""
         return (register_limit(self.registers),) if self.registers else ()
 
-    def groups(self, view: View) -> int:
+    def groups(self, view: MmaView) -> int:
         """Groups that cover a batch of products."""
         rows = math.ceil(view.row_count / self.rows)
         return rows * math.ceil(view.column_count / self.columns) * view.gemm.batches
 
 
 @dataclass(frozen=True)
-class Product:
+class MmaProduct:
     """A product by tiles of one form.
 
     instructions: the file of `kernels/` that has them. local_memory: bytes that a group may have.
     """
 
-    view: View
+    view: MmaView
     arithmetic: Arithmetic
-    tile: Tile
+    tile: MmaTile
     instructions: str
     local_memory: int = LOCAL_MEMORY
 

@@ -38,7 +38,7 @@ class Unfit(Exception):
 
 
 @dataclass(frozen=True)
-class View:
+class MmaView:
     """A product for the kernel.
 
     is_swapped: whether rows are the product's n. rows: steps of x. columns: of y. k: of x and y.
@@ -73,7 +73,7 @@ class View:
         return count(self.columns)
 
 
-def view(gemm: Gemm, per_chunk: int) -> View:
+def view(gemm: Gemm, per_chunk: int) -> MmaView:
     """Return a product's view for chunks of `per_chunk` elements; raises `Unfit`."""
     swapped = gemm.c.strides.m == 1 and gemm.m > 1
     x, y = (gemm.b, gemm.a) if swapped else (gemm.a, gemm.b)
@@ -102,7 +102,7 @@ def view(gemm: Gemm, per_chunk: int) -> View:
         raise _unfit_image(k, swapped=swapped)
     k = ordered
     columns, inner_columns = _whole_chunks(columns, per_chunk, y_along_k=y_along_k)
-    made = View(
+    made = MmaView(
         gemm,
         swapped,
         x,
@@ -204,7 +204,7 @@ def _column_steps(columns: Digits) -> tuple[int, ...]:
     return used[-1].steps
 
 
-def _check(v: View, per_chunk: int) -> None:
+def _check(v: MmaView, per_chunk: int) -> None:
     if v.column_count > 1 and v.column_steps[0] != 1:
         step = v.column_steps[0]
         raise Unfit(f"the result's columns must lie side by side; got a stride of {step}")

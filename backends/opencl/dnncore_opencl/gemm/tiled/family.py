@@ -15,8 +15,8 @@ from dnncore.backend import Refused
 from dnncore_opencl.devices.pocl import miscompiles_barriers
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_size, partial, reduction
-from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, Tile, launch
-from dnncore_opencl.gemm.tiled.view import Product
+from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, TiledTile, launch
+from dnncore_opencl.gemm.tiled.view import TiledProduct
 from dnncore_opencl.runtime.launch import padded
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from dnncore_opencl.runtime.engine import OpenCLEngine
 
 TILES = (
-    Tile(128, 128),
-    Tile(128, 64),
-    Tile(64, 128),
-    Tile(64, 64),
-    Tile(128, 32, lanes_across=4),
-    Tile(32, 128),
+    TiledTile(128, 128),
+    TiledTile(128, 64),
+    TiledTile(64, 128),
+    TiledTile(64, 64),
+    TiledTile(128, 32, lanes_across=4),
+    TiledTile(32, 128),
 )
-QUICKLY_COMPILED = (Tile(64, 64, depth=16, item_rows=4, item_columns=4),)
+QUICKLY_COMPILED = (TiledTile(64, 64, depth=16, item_rows=4, item_columns=4),)
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Tiled(Family):
     efficiency: ClassVar[Mapping[str, float]] = {"cpu": 0.01, "gpu": 0.6, "accelerator": 0.6}
 
     units: int
-    tiles: tuple[Tile, ...] = TILES
+    tiles: tuple[TiledTile, ...] = TILES
     parts: int = 0
 
     @classmethod
@@ -72,13 +72,13 @@ class Tiled(Family):
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, or two where k is cut into parts."""
-        product = Product.of(gemm)
+        product = TiledProduct.of(gemm)
         tile, part = self.choose(product)
         parts = math.ceil(gemm.depth / part) if gemm.depth else 1
         if parts == 1:
             return Plan((launch(product, tile, part),))
         first, items = start // FLOAT, self.units * MANY_ITEMS
-        pieces = Product.of(partial(gemm, first))
+        pieces = TiledProduct.of(partial(gemm, first))
         return Plan(
             (
                 launch(pieces, tile, part, part_size(gemm)),
@@ -87,12 +87,12 @@ class Tiled(Family):
             parts * part_size(gemm) * FLOAT,
         )
 
-    def choose(self, product: Product) -> tuple[Tile, int]:
+    def choose(self, product: TiledProduct) -> tuple[TiledTile, int]:
         """Choose the tile, and the length of the parts of k, that promise the least time."""
         choices = ((tile, part) for tile in self.tiles for part in self._parts(product, tile))
         return min(choices, key=lambda choice: self._cost(product, *choice))
 
-    def _parts(self, product: Product, tile: Tile) -> Iterator[int]:
+    def _parts(self, product: TiledProduct, tile: TiledTile) -> Iterator[int]:
         """Lengths of parts: all of k, and those that make whole rounds of groups."""
         depth = max(product.depth, 1)
         if self.parts:
@@ -105,7 +105,7 @@ class Tiled(Family):
             if parts > 1:
                 yield padded(math.ceil(depth / parts), tile.depth)
 
-    def _cost(self, product: Product, tile: Tile, part: int) -> float:
+    def _cost(self, product: TiledProduct, tile: TiledTile, part: int) -> float:
         """Estimate the time of a product, in multiply-adds of one multiprocessor."""
         parts = math.ceil(product.depth / part) if product.depth else 1
         groups = math.ceil(tile.groups(product) * parts / self.units)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.tiled.view import Product, Side, Target, Window
+from dnncore_opencl.gemm.tiled.view import Side, Target, TiledProduct, TiledWindow
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
@@ -39,7 +39,7 @@ SCHEMA = Schema(
     c_part=INT,  # elements from the sums of a part of k to those of the next
     part=INT,  # values of k
 )
-WINDOW = Schema(  # see `Window`
+WINDOW = Schema(  # see `TiledWindow`
     w_at=INT4,
     w_row=INT4,
     w_k=INT4,
@@ -50,7 +50,7 @@ WINDOW = Schema(  # see `Window`
 
 
 @dataclass(frozen=True)
-class Tile:
+class TiledTile:
     """What a group makes: rows x columns of c, of which a work-item has item_rows x item_columns.
 
     depth: the values of k that lie in local memory at a time. lanes_across: how many of 32
@@ -103,14 +103,14 @@ class Tile:
             "TABLE": TABLE,
         }
 
-    def groups(self, product: Product) -> int:
+    def groups(self, product: TiledProduct) -> int:
         """The groups that make all of a product, without parts."""
         across = math.ceil(math.prod(product.columns.sizes) / self.columns)
         down = math.ceil(math.prod(product.rows.sizes) / self.rows)
         return math.prod(product.batch) * down * across
 
 
-def launch(product: Product, tile: Tile, part: int, c_part: int = 0) -> Launch:
+def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -> Launch:
     """Multiply into c, each part of k `c_part` elements behind the one before."""
     steps = _steps(product)
     left, right, c = product.left, product.right, product.c
@@ -157,7 +157,7 @@ def launch(product: Product, tile: Tile, part: int, c_part: int = 0) -> Launch:
     return Launch(source, arguments, (groups * tile.items,), (tile.items,), work)
 
 
-def _steps(product: Product) -> Epilogue:
+def _steps(product: TiledProduct) -> Epilogue:
     """Return the code and the arguments of what results go through."""
     operands = [
         Operand(
@@ -183,7 +183,7 @@ def _batch(operand: Side | Target) -> Any:
     return int4((*extended(operand.batch, 3), operand.offset))
 
 
-def _window_arguments(product: Product, window: Window) -> dict[str, Any]:
+def _window_arguments(product: TiledProduct, window: TiledWindow) -> dict[str, Any]:
     """The arguments of `WINDOW`."""
     rows = product.rows if product.window_is_left else product.columns
     return {

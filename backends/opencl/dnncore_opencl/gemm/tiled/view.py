@@ -66,7 +66,7 @@ class Side(NamedTuple):
     width: int
 
 
-class Window(NamedTuple):
+class TiledWindow(NamedTuple):
     """Where an operand, an image, ends: 0 <= at + rows * digits of row + k * digits of k < size.
 
     at, size: per dim (depth, height, width). rows, k: per digit in the order of the axis, 0 for
@@ -90,7 +90,7 @@ class Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Product:
+class TiledProduct:
     """A gemm by rows and columns; `window` is that of the left operand or of the right one."""
 
     batch: tuple[int, ...]
@@ -100,13 +100,13 @@ class Product:
     left: Side
     right: Side
     c: Target
-    window: Window | None = None
+    window: TiledWindow | None = None
     window_is_left: bool = False
     post_ops: tuple[PostOp, ...] = ()
     operands: tuple[Target, ...] = ()
 
     @classmethod
-    def of(cls, gemm: Gemm) -> Product:
+    def of(cls, gemm: Gemm) -> TiledProduct:
         """Choose what rows, columns and the order of digits are."""
         m, n = Axis((gemm.m,)), Axis.of(gemm.n, gemm.b.strides.n, gemm.c.strides.n)
         k = Axis.of(gemm.k, gemm.a.strides.k, gemm.b.strides.k)
@@ -207,9 +207,9 @@ def _nearest(steps: Steps) -> int:
     return min((abs(stride) for size, stride in steps if size > 1), default=1 << 31)
 
 
-def _window(gemm: Gemm, n: Axis, k: Axis) -> Window | None:
+def _window(gemm: Gemm, n: Axis, k: Axis) -> TiledWindow | None:
     """The window that is needed, in the order of the axes."""
     window = gemm.needed_window
     if window is None:
         return None
-    return Window(window.at, n.order((0, *window.n)), k.order((0, *window.k)), window.size)
+    return TiledWindow(window.at, n.order((0, *window.n)), k.order((0, *window.k)), window.size)

@@ -15,7 +15,7 @@
 #define VECTORS while
 #endif
 
-__kernel void pointwise($parameters)
+__kernel void elementwise($parameters)
 {
     const INDEX first = (INDEX)get_global_id(0) * COUNT;
     const INDEX last = min(first + COUNT, ITEMS);

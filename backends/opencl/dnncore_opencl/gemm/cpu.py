@@ -22,7 +22,7 @@ TILE_ROWS = {16: (8, 12, 4, 1), 8: (4, 6, 2, 1), 4: (4, 6, 2, 1)}  # in register
 
 
 @dataclass(frozen=True)
-class Simd(Strided):
+class CpuFamily(Strided):
     """The CPU family, on `units` cores whose registers hold `vector` floats.
 
     is_rolled: whether compilers must not unroll, which takes NVIDIA's seconds a program.
@@ -38,7 +38,7 @@ class Simd(Strided):
     is_rolled: bool = False
 
     @classmethod
-    def of(cls, engine: OpenCLEngine) -> Simd:
+    def of(cls, engine: OpenCLEngine) -> CpuFamily:
         """The family for an engine's device."""
         device = engine.native.device
         width = device.native_vector_width_float
@@ -73,4 +73,4 @@ class Simd(Strided):
         }
         groups = (n_blocks * gemm.batches, math.ceil(gemm.m / rows))
         snippets = (template("fetch"),)
-        return Cover("gemm_simd", defines, groups, 1, PANEL_DEPTH, rows, snippets)
+        return Cover("gemm_cpu", defines, groups, 1, PANEL_DEPTH, rows, snippets)

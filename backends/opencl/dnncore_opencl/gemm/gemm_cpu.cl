@@ -31,7 +31,7 @@ static inline int is_run(const int *at) {
 }
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))
-void gemm_simd($parameters) {
+void gemm_cpu($parameters) {
     const int n_size = COUNT(n), k_size = COUNT(k);
     if (n_size == 0 || m == 0) return;
     const int blocks = (n_size + COLUMNS - 1) / COLUMNS;
