@@ -15,8 +15,8 @@
 #define TO_RESULT(x) (x)
 #define FROM_RESULT(x) (x)
 #define RESULT_BYTES 4
-#define X_ALONG_K 1
-#define Y_ALONG_K 1
+#define A_ALONG_K 1
+#define B_ALONG_K 1
 #define WINDOW 1
 #define PADDED_COLUMNS 0
 #define BAND 8
@@ -194,10 +194,10 @@ static inline uint bf16_pair(const float low, const float high) {
     return bits;
 }
 
-// Matrix products on tensor cores: c[row, column] = sum over k of x[row, k] * y[column, k].
+// Matrix products on tensor cores: c[row, column] = sum over k of a[row, k] * b[column, k].
 //
 // A group makes ROWS x COLUMNS elements of c, each of its warps WARP_ROWS x WARP_COLUMNS of them in
-// registers. It goes through k in stages of DEPTH values, whose tiles of x and y are on their way to
+// registers. It goes through k in stages of DEPTH values, whose tiles of a and b are on their way to
 // local memory STAGES - 1 stages ahead.
 //
 // Operands are read in chunks of 16 bytes. One whose chunks lie ALONG_K has tiles of a line for each
@@ -205,7 +205,7 @@ static inline uint bf16_pair(const float low, const float high) {
 // chunks go along the rows. Chunks trade places within a line so that no two lanes meet in a bank.
 //
 // k counts through up to three outer digits, a convolution's taps, and an inner one. WINDOW says that
-// an operand, x if it lies along k, else y, is an image: its elements are 0 where a coordinate, a sum
+// an operand, a if it lies along k, else b, is an image: its elements are 0 where a coordinate, a sum
 // of a digit of k and one of the row or column, leaves the image.
 
 #define WARPS_M (ROWS / WARP_ROWS)
@@ -213,37 +213,37 @@ static inline uint bf16_pair(const float low, const float high) {
 #define ITEMS (32 * WARPS_M * WARPS_N)
 #define PER_CHUNK (16 / ELEMENT_BYTES)
 #define DEPTH (CHUNKS * PER_CHUNK)
-#define X_CHUNKS (ROWS * CHUNKS)
-#define Y_CHUNKS (COLUMNS * CHUNKS)
+#define A_CHUNKS (ROWS * CHUNKS)
+#define B_CHUNKS (COLUMNS * CHUNKS)
 #define TILES_M (WARP_ROWS / 16)
 #define TILES_N (WARP_COLUMNS / 8)
 #define STEPS (CHUNKS / 2)  // multiplications of a pair of tiles per stage
 
-#define WINDOW_X (WINDOW && X_ALONG_K)
-#define WINDOW_Y (WINDOW && !X_ALONG_K)
+#define WINDOW_A (WINDOW && A_ALONG_K)
+#define WINDOW_B (WINDOW && !A_ALONG_K)
 
-#define X_LINES (X_ALONG_K ? ROWS : DEPTH)
-#define Y_LINES (Y_ALONG_K ? COLUMNS : DEPTH)
-#define X_LINE (X_CHUNKS / X_LINES)  // chunks
-#define Y_LINE (Y_CHUNKS / Y_LINES)
-#define X_STEP (ITEMS / X_LINE)  // lines that the group copies at once
-#define Y_STEP (ITEMS / Y_LINE)
-#define X_COPIES (X_LINES / X_STEP)
-#define Y_COPIES (Y_LINES / Y_STEP)
+#define A_LINES (A_ALONG_K ? ROWS : DEPTH)
+#define B_LINES (B_ALONG_K ? COLUMNS : DEPTH)
+#define A_LINE (A_CHUNKS / A_LINES)  // chunks
+#define B_LINE (B_CHUNKS / B_LINES)
+#define A_STEP (ITEMS / A_LINE)  // lines that the group copies at once
+#define B_STEP (ITEMS / B_LINE)
+#define A_COPIES (A_LINES / A_STEP)
+#define B_COPIES (B_LINES / B_STEP)
 
 // Where chunk `chunk` of line `line` is within the line. Lanes that read at once differ in the three
 // lowest bits of a row, in bits 2 to 4 of a column (whose order in registers is another, see
 // COLUMN_OF), and across lines in the two (32-bit) or three (16-bit elements) lowest bits of k.
-#define X_ALONG(line) (CHUNKS == 8 ? (line) & 7 : (line) >> 1 & 3)
-#define X_AT(line, chunk) ((chunk) ^ (X_ALONG_K ? X_ALONG(line) : ACROSS(line)))
-#define Y_AT(line, chunk) ((chunk) ^ (Y_ALONG_K ? (line) >> 2 & (CHUNKS - 1) : ACROSS(line)))
+#define A_ALONG(line) (CHUNKS == 8 ? (line) & 7 : (line) >> 1 & 3)
+#define A_AT(line, chunk) ((chunk) ^ (A_ALONG_K ? A_ALONG(line) : ACROSS(line)))
+#define B_AT(line, chunk) ((chunk) ^ (B_ALONG_K ? (line) >> 2 & (CHUNKS - 1) : ACROSS(line)))
 #define ACROSS(line) (ELEMENT_BYTES == 4 ? ((line) & 3) << 1 : (line) & 7)
 
 // The row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1), and the column of an
-// element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of y along k
+// element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of b along k
 // they are read that way too, since it gives each lane eight columns side by side.
-#define BY_FOUR_M (!X_ALONG_K && ELEMENT_BYTES == 4)
-#define BY_FOUR_N (Y_ALONG_K || ELEMENT_BYTES == 4)
+#define BY_FOUR_M (!A_ALONG_K && ELEMENT_BYTES == 4)
+#define BY_FOUR_N (B_ALONG_K || ELEMENT_BYTES == 4)
 #define GATHERED (BY_FOUR_N ? 4 : 1)  // tiles of which a lane has columns side by side
 #define ROW_OF(tile, half)                                                                         \
     (BY_FOUR_M ? (tile) / 2 * 32 + (lane >> 2) * 4 + (tile) % 2 * 2 + (half)                       \
@@ -300,8 +300,8 @@ __kernel
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #endif
 void mma(
-    __global const uint4 *x,
-    __global const uint4 *y,
+    __global const uint4 *a,
+    __global const uint4 *b,
     __global RESULT *c,
     const int4 batch,
     const int rows,
@@ -314,16 +314,16 @@ void mma(
     const int4 k,
     const uint4 k_inverse,
     const int inner,
-    const int4 x_batch,
-    const int4 x_k,
+    const int4 a_batch,
+    const int4 a_k,
     const int4 row,
     const uint4 row_inverse,
-    const int4 x_row,
-    const int4 y_batch,
-    const int4 y_k,
+    const int4 a_row,
+    const int4 b_batch,
+    const int4 b_k,
     const int4 column,
     const uint4 column_inverse,
-    const int4 y_column,
+    const int4 b_column,
     const int inner_columns,
     const long4 c_batch,
     const int4 c_digits,
@@ -335,23 +335,23 @@ void mma(
     const int4 w_k,
     const int4 w_size) {
     // Copies to lines that do not begin at a multiple of 128 bytes take twice as long.
-    __local uint4 __attribute__((aligned(128))) tiles[STAGES * (X_CHUNKS + Y_CHUNKS)];
+    __local uint4 __attribute__((aligned(128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
     __local int is_special;
     EXCHANGE
     // Where rows are in c; what each work-item has to know of several rows, one of them finds out.
     __local int c_rows[ROWS];
-#if X_ALONG_K
-    __local int x_rows[ROWS];
+#if A_ALONG_K
+    __local int a_rows[ROWS];
 #else
-    __local int x_lines[2][DEPTH];
+    __local int a_lines[2][DEPTH];
 #endif
-#if WINDOW_X
-    __local uint x_taps[ROWS];  // those that are inside the image
+#if WINDOW_A
+    __local uint a_taps[ROWS];  // those that are inside the image
 #endif
-#if !Y_ALONG_K && WINDOW_Y
-    __local int4 y_lines[2][DEPTH];
-#elif !Y_ALONG_K
-    __local int y_lines[2][DEPTH];
+#if !B_ALONG_K && WINDOW_B
+    __local int4 b_lines[2][DEPTH];
+#elif !B_ALONG_K
+    __local int b_lines[2][DEPTH];
 #endif
     if (rows == 0 || columns == 0) return;
     const int item = get_local_id(0), lane = item & 31, warp = item >> 5;
@@ -370,56 +370,56 @@ void mma(
     const int k_outer = k.x * k.y * k.z;
 
     // Which chunks this work-item copies: in each stage its own place along lines, of some lines.
-    x += x_batch.w + DOT3(x_batch, z);
-    y += y_batch.w + DOT3(y_batch, z);
-    const int x_chunk = item % X_LINE, x_line = item / X_LINE;
-    const int y_chunk = item % Y_LINE, y_line = item / Y_LINE;
+    a += a_batch.w + DOT3(a_batch, z);
+    b += b_batch.w + DOT3(b_batch, z);
+    const int a_chunk = item % A_LINE, a_line = item / A_LINE;
+    const int b_chunk = item % B_LINE, b_line = item / B_LINE;
     for (int i = item; i < ROWS; i += ITEMS) {
         const int at = min(first_row + i, rows - 1);
         c_rows[i] = DOT4(c_row, quick_digits(at, c_digits, c_inverse));
-#if X_ALONG_K
+#if A_ALONG_K
         const int4 d = quick_digits(at, row, row_inverse);
-        x_rows[i] = DOT4(x_row, d);
+        a_rows[i] = DOT4(a_row, d);
 #endif
-#if WINDOW_X
-        x_taps[i] = inside_bits(w_at.w + w_n.w * d.w, w_k.w, w_size.w, k.z)
+#if WINDOW_A
+        a_taps[i] = inside_bits(w_at.w + w_n.w * d.w, w_k.w, w_size.w, k.z)
             | inside_bits(w_at.z + w_n.z * d.z, w_k.z, w_size.z, k.y) << TAP_BITS_Z
             | inside_bits(w_at.y + w_n.y * d.y, w_k.y, w_size.y, k.x) << TAP_BITS_Y;
 #endif
     }
-#if X_ALONG_K
+#if A_ALONG_K
     barrier(CLK_LOCAL_MEM_FENCE);
-    int x_at[X_COPIES];
-    UNROLL for (int i = 0; i < X_COPIES; i++) x_at[i] = x_rows[x_line + i * X_STEP];
-#if WINDOW_X
-    uint x_inside[X_COPIES];
-    UNROLL for (int i = 0; i < X_COPIES; i++) x_inside[i] = x_taps[x_line + i * X_STEP];
+    int a_at[A_COPIES];
+    UNROLL for (int i = 0; i < A_COPIES; i++) a_at[i] = a_rows[a_line + i * A_STEP];
+#if WINDOW_A
+    uint a_inside[A_COPIES];
+    UNROLL for (int i = 0; i < A_COPIES; i++) a_inside[i] = a_taps[a_line + i * A_STEP];
 #endif
 #else
-    x += first_row / PER_CHUNK + x_chunk;
-    const int x_bytes = BYTES(rows - first_row - x_chunk * PER_CHUNK);
+    a += first_row / PER_CHUNK + a_chunk;
+    const int a_bytes = BYTES(rows - first_row - a_chunk * PER_CHUNK);
 #endif
-#if Y_ALONG_K
-    int y_at[Y_COPIES];
-    UNROLL for (int i = 0; i < Y_COPIES; i++)
-        y_at[i] = min(first_column + y_line + i * Y_STEP, columns - 1) * y_column.w;
+#if B_ALONG_K
+    int b_at[B_COPIES];
+    UNROLL for (int i = 0; i < B_COPIES; i++)
+        b_at[i] = min(first_column + b_line + i * B_STEP, columns - 1) * b_column.w;
 #else
-    const int y_first = first_column + y_chunk * PER_CHUNK;
-    const int y_digits = quotient(min(y_first, columns - 1), column.w, column_inverse.w) * column.w;
-    const int4 y_tap = quick_digits(y_digits, column, column_inverse);
-    const int y_in = y_first - y_digits;
-    y += DOT3(y_column, y_tap) + y_in / PER_CHUNK;
-#if WINDOW_Y
-    const int4 y_shift = w_n * (int4)(0, y_tap.x, y_tap.y, y_tap.z);
+    const int b_first = first_column + b_chunk * PER_CHUNK;
+    const int b_digits = quotient(min(b_first, columns - 1), column.w, column_inverse.w) * column.w;
+    const int4 b_tap = quick_digits(b_digits, column, column_inverse);
+    const int b_in = b_first - b_digits;
+    b += DOT3(b_column, b_tap) + b_in / PER_CHUNK;
+#if WINDOW_B
+    const int4 b_shift = w_n * (int4)(0, b_tap.x, b_tap.y, b_tap.z);
 #endif
-    const int y_bytes = y_first < columns ? BYTES(inner_columns - y_in) : 0;
+    const int b_bytes = b_first < columns ? BYTES(inner_columns - b_in) : 0;
 #endif
 
     // Along k: the taps and the chunk of the inner digit that come next, and how far these are.
-#if X_ALONG_K || Y_ALONG_K
+#if A_ALONG_K || B_ALONG_K
     // If both operands lie along k their lines are of one length: the same place in k.
-    const int inner_chunks = k.w / PER_CHUNK, k_chunk = X_ALONG_K ? x_chunk : y_chunk;
-    int at_chunk, x_from, y_from, k_from;
+    const int inner_chunks = k.w / PER_CHUNK, k_chunk = A_ALONG_K ? a_chunk : b_chunk;
+    int at_chunk, a_from, b_from, k_from;
     uint taps;
     int4 tap;
 #define FIRST_CHUNK                                                                                \
@@ -428,13 +428,13 @@ void mma(
     tap = quick_digits(k_from, (int4)(1, 1, k.yz), (uint4)(0, 0, k_inverse.yz)).xzwy;              \
     FROM_TAP
 #define FROM_TAP                                                                                   \
-    x_from = DOT3(x_k, tap) + at_chunk;                                                            \
-    y_from = DOT3(y_k, tap) + at_chunk;                                                            \
+    a_from = DOT3(a_k, tap) + at_chunk;                                                            \
+    b_from = DOT3(b_k, tap) + at_chunk;                                                            \
     taps = 1u << tap.z | 1u << (TAP_BITS_Z + tap.y) | 1u << (TAP_BITS_Y + tap.x);
 #define NEXT_CHUNK                                                                                 \
     at_chunk += CHUNKS;                                                                            \
-    x_from += CHUNKS;                                                                              \
-    y_from += CHUNKS;                                                                              \
+    a_from += CHUNKS;                                                                              \
+    b_from += CHUNKS;                                                                              \
     if (at_chunk >= inner_chunks) {                                                                \
         for (; at_chunk >= inner_chunks; at_chunk -= inner_chunks)                                 \
             if (++tap.z == k.z) {                                                                  \
@@ -456,7 +456,7 @@ void mma(
 #endif
 
 // Across k: where the lines of stage `stage` are, for a later COPY.
-#if X_ALONG_K && Y_ALONG_K
+#if A_ALONG_K && B_ALONG_K
 #define PREPARE(stage)
 #else
 #define PREPARE(stage)                                                                             \
@@ -464,64 +464,64 @@ void mma(
         const int at = (stage) * DEPTH + item;                                                     \
         const int4 d = quick_digits(at, k, k_inverse);                                             \
         const int is_there = d.w < inner && at < k_outer * k.w;                                    \
-        PREPARE_X((stage) & 1, d)                                                                  \
-        PREPARE_Y((stage) & 1, d)                                                                  \
+        PREPARE_A((stage) & 1, d)                                                                  \
+        PREPARE_B((stage) & 1, d)                                                                  \
     }
 #endif
-#if X_ALONG_K
-#define PREPARE_X(slot, d)
+#if A_ALONG_K
+#define PREPARE_A(slot, d)
 #else
-#define PREPARE_X(slot, d) x_lines[slot][item] = is_there ? DOT4(x_k, d) : NOWHERE;
+#define PREPARE_A(slot, d) a_lines[slot][item] = is_there ? DOT4(a_k, d) : NOWHERE;
 #endif
-#if Y_ALONG_K
-#define PREPARE_Y(slot, d)
-#elif WINDOW_Y
-#define PREPARE_Y(slot, d)                                                                         \
+#if B_ALONG_K
+#define PREPARE_B(slot, d)
+#elif WINDOW_B
+#define PREPARE_B(slot, d)                                                                         \
     const int4 w = w_at + w_k * d;                                                                 \
-    y_lines[slot][item] = (int4)(DOT4(y_k, d), w.y, w.z, is_there ? w.w : -(1 << 30));
+    b_lines[slot][item] = (int4)(DOT4(b_k, d), w.y, w.z, is_there ? w.w : -(1 << 30));
 #else
-#define PREPARE_Y(slot, d) y_lines[slot][item] = is_there ? DOT4(y_k, d) : NOWHERE;
+#define PREPARE_B(slot, d) b_lines[slot][item] = is_there ? DOT4(b_k, d) : NOWHERE;
 #endif
 
 // Where this work-item's chunks go within a tile: of its first line and of the next; every second
 // line is alike but for whole lines, which are constants.
-#define TILE_PLACE(X, line, chunk) (((line) * X##_LINE + X##_AT(line, chunk)) * 16)
-    const uint x_to[2] = {TILE_PLACE(X, x_line, x_chunk),
-                          TILE_PLACE(X, x_line + X_STEP, x_chunk) - X_STEP * X_LINE * 16};
-    const uint y_to[2] = {TILE_PLACE(Y, y_line, y_chunk),
-                          TILE_PLACE(Y, y_line + Y_STEP, y_chunk) - Y_STEP * Y_LINE * 16};
-#define COPY_TO(X, x, i) (to + x##_to[(i) & 1] + (i) * (X##_STEP * X##_LINE * 16))
+#define TILE_PLACE(A, line, chunk) (((line) * A##_LINE + A##_AT(line, chunk)) * 16)
+    const uint a_to[2] = {TILE_PLACE(A, a_line, a_chunk),
+                          TILE_PLACE(A, a_line + A_STEP, a_chunk) - A_STEP * A_LINE * 16};
+    const uint b_to[2] = {TILE_PLACE(B, b_line, b_chunk),
+                          TILE_PLACE(B, b_line + B_STEP, b_chunk) - B_STEP * B_LINE * 16};
+#define COPY_TO(A, a, i) (to + a##_to[(i) & 1] + (i) * (A##_STEP * A##_LINE * 16))
 
-#if WINDOW_X
-#define X_BYTES(i) ((x_inside[i] & taps) == taps ? bytes : 0)
+#if WINDOW_A
+#define A_BYTES(i) ((a_inside[i] & taps) == taps ? bytes : 0)
 #else
-#define X_BYTES(i) bytes
+#define A_BYTES(i) bytes
 #endif
-#if X_ALONG_K
-#define COPY_X(slot, i) copy_chunk(COPY_TO(X, x, i), x, x_at[i] + x_from, X_BYTES(i));
+#if A_ALONG_K
+#define COPY_A(slot, i) copy_chunk(COPY_TO(A, a, i), a, a_at[i] + a_from, A_BYTES(i));
 #else
-#define COPY_X(slot, i)                                                                            \
+#define COPY_A(slot, i)                                                                            \
     {                                                                                              \
-        const int from = x_lines[slot][x_line + (i) * X_STEP];                                     \
-        copy_chunk(COPY_TO(X, x, i), x, from, from != NOWHERE && is_needed ? x_bytes : 0);         \
+        const int from = a_lines[slot][a_line + (i) * A_STEP];                                     \
+        copy_chunk(COPY_TO(A, a, i), a, from, from != NOWHERE && is_needed ? a_bytes : 0);         \
     }
 #endif
-#if Y_ALONG_K
-#define COPY_Y(slot, i) copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, y_at[i] + y_from, bytes);
-#elif WINDOW_Y
-#define COPY_Y(slot, i)                                                                            \
+#if B_ALONG_K
+#define COPY_B(slot, i) copy_chunk(B_TILE + COPY_TO(B, b, i), b, b_at[i] + b_from, bytes);
+#elif WINDOW_B
+#define COPY_B(slot, i)                                                                            \
     {                                                                                              \
-        const int4 from = y_lines[slot][y_line + (i) * Y_STEP];                                    \
-        const int is_inside = (uint)(from.y + y_shift.y) < (uint)w_size.y                          \
-            && (uint)(from.z + y_shift.z) < (uint)w_size.z                                         \
-            && (uint)(from.w + y_shift.w) < (uint)w_size.w;                                        \
-        copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, from.x, is_inside && is_needed ? y_bytes : 0);    \
+        const int4 from = b_lines[slot][b_line + (i) * B_STEP];                                    \
+        const int is_inside = (uint)(from.y + b_shift.y) < (uint)w_size.y                          \
+            && (uint)(from.z + b_shift.z) < (uint)w_size.z                                         \
+            && (uint)(from.w + b_shift.w) < (uint)w_size.w;                                        \
+        copy_chunk(B_TILE + COPY_TO(B, b, i), b, from.x, is_inside && is_needed ? b_bytes : 0);    \
     }
 #else
-#define COPY_Y(slot, i)                                                                            \
+#define COPY_B(slot, i)                                                                            \
     {                                                                                              \
-        const int from = y_lines[slot][y_line + (i) * Y_STEP];                                     \
-        copy_chunk(Y_TILE + COPY_TO(Y, y, i), y, from, from != NOWHERE && is_needed ? y_bytes : 0);\
+        const int from = b_lines[slot][b_line + (i) * B_STEP];                                     \
+        copy_chunk(B_TILE + COPY_TO(B, b, i), b, from, from != NOWHERE && is_needed ? b_bytes : 0);\
     }
 #endif
 
@@ -532,70 +532,70 @@ void mma(
     const int is_needed = (stage) < end, slot = (stage) & 1;                                       \
     CHUNK_BYTES
 #define COPY_PART(part, parts)                                                                     \
-    UNROLL for (int i = X_COPIES * (part) / (parts); i < X_COPIES * ((part) + 1) / (parts); i++)   \
-        COPY_X(slot, i)                                                                            \
-    UNROLL for (int i = Y_COPIES * (part) / (parts); i < Y_COPIES * ((part) + 1) / (parts); i++)   \
-        COPY_Y(slot, i)
+    UNROLL for (int i = A_COPIES * (part) / (parts); i < A_COPIES * ((part) + 1) / (parts); i++)   \
+        COPY_A(slot, i)                                                                            \
+    UNROLL for (int i = B_COPIES * (part) / (parts); i < B_COPIES * ((part) + 1) / (parts); i++)   \
+        COPY_B(slot, i)
 #define COPY_ENDS                                                                                  \
     COPIES_END();                                                                                  \
     NEXT_CHUNK
-#define Y_TILE (X_CHUNKS * 16)
-#define STAGE_BYTES ((X_CHUNKS + Y_CHUNKS) * 16)
+#define B_TILE (A_CHUNKS * 16)
+#define STAGE_BYTES ((A_CHUNKS + B_CHUNKS) * 16)
 #define NEXT_STAGE(at) (at == place + (STAGES - 1) * STAGE_BYTES ? place : at + STAGE_BYTES)
 
     const int warp_row = warp % WARPS_M * WARP_ROWS, warp_column = warp / WARPS_M * WARP_COLUMNS;
 
-// A step's part of x or y, in registers as MULTIPLY_ADD takes it, and where lanes find theirs: the
+// A step's part of a or b, in registers as MULTIPLY_ADD takes it, and where lanes find theirs: the
 // places within a tile that are not apart by a constant.
-#if X_ALONG_K
-    uint x_places[STEPS];
+#if A_ALONG_K
+    uint a_places[STEPS];
     UNROLL for (int i = 0; i < STEPS; i++)
-        x_places[i] = TILE_PLACE(X, warp_row + (lane & 15), i * 2 + (lane >> 4));
-#define LOAD_X(i, step, r)                                                                         \
-    LOAD_ROWS(r[i][0], r[i][1], r[i][2], r[i][3], tile_at + x_places[step] + (i) * 16 * X_LINE * 16);
+        a_places[i] = TILE_PLACE(A, warp_row + (lane & 15), i * 2 + (lane >> 4));
+#define LOAD_A(i, step, r)                                                                         \
+    LOAD_ROWS(r[i][0], r[i][1], r[i][2], r[i][3], tile_at + a_places[step] + (i) * 16 * A_LINE * 16);
 #elif ELEMENT_BYTES == 2
-    uint x_places[TILES_M];
+    uint a_places[TILES_M];
     UNROLL for (int i = 0; i < TILES_M; i++)
-        x_places[i] = TILE_PLACE(X, (lane >> 4) * 8 + (lane & 7),
+        a_places[i] = TILE_PLACE(A, (lane >> 4) * 8 + (lane & 7),
                                  warp_row / 8 + i * 2 + (lane >> 3 & 1));
-#define LOAD_X(i, step, r)                                                                         \
+#define LOAD_A(i, step, r)                                                                         \
     LOAD_COLUMNS(r[i][0], r[i][1], r[i][2], r[i][3],                                               \
-                 tile_at + x_places[i] + (step) * 16 * X_LINE * 16);
+                 tile_at + a_places[i] + (step) * 16 * A_LINE * 16);
 #else
-    const uint x_place = TILE_PLACE(X, lane & 3, warp_row / 4 + (lane >> 2));
-#define LOAD_X(i, step, r)                                                                         \
+    const uint a_place = TILE_PLACE(A, lane & 3, warp_row / 4 + (lane >> 2));
+#define LOAD_A(i, step, r)                                                                         \
     if ((i) % 2 == 0) UNROLL for (int k4 = 0; k4 < 2; k4++) {                                      \
         uint4 four;                                                                                \
-        LOAD_CHUNK(four, tile_at + x_place + (((step) * 8 + k4 * 4) * X_LINE + (i) * 4) * 16);     \
+        LOAD_CHUNK(four, tile_at + a_place + (((step) * 8 + k4 * 4) * A_LINE + (i) * 4) * 16);     \
         r[i][2 * k4] = four.x;                                                                     \
         r[i][2 * k4 + 1] = four.y;                                                                 \
         r[(i) + 1][2 * k4] = four.z;                                                               \
         r[(i) + 1][2 * k4 + 1] = four.w;                                                           \
     }
 #endif
-#if Y_ALONG_K
-    uint y_places[STEPS];
+#if B_ALONG_K
+    uint b_places[STEPS];
     UNROLL for (int i = 0; i < STEPS; i++)
-        y_places[i] = Y_TILE + TILE_PLACE(Y, warp_column + (lane & 7) * 4 + (lane >> 4),
+        b_places[i] = B_TILE + TILE_PLACE(B, warp_column + (lane & 7) * 4 + (lane >> 4),
                                           i * 2 + (lane >> 3 & 1));
-#define LOAD_Y(j, step, r)                                                                         \
+#define LOAD_B(j, step, r)                                                                         \
     if ((j) % 2 == 0)                                                                              \
         LOAD_ROWS(r[j][0], r[j][1], r[(j) + 1][0], r[(j) + 1][1],                                  \
-                  tile_at + y_places[step] + ((j) / 4 * 32 + (j) % 4) * Y_LINE * 16);
+                  tile_at + b_places[step] + ((j) / 4 * 32 + (j) % 4) * B_LINE * 16);
 #elif ELEMENT_BYTES == 2
-    uint y_places[TILES_N / 2];
+    uint b_places[TILES_N / 2];
     UNROLL for (int j = 0; j < TILES_N; j += 2)
-        y_places[j / 2] = Y_TILE + TILE_PLACE(Y, lane & 15, warp_column / 8 + j + (lane >> 4));
-#define LOAD_Y(j, step, r)                                                                         \
+        b_places[j / 2] = B_TILE + TILE_PLACE(B, lane & 15, warp_column / 8 + j + (lane >> 4));
+#define LOAD_B(j, step, r)                                                                         \
     if ((j) % 2 == 0)                                                                              \
         LOAD_COLUMNS(r[j][0], r[j][1], r[(j) + 1][0], r[(j) + 1][1],                               \
-                     tile_at + y_places[(j) / 2] + (step) * 16 * Y_LINE * 16);
+                     tile_at + b_places[(j) / 2] + (step) * 16 * B_LINE * 16);
 #else
-    const uint y_place = Y_TILE + TILE_PLACE(Y, lane & 3, warp_column / 4 + (lane >> 2));
-#define LOAD_Y(j, step, r)                                                                         \
+    const uint b_place = B_TILE + TILE_PLACE(B, lane & 3, warp_column / 4 + (lane >> 2));
+#define LOAD_B(j, step, r)                                                                         \
     if ((j) % 4 == 0) UNROLL for (int k4 = 0; k4 < 2; k4++) {                                      \
         uint4 four;                                                                                \
-        LOAD_CHUNK(four, tile_at + y_place + (((step) * 8 + k4 * 4) * Y_LINE + (j) * 2) * 16);     \
+        LOAD_CHUNK(four, tile_at + b_place + (((step) * 8 + k4 * 4) * B_LINE + (j) * 2) * 16);     \
         r[j][k4] = four.x;                                                                         \
         r[(j) + 1][k4] = four.y;                                                                   \
         r[(j) + 2][k4] = four.z;                                                                   \
@@ -604,10 +604,10 @@ void mma(
 #endif
 
 // What a step multiplies is in registers a step before.
-    uint x_part[2][TILES_M][4], y_part[2][TILES_N][2];
+    uint a_part[2][TILES_M][4], b_part[2][TILES_N][2];
 #define FETCH(step)                                                                                \
-    UNROLL for (int j = 0; j < TILES_N; j++) LOAD_Y(j, step, y_part[(step) & 1])                   \
-    UNROLL for (int i = 0; i < TILES_M; i++) LOAD_X(i, step, x_part[(step) & 1])
+    UNROLL for (int j = 0; j < TILES_N; j++) LOAD_B(j, step, b_part[(step) & 1])                   \
+    UNROLL for (int i = 0; i < TILES_M; i++) LOAD_A(i, step, a_part[(step) & 1])
 
     float sums[TILES_M][TILES_N][4];
 #if SPLIT
@@ -618,20 +618,20 @@ void mma(
     float chain[TILES_M][TILES_N][4];
 #define MULTIPLY(step)                                                                             \
     {                                                                                              \
-        uint (*x_high)[4] = x_part[(step) & 1], (*y_high)[2] = y_part[(step) & 1];                 \
-        uint y_low[TILES_N][2];                                                                    \
+        uint (*a_high)[4] = a_part[(step) & 1], (*b_high)[2] = b_part[(step) & 1];                 \
+        uint b_low[TILES_N][2];                                                                    \
         UNROLL for (int j = 0; j < TILES_N; j++)                                                   \
-            UNROLL for (int e = 0; e < 2; e++) SPLIT_UP(y_high[j][e], y_low[j][e])                 \
+            UNROLL for (int e = 0; e < 2; e++) SPLIT_UP(b_high[j][e], b_low[j][e])                 \
         UNROLL for (int i = 0; i < TILES_M; i++) {                                                 \
-            uint x_low[4];                                                                         \
-            UNROLL for (int e = 0; e < 4; e++) SPLIT_UP(x_high[i][e], x_low[e])                    \
+            uint a_low[4];                                                                         \
+            UNROLL for (int e = 0; e < 4; e++) SPLIT_UP(a_high[i][e], a_low[e])                    \
             UNROLL for (int j = 0; j < TILES_N; j++)                                               \
-                if ((step) % CHAIN == 0) MULTIPLY_INTO(chain[i][j], x_low, y_high[j])              \
-                else MULTIPLY_ADD(chain[i][j], x_low, y_high[j])                                   \
+                if ((step) % CHAIN == 0) MULTIPLY_INTO(chain[i][j], a_low, b_high[j])              \
+                else MULTIPLY_ADD(chain[i][j], a_low, b_high[j])                                   \
             UNROLL for (int j = 0; j < TILES_N; j++)                                               \
-                MULTIPLY_ADD(chain[i][j], x_high[i], y_low[j])                                     \
+                MULTIPLY_ADD(chain[i][j], a_high[i], b_low[j])                                     \
             UNROLL for (int j = 0; j < TILES_N; j++)                                               \
-                MULTIPLY_ADD(chain[i][j], x_high[i], y_high[j])                                    \
+                MULTIPLY_ADD(chain[i][j], a_high[i], b_high[j])                                    \
             if ((step) % CHAIN == CHAIN - 1)                                                       \
                 UNROLL for (int j = 0; j < TILES_N; j++)                                           \
                     UNROLL for (int e = 0; e < 4; e++) sums[i][j][e] += chain[i][j][e];            \
@@ -651,36 +651,36 @@ void mma(
 #endif
 #define MULTIPLY(step)                                                                             \
     {                                                                                              \
-        uint (*some_x)[4] = x_part[(step) & 1], (*some_y)[2] = y_part[(step) & 1];                 \
+        uint (*some_a)[4] = a_part[(step) & 1], (*some_b)[2] = b_part[(step) & 1];                 \
         UNROLL for (int j = 0; j < TILES_N; j++)                                                   \
-            UNROLL for (int e = 0; e < 2; e++) ROUND(some_y[j][e])                                 \
+            UNROLL for (int e = 0; e < 2; e++) ROUND(some_b[j][e])                                 \
         UNROLL for (int i = 0; i < TILES_M; i++)                                                   \
-            UNROLL for (int e = 0; e < 4; e++) ROUND(some_x[i][e])                                 \
+            UNROLL for (int e = 0; e < 4; e++) ROUND(some_a[i][e])                                 \
         UNROLL for (int i = 0; i < TILES_M; i++)                                                   \
             UNROLL for (int j = 0; j < TILES_N; j++)                                               \
-                MULTIPLY_ADD(sums[i][j], some_x[i], some_y[j])                                     \
+                MULTIPLY_ADD(sums[i][j], some_a[i], some_b[j])                                     \
     }
 #endif
 
-#define X_ELEMENT(at, depth)                                                                       \
-    ((__local const float *)tiles)[X_ALONG_K                                                       \
-        ? TILE_PLACE(X, at, (depth) / 4) / 4 + (depth) % 4                     \
-        : TILE_PLACE(X, depth, (at) / 4) / 4 + (at) % 4]
-#define Y_ELEMENT(at, depth)                                                                       \
-    ((__local const float *)tiles)[Y_ALONG_K                                                       \
-        ? (Y_TILE + TILE_PLACE(Y, at, (depth) / 4)) / 4 + (depth) % 4            \
-        : (Y_TILE + TILE_PLACE(Y, depth, (at) / 4)) / 4 + (at) % 4]
+#define A_ELEMENT(at, depth)                                                                       \
+    ((__local const float *)tiles)[A_ALONG_K                                                       \
+        ? TILE_PLACE(A, at, (depth) / 4) / 4 + (depth) % 4                     \
+        : TILE_PLACE(A, depth, (at) / 4) / 4 + (at) % 4]
+#define B_ELEMENT(at, depth)                                                                       \
+    ((__local const float *)tiles)[B_ALONG_K                                                       \
+        ? (B_TILE + TILE_PLACE(B, at, (depth) / 4)) / 4 + (depth) % 4            \
+        : (B_TILE + TILE_PLACE(B, depth, (at) / 4)) / 4 + (at) % 4]
 #define MULTIPLY_BY_FMA(depth)                                                                     \
     {                                                                                              \
-        float some_y[TILES_N][2];                                                                  \
+        float some_b[TILES_N][2];                                                                  \
         UNROLL for (int j = 0; j < TILES_N; j++)                                                   \
             UNROLL for (int odd = 0; odd < 2; odd++)                                               \
-                some_y[j][odd] = Y_ELEMENT(warp_column + COLUMN_OF(j, odd), depth);                \
+                some_b[j][odd] = B_ELEMENT(warp_column + COLUMN_OF(j, odd), depth);                \
         UNROLL for (int i = 0; i < TILES_M; i++)                                                   \
             UNROLL for (int e = 0; e < 4; e++) {                                                   \
-                const float some_x = X_ELEMENT(warp_row + ROW_OF(i, e / 2), depth);                \
+                const float some_a = A_ELEMENT(warp_row + ROW_OF(i, e / 2), depth);                \
                 UNROLL for (int j = 0; j < TILES_N; j++)                                           \
-                    sums[i][j][e] = fma(some_x, some_y[j][e % 2], sums[i][j][e]);                  \
+                    sums[i][j][e] = fma(some_a, some_b[j][e % 2], sums[i][j][e]);                  \
             }                                                                                      \
     }
 
@@ -691,7 +691,7 @@ void mma(
     FIRST_CHUNK
     for (int s = first; s < first + STAGES - 1; s++) {
         PREPARE(s)
-#if !X_ALONG_K || !Y_ALONG_K
+#if !A_ALONG_K || !B_ALONG_K
         barrier(CLK_LOCAL_MEM_FENCE);
 #endif
         COPY_BEGINS(s, place + (s - first) * STAGE_BYTES)

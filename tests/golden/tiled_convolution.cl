@@ -5,12 +5,12 @@
 #define ITEM_COLUMNS 8
 #define LANES_ACROSS 8
 #define TABLE 64
-#define LEFT_WIDTH 4
-#define LEFT_ALONG_K 1
-#define RIGHT_WIDTH 4
-#define RIGHT_ALONG_K 1
+#define A_WIDTH 4
+#define A_ALONG_K 1
+#define B_WIDTH 4
+#define B_ALONG_K 1
 #define C_WIDTH 4
-#define WINDOW_LEFT 1
+#define WINDOW_A 1
 #define POST_PARAMS 
 #define POST_ARGS 
 static inline float post_ops(float x, const float old, const int i0, const int i1, const int i2, const int i3, const int i4, const int i5, const int i6, const int i7, const int i8, const int i9, const int i10 POST_PARAMS) {
@@ -77,7 +77,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
     return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
-// Products for GPUs: c[z, row, column] = sum over k of left[z, row, k] * right[z, k, column].
+// Products for GPUs: c[z, row, column] = sum over k of a[z, row, k] * b[z, k, column].
 //
 // A group makes a tile of TILE_ROWS x TILE_COLUMNS of c, a work-item ITEM_ROWS x ITEM_COLUMNS of it
 // in registers, in blocks of 4 x 4 so that local memory is read 16 bytes at a time. DEPTH values of
@@ -88,9 +88,9 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 // by one work-item each; its results wait in local memory. PLAIN_K: k has one stride in either
 // operand, and no need of that.
 //
-// Defines beside those named: *_WIDTH elements are a load of the left or right operand, 4 or 1, and
+// Defines beside those named: *_WIDTH elements are a load of a or b, 4 or 1, and
 // *_ALONG_K tells that they are neighbours along k rather than along its rows; C_WIDTH neighbours
-// along a row of c are a store. WINDOW_LEFT or WINDOW_RIGHT: the operand that is an image; its
+// along a row of c are a store. WINDOW_A or WINDOW_B: the operand that is an image; its
 // elements are 0 where a coordinate, made of digits of the row and of k, leaves it.
 //
 // It does not return early where there is nothing to do, since PoCL 3.0 then drops conditions behind
@@ -142,8 +142,8 @@ static inline int4 batch_digits(const int index, const int4 batch) {
     ((along_k) ? NTH(i) % (DEPTH / (width)) * (width) : NTH(i) / ((edge) / (width)))
 #define ROW_OF(i, edge, width, along_k) \
     ((along_k) ? NTH(i) / (DEPTH / (width)) : NTH(i) % ((edge) / (width)) * (width))
-#define LEFT(i, what) what(i, TILE_ROWS, LEFT_WIDTH, LEFT_ALONG_K)
-#define RIGHT(i, what) what(i, TILE_COLUMNS, RIGHT_WIDTH, RIGHT_ALONG_K)
+#define A(i, what) what(i, TILE_ROWS, A_WIDTH, A_ALONG_K)
+#define B(i, what) what(i, TILE_COLUMNS, B_WIDTH, B_ALONG_K)
 
 // A row, or where there is none the last that a load can begin with: what is read is not used.
 #define WITHIN(row, count, SIDE) \
@@ -168,7 +168,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
         *(__local float4 *)(target) = value;                 \
     }
 
-#if defined(WINDOW_LEFT) || defined(WINDOW_RIGHT)
+#if defined(WINDOW_A) || defined(WINDOW_B)
 #define WINDOW
 #endif
 
@@ -189,19 +189,19 @@ static inline int is_inside(const int4 at, const int4 size) {
 
 __kernel __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 void gemm_tiled(
-    __global const float *left,
-    __global const float *right,
+    __global const float *a,
+    __global const float *b,
     __global float *c,
     const int4 batch,
     const int4 rows,
     const int4 columns,
     const int4 k,
-    const int4 left_batch,
-    const int4 left_row,
-    const int4 left_k,
-    const int4 right_batch,
-    const int4 right_row,
-    const int4 right_k,
+    const int4 a_batch,
+    const int4 a_row,
+    const int4 a_k,
+    const int4 b_batch,
+    const int4 b_row,
+    const int4 b_k,
     const int4 c_batch,
     const int4 c_row,
     const int4 c_column,
@@ -213,17 +213,17 @@ void gemm_tiled(
     const int4 w_size,
     const int rows_channel_last,
     const int k_channel_last) {
-    __local float4 left_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
-    __local float4 right_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
-    __local int left_at_row[TILE_ROWS], right_at_row[TILE_COLUMNS];
+    __local float4 a_tile[2][DEPTH * LINE(TILE_ROWS) / 4];
+    __local float4 b_tile[2][DEPTH * LINE(TILE_COLUMNS) / 4];
+    __local int a_at_row[TILE_ROWS], b_at_row[TILE_COLUMNS];
     __local int c_at_row[TILE_ROWS], c_at_column[TILE_COLUMNS];
 #ifndef PLAIN_K
-    __local int left_at_k[2 * TABLE], right_at_k[2 * TABLE];
+    __local int a_at_k[2 * TABLE], b_at_k[2 * TABLE];
 #endif
-#ifdef WINDOW_LEFT
+#ifdef WINDOW_A
     __local int4 row_window[TILE_ROWS];
 #endif
-#ifdef WINDOW_RIGHT
+#ifdef WINDOW_B
     __local int4 row_window[TILE_COLUMNS];
 #endif
 #ifdef WINDOW
@@ -238,21 +238,21 @@ void gemm_tiled(
     const int first_row = tile % row_tiles * TILE_ROWS;
     const int4 z = batch_digits(tile / row_tiles, batch);
 
-    const int left_at = left_batch.w + DOT3(left_batch, z);
-    const int right_at = right_batch.w + DOT3(right_batch, z);
+    const int a_at = a_batch.w + DOT3(a_batch, z);
+    const int b_at = b_batch.w + DOT3(b_batch, z);
     for (int i = item; i < TILE_ROWS; i += ITEMS) {
-        const int4 d = digits(WITHIN(first_row + i, row_count, LEFT), AT_LEAST_1(rows));
-        left_at_row[i] = left_at + DOT4(left_row, d);
+        const int4 d = digits(WITHIN(first_row + i, row_count, A), AT_LEAST_1(rows));
+        a_at_row[i] = a_at + DOT4(a_row, d);
         c_at_row[i] = DOT4(c_row, d);
-#ifdef WINDOW_LEFT
+#ifdef WINDOW_A
         row_window[i] = w_at + SPATIAL(w_row * d, rows_channel_last);
 #endif
     }
     for (int i = item; i < TILE_COLUMNS; i += ITEMS) {
-        const int4 d = digits(WITHIN(first_column + i, column_count, RIGHT), AT_LEAST_1(columns));
-        right_at_row[i] = right_at + DOT4(right_row, d);
+        const int4 d = digits(WITHIN(first_column + i, column_count, B), AT_LEAST_1(columns));
+        b_at_row[i] = b_at + DOT4(b_row, d);
         c_at_column[i] = DOT4(c_column, d);
-#ifdef WINDOW_RIGHT
+#ifdef WINDOW_B
         row_window[i] = w_at + SPATIAL(w_row * d, rows_channel_last);
 #endif
     }
@@ -274,8 +274,8 @@ void gemm_tiled(
     if (item < TABLE) {                                                    \
         const int4 d = digits(first_k + (table) * TABLE + item, AT_LEAST_1(k));\
         const int place = (table) % 2 * TABLE + item;                      \
-        left_at_k[place] = DOT4(left_k, d);                                \
-        right_at_k[place] = DOT4(right_k, d);                              \
+        a_at_k[place] = DOT4(a_k, d);                                \
+        b_at_k[place] = DOT4(b_k, d);                              \
         LOCATE_WINDOW                                                      \
     }
 #define AT_K(side, step, k_at) side##_at_k[(step) * DEPTH % (2 * TABLE) + (k_at)]
@@ -284,36 +284,36 @@ void gemm_tiled(
     LOCATE(0)
     barrier(CLK_LOCAL_MEM_FENCE);
 
-    int left_row_at[LOADS(TILE_ROWS, LEFT_WIDTH)], right_row_at[LOADS(TILE_COLUMNS, RIGHT_WIDTH)];
-#ifdef WINDOW_LEFT
-    int4 at_row[LOADS(TILE_ROWS, LEFT_WIDTH)];
-#define LEFT_IS_INSIDE(i, k_at, step) \
+    int a_row_at[LOADS(TILE_ROWS, A_WIDTH)], b_row_at[LOADS(TILE_COLUMNS, B_WIDTH)];
+#ifdef WINDOW_A
+    int4 at_row[LOADS(TILE_ROWS, A_WIDTH)];
+#define A_IS_INSIDE(i, k_at, step)    \
     is_inside(at_row[i] + k_window[(step) * DEPTH % (2 * TABLE) + (k_at)], w_size)
 #else
-#define LEFT_IS_INSIDE(i, k_at, step) 1
+#define A_IS_INSIDE(i, k_at, step) 1
 #endif
-#ifdef WINDOW_RIGHT
-    int4 at_row[LOADS(TILE_COLUMNS, RIGHT_WIDTH)];
-#define RIGHT_IS_INSIDE(i, k_at, step) \
+#ifdef WINDOW_B
+    int4 at_row[LOADS(TILE_COLUMNS, B_WIDTH)];
+#define B_IS_INSIDE(i, k_at, step)     \
     is_inside(at_row[i] + k_window[(step) * DEPTH % (2 * TABLE) + (k_at)], w_size)
 #else
-#define RIGHT_IS_INSIDE(i, k_at, step) 1
+#define B_IS_INSIDE(i, k_at, step) 1
 #endif
-    UNROLL for (int i = 0; i < LOADS(TILE_ROWS, LEFT_WIDTH); i++) {
-        left_row_at[i] = left_at_row[LEFT(i, ROW_OF)];
-#ifdef WINDOW_LEFT
-        at_row[i] = row_window[LEFT(i, ROW_OF)];
+    UNROLL for (int i = 0; i < LOADS(TILE_ROWS, A_WIDTH); i++) {
+        a_row_at[i] = a_at_row[A(i, ROW_OF)];
+#ifdef WINDOW_A
+        at_row[i] = row_window[A(i, ROW_OF)];
 #endif
     }
-    UNROLL for (int i = 0; i < LOADS(TILE_COLUMNS, RIGHT_WIDTH); i++) {
-        right_row_at[i] = right_at_row[RIGHT(i, ROW_OF)];
-#ifdef WINDOW_RIGHT
-        at_row[i] = row_window[RIGHT(i, ROW_OF)];
+    UNROLL for (int i = 0; i < LOADS(TILE_COLUMNS, B_WIDTH); i++) {
+        b_row_at[i] = b_at_row[B(i, ROW_OF)];
+#ifdef WINDOW_B
+        at_row[i] = row_window[B(i, ROW_OF)];
 #endif
     }
 
-    JOIN(VALUE_, LEFT_WIDTH) left_next[LOADS(TILE_ROWS, LEFT_WIDTH)];
-    JOIN(VALUE_, RIGHT_WIDTH) right_next[LOADS(TILE_COLUMNS, RIGHT_WIDTH)];
+    JOIN(VALUE_, A_WIDTH) a_next[LOADS(TILE_ROWS, A_WIDTH)];
+    JOIN(VALUE_, B_WIDTH) b_next[LOADS(TILE_COLUMNS, B_WIDTH)];
 
 // The step's elements of both operands to registers, 0 outside.
 #define FETCH_SIDE(side, SIDE, edge, step)                                                       \
@@ -327,8 +327,8 @@ void gemm_tiled(
     }
 #define FETCH(step)                                                                              \
     {                                                                                            \
-        FETCH_SIDE(left, LEFT, TILE_ROWS, step)                                                  \
-        FETCH_SIDE(right, RIGHT, TILE_COLUMNS, step)                                             \
+        FETCH_SIDE(a, A, TILE_ROWS, step)                                                        \
+        FETCH_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
 // What was fetched, to local memory.
@@ -340,8 +340,8 @@ void gemm_tiled(
     }
 #define STORE(step)                                                                              \
     {                                                                                            \
-        STORE_SIDE(left, LEFT, TILE_ROWS, step)                                                  \
-        STORE_SIDE(right, RIGHT, TILE_COLUMNS, step)                                             \
+        STORE_SIDE(a, A, TILE_ROWS, step)                                                        \
+        STORE_SIDE(b, B, TILE_COLUMNS, step)                                                     \
     }
 
     float sums[ITEM_ROWS][ITEM_COLUMNS];
@@ -360,17 +360,17 @@ void gemm_tiled(
     for (int step = 0; step < steps; step++) {
         if (step + 1 < steps) FETCH(step + 1)
         if (step % (TABLE / DEPTH) == 0) LOCATE(step / (TABLE / DEPTH) + 1)
-        __local const float4 *left_line = left_tile[step & 1] + y;
-        __local const float4 *right_line = right_tile[step & 1] + x;
+        __local const float4 *a_line = a_tile[step & 1] + y;
+        __local const float4 *b_line = b_tile[step & 1] + x;
         _Pragma("unroll 2") for (int line = 0; line < DEPTH; line++) {
-            float some_left[ITEM_ROWS], some_right[ITEM_COLUMNS];
+            float some_a[ITEM_ROWS], some_b[ITEM_COLUMNS];
             UNROLL for (int i = 0; i < ITEM_ROWS / 4; i++)
-                vstore4(left_line[line * LINE(TILE_ROWS) / 4 + i * DOWN], i, some_left);
+                vstore4(a_line[line * LINE(TILE_ROWS) / 4 + i * DOWN], i, some_a);
             UNROLL for (int j = 0; j < ITEM_COLUMNS / 4; j++)
-                vstore4(right_line[line * LINE(TILE_COLUMNS) / 4 + j * ACROSS], j, some_right);
+                vstore4(b_line[line * LINE(TILE_COLUMNS) / 4 + j * ACROSS], j, some_b);
             UNROLL for (int i = 0; i < ITEM_ROWS; i++)
                 UNROLL for (int j = 0; j < ITEM_COLUMNS; j++)
-                    sums[i][j] += some_left[i] * some_right[j];
+                    sums[i][j] += some_a[i] * some_b[j];
         }
         if (step + 1 < steps) STORE(step + 1)
         barrier(CLK_LOCAL_MEM_FENCE);

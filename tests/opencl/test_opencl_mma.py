@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from dnncore_opencl.convolution.implementations import BackwardData, BackwardWeights, Forward
-from dnncore_opencl.convolution.winograd.gpu import WinogradBackwardWeights
+from dnncore_opencl.convolution.winograd.gpu import GpuWinogradBackwardWeights
 from dnncore_opencl.convolution.winograd.tile import Tile as WinogradTile
 from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.mma.family import Mma
@@ -53,7 +53,7 @@ class InParts(Plain):
     parts_wanted = 2
 
 
-class Winograd(WinogradBackwardWeights):
+class Winograd(GpuWinogradBackwardWeights):
     """By tiles of 2x2 outputs, whose transforms are exact."""
 
     def __init__(self, family: type[Mma]) -> None:

@@ -63,8 +63,8 @@ def test_tiles_whose_depth_does_not_divide_a_table_cannot_be(depth):
 def test_channels_last_convolution_has_rows_of_pixels_and_counts_channels_fastest():
     p = product("--conv --stag=any --dtag=any mb2ic8oc12_ih9kh3ph1")
     assert (p.rows.sizes, p.columns.sizes, p.k.sizes) == ((2, 9, 9), (12,), (3, 3, 8))
-    assert loads(p.left) == loads(p.right) == ("k", 4)
-    assert (p.c_width, p.window_is_left, p.k_is_plain) == (4, True, False)
+    assert loads(p.a) == loads(p.b) == ("k", 4)
+    assert (p.c_width, p.window_is_a, p.k_is_plain) == (4, True, False)
     assert p.window == ((-1, -1), (0, 1, 1), (1, 1, 0), (9, 9))
 
 
@@ -82,14 +82,14 @@ def test_a_window_that_is_never_left_is_none():
 def test_backward_data_reads_weights_along_columns():
     p = product("--conv --dir=BWD_D --stag=any --dtag=any mb2ic8oc12_ih9kh3ph1")
     assert (p.columns.sizes, p.k.sizes) == ((8,), (3, 3, 12))
-    assert (loads(p.left), loads(p.right)) == (("k", 4), ("rows", 4))
+    assert (loads(p.a), loads(p.b)) == (("k", 4), ("rows", 4))
 
 
 def test_backward_weights_reads_both_along_channels():
     p = product("--conv --dir=BWD_W --stag=any --dtag=any mb2ic8oc12_ih9kh3ph1")
     assert (p.rows.sizes, p.columns.sizes, p.k.sizes) == ((12,), (3, 3, 8), (2, 9, 9))
-    assert loads(p.left) == loads(p.right) == ("rows", 4)
-    assert (p.c_width, p.window_is_left) == (4, False)
+    assert loads(p.a) == loads(p.b) == ("rows", 4)
+    assert (p.c_width, p.window_is_a) == (4, False)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_backward_weights_reads_both_along_channels():
 )
 def test_vectors_are_aligned(text, left, right, c_width):
     p = product(f"--matmul {text}")
-    assert (loads(p.left), loads(p.right), p.c_width) == (left, right, c_width)
+    assert (loads(p.a), loads(p.b), p.c_width) == (left, right, c_width)
 
 
 def test_columns_are_what_lies_side_by_side_in_the_result():

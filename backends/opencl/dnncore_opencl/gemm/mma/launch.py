@@ -35,11 +35,11 @@ MOST_REGISTERS = 255  # of a work-item
 CHAINS = ((1024, 4), (128, 2), (0, 1))
 MOST_SPLIT_SUMS = 64  # of a work-item, where operands are split
 
-# Strides and offsets of x and y are in chunks, those of c in elements. An inverse is that of each
+# Strides and offsets of a and b are in chunks, those of c in elements. An inverse is that of each
 # size, see `inverses`.
 SCHEMA = Schema(
-    x=Buffer("const uint4"),
-    y=Buffer("const uint4"),
+    a=Buffer("const uint4"),
+    b=Buffer("const uint4"),
     c=Buffer("RESULT"),
     batch=INT4,  # sizes of its three digits
     rows=INT,
@@ -52,16 +52,16 @@ SCHEMA = Schema(
     k=INT4,  # sizes of its digits
     k_inverse=UINT4,
     inner=INT,  # values of k's last digit, of which the last chunk may not be full
-    x_batch=INT4,  # strides of the batch, then the offset of the first chunk
-    x_k=INT4,
+    a_batch=INT4,  # strides of the batch, then the offset of the first chunk
+    a_k=INT4,
     row=INT4,  # sizes of the digits of a row
     row_inverse=UINT4,
-    x_row=INT4,
-    y_batch=INT4,
-    y_k=INT4,
+    a_row=INT4,
+    b_batch=INT4,
+    b_k=INT4,
     column=INT4,  # sizes of the digits of a column
     column_inverse=UINT4,
-    y_column=INT4,
+    b_column=INT4,
     inner_columns=INT,  # columns of the last digit that c has
     c_batch=LONG4,  # strides of the batch, then the offset of the first element
     c_digits=INT4,  # sizes of the digits of a row in c
@@ -185,7 +185,7 @@ class MmaProduct:
     def k(self) -> Digits:
         """k, of which the last digit counts whole chunks where an operand lies along it."""
         *outer, inner = self.view.k
-        if self.view.x_along_k or self.view.y_along_k:
+        if self.view.a_along_k or self.view.b_along_k:
             per_chunk = self.arithmetic.per_chunk
             inner = Digit(math.ceil(inner.size / per_chunk) * per_chunk, inner.steps)
         return (*outer, inner)
@@ -204,10 +204,10 @@ class MmaProduct:
     def local_bytes(self) -> int:
         """Local memory of a group: tiles, and tables of rows and of lines across k."""
         v, rows, lines = self.view, self.tile.rows, 2 * self.depth
-        is_window_y = v.window is not None and not v.x_along_k
-        tables = rows + (rows if v.x_along_k else lines)
-        tables += rows if v.window is not None and v.x_along_k else 0
-        tables += 0 if v.y_along_k else lines * (4 if is_window_y else 1)
+        is_window_b = v.window is not None and not v.a_along_k
+        tables = rows + (rows if v.a_along_k else lines)
+        tables += rows if v.window is not None and v.a_along_k else 0
+        tables += 0 if v.b_along_k else lines * (4 if is_window_b else 1)
         return self.tile.local_bytes + INT_BYTES * (tables + 1)
 
     @property
@@ -237,8 +237,8 @@ class MmaProduct:
             **result_defines(c.data_type),
             "RESULT_BYTES": 4 if c.data_type == "f32" else 2,
             **({} if c.data_type == "f32" else {"RESULT_PAIR": f"{c.data_type}_pair"}),
-            "X_ALONG_K": int(v.x_along_k),
-            "Y_ALONG_K": int(v.y_along_k),
+            "A_ALONG_K": int(v.a_along_k),
+            "B_ALONG_K": int(v.b_along_k),
             "WINDOW": int(v.window is not None),
             "PADDED_COLUMNS": int(v.inner_columns < v.columns[-1].size),
             "BAND": BAND,
@@ -248,8 +248,8 @@ class MmaProduct:
             schema, window = schema | WINDOW, window_arguments(v.window)
         snippets = (functions(), steps.code, template("digits"), template(self.instructions))
         arguments = {
-            "x": Arg(v.x.index),
-            "y": Arg(v.y.index),
+            "a": Arg(v.a.index),
+            "b": Arg(v.b.index),
             "c": Arg(c.index) if c.index >= 0 else Scratch(),
             "batch": int4((*extended(gemm.batch, 3, 1), 0)),
             "rows": v.row_count,
@@ -259,14 +259,14 @@ class MmaProduct:
             **self._cover_arguments(),
             **_sizes("k", "k_inverse", self.k),
             "inner": v.k[-1].size,
-            "x_batch": self._batch(v.x),
-            "x_k": self._chunks(self.k, 0, is_inner=v.x_along_k),
+            "a_batch": self._batch(v.a),
+            "a_k": self._chunks(self.k, 0, is_inner=v.a_along_k),
             **_sizes("row", "row_inverse", v.rows),
-            "x_row": self._chunks(v.rows, 0),
-            "y_batch": self._batch(v.y),
-            "y_k": self._chunks(self.k, 1, is_inner=v.y_along_k),
+            "a_row": self._chunks(v.rows, 0),
+            "b_batch": self._batch(v.b),
+            "b_k": self._chunks(self.k, 1, is_inner=v.b_along_k),
             **_sizes("column", "column_inverse", v.columns),
-            "y_column": self._chunks(v.columns, 0, is_inner=not v.y_along_k),
+            "b_column": self._chunks(v.columns, 0, is_inner=not v.b_along_k),
             "inner_columns": v.inner_columns,
             "c_batch": long4((*extended(c.strides.batch, 3), c.offset)),
             **_sizes("c_digits", "c_inverse", v.results),

@@ -1,8 +1,8 @@
 """A product as tensor cores read it: rows, columns and k, in chunks of 16 bytes.
 
-    c[z, row, column] = sum over k of x[z, row, k] * y[z, column, k]
+    c[z, row, column] = sum over k of a[z, row, k] * b[z, column, k]
 
-`view` makes one of a `Gemm`: x is its a or its b, whichever lets neighbours in c be columns. Digits
+`view` makes one of a `Gemm`: where neighbours in c are rows, the two operands are swapped. Digits
 that step alike become one, so that a dense tensor is but a matrix.
 """
 
@@ -41,19 +41,19 @@ class Unfit(Exception):
 class MmaView:
     """A product for the kernel.
 
-    is_swapped: whether rows are the product's n. rows: steps of x. columns: of y. k: of x and y.
+    is_swapped: whether rows are the product's n. rows: steps of a. columns: of b. k: of a and b.
     results: rows again, with the steps of c and of its chain's operands; column_steps: theirs from
-    column to column. x_along_k, y_along_k: whether neighbours in memory are neighbours along k, so
+    column to column. a_along_k, b_along_k: whether neighbours in memory are neighbours along k, so
     that the last digit of k steps by 1; else it is that of the rows or columns. inner_columns: how
-    many y has of the last digit, which may count up to a whole chunk.
+    many b has of the last digit, which may count up to a whole chunk.
     """
 
     gemm: Gemm
     is_swapped: bool
-    x: Matrix
-    y: Matrix
-    x_along_k: bool
-    y_along_k: bool
+    a: Matrix
+    b: Matrix
+    a_along_k: bool
+    b_along_k: bool
     rows: Digits
     columns: Digits
     k: Digits
@@ -76,15 +76,15 @@ class MmaView:
 def view(gemm: Gemm, per_chunk: int) -> MmaView:
     """Return a product's view for chunks of `per_chunk` elements; raises `Unfit`."""
     swapped = gemm.c.strides.m == 1 and gemm.m > 1
-    x, y = (gemm.b, gemm.a) if swapped else (gemm.a, gemm.b)
+    a, b = (gemm.b, gemm.a) if swapped else (gemm.a, gemm.b)
     window = gemm.needed_window
     written = (gemm.c, *gemm.operands)
 
     across = (_digits_of_n, _digits_of_m) if swapped else (_digits_of_m, _digits_of_n)
     of_rows, of_columns = across
-    rows, columns = of_rows(gemm, [x]), of_columns(gemm, [y, *written])
+    rows, columns = of_rows(gemm, [a]), of_columns(gemm, [b, *written])
     results = _merged(of_rows(gemm, written))
-    k = _digits(gemm.k, lambda o: o.strides.k, [x, y])
+    k = _digits(gemm.k, lambda o: o.strides.k, [a, b])
     if window and swapped:
         rows, k = _spatial(rows), _spatial((*k[1:], k[0]), at_end=True)
     elif window:
@@ -94,21 +94,21 @@ def view(gemm: Gemm, per_chunk: int) -> MmaView:
         k = _merged(_sorted(k))
         columns = _merged(_sorted(columns))
     one_channel = bool(window) and swapped and k[-1].size == 1
-    x_along_k, y_along_k = (
+    a_along_k, b_along_k = (
         _is_along(k, place) or (one_channel and k[-1].steps[place] == 1) for place in (0, 1)
     )
-    ordered = _inner_last(k, x_along_k=x_along_k, y_along_k=y_along_k)
+    ordered = _inner_last(k, a_along_k=a_along_k, b_along_k=b_along_k)
     if window and ordered != k:  # one channel's is along taps
         raise _unfit_image(k, swapped=swapped)
     k = ordered
-    columns, inner_columns = _whole_chunks(columns, per_chunk, y_along_k=y_along_k)
+    columns, inner_columns = _whole_chunks(columns, per_chunk, b_along_k=b_along_k)
     made = MmaView(
         gemm,
         swapped,
-        x,
-        y,
-        x_along_k,
-        y_along_k,
+        a,
+        b,
+        a_along_k,
+        b_along_k,
         rows,
         tuple(Digit(d.size, d.steps[:1]) for d in columns),
         k,
@@ -169,12 +169,12 @@ def _is_along(k: Digits, operand: int) -> bool:
     return any(digit.steps[operand] == 1 and digit.size > 1 for digit in k)
 
 
-def _inner_last(k: Digits, *, x_along_k: bool, y_along_k: bool) -> Digits:
+def _inner_last(k: Digits, *, a_along_k: bool, b_along_k: bool) -> Digits:
     """Put the digit of k that operands along k step through by 1 at the end."""
-    for operand, along in enumerate((x_along_k, y_along_k)):
+    for operand, along in enumerate((a_along_k, b_along_k)):
         if along:
             k = tuple(sorted(k, key=lambda digit: digit.steps[operand] == 1 and digit.size > 1))
-    if x_along_k and y_along_k and k[-1].steps != (1, 1):
+    if a_along_k and b_along_k and k[-1].steps != (1, 1):
         raise Unfit(f"both operands must be dense along the same dim; got steps {k[-1].steps}")
     return k
 
@@ -185,10 +185,10 @@ def _unfit_image(k: Digits, *, swapped: bool) -> Unfit:
     return Unfit(f"the image must be dense along channels; got strides {steps}")
 
 
-def _whole_chunks(columns: Digits, per_chunk: int, *, y_along_k: bool) -> tuple[Digits, int]:
-    """Let the last of several digits of y across k count whole chunks, if c leaves room for it."""
+def _whole_chunks(columns: Digits, per_chunk: int, *, b_along_k: bool) -> tuple[Digits, int]:
+    """Let the last of several digits of b across k count whole chunks, if c leaves room for it."""
     size, steps = columns[-1]
-    if y_along_k or count(columns[:-1]) == 1:
+    if b_along_k or count(columns[:-1]) == 1:
         return columns, size
     return (*columns[:-1], Digit(-(-size // per_chunk) * per_chunk, steps)), size
 
@@ -214,9 +214,9 @@ def _check(v: MmaView, per_chunk: int) -> None:
     taps = tuple(digit.size for digit in v.k[:-1])
     if v.window and v.is_swapped and any(n > most for n, most in zip(taps, MAX_TAPS, strict=True)):
         raise Unfit(f"kernels must have {MAX_TAPS} taps at most; got {taps}")
-    if v.window and (v.x_along_k != v.is_swapped or (v.y_along_k and not v.is_swapped)):
+    if v.window and (v.a_along_k != v.is_swapped or (v.b_along_k and not v.is_swapped)):
         raise _unfit_image(v.k, swapped=v.is_swapped)
-    across = ((v.x_along_k, v.rows, v.x, 0), (v.y_along_k, v.columns, v.y, 1))
+    across = ((v.a_along_k, v.rows, v.a, 0), (v.b_along_k, v.columns, v.b, 1))
     for along, digits, matrix, place in across:
         steps = [d.steps[0] for d in digits if d.size > 1]
         steps_of_k = [d.steps[place] for d in v.k if d.size > 1]

@@ -20,19 +20,19 @@ TABLE = 64  # values of k that a group locates at a time, one work-item each
 
 # Strides are in elements, per digit. A batch has three digits, rows, columns and k have four.
 SCHEMA = Schema(
-    left=Buffer("const float"),
-    right=Buffer("const float"),
+    a=Buffer("const float"),
+    b=Buffer("const float"),
     c=Buffer("float"),
     batch=INT4,  # sizes
     rows=INT4,
     columns=INT4,
     k=INT4,
-    left_batch=INT4,  # strides of the batch, then the offset of the first element
-    left_row=INT4,
-    left_k=INT4,
-    right_batch=INT4,
-    right_row=INT4,
-    right_k=INT4,
+    a_batch=INT4,  # strides of the batch, then the offset of the first element
+    a_row=INT4,
+    a_k=INT4,
+    b_batch=INT4,
+    b_row=INT4,
+    b_k=INT4,
     c_batch=INT4,
     c_row=INT4,
     c_column=INT4,
@@ -113,34 +113,34 @@ class TiledTile:
 def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -> Launch:
     """Multiply into c, each part of k `c_part` elements behind the one before."""
     steps = _steps(product)
-    left, right, c = product.left, product.right, product.c
+    a, b, c = product.a, product.b, product.c
     defines = {
         **tile.defines,
-        **_side_defines("LEFT", left),
-        **_side_defines("RIGHT", right),
+        **_side_defines("A", a),
+        **_side_defines("B", b),
         "C_WIDTH": product.c_width,
     }
     schema, window = SCHEMA, {}
     if product.window:
         schema, window = schema | WINDOW, _window_arguments(product, product.window)
-        defines["WINDOW_LEFT" if product.window_is_left else "WINDOW_RIGHT"] = 1
+        defines["WINDOW_A" if product.window_is_a else "WINDOW_B"] = 1
         defines |= {"WINDOW_3D": 1} if len(product.window.at) == 3 else {}
     elif product.k_is_plain:
         defines["PLAIN_K"] = 1
     arguments = {
-        "left": Arg(left.index),
-        "right": Arg(right.index),
+        "a": Arg(a.index),
+        "b": Arg(b.index),
         "c": Arg(c.index) if c.index >= 0 else Scratch(),
         "batch": int4((*extended(product.batch, 3, 1), 0)),
         "rows": int4(product.rows.sizes, 1),
         "columns": int4(product.columns.sizes, 1),
         "k": int4(product.k.sizes, 1),
-        "left_batch": _batch(left),
-        "left_row": int4(left.rows),
-        "left_k": int4(left.k),
-        "right_batch": _batch(right),
-        "right_row": int4(right.rows),
-        "right_k": int4(right.k),
+        "a_batch": _batch(a),
+        "a_row": int4(a.rows),
+        "a_k": int4(a.k),
+        "b_batch": _batch(b),
+        "b_row": int4(b.rows),
+        "b_k": int4(b.k),
         "c_batch": _batch(c),
         "c_row": int4(c.rows),
         "c_column": int4(c.columns),
@@ -185,7 +185,7 @@ def _batch(operand: Side | Target) -> Any:
 
 def _window_arguments(product: TiledProduct, window: TiledWindow) -> dict[str, Any]:
     """The arguments of `WINDOW`."""
-    rows = product.rows if product.window_is_left else product.columns
+    rows = product.rows if product.window_is_a else product.columns
     return {
         "w_at": int4(window.at),
         "w_row": int4(window.rows),

@@ -1,6 +1,6 @@
 """A product as GPUs make it: tiles of rows x columns, with loads that fit the operands.
 
-    c[z, row, column] = sum over k of left[z, row, k] * right[z, k, column]
+    c[z, row, column] = sum over k of a[z, row, k] * b[z, k, column]
 
 The columns are what lies side by side in c: of a convolution on channels-last tensors its rows are
 pixels, its columns channels, and k counts the channels of one kernel tap after the other, so that
@@ -51,7 +51,7 @@ class Axis(NamedTuple):
 
 
 class Side(NamedTuple):
-    """An operand: `left` of rows x k, or `right`, of which a row is a column of the product.
+    """An operand: `a` of rows x k, or `b`, of which a row is a column of the product.
 
     Strides are in elements, per digit. along_k: whether loads are of neighbours along k rather than
     along the rows; width: how many of them, 4 or 1.
@@ -91,17 +91,17 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class TiledProduct:
-    """A gemm by rows and columns; `window` is that of the left operand or of the right one."""
+    """A gemm by rows and columns; `window` is that of a or of b."""
 
     batch: tuple[int, ...]
     rows: Axis
     columns: Axis
     k: Axis
-    left: Side
-    right: Side
+    a: Side
+    b: Side
     c: Target
     window: TiledWindow | None = None
-    window_is_left: bool = False
+    window_is_a: bool = False
     post_ops: tuple[PostOp, ...] = ()
     operands: tuple[Target, ...] = ()
 
@@ -112,9 +112,9 @@ class TiledProduct:
         k = Axis.of(gemm.k, gemm.a.strides.k, gemm.b.strides.k)
         by_pixels = gemm.m > 1 and gemm.c.strides.m == 1
         rows, columns = (n, m) if by_pixels else (m, n)
-        a = _side(gemm.a, gemm.batch, m, k, (gemm.a.strides.m,))
-        b = _side(gemm.b, gemm.batch, n, k, gemm.b.strides.n)
-        left, right = (b, a) if by_pixels else (a, b)
+        of_m = _side(gemm.a, gemm.batch, m, k, (gemm.a.strides.m,))
+        of_n = _side(gemm.b, gemm.batch, n, k, gemm.b.strides.n)
+        a, b = (of_n, of_m) if by_pixels else (of_m, of_n)
 
         def target(matrix: Matrix) -> Target:
             by_m, by_n = (matrix.strides.m,), n.order(matrix.strides.n)
@@ -127,11 +127,11 @@ class TiledProduct:
             rows=rows,
             columns=columns,
             k=k,
-            left=left,
-            right=right,
+            a=a,
+            b=b,
             c=target(gemm.c),
             window=_window(gemm, n, k),
-            window_is_left=by_pixels,
+            window_is_a=by_pixels,
             post_ops=gemm.post_ops,
             operands=tuple(map(target, gemm.operands)),
         )
@@ -145,7 +145,7 @@ class TiledProduct:
     @property
     def k_is_plain(self) -> bool:
         """Whether both operands step through all of k with one stride, that of its last digit."""
-        return all(_merges(self.k.steps(side.k)) for side in (self.left, self.right))
+        return all(_merges(self.k.steps(side.k)) for side in (self.a, self.b))
 
     @property
     def size(self) -> int:
