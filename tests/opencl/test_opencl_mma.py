@@ -15,7 +15,7 @@ pytest.importorskip("pyopencl")
 
 from dnncore_opencl.convolution.implementations import BackwardData, BackwardWeights, Forward
 from dnncore_opencl.convolution.winograd.gpu import GpuWinogradBackwardWeights
-from dnncore_opencl.convolution.winograd.tile import Tile as WinogradTile
+from dnncore_opencl.convolution.winograd.tile import WinogradTile
 from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.mma.family import Mma
 from dnncore_opencl.gemm.mma.launch import MmaTile

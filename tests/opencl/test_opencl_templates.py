@@ -16,7 +16,7 @@ pytest.importorskip("pyopencl")
 from dnncore_opencl.convolution.direct import DirectForward
 from dnncore_opencl.convolution.implementations import Forward
 from dnncore_opencl.convolution.winograd.planes import Image, Planes
-from dnncore_opencl.convolution.winograd.tile import Tile
+from dnncore_opencl.convolution.winograd.tile import WinogradTile
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.mma.family import Mma
@@ -80,7 +80,11 @@ def planes() -> Source:
     """The transform of 64 images of 28 x 28 in 64 channels to planes of tiles of 2x2 outputs."""
     size = (28, 28)
     image = Image(0, 0, (28 * 28 * 64, 28 * 64, 64), size)
-    return Planes(Tile(F23, F23), 64, 64, 64, image, image, (1, 1), lanes=4).src_launch(0).source
+    return (
+        Planes(WinogradTile(F23, F23), 64, 64, 64, image, image, (1, 1), lanes=4)
+        .src_launch(0)
+        .source
+    )
 
 
 GPU = SimpleNamespace(

@@ -27,7 +27,7 @@ from dnncore_opencl.convolution.winograd.planes import (
     Image,
     Planes,
 )
-from dnncore_opencl.convolution.winograd.tile import Tile
+from dnncore_opencl.convolution.winograd.tile import WinogradTile
 from dnncore_opencl.convolution.winograd.weights_format import (
     DIRECTIONS,
     FilterReorder,
@@ -61,7 +61,7 @@ class GpuWinograd(Implementation):
 
     direction: str
 
-    def __init__(self, family: type[Family], tile: Tile) -> None:
+    def __init__(self, family: type[Family], tile: WinogradTile) -> None:
         self.family = family
         self.tile = tile
         self.filters = FilterPlanes(tile, self.direction)
@@ -344,7 +344,7 @@ class WinogradPlanesReorder(FilterReorder):
         return (FilterPlanes(tile, direction) for tile in TILES for direction in DIRECTIONS)
 
 
-TILES = (Tile(F23, F23), Tile(F23, F43), Tile(F43, F43))
+TILES = (WinogradTile(F23, F23), WinogradTile(F23, F43), WinogradTile(F43, F43))
 FAMILIES: tuple[type[Family], ...] = (Mma, Tiled)
 FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = (
     tuple(direction(family, tile) for tile in TILES for family in FAMILIES)

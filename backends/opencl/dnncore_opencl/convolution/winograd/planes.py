@@ -27,7 +27,7 @@ from typing import Any
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.views import FLOAT, chain, operands, place_of, steps, weights_steps
-from dnncore_opencl.convolution.winograd.tile import Tile
+from dnncore_opencl.convolution.winograd.tile import WinogradTile
 from dnncore_opencl.convolution.winograd.weights_format import Filters
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
@@ -80,7 +80,7 @@ DST = Schema(
 class FilterPlanes(Filters):
     """Filters of (OC, IC, 3, 3), or with one group in front, transformed for a direction."""
 
-    tile: Tile
+    tile: WinogradTile
     direction: str
 
     @property
@@ -161,7 +161,7 @@ class Planes:
     channels of a vector.
     """
 
-    tile: Tile
+    tile: WinogradTile
     count: int
     depth: int
     columns: int
@@ -300,7 +300,7 @@ class Planes:
 def _launch(
     name: str,
     schema: Schema,
-    tile: Tile,
+    tile: WinogradTile,
     lanes: int,
     arguments: Mapping[str, Any],
     items: int,

@@ -9,11 +9,11 @@ from fractions import Fraction
 
 from dnncore.planning.toom_cook import TAPS, Rows, ToomCook, transposed
 
-__all__ = ["Tile", "transforms"]
+__all__ = ["WinogradTile", "transforms"]
 
 
 @dataclass(frozen=True)
-class Tile:
+class WinogradTile:
     """A tile in 2-D whose columns and rows may have different algorithms."""
 
     down: ToomCook
