@@ -116,7 +116,7 @@ class Search:
             for values in itertools.product(*self._varied.values()):
                 try:
                     one = replace(tile, **dict(zip(self._varied, values, strict=True)))
-                except AssertionError:
+                except dnn.DescriptorError:
                     continue  # not every tile has every variation
                 yield parameters(replace(self.family, tiles=(one,)))
 

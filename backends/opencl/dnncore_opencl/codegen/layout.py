@@ -34,18 +34,18 @@ class Digit(NamedTuple):
     stride: int
 
 
-Digits = tuple[Digit, ...]  # of one logical index, fastest first
+Digits = tuple[Digit, ...]  # of one logical index, slowest first
 
 
 def digits(desc: MemoryDesc, dim: int) -> Digits:
-    """Return the digits of dim `dim`; the last one counts whole blocks (or plain elements)."""
+    """Return the digits of dim `dim`; the first one counts whole blocks, or plain elements."""
     inner, stride = [], 1
     for place, size in reversed(desc.inner_blocks):
         if place == dim:
-            inner.append(Digit(size, stride))
+            inner.insert(0, Digit(size, stride))
         stride *= size
     blocks = desc.padded_dims[dim] // math.prod(digit.size for digit in inner)
-    return (*inner, Digit(blocks, desc.strides[dim]))
+    return (Digit(blocks, desc.strides[dim]), *inner)
 
 
 class Parameters:
@@ -89,15 +89,15 @@ class Parameters:
 def offset_text(chain: Digits, index: str, parameters: Parameters) -> str:
     """Return what index `index` adds to an offset, with a leading plus; empty if nothing."""
     text, below = "", 1
-    for digit in chain:
+    for digit in reversed(chain):
         value = f"(UINDEX){index} / {below}" if below > 1 else index
-        if digit is not chain[-1]:
+        if digit is not chain[0]:
             value = f"{value if below > 1 else f'(UINDEX){index}'} % {digit.size}"
         below *= digit.size
         if digit.stride and digit.size > 1:
             value = value if value == index else f"(INDEX)({value})"
-            last = digit is chain[-1]
-            stride = parameters.index(digit.stride) if last else str(digit.stride)
+            slowest = digit is chain[0]
+            stride = parameters.index(digit.stride) if slowest else str(digit.stride)
             text += f" + {value}" if stride == "1" else f" + {value} * {stride}"
     return text
 
@@ -250,7 +250,7 @@ def _split(descs: Sequence[MemoryDesc], lead: MemoryDesc, dim: int) -> list[Loop
     cuts = {1}
     for chain in chains:
         below = 1
-        for digit in chain[:-1]:
+        for digit in reversed(chain[1:]):
             below *= digit.size
             cuts.add(below)
     ends = sorted(cuts)
@@ -267,8 +267,8 @@ def _split(descs: Sequence[MemoryDesc], lead: MemoryDesc, dim: int) -> list[Loop
 def _part(chain: Digits, low: int, size: int) -> Digits:
     """Return the digit that `chain` makes of the part of an index that counts in steps of `low`."""
     below = 1
-    for digit in chain:
-        if low < below * digit.size or digit is chain[-1]:
+    for digit in reversed(chain):
+        if low < below * digit.size or digit is chain[0]:
             return (Digit(size, digit.stride * (low // below)),)
         below *= digit.size
     return ()

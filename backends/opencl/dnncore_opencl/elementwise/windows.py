@@ -241,14 +241,14 @@ def lanes_along(
     """
     tensors = [desc for desc in tensors if desc.dims[axis] == size]
     chains = [digits(desc, axis) for desc in tensors]
-    if any(chain[0].stride != 1 for chain in chains):
+    if any(chain[-1].stride != 1 for chain in chains):
         return 1
     unblocked = all(len(chain) == 1 and chain[0].size == size for chain in chains)
     if engine.is_cpu and unblocked and not attr.reads_dst:
         return min(CPU_LANES, 1 << size.bit_length() - 1)
-    counts = [size, *(chain[0].size for chain in chains)]
+    counts = [size, *(chain[-1].size for chain in chains)]
     steps = []
-    for desc, (_, *blocks) in zip(tensors, chains, strict=True):
+    for desc, (*blocks, _) in zip(tensors, chains, strict=True):
         others = (digits(desc, dim) for dim in range(desc.ndims) if dim != axis)
         steps += [desc.offset0, *(d.stride for c in (blocks, *others) for d in c if d.size > 1)]
     return most_lanes(engine, counts, steps, smallest_float(tensors))

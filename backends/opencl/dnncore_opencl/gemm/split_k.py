@@ -1,22 +1,33 @@
-"""Products whose k is cut into parts, where m x n is too small to keep a device busy: the parts are
-made in the scratchpad, and added in an order that does not depend on timing.
+"""Products whose k is cut into parts, where m x n is too small to keep a device busy.
+
+The sums of the parts lie in the scratchpad. A second launch adds them in order, so results do not
+depend on timing.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dnncore_opencl.codegen.digits import INT4, UINT4, extended, int4, inverses
 from dnncore_opencl.codegen.grid import power_of_two_within
 from dnncore_opencl.codegen.halves import HALVES, functions, result_defines
 from dnncore_opencl.gemm.arguments import gemm_epilogue
+from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
-__all__ = ["FLOAT", "MANY_ITEMS", "part_size", "partial", "reduction"]
+__all__ = [
+    "FLOAT",
+    "MANY_ITEMS",
+    "part_lengths",
+    "part_size",
+    "partial",
+    "plan",
+    "reduction",
+]
 
 FLOAT = 4  # bytes
 LANES = 4  # elements side by side, which a GPU reads and writes at once
@@ -24,6 +35,7 @@ GROUP = 64  # work-items
 MANY_ITEMS = 1024  # of a multiprocessor, where memory limits
 ROOM = 8  # elements: kernels may fill up a line to multiples of them
 MOST_WAYS = 16  # work-items that share an element's parts
+MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
 # Of an element's eight digits, slowest first, four are outer and four inner ones.
 SCHEMA = Schema(
     partial=Buffer("const FLOATS"),
@@ -42,6 +54,35 @@ SCHEMA = Schema(
     c_inner=INT4,
 )
 DIGITS = ["out.x", "out.y", "out.z", "out.w", "in.x", "in.y", "in.z", "in.w"]
+
+
+def part_lengths(
+    depth: int, groups: int, at_once: int, least: int, step: int = 1, rounds: int = MOST_ROUNDS
+) -> Iterator[int]:
+    """Return lengths of parts of k: all of it, and those that make whole rounds of groups.
+
+    depth: values of k, or stages of them. groups: of the product. at_once: groups that run at once.
+    least: the shortest part that is worth a group. step: of which a part is a multiple. rounds: at
+    most so many.
+    """
+    yield max(depth, 1)
+    for count in range(1, rounds + 1):
+        parts = min(count * at_once // groups, depth // least)
+        if parts > 1:
+            yield padded(math.ceil(depth / parts), step)
+
+
+def plan(gemm: Gemm, parts: int, start: int, items: int, launch: Callable[[Gemm], Launch]) -> Plan:
+    """Return one launch, or two where k is cut into parts.
+
+    start: the bytes at the beginning of the scratchpad that are taken. items: as in `reduction`.
+    launch: makes the launch of the product itself, or of the one whose c lies in the scratchpad.
+    """
+    if parts == 1:
+        return Plan((launch(gemm),))
+    first = start // FLOAT
+    launches = (launch(partial(gemm, first)), reduction(gemm, parts, first, items))
+    return Plan(launches, parts * part_size(gemm) * FLOAT)
 
 
 def part_size(gemm: Gemm) -> int:

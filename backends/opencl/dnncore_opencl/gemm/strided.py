@@ -1,8 +1,4 @@
-"""Products by kernels that count through strides: their arguments, and how k is cut into parts.
-
-Where m x n is too small to keep a device busy, k is cut into parts whose sums are added in order,
-so that results do not depend on timing.
-"""
+"""Products by kernels that count through strides, and their arguments."""
 
 from __future__ import annotations
 
@@ -15,8 +11,8 @@ from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.gemm.arguments import WINDOW, gemm_epilogue, window_arguments
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm, Matrix
-from dnncore_opencl.gemm.split_k import FLOAT, part_size, partial, reduction
-from dnncore_opencl.runtime.launch import Launch, Source, padded, template
+from dnncore_opencl.gemm.split_k import part_lengths, part_size, plan
+from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
 TASKS_PER_CORE = 4  # groups, so that cores of different speed end together
@@ -76,27 +72,13 @@ class Strided(Family, Protocol):
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, or two where k is cut into parts."""
         cover = self.cover(gemm)
-        part = _part(gemm, cover, self.units)
-        parts = math.ceil(gemm.depth / part) if gemm.depth else 1
-        if parts == 1:
-            return Plan((_product(gemm, cover, part),))
-        first = start // FLOAT
-        return Plan(
-            (_product(partial(gemm, first), cover, part), reduction(gemm, parts, first, 0)),
-            parts * part_size(gemm) * FLOAT,
-        )
+        groups, least = math.prod(cover.groups), cover.least_part
+        *_, part = part_lengths(gemm.depth, groups, self.units, least, step=least, rounds=1)
+        parts = math.ceil(max(gemm.depth, 1) / part)
+        return plan(gemm, parts, start, 0, lambda made: _product(made, cover, part, parts))
 
 
-def _part(gemm: Gemm, cover: Cover, units: int) -> int:
-    """The length of the parts into which k is cut: all of it unless groups are too few."""
-    groups = math.prod(cover.groups)
-    parts = min(units // groups, gemm.depth // cover.least_part)
-    if parts < 2:
-        return max(gemm.depth, 1)
-    return padded(math.ceil(gemm.depth / parts), cover.least_part)
-
-
-def _product(gemm: Gemm, cover: Cover, part: int) -> Launch:
+def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
     """Multiply into c, parts of k one behind the other."""
     steps, (a, b, c) = gemm_epilogue(gemm), (gemm.a, gemm.b, gemm.c)
     schema, defines, window = SCHEMA, cover.defines, {}
@@ -105,7 +87,6 @@ def _product(gemm: Gemm, cover: Cover, part: int) -> Launch:
         window = window_arguments(gemm.window)
     snippets = (steps.code, template("digits"), template("gemm"), *cover.snippets)
     source = Source(cover.kernel, schema | steps.schema, defines, snippets)
-    parts = math.ceil(gemm.depth / part) if gemm.depth else 1
     size = (cover.groups[0] * parts * cover.items, cover.groups[1])
     arguments = {
         "a": Arg(a.index),

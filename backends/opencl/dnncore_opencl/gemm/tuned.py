@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dnncore.backend import remark
+from dnncore.backend import DescriptorError, remark
 
 if TYPE_CHECKING:
     from dnncore_opencl.gemm.product import Gemm, Matrix
     from dnncore_opencl.runtime.engine import OpenCLEngine
 
-__all__ = ["key", "parameters", "tuned", "with_parameters"]
+__all__ = ["key", "parameters", "require", "tuned", "with_parameters"]
 
 AnyFamily = TypeVar("AnyFamily")
 
@@ -47,6 +47,12 @@ def _along(operand: Matrix) -> str:
     return next((name for name, steps in along.items() if 1 in steps), "")
 
 
+def require(tile: object, holds: bool, rule: str) -> None:
+    """Raise `DescriptorError` for a tile that breaks a rule."""
+    if not holds:
+        raise DescriptorError(f"opencl: {rule}; got {tile}")
+
+
 def _has_tables(family: object) -> bool:
     """Whether a family chooses among tiles and parts."""
     return hasattr(family, "tiles") and hasattr(family, "parts")
@@ -63,7 +69,7 @@ def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
         return family
     try:
         return with_parameters(family, found)
-    except (TypeError, AssertionError) as error:
+    except (TypeError, DescriptorError) as error:
         remark(engine, f"tuning: {name} cannot have {dict(found)} for {key(gemm)}: {error}")
         return family
 
@@ -77,8 +83,8 @@ def parameters(family: Any) -> dict[str, Any]:
 def with_parameters(family: Any, found: Mapping[str, Any]) -> Any:
     """The family of one tile that has these parameters.
 
-    Raises `TypeError` for names that its tiles do not have, `AssertionError` for what they must
-    not be.
+    Raises `TypeError` for names that its tiles do not have, and `DescriptorError` for values that
+    break a rule of theirs.
     """
     values = dict(found)
     parts = values.pop("parts", 0)

@@ -27,7 +27,7 @@ def fits(op: Any, windows: Windows) -> bool:
     plain = all(
         desc.padded_dims == desc.dims and not desc.inner_blocks for desc in windows.tensors.values()
     )
-    is_row = digits(op.diff_src, op.diff_src.ndims - 1)[0].stride == 1
+    is_row = digits(op.diff_src, op.diff_src.ndims - 1)[-1].stride == 1
     return plain and is_row and _rows(op)[2] <= ROWS_HELD and op.diff_src.dims[-1] <= CELLS_HELD
 
 

@@ -101,9 +101,9 @@ class Rows:
         )
         offsets = [desc.offset0 for desc in descs]
         steps = [s or 0 for loop in nest.loops for s in loop.strides]
-        if all(chain[0].stride == 1 for chain in chains if chain):
-            blocks = [chain[0].size for chain in chains if len(chain) > 1]
-            jumps = [digit.stride for chain in chains for digit in chain[1:]]
+        if all(chain[-1].stride == 1 for chain in chains if chain):
+            blocks = [chain[-1].size for chain in chains if len(chain) > 1]
+            jumps = [digit.stride for chain in chains for digit in chain[:-1]]
             lanes = most_lanes(engine, blocks, [*offsets, *steps, *jumps])
             return cls(nest, chains, min(lanes, 1 << result.dims[axis].bit_length() - 1), 1)
         inner = nest.loops[-1] if nest.loops else None
@@ -141,7 +141,7 @@ class Softmax(Implementation):
         refused = refuse_layouts(op)
         if refused:
             return refused
-        claim = self.efficiency(op, engine, digits(op.result, op.axis)[0].stride == 1)
+        claim = self.efficiency(op, engine, digits(op.result, op.axis)[-1].stride == 1)
         return Accepted(op, lambda: self._build(op, attr, engine), efficiency=claim)
 
     @abstractmethod
@@ -226,7 +226,7 @@ class RowPerGroup(Softmax):
         share = MOST_HELD // (rows.lanes * rows.side_by_side)
         if op.result_name != "dst":  # two tensors are held
             largest, share = largest // 2, share // 2
-        across = rows.lanes == 1 and any(chain and chain[0].stride != 1 for chain in rows.chains)
+        across = rows.lanes == 1 and any(chain and chain[-1].stride != 1 for chain in rows.chains)
         if across:  # so is each element's address
             share //= 2
         share = max(1, share)  # 16 rows side by side are a share already

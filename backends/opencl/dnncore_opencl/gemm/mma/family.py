@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 from dnncore.backend import Refused
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, MmaProduct, MmaTile
-from dnncore_opencl.gemm.mma.view import MmaView, Unfit, view
+from dnncore_opencl.gemm.mma.view import Unfit, view
 from dnncore_opencl.gemm.product import Gemm
-from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_size, partial, reduction
+from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
+from dnncore_opencl.runtime.launch import Launch
 
 if TYPE_CHECKING:
     from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -95,7 +96,6 @@ TILES = tuple(dict.fromkeys((*HALF_PACE.speeds, *SPLIT_PACE.speeds)))
 LEAST_CAPABILITY = (8, 0)  # TF32, bf16 and copies that do not wait
 FEWEST_TERMS = 8  # of split operands: their product is off by 9 / 2^24 at most, a sum's term by 1
 LEAST_STAGES = 8  # of a part of k
-MOST_ROUNDS = 8  # of all groups that run at once, that parts are made for
 
 REDUCTION = 2.3e-6  # seconds of a launch that adds parts, beside its traffic
 BANDWIDTH = 4e12  # bytes per second
@@ -165,11 +165,11 @@ class Mma(Family):
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""
-        first, items = start // FLOAT, self.units * MANY_ITEMS
+        items = self.units * MANY_ITEMS
         if not gemm.depth:
-            return Plan((reduction(gemm, 0, first, items),), FLOAT)
+            return Plan((reduction(gemm, 0, start // FLOAT, items),), FLOAT)
         arithmetic = _arithmetic(gemm)
-        v, pieces = view(gemm, arithmetic.per_chunk), _pieces(gemm, first)
+        v, may_split = view(gemm, arithmetic.per_chunk), _fits(partial(gemm, start // FLOAT))
         products = [
             MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
             for tile in self._tiles(arithmetic)
@@ -177,31 +177,22 @@ class Mma(Family):
         choices = (
             (product, part)
             for product in products
-            for part in (self._parts(product) if pieces else (product.stages,))
+            for part in (self._parts(product) if may_split else (product.stages,))
         )
         product, part = min(choices, key=lambda choice: self._seconds(*choice))
-        if pieces is None or part == product.stages:
-            return Plan((product.launch(),))
         parts = math.ceil(product.stages / part)
-        return Plan(
-            (
-                replace(product, view=pieces).launch(part, parts),
-                reduction(gemm, parts, first, items),
-            ),
-            parts * part_size(gemm) * FLOAT,
-        )
+
+        def launch(made: Gemm) -> Launch:
+            return replace(product, view=view(made, arithmetic.per_chunk)).launch(part, parts)
+
+        return plan(gemm, parts, start, items, launch)
 
     def _parts(self, product: MmaProduct) -> Iterator[int]:
-        """Stages of parts: all, and those that make whole rounds of the groups that run at once."""
+        """Stages of parts to choose from."""
         stages, groups = product.stages, product.tile.groups(product.view)
         if self.parts:
-            yield math.ceil(stages / min(self.parts, stages))
-            return
-        yield stages
-        for rounds in range(1, MOST_ROUNDS + 1):
-            parts = min(rounds * self.units * product.resident // groups, stages // LEAST_STAGES)
-            if parts > 1:
-                yield math.ceil(stages / parts)
+            return iter((math.ceil(stages / min(self.parts, stages)),))
+        return part_lengths(stages, groups, self.units * product.resident, LEAST_STAGES)
 
     def _tiles(self, arithmetic: Arithmetic) -> Sequence[MmaTile]:
         """Those whose speed is known, if any is."""
@@ -247,9 +238,10 @@ def _pace(arithmetic: Arithmetic) -> Pace:
     return SPLIT_PACE if arithmetic.is_split else ROUNDED_PACE
 
 
-def _pieces(gemm: Gemm, first: int) -> MmaView | None:
-    """The product whose parts lie in the scratchpad; None where they cannot be made there."""
+def _fits(gemm: Gemm) -> bool:
+    """Whether tensor cores can read a product."""
     try:
-        return view(partial(gemm, first), _arithmetic(gemm).per_chunk)
+        view(gemm, _arithmetic(gemm).per_chunk)
     except Unfit:
-        return None
+        return False
+    return True

@@ -13,9 +13,10 @@ from dnncore_opencl.codegen.halves import functions, result_defines
 from dnncore_opencl.devices.nvidia import register_limit
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
-from dnncore_opencl.gemm.mma.view import Digit, Digits, MmaView, count
+from dnncore_opencl.gemm.mma.view import MmaView, SharedDigit, SharedDigits, count
 from dnncore_opencl.gemm.product import Matrix
 from dnncore_opencl.gemm.split_k import part_size
+from dnncore_opencl.gemm.tuned import require
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, LONG, Arg, Buffer, Schema, Scratch
 
@@ -121,13 +122,15 @@ class MmaTile:
     registers: int = 0
 
     def __post_init__(self) -> None:
-        assert self.rows % self.warp_rows == 0 == self.columns % self.warp_columns, self
-        assert self.warp_rows % 32 == 0 == self.warp_columns % 32, self
-        assert self.chunks in (4, 8), self
-        assert self.items >= 16 * self.chunks, self  # the kernel's lines repeat after 32
-        assert 2 * self.items >= max(self.rows, self.columns), self  # and those across k after two
-        assert self.stages >= 2, self
-        assert self.chain in (1, 2, 4), self
+        is_whole = self.rows % self.warp_rows == 0 == self.columns % self.warp_columns
+        require(self, is_whole, "warps must divide rows and columns")
+        in_warps = self.warp_rows % 32 == 0 == self.warp_columns % 32
+        require(self, in_warps, "rows and columns of warps must be multiples of 32")
+        require(self, self.chunks in (4, 8), "chunks must be 4 or 8")
+        least = max(16 * self.chunks, max(self.rows, self.columns) // 2)
+        require(self, self.items >= least, f"a group must have {least} work-items")
+        require(self, self.stages >= 2, "there must be two stages at least")
+        require(self, self.chain in (1, 2, 4), "a chain must have 1, 2 or 4 steps")
 
     @property
     def items(self) -> int:
@@ -182,12 +185,12 @@ class MmaProduct:
     local_memory: int = LOCAL_MEMORY
 
     @cached_property
-    def k(self) -> Digits:
+    def k(self) -> SharedDigits:
         """k, of which the last digit counts whole chunks where an operand lies along it."""
         *outer, inner = self.view.k
         if self.view.a_along_k or self.view.b_along_k:
             per_chunk = self.arithmetic.per_chunk
-            inner = Digit(math.ceil(inner.size / per_chunk) * per_chunk, inner.steps)
+            inner = SharedDigit(math.ceil(inner.size / per_chunk) * per_chunk, inner.steps)
         return (*outer, inner)
 
     @cached_property
@@ -225,7 +228,7 @@ class MmaProduct:
         """Stages along all of k."""
         return math.ceil(count(self.k) / self.depth)
 
-    def launch(self, part: int = 0, parts: int = 1) -> Launch:
+    def launch(self, part: int, parts: int) -> Launch:
         """Compute c, or parts of `part` stages of k, one behind the other."""
         v, gemm = self.view, self.view.gemm
         c = gemm.c
@@ -255,7 +258,7 @@ class MmaProduct:
             "rows": v.row_count,
             "columns": v.column_count,
             "stages": self.stages,
-            "part": part or self.stages,
+            "part": part,
             **self._cover_arguments(),
             **_sizes("k", "k_inverse", self.k),
             "inner": v.k[-1].size,
@@ -309,7 +312,7 @@ class MmaProduct:
             "batch_inverse": inverses((*extended(v.gemm.batch, 3, 1), 1)),
         }
 
-    def _chunks(self, digits: Digits, operand: int, *, is_inner: bool = False) -> Any:
+    def _chunks(self, digits: SharedDigits, operand: int, *, is_inner: bool = False) -> Any:
         """Strides in chunks; 0 for the last digit where that is within chunks."""
         steps = [digit.steps[operand] // self.arithmetic.per_chunk for digit in digits]
         return int4((*steps[:-1], 0) if is_inner else steps)
@@ -320,7 +323,7 @@ class MmaProduct:
         return int4([place // self.arithmetic.per_chunk for place in places])
 
 
-def _sizes(name: str, inverse: str, digits: Digits) -> dict[str, Any]:
+def _sizes(name: str, inverse: str, digits: SharedDigits) -> dict[str, Any]:
     """The arguments of the sizes of digits and of their inverses."""
     sizes = [digit.size for digit in digits]
     return {name: int4(sizes, 1), inverse: inverses(sizes)}

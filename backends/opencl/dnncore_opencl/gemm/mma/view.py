@@ -23,14 +23,14 @@ MAX_TAPS = (10, 11, 11)  # along depth, height and width: what the kernel has bi
 MAX_DIGITS = 4
 
 
-class Digit(NamedTuple):
+class SharedDigit(NamedTuple):
     """A digit of an index: its size, and what each operand steps by, in elements."""
 
     size: int
     steps: tuple[int, ...]
 
 
-Digits = tuple[Digit, ...]  # slowest first
+SharedDigits = tuple[SharedDigit, ...]  # slowest first
 
 
 class Unfit(Exception):
@@ -54,10 +54,10 @@ class MmaView:
     b: Matrix
     a_along_k: bool
     b_along_k: bool
-    rows: Digits
-    columns: Digits
-    k: Digits
-    results: Digits
+    rows: SharedDigits
+    columns: SharedDigits
+    k: SharedDigits
+    results: SharedDigits
     column_steps: tuple[int, ...]
     inner_columns: int
     window: Window | None
@@ -110,7 +110,7 @@ def view(gemm: Gemm, per_chunk: int) -> MmaView:
         a_along_k,
         b_along_k,
         rows,
-        tuple(Digit(d.size, d.steps[:1]) for d in columns),
+        tuple(SharedDigit(d.size, d.steps[:1]) for d in columns),
         k,
         results,
         _column_steps(columns),
@@ -121,55 +121,57 @@ def view(gemm: Gemm, per_chunk: int) -> MmaView:
     return made
 
 
-def count(digits: Iterable[Digit]) -> int:
+def count(digits: Iterable[SharedDigit]) -> int:
     """How many values an index takes."""
     return math.prod(digit.size for digit in digits)
 
 
 def _digits(
     sizes: Sequence[int], steps: Callable[[Matrix], Sequence[int]], operands: Iterable[Matrix]
-) -> Digits:
+) -> SharedDigits:
     by_operand = [extended(steps(operand), len(sizes)) for operand in operands]
-    return tuple(Digit(size, tuple(own[i] for own in by_operand)) for i, size in enumerate(sizes))
+    return tuple(
+        SharedDigit(size, tuple(own[i] for own in by_operand)) for i, size in enumerate(sizes)
+    )
 
 
-def _digits_of_m(gemm: Gemm, operands: Iterable[Matrix]) -> Digits:
+def _digits_of_m(gemm: Gemm, operands: Iterable[Matrix]) -> SharedDigits:
     return _digits((gemm.m,), lambda o: (o.strides.m,), operands)
 
 
-def _digits_of_n(gemm: Gemm, operands: Iterable[Matrix]) -> Digits:
+def _digits_of_n(gemm: Gemm, operands: Iterable[Matrix]) -> SharedDigits:
     return _digits(gemm.n, lambda o: o.strides.n, operands)
 
 
-def _spatial(digits: Digits, *, at_end: bool = False) -> Digits:
+def _spatial(digits: SharedDigits, *, at_end: bool = False) -> SharedDigits:
     """Fill three spatial digits up from the left; the other digit is first, or at the end."""
     other, spatial = (digits[-1:], digits[:-1]) if at_end else (digits[:1], digits[1:])
-    none = Digit(1, (0,) * len(digits[0].steps))
+    none = SharedDigit(1, (0,) * len(digits[0].steps))
     spatial = (none,) * (3 - len(spatial)) + spatial
     return spatial + other if at_end else other + spatial
 
 
-def _merged(digits: Digits) -> Digits:
+def _merged(digits: SharedDigits) -> SharedDigits:
     """Drop digits of one value, and join those that all operands step through alike."""
     joined = merged((digit for digit in digits if digit.size > 1), _joined)
-    return joined or (Digit(1, (0,) * len(digits[0].steps)),)
+    return joined or (SharedDigit(1, (0,) * len(digits[0].steps)),)
 
 
-def _joined(outer: Digit, inner: Digit) -> Digit | None:
+def _joined(outer: SharedDigit, inner: SharedDigit) -> SharedDigit | None:
     if not is_one_loop(outer.steps, inner.steps, inner.size):
         return None
-    return Digit(outer.size * inner.size, inner.steps)
+    return SharedDigit(outer.size * inner.size, inner.steps)
 
 
-def _sorted(digits: Digits) -> Digits:
+def _sorted(digits: SharedDigits) -> SharedDigits:
     return tuple(sorted(digits, key=lambda digit: digit.steps, reverse=True))
 
 
-def _is_along(k: Digits, operand: int) -> bool:
+def _is_along(k: SharedDigits, operand: int) -> bool:
     return any(digit.steps[operand] == 1 and digit.size > 1 for digit in k)
 
 
-def _inner_last(k: Digits, *, a_along_k: bool, b_along_k: bool) -> Digits:
+def _inner_last(k: SharedDigits, *, a_along_k: bool, b_along_k: bool) -> SharedDigits:
     """Put the digit of k that operands along k step through by 1 at the end."""
     for operand, along in enumerate((a_along_k, b_along_k)):
         if along:
@@ -179,24 +181,26 @@ def _inner_last(k: Digits, *, a_along_k: bool, b_along_k: bool) -> Digits:
     return k
 
 
-def _unfit_image(k: Digits, *, swapped: bool) -> Unfit:
+def _unfit_image(k: SharedDigits, *, swapped: bool) -> Unfit:
     """Tell how an image lies whose channels are not side by side."""
     steps = [digit.steps[0 if swapped else 1] for digit in k]
     return Unfit(f"the image must be dense along channels; got strides {steps}")
 
 
-def _whole_chunks(columns: Digits, per_chunk: int, *, b_along_k: bool) -> tuple[Digits, int]:
+def _whole_chunks(
+    columns: SharedDigits, per_chunk: int, *, b_along_k: bool
+) -> tuple[SharedDigits, int]:
     """Let the last of several digits of b across k count whole chunks, if c leaves room for it."""
     size, steps = columns[-1]
     if b_along_k or count(columns[:-1]) == 1:
         return columns, size
-    return (*columns[:-1], Digit(-(-size // per_chunk) * per_chunk, steps)), size
+    return (*columns[:-1], SharedDigit(-(-size // per_chunk) * per_chunk, steps)), size
 
 
-def _column_steps(columns: Digits) -> tuple[int, ...]:
+def _column_steps(columns: SharedDigits) -> tuple[int, ...]:
     """What c and the operands step by, if all columns are but one digit to them."""
-    used = [Digit(d.size, d.steps[1:]) for d in columns if d.size > 1] or [
-        Digit(1, columns[-1].steps[1:])
+    used = [SharedDigit(d.size, d.steps[1:]) for d in columns if d.size > 1] or [
+        SharedDigit(1, columns[-1].steps[1:])
     ]
     if not all(_joined(outer, inner) for outer, inner in pairwise(used)):
         steps = [digit.steps[0] for digit in used]

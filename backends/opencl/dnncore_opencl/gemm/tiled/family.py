@@ -1,8 +1,4 @@
-"""The family of GPUs: work-groups share tiles of a product's operands in local memory.
-
-Where tiles are too few for a device's multiprocessors, k is cut into parts, whose sums are added in
-order by a second launch, so that results do not depend on timing.
-"""
+"""The family of GPUs: work-groups share tiles of a product's operands in local memory."""
 
 from __future__ import annotations
 
@@ -14,10 +10,10 @@ from typing import TYPE_CHECKING, ClassVar, Self
 from dnncore.backend import Refused
 from dnncore_opencl.devices.pocl import miscompiles_barriers
 from dnncore_opencl.gemm.family import Family, Plan
-from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_size, partial, reduction
+from dnncore_opencl.gemm.split_k import MANY_ITEMS, part_lengths, part_size, plan
 from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, TiledTile, launch
 from dnncore_opencl.gemm.tiled.view import TiledProduct
-from dnncore_opencl.runtime.launch import padded
+from dnncore_opencl.runtime.launch import Launch, padded
 
 if TYPE_CHECKING:
     from dnncore_opencl.gemm.product import Gemm
@@ -72,20 +68,14 @@ class Tiled(Family):
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, or two where k is cut into parts."""
-        product = TiledProduct.of(gemm)
-        tile, part = self.choose(product)
-        parts = math.ceil(gemm.depth / part) if gemm.depth else 1
-        if parts == 1:
-            return Plan((launch(product, tile, part),))
-        first, items = start // FLOAT, self.units * MANY_ITEMS
-        pieces = TiledProduct.of(partial(gemm, first))
-        return Plan(
-            (
-                launch(pieces, tile, part, part_size(gemm)),
-                reduction(gemm, parts, first, items),
-            ),
-            parts * part_size(gemm) * FLOAT,
-        )
+        tile, part = self.choose(TiledProduct.of(gemm))
+        parts = math.ceil(max(gemm.depth, 1) / part)
+        c_part = part_size(gemm) if parts > 1 else 0
+
+        def product(made: Gemm) -> Launch:
+            return launch(TiledProduct.of(made), tile, part, c_part)
+
+        return plan(gemm, parts, start, self.units * MANY_ITEMS, product)
 
     def choose(self, product: TiledProduct) -> tuple[TiledTile, int]:
         """Choose the tile, and the length of the parts of k, that promise the least time."""
@@ -93,17 +83,11 @@ class Tiled(Family):
         return min(choices, key=lambda choice: self._cost(product, *choice))
 
     def _parts(self, product: TiledProduct, tile: TiledTile) -> Iterator[int]:
-        """Lengths of parts: all of k, and those that make whole rounds of groups."""
-        depth = max(product.depth, 1)
+        """Lengths of parts to choose from."""
+        depth, groups = product.depth, tile.groups(product)
         if self.parts:
-            yield padded(math.ceil(depth / self.parts), tile.depth)
-            return
-        yield depth
-        groups = tile.groups(product)
-        for rounds in range(1, MOST_ROUNDS + 1):
-            parts = min(rounds * self.units // groups, depth // LEAST_PART)
-            if parts > 1:
-                yield padded(math.ceil(depth / parts), tile.depth)
+            return iter((padded(math.ceil(max(depth, 1) / self.parts), tile.depth),))
+        return part_lengths(depth, groups, self.units, LEAST_PART, tile.depth)
 
     def _cost(self, product: TiledProduct, tile: TiledTile, part: int) -> float:
         """Estimate the time of a product, in multiply-adds of one multiprocessor."""
@@ -121,7 +105,6 @@ class Tiled(Family):
 
 # What the rule knows, measured on an H200.
 LEAST_PART = 64  # values of k that are worth a group of their own
-MOST_ROUNDS = 8  # groups for each multiprocessor, that parts are made for
 BUSY_ITEMS = 512  # of a multiprocessor whose arithmetic never waits
 SLACK = 0.43  # its rate with `busy` of these is busy * (1 + SLACK) / (busy + SLACK)
 OVERHEAD = 32  # values of k that the index arithmetic of a group costs

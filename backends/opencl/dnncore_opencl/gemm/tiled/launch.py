@@ -9,6 +9,7 @@ from typing import Any
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.tiled.view import Side, Target, TiledProduct, TiledWindow
+from dnncore_opencl.gemm.tuned import require
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
@@ -67,12 +68,15 @@ class TiledTile:
     def __post_init__(self) -> None:
         across, down = self.columns // self.item_columns, self.rows // self.item_rows
         lanes_down = LANES // self.lanes_across
-        assert across % self.lanes_across == 0, self
-        assert down % lanes_down == 0, self
-        assert TABLE % self.depth == 0, self  # what is located at a time is whole steps
-        assert TABLE <= self.items <= MAX_ITEMS, self
-        assert self.local_bytes <= MAX_LOCAL, self
-        assert min(self.rows, self.columns) * self.depth % (4 * self.items) == 0, self
+        in_lanes = across % self.lanes_across == 0 == down % lanes_down
+        require(self, in_lanes, f"work-items must be in blocks of {LANES}")
+        require(self, TABLE % self.depth == 0, f"depth must divide {TABLE}")
+        in_limits = TABLE <= self.items <= MAX_ITEMS
+        require(self, in_limits, f"a group must have {TABLE} to {MAX_ITEMS} work-items")
+        has_room = self.local_bytes <= MAX_LOCAL
+        require(self, has_room, f"tiles must fit into {MAX_LOCAL} bytes of local memory")
+        loads = min(self.rows, self.columns) * self.depth
+        require(self, loads % (4 * self.items) == 0, "work-items must load whole vectors")
 
     @property
     def items(self) -> int:
