@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from dnncore.backend import Attributes, MatMul, MemoryDesc
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.implementation import GemmImplementation
-from dnncore_opencl.gemm.product import (
-    Gemm,
-    Strides,
-    broadcast_strides,
-    chain,
-    matrix,
-)
+from dnncore_opencl.gemm.product import Gemm, Strides, broadcast_strides, chain, matrix
 
 
 class MatMulImplementation(GemmImplementation):

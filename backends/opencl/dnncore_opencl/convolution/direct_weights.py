@@ -15,13 +15,7 @@ from typing import Any
 from dnncore.backend import Attributes, ConvolutionBackwardWeights, MemoryDesc, Refused
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.convolution.direct import Direct, first_dim
-from dnncore_opencl.convolution.views import (
-    FLOAT,
-    View,
-    blocked_tag,
-    image_view,
-    weights_steps,
-)
+from dnncore_opencl.convolution.views import FLOAT, View, blocked_tag, image_view, weights_steps
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE

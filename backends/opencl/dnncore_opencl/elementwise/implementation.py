@@ -11,13 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Implementation,
-    MemoryDesc,
-    Refused,
-)
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters
 from dnncore_opencl.codegen.vectors import (

@@ -149,8 +149,7 @@ class Windows:
         """The parameters of a kernel: the tensors, then what its text took so far."""
         buffers = {
             name: Buffer(
-                ("" if name in self.written else "const ") + TYPES[desc.data_type],
-                is_restrict=True,
+                ("" if name in self.written else "const ") + TYPES[desc.data_type], is_restrict=True
             )
             for name, desc in self.tensors.items()
         }

@@ -19,15 +19,7 @@ from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
-__all__ = [
-    "FLOAT",
-    "MANY_ITEMS",
-    "part_lengths",
-    "part_size",
-    "partial",
-    "plan",
-    "reduction",
-]
+__all__ = ["FLOAT", "MANY_ITEMS", "part_lengths", "part_size", "partial", "plan", "reduction"]
 
 FLOAT = 4  # bytes
 LANES = 4  # elements side by side, which a GPU reads and writes at once

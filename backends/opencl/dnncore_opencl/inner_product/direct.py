@@ -10,14 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Executable,
-    Implementation,
-    MemoryDesc,
-    Refused,
-)
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View, chain, place_of
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain

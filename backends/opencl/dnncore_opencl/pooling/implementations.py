@@ -9,14 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Executable,
-    Implementation,
-    MemoryDesc,
-    Refused,
-)
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import (
     HALVES,

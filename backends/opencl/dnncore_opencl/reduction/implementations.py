@@ -359,11 +359,7 @@ class Stages:
 
 
 def channel_sums(
-    engine: Any,
-    src: MemoryDesc,
-    dst: MemoryDesc,
-    places: tuple[int, int],
-    scratchpad_start: int,
+    engine: Any, src: MemoryDesc, dst: MemoryDesc, places: tuple[int, int], scratchpad_start: int
 ) -> Stages:
     """Sum up each channel of `src`, dim 1: the gradient of a bias. `dst` is (C,).
 

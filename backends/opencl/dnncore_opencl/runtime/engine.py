@@ -60,11 +60,7 @@ class OpenCLEngine(OpenedDevice):
         return measure(self)
 
     def copy_in(
-        self,
-        stream: Any,
-        host: np.ndarray[Any, Any],
-        buffer: Any,
-        wait_for: Sequence[Event] = (),
+        self, stream: Any, host: np.ndarray[Any, Any], buffer: Any, wait_for: Sequence[Event] = ()
     ) -> Event:
         """Queue a copy of a 1-D uint8 host array to the start of a buffer."""
         wait_for = stream.behind_writers(host, wait_for, reads=True)
@@ -73,11 +69,7 @@ class OpenCLEngine(OpenedDevice):
         return self._copy(stream, buffer, host, host.size, wait_for)
 
     def copy_out(
-        self,
-        stream: Any,
-        buffer: Any,
-        host: np.ndarray[Any, Any],
-        wait_for: Sequence[Event] = (),
+        self, stream: Any, buffer: Any, host: np.ndarray[Any, Any], wait_for: Sequence[Event] = ()
     ) -> Event:
         """Queue a copy of the start of a buffer to a 1-D uint8 host array."""
         wait_for = stream.behind_writers(host, wait_for)

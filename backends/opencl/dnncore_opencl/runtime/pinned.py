@@ -185,13 +185,7 @@ class Pinned:
             self._idle.append(block)
 
     def _depart(
-        self,
-        stream: Queue,
-        to: Any,
-        source: Any,
-        target: Bytes | None,
-        block: Bytes,
-        **offset: int,
+        self, stream: Queue, to: Any, source: Any, target: Bytes | None, block: Bytes, **offset: int
     ) -> Flight:
         """Queue the copy of a piece between its block and the device."""
         native = pyopencl().enqueue_copy(stream.native, to, source, is_blocking=False, **offset)

@@ -37,11 +37,7 @@ class LaunchProgram(Executable):
         return call
 
     def execute(
-        self,
-        stream: Any,
-        memories: Sequence[Memory],
-        scratchpad: Any,
-        wait_for: Sequence[Event],
+        self, stream: Any, memories: Sequence[Memory], scratchpad: Any, wait_for: Sequence[Event]
     ) -> Event:
         """Launch with the thread's own kernel objects; OpenCL copies arguments when it queues."""
         try:

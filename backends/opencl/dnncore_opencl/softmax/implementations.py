@@ -261,11 +261,7 @@ def _tensors(rows: Rows, tensors: Tensors, parameters: Parameters) -> dict[str, 
         along = offset_text(rows.chains[place], "(j)", parameters)
         defines[f"{name.upper()}_AT(j)"] = f"({name}_row{along})"
     exists, inside = rows.nest.conditions(names, parameters)
-    return defines | {
-        "DECODE": text,
-        "EXISTS": exists,
-        "INSIDE": inside,
-    }
+    return defines | {"DECODE": text, "EXISTS": exists, "INSIDE": inside}
 
 
 def _post_ops(

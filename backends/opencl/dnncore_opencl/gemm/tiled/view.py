@@ -174,13 +174,7 @@ def _side(
     nearer = _nearest(k.steps(by_k)) < _nearest(rows.steps(by_row))
     along_k = nearer if row_width == k_width else k_width > row_width
     return Side(
-        matrix.index,
-        matrix.offset,
-        by_batch,
-        by_row,
-        by_k,
-        along_k,
-        max(row_width, k_width),
+        matrix.index, matrix.offset, by_batch, by_row, by_k, along_k, max(row_width, k_width)
     )
 
 
