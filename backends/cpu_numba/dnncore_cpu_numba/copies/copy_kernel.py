@@ -17,10 +17,10 @@ from typing import Any, Literal
 
 from llvmlite import ir
 
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I64
@@ -49,11 +49,14 @@ Builder = ir.IRBuilder
 
 
 @dataclass(frozen=True)
-class CopyKernel:
+class CopyKernel(NativeKernel):
     """A class of kernels, from one data type to another.
 
     streamed: whole, aligned vectors are stored past the caches.
     """
+
+    ARGUMENTS = COPY_CALL
+    isa = BEST
 
     kind: Literal["rows", "transposed"]
     source: str
@@ -61,14 +64,10 @@ class CopyKernel:
     streamed: bool = False
 
     @property
-    def address(self) -> int:
-        """The address of the compiled function."""
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
         way = f"{BEST.name}_{self.kind}{'_streamed' * self.streamed}"
-        return native.function(f"copy_{self.source}_{self.target}_{way}", self.llvm_text)
-
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, COPY_CALL, self._emit)
+        return f"copy_{self.source}_{self.target}_{way}"
 
     def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
         src, dst, shape = (vir.address(builder, arg) for arg in args.values())

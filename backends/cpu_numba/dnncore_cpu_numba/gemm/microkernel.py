@@ -23,17 +23,16 @@ a convolution's window leaves the image at one pixel, its tap is an element for 
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from llvmlite import ir
 
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 from dnncore_cpu_numba.elementwise import epilogue
@@ -64,7 +63,7 @@ Value = Any
 
 
 @dataclass(frozen=True)
-class Microkernel:
+class Microkernel(NativeKernel):
     """A class of microkernels.
 
     along: the direction in which A is contiguous.
@@ -82,6 +81,8 @@ class Microkernel:
     streamed: C is stored past the caches where its vectors are aligned cache lines; the edge is
         full.
     """
+
+    ARGUMENTS = MICROKERNEL
 
     isa: Isa
     rows: int
@@ -108,19 +109,10 @@ class Microkernel:
         name += f"_{self.b_ahead}_b_ahead" if self.b_ahead else ""
         name += f"{'_c_ahead' * self.c_ahead}{'_whole' * self.whole}{'_streamed' * self.streamed}"
         rest = (self.epilogue, self.a_rows, self.segments)
-        digest = hashlib.sha256(repr(rest).encode()).hexdigest()[:16]
-        return f"{name}_{digest}" if any(rest) else name
+        return f"{name}_{digest(rest, 16)}" if any(rest) else name
 
-    @property
-    def address(self) -> int:
-        """The address of the compiled function, a `MICROKERNEL`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text, self.isa)
-
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(
-            symbol, MICROKERNEL, lambda builder, args: _Emitter(self, builder, args).emit()
-        )
+    def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
+        _Emitter(self, builder, args).emit()
 
 
 @dataclass

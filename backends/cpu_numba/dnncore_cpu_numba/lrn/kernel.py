@@ -21,10 +21,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
@@ -56,13 +56,16 @@ Value = Any
 
 
 @dataclass(frozen=True)
-class LrnKernel:
-    """A class of kernels; each is a `LRN_CALL`.
+class LrnKernel(NativeKernel):
+    """A class of kernels.
 
     reach: places on each side of a window. keeps_base: forward writes it.
     fetches: what is read is prefetched. The vectors of a row of blocks are read in more streams
     than the processor's own prefetching follows (measured: 2.5 times as quick with 9 MB a tensor).
     """
+
+    ARGUMENTS = LRN_CALL
+    isa = BEST
 
     forward: bool
     reach: int
@@ -72,17 +75,14 @@ class LrnKernel:
     streamed: bool = False
 
     @property
-    def address(self) -> int:
-        """The address of the compiled function."""
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
         way = f"{BEST.name}_{'forward' if self.forward else 'backward'}_{self.reach}"
         flags = f"{int(self.keeps_base)}{int(self.fetches)}{int(self.streamed)}"
-        return native.function(f"lrn_{way}_{int(100 * self.beta)}_{flags}", self.llvm_text)
+        return f"lrn_{way}_{int(100 * self.beta)}_{flags}"
 
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(
-            symbol, LRN_CALL, lambda builder, args: _Emitter(self, builder, args).emit()
-        )
+    def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
+        _Emitter(self, builder, args).emit()
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,10 @@ from typing import Any, Literal
 
 from llvmlite import ir
 
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 
@@ -46,12 +46,12 @@ FIELDS = Record(
 )
 POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
 
-I1, I8, I32 = (ir.IntType(width) for width in (1, 8, 32))
+I8, I32 = (ir.IntType(width) for width in (8, 32))
 Value = Any
 
 
 @dataclass(frozen=True)
-class PoolingKernel:
+class PoolingKernel(NativeKernel):
     """A class of kernels.
 
     lanes: columns of a vector; there are at least as many columns.
@@ -62,6 +62,8 @@ class PoolingKernel:
     prefetching (measured: 2.5 times as quick on 51 MB).
     streamed: results are whole, aligned cache lines that go past the caches.
     """
+
+    ARGUMENTS = POOLING_CALL
 
     isa: Isa
     fold: Literal["largest", "sum", "winners", "shares"]
@@ -89,18 +91,8 @@ class PoolingKernel:
         memory = f"{int(self.fetches)}{int(self.streamed)}"
         return f"pooling_{self.isa.name}_{self.fold}_{way}_{memory}"
 
-    @property
-    def address(self) -> int:
-        """The address of the compiled function, a `POOLING_CALL`."""
-        return native.function(self.name, self.llvm_text, self.isa)
-
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(
-            symbol,
-            POOLING_CALL,
-            lambda builder, args: _Emitter(self, builder, args["fields"]).emit(),
-        )
+    def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
+        _Emitter(self, builder, args["fields"]).emit()
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,10 @@ from typing import Any
 
 from llvmlite import ir
 
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64
 
@@ -57,24 +57,25 @@ Builder = ir.IRBuilder
 
 
 @dataclass(frozen=True)
-class RowsKernel:
+class RowsKernel(NativeKernel):
     """A class of kernels.
 
     map, combine: of MAPS and COMBINATIONS.
     """
 
+    ARGUMENTS = FOLD_CALL
+    isa = BEST
+
     map: str
     combine: str
 
     @property
-    def address(self) -> int:
-        """The address of the compiled function."""
-        way = f"{self.map}_{self.combine}"
-        return native.function(f"reduction_rows_{BEST.name}_{way}", self.llvm_text)
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        return f"reduction_rows_{BEST.name}_{self.map}_{self.combine}"
 
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, FOLD_CALL, lambda b, args: _Emitter(self, b, args).emit())
+    def _emit(self, builder: Builder, args: vir.Values) -> None:
+        _Emitter(self, builder, args).emit()
 
 
 class _Emitter:

@@ -18,17 +18,16 @@ these are the neighbours in memory.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from llvmlite import ir
 
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
@@ -63,7 +62,7 @@ Value = Any
 
 
 @dataclass(frozen=True)
-class DepthwiseKernel:
+class DepthwiseKernel(NativeKernel):
     """A class of kernels.
 
     src_pixel, dst_pixel, tap: bytes from one to the next along a row.
@@ -72,6 +71,8 @@ class DepthwiseKernel:
         aligned to cache lines then.
     ahead: the rows of src that are prefetched, as distances from the row's `ahead`.
     """
+
+    ARGUMENTS = DEPTHWISE_CALL
 
     isa: Isa
     tiles: tuple[Tile, ...]
@@ -88,17 +89,7 @@ class DepthwiseKernel:
     @property
     def name(self) -> str:
         """An identifier of everything that is compiled in."""
-        shape = hashlib.sha256(repr(self).encode()).hexdigest()[:24]
-        return f"depthwise_{self.isa.name}_{shape}"
-
-    @property
-    def address(self) -> int:
-        """The address of the compiled function, a `DEPTHWISE_CALL`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text, self.isa)
-
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, DEPTHWISE_CALL, self._emit)
+        return f"depthwise_{self.isa.name}_{digest(self, 24)}"
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).rows()

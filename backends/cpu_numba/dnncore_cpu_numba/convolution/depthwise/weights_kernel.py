@@ -17,17 +17,16 @@ which of them are inside the image.
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
 
@@ -62,7 +61,7 @@ def row_record(taps: int) -> Record:
 
 
 @dataclass(frozen=True)
-class DepthwiseWeightsKernel:
+class DepthwiseWeightsKernel(NativeKernel):
     """A class of kernels.
 
     tiles: of a row of diff_dst. src_pixel, diff_dst_pixel: bytes from one to the next along a row.
@@ -72,6 +71,8 @@ class DepthwiseWeightsKernel:
     vector, those of the first one come first. bias: diff_dst is summed as well.
     in_turn: there are several vectors. whole: all lanes are valid; if not, `lanes` of them.
     """
+
+    ARGUMENTS = DEPTHWISE_WEIGHTS_CALL
 
     isa: Isa
     tiles: tuple[Tile, ...]
@@ -88,22 +89,12 @@ class DepthwiseWeightsKernel:
     @property
     def name(self) -> str:
         """An identifier of everything that is compiled in."""
-        shape = hashlib.sha256(repr(self).encode()).hexdigest()[:24]
-        return f"depthwise_weights_{self.isa.name}_{shape}"
-
-    @property
-    def address(self) -> int:
-        """The address of the function, a `DEPTHWISE_WEIGHTS_CALL`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text, self.isa)
+        return f"depthwise_weights_{self.isa.name}_{digest(self, 24)}"
 
     @property
     def copies(self) -> int:
         """Of each sum: where there are few, pixels take turns."""
         return max(1, CHAINS // max(1, sum(map(len, self.taps))))
-
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, DEPTHWISE_WEIGHTS_CALL, self._emit)
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).kernel()

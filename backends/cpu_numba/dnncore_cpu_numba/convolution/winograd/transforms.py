@@ -7,19 +7,18 @@ constants of the code, are in `dnncore/planning/toom_cook.py`. Of a pair of poin
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from llvmlite import ir
 
 from dnncore.planning.toom_cook import F43, TAPS, Rows
-from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS, SPAN
 from dnncore_cpu_numba.elementwise import epilogue
@@ -117,28 +116,8 @@ def _columns(apply: Callable[..., list[Value]], builder: Builder, rows: Rows, x:
 # -- kernels ---------------------------------------------------------------------------------------
 
 
-class _Kernel:
-    """A native function, compiled or loaded from disk when its address is first asked for."""
-
-    ARGUMENTS: ClassVar[Record]
-    isa: Isa
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        raise NotImplementedError
-
-    @property
-    def address(self) -> int:
-        """The address of the function, which takes `ARGUMENTS`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text, self.isa)
-
-    def llvm_text(self, symbol: str) -> str:
-        """The LLVM assembly of a module that defines the kernel as `symbol`."""
-        return vir.function_text(symbol, self.ARGUMENTS, self._emit)
-
-    def _emit(self, builder: Builder, args: vir.Values) -> None:
-        raise NotImplementedError
+class _Transform(NativeKernel):
+    """Base of the transforms."""
 
     @property
     def _vector(self) -> ir.VectorType:
@@ -159,7 +138,7 @@ def _store_points(builder: Builder, values: Any, target: Value, plane: Value) ->
 
 
 @dataclass(frozen=True)
-class SrcTransform(_Kernel):
+class SrcTransform(_Transform):
     """SRC D SRC^T of one tile, for `count` vectors of channels.
 
     bordered: only the rows and columns [first, end) of the tile are inside, the others are zero.
@@ -212,7 +191,7 @@ def _between(builder: Builder, index: int, first: Value, end: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class WeightsTransform(_Kernel):
+class WeightsTransform(_Transform):
     """WEIGHTS G WEIGHTS^T of vectors that follow each other, of one channel after another."""
 
     ARGUMENTS = WEIGHTS_CALL
@@ -244,7 +223,7 @@ class WeightsTransform(_Kernel):
 
 
 @dataclass(frozen=True)
-class DstTransform(_Kernel):
+class DstTransform(_Transform):
     """DST M DST^T of one tile and the epilogue, for `count` vectors of channels.
 
     columns: pixels of a row that exist. edge: as in `Microkernel`, of each vector.
@@ -261,7 +240,7 @@ class DstTransform(_Kernel):
     def name(self) -> str:
         """An identifier of everything that is compiled in."""
         name = f"winograd_dst_{self.isa.name}_{self.columns}_{self.edge}"
-        chain = hashlib.sha256(repr(self.epilogue).encode()).hexdigest()[:16]
+        chain = digest(self.epilogue, 16)
         return f"{name}_{chain}" if self.epilogue else name
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:

@@ -1,0 +1,43 @@
+"""Kernels: native functions that are emitted as LLVM IR, one for each class of problems."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, ClassVar
+
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.isa import Isa
+
+__all__ = ["NativeKernel", "digest"]
+
+
+class NativeKernel:
+    """Base of the classes of kernels. A subclass is a dataclass of what is compiled in."""
+
+    ARGUMENTS: ClassVar[Record]
+    isa: Isa
+
+    @property
+    def name(self) -> str:
+        """An identifier of everything that is compiled in."""
+        raise NotImplementedError
+
+    @property
+    def address(self) -> int:
+        """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
+        return native.function(self.name, self.llvm_text, self.isa)
+
+    def llvm_text(self, symbol: str) -> str:
+        """The LLVM assembly of a module that defines the kernel as `symbol`."""
+        return vir.function_text(symbol, self.ARGUMENTS, self._emit)
+
+    def _emit(self, builder: Any, args: vir.Values) -> None:
+        """Append the body of the function."""
+        raise NotImplementedError
+
+
+def digest(value: object, length: int) -> str:
+    """A hexadecimal hash of the text of a value."""
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:length]
