@@ -15,7 +15,7 @@ from dnncore_cpu_numba.convolution import gemm as convolution_gemm
 from dnncore_cpu_numba.convolution.depthwise import data as convolution_depthwise
 from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
 from dnncore_cpu_numba.convolution.geometry import Geometry
-from dnncore_cpu_numba.gemm import tiles, tiling
+from dnncore_cpu_numba.gemm import problem, tiling
 
 import dnncore as dnn
 
@@ -211,6 +211,6 @@ def test_a_border_for_a_few_images_at_a_time(monkeypatch, tag, groups):
 @pytest.mark.parametrize("kernel", [1, 3])
 def test_what_is_fetched_ahead_changes_nothing(monkeypatch, direction, kernel):
     monkeypatch.setattr(tiling, "LARGE_B", 0)
-    monkeypatch.setattr(tiles, "LARGE_C", 0)
+    monkeypatch.setattr(problem, "LARGE_C", 0)
     shapes = (1, 40, 7, 9), (35, 40, kernel, kernel), (7, 9)
     check(ALL, convolution(direction, *shapes, "nchw", padding_l=(kernel // 2,) * 2))

@@ -16,7 +16,7 @@ from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import ISAS
 from dnncore_cpu_numba.gemm.plan import Plan, Planned, has_sum
 from dnncore_cpu_numba.gemm.product import Product, transposed
-from dnncore_cpu_numba.gemm.tiles import utilisation
+from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 

@@ -8,7 +8,7 @@ from dnncore.backend import Attributes
 from dnncore_cpu_numba.codegen.isa import ISAS
 from dnncore_cpu_numba.gemm.plan import Plan, Planned
 from dnncore_cpu_numba.gemm.product import Product, blocked_columns
-from dnncore_cpu_numba.gemm.tiles import utilisation
+from dnncore_cpu_numba.gemm.tiling import utilisation
 
 __all__ = ["TABLE"]
 

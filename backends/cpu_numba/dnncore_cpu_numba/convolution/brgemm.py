@@ -27,8 +27,11 @@ from dnncore_cpu_numba.convolution.geometry import (
 from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
+from dnncore_cpu_numba.gemm.cover import Windows
 from dnncore_cpu_numba.gemm.plan import Plan, Planned, has_sum
-from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, TileLoop, Windows, lesser_share, utilisation
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.tiles import tile_step
+from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
 from dnncore_cpu_numba.runtime.program import Arg, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
@@ -181,7 +184,7 @@ class _Gathering(Brgemm):
         """Append a tile loop for each phase of the output.
 
         step: from window to window in the image. channels: per group, of the image and the output.
-        stride: from pixel to pixel of a phase. loop: further fields of the `TileLoop`.
+        stride: from pixel to pixel of a phase. loop: further fields of the `MatrixProblem`.
         """
         depth, columns = channels
         read, written = (2, 1) if self.filter_letters[0] == "i" else (1, 2)
@@ -203,11 +206,12 @@ class _Gathering(Brgemm):
             joined = (a_step, b_step) == (4 * run, 4 * self.isa.lanes * run)
             cover = Windows(phase.count, step, image.dims[2:], shifts, joined and g.kernel[2] > 1)
             c, *others = (in_phase(matrix, phase, stride) for matrix in (output, *operands))
-            return TileLoop(
+            problem = MatrixProblem(
                 isa=self.isa, outer=(g.batch, g.groups), cover=cover, columns=columns, a=a, b=b,
                 c=c, operands=others, row_bytes=row_bytes,
                 chunks=[Chunk(batch, run, depth // run, image.block, b_advance)], **loop,
-            ).step(plan.num_threads)  # fmt: skip
+            )  # fmt: skip
+            return tile_step(problem, plan.num_threads)
 
         for phase in phases:
             plan.add(lambda phase=phase: part(phase))

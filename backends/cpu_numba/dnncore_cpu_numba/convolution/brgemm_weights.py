@@ -23,9 +23,12 @@ from dnncore_cpu_numba.convolution.geometry import Geometry, Triple, dot, scaled
 from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import Axis, copy_step, places
 from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
+from dnncore_cpu_numba.gemm.cover import Rows, Taps
 from dnncore_cpu_numba.gemm.microkernel import ELEMENT, SEGMENT
 from dnncore_cpu_numba.gemm.plan import Plan, has_sum
-from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, Rows, Taps, TileLoop, utilisation
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.tiles import tile_step
+from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
@@ -100,13 +103,13 @@ class BrgemmBackwardWeights(Brgemm):
         def loop() -> Step:
             pixels = _Pixels.of(g, src, diff_dst, padding)
             length = len(pixels.a) if has_sum(attr) else REDUCTION // max(1, pixels.width)
-            problem = TileLoop(
+            problem = MatrixProblem(
                 isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
                 columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
                 epilogue=from_post_ops(attr, splats), operands=operands,
                 chunks=pixels.chunks(length), most_vectors=VECTORS, continues=first > 0,
             )  # fmt: skip
-            return (_joined(problem) if joins else problem).step(plan.num_threads)
+            return tile_step(_joined(problem) if joins else problem, plan.num_threads)
 
         plan.add(loop)
 
@@ -120,10 +123,11 @@ class BrgemmBackwardWeights(Brgemm):
 
         def loop() -> Step:
             rows = _places((diff_dst.batch, *diff_dst.spatial[:2]), (g.batch, *g.dst[:2]))
-            return TileLoop(
+            problem = MatrixProblem(
                 isa=self.isa, outer=(g.groups,), cover=Rows(1), columns=g.oc, a=Matrix(ones), b=b,
                 c=c, chunks=[Chunk([(0, row) for row in rows.tolist()], g.dst[2])], most_vectors=1,
-            ).step(plan.num_threads)  # fmt: skip
+            )  # fmt: skip
+            return tile_step(problem, plan.num_threads)
 
         plan.add(loop)
 
@@ -192,18 +196,19 @@ def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
     return max(1, BORDERED_BYTES // max(1, 4 * g.groups * g.ic * math.prod(g.span)))
 
 
-def _joined(loop: TileLoop) -> TileLoop:
+def _joined(problem: MatrixProblem) -> MatrixProblem:
     """The same problem with the rows of neighbouring taps in one; all see all pixels."""
-    *outside, across = loop.cover.kernel
+    *outside, across = problem.cover.kernel
     a, c = (
         replace(matrix, outer=(*matrix.outer, *matrix.planes[:2]), planes=())
-        for matrix in (loop.a, loop.c)
+        for matrix in (problem.a, problem.c)
     )
     return replace(
-        loop, outer=(*loop.outer, *outside), cover=Rows(across * loop.cover.channels), a=a, c=c,
+        problem, outer=(*problem.outer, *outside), a=a, c=c,
+        cover=Rows(across * problem.cover.channels),
         chunks=[
             Chunk(list(zip(part.a.tolist(), part.b.tolist(), strict=True)), part.width)
-            for part in loop.chunks
+            for part in problem.chunks
         ],
     )  # fmt: skip
 

@@ -26,9 +26,12 @@ from dnncore_cpu_numba.convolution.col2im import col2im_step
 from dnncore_cpu_numba.convolution.geometry import Geometry, refuse_algorithm
 from dnncore_cpu_numba.convolution.image import as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import Axis, copy_step, places
+from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.plan import Plan, Planned
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.product import Product, blocked_columns, transposed
-from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, Rows, TileLoop, utilisation
+from dnncore_cpu_numba.gemm.tiles import tile_step
+from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
@@ -186,11 +189,12 @@ def _add_reduction(
     c = Matrix(output.address, (4 * rows * g.oc,), row=4 * g.oc, block=4 * isa.lanes)
 
     def loop() -> Step:
-        return TileLoop(
+        problem = MatrixProblem(
             isa=isa, outer=(g.groups,), cover=Rows(rows), columns=g.oc, a=a,
             b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
             chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
-        ).step(plan.num_threads)  # fmt: skip
+        )  # fmt: skip
+        return tile_step(problem, plan.num_threads)
 
     plan.add(loop)
 

@@ -6,7 +6,7 @@ import functools
 from dataclasses import dataclass
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.gemm.tiles import Matrix
+from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.runtime.program import Param
 from dnncore_cpu_numba.runtime.tensor import Tensor
 

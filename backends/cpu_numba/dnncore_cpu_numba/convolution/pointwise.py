@@ -22,7 +22,7 @@ from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, refuse_algori
 from dnncore_cpu_numba.convolution.image import spatial_tag
 from dnncore_cpu_numba.gemm.plan import Plan, Planned
 from dnncore_cpu_numba.gemm.product import Product, transposed
-from dnncore_cpu_numba.gemm.tiles import utilisation
+from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["PointwiseBackwardData", "PointwiseForward"]

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
+from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.plan import Plan, has_sum
-from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix, Rows, TileLoop
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
@@ -99,7 +101,7 @@ class Product:
         length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
 
         def loop():
-            return TileLoop(
+            problem = MatrixProblem(
                 isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
                 a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
                 most_vectors=SHARED_VECTORS if shared else 0,
@@ -107,7 +109,8 @@ class Product:
                     Chunk([(a_k * k, b_step * k)], min(length, depth - k))
                     for k in range(0, max(1, depth), length)
                 ],
-            ).step(plan.num_threads)  # fmt: skip
+            )  # fmt: skip
+            return tile_step(problem, plan.num_threads)
 
         plan.add(loop)
         plan.written(target)

@@ -1,6 +1,6 @@
 """The task behind all matrix work: it runs tiles through the microkernel.
 
-`gemm/tiles.py` plans it. A work item is one block of tiles of one outer index:
+`gemm/tiles.py` makes its tables. A work item is one block of tiles of one outer index:
 
     for each stretch of items small enough that their part of A stays in cache:
         for each panel:                                 B's panel stays in cache
@@ -83,7 +83,7 @@ _WIDTH = TILE.field("operands").slot
 
 @task(TILE_LOOP)
 def tile_loop(params, begin, end):
-    """Run the items [begin, end) of a `TileLoop`."""
+    """Run the items [begin, end) of a matrix problem."""
     rest, stretch, per_group = params.rest, params.stretch, params.panels_per_group
     room = ROOM.room()
     item = begin

@@ -9,15 +9,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from dnncore_cpu_numba.codegen.isa import AVX2, BEST, Isa
 from dnncore_cpu_numba.gemm.cover import Rows, Tiles, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
+from dnncore_cpu_numba.gemm.problem import MatrixProblem
 
-if TYPE_CHECKING:
-    from dnncore_cpu_numba.gemm.tiles import TileLoop
-
-__all__ = ["AHEAD", "ONE_TILE", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling"]
+__all__ = [
+    "AHEAD", "ONE_TILE", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling", "lesser_share", "utilisation",
+]  # fmt: skip
 
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
@@ -31,6 +31,10 @@ STRIDED_ROWS = 12  # beside the addresses of more, LLVM spills sums in the inner
 ONE_TILE = 8  # rows for which no tiles share B
 STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
 
+UNFUSED = 0.65  # of the speed of fused multiply-adds; measured
+# Of a row of AVX2's tiles with less than a vector of columns, in units of a multiply-add of
+# AVX-512's tiles with as many: each multiply-add, and the masked store. Measured on Zen 5.
+EDGE_MULTIPLY_ADD, EDGE_STORE = 0.8, 12
 MOST_WAITING = 0.05  # of the threads' time, for the last item
 
 
@@ -52,44 +56,44 @@ class Tiling:
     b_ahead: int
 
     @classmethod
-    def of(cls, loop: TileLoop, threads: int) -> Tiling:
+    def of(cls, problem: MatrixProblem, threads: int) -> Tiling:
         """What was the quickest for such a problem."""
-        lanes = loop.isa.lanes
-        blocks = max(1, -(-loop.columns // lanes))
-        others = [matrix.spatial for matrix in (loop.c, *loop.operands)]
+        lanes = problem.isa.lanes
+        blocks = max(1, -(-problem.columns // lanes))
+        others = [matrix.spatial for matrix in (problem.c, *problem.operands)]
         vectors = min(
             (
                 -(-blocks // -(-blocks // most))
-                for most in loop.isa.rows
-                if most <= (loop.most_vectors or most)
+                for most in problem.isa.rows
+                if most <= (problem.most_vectors or most)
             ),
-            key=lambda vectors: (_cycles(loop, vectors, others), vectors),
+            key=lambda vectors: (_cycles(problem, vectors, others), vectors),
         )
         panels = -(-blocks // vectors)
-        depth = 4 * max(chunk.depth for chunk in loop.chunks)
+        depth = 4 * max(chunk.depth for chunk in problem.chunks)
         panel_bytes = vectors * lanes * depth
-        streams_b = panels > 1 and panel_bytes <= CACHE_BYTES and _streams_b(loop)
-        outer = math.prod(loop.outer)
+        streams_b = panels > 1 and panel_bytes <= CACHE_BYTES and _streams_b(problem)
+        outer = math.prod(problem.outer)
         parts = 1 if streams_b else -(-4 * threads // outer)
-        tiles = loop.cover.tiles(_most_rows(loop, vectors), parts, loop.a.spatial, others)
+        tiles = problem.cover.tiles(_most_rows(problem, vectors), parts, problem.a.spatial, others)
         rest = outer * len(tiles.blocks)
-        item_bytes = tiles.rows_per_block * (loop.row_bytes or depth)
+        item_bytes = tiles.rows_per_block * (problem.row_bytes or depth)
         waits = -(-rest // threads) * threads > (1 + MOST_WAITING) * rest
-        b_is_larger = panels * panel_bytes > rest * item_bytes and not _has_own_b(loop)
+        b_is_larger = panels * panel_bytes > rest * item_bytes and not _has_own_b(problem)
         by_panels = panels > 1 and (waits or b_is_larger)
         height = len(tiles.blocks[0][0])
-        strided = loop.b_k > 0 and height > 1 and _has_own_b(loop)  # B's rows are pages apart
+        strided = problem.b_k > 0 and height > 1 and _has_own_b(problem)  # B's rows are pages apart
         b_ahead = 0
         if strided or (streams_b and by_panels):
             b_ahead = -(-UNROLL // height)
-        elif _reads_b_once(loop):
+        elif _reads_b_once(problem):
             b_ahead = UNROLL
         stretch = rest
         if panel_bytes <= CACHE_BYTES:
             stretch = max(1, CACHE_BYTES // max(1, item_bytes))
         return cls(
             vectors, panels, blocks - (panels - 1) * vectors,
-            loop.columns - (blocks - 1) * lanes, tiles, rest, stretch,
+            problem.columns - (blocks - 1) * lanes, tiles, rest, stretch,
             1 if by_panels else panels,
             b_ahead,
         )  # fmt: skip
@@ -100,61 +104,86 @@ class Tiling:
         return self.rest * -(-self.panels // self.panels_per_group)
 
 
-def _cycles(loop: TileLoop, vectors: int, others: Sequence[Sequence[int]]) -> float:
+def _cycles(problem: MatrixProblem, vectors: int, others: Sequence[Sequence[int]]) -> float:
     """What one step of k takes in all tiles, when panels have so many vectors.
 
     A cycle has two multiply-adds; fewer than eight accumulators wait for each other. The rest was
     measured: what A's elements cost, and how B's vectors arrive, by where the panel is kept.
     """
-    vector_bytes = 4 * loop.isa.lanes
-    panels = -(-loop.columns // (vectors * loop.isa.lanes))
-    depth = max(chunk.depth for chunk in loop.chunks)
+    vector_bytes = 4 * problem.isa.lanes
+    panels = -(-problem.columns // (vectors * problem.isa.lanes))
+    depth = max(chunk.depth for chunk in problem.chunks)
     b_bytes = vectors * vector_bytes
     rate = next(rate for size, rate in PANEL_RATES if depth * b_bytes <= size)
-    most = _most_rows(loop, vectors)
+    most = _most_rows(problem, vectors)
     return panels * sum(
         count * max(max(rows * vectors, 8) / 2 + rows / 8, b_bytes / rate)
-        for rows, count in loop.cover.sizes(most, others).items()
+        for rows, count in problem.cover.sizes(most, others).items()
     )
 
 
-def _most_rows(loop: TileLoop, vectors: int) -> int:
+def _most_rows(problem: MatrixProblem, vectors: int) -> int:
     """Of a tile, as registers hold them and, where A's rows are strided, cache and LLVM.
 
     Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
     """
-    rows = loop.isa.rows[vectors]
-    if loop.along == "k" and loop.a.row:
-        rows = min(rows, 8 * 4096 // math.gcd(4096, loop.a.row))
-        if vectors > 1 and isinstance(loop.cover, Rows):
+    rows = problem.isa.rows[vectors]
+    if problem.along == "k" and problem.a.row:
+        rows = min(rows, 8 * 4096 // math.gcd(4096, problem.a.row))
+        if vectors > 1 and isinstance(problem.cover, Rows):
             rows = min(rows, STRIDED_ROWS)
     return rows
 
 
-def _has_own_b(loop: TileLoop) -> bool:
+def _has_own_b(problem: MatrixProblem) -> bool:
     """Whether each outer index has a B of its own, and all have the same A."""
-    return math.prod(loop.outer) > 1 and any(loop.b.outer) and not any(loop.a.outer)
+    return math.prod(problem.outer) > 1 and any(problem.b.outer) and not any(problem.a.outer)
 
 
-def _streams_b(loop: TileLoop) -> bool:
+def _streams_b(problem: MatrixProblem) -> bool:
     """Whether B is read from memory, for so few rows that this takes most of the time."""
-    few = isinstance(loop.cover, Rows) and loop.cover.count <= STREAMED_ROWS
-    return few and not _shares_b(loop) and _bytes_of_b(loop) > SECOND_LEVEL
+    few = isinstance(problem.cover, Rows) and problem.cover.count <= STREAMED_ROWS
+    return few and not _shares_b(problem) and _bytes_of_b(problem) > SECOND_LEVEL
 
 
-def _reads_b_once(loop: TileLoop) -> bool:
+def _reads_b_once(problem: MatrixProblem) -> bool:
     """Whether a large B is read for so few pixels that it has no time to arrive by itself."""
-    few = math.prod(loop.outer) * loop.cover.count <= FEW_PIXELS
-    gathers = isinstance(loop.cover, Windows) or not _shares_b(loop)
-    return few and gathers and _bytes_of_b(loop) > LARGE_B
+    few = math.prod(problem.outer) * problem.cover.count <= FEW_PIXELS
+    gathers = isinstance(problem.cover, Windows) or not _shares_b(problem)
+    return few and gathers and _bytes_of_b(problem) > LARGE_B
 
 
-def _shares_b(loop: TileLoop) -> bool:
+def _shares_b(problem: MatrixProblem) -> bool:
     """Whether several outer indices have the same B."""
-    steps = itertools.zip_longest(loop.b.outer, loop.outer, fillvalue=0)
+    steps = itertools.zip_longest(problem.b.outer, problem.outer, fillvalue=0)
     return any(step == 0 and size > 1 for step, size in steps)
 
 
-def _bytes_of_b(loop: TileLoop) -> int:
+def _bytes_of_b(problem: MatrixProblem) -> int:
     """The bytes of B of one outer index."""
-    return 4 * loop.columns * sum(chunk.depth for chunk in loop.chunks)
+    return 4 * problem.columns * sum(chunk.depth for chunk in problem.chunks)
+
+
+def utilisation(isa: Isa, rows: int, columns: int) -> float:
+    """The part of the processor's peak that tiles reach whose data are in cache; measured.
+
+    Lost are empty lanes, latency where accumulators are few, and the part of each vector register
+    that a lesser instruction set leaves unused.
+    """
+    vectors = max(1, -(-columns // isa.lanes))
+    accumulators = min(vectors, isa.most_vectors) * max(1, min(rows, isa.rows[isa.most_vectors]))
+    filled = columns / (vectors * isa.lanes)
+    return 0.8 * max(filled, 1e-3) * min(1.0, accumulators / 8) * isa.lanes / BEST.lanes
+
+
+def lesser_share(isa: Isa, columns: int, depth: int) -> float:
+    """The part of `utilisation` that is left to a lesser instruction set; 1 for AVX-512.
+
+    Products and sums are two instructions where they are not fused. AVX2's masked stores, where
+    columns fill no vector, are slow; `depth` products for each element hide them if they are many.
+    """
+    if "-fma" in isa.features.split(","):
+        return UNFUSED
+    if isa is not AVX2 or columns >= isa.lanes:
+        return 1.0
+    return min(1.0, depth / (EDGE_MULTIPLY_ADD * depth + EDGE_STORE))

@@ -32,7 +32,8 @@ from dnncore_cpu_numba.convolution.geometry import Geometry, dot
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.gemm.plan import Plan
-from dnncore_cpu_numba.gemm.tiles import Matrix, utilisation
+from dnncore_cpu_numba.gemm.problem import Matrix
+from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 

@@ -22,7 +22,7 @@ from dnncore_cpu_numba.convolution.winograd.transforms import DstTransform, SrcT
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue
 from dnncore_cpu_numba.gemm.cover import ALL
 from dnncore_cpu_numba.gemm.microkernel import Microkernel
-from dnncore_cpu_numba.gemm.tiles import Chunk, Matrix
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 
 __all__ = ["WinogradLoop", "WinogradProblem"]

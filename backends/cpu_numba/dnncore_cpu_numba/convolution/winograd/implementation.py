@@ -26,7 +26,8 @@ from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS
 from dnncore_cpu_numba.convolution.winograd.weights import WinogradFilter
 from dnncore_cpu_numba.elementwise.epilogue import call_rows
 from dnncore_cpu_numba.gemm.plan import Plan, Planned
-from dnncore_cpu_numba.gemm.tiles import Matrix, utilisation
+from dnncore_cpu_numba.gemm.problem import Matrix
+from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 

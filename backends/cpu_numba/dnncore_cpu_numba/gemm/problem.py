@@ -1,0 +1,204 @@
+"""Matrix problems: what the matrices, the reduction and the epilogue of a batch of products are.
+
+A problem is C[i][row][column] = sum over k of A[i][row][k] * B[i][k][column] for each index i of up
+to ten outer dims. Columns are the lanes of vectors. A *cover* (`gemm/cover.py`) divides the rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Sum
+from dnncore_cpu_numba.gemm.cover import Cover, Rows, Segment, Windows
+from dnncore_cpu_numba.gemm.microkernel import SEGMENT
+from dnncore_cpu_numba.gemm.tile_loop import OUTER
+from dnncore_cpu_numba.runtime.program import Param
+
+__all__ = ["Chunk", "Matrix", "MatrixProblem", "filled"]
+
+LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Where A, B, C or an operand of the post-ops lies: an address and its strides in bytes.
+
+    block: from one vector of columns to the next; B has no rows, and A no columns.
+    planes: those of a cover's places before the row's, where it has several coordinates.
+    """
+
+    address: Param
+    outer: tuple[int, ...] = ()
+    row: int = 0
+    block: int = 0
+    planes: tuple[int, ...] = ()
+
+    def values(self) -> dict[str, Any]:
+        """Its `MATRIX`."""
+        outer = filled(self.outer)
+        return {"address": self.address, "row": self.row, "block": self.block, "outer": outer}
+
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """Along each coordinate of a place."""
+        return (*self.planes, self.row)
+
+    @property
+    def unfolded(self) -> Matrix:
+        """The same with the planes as further outer dims."""
+        return dataclasses.replace(self, outer=(*self.outer, *self.planes), planes=())
+
+    def at(self, place: Sequence[int]) -> int:
+        """The offset of a place in bytes."""
+        return sum(map(int.__mul__, place, self.spatial[-len(place) :]))
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A part of the reduction: (offset in A, offset in B) in bytes per element, and their k.
+
+    All of it is repeated for `blocks` places of A and B that are a_advance and b_advance apart.
+    """
+
+    batch: Sequence[tuple[int, int]]
+    k: int
+    blocks: int = 1
+    a_advance: int = 0
+    b_advance: int = 0
+
+    @property
+    def depth(self) -> int:
+        """The products that are added up for an element of C."""
+        return self.blocks * len(self.batch) * self.k
+
+    def table(self, batch: tuple[Segment, ...]) -> np.ndarray[Any, Any]:
+        """What the microkernel reads of a tile's part of the batch."""
+        slots: list[Any] = []
+        for segment in batch or (Segment(tuple(range(len(self.batch)))),):
+            elements = [{"a": a, "b": b} for a, b in map(self.batch.__getitem__, segment.firsts)]
+            sizes = {"count": len(elements), "k": segment.length * self.k}
+            slots += SEGMENT.pack(sizes | {"elements": elements})
+        return np.array(slots, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatrixProblem:
+    """A matrix problem; `tiles.tile_step` makes it one step of a program.
+
+    a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
+    b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
+    epilogue, operands: post-ops, and the matrix of each `Operand` in them.
+    chunks: `Chunk`s or, for a cover of other batches, what has the same attributes; with an
+        epilogue that reads C there can be only one.
+    most_vectors: of a panel, if it may not have as many as the instruction set's.
+    continues: C holds the sum of another loop's chunks.
+    row_bytes: of A, that each row adds to what is read; 0 stands for all that it reads.
+    """
+
+    isa: Isa
+    outer: tuple[int, ...]
+    cover: Cover
+    columns: int
+    a: Matrix
+    b: Matrix
+    c: Matrix
+    chunks: Sequence[Any]
+    a_k: int = 4
+    b_k: int = 0
+    edge: Literal["masked", "zeroed"] = "masked"
+    epilogue: Epilogue = ()
+    operands: Sequence[Matrix] = ()
+    most_vectors: int = 0
+    continues: bool = False
+    row_bytes: int = 0
+
+    @property
+    def along(self) -> Literal["k", "rows"]:
+        """The direction in which A is contiguous."""
+        return "k" if self.a_k == 4 else "rows"
+
+    @property
+    def b_is_panel(self) -> bool:
+        """Whether all vectors of B are whole and follow each other."""
+        lanes = self.isa.lanes
+        return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
+
+    def a_ahead(self) -> Literal["", "block", "tile"]:
+        """What of A the microkernel prefetches, see there; of few rows there is no next tile."""
+        if self.along == "rows":
+            return ""
+        if self.chunks[0].blocks > 1:
+            return "block"
+        several = isinstance(self.cover, Rows) and self.cover.count > max(self.isa.rows.values())
+        return "tile" if several else ""
+
+    def c_ahead(self) -> bool:
+        """Whether C's rows, far apart, are so many that no cache has them when they are written."""
+        return self.b_k > 0 and self._c_bytes >= LARGE_C and not self.is_streamed()
+
+    @property
+    def _c_bytes(self) -> int:
+        return 4 * math.prod(self.outer) * self.cover.count * self.columns
+
+    def is_streamed(self) -> bool:
+        """Whether C is too large to be found in cache, and made of whole lines written once."""
+        once = len(self.chunks) == 1 and not self.continues
+        once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
+        return once and 4 * self.isa.lanes == LINE and self._c_bytes >= STREAM_BYTES
+
+    def collapsed(self) -> MatrixProblem:
+        """The same problem with outer dims joined to the rows where all strides allow it."""
+        if isinstance(self.cover, Windows) and self.cover.is_inside and self._is_flat():
+            return self._as_rows().collapsed()
+        if not isinstance(self.cover, Rows):
+            return self
+        rows, matrices = self.cover.count, [self.a, self.b, self.c, *self.operands]
+        for dim in reversed(range(len(self.outer))):
+            extent = self.outer[dim]
+            if extent == 1 or all(filled(m.outer)[dim] == rows * m.row for m in matrices):
+                a, b, c, *operands = (_without(m, dim) for m in matrices)
+                joined = dataclasses.replace(
+                    self, cover=Rows(rows * extent), outer=_drop(self.outer, dim),
+                    a=a, b=b, c=c, operands=operands,
+                )  # fmt: skip
+                return joined.collapsed()
+        return self
+
+    def _is_flat(self) -> bool:
+        """Whether the rows of an image follow each other."""
+        _, height, width = self.cover.pixels
+        flat = (m.planes[-1:] in ((), (width * m.row,)) for m in (self.a, self.c, *self.operands))
+        return height == 1 or all(flat)
+
+    def _as_rows(self) -> MatrixProblem:
+        """The same problem with the image's planes as outer dims, and its rows joined."""
+        depth, height, width = self.cover.pixels
+
+        def joined(matrix: Matrix) -> Matrix:
+            return dataclasses.replace(matrix, planes=matrix.planes[:1]).unfolded
+
+        return dataclasses.replace(
+            self, cover=Rows(height * width), outer=(*self.outer, depth), a=joined(self.a),
+            b=joined(self.b), c=joined(self.c), operands=[joined(o) for o in self.operands],
+        )  # fmt: skip
+
+
+def _without(matrix: Matrix, dim: int) -> Matrix:
+    return dataclasses.replace(matrix, outer=_drop(matrix.outer, dim))
+
+
+def _drop(values: tuple[int, ...], dim: int) -> tuple[int, ...]:
+    return values[:dim] + values[dim + 1 :]
+
+
+def filled(outer: Sequence[int]) -> list[int]:
+    """Sizes or strides of outer dims, filled up with zeros."""
+    return [*outer, *[0] * (OUTER - len(outer))]
