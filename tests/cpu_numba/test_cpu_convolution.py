@@ -13,7 +13,7 @@ from checks import Target, check
 from dnncore_cpu_numba.convolution import brgemm_weights as convolution_brgemm_weights
 from dnncore_cpu_numba.convolution import gemm as convolution_gemm
 from dnncore_cpu_numba.convolution.depthwise import data as convolution_depthwise
-from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
+from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseGather
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.gemm import problem, tiling
 
@@ -159,7 +159,7 @@ def test_tiles_see_each_place_through_the_right_tap(way, kernel, stride, dilatio
     length = (size + 2 * padding - (kernel - 1) * dilation - 1) // stride + 1
     window = {"strides": (stride,), "dilations": (dilation - 1,), "padding_l": (padding,)}
     op = convolution("forward", (1, 4, size), (4, 1, 1, kernel), (length,), **window)
-    gather = getattr(Gather, way)(Geometry.of(op), 2)
+    gather = getattr(DepthwiseGather, way)(Geometry.of(op), 2)
     found = set()
     for tile in gather.tiles(5):
         for number, (pixel, seen) in itertools.product(range(tile.count), enumerate(tile.seen)):

@@ -18,6 +18,7 @@ numba = pytest.importorskip("numba")
 
 from dnncore_cpu_numba.codegen import native  # noqa: E402
 from dnncore_cpu_numba.codegen.call_schema import Record  # noqa: E402
+from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest  # noqa: E402
 from dnncore_cpu_numba.codegen.pointers import (  # noqa: E402
     load_f32,
     load_i64,
@@ -404,3 +405,9 @@ def test_numbas_errors_are_wrapped():
 def test_llvms_errors_are_wrapped():
     with pytest.raises(dnn.BuildError, match="LLVM refuses dnncore_nonsense"):
         native.function("nonsense", lambda symbol: f"define {symbol}")
+
+
+def test_a_nest_of_too_many_loops_is_refused():
+    nest = Nest((0,), (Loop(2, (1,)),) * (MAX_LOOPS + 1))
+    with pytest.raises(dnn.BuildError, match=f"at most {MAX_LOOPS} loops; got {MAX_LOOPS + 1}"):
+        nest.table([4])

@@ -14,8 +14,8 @@ import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import ISAS
-from dnncore_cpu_numba.gemm.plan import Plan, Planned, has_sum
-from dnncore_cpu_numba.gemm.product import Product, transposed
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan, has_sum
+from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -23,7 +23,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 __all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]
 
 
-class _BrgemmInnerProduct(Planned):
+class _BrgemmInnerProduct(PlannedImplementation):
     """What the directions share: formats, and the views of tensors as matrices."""
 
     def resolved(self, op: Any) -> Any:
@@ -53,7 +53,7 @@ class _BrgemmInnerProduct(Planned):
         tag = f"Ba{lanes}b" if dim else f"Ab{lanes}a"
         return tensor.seen_as(MemoryDesc(dims, "f32", tag))
 
-    def _operands(self, plan: Plan, op: Any, attr: Attributes, order: str) -> list[Tensor]:
+    def _operands(self, plan: ProgramPlan, op: Any, attr: Attributes, order: str) -> list[Tensor]:
         """Operands for a result with spatial dims; what is broadcast in part is first repeated."""
         operands = []
         for operand in plan.operands(attr):
@@ -67,10 +67,10 @@ class _BrgemmInnerProduct(Planned):
         return operands
 
 
-class BrgemmForward(_BrgemmInnerProduct):
+class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.argument("weights", op.weights)
@@ -81,14 +81,14 @@ class BrgemmForward(_BrgemmInnerProduct):
         bias = None
         if op.bias is not None:
             bias = plan.argument("bias", op.bias.reshape((1, *op.bias.dims)))
-        Product(
+        MatrixProduct(
             isa=self.isa, a=_read_rows(plan, plan.argument("src", op.src), order),
             b=weights.seen_as(transposed(weights.desc)), c=plan.argument("dst", op.dst), bias=bias,
             attr=attr, operands=plan.operands(attr),
         ).append_to(plan)  # fmt: skip
 
 
-class BrgemmBackwardData(_BrgemmInnerProduct):
+class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
     """diff_src = diff_dst * weights; these become vectors of input channels where that can be."""
 
     def _src_tag(self, desc: MemoryDesc) -> str:
@@ -107,7 +107,7 @@ class BrgemmBackwardData(_BrgemmInnerProduct):
             return f"{order.replace('b', 'B')}a{vector}"
         return super()._weights_tag(src)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.argument("weights", op.weights)
@@ -115,17 +115,17 @@ class BrgemmBackwardData(_BrgemmInnerProduct):
             weights = self._in_vectors(weights)
         else:
             weights = _read_rows(plan, weights, order)
-        Product(
+        MatrixProduct(
             isa=self.isa, a=plan.argument("diff_dst", op.diff_dst), b=weights,
             c=_write_rows(plan, plan.argument("diff_src", op.diff_src), order, attr),
             attr=attr, operands=self._operands(plan, op, attr, order),
         ).append_to(plan)  # fmt: skip
 
 
-class BrgemmBackwardWeights(_BrgemmInnerProduct):
+class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
     """diff_weights = transposed diff_dst * src; diff_bias = ones * diff_dst."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.argument("diff_weights", op.diff_weights)
@@ -134,7 +134,7 @@ class BrgemmBackwardWeights(_BrgemmInnerProduct):
         else:
             weights = _write_rows(plan, weights, order, attr)
         diff_dst = plan.argument("diff_dst", op.diff_dst)
-        Product(
+        MatrixProduct(
             isa=self.isa, a=diff_dst.seen_as(transposed(diff_dst.desc)),
             b=_read_rows(plan, plan.argument("src", op.src), order), c=weights,
             attr=attr, operands=self._operands(plan, op, attr, order),
@@ -144,7 +144,7 @@ class BrgemmBackwardWeights(_BrgemmInnerProduct):
             ones = Tensor(Table(np.ones(batch, np.float32)), MemoryDesc((1, batch)))
             diff_bias = op.diff_bias.reshape((1, *op.diff_bias.dims))
             bias = plan.argument("diff_bias", diff_bias)
-            Product(isa=self.isa, a=ones, b=diff_dst, c=bias).append_to(plan)
+            MatrixProduct(isa=self.isa, a=ones, b=diff_dst, c=bias).append_to(plan)
 
 
 def _order(desc: MemoryDesc) -> str:
@@ -170,13 +170,13 @@ def _has_rows(desc: MemoryDesc, order: str) -> bool:
     )  # fmt: skip
 
 
-def _read_rows(plan: Plan, tensor: Tensor, order: str) -> Tensor:
+def _read_rows(plan: ProgramPlan, tensor: Tensor, order: str) -> Tensor:
     """A tensor as a matrix; copied if its elements lie in another order."""
     wanted = None if _has_rows(tensor.desc, order) else tensor.desc.with_format("a" + order)
     return _rows(plan.read(tensor, wanted))
 
 
-def _write_rows(plan: Plan, tensor: Tensor, order: str, attr: Attributes) -> Tensor:
+def _write_rows(plan: ProgramPlan, tensor: Tensor, order: str, attr: Attributes) -> Tensor:
     wanted = None if _has_rows(tensor.desc, order) else tensor.desc.with_format("a" + order)
     return _rows(plan.write(tensor, wanted, old=has_sum(attr)))
 
@@ -192,6 +192,6 @@ def _matrix_dims(desc: MemoryDesc) -> tuple[int, int]:
     return desc.dims[0], math.prod(desc.dims[1:])
 
 
-FORWARD = tuple(BrgemmForward(isa) for isa in ISAS)
-BACKWARD_DATA = tuple(BrgemmBackwardData(isa) for isa in ISAS)
-BACKWARD_WEIGHTS = tuple(BrgemmBackwardWeights(isa) for isa in ISAS)
+FORWARD = tuple(BrgemmInnerProductForward(isa) for isa in ISAS)
+BACKWARD_DATA = tuple(BrgemmInnerProductBackwardData(isa) for isa in ISAS)
+BACKWARD_WEIGHTS = tuple(BrgemmInnerProductBackwardWeights(isa) for isa in ISAS)

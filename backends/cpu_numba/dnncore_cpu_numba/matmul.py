@@ -6,14 +6,14 @@ from typing import Any
 
 from dnncore.backend import Attributes
 from dnncore_cpu_numba.codegen.isa import ISAS
-from dnncore_cpu_numba.gemm.plan import Plan, Planned
-from dnncore_cpu_numba.gemm.product import Product, blocked_columns
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
+from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
 __all__ = ["TABLE"]
 
 
-class BrgemmMatMul(Planned):
+class BrgemmMatMul(PlannedImplementation):
     """One product; weights that may be `any` become panels."""
 
     def resolved(self, op: Any) -> Any:
@@ -23,9 +23,9 @@ class BrgemmMatMul(Planned):
         op = op.resolve_any(src=plain, weights=panels, dst=plain)
         return op if op.bias is None else op.resolve_any(bias=plain)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        Product(
+        MatrixProduct(
             isa=self.isa, a=plan.argument("src", op.src), b=plan.argument("weights", op.weights),
             c=plan.argument("dst", op.dst), bias=op.bias and plan.argument("bias", op.bias),
             attr=attr, operands=plan.operands(attr),

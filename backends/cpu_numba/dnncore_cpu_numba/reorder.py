@@ -22,7 +22,7 @@ __all__ = ["TABLE"]
 SRC, DST = 0, 1  # binding order
 
 
-class SimdReorder(Implementation):
+class ReorderImplementation(Implementation):
     """Copy, transpose and convert in one pass."""
 
     name = "cpu_numba:simd"
@@ -66,4 +66,4 @@ def _efficiency(op: Any) -> float:
     return 0.6 if op.src.data_type == op.dst.data_type else 0.3
 
 
-TABLE = (SimdReorder(), WinogradReorder())
+TABLE = (ReorderImplementation(), WinogradReorder())

@@ -33,7 +33,7 @@ def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
     return [add(i, scale, first if i == 2 else 1.0) for i, scale in enumerate(others, 2)]
 
 
-class SimdSum(ElementWise):
+class SumImplementation(ElementWise):
     """One chain, or where the tensors are too many several, which go on from dst."""
 
     def accepted(self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]) -> Any:
@@ -59,4 +59,4 @@ class SimdSum(ElementWise):
         return Program(with_post_ops(steps, op, attr, place, place + 1), num_threads)
 
 
-TABLE = (SimdSum(_stages),)
+TABLE = (SumImplementation(_stages),)

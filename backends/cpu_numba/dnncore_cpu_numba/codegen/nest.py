@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dnncore.backend import MemoryDesc
+from dnncore.backend import BuildError, MemoryDesc
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore_cpu_numba.codegen.call_schema import Many, Record, Table
 from dnncore_cpu_numba.codegen.pointers import load_i64, store_i64
@@ -25,7 +25,7 @@ from dnncore_cpu_numba.codegen.task import device
 __all__ = ["MAX_LOOPS", "NEST", "Loop", "Nest", "advance", "nests", "padding", "places", "seek"]
 
 _LINE = 16  # elements of a cache line, mostly
-MAX_LOOPS = 64  # far beyond 12 dims and the blocks of several tensors
+MAX_LOOPS = 64  # of a nest; 12 dims and the blocks of several tensors need fewer
 NEST = Record(
     "nest",
     ("loops tensors", "count"),
@@ -58,8 +58,9 @@ class Nest:
         return Nest(self.offsets, self.loops[: len(self.loops) - loops])
 
     def table(self, itemsizes: Sequence[int]) -> Table:
-        """The `NEST` that `seek` and `advance` read."""
-        assert len(self.loops) <= MAX_LOOPS
+        """The `NEST` that `seek` and `advance` read. Raises `BuildError`."""
+        if len(self.loops) > MAX_LOOPS:
+            raise BuildError(f"nests have at most {MAX_LOOPS} loops; got {len(self.loops)}")
         strides = [
             s * n for loop in self.loops for s, n in zip(loop.strides, itemsizes, strict=True)
         ]

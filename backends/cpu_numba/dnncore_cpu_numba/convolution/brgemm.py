@@ -28,7 +28,7 @@ from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.gemm.cover import Windows
-from dnncore_cpu_numba.gemm.plan import Plan, Planned, has_sum
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan, has_sum
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
@@ -40,7 +40,7 @@ __all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward", "in_phase"]
 FEW_CHANNELS = 4  # of a plain image, such as an input with its colours
 
 
-class Brgemm(Planned):
+class Brgemm(PlannedImplementation):
     """What the three directions share: the formats that they want.
 
     filter_letters: of the filter's channels, those of the image that is read and of the output.
@@ -107,7 +107,7 @@ class Brgemm(Planned):
         return image.run == 1 and per_group <= FEW_CHANNELS and image.spatial[2] in (0, 4)
 
     def read_image(
-        self, plan: Plan, tensor: Tensor, per_group: int,
+        self, plan: ProgramPlan, tensor: Tensor, per_group: int,
         border: tuple[Sequence[int], Sequence[int]] | None = None,
         order: Sequence[int] | None = None,
     ) -> Image:  # fmt: skip
@@ -127,7 +127,7 @@ class Brgemm(Planned):
         wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
         return Image.of(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
-    def _read_weights(self, plan: Plan, op: Any) -> Tensor:
+    def _read_weights(self, plan: ProgramPlan, op: Any) -> Tensor:
         """The filter in this direction's format, as 6-D."""
         desc, tag = op.weights, self.weights_format(op)
         wanted = None if desc.matches(tag) else desc.with_format(tag)
@@ -135,7 +135,7 @@ class Brgemm(Planned):
         return weights.seen_as(weights_as_6d(weights.desc, op.src_role.ndims))
 
     def _epilogue(
-        self, plan: Plan, attr: Attributes, per_group: int, bias: Tensor | None = None,
+        self, plan: ProgramPlan, attr: Attributes, per_group: int, bias: Tensor | None = None,
         order: Sequence[int] | None = None,
     ) -> tuple[Epilogue, list[Matrix]]:  # fmt: skip
         """Bias and post-ops; operands whose layout does not serve are read as channels last."""
@@ -149,7 +149,7 @@ class Brgemm(Planned):
         return (*first, *from_post_ops(attr, splats)), matrices
 
     def _read_operand(
-        self, plan: Plan, tensor: Tensor, per_group: int, order: Sequence[int] | None
+        self, plan: ProgramPlan, tensor: Tensor, per_group: int, order: Sequence[int] | None
     ) -> Image:
         if tensor.desc.dims[1] == 1:
             order = None
@@ -160,7 +160,7 @@ class Brgemm(Planned):
         return image
 
     def _write_image(
-        self, plan: Plan, tensor: Tensor, per_group: int, attr: Attributes,
+        self, plan: ProgramPlan, tensor: Tensor, per_group: int, attr: Attributes,
         order: Sequence[int] | None = None,
     ) -> tuple[Matrix, str]:  # fmt: skip
         """The output, and how the edge of its channels is treated."""
@@ -178,7 +178,7 @@ class _Gathering(Brgemm):
     """Forward and backward by data: pixels of the output gather from an image through taps."""
 
     def gather(
-        self, plan: Plan, g: Geometry, phases: Sequence[Phase], step: Triple, image: Image,
+        self, plan: ProgramPlan, g: Geometry, phases: Sequence[Phase], step: Triple, image: Image,
         weights: Tensor, channels: tuple[int, int], output: Matrix, stride: Triple, **loop: Any,
     ) -> None:  # fmt: skip
         """Append a tile loop for each phase of the output.
@@ -230,7 +230,7 @@ class BrgemmForward(_Gathering):
         g = Geometry.of(op)
         return self.reached(op.dst, g.dst[2], g.oc, g.ic * len(g.taps))
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         src = self.read_image(plan, plan.argument("src", op.src), g.ic)
@@ -260,7 +260,7 @@ class BrgemmBackwardData(_Gathering):
         depth = g.oc * len(g.taps) // math.prod(g.stride)
         return self.reached(op.diff_src, pixels, g.ic, depth)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         diff_dst = self.read_image(plan, plan.argument("diff_dst", op.diff_dst), g.oc)

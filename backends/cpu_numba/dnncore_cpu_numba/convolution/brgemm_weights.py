@@ -21,11 +21,11 @@ from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.geometry import Geometry, Triple, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
-from dnncore_cpu_numba.copies.gather import Axis, copy_step, places
+from dnncore_cpu_numba.copies.gather import Axis, gather_step, places
 from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
 from dnncore_cpu_numba.gemm.cover import Rows, Taps
 from dnncore_cpu_numba.gemm.microkernel import ELEMENT, SEGMENT
-from dnncore_cpu_numba.gemm.plan import Plan, has_sum
+from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import utilisation
@@ -57,7 +57,7 @@ class BrgemmBackwardWeights(Brgemm):
         g = Geometry.of(op)
         return 0.9 * utilisation(self.isa, g.kernel[2] * g.ic, g.oc)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
@@ -66,7 +66,7 @@ class BrgemmBackwardWeights(Brgemm):
         diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
         together = _images_together(g, op.src, attr)
 
-        def part(plan: Plan, index: int) -> None:
+        def part(plan: ProgramPlan, index: int) -> None:
             first = index * together
             images = replace(g, batch=min(together, g.batch - first))
             self._plan_loop(plan, op, attr, images, first, diff_dst, diff_weights)
@@ -78,8 +78,8 @@ class BrgemmBackwardWeights(Brgemm):
             self._plan_bias(plan, op, g, diff_dst, b)
 
     def _plan_loop(
-        self, plan: Plan, op: Any, attr: Attributes, g: Geometry, first: int, diff_dst: Image,
-        diff_weights: Tensor,
+        self, plan: ProgramPlan, op: Any, attr: Attributes, g: Geometry, first: int,
+        diff_dst: Image, diff_weights: Tensor,
     ) -> None:  # fmt: skip
         """Append what adds up some images, from the first one on; g: theirs."""
         few = g.ic < FEW_ROWS
@@ -113,7 +113,9 @@ class BrgemmBackwardWeights(Brgemm):
 
         plan.add(loop)
 
-    def _plan_bias(self, plan: Plan, op: Any, g: Geometry, diff_dst: Image, b: Matrix) -> None:
+    def _plan_bias(
+        self, plan: ProgramPlan, op: Any, g: Geometry, diff_dst: Image, b: Matrix
+    ) -> None:
         """The sum over all pixels: a product with ones."""
         desc = op.diff_bias
         wanted = None if desc.matches("a") else desc.with_format("a")
@@ -131,7 +133,7 @@ class BrgemmBackwardWeights(Brgemm):
 
         plan.add(loop)
 
-    def _read_blocks(self, plan: Plan, tensor: Tensor, g: Geometry) -> Image:
+    def _read_blocks(self, plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Image:
         """diff_dst with channels in vectors, a group's first in a new one, pixels without gap."""
         tensor = tensor.seen_as(as_5d(tensor.desc))
         desc, lanes = tensor.desc, self.isa.lanes
@@ -149,13 +151,13 @@ class BrgemmBackwardWeights(Brgemm):
             channel = np.arange(g.groups * g.oc)
             channel = channel // g.oc * whole + channel % g.oc
             axes[1] = Axis(axes[1].source[: len(channel)], axes[1].target[channel])
-            return copy_step(tensor.address, copy.address, axes)
+            return gather_step(tensor.address, copy.address, axes)
 
         plan.add(spread, desc.nbytes + wanted.nbytes)
         return Image.of(copy)
 
     def _read_operands(
-        self, plan: Plan, op: Any, attr: Attributes, run: int
+        self, plan: ProgramPlan, op: Any, attr: Attributes, run: int
     ) -> tuple[list[bool], list[Matrix]]:
         """The post-ops' operands, and which of them are broadcast along output channels."""
         splats, matrices = [], []

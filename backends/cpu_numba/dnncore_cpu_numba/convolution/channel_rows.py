@@ -7,19 +7,19 @@ import math
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import as_5d
-from dnncore_cpu_numba.gemm.plan import Plan, has_sum
+from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["read_bias", "read_matrices", "read_operand", "write_matrices"]
 
 
-def read_bias(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+def read_bias(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """A bias as (1, G, channels, 1)."""
     wanted = None if tensor.desc.matches("a") else tensor.desc.with_format("a")
     return plan.read(tensor, wanted).seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
 
 
-def read_matrices(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+def read_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """An activation as (N, G, channels, pixels)."""
     tensor = tensor.seen_as(as_5d(tensor.desc))
     if not _has_rows(tensor.desc):
@@ -27,14 +27,14 @@ def read_matrices(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
     return _as_matrices(tensor, g.groups)
 
 
-def write_matrices(plan: Plan, tensor: Tensor, g: Geometry, attr: Attributes) -> Tensor:
+def write_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry, attr: Attributes) -> Tensor:
     """An output, or room for it, as (N, G, channels, pixels)."""
     tensor = tensor.seen_as(as_5d(tensor.desc))
     wanted = None if _has_rows(tensor.desc) else tensor.desc.with_format("abcde")
     return _as_matrices(plan.write(tensor, wanted, old=has_sum(attr)), g.groups)
 
 
-def read_operand(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+def read_operand(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """A post-op's operand as (N, G, channels, pixels of dst), any of which may be 1."""
     tensor = tensor.seen_as(as_5d(tensor.desc))
     pixels = tensor.desc.dims[2:]

@@ -1,4 +1,4 @@
-"""From a column matrix back to an image: each pixel sums what its windows computed for it."""
+"""The sum of column matrices into images: each pixel adds up its elements of all windows."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ from dnncore_cpu_numba.convolution.channel_rows import (
 from dnncore_cpu_numba.convolution.col2im import col2im_step
 from dnncore_cpu_numba.convolution.geometry import Geometry, refuse_algorithm
 from dnncore_cpu_numba.convolution.image import as_5d, spatial_tag
-from dnncore_cpu_numba.copies.gather import Axis, copy_step, places
+from dnncore_cpu_numba.copies.gather import Axis, gather_step, places
 from dnncore_cpu_numba.gemm.cover import Rows
-from dnncore_cpu_numba.gemm.plan import Plan, Planned
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
-from dnncore_cpu_numba.gemm.product import Product, blocked_columns, transposed
+from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns, transposed
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
@@ -41,7 +41,7 @@ FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes t
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
-class _Gemm(Planned):
+class _Gemm(PlannedImplementation):
     """What the directions share: plain formats, and the best instruction set there is."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class _GemmBackward(_Gemm):
 class GemmForward(_Gemm):
     """dst[n, g] = weights[g] * columns[n, g]."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g, isa = Geometry.of(op), self.isa
         image = _read_image(plan, plan.argument("src", op.src), g)
@@ -89,12 +89,12 @@ class GemmForward(_Gemm):
         dst = write_matrices(plan, plan.argument("dst", op.dst), g, attr)
         stretches = _stretches(g)
 
-        def part(plan: Plan, index: int) -> None:
+        def part(plan: ProgramPlan, index: int) -> None:
             first, count = stretches[index]
             desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
             columns = plan.scratch(blocked_columns(desc, isa.lanes))
             _add_columns(plan, image, columns, g, first)
-            Product(
+            MatrixProduct(
                 isa=isa, a=weights, b=columns, c=dst.images(first, count), bias=bias,
                 attr=attr, operands=[o.images(first, count) for o in operands],
             ).append_to(plan)  # fmt: skip
@@ -110,7 +110,7 @@ class GemmBackwardData(_GemmBackward):
         depth = Geometry.of(op).oc
         return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g, isa = Geometry.of(op), self.isa
         diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
@@ -123,12 +123,12 @@ class GemmBackwardData(_GemmBackward):
         strides = diff_src.desc.strides
         stretches = _stretches(g)
 
-        def part(plan: Plan, index: int) -> None:
+        def part(plan: ProgramPlan, index: int) -> None:
             first, count = stretches[index]
             desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
             columns = plan.scratch(desc)
             images = diff_dst.images(first, count)
-            Product(isa=isa, a=weights, b=images, c=columns).append_to(plan)
+            MatrixProduct(isa=isa, a=weights, b=images, c=columns).append_to(plan)
             target = moved(diff_src.address, 4 * first * strides[0])
             plan.add(
                 lambda: col2im_step(columns.address, target, strides, g, count),
@@ -141,7 +141,7 @@ class GemmBackwardData(_GemmBackward):
 class GemmBackwardWeights(_GemmBackward):
     """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g, isa = Geometry.of(op), self.isa
         image = _read_image(plan, plan.argument("src", op.src), g)
@@ -160,7 +160,7 @@ class GemmBackwardWeights(_GemmBackward):
         depth, pixels = g.ic * len(g.taps), math.prod(g.dst)
         stretches = _stretches(g) or [(0, 0)]
 
-        def part(plan: Plan, index: int) -> None:
+        def part(plan: ProgramPlan, index: int) -> None:
             first, count = stretches[index]
             columns = plan.scratch(MemoryDesc((count, g.groups, depth, pixels)))
             _add_columns(plan, image, columns, g, first)
@@ -177,8 +177,8 @@ class GemmBackwardWeights(_GemmBackward):
 
 
 def _add_reduction(
-    plan: Plan, g: Geometry, isa: Isa, a: Matrix, a_step: int, panels: Tensor, output: Tensor,
-    rows: int, continues: bool,
+    plan: ProgramPlan, g: Geometry, isa: Isa, a: Matrix, a_step: int, panels: Tensor,
+    output: Tensor, rows: int, continues: bool,
 ) -> None:  # fmt: skip
     """Append output[g] = sum over images and pixels of A * panels; rows x output channels.
 
@@ -206,7 +206,7 @@ def _stretches(g: Geometry) -> list[tuple[int, int]]:
     return [(first, min(count, g.batch - first)) for first in range(0, g.batch, count)]
 
 
-def _read_image(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+def _read_image(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """The image in a plain layout, with the border that windows read."""
     tensor = tensor.seen_as(as_5d(tensor.desc))
     inside = not any(g.padding) and all(map(int.__le__, g.span, tensor.desc.dims[2:]))
@@ -216,14 +216,16 @@ def _read_image(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
     return plan.read(tensor, wanted, (0, 0, *g.padding))
 
 
-def _read_weights(plan: Plan, tensor: Tensor, g: Geometry) -> Tensor:
+def _read_weights(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """The filter as (1, G, OC, IC * taps), row-major."""
     tag = "abcdef"[: tensor.desc.ndims]
     tensor = plan.read(tensor, None if tensor.desc.matches(tag) else tensor.desc.with_format(tag))
     return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic * len(g.taps))))
 
 
-def _add_columns(plan: Plan, image: Tensor, columns: Tensor, g: Geometry, first: int) -> None:
+def _add_columns(
+    plan: ProgramPlan, image: Tensor, columns: Tensor, g: Geometry, first: int
+) -> None:
     """Append the copy that makes the column matrices (n, G, IC * taps, pixels) of some images."""
 
     def step() -> Step:
@@ -239,6 +241,6 @@ def _add_columns(plan: Plan, image: Tensor, columns: Tensor, g: Geometry, first:
             Axis(np.array(g.taps) @ dilated, row[:taps]),
             Axis(windows @ np.multiply(strides[2:], g.stride), pixel),
         ]
-        return copy_step(source, columns.address, axes)
+        return gather_step(source, columns.address, axes)
 
     plan.add(step, 3 * columns.desc.nbytes)  # short stretches: slower than other copies

@@ -1,4 +1,4 @@
-"""Images: activations (N, C, D, H, W) whose channels lie in contiguous runs, as tiles read them."""
+"""Views of activations (N, C, D, H, W) with runs of contiguous channels; it copies nothing."""
 
 from __future__ import annotations
 

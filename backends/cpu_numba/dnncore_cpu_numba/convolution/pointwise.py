@@ -20,8 +20,8 @@ from dnncore_cpu_numba.convolution.channel_rows import (
 )
 from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, refuse_algorithm, weights_as_6d
 from dnncore_cpu_numba.convolution.image import spatial_tag
-from dnncore_cpu_numba.gemm.plan import Plan, Planned
-from dnncore_cpu_numba.gemm.product import Product, transposed
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
+from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
@@ -30,7 +30,7 @@ __all__ = ["PointwiseBackwardData", "PointwiseForward"]
 REACHED = 0.95  # of what tiles reach whose data are in cache, measured
 
 
-class _Pointwise(Planned):
+class _Pointwise(PlannedImplementation):
     """What the directions share: plain formats, a filter whose innermost channels are rows of C.
 
     filter_letters: of its channels, those that are summed over, then those of the output.
@@ -71,7 +71,7 @@ class _Pointwise(Planned):
         ndims = op.src_role.ndims
         return "g" * (op.weights_role.ndims - ndims) + self.filter_letters + spatial_tag(ndims)
 
-    def _read_weights(self, plan: Plan, op: Any, g: Geometry) -> Tensor:
+    def _read_weights(self, plan: ProgramPlan, op: Any, g: Geometry) -> Tensor:
         """The filter in this direction's format as (1, G, OC, IC)."""
         desc, tag = op.weights, self._weights_tag(op)
         wanted = None if desc.matches(tag) else desc.with_format(tag)
@@ -83,11 +83,11 @@ class _Pointwise(Planned):
 class PointwiseForward(_Pointwise):
     """dst[n, g] = weights[g] * src[n, g]; weights become `iohw`."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         bias = None if op.bias is None else read_bias(plan, plan.argument("bias", op.bias), g)
-        Product(
+        MatrixProduct(
             isa=self.isa, a=self._read_weights(plan, op, g), in_place=True,
             b=read_matrices(plan, plan.argument("src", op.src), g),
             c=write_matrices(plan, plan.argument("dst", op.dst), g, attr), bias=bias, attr=attr,
@@ -100,11 +100,11 @@ class PointwiseBackwardData(_Pointwise):
 
     filter_letters = "oi"
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         weights = self._read_weights(plan, op, g)
-        Product(
+        MatrixProduct(
             isa=self.isa, a=weights.seen_as(transposed(weights.desc)), in_place=True,
             b=read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g),
             c=write_matrices(plan, plan.argument("diff_src", op.diff_src), g, attr), attr=attr,

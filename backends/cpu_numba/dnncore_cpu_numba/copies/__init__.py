@@ -1,6 +1,7 @@
 """Copies of tensors between layouts and data types.
 
-`reformat` copies any layout to any other, `gather` copies by tables of places (halos, packed
-weights, column matrices). It imports `codegen` and `runtime`. `elementwise`, `gemm` and operations
-import it.
+`reformat` copies whole tensors into any layout and data type. `gather` copies f32 by tables of
+places, also where target and source differ in shape (borders, packed weights, column matrices).
+
+This package imports `codegen` and `runtime`. `elementwise`, `gemm` and operations import it.
 """

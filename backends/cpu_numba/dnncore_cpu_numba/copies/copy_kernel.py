@@ -1,4 +1,4 @@
-"""The kernels that copy a tile of a tensor into another layout and data type.
+"""The kernels of `copies/reformat.py`: each copies one tile into another layout and data type.
 
 A kernel is a native function of `COPY_CALL` with the shape of its kind:
 

@@ -1,9 +1,9 @@
-"""Copies between layouts: halo images, packed weights, column matrices and the way back.
+"""Copies of f32 by tables of places, for targets whose shape differs from the source's.
 
-Every layout of dnncore is separable: the place of an element is a sum of one term per dim. A copy
-is therefore a list of axes with one table of places per side, whatever the two layouts are; an axis
-may as well enumerate something that is no dim of a tensor, such as a window's taps or pixels. Where
-an axis leaves the source (a border of zeros, the padding of a blocked format), zeros are written.
+Such targets are images with borders, packed weights and column matrices. In every layout of
+dnncore the place of an element is a sum of one term per dim. So a copy is a list of axes, with one
+table of places for each side. An axis can also enumerate the taps or the pixels of a window. Zeros
+are written where an axis leaves the source: in borders and in the padding of blocked formats.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.copies.blocks import WIDTH
 from dnncore_cpu_numba.copies.gather_task import ACROSS, ALONG, SCATTERED, copy
+from dnncore_cpu_numba.copies.intrinsics import WIDTH
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 
-__all__ = ["Axis", "copy_step", "places", "reformat_step"]
+__all__ = ["Axis", "gather_step", "gather_tensor_step", "places"]
 
 Places = np.ndarray[Any, Any]
 SHORTEST_STRETCH = WIDTH  # elements; below, single ones are copied by their places
@@ -112,7 +112,7 @@ def places(desc: MemoryDesc, dim: int) -> Places:
     return result.astype(np.int64)
 
 
-def reformat_step(
+def gather_tensor_step(
     source: Param,
     source_desc: MemoryDesc,
     target: Param,
@@ -139,10 +139,10 @@ def reformat_step(
         if expand and size == 1:
             read = np.repeat(read, wanted)
         axes.append(Axis(read, places(target_desc, dim), start))
-    return copy_step(source, target, axes)
+    return gather_step(source, target, axes)
 
 
-def copy_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
+def gather_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
     """Copy float32 along axes; source and target are where places count from."""
     *outer, middle, inner = axes = _ordered(axes)
     mode, unit = _mode(middle, inner)

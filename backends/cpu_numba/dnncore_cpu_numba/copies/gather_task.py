@@ -1,7 +1,7 @@
-"""The task behind all copies between layouts; `copies/gather.py` plans them.
+"""The task of `copies/gather.py`: it copies f32 by tables of places.
 
-Each axis has tables of places; along the inner two of them, vectors are moved. The inner axis is
-copied in units, in one of these modes:
+Vectors are moved along the inner two axes. The inner axis is copied in units, in one of these
+modes:
 
 ALONG       the unit is evenly spaced on both sides
 ACROSS      it is contiguous in the target, and the middle axis is contiguous in the source: blocks
@@ -16,7 +16,7 @@ import numpy as np
 from dnncore_cpu_numba.codegen.call_schema import Many, Record
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, store_f32
 from dnncore_cpu_numba.codegen.task import device, task
-from dnncore_cpu_numba.copies.blocks import WIDTH, copy_vector, transpose_block
+from dnncore_cpu_numba.copies.intrinsics import WIDTH, copy_vector, transpose_block
 
 __all__ = ["ACROSS", "ALONG", "SCATTERED", "copy"]
 

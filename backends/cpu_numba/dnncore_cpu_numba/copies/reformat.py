@@ -1,4 +1,4 @@
-"""Copies of tensors into any other layout and data type: which kernel takes which loops."""
+"""Copies of whole tensors into any layout and data type: dst has the dims of src."""
 
 from __future__ import annotations
 

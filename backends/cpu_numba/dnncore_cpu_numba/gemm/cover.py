@@ -15,14 +15,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["ALL", "Cover", "Kind", "Rows", "Segment", "Taps", "Tile", "Tiles", "Windows"]
+__all__ = [
+    "ALL",
+    "BatchSegment",
+    "Cover",
+    "GemmTile",
+    "Rows",
+    "Taps",
+    "TileBlocks",
+    "TileKind",
+    "Windows",
+]
 
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Kind:
+class TileKind:
     """What distinguishes the microkernels of tiles; see `Microkernel`."""
 
     rows: int
@@ -31,31 +41,31 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Segment:
+class BatchSegment:
     """A segment of the batch: the first element of each run, and how many elements runs have."""
 
     firsts: tuple[int, ...]
     length: int = 1
 
 
-ALL: tuple[Segment, ...] = ()
+ALL: tuple[BatchSegment, ...] = ()
 """One segment of all elements."""
 
 
 @dataclass(frozen=True)
-class Tile:
+class GemmTile:
     """A tile: its kind, its batch, which chunks turn into tables, and its place in its block."""
 
-    kind: Kind
+    kind: TileKind
     batch: tuple[Any, ...]
     place: Place
 
 
 @dataclass(frozen=True)
-class Tiles:
+class TileBlocks:
     """All tiles of one outer index: (tiles, place) of each block; blocks may share tiles."""
 
-    blocks: Sequence[tuple[Sequence[Tile], Place]]
+    blocks: Sequence[tuple[Sequence[GemmTile], Place]]
     rows_per_block: int
 
 
@@ -71,7 +81,7 @@ class Cover(Protocol):
 
     def tiles(
         self, most: int, parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
-    ) -> Tiles:
+    ) -> TileBlocks:
         """Tiles of at most so many rows, in at least so many blocks where there are that many.
 
         a, others: the strides in bytes of A, and of C and operands, along the coordinates.
@@ -97,7 +107,7 @@ class Rows:
 
     def tiles(
         self, most: int, parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
-    ) -> Tiles:
+    ) -> TileBlocks:
         """Blocks of about eight tiles."""
         tiles = -(-self.count // most)
         wanted = max(-(-tiles // 8), min(tiles, parts))
@@ -105,11 +115,11 @@ class Rows:
         if wanted > 1:  # blocks of the size above may be fewer
             block = min(block, (self.count - 1) // (wanted - 1))
         made = {
-            rows: [Tile(Kind(n), ALL, (first,)) for first, n in _evenly(rows, most)]
+            rows: [GemmTile(TileKind(n), ALL, (first,)) for first, n in _evenly(rows, most)]
             for rows in {block, self.count % block or block}
         }
         starts = range(0, self.count, block)
-        return Tiles([(made[min(block, self.count - at)], (at,)) for at in starts], block)
+        return TileBlocks([(made[min(block, self.count - at)], (at,)) for at in starts], block)
 
 
 @dataclass(frozen=True)
@@ -161,10 +171,10 @@ class Windows:
 
     def tiles(
         self, most: int, _parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
-    ) -> Tiles:
+    ) -> TileBlocks:
         """A block is one row of pixels, or several where they fit into one tile."""
         down, across = self._cuts(most, others)
-        made: dict[object, list[Tile]] = {}
+        made: dict[object, list[GemmTile]] = {}
         blocks = []
         for z, (y, high) in itertools.product(range(self.pixels[0]), down):
             seen = self._subsets(0, z, 1), self._subsets(1, y, high)
@@ -172,7 +182,7 @@ class Windows:
             if key not in made:
                 made[key] = [self._tile(seen, high, x, n, a) for x, n in across]
             blocks.append((made[key], (z, y, 0)))
-        return Tiles(blocks, down[0][1] * self.pixels[2])
+        return TileBlocks(blocks, down[0][1] * self.pixels[2])
 
     def _subsets(self, dim: int, first: int, count: int) -> dict[int, Subset]:
         """For each shift along a dim, which of some pixels have it inside the image."""
@@ -184,7 +194,7 @@ class Windows:
 
     def _tile(
         self, seen: Sequence[dict[int, Subset]], height: int, x: int, width: int, a: Sequence[int]
-    ) -> Tile:
+    ) -> GemmTile:
         """The tile of so many pixels from column x on."""
         deep, high, wide = *seen, self._subsets(2, x, width)
         segments: dict[tuple[Subset, int], list[int]] = {}
@@ -196,9 +206,9 @@ class Windows:
         subsets = tuple(rows for rows, _ in segments)
         every = tuple(range(height * width))
         a_rows = tuple(i * a[1] + j * a[2] for i in range(height) for j in range(width))
-        kind = Kind(height * width, a_rows, () if subsets in ((), (every,)) else subsets)
-        batch = tuple(Segment(tuple(firsts), n) for (_, n), firsts in segments.items())
-        return Tile(kind, batch or (Segment(()),), (0, 0, x))
+        kind = TileKind(height * width, a_rows, () if subsets in ((), (every,)) else subsets)
+        batch = tuple(BatchSegment(tuple(firsts), n) for (_, n), firsts in segments.items())
+        return GemmTile(kind, batch or (BatchSegment(()),), (0, 0, x))
 
     def _runs(self, wide: dict[int, Subset]) -> list[tuple[int, int]]:
         """(first, length) of runs of joined taps that the same pixels have inside."""
@@ -232,11 +242,11 @@ class Taps:
 
     def tiles(
         self, most: int, _parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
-    ) -> Tiles:
+    ) -> TileBlocks:
         """A block is a tap."""
         parts = _evenly(self.channels, most)
         blocks = [
-            ([Tile(Kind(n), tap, (0, 0, 0, first)) for first, n in parts], (*tap, 0))
+            ([GemmTile(TileKind(n), tap, (0, 0, 0, first)) for first, n in parts], (*tap, 0))
             for tap in itertools.product(*map(range, self.kernel))
         ]
-        return Tiles(blocks, self.channels)
+        return TileBlocks(blocks, self.channels)

@@ -23,7 +23,7 @@ from dnncore.backend import (
     Refused,
 )
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.copies.gather import reformat_step
+from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
@@ -31,7 +31,7 @@ from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["Plan", "Planned", "has_sum"]
+__all__ = ["PlannedImplementation", "ProgramPlan", "has_sum"]
 
 ALIGNMENT = 128  # bytes
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
@@ -41,7 +41,7 @@ LAUNCH = 3e-6  # seconds from step to step, measured
 
 @dataclass(frozen=True)
 class _Copy:
-    """A copy between layouts; see `reformat_step`."""
+    """A copy between layouts; see `gather_tensor_step`."""
 
     source: Tensor
     target: Tensor
@@ -54,7 +54,7 @@ class _Copy:
         if self._is_reorder:
             return copy_steps(b, a)
         options: dict[str, Any] = {"expand": self.expand, "order": self.order}
-        return [reformat_step(a.address, a.desc, b.address, b.desc, self.starts, **options)]
+        return [gather_tensor_step(a.address, a.desc, b.address, b.desc, self.starts, **options)]
 
     @property
     def _is_reorder(self) -> bool:
@@ -63,7 +63,7 @@ class _Copy:
         return a.dims == b.dims and not (b.has_padding or any(self.starts or ()) or self.order)
 
 
-class Plan:
+class ProgramPlan:
     """Collects the scratchpad and the steps of one program."""
 
     def __init__(self, op: Operation, attr: Attributes, num_threads: int) -> None:
@@ -109,7 +109,7 @@ class Plan:
         self.nbytes = max(self.nbytes, self._top)
         return Tensor(Scratch(start), desc)
 
-    def repeat(self, times: int, part: Callable[[Plan, int], None]) -> None:
+    def repeat(self, times: int, part: Callable[[ProgramPlan, int], None]) -> None:
         """Call part(plan, 0), part(plan, 1), ...; each appends steps and may use the same room.
 
         The first one is planned now, and stands for the needs of all; the others when the plan is
@@ -143,7 +143,7 @@ class Plan:
         expand: bool = False,
         order: Sequence[int] | None = None,
     ) -> Tensor:
-        """An input, or its copy in the wanted layout; see `reformat_step`."""
+        """An input, or its copy in the wanted layout; see `gather_tensor_step`."""
         if wanted is None:
             return tensor
         room = self.scratch(wanted)
@@ -218,7 +218,7 @@ class Plan:
         return arithmetic + self._copied / (peaks.bandwidth * COPY_EFFICIENCY) + launches * LAUNCH
 
 
-class Planned(Implementation):
+class PlannedImplementation(Implementation):
     """An implementation that makes a plan for one instruction set."""
 
     def __init__(self, isa: Isa) -> None:
@@ -230,7 +230,7 @@ class Planned(Implementation):
         if refused := self.refused(op, attr):
             return refused
         op = self.resolved(op)
-        plan = Plan(op, attr, engine.num_threads)
+        plan = ProgramPlan(op, attr, engine.num_threads)
         self.plan(plan, op, attr)
         return plan.accepted(op, engine, self.utilisation(op))
 
@@ -247,7 +247,7 @@ class Planned(Implementation):
         """The operation with every format that was `any` replaced."""
         raise NotImplementedError
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         raise NotImplementedError
 

@@ -17,7 +17,7 @@ import numpy as np
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Sum
-from dnncore_cpu_numba.gemm.cover import Cover, Rows, Segment, Windows
+from dnncore_cpu_numba.gemm.cover import BatchSegment, Cover, Rows, Windows
 from dnncore_cpu_numba.gemm.microkernel import SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import OUTER
 from dnncore_cpu_numba.runtime.program import Param
@@ -79,10 +79,10 @@ class Chunk:
         """The products that are added up for an element of C."""
         return self.blocks * len(self.batch) * self.k
 
-    def table(self, batch: tuple[Segment, ...]) -> np.ndarray[Any, Any]:
+    def table(self, batch: tuple[BatchSegment, ...]) -> np.ndarray[Any, Any]:
         """What the microkernel reads of a tile's part of the batch."""
         slots: list[Any] = []
-        for segment in batch or (Segment(tuple(range(len(self.batch)))),):
+        for segment in batch or (BatchSegment(tuple(range(len(self.batch)))),):
             elements = [{"a": a, "b": b} for a, b in map(self.batch.__getitem__, segment.firsts)]
             sizes = {"count": len(elements), "k": segment.length * self.k}
             slots += SEGMENT.pack(sizes | {"elements": elements})

@@ -19,13 +19,13 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
-from dnncore_cpu_numba.gemm.plan import Plan, has_sum
+from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["Product", "blocked_columns", "transposed"]
+__all__ = ["MatrixProduct", "blocked_columns", "transposed"]
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
 SHARED_DEPTH = 256  # where tiles share B: its panel is then 48 KB, a first-level cache
@@ -38,7 +38,7 @@ NO_POST_OPS = Attributes()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Product:
+class MatrixProduct:
     """A matrix product; `append_to(plan)` appends its steps.
 
     operands: those of the post-ops, in order. bias is added before.
@@ -54,7 +54,7 @@ class Product:
     operands: Sequence[Tensor] = ()
     in_place: bool = False
 
-    def append_to(self, plan: Plan) -> None:
+    def append_to(self, plan: ProgramPlan) -> None:
         """Append copies and the tile loop."""
         swapped = self._swapped()
         product = swapped if swapped._cost() < self._cost() else self
@@ -74,7 +74,7 @@ class Product:
             copied += self.c.desc.nelems
         return multiply_adds + COPY_COST * copied
 
-    def _swapped(self) -> Product:
+    def _swapped(self) -> MatrixProduct:
         """The transposed product."""
         return dataclasses.replace(
             self, a=_transposed(self.b), b=_transposed(self.a), c=_transposed(self.c),
@@ -82,7 +82,7 @@ class Product:
             operands=[_transposed(operand) for operand in self.operands], in_place=False,
         )  # fmt: skip
 
-    def _append_to(self, plan: Plan) -> None:
+    def _append_to(self, plan: ProgramPlan) -> None:
         *batch, rows, columns = self.c.desc.dims
         depth = self.a.desc.dims[-1]
         a, a_k = self._read_a(plan)
@@ -120,7 +120,7 @@ class Product:
             return from_post_ops(self.attr, splats)
         return (Operand("add", splats[0]), *from_post_ops(self.attr, splats[1:]))
 
-    def _read_a(self, plan: Plan) -> tuple[Matrix, int]:
+    def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:
         """A, and the bytes from k to k in it."""
         tensor, shared = self.a, self._shares_b()
         if self._copies_a():
@@ -148,7 +148,7 @@ class Product:
         several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
         return several and once and nbytes > SECOND_LEVEL and not has_sum(self.attr)
 
-    def _read_b(self, plan: Plan, rows: int) -> tuple[Matrix, int]:
+    def _read_b(self, plan: ProgramPlan, rows: int) -> tuple[Matrix, int]:
         """B, and the bytes from k to k in it, 0 for panels."""
         tensor, lanes = self.b, self.isa.lanes
         if self._is_in_place(rows):
@@ -170,7 +170,7 @@ class Product:
         dense = desc.dims[-2] == 1 or desc.strides[-2:-1] == (lanes,)
         return desc.inner_blocks == ((desc.ndims - 1, lanes),) and dense
 
-    def _read_operand(self, plan: Plan, tensor: Tensor) -> Matrix:
+    def _read_operand(self, plan: ProgramPlan, tensor: Tensor) -> Matrix:
         if self._column_step(tensor.desc) is None:
             tensor = plan.read(tensor, _row_major(tensor.desc))
         return self._with_columns(tensor)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dnncore_cpu_numba.elementwise.epilogue import call_rows
-from dnncore_cpu_numba.gemm.cover import Kind
+from dnncore_cpu_numba.gemm.cover import TileKind
 from dnncore_cpu_numba.gemm.microkernel import UNROLL, Microkernel
 from dnncore_cpu_numba.gemm.problem import Matrix, MatrixProblem, filled
 from dnncore_cpu_numba.gemm.tile_loop import BLOCK, CHUNK, TILE, tile_loop
@@ -58,7 +58,7 @@ def _tables(problem: MatrixProblem, tiling: Tiling) -> tuple[Any, ...]:
     """
     matrices = [problem.a, Matrix(0), problem.c, *problem.operands]
     b_row = problem.b_k or 4 * problem.isa.lanes
-    kinds: dict[Kind, int] = {}
+    kinds: dict[TileKind, int] = {}
     batches: dict[tuple[Any, ...], int] = {}
     places: dict[int, int] = {}  # of the first of some tiles
     tile_table, block_table = [], []
@@ -118,7 +118,9 @@ def _fetch(problem: MatrixProblem, tiling: Tiling) -> list[int]:
     return [after - own for own, after in itertools.pairwise(starts)]
 
 
-def _kernels(problem: MatrixProblem, tiling: Tiling, kinds: Sequence[Kind]) -> np.ndarray[Any, Any]:
+def _kernels(
+    problem: MatrixProblem, tiling: Tiling, kinds: Sequence[TileKind]
+) -> np.ndarray[Any, Any]:
     """Addresses by [last chunk][last panel][kind]; 0 where a combination does not occur."""
     table = np.zeros((2, 2, len(kinds)), np.int64)
     whole = all(chunk.k % UNROLL == 0 for chunk in problem.chunks)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dnncore_cpu_numba.codegen.isa import AVX2, BEST, Isa
-from dnncore_cpu_numba.gemm.cover import Rows, Tiles, Windows
+from dnncore_cpu_numba.gemm.cover import Rows, TileBlocks, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
 
@@ -49,7 +49,7 @@ class Tiling:
     panels: int
     last_vectors: int
     last_lanes: int
-    tiles: Tiles
+    tiles: TileBlocks
     rest: int
     stretch: int
     panels_per_group: int

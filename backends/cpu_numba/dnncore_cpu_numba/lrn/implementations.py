@@ -16,7 +16,7 @@ from dnncore.backend import Accepted, Attributes, Executable, Implementation, Me
 from dnncore_cpu_numba.codegen.nest import Nest, nests, places
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
-from dnncore_cpu_numba.copies.blocks import WIDTH
+from dnncore_cpu_numba.copies.intrinsics import WIDTH
 from dnncore_cpu_numba.elementwise.chains import zero_padding
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_layouts,
@@ -47,7 +47,7 @@ class _Window:
     tensors: Mapping[str, Tensor]  # by their names in `arithmetic.TENSORS`
 
 
-class SimdLRN(Implementation):
+class LRNImplementation(Implementation):
     """Window sums in the first-level cache."""
 
     name = "cpu_numba:simd"
@@ -253,5 +253,5 @@ def _piece(desc: MemoryDesc, axis: int) -> int:
     return inner[-1] if desc.inner_blocks[-1][0] == axis else 1
 
 
-FORWARD = (SimdLRN(),)
-BACKWARD = (SimdLRN(),)
+FORWARD = (LRNImplementation(),)
+BACKWARD = (LRNImplementation(),)

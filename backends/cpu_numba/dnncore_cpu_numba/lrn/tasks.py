@@ -15,7 +15,7 @@ from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, NEST, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, stack, store_f32
 from dnncore_cpu_numba.codegen.task import device, native_function, task
-from dnncore_cpu_numba.copies.blocks import WIDTH, copy_and_claim, copy_and_fetch
+from dnncore_cpu_numba.copies.intrinsics import WIDTH, copy_and_claim, copy_and_fetch
 from dnncore_cpu_numba.lrn.arithmetic import (
     RESULTS_CALL,
     TENSORS,

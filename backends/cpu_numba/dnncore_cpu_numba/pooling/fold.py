@@ -14,11 +14,11 @@ from dnncore_cpu_numba.pooling import windows
 from dnncore_cpu_numba.runtime.program import Arg, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["Fold", "fold_of"]
+__all__ = ["PoolingFold", "fold_of"]
 
 
 @dataclass(frozen=True)
-class Fold:
+class PoolingFold:
     """What the kernel is to do: `pooling/kernel.py` has the names.
 
     tensors: result, a and b; an absent b stays at 0. index: bits of a tap in b. divisor: of every
@@ -59,7 +59,7 @@ class Fold:
         return height * width, width, 1
 
 
-def fold_of(op: Any, workspace: MemoryDesc | None) -> Fold:
+def fold_of(op: Any, workspace: MemoryDesc | None) -> PoolingFold:
     """The fold that computes an operation. Binding order is src, dst, workspace, and backward
     diff_dst, workspace, diff_src.
     """
@@ -84,7 +84,7 @@ def fold_of(op: Any, workspace: MemoryDesc | None) -> Fold:
             name, b = "shares", _reciprocals(op.dst_role, [c for c, _ in counts])
         tensors = result, a, b
     kernel = (1,) * (3 - len(op.kernel)) + op.kernel
-    return Fold(name, tensors, index, divisor, axes, kernel)
+    return PoolingFold(name, tensors, index, divisor, axes, kernel)
 
 
 def _axes(op: Any, *, forward: bool) -> tuple[tuple[windows.Along, ...], list[Any]]:

@@ -20,7 +20,7 @@ from dnncore_cpu_numba.elementwise.implementation import (
     second_pass_bytes,
     with_post_ops,
 )
-from dnncore_cpu_numba.pooling.fold import Fold, fold_of
+from dnncore_cpu_numba.pooling.fold import PoolingFold, fold_of
 from dnncore_cpu_numba.pooling.plan import are_even, fold_steps
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
@@ -75,7 +75,7 @@ def _resolved(op: Any) -> Any:
     return op.resolve_any(**{other: getattr(op, known)})
 
 
-def _copied(fold: Fold, start: int) -> tuple[Fold, list[Step], list[Step]]:
+def _copied(fold: PoolingFold, start: int) -> tuple[PoolingFold, list[Step], list[Step]]:
     """The fold of channels-last copies in the scratchpad from `start` on, and the copies' steps."""
     copies, before, after = [], [], []
     outputs = (0, 2) if fold.name == "largest" else (0,)

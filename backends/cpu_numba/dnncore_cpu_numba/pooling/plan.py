@@ -16,7 +16,7 @@ from dnncore_cpu_numba.codegen.nest import Nest, nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.copies.copy_kernel import SIDE, CopyKernel
 from dnncore_cpu_numba.pooling import tasks, windows
-from dnncore_cpu_numba.pooling.fold import Fold
+from dnncore_cpu_numba.pooling.fold import PoolingFold
 from dnncore_cpu_numba.pooling.kernel import FIELDS, PoolingKernel
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import is_streamed, moved
@@ -31,7 +31,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 _TENSORS = ("result", "a", "b")
 
 
-def fold_steps(fold: Fold) -> list[Step]:
+def fold_steps(fold: PoolingFold) -> list[Step]:
     """The steps of a fold whose tensors `are_even`."""
     steps = []
     for nest in _nests(fold):
@@ -44,19 +44,19 @@ def fold_steps(fold: Fold) -> list[Step]:
     return steps
 
 
-def _nests(fold: Fold) -> list[Nest]:
+def _nests(fold: PoolingFold) -> list[Nest]:
     """Over batch and channels; the columns are the innermost loop."""
     descs = [tensor.desc for tensor in fold.tensors]
     found = nests(descs[0].dims, descs, without=range(2, descs[0].ndims))
     return [nest.ordered() for nest in found]
 
 
-def _are_neighbours(nest: Nest, fold: Fold) -> bool:
+def _are_neighbours(nest: Nest, fold: PoolingFold) -> bool:
     """Whether the columns are neighbours in all tensors."""
     return not nest.loops or set(nest.loops[-1].strides[: len(fold.used)]) == {1}
 
 
-def are_even(fold: Fold) -> bool:
+def are_even(fold: PoolingFold) -> bool:
     """Whether either way serves: neighbours along channels or w, and no blocks of space."""
     if any(dim > 1 for desc in fold.used_descs for dim, _ in desc.inner_blocks):
         return False
@@ -64,7 +64,7 @@ def are_even(fold: Fold) -> bool:
     return along_w or all(_are_neighbours(nest, fold) for nest in _nests(fold))
 
 
-def _in_place(fold: Fold, part: Nest) -> Step:
+def _in_place(fold: PoolingFold, part: Nest) -> Step:
     """A step whose kernel works on the tensors themselves."""
     columns = part.loops[-1].extent
     strides = [_spatial(tensor.desc) for tensor in fold.tensors]
@@ -81,13 +81,13 @@ def _in_place(fold: Fold, part: Nest) -> Step:
     return _step(fold, part, bands, values | {"staged": False, "staging": []})
 
 
-def _step(fold: Fold, part: Nest, bands: _Bands, values: Mapping[str, Any]) -> Step:
+def _step(fold: PoolingFold, part: Nest, bands: _Bands, values: Mapping[str, Any]) -> Step:
     items = part.without(1).size * len(bands.table)
     height = _height(fold, part.loops[-1].extent)
     return Step(tasks.pool, values, items, grain=-(-height // max(1, bands.rows[0])) // 4 or 1)
 
 
-def _height(fold: Fold, columns: int) -> int:
+def _height(fold: PoolingFold, columns: int) -> int:
     """Rows of results that are work enough for a band."""
     vectors = -(-columns // BEST.lanes)
     taps = math.prod(int(axis.taps.max(initial=1)) for axis in fold.axes[:2])
@@ -100,7 +100,7 @@ def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
 
 
 def _common(
-    fold: Fold,
+    fold: PoolingFold,
     part: Nest,
     kernels: tuple[int, int],
     bands: _Bands,
@@ -131,7 +131,7 @@ def _common(
     }  # fmt: skip
 
 
-def _kernel(fold: Fold, columns: int) -> PoolingKernel:
+def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
     """The kernel for so many neighbours."""
     lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
@@ -143,7 +143,10 @@ def _kernel(fold: Fold, columns: int) -> PoolingKernel:
 
 
 def _rows(
-    fold: Fold, dim: int, segments: Sequence[windows.Segment], strides: Sequence[tuple[int, ...]]
+    fold: PoolingFold,
+    dim: int,
+    segments: Sequence[windows.WindowSegment],
+    strides: Sequence[tuple[int, ...]],
 ) -> np.ndarray:
     """A table along a dim."""
     rows, period = [], fold.axes[dim].period
@@ -157,7 +160,9 @@ def _rows(
     return tasks.ALONG.table(rows)
 
 
-def _fields(fold: Fold, columns: int, strides: Sequence[tuple[int, ...]]) -> dict[str, float]:
+def _fields(
+    fold: PoolingFold, columns: int, strides: Sequence[tuple[int, ...]]
+) -> dict[str, float]:
     """The fields of the kernel that stay."""
     fields: dict[str, float] = dict.fromkeys(FIELDS.fields, 0) | {"columns": columns}
     _, a, b = strides
@@ -182,25 +187,25 @@ class _Bands:
     """
 
     table: np.ndarray
-    runs: list[windows.Segment]
+    runs: list[windows.WindowSegment]
     rows: tuple[int, int, int]
     depth: int
 
-    def planes(self, fold: Fold) -> list[int]:
+    def planes(self, fold: PoolingFold) -> list[int]:
         """The bytes of the buffers of result, a and b, of one depth."""
         return [
             SIDE * tensor.desc.itemsize * tensor.desc.dims[-1] * rows
             for tensor, rows in zip(fold.used, self.rows, strict=False)
         ]
 
-    def places(self, fold: Fold) -> list[int]:
+    def places(self, fold: PoolingFold) -> list[int]:
         """Where each of the buffers begins, and where they end."""
         depths = 1, self.depth, 1 if fold.name == "largest" else self.depth
         sizes = [n * depth for n, depth in zip(self.planes(fold), depths, strict=False)]
         return list(itertools.accumulate(sizes, initial=0))
 
 
-def _fitting(fold: Fold) -> _Bands | None:
+def _fitting(fold: PoolingFold) -> _Bands | None:
     """Bands whose buffers fit into the room; None if places along w are no neighbours either."""
     if any(desc.strides[-1] != 1 and desc.dims[-1] > 1 for desc in fold.used_descs):
         return None
@@ -213,7 +218,7 @@ def _fitting(fold: Fold) -> _Bands | None:
     return None
 
 
-def _cut(fold: Fold, height: int) -> _Bands:
+def _cut(fold: PoolingFold, height: int) -> _Bands:
     """Bands of so many rows."""
     depths, heights, _ = fold.axes
     table, runs = [], []
@@ -234,7 +239,7 @@ def _cut(fold: Fold, height: int) -> _Bands:
     return _Bands(tasks.BAND.table(table), runs, (height, most, b), int(depths.taps.max()))
 
 
-def _staged(fold: Fold, part: Nest, bands: _Bands) -> Step:
+def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
     """A step whose kernel works on buffers."""
     columns = part.loops[-1]
     strides, views = [_spatial(tensor.desc) for tensor in fold.tensors], []

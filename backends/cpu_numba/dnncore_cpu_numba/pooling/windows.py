@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Along", "Segment", "backward", "forward"]
+__all__ = ["Along", "WindowSegment", "backward", "forward"]
 
 Places = np.ndarray[Any, Any]
 
 
 @dataclass
-class Segment:
+class WindowSegment:
     """Results `first`, `first + period`, ... with as many taps.
 
     source: where the first tap of the first result reads; of the next ones `source_step` further.
@@ -60,7 +60,7 @@ class Along:
 
     def segments(
         self, first: int = 0, last: int | None = None, *, by_tap: bool = True
-    ) -> list[Segment]:
+    ) -> list[WindowSegment]:
         """The results [first, last) in segments; by_tap: where the taps' numbers matter."""
         last, found = len(self.taps) if last is None else last, []
         for start in range(first, min(first + self.period, last)):
@@ -72,7 +72,7 @@ class Along:
                     if segment.count == 1 or step == segment.source_step:
                         segment.count, segment.source_step = segment.count + 1, step
                         continue
-                segment = Segment(place, 1, source, 0, tap, taps)
+                segment = WindowSegment(place, 1, source, 0, tap, taps)
                 found.append(segment)
         return found
 

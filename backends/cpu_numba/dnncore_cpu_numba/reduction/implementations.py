@@ -37,7 +37,7 @@ _GRAIN = 4096  # elements that a thread folds at least
 _ALIGNMENT = 64  # bytes
 
 
-class SimdReduction(Implementation):
+class ReductionImplementation(Implementation):
     """Rows folded into accumulators in the first-level cache."""
 
     name = "cpu_numba:simd"
@@ -277,4 +277,4 @@ def _folds(op: Any) -> tuple[Any, Any]:
     return FOLDS[{1.0: "sizes", 2.0: "squares"}.get(op.p, "powers")], FOLDS["sum"]
 
 
-TABLE = (SimdReduction(),)
+TABLE = (ReductionImplementation(),)

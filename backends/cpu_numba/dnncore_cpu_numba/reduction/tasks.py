@@ -38,7 +38,7 @@ from dnncore_cpu_numba.reduction.kernel import (
     RowsKernel,
 )
 
-__all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "Fold", "fold"]
+__all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "ReductionFold", "fold"]
 
 COLUMNS = 1024  # results of a row at most
 LANES = 64
@@ -140,7 +140,7 @@ def _divided(x, divisor):
 
 
 @dataclass(frozen=True)
-class Fold:
+class ReductionFold:
     """The ways to fold, if there are such; see the head of this file. start: of an empty set."""
 
     columns: Task
@@ -149,7 +149,9 @@ class Fold:
     start: float
 
 
-def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]) -> Fold:
+def _fold(
+    name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]
+) -> ReductionFold:
     """The native functions of an algorithm; `columns` of nothing folds the lanes into the first."""
     each, both = device(map_), device(combine)
 
@@ -187,7 +189,7 @@ def _fold(name: str, start: float, combine: Callable[..., Any], map_: Callable[.
     names = each.__name__.removeprefix("_"), both.__name__.removeprefix("_")
     rows = RowsKernel(*names) if names[0] in MAPS else None
     function = native_function(FOLD_CALL)
-    return Fold(function(columns), function(lanes), rows, start)
+    return ReductionFold(function(columns), function(lanes), rows, start)
 
 
 @device

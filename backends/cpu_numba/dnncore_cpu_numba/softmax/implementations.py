@@ -40,7 +40,7 @@ _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
 
 
-class SimdSoftmax(Implementation):
+class SoftmaxImplementation(Implementation):
     """The three passes of the formula over vectors or slabs."""
 
     name = "cpu_numba:simd"
@@ -122,5 +122,5 @@ def _steps(
     return steps
 
 
-FORWARD = (SimdSoftmax(["src"], forward_vectors, forward_slabs),)
-BACKWARD = (SimdSoftmax(["dst", "diff_dst"], backward_vectors, backward_slabs),)
+FORWARD = (SoftmaxImplementation(["src"], forward_vectors, forward_slabs),)
+BACKWARD = (SoftmaxImplementation(["dst", "diff_dst"], backward_vectors, backward_slabs),)

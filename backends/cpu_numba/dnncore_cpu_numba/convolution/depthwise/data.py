@@ -26,12 +26,12 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel
 from dnncore_cpu_numba.convolution.depthwise.task import depthwise_loop
-from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
+from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseGather
 from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, Shared, row_axes, turned
 from dnncore_cpu_numba.convolution.geometry import Geometry, dot
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows
-from dnncore_cpu_numba.gemm.plan import Plan
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
@@ -107,8 +107,8 @@ class _Gathering(Depthwise):
     """Forward and backward by data: each pixel of the output gathers from the input."""
 
     def append(
-        self, plan: Plan, op: Any, attr: Attributes, gathers: Sequence[Gather], source: Tensor,
-        output: Tensor, bias: Tensor | None = None,
+        self, plan: ProgramPlan, op: Any, attr: Attributes, gathers: Sequence[DepthwiseGather],
+        source: Tensor, output: Tensor, bias: Tensor | None = None,
     ) -> None:  # fmt: skip
         """Append the steps; gathers: along D, H and W."""
         g = Geometry.of(op)
@@ -133,7 +133,7 @@ class _Gathering(Depthwise):
 
         plan.add(loop)
 
-    def _read_filters(self, plan: Plan, op: Any, shared: Shared) -> _Filters:
+    def _read_filters(self, plan: ProgramPlan, op: Any, shared: Shared) -> _Filters:
         weights = self._read_weights(plan, op)
         block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
         read, written = (ic, oc) if self.filter_letters[0] == "i" else (oc, ic)
@@ -143,9 +143,9 @@ class _Gathering(Depthwise):
 class DepthwiseForward(_Gathering):
     """Forward: dst gathers from src."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        gathers = [Gather.forward(Geometry.of(op), dim) for dim in range(3)]
+        gathers = [DepthwiseGather.forward(Geometry.of(op), dim) for dim in range(3)]
         src, dst = plan.argument("src", op.src), plan.argument("dst", op.dst)
         bias = None if op.bias is None else plan.argument("bias", op.bias)
         self.append(plan, op, attr, gathers, src, dst, bias)
@@ -156,9 +156,9 @@ class DepthwiseBackwardData(_Gathering):
 
     filter_letters = "o", "i"
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        gathers = [Gather.backward(Geometry.of(op), dim) for dim in range(3)]
+        gathers = [DepthwiseGather.backward(Geometry.of(op), dim) for dim in range(3)]
         diff_dst = plan.argument("diff_dst", op.diff_dst)
         self.append(plan, op, attr, gathers, diff_dst, plan.argument("diff_src", op.diff_src))
 
@@ -190,7 +190,7 @@ class _Loop:
     batch: int
     shared: Shared
     planes: tuple[int, ...]
-    gathers: Sequence[Gather]
+    gathers: Sequence[DepthwiseGather]
     src: Image
     src_steps: Sequence[int]
     filters: _Filters

@@ -30,7 +30,7 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64
-from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
+from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
@@ -75,7 +75,7 @@ class DepthwiseKernel(NativeKernel):
     ARGUMENTS = DEPTHWISE_CALL
 
     isa: Isa
-    tiles: tuple[Tile, ...]
+    tiles: tuple[DepthwiseTile, ...]
     src_pixel: int
     dst_pixel: int
     tap: int
@@ -122,7 +122,9 @@ class _Emitter:
 
         vir.loop(self.builder, self.args["row_count"], [], row)
 
-    def _alike(self, tile: Tile, row: dict[str, Value], operands: Sequence[_Operand]) -> None:
+    def _alike(
+        self, tile: DepthwiseTile, row: dict[str, Value], operands: Sequence[_Operand]
+    ) -> None:
         """The tiles that are alike, for all vectors of channels."""
         b, kernel = self.builder, self.kernel
         src = b.add(b.add(self.args["src"], row["src"]), I64(tile.origin * kernel.src_pixel))
@@ -150,7 +152,11 @@ class _Emitter:
         vir.loop(b, I64(tile.count), [], one)
 
     def _tile(
-        self, tile: Tile, row: dict[str, Value], at: dict[str, Value], operands: Sequence[View]
+        self,
+        tile: DepthwiseTile,
+        row: dict[str, Value],
+        at: dict[str, Value],
+        operands: Sequence[View],
     ) -> None:
         """One tile of one vector of channels."""
         b = self.builder
@@ -178,7 +184,7 @@ class _Emitter:
             else:
                 vir.store(b, x, pointer, valid)
 
-    def _prefetch(self, tile: Tile, src: Value) -> None:
+    def _prefetch(self, tile: DepthwiseTile, src: Value) -> None:
         """Have brought what the tiles of the next row are the first to see."""
         b, first = self.builder, min(tile.readers, default=0)
         for row in self.kernel.ahead:
@@ -187,7 +193,7 @@ class _Emitter:
                 vir.prefetch(b, vir.address(b, b.add(src, offset)))
 
     def _row_of_taps(
-        self, tile: Tile, src: Value, weights: Value, sums: Sequence[Value]
+        self, tile: DepthwiseTile, src: Value, weights: Value, sums: Sequence[Value]
     ) -> list[Value]:
         """Add what a tile sees through one row of taps."""
         b, kernel, sums = self.builder, self.kernel, list(sums)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 from dnncore_cpu_numba.convolution.geometry import Geometry
 
-__all__ = ["Gather", "Seen", "Tile"]
+__all__ = ["DepthwiseGather", "DepthwiseTile", "Seen"]
 
 Seen = tuple[tuple[int, int], ...]
 """(tap, place) of each tap through which something is seen; places count from an origin."""
 
 
 @dataclass(frozen=True)
-class Gather:
+class DepthwiseGather:
     """How the output sees the input along one dim.
 
     length, size: of the output and of the input.
@@ -34,13 +34,13 @@ class Gather:
     advance: int
 
     @classmethod
-    def forward(cls, g: Geometry, dim: int) -> Gather:
+    def forward(cls, g: Geometry, dim: int) -> DepthwiseGather:
         """dst from src."""
         taps = tuple((t, t * g.dilation[dim] - g.padding[dim]) for t in range(g.kernel[dim]))
         return cls(g.dst[dim], g.src[dim], (taps,), g.stride[dim])
 
     @classmethod
-    def backward(cls, g: Geometry, dim: int) -> Gather:
+    def backward(cls, g: Geometry, dim: int) -> DepthwiseGather:
         """diff_src from diff_dst."""
         stride = g.stride[dim]
         reached = [
@@ -76,14 +76,14 @@ class Gather:
         seen = self.seen[index % self.period]
         return tuple((tap, at) for tap, at in seen if 0 <= origin + at < self.size)
 
-    def tiles(self, most: int) -> tuple[Tile, ...]:
+    def tiles(self, most: int) -> tuple[DepthwiseTile, ...]:
         """The outputs in tiles of at most `most`, of about one size, equal ones together."""
         number = -(-self.length // most)
         pixels = -(-self.length // (number * self.period)) * self.period
         groups = (list(alike) for _, alike in itertools.groupby(self._tiles(pixels), _seen))
         return tuple(replace(alike[0], count=len(alike)) for alike in groups)
 
-    def _tiles(self, pixels: int) -> Iterator[Tile]:
+    def _tiles(self, pixels: int) -> Iterator[DepthwiseTile]:
         """Single tiles; of those inside the input, what they see is found once."""
         advance = self.origin(pixels)
         whole = tuple(
@@ -100,11 +100,11 @@ class Gather:
                     tuple((tap, at) for tap, at in pixel if 0 <= origin + at < self.size)
                     for pixel in seen
                 )
-            yield Tile(first, origin, seen, advance)
+            yield DepthwiseTile(first, origin, seen, advance)
 
 
 @dataclass(frozen=True)
-class Tile:
+class DepthwiseTile:
     """Some outputs of a row that are computed together, and others that do the same further on.
 
     first: the first output. origin: where the places in `seen`, one entry per output, count from.
@@ -132,5 +132,5 @@ class Tile:
         return dict(sorted(found.items()))
 
 
-def _seen(tile: Tile) -> tuple[Seen, ...]:
+def _seen(tile: DepthwiseTile) -> tuple[Seen, ...]:
     return tile.seen

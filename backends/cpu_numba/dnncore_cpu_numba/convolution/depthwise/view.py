@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
+from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseGather
 from dnncore_cpu_numba.convolution.geometry import Geometry, Triple
 
 __all__ = ["MOST_TAPS", "Shared", "row_axes", "turned"]
@@ -45,7 +45,7 @@ class Shared:
         return channels.reshape(self.groups, -1, self.channels).swapaxes(0, 1).ravel().tolist()
 
 
-def row_axes(gathers: Sequence[Gather], kernel: Triple) -> tuple[int, ...]:
+def row_axes(gathers: Sequence[DepthwiseGather], kernel: Triple) -> tuple[int, ...]:
     """The order of dims to work in: the last is a row, W unless that is short or has many taps."""
     longest = max(range(3), key=lambda dim: (kernel[dim] <= MOST_TAPS, gathers[dim].length))
     serves = kernel[2] <= MOST_TAPS and gathers[2].length >= FEW_PIXELS

@@ -18,7 +18,7 @@ import numpy as np
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.depthwise.data import Depthwise
-from dnncore_cpu_numba.convolution.depthwise.tiles import Gather
+from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseGather
 from dnncore_cpu_numba.convolution.depthwise.view import Shared, row_axes, turned
 from dnncore_cpu_numba.convolution.depthwise.weights_kernel import (
     DepthwiseWeightsKernel,
@@ -29,7 +29,7 @@ from dnncore_cpu_numba.convolution.geometry import Geometry, dot, weights_as_6d
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS
 from dnncore_cpu_numba.elementwise.post_ops import add, stages_of
-from dnncore_cpu_numba.gemm.plan import Plan
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
@@ -42,10 +42,10 @@ SUMS_PER_PIXEL = 3  # registers for sums beside one for a pixel of a tile, measu
 class DepthwiseBackwardWeights(Depthwise):
     """Backward by weights and bias."""
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        gathers = [Gather.forward(g, dim) for dim in range(3)]
+        gathers = [DepthwiseGather.forward(g, dim) for dim in range(3)]
         shared = Shared.of(self.isa, g)
         orders = shared.order(g.ic), shared.order(g.oc)
         src, diff_dst = (
@@ -80,7 +80,7 @@ class DepthwiseBackwardWeights(Depthwise):
             bias.finish(plan, Attributes())
 
     def _bias(
-        self, plan: Plan, op: Any, shared: Shared, order: Sequence[int] | None, parts: int
+        self, plan: ProgramPlan, op: Any, shared: Shared, order: Sequence[int] | None, parts: int
     ) -> _Sums | None:
         if op.diff_bias is None:
             return None
@@ -97,7 +97,7 @@ class _Sums:
     """
 
     def __init__(
-        self, plan: Plan, output: Tensor, wanted: MemoryDesc, parts: int, attr: Attributes,
+        self, plan: ProgramPlan, output: Tensor, wanted: MemoryDesc, parts: int, attr: Attributes,
         order: Sequence[int] | None = None,
     ) -> None:  # fmt: skip
         self.output, self.order, self.wanted = output, order, wanted
@@ -113,7 +113,7 @@ class _Sums:
             places = [room.address.byte_offset for room in self.rooms]
             self.step = places[1] - places[0]
 
-    def finish(self, plan: Plan, attr: Attributes) -> None:
+    def finish(self, plan: ProgramPlan, attr: Attributes) -> None:
         """Append what makes the output of the sums."""
         if self.rooms:
             target = self.output
@@ -166,7 +166,7 @@ class _Loop:
     isa: Isa
     g: Geometry
     shared: Shared
-    gathers: Sequence[Gather]
+    gathers: Sequence[DepthwiseGather]
     cut: _Cut
     src: Image
     diff_dst: Image

@@ -28,7 +28,7 @@ from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.vector_ir import I64
-from dnncore_cpu_numba.convolution.depthwise.tiles import Tile
+from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 
 __all__ = ["DEPTHWISE_WEIGHTS_CALL", "DepthwiseWeightsKernel", "row_record"]
 
@@ -75,7 +75,7 @@ class DepthwiseWeightsKernel(NativeKernel):
     ARGUMENTS = DEPTHWISE_WEIGHTS_CALL
 
     isa: Isa
-    tiles: tuple[Tile, ...]
+    tiles: tuple[DepthwiseTile, ...]
     src_pixel: int
     ahead: int
     fresh: int
@@ -170,7 +170,7 @@ class _Emitter:
 
             def one(
                 number: Value, sums: Sequence[Value],
-                tile: Tile = tile, pixel: Value = pixel, place: Value = place,
+                tile: DepthwiseTile = tile, pixel: Value = pixel, place: Value = place,
             ) -> list[Value]:  # fmt: skip
                 first = b.add(pixel, b.mul(number, I64(tile.pixels * form.diff_dst_pixel)))
                 seen = b.add(place, b.mul(number, I64(tile.advance * form.src_pixel)))
@@ -180,7 +180,7 @@ class _Emitter:
         return list(sums)
 
     def _tile_in_turn(
-        self, tile: Tile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
+        self, tile: DepthwiseTile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
         _none: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
         """A tile of all vectors, from sums in memory to sums in memory."""
@@ -196,7 +196,7 @@ class _Emitter:
         return vir.loop(b, args["vectors"], [], vector)
 
     def _tile(
-        self, tile: Tile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
+        self, tile: DepthwiseTile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
         sums: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
         """Add what a tile of one vector gives."""
@@ -231,8 +231,8 @@ class _Emitter:
         return sums
 
     def _row_of_taps(
-        self, tile: Tile, src: Value, pixels: Sequence[Value], width: int, sums: Sequence[Value],
-        *, is_fresh: bool,
+        self, tile: DepthwiseTile, src: Value, pixels: Sequence[Value], width: int,
+        sums: Sequence[Value], *, is_fresh: bool,
     ) -> list[Value]:  # fmt: skip
         """Add what a tile sees through one row of taps."""
         b, sums = self.builder, list(sums)

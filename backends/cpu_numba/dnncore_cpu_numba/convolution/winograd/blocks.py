@@ -1,6 +1,6 @@
-"""How a Winograd convolution is cut into blocks of tiles and panels of channels.
+"""The division of a Winograd convolution into blocks of tiles and panels of channels.
 
-`convolution/winograd/task.py` runs what is planned here.
+It makes the parameters of `convolution/winograd/task.py`, and copies nothing.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop, Winograd
 from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS
 from dnncore_cpu_numba.convolution.winograd.weights import WinogradFilter
 from dnncore_cpu_numba.elementwise.epilogue import call_rows
-from dnncore_cpu_numba.gemm.plan import Plan, Planned
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
@@ -70,7 +70,7 @@ class Winograd(Brgemm):
         weights = op.weights
         if weights.format_kind == "opaque" and weights != self.filter.desc(weights):
             return Refused("format", f"weights must have strides; got {weights.tag}")
-        return Planned.refused(self, op, attr)
+        return PlannedImplementation.refused(self, op, attr)
 
     @property
     def filter(self) -> WinogradFilter:
@@ -105,7 +105,7 @@ class Winograd(Brgemm):
             work += filter_bytes * WinogradLoop.of(self.isa, problem, 1).blocks * MEMORY_FLOPS
         return max(op.flops, 1.0) / work
 
-    def plan(self, plan: Plan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         problem = self.problem(op)
         src_name, dst_name = (op.SRC, op.DST) if self.forward else (op.DST, op.SRC)
@@ -124,7 +124,7 @@ class Winograd(Brgemm):
 
         plan.add(step)
 
-    def _transformed(self, plan: Plan, desc: MemoryDesc) -> Param:
+    def _transformed(self, plan: ProgramPlan, desc: MemoryDesc) -> Param:
         """The address of the transformed filter."""
         weights = plan.argument("weights", desc)
         if desc.format_kind == "opaque":
@@ -134,7 +134,7 @@ class Winograd(Brgemm):
         self.filter.append_to(plan, weights, room.seen_as(made))
         return room.address
 
-    def _read(self, plan: Plan, tensor: Tensor, channels: int) -> Image:
+    def _read(self, plan: ProgramPlan, tensor: Tensor, channels: int) -> Image:
         """An image whose channels can be loaded as vectors."""
         tensor = tensor.seen_as(as_5d(tensor.desc))
         image = Image.of(tensor)

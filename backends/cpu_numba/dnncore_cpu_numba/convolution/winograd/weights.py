@@ -17,7 +17,7 @@ from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
 from dnncore_cpu_numba.convolution.winograd.sizes import OUTPUTS, POSITIONS
 from dnncore_cpu_numba.convolution.winograd.task import transform_weights
 from dnncore_cpu_numba.convolution.winograd.transforms import WeightsTransform
-from dnncore_cpu_numba.gemm.plan import Plan
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.program import Program, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
@@ -57,7 +57,7 @@ class WinogradFilter:
         oc, ic = weights.dims[-4:-2]
         return (oc, ic) if self.direction == "forward" else (ic, oc)
 
-    def append_to(self, plan: Plan, weights: Tensor, target: Tensor) -> None:
+    def append_to(self, plan: ProgramPlan, weights: Tensor, target: Tensor) -> None:
         """Append the steps that transform weights of any layout of strides."""
         columns, depth = self.channels(weights.desc)
         grouped = "g" * (weights.desc.ndims > 4)
@@ -97,7 +97,7 @@ class WinogradReorder(Implementation):
             return Refused("format", f"{op.dst.tag} of {op.src.dims}; got {op.dst.nbytes} bytes")
         if attr.post_ops:
             return Refused("attribute", f"no post-ops; got {len(attr.post_ops)}")
-        plan = Plan(op, attr, engine.num_threads)
+        plan = ProgramPlan(op, attr, engine.num_threads)
         target.append_to(plan, plan.argument("src", op.src), plan.argument("dst", op.dst))
         return Accepted(
             op,

@@ -1,4 +1,4 @@
-"""Moves of blocks of float32 in vector registers, for tasks."""
+"""Intrinsics for tasks that copy: one vector of f32, or one block of 16 x 16, in registers."""
 
 # ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
 
