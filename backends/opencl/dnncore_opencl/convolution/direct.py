@@ -16,7 +16,6 @@ from dnncore.backend import (
     Attributes,
     ConvolutionBackwardData,
     ConvolutionForward,
-    Executable,
     Implementation,
     MemoryDesc,
     Refused,
@@ -36,10 +35,8 @@ from dnncore_opencl.convolution.views import (
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
-from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
-from dnncore_opencl.reduction.implementations import Stages
+from dnncore_opencl.gemm.implementation import accepted, opaque_refusal, size_refusal
 from dnncore_opencl.runtime.launch import padded
-from dnncore_opencl.runtime.program import LaunchProgram
 
 LETTERS = "abcdef"
 EFFICIENCY = 0.8  # where vectors and lines are full
@@ -72,20 +69,8 @@ class Direct(Implementation):
         plans = refused or self.plans(staging.op, staging.attr, cpu, staging.nbytes)
         if isinstance(plans, Refused):
             return plans
-        sums = self.sums(staging.op, engine, staging.nbytes)
-        needs = [plan.scratchpad for plan in plans] + [sums.scratchpad_bytes if sums else 0]
-
-        def build() -> Executable:
-            launches = [launch for plan in plans for launch in plan.launches]
-            launches += sums.launches() if sums else ()
-            return LaunchProgram(engine, staging.around(engine, launches))
-
-        return Accepted(
-            op,
-            build=build,
-            efficiency=EFFICIENCY * self.utilisation(op, cpu.vector),
-            scratchpad_bytes=staging.nbytes + max(needs),
-        )
+        efficiency = EFFICIENCY * self.utilisation(op, cpu.vector)
+        return accepted(op, engine, staging, plans, efficiency)
 
     def plans(
         self, op: Any, attr: Attributes, cpu: CpuFamily, start: int
@@ -101,10 +86,6 @@ class Direct(Implementation):
     def lines(self, op: Any, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """Return the sweeps over the result, where it is an image."""
         raise NotImplementedError
-
-    def sums(self, op: Any, engine: Any, start: int) -> Stages | None:
-        """Return what is to be summed up beside that."""
-        return None
 
     def utilisation(self, op: Any, lanes: int) -> float:
         """The share of lanes that hold channels."""

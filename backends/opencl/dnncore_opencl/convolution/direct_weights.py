@@ -19,7 +19,6 @@ from dnncore_opencl.convolution.views import FLOAT, View, blocked_tag, image_vie
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE
-from dnncore_opencl.reduction.implementations import Stages, channel_sums
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
@@ -187,12 +186,6 @@ class DirectBackwardWeights(Direct):
             self._finish(op, attr, sums, lanes, start),
         )
         return [Plan(launches, scratch_bytes)]
-
-    def sums(self, op: Any, engine: Any, start: int) -> Stages | None:
-        """diff_bias[oc] = the sum of diff_dst's channel."""
-        if op.diff_bias is None:
-            return None
-        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), start)
 
     def _pixels(self, op: ConvolutionBackwardWeights, lanes: int) -> Pixels:
         pixels = Pixels(

@@ -43,7 +43,6 @@ from dnncore_opencl.gemm.product import (
     chain,
     matrix,
 )
-from dnncore_opencl.reduction.implementations import Stages, channel_sums
 from dnncore_opencl.runtime.launch import padded
 
 ALIGNED = 16  # bytes that some families copy at once
@@ -183,7 +182,7 @@ class BackwardWeights(_Direct):
     """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
 
     def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
-        """One product; the gradient of the bias is a launch of its own."""
+        """One product."""
         groups, oc, ic, *taps = op.grouped_weights
         image = _Patches.of(op)
         y = op.diff_dst.strides
@@ -205,14 +204,6 @@ class BackwardWeights(_Direct):
             **chain(op, attr, result),
         )
         return (gemm,)
-
-    def sums(
-        self, op: ConvolutionBackwardWeights, engine: Any, scratchpad_start: int
-    ) -> Stages | None:
-        """diff_bias[oc] = the sum of diff_dst's channel."""
-        if op.diff_bias is None:
-            return None
-        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), scratchpad_start)
 
 
 @dataclass(frozen=True)

@@ -72,18 +72,18 @@ class Lines:
     lanes: int
     channels: tuple[int, int, int]
     out: tuple[int, ...]
-    taps: tuple[int, ...]
-    at: tuple[int, ...]
-    n: tuple[int, ...]
-    k: tuple[int, ...]
     size: tuple[int, ...]
     src: View
     weights: View
     dst: View
-    post_ops: tuple[PostOp, ...]
-    operands: tuple[View, ...]
     is_blocked: bool
     src_is_blocked: bool
+    taps: tuple[int, ...] = (1, 1, 1)
+    at: tuple[int, ...] = (0, 0, 0)
+    n: tuple[int, ...] = (1, 1, 1)
+    k: tuple[int, ...] = (1, 1, 1)
+    post_ops: tuple[PostOp, ...] = ()
+    operands: tuple[View, ...] = ()
     is_deep: bool = False
 
     def merged(self) -> Lines:

@@ -13,6 +13,7 @@ from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
 from dnncore_opencl.runtime.launch import Launch, padded
+from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 if TYPE_CHECKING:
@@ -81,6 +82,10 @@ class Staging:
         after = [self._copy(engine, i, *self.copies[i], back=True) for i in self.writes]
         within = [redirected(launch, dict.fromkeys(self.copies, Scratch())) for launch in launches]
         return [launch for launch in (*before, *within, *after) if launch is not None]
+
+    def program(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> LaunchProgram:
+        """Return the executable of launches and of the copies around them."""
+        return LaunchProgram(engine, self.around(engine, launches))
 
     def _copy(
         self, engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, *, back: bool

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from dnncore.backend import Refused
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
 from dnncore_opencl.runtime.launch import padded, template
@@ -45,15 +44,6 @@ class CpuFamily(Strided):
         vector = 16 if width >= 16 else 8 if width >= 8 else 4
         has_fetch = engine.is_cpu and engine.native.platform.name in COMPILED_BY_CLANG
         return cls(device.max_compute_units, vector, has_fetch, not engine.is_cpu)
-
-    @classmethod
-    def refusal(cls, engine: OpenCLEngine) -> Refused | None:  # noqa: ARG003
-        """Return None: it runs everywhere."""
-        return None
-
-    def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Return None: it makes all."""
-        return None
 
     def cover(self, gemm: Gemm) -> Cover:
         """Choose the tile that wastes the fewest rows, and groups enough for all cores."""

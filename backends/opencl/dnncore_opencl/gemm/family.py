@@ -41,11 +41,13 @@ class Family(Protocol):
         """The family for an engine's device."""
 
     @classmethod
-    def refusal(cls, engine: OpenCLEngine) -> Refused | None:
-        """Tell why it does not run on a device, None if it does."""
+    def refusal(cls, engine: OpenCLEngine) -> Refused | None:  # noqa: ARG003
+        """Return why it does not run on a device, None if it does; by default it runs on all."""
+        return None
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Tell why it cannot make a product, None if it can."""
+        """Return why it cannot make a product, None if it can; by default it can make all."""
+        return None
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Plan the launches of a product that has elements.

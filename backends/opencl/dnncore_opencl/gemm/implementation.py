@@ -16,16 +16,14 @@ from dnncore.backend import (
     Refused,
 )
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
-from dnncore_opencl.gemm.family import Family
+from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import split
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
-from dnncore_opencl.runtime.program import LaunchProgram
+from dnncore_opencl.reduction.implementations import bias_sums
 
 if TYPE_CHECKING:
     from dnncore_opencl.gemm.product import Gemm
-    from dnncore_opencl.reduction.implementations import Stages
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
 
@@ -46,10 +44,6 @@ class GemmImplementation(Implementation):
         """Return what `any` becomes, by the tensors' names."""
         return {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
 
-    def sums(self, op: Any, engine: OpenCLEngine, scratchpad_start: int) -> Stages | None:
-        """Return what is to be summed up beside the products."""
-        return None
-
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
         op = op.resolve_any(**self.formats(op))
@@ -66,20 +60,7 @@ class GemmImplementation(Implementation):
             return refused
         parts = [part for gemm in gemms for part in split(gemm)]
         plans = [tuned(family, part, engine).plan(part, staging.nbytes) for part in parts]
-        sums = self.sums(staging.op, engine, staging.nbytes)
-        needs = [p.scratchpad for p in plans] + [sums.scratchpad_bytes if sums else 0]
-
-        def build() -> Executable:
-            launches = [launch for p in plans for launch in p.launches]
-            launches += sums.launches() if sums else ()
-            return LaunchProgram(engine, staging.around(engine, launches))
-
-        return Accepted(
-            op,
-            build=build,
-            efficiency=family.efficiency[engine.device_type],
-            scratchpad_bytes=staging.nbytes + max(needs),
-        )
+        return accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
 
     def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
         """Return how a copy of a tensor lies for a family that wants channels last."""
@@ -90,6 +71,22 @@ class GemmImplementation(Implementation):
         gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
         refused = size_refusal(staging.op, staging.attr)
         return gemms, refused or next(filter(None, map(family.refusal_of, gemms)), None)
+
+
+def accepted(
+    op: Operation, engine: Any, staging: Staging, plans: Sequence[Plan], efficiency: float
+) -> Accepted:
+    """Accept an operation that is planned on staged tensors, with the sums of its bias if any."""
+    sums = bias_sums(engine, staging.op, staging.nbytes)
+    needs = [plan.scratchpad for plan in plans] + [sums.scratchpad_bytes if sums else 0]
+
+    def build() -> Executable:
+        launches = [launch for plan in plans for launch in plan.launches]
+        return staging.program(engine, [*launches, *(sums.launches() if sums else ())])
+
+    return Accepted(
+        op, build=build, efficiency=efficiency, scratchpad_bytes=staging.nbytes + max(needs)
+    )
 
 
 def _named(op: Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:

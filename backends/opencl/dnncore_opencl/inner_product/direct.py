@@ -8,16 +8,16 @@ an image must follow each other; weights of other formats are left to other impl
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_opencl.convolution.lines import Lines
-from dnncore_opencl.convolution.views import View, chain, place_of
+from dnncore_opencl.convolution.views import View, chain, operands, place_of
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.gemm.cpu import CpuFamily
-from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
-from dnncore_opencl.gemm.product import broadcast_strides
-from dnncore_opencl.runtime.program import LaunchProgram
+from dnncore_opencl.gemm.implementation import accepted, opaque_refusal, size_refusal
 
 EFFICIENCY = 0.7
 
@@ -57,17 +57,7 @@ class Direct(Implementation):
             return refused
         lines = self.lines(staging.op, staging.attr, cpu.vector)
         plans = [] if lines.is_empty else [lines.plan(cpu, staging.nbytes)]
-
-        def build() -> Executable:
-            launches = [launch for plan in plans for launch in plan.launches]
-            return LaunchProgram(engine, staging.around(engine, launches))
-
-        return Accepted(
-            op,
-            build=build,
-            efficiency=EFFICIENCY,
-            scratchpad_bytes=staging.nbytes + sum(plan.scratchpad for plan in plans),
-        )
+        return accepted(op, engine, staging, plans, EFFICIENCY)
 
     def image_tag(self, op: Any, lanes: int) -> str:
         """What the image's `any` becomes."""
@@ -112,16 +102,12 @@ class Direct(Implementation):
             lanes=lanes,
             channels=(1, columns, depth),
             out=(1, 1, 1, images if columns else 0),
-            taps=(1, 1, 1),
-            at=(0, 0, 0),
-            n=(1, 1, 1),
-            k=(1, 1, 1),
             size=(1, 1, images),
             src=views[0],
             weights=weights,
             dst=views[1],
             post_ops=chain(op, attr),
-            operands=_operands(op, attr),
+            operands=_of_images(operands(op, attr)),
             is_blocked=False,
             src_is_blocked=False,
             is_deep=True,
@@ -134,17 +120,9 @@ def _row_major(rows: MemoryDesc) -> MemoryDesc:
     return rows if rows.strides[1] == 1 else rows.with_format("ab")
 
 
-def _operands(op: Any, attr: Attributes) -> tuple[View, ...]:
-    """The operands of the bias and of the chain, whose pixels are images."""
-    views, count = [], len(op.tensors())
-    bias = getattr(op, "bias", None)
-    if bias is not None:
-        (stride,) = broadcast_strides(bias)
-        views.append(View(place_of(op, "bias"), bias.offset0, 0, 0, stride, (0, 0, 0, 0)))
-    for i, (_, desc) in enumerate(attr.operands()):
-        image, channel, *_ = broadcast_strides(desc)
-        views.append(View(count + i, desc.offset0, 0, 0, channel, (0, 0, 0, image)))
-    return tuple(views)
+def _of_images(views: Sequence[View]) -> tuple[View, ...]:
+    """Let the images be the pixels of a line."""
+    return tuple(replace(view, pixels=(0, 0, 0, view.pixels[0])) for view in views)
 
 
 class DirectForward(Direct):

@@ -8,7 +8,6 @@ backward weights  diff_weights[o, (i, y, x)] = sum over n of diff_dst[o, n] * sr
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from dnncore.backend import (
     Attributes,
@@ -20,7 +19,6 @@ from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.product import Gemm, Strides, chain, matrix
 from dnncore_opencl.inner_product.direct import DirectBackwardData, DirectForward
-from dnncore_opencl.reduction.implementations import Stages, channel_sums
 
 
 class Forward(GemmImplementation):
@@ -78,7 +76,7 @@ class BackwardWeights(GemmImplementation):
     """m: output channels; n: (input channel, pixels); k: images."""
 
     def gemms(self, op: InnerProductBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
-        """One product; the gradient of the bias is a launch of its own."""
+        """One product."""
         x, y = op.src.strides, op.diff_dst.strides
         gemm = Gemm(
             batch=(1,),
@@ -91,14 +89,6 @@ class BackwardWeights(GemmImplementation):
             **chain(op, attr, _rows),
         )
         return (gemm,)
-
-    def sums(
-        self, op: InnerProductBackwardWeights, engine: Any, scratchpad_start: int
-    ) -> Stages | None:
-        """diff_bias[o] = the sum of diff_dst's column."""
-        if op.diff_bias is None:
-            return None
-        return channel_sums(engine, op.diff_dst, op.diff_bias, (1, 3), scratchpad_start)
 
 
 def _rows(strides: Sequence[int]) -> Strides:

@@ -38,7 +38,7 @@ from dnncore_opencl.runtime.launch import Launch, Source
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
-__all__ = ["TABLE", "Stages", "channel_sums"]
+__all__ = ["TABLE", "Stages", "bias_sums"]
 
 BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
 LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not neighbours
@@ -358,16 +358,18 @@ class Stages:
         }
 
 
-def channel_sums(
-    engine: Any, src: MemoryDesc, dst: MemoryDesc, places: tuple[int, int], scratchpad_start: int
-) -> Stages:
-    """Sum up each channel of `src`, dim 1: the gradient of a bias. `dst` is (C,).
+def bias_sums(engine: Any, op: Any, scratchpad_start: int) -> Stages | None:
+    """Return the sums of diff_dst's channels, the gradient of a bias; None if `op` has none.
 
-    There need be nothing to sum up, which `Reduction` itself refuses.
+    diff_dst may have no elements, although `Reduction` refuses such a tensor.
     """
-    dims = [size if dim == 1 else 1 for dim, size in enumerate(src.dims)]
-    op = SUM_OF_TWO.with_descs(src=src, dst=dst.reshape(dims))
-    return Stages(engine, op, Attributes(), places, scratchpad_start)
+    if getattr(op, "diff_bias", None) is None:
+        return None
+    names = [argument.name for argument, _ in op.tensors()]
+    places = names.index("diff_dst"), names.index("diff_bias")
+    dims = [size if dim == 1 else 1 for dim, size in enumerate(op.diff_dst.dims)]
+    sums = SUM_OF_TWO.with_descs(src=op.diff_dst, dst=op.diff_bias.reshape(dims))
+    return Stages(engine, sums, Attributes(), places, scratchpad_start)
 
 
 def _with_a_loop(nest: Nest) -> Nest:

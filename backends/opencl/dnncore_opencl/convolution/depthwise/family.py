@@ -42,11 +42,6 @@ class Depthwise(Strided):
         cpu = CpuFamily.of(engine)
         return cls(cpu.units, cpu.vector if engine.is_cpu else 1)
 
-    @classmethod
-    def refusal(cls, engine: OpenCLEngine) -> Refused | None:  # noqa: ARG003
-        """Return None: it runs everywhere."""
-        return None
-
     def refusal_of(self, gemm: Gemm) -> Refused | None:
         """Groups must have one channel on either side, and a CPU's work-item hold their taps."""
         if self.on_cpu and gemm.depth > MAX_TAPS:

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore.planning.toom_cook import F43, TAPS
 from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.lines import Lines
@@ -35,7 +36,6 @@ from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.implementation import scratchpad_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch, padded
-from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
 TILES = 16  # of a work-item of transforms
@@ -155,12 +155,9 @@ class CpuWinograd(Implementation):
             return refused
         launches, nbytes = self._plan(staging, CpuFamily.of(engine))
 
-        def build() -> Executable:
-            return LaunchProgram(engine, staging.around(engine, launches))
-
         return Accepted(
             op,
-            build=build,
+            build=partial(staging.program, engine, launches),
             efficiency=_efficiency(op, tiles),
             scratchpad_bytes=nbytes,
             exact=False,
@@ -246,16 +243,10 @@ class _Sweeps:
             lanes=lanes,
             channels=(F43.positions, tiles.columns, tiles.depth),
             out=(1, 1, 1, count),
-            taps=(1, 1, 1),
-            at=(0, 0, 0),
-            n=(1, 1, 1),
-            k=(1, 1, 1),
             size=(1, 1, count),
             src=View(None, src, depth * count * lanes, count * lanes, 1, lines),
             weights=View(weights, weights_start, columns * column, column, lanes**2, (0, 0, 0, 0)),
             dst=View(None, dst, columns * count * lanes, count * lanes, 1, lines),
-            post_ops=(),
-            operands=(),
             is_blocked=True,
             src_is_blocked=True,
         ).plan(cpu, after)

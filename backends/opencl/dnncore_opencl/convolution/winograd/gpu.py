@@ -15,9 +15,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore.planning.toom_cook import F23, F43, TAPS
 from dnncore_opencl.convolution.views import FLOAT, place_of
 from dnncore_opencl.convolution.winograd.planes import (
@@ -41,9 +42,8 @@ from dnncore_opencl.gemm.mma.family import Mma
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.tiled.family import Tiled
 from dnncore_opencl.gemm.tuned import tuned
-from dnncore_opencl.reduction.implementations import channel_sums
+from dnncore_opencl.reduction.implementations import bias_sums
 from dnncore_opencl.runtime.launch import Launch, padded
-from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Scratch
 
 CHANNELS_LAST = "acdb"
@@ -117,12 +117,9 @@ class GpuWinograd(Implementation):
         if isinstance(plan, Refused):
             return plan
 
-        def build() -> Executable:
-            return LaunchProgram(engine, staging.around(engine, plan.launches))
-
         return Accepted(
             op,
-            build=build,
+            build=partial(staging.program, engine, plan.launches),
             seconds=plan.seconds,
             scratchpad_bytes=plan.nbytes,
             exact=self.tile.is_exact,
@@ -325,9 +322,8 @@ class GpuWinogradBackwardWeights(GpuWinograd):
             if refused:
                 return refused
         plan.launches.append(self.filters.taps_launch(plan.first_kept, len(slices), op, attr))
-        if op.diff_bias is not None:
-            places = place_of(op, "diff_dst"), place_of(op, "diff_bias")
-            sums = channel_sums(plan.engine, op.diff_dst, op.diff_bias, places, plan.kept)
+        sums = bias_sums(plan.engine, op, plan.kept)
+        if sums:
             plan.launches += sums.launches()
             plan.nbytes = max(plan.nbytes, plan.kept + sums.scratchpad_bytes)
         return None

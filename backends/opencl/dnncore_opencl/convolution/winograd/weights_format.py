@@ -16,7 +16,6 @@ from dnncore.planning.toom_cook import TAPS
 from dnncore_opencl.copies.staging import Staging, plain
 from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch
-from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
 __all__ = ["DIRECTIONS", "FilterReorder", "Filters", "format_refusal", "problem_refusal"]
@@ -86,7 +85,7 @@ class FilterReorder(Implementation):
 
         def build() -> Executable:
             launches = [target.launch(staging.op.src, 0, Arg(1), 0)] if op.src.nelems else []
-            return LaunchProgram(engine, staging.around(engine, launches))
+            return staging.program(engine, launches)
 
         return Accepted(
             op,

@@ -62,10 +62,6 @@ class Tiled(Family):
             return Refused("device", f"this driver miscompiles barriers in loops: {version}")
         return None
 
-    def refusal_of(self, gemm: Gemm) -> Refused | None:
-        """Return None: it makes all."""
-        return None
-
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, or two where k is cut into parts."""
         tile, part = self.choose(TiledProduct.of(gemm))
