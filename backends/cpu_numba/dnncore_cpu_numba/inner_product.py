@@ -35,12 +35,12 @@ class _BrgemmInnerProduct(PlannedImplementation):
         return op.resolve_any(**formats)
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of rows by columns, the better of the two ways."""
+        """The better utilisation of the product and of the transposed product."""
         rows, columns = _matrix_dims(op.result)
         return max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
 
     def _src_tag(self, desc: MemoryDesc) -> str:
-        """Row-major."""
+        """The tag of row-major activations."""
         return "abcde"[: desc.ndims]
 
     def _weights_tag(self, src: MemoryDesc) -> str:
@@ -75,9 +75,7 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
         order = _order(op.src_role)
         weights = plan.argument("weights", op.weights)
         if op.weights.ndims > 2 or op.weights.inner_blocks:
-            tag = self._weights_tag(op.src_role)
-            wanted = None if op.weights.matches(tag) else op.weights.with_format(tag)
-            weights = self._in_vectors(plan.read(weights, wanted))
+            weights = self._in_vectors(plan.read(weights, self._weights_tag(op.src_role)))
         bias = None
         if op.bias is not None:
             bias = plan.argument("bias", op.bias.reshape((1, *op.bias.dims)))

@@ -34,7 +34,7 @@ def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
 
 
 class SumImplementation(ElementWise):
-    """One chain, or where the tensors are too many several, which go on from dst."""
+    """One chain or, for many tensors, several chains; later chains add to dst."""
 
     def accepted(self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]) -> Any:
         """Offer it for any number of tensors."""

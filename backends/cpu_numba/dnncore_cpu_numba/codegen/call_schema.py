@@ -1,4 +1,4 @@
-"""Schemas of native calls: the names, units and order of what native code is given, declared once.
+"""Schemas of native calls: the names, units and order of the numbers that native code receives.
 
 All native functions take 64-bit integers. So the arguments of a function, the parameters of a task
 and the rows of a table are blocks of 64-bit *slots*, and a `Record` declares one:
@@ -69,26 +69,26 @@ Param = int | Arg | Scratch | Table
 UNITS = {
     "address": "of memory or of a native function; 0 where there is none",
     "bytes": "a size, an offset or a stride",
-    "elements": "the same in elements of a tensor",
-    "count": "how many",
-    "index": "which one",
+    "elements": "a size, an offset or a stride in elements of a tensor",
+    "count": "a number of things",
+    "index": "the number of one thing among several",
     "flag": "0 or 1",
     "bits": "of a mask",
     "float32": "its bits, in the low half of the slot",
 }
-"""What the number in a slot is."""
+"""The units of the number in a slot, and their meaning."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pointer:
-    """The address of a record, or of several that follow each other."""
+    """The kind of an address of a record, or of several records that follow each other."""
 
     record: Record
 
 
 @dataclass(frozen=True, eq=False)
 class Many:
-    """So many of a kind, one after the other; without a count any number, at a record's end."""
+    """Several values of one kind. Without a count, any number of them at the end of a record."""
 
     kind: str | Record
     count: int | None = None
@@ -99,7 +99,7 @@ Kind = str | Pointer | Many
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """A field of a record; slot: its first one."""
+    """A field of a record. slot: the number of its first slot."""
 
     name: str
     kind: Kind | Record
@@ -127,24 +127,24 @@ class Record:
 
     @property
     def size(self) -> int:
-        """Its slots. Raises `CallMismatch` if there may be any number."""
+        """The number of slots. Raises `CallMismatch` if it is not fixed."""
         if self._size is None:
             raise CallMismatch(f"{self.name} has no fixed size, since its last field has none")
         return self._size
 
     @property
     def nbytes(self) -> int:
-        """Its bytes."""
+        """The size in bytes. Raises `CallMismatch` if it is not fixed."""
         return 8 * self.size
 
     def field(self, name: str) -> Field:
-        """A field by its name. Raises `CallMismatch`."""
+        """The field with a name. Raises `CallMismatch`."""
         if name not in self.fields:
             raise CallMismatch(f"{self.name} has no {name!r}; it has {', '.join(self.fields)}")
         return self.fields[name]
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise `CallMismatch` unless each field is named, and nothing else."""
+        """Raise `CallMismatch` unless the names are exactly those of the fields."""
         given = dict.fromkeys(names)
         if given.keys() != self.fields.keys():
             missing = [name for name in self.fields if name not in given]
@@ -155,19 +155,19 @@ class Record:
             )
 
     def pack(self, values: Mapping[str, Any]) -> list[Param]:
-        """The slots of values by name. Raises `CallMismatch`."""
+        """The slots that hold these values, given by name. Raises `CallMismatch`."""
         self.check(values)
         return [slot for name in self.fields for slot in self.slots(name, values[name])]
 
     def slots(self, name: str, value: Any) -> list[Param]:
-        """The slots of a value of a field. Raises `CallMismatch`."""
+        """The slots that hold the value of one field. Raises `CallMismatch`."""
         try:
             return _packed(self.field(name).kind, value)
         except CallMismatch as error:
             raise CallMismatch(f"{self.name}: {name}: {error}") from None
 
     def of(self, kind: Kind) -> Record:
-        """A record of the same names, all of one kind."""
+        """A record with the same names whose fields are all of one kind."""
         return Record(f"{_described(kind)} for {self.name}", (" ".join(self.fields), kind))
 
     def table(self, rows: Iterable[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
@@ -176,7 +176,7 @@ class Record:
         return np.array(packed, np.int64).reshape(len(packed), self._size or -1)
 
     def columns(self, values: Mapping[str, Any]) -> np.ndarray[Any, Any]:
-        """An array of records, of one array of numbers for each field."""
+        """An array of records, made of one array of numbers for each field."""
         self.check(values)
         return np.stack([values[name] for name in self.fields], axis=1)
 

@@ -51,9 +51,9 @@ _NSW = ("nsw",)
 
 
 class Address(types.Type):
-    """The type of the address of a record; with a field, of the many numbers in it.
+    """The type of the address of a record or, with a field, of the numbers in this field.
 
-    Either is represented by the address of the record.
+    The address of the record represents both.
     """
 
     def __init__(self, record, field=None):
@@ -62,16 +62,16 @@ class Address(types.Type):
 
     @property
     def key(self):
-        """What makes types equal."""
+        """Types with equal keys are equal."""
         return self.record, self.field
 
     def can_convert_to(self, typingctx, other):
-        """Whether it is converted where another type is wanted."""
+        """Whether numba converts it to another type."""
         return Conversion.safe if other == types.int64 else None
 
 
 class Declaration(types.Opaque):
-    """The type of a record itself, a constant."""
+    """The type of a record, which is a constant in numba's functions."""
 
     def __init__(self, record):
         self.record = record
@@ -79,7 +79,7 @@ class Declaration(types.Opaque):
 
     @property
     def key(self):
-        """What makes types equal."""
+        """Types with equal keys are equal."""
         return self.record
 
 
@@ -103,7 +103,7 @@ def _no_value(context, builder, typ, value):
 
 
 def numba_type(kind):
-    """The type in which numba's functions have a slot of a kind."""
+    """The numba type of a slot of this kind."""
     if isinstance(kind, Pointer):
         return Address(kind.record)
     return types.float32 if kind == "float32" else types.int64
@@ -146,7 +146,7 @@ def _store_field(context, builder, sig, args, name):
 
 
 def _pointer(builder, address, field):
-    """A float32's place is the low half of its slot."""
+    """The pointer to a field and its alignment. A float32 is in the low half of its slot."""
     kind, per_slot = (_F32, 2) if field.kind == "float32" else (_I64, 1)
     base = builder.inttoptr(address, kind.as_pointer())
     return builder.gep(base, [_I64(per_slot * field.slot)]), 8 // per_slot
@@ -220,7 +220,7 @@ def _room(context, builder, sig, args):
 
 
 def room(builder, slots):
-    """The address of so many slots that live until the task returns."""
+    """The address of memory for some slots, which exists until the task returns."""
     with builder.goto_entry_block():
         place = builder.alloca(ir.ArrayType(_I64, slots))
     place.align = 64
@@ -245,7 +245,7 @@ class _Call(AbstractTemplate):
 
 
 def _argument(record, field, given):
-    """The type that an argument is passed in."""
+    """The type to which numba converts an argument."""
     wanted = numba_type(field.kind)
     if types.float32 in (given, wanted):
         fits = given == wanted
@@ -268,21 +268,21 @@ def _call(context, builder, sig, args):
 
 
 def _slot_of(builder, value):
-    """A value as a slot: the bits of a float32."""
+    """The slot of a value; of a float32, its bits."""
     if value.type == _F32:
         return builder.zext(builder.bitcast(value, _I32), _I64)
     return value
 
 
 def value_of_slot(builder, kind, slot):
-    """The way back."""
+    """The value in a slot."""
     if kind == "float32":
         return builder.bitcast(builder.trunc(slot, _I32), _F32)
     return slot
 
 
 def _checked(function, *args):
-    """Call a function whose `CallMismatch` is an error of type inference."""
+    """Call a function; report its `CallMismatch` as an error of type inference."""
     try:
         return function(*args)
     except CallMismatch as error:

@@ -1,4 +1,4 @@
-"""The instruction sets that code is made for: what of a processor they use, and register tiles.
+"""The instruction sets that code is compiled for: features of the processor and register tiles.
 
 Tasks are compiled for `BEST`, microkernels for the set that they are written for. With
 `DNNCORE_MAX_CPU_ISA` set to one of their names, or to oneDNN's word for a set beside them, `BEST`
@@ -41,12 +41,12 @@ class Isa:
 
     @property
     def most_vectors(self) -> int:
-        """The widest tile, in vectors."""
+        """The number of vectors in the widest tile."""
         return max(self.rows)
 
     @functools.cached_property
     def obstacle(self) -> str:
-        """Why its code cannot run here or may not; empty where it can."""
+        """The reason why its code cannot or may not run here; empty if it can."""
         if ISAS.index(self) < ISAS.index(cap := highest_allowed()):
             return f"{CAP}={os.environ[CAP]} allows {cap.name} and less"
         if self.any_processor:

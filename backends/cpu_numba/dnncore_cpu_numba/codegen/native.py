@@ -35,7 +35,7 @@ def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> int:
         and underscores. Its sources, LLVM and the processor are part of the key anyway.
     text: returns the LLVM assembly of a module that defines the function under the given symbol;
         called only when the object is not in the store.
-    isa: what of the processor the code may use.
+    isa: the instruction set that the code may use.
 
     Raises `BuildError` when LLVM refuses the text.
     """
@@ -65,7 +65,7 @@ def optimized(module: Any) -> str:
 
 @functools.cache
 def machine(isa: Isa) -> Any:
-    """What compiles for an instruction set on this processor: LLVM's target machine."""
+    """LLVM's target machine for an instruction set on this processor."""
     return _new_machine(isa)
 
 

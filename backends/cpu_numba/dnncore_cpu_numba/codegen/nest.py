@@ -54,7 +54,7 @@ class Nest:
         return math.prod(loop.extent for loop in self.loops)
 
     def without(self, loops: int) -> Nest:
-        """The nest of what the innermost loops run over: all loops but those."""
+        """The same nest without its innermost loops."""
         return Nest(self.offsets, self.loops[: len(self.loops) - loops])
 
     def table(self, itemsizes: Sequence[int]) -> Table:
@@ -123,7 +123,7 @@ def nests(
 
 
 def places(desc: MemoryDesc, dim: int) -> list[int]:
-    """How many elements each place along one dim lies behind the first."""
+    """The distance in elements from the first place along a dim to each place."""
     return [_offset(desc, dim, place, desc.dims[dim]) for place in range(desc.dims[dim])]
 
 

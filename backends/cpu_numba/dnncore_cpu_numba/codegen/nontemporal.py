@@ -18,15 +18,9 @@ from dnncore_cpu_numba.codegen.task import device, exact
 from dnncore_cpu_numba.codegen.vector_ir import multiply_add, repeat
 
 __all__ = [
-    "LINE",
-    "STREAM_BYTES",
-    "mark_streamed",
-    "prefetch",
-    "scaled",
-    "stream",
-    "stream_row",
+    "LINE", "STREAM_BYTES", "mark_streamed", "prefetch", "scaled", "stream", "stream_row",
     "stream_scaled",
-]
+]  # fmt: skip
 
 STREAM_BYTES = 32 << 20
 """Of all tensors of a call together. Measured for one input and for two, last-level cache of 32 MB:
@@ -37,7 +31,7 @@ _LANES = ir.VectorType(ir.FloatType(), LINE // 4)
 
 
 def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction) -> None:
-    """Make an LLVM store of a whole, aligned cache line a streamed one."""
+    """Make an LLVM store non-temporal. It must write a whole, aligned cache line."""
     store.align = LINE
     store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
 
@@ -85,7 +79,7 @@ def stream_scaled(x, shift, factor, rest, y, length):
 
 @device
 def prefetch(address, nbytes):
-    """Have a stretch of memory brought to the caches; it need not exist."""
+    """Prefetch a range of memory, which need not exist."""
     for i in range(0, nbytes, LINE):
         _prefetch_line(address + i)
 

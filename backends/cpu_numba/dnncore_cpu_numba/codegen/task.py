@@ -37,7 +37,7 @@ device = numba.njit(error_model="numpy", fastmath=FASTMATH, **_INLINED)
 """Decorator of the functions that tasks call; inlined into them."""
 
 exact = numba.njit(error_model="numpy", fastmath={"contract", "nsz"}, **_INLINED)
-"""The same where the order of operations matters: products may be fused, nothing else."""
+"""Like `device`, but keeps the order of operations; only products and sums may be fused."""
 
 
 TASK = Record("task", ("params", "address"), ("begin end", "index"))
@@ -127,7 +127,7 @@ def _llvm_text(task: Task, symbol: str) -> str:
 
 @contextlib.contextmanager
 def _optimizing_for(machine: Any) -> Iterator[None]:
-    """Let numba's own passes see this machine, not all that the processor has."""
+    """Make numba optimise for this machine instead of the whole processor."""
     generator = registry.cpu_target.target_context.codegen()
     usual, generator._tm = generator._tm, machine
     try:

@@ -28,26 +28,10 @@ from dnncore_cpu_numba.codegen.pointers import bits_to_f32, bits_to_f64, f32_to_
 from dnncore_cpu_numba.codegen.task import exact
 
 __all__ = [
-    "decay",
-    "exp",
-    "expm1",
-    "gelu_erf",
-    "gelu_erf_slope",
-    "gelu_tanh",
-    "gelu_tanh_slope",
-    "log",
-    "logistic",
-    "logistic_slope",
-    "mish",
-    "mish_slope",
-    "power",
-    "softplus",
-    "sqrt",
-    "swish",
-    "swish_slope",
-    "tanh",
-    "tanh_slope",
-]
+    "decay", "exp", "expm1", "gelu_erf", "gelu_erf_slope", "gelu_tanh", "gelu_tanh_slope",
+    "log", "logistic", "logistic_slope", "mish", "mish_slope", "power", "softplus", "sqrt",
+    "swish", "swish_slope", "tanh", "tanh_slope",
+]  # fmt: skip
 
 _F, _D = np.float32, np.float64
 _ZERO, _HALF, _ONE, _TWO, _FOUR = _F(0), _F(0.5), _F(1), _F(2), _F(4)
@@ -137,7 +121,7 @@ def exp(x):
 
 @exact
 def decay(x):
-    """e**x for x <= 0, quicker."""
+    """e**x for x <= 0; faster than `exp`."""
     x = _EXP_SMALLEST if x < _EXP_SMALLEST else x
     power, less_one = _split(x)
     scale = _power_of_two(np.int32(power + 64))
@@ -146,7 +130,7 @@ def decay(x):
 
 @exact
 def expm1(x):
-    """e**x - 1 for x <= 0, of which small ones stay accurate."""
+    """e**x - 1 for x <= 0, accurate also near 0."""
     x = _ZERO if x > _ZERO else x
     x = _EXPM1_SMALLEST if x < _EXPM1_SMALLEST else x
     power, less_one = _split(x)
@@ -156,7 +140,7 @@ def expm1(x):
 
 @exact
 def _split(x):
-    """The whole power of two in e**x, and what is left of it, less one."""
+    """(n, y) with e**x = 2**n * (1 + y)."""
     rounded = x * _LOG2_E + _ROUNDER
     n = rounded - _ROUNDER
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
@@ -202,7 +186,7 @@ def softplus(x):
 
 @exact
 def power(x, alpha, beta):
-    """alpha * x**beta, in float64: a small error of the logarithm is a large one of the power.
+    """alpha * x**beta, in float64, since the power amplifies errors of the logarithm.
 
     As IEEE 754 has it: 1 for beta 0, NaN for a negative x unless beta is whole.
     """
@@ -246,7 +230,7 @@ def _absolute(x):
 
 @exact
 def _between(low, x, high):
-    """x within limits; NaN stays."""
+    """x limited to [low, high]; NaN stays NaN."""
     x = high if x > high else x
     return low if x < low else x
 
@@ -264,7 +248,7 @@ def tanh(x):
 
 @exact
 def tanh_slope(x):
-    """The derivative of tanh, 1 / cosh(x)**2; 1 - tanh(x)**2 would lose small ones."""
+    """The derivative of tanh, 1 / cosh(x)**2; 1 - tanh(x)**2 is inexact for small results."""
     return _FOUR * logistic_slope(x + x)
 
 

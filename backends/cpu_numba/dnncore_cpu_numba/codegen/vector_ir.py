@@ -1,4 +1,4 @@
-"""The words in which microkernels are written: loops, addresses and vectors of LLVM IR."""
+"""Emitters of LLVM IR that kernels share: loops, addresses, vectors, fields of records, calls."""
 
 from __future__ import annotations
 
@@ -10,29 +10,10 @@ from llvmlite import ir
 from dnncore_cpu_numba.codegen.call_schema import Record
 
 __all__ = [
-    "F32",
-    "I64",
-    "address",
-    "at",
-    "call",
-    "constant",
-    "entry",
-    "field",
-    "fields",
-    "first_lanes",
-    "float_of",
-    "function_text",
-    "intrinsic",
-    "load",
-    "loop",
-    "multiple",
-    "multiply_add",
-    "prefetch",
-    "repeat",
-    "room",
-    "store",
-    "vector_of",
-]
+    "F32", "I64", "address", "at", "call", "constant", "entry", "field", "fields",
+    "first_lanes", "float_of", "function_text", "intrinsic", "load", "loop", "multiple",
+    "multiply_add", "prefetch", "repeat", "room", "store", "vector_of",
+]  # fmt: skip
 
 I8, I32, I64 = (ir.IntType(width) for width in (8, 32, 64))
 F32 = ir.FloatType()
@@ -101,7 +82,7 @@ def _join(phis: Sequence[Value], *ways: tuple[ir.Block, Sequence[Value]]) -> Non
 
 
 def address(builder: Builder, integer: Value) -> Value:
-    """An int64 as a pointer."""
+    """Convert an int64 to a pointer."""
     return builder.inttoptr(integer, POINTER)
 
 
@@ -113,7 +94,10 @@ def at(builder: Builder, pointer: Value, nbytes: Value | int) -> Value:
 
 
 def multiple(builder: Builder, pointer: Value, stride: Value, count: int) -> Value:
-    """pointer + count * stride; 0, 1 or 2 strides from each third one, as addressing holds."""
+    """pointer + count * stride, as 0, 1 or 2 strides after a multiple of three.
+
+    The addressing modes of x86 include these strides.
+    """
     if count >= 3:
         pointer = at(builder, pointer, builder.mul(stride, I64(count // 3 * 3)))
     match count % 3:
@@ -144,7 +128,7 @@ def repeat(builder: Builder, scalar: Value, vector: ir.VectorType) -> Value:
 
 
 def shuffled(builder: Builder, value: Value, order: Sequence[int]) -> Value:
-    """The vector whose lane n is lane order[n] of a vector."""
+    """Shuffle: lane n of the result is lane order[n] of `value`."""
     if list(order) == list(range(value.type.count)):
         return value
     mask = ir.Constant(ir.VectorType(I32, len(order)), list(order))
@@ -152,7 +136,7 @@ def shuffled(builder: Builder, value: Value, order: Sequence[int]) -> Value:
 
 
 def spread(lanes: int, size: int, number: int) -> list[int]:
-    """The order that repeats, in each run of `size` lanes, its lane of this number."""
+    """The order for `shuffled` that repeats one lane of each run of `size` lanes."""
     return [lane // size * size + number for lane in range(lanes)]
 
 
@@ -165,7 +149,7 @@ def first_lanes(builder: Builder, count: Value, lanes: int) -> Value:
 
 
 def room(builder: Builder, vector: ir.VectorType, count: int) -> Value:
-    """A pointer to room for some vectors on the stack."""
+    """A pointer to memory on the stack for some vectors."""
     with builder.goto_entry_block():
         place = builder.alloca(vector, count)
         place.align = 4 * vector.count
@@ -173,12 +157,12 @@ def room(builder: Builder, vector: ir.VectorType, count: int) -> Value:
 
 
 def entry(builder: Builder, pointer: Value, record: Record, index: Value) -> Value:
-    """The index-th of records that follow each other."""
+    """A pointer to record number `index` of several that follow each other."""
     return at(builder, pointer, builder.mul(index, I64(record.nbytes)))
 
 
 def field(builder: Builder, pointer: Value, record: Record, name: str, number: int = 0) -> Value:
-    """Load a slot, of the so-many-th of records. Raises `CallMismatch`."""
+    """Load a field of record number `number` at a pointer. Raises `CallMismatch`."""
     offset = 8 * record.field(name).slot + (record.nbytes * number if number else 0)
     return builder.load(at(builder, pointer, offset), typ=I64)
 
@@ -227,12 +211,12 @@ def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | 
 
 
 def barrier(builder: Builder) -> None:
-    """What is read after this is loaded again: LLVM keeps, and spills, what it has read before."""
+    """Make LLVM load values again after this point, since it would spill values that it keeps."""
     builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
 def prefetch(builder: Builder, pointer: Value) -> None:
-    """Ask for a cache line that will be read, in all levels of the cache."""
+    """Prefetch a cache line for reading into all levels of the cache."""
     intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)])
 
 

@@ -41,7 +41,7 @@ FEW_CHANNELS = 4  # of a plain image, such as an input with its colours
 
 
 class Brgemm(PlannedImplementation):
-    """What the three directions share: the formats that they want.
+    """Base of the three directions: the formats that they need.
 
     filter_letters: of the filter's channels, those of the image that is read and of the output.
     """
@@ -73,7 +73,7 @@ class Brgemm(PlannedImplementation):
         return op.resolve_any(**{op.WEIGHTS: self.weights_format(op)})
 
     def activations(self, _geometry: Geometry, per_group: int, spatial: str) -> str:
-        """The tag that activations with so many channels per group become."""
+        """The tag of activations with `per_group` channels per group."""
         blocked = per_group % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
@@ -129,9 +129,7 @@ class Brgemm(PlannedImplementation):
 
     def _read_weights(self, plan: ProgramPlan, op: Any) -> Tensor:
         """The filter in this direction's format, as 6-D."""
-        desc, tag = op.weights, self.weights_format(op)
-        wanted = None if desc.matches(tag) else desc.with_format(tag)
-        weights = plan.read(plan.argument("weights", desc), wanted)
+        weights = plan.read(plan.argument("weights", op.weights), self.weights_format(op))
         return weights.seen_as(weights_as_6d(weights.desc, op.src_role.ndims))
 
     def _epilogue(
@@ -163,7 +161,7 @@ class Brgemm(PlannedImplementation):
         self, plan: ProgramPlan, tensor: Tensor, per_group: int, attr: Attributes,
         order: Sequence[int] | None = None,
     ) -> tuple[Matrix, str]:  # fmt: skip
-        """The output, and how the edge of its channels is treated."""
+        """The output as a matrix, and the microkernel's `edge` for its last channels."""
         tensor = tensor.seen_as(as_5d(tensor.desc))
         image = None if order else Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:

@@ -61,9 +61,8 @@ class BrgemmBackwardWeights(Brgemm):
         """Append the steps."""
         g = Geometry.of(op)
         diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
-        desc, tag = op.diff_weights, self.weights_format(op)
-        wanted = None if desc.matches(tag) else desc.with_format(tag)
-        diff_weights = plan.write(plan.argument("diff_weights", desc), wanted, old=has_sum(attr))
+        diff_weights = plan.argument("diff_weights", op.diff_weights)
+        diff_weights = plan.write(diff_weights, self.weights_format(op), old=has_sum(attr))
         together = _images_together(g, op.src, attr)
 
         def part(plan: ProgramPlan, index: int) -> None:
@@ -81,7 +80,7 @@ class BrgemmBackwardWeights(Brgemm):
         self, plan: ProgramPlan, op: Any, attr: Attributes, g: Geometry, first: int,
         diff_dst: Image, diff_weights: Tensor,
     ) -> None:  # fmt: skip
-        """Append what adds up some images, from the first one on; g: theirs."""
+        """Append the step that sums over some images. g: their geometry. first: their first one."""
         few = g.ic < FEW_ROWS
         border = (g.padding, g.span) if few else None
         images = plan.argument("src", op.src).images(first, g.batch)
@@ -117,9 +116,7 @@ class BrgemmBackwardWeights(Brgemm):
         self, plan: ProgramPlan, op: Any, g: Geometry, diff_dst: Image, b: Matrix
     ) -> None:
         """The sum over all pixels: a product with ones."""
-        desc = op.diff_bias
-        wanted = None if desc.matches("a") else desc.with_format("a")
-        bias = plan.write(plan.argument("diff_bias", desc), wanted)
+        bias = plan.write(plan.argument("diff_bias", op.diff_bias), "a")
         ones = Table(np.ones(max(1, g.dst[2]), np.float32))
         c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
 
@@ -164,9 +161,10 @@ class BrgemmBackwardWeights(Brgemm):
         for operand in plan.operands(attr):
             desc = operand.desc
             splat = desc.dims[desc.ndims - op.src.ndims] == 1
-            tag = None if splat else self.weights_format(op)
-            serves = desc.is_plain if splat else desc.matches(tag)
-            tensor = plan.read(operand, None if serves else desc.with_format(tag))
+            wanted: Any = self.weights_format(op)
+            if splat:
+                wanted = None if desc.is_plain else desc.with_format(None)
+            tensor = plan.read(operand, wanted)
             splats.append(splat)
             matrices.append(self._matrix(tensor, op, run))
         return splats, matrices
@@ -267,7 +265,7 @@ class _Pixels:
         return len(self.a) * self.width
 
     def chunks(self, length: int) -> list[_Pixels]:
-        """The same in parts of so many rows, at least one."""
+        """The rows in parts of `length` rows, at least one."""
         starts = range(0, max(1, len(self.a)), max(1, length))
         parts = (slice(first, first + max(1, length)) for first in starts)
         return [

@@ -15,8 +15,7 @@ __all__ = ["read_bias", "read_matrices", "read_operand", "write_matrices"]
 
 def read_bias(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """A bias as (1, G, channels, 1)."""
-    wanted = None if tensor.desc.matches("a") else tensor.desc.with_format("a")
-    return plan.read(tensor, wanted).seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
+    return plan.read(tensor, "a").seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
 
 
 def read_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:

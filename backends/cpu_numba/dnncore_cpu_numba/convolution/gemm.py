@@ -151,12 +151,10 @@ class GemmBackwardWeights(_GemmBackward):
         letters = "abcdef"[: op.diff_weights.ndims]
         oc = op.diff_weights.ndims - op.src.ndims
         tag = letters.replace(letters[oc], "") + letters[oc]
-        wanted = None if op.diff_weights.matches(tag) else op.diff_weights.with_format(tag)
-        diff_weights = plan.write(diff_weights, wanted)
+        diff_weights = plan.write(diff_weights, tag)
         diff_bias = None
         if op.diff_bias is not None:
-            wanted = None if op.diff_bias.matches("a") else op.diff_bias.with_format("a")
-            diff_bias = plan.write(plan.argument("diff_bias", op.diff_bias), wanted)
+            diff_bias = plan.write(plan.argument("diff_bias", op.diff_bias), "a")
         depth, pixels = g.ic * len(g.taps), math.prod(g.dst)
         stretches = _stretches(g) or [(0, 0)]
 
@@ -218,8 +216,7 @@ def _read_image(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
 
 def _read_weights(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """The filter as (1, G, OC, IC * taps), row-major."""
-    tag = "abcdef"[: tensor.desc.ndims]
-    tensor = plan.read(tensor, None if tensor.desc.matches(tag) else tensor.desc.with_format(tag))
+    tensor = plan.read(tensor, "abcdef"[: tensor.desc.ndims])
     return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic * len(g.taps))))
 
 

@@ -73,9 +73,7 @@ class _Pointwise(PlannedImplementation):
 
     def _read_weights(self, plan: ProgramPlan, op: Any, g: Geometry) -> Tensor:
         """The filter in this direction's format as (1, G, OC, IC)."""
-        desc, tag = op.weights, self._weights_tag(op)
-        wanted = None if desc.matches(tag) else desc.with_format(tag)
-        tensor = plan.read(plan.argument("weights", desc), wanted)
+        tensor = plan.read(plan.argument("weights", op.weights), self._weights_tag(op))
         strides = weights_as_6d(tensor.desc, op.src_role.ndims).strides[:3]
         return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic), strides=(0, *strides)))
 

@@ -156,7 +156,7 @@ def zero_padding(place: Place, desc: MemoryDesc) -> list[Step]:
 
 
 def _moved(place: Place, nbytes: int) -> Arg | Scratch:
-    """The address so many bytes further on."""
+    """The address plus an offset in bytes."""
     address = Arg(place) if isinstance(place, int) else place
     return replace(address, byte_offset=address.byte_offset + nbytes)
 

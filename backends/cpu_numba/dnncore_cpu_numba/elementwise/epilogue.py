@@ -25,18 +25,9 @@ from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
 __all__ = [
-    "Call",
-    "Eltwise",
-    "Epilogue",
-    "Operand",
-    "Stage",
-    "Sum",
-    "View",
-    "apply",
-    "call_rows",
-    "from_post_ops",
-    "table_rows",
-]
+    "Call", "Eltwise", "Epilogue", "Operand", "Stage", "Sum", "View", "apply", "call_rows",
+    "from_post_ops", "table_rows",
+]  # fmt: skip
 
 Value = Any
 Builder = ir.IRBuilder
@@ -239,7 +230,7 @@ def _intrinsic(name: str) -> Callable[..., Value]:
 
 
 def _larger(sign: str) -> Callable[..., Value]:
-    """The one of two vectors that compares so, or NaN, whichever it is."""
+    """The vector of the lanes that compare so; NaN where either is NaN."""
 
     def emit(builder: Builder, x: Value, y: Value) -> Value:
         wins = builder.or_(builder.fcmp_ordered(sign, y, x), builder.fcmp_unordered("uno", y, y))

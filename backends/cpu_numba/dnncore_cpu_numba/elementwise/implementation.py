@@ -19,14 +19,9 @@ from dnncore_cpu_numba.elementwise.post_ops import (
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 
 __all__ = [
-    "ElementWise",
-    "post_op_steps",
-    "refuse_layouts",
-    "refuse_operands",
-    "refuse_post_ops",
-    "second_pass_bytes",
-    "with_post_ops",
-]
+    "ElementWise", "post_op_steps", "refuse_layouts", "refuse_operands", "refuse_post_ops",
+    "second_pass_bytes", "with_post_ops",
+]  # fmt: skip
 
 
 class ElementWise(Implementation):
@@ -76,7 +71,7 @@ class ElementWise(Implementation):
 
 
 def efficiency(stages: Iterable[Stage]) -> float:
-    """Measured on 2 cores: the speed of memory, less what arithmetic takes beside it."""
+    """The measured efficiency: the speed of memory, reduced by the cost of arithmetic."""
     return 0.8 / (1.0 + sum(stage.cost for stage in stages))
 
 

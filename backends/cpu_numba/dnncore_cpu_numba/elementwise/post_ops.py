@@ -30,23 +30,10 @@ from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
 __all__ = [
-    "CHAIN_CALL",
-    "ROOM",
-    "TENSOR",
-    "TILE_LENGTH",
-    "Stage",
-    "UnknownAlgorithm",
-    "add",
-    "apply_stages",
-    "binary",
-    "copy_tile",
-    "eltwise",
-    "forget",
-    "gradient",
-    "reader",
-    "refuse_unknown",
-    "stages_of",
-]
+    "CHAIN_CALL", "ROOM", "TENSOR", "TILE_LENGTH", "Stage", "UnknownAlgorithm", "add",
+    "apply_stages", "binary", "copy_tile", "eltwise", "forget", "gradient", "reader",
+    "refuse_unknown", "stages_of",
+]  # fmt: skip
 
 TILE_LENGTH = 2048  # elements: src, dst and two buffers of 8 KB each are about a first-level cache
 DST, SRC = 0, 1  # tensors
@@ -95,7 +82,7 @@ class Stage:
 
     @property
     def cost(self) -> float:
-        """Its time over that of reading and writing memory, beside which it runs; measured."""
+        """Its measured time divided by that of reading and writing memory."""
         return algorithms.COSTS.get(self.task, 0.0)
 
     def row(self, *, streamed: bool = False) -> dict[str, Any]:
@@ -215,7 +202,7 @@ def apply_stages(chain, count, copy, tensors, rows, columns, streamed, room):
 
 @device
 def forget(room):
-    """Make the room of `apply_stages` ready: nothing is held."""
+    """Prepare the room of `apply_stages`: its buffers contain no tile."""
     room.operand.number = _NOTHING
     room.condition.number = _NOTHING
 

@@ -1,4 +1,4 @@
-"""Covers: how the rows of a matrix problem are cut into tiles of registers, and those into blocks.
+"""Covers: the division of the rows of a matrix problem into tiles, and of tiles into blocks.
 
 A block is what one work item computes in one panel. Most problems have rows that all sum over the
 same batch, `Rows`. Those of a convolution are pixels, `Windows`: where a window leaves the image,
@@ -16,16 +16,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 __all__ = [
-    "ALL",
-    "BatchSegment",
-    "Cover",
-    "GemmTile",
-    "Rows",
-    "Taps",
-    "TileBlocks",
-    "TileKind",
+    "ALL", "BatchSegment", "Cover", "GemmTile", "Rows", "Taps", "TileBlocks", "TileKind",
     "Windows",
-]
+]  # fmt: skip
 
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
@@ -54,7 +47,7 @@ ALL: tuple[BatchSegment, ...] = ()
 
 @dataclass(frozen=True)
 class GemmTile:
-    """A tile: its kind, its batch, which chunks turn into tables, and its place in its block."""
+    """A tile: its kind, its batch (chunks make tables of it) and its place in its block."""
 
     kind: TileKind
     batch: tuple[Any, ...]
@@ -77,12 +70,12 @@ class Cover(Protocol):
         """The number of rows."""
 
     def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
-        """How many tiles of each size there are where they have at most so many rows."""
+        """The number of tiles by size, if tiles have at most `most` rows."""
 
     def tiles(
         self, most: int, parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
     ) -> TileBlocks:
-        """Tiles of at most so many rows, in at least so many blocks where there are that many.
+        """Tiles of at most `most` rows, in at least `parts` blocks if there are as many tiles.
 
         a, others: the strides in bytes of A, and of C and operands, along the coordinates.
         """
@@ -195,7 +188,7 @@ class Windows:
     def _tile(
         self, seen: Sequence[dict[int, Subset]], height: int, x: int, width: int, a: Sequence[int]
     ) -> GemmTile:
-        """The tile of so many pixels from column x on."""
+        """The tile of `width` pixels from column x on."""
         deep, high, wide = *seen, self._subsets(2, x, width)
         segments: dict[tuple[Subset, int], list[int]] = {}
         for first, length in self._runs(wide):

@@ -1,4 +1,4 @@
-"""Plans: the steps of a program, with tensors copied where their layout does not serve.
+"""Plans of programs: their steps, the scratchpad, and copies of tensors in unsuitable layouts.
 
 Every matrix implementation works on a few layouts only; a tensor in any other one is copied to or
 from the scratchpad by steps of the same program, so that no format need be refused. Making a plan
@@ -137,13 +137,14 @@ class ProgramPlan:
     def read(
         self,
         tensor: Tensor,
-        wanted: MemoryDesc | None = None,
+        wanted: MemoryDesc | str | None = None,
         starts: Sequence[int] | None = None,
         *,
         expand: bool = False,
         order: Sequence[int] | None = None,
     ) -> Tensor:
-        """An input, or its copy in the wanted layout; see `gather_tensor_step`."""
+        """An input, or its copy in the wanted layout or format; see `gather_tensor_step`."""
+        wanted = _missing(tensor.desc, wanted)
         if wanted is None:
             return tensor
         room = self.scratch(wanted)
@@ -153,16 +154,18 @@ class ProgramPlan:
     def write(
         self,
         tensor: Tensor,
-        wanted: MemoryDesc | None = None,
+        wanted: MemoryDesc | str | None = None,
         *,
         old: bool = False,
         order: Sequence[int] | None = None,
     ) -> Tensor:
-        """An output, or room in the wanted layout that `written`, or the plan's end, copies to it.
+        """An output, or room in the wanted layout or format.
 
-        old: the output's values before are needed.
+        `written` or `accepted` appends the copy from the room to the output.
+        old: the former values of the output are needed.
         order: the output's indices of dim 1 in the order that they have in the room.
         """
+        wanted = _missing(tensor.desc, wanted)
         if wanted is None:
             return tensor
         room = self.scratch(wanted)
@@ -256,6 +259,13 @@ class PlannedImplementation(Implementation):
         raise NotImplementedError
 
 
+def _missing(desc: MemoryDesc, wanted: MemoryDesc | str | None) -> MemoryDesc | None:
+    """The wanted layout or format, None if it is a format that the tensor has."""
+    if isinstance(wanted, str):
+        return None if desc.matches(wanted) else desc.with_format(wanted)
+    return wanted
+
+
 def has_sum(attr: Attributes) -> bool:
-    """Whether post-ops read what the output held before."""
+    """Whether post-ops read the former values of the output."""
     return attr.reads_dst

@@ -132,7 +132,7 @@ class MatrixProblem:
         return self.b_k == 0 or (self.b_k == 4 * lanes and self.columns % lanes == 0)
 
     def a_ahead(self) -> Literal["", "block", "tile"]:
-        """What of A the microkernel prefetches, see there; of few rows there is no next tile."""
+        """What the microkernel prefetches of A, see `Microkernel`. Few rows have no next tile."""
         if self.along == "rows":
             return ""
         if self.chunks[0].blocks > 1:
@@ -141,7 +141,7 @@ class MatrixProblem:
         return "tile" if several else ""
 
     def c_ahead(self) -> bool:
-        """Whether C's rows, far apart, are so many that no cache has them when they are written."""
+        """Whether C is prefetched: its rows are far apart and too many to remain in a cache."""
         return self.b_k > 0 and self._c_bytes >= LARGE_C and not self.is_streamed()
 
     @property

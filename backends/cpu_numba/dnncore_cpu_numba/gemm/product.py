@@ -1,10 +1,10 @@
-"""Products of matrices in any layout: what matmul and inner product are made of.
+"""Products of matrices in any layout, as matmul and inner product need them.
 
     C[..., m, n] = sum over k of A[..., m, k] * B[..., k, n], then bias and post-ops
 
 A, B, C and the operands are tensors of one rank, reshaped and permuted as an operation needs, with
-any batch dims in front, of which all but C's may be 1. Of the product and the
-transposed one, that is computed which copies less.
+any batch dims in front, of which all but C's may be 1. Of the
+product and the transposed product, the cheaper one is computed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MatrixProduct:
         return multiply_adds + COPY_COST * copied
 
     def _swapped(self) -> MatrixProduct:
-        """The transposed product."""
+        """The transposed product, whose A is the transpose of B."""
         return dataclasses.replace(
             self, a=_transposed(self.b), b=_transposed(self.a), c=_transposed(self.c),
             bias=self.bias and _transposed(self.bias),

@@ -1,6 +1,6 @@
-"""How a matrix problem is cut: panels' width, tiles' height, and the order of the loops.
+"""The division of matrix problems: width of panels, height of tiles, order of loops.
 
-Everything here was measured, on AVX-512 and in float32; covers cut the rows.
+All constants were measured on AVX-512 with float32. Covers (`gemm/cover.py`) divide the rows.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MOST_WAITING = 0.05  # of the threads' time, for the last item
 
 @dataclass(frozen=True)
 class Tiling:
-    """Panels of so many vectors, blocks of tiles, and stretches of items.
+    """The division of a problem into panels of vectors, blocks of tiles and stretches of items.
 
-    rest: the items of a group of panels. b_ahead: the microkernel's.
+    rest: the items of a group of panels. b_ahead: as in `Microkernel`.
     """
 
     vectors: int
@@ -57,7 +57,7 @@ class Tiling:
 
     @classmethod
     def of(cls, problem: MatrixProblem, threads: int) -> Tiling:
-        """What was the quickest for such a problem."""
+        """The tiling that was measured as fastest for such problems."""
         lanes = problem.isa.lanes
         blocks = max(1, -(-problem.columns // lanes))
         others = [matrix.spatial for matrix in (problem.c, *problem.operands)]
@@ -105,7 +105,7 @@ class Tiling:
 
 
 def _cycles(problem: MatrixProblem, vectors: int, others: Sequence[Sequence[int]]) -> float:
-    """What one step of k takes in all tiles, when panels have so many vectors.
+    """The cycles of one step of k in all tiles, for panels of this number of vectors.
 
     A cycle has two multiply-adds; fewer than eight accumulators wait for each other. The rest was
     measured: what A's elements cost, and how B's vectors arrive, by where the panel is kept.

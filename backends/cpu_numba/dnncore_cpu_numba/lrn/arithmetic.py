@@ -29,24 +29,10 @@ from dnncore_cpu_numba.codegen.pointers import f32_to_bits, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
 
 __all__ = [
-    "RESULTS_CALL",
-    "TENSORS",
-    "TERMS_CALL",
-    "WIDE_CALL",
-    "WINDOW",
-    "Constants",
-    "add",
-    "fill",
-    "finish_backward",
-    "finish_forward",
-    "only_own",
-    "power_task",
-    "products",
-    "squares",
-    "sum_5",
-    "sum_ring",
-    "wide_products",
-]
+    "RESULTS_CALL", "TENSORS", "TERMS_CALL", "WIDE_CALL", "WINDOW", "Constants", "add", "fill",
+    "finish_backward", "finish_forward", "only_own", "power_task", "products", "squares",
+    "sum_5", "sum_ring", "wide_products",
+]  # fmt: skip
 
 _ZERO, _ONE = np.float32(0), np.float32(1)
 # Reassociated, scale * src * src might overflow where its value does not.
@@ -114,7 +100,7 @@ def _distance(x, low):
 
 @device
 def _are_moderate(params, base, count):
-    """Whether all bases are."""
+    """Whether all bases are moderate."""
     low, bits = params.low, np.int32(0)
     for i in range(count):
         bits |= _distance(load_f32(base, i), low)
@@ -136,7 +122,7 @@ def wide_products(base, x, y, factor, exponent, result, count):
 
 @native_function(POWER_CALL)
 def _multiply_by_power(params, x, base, result, count):
-    """Any beta."""
+    """x * base**-beta for any beta."""
     exponent = params.exponent
     for i in range(count):
         power = vecmath.exp(exponent * vecmath.log(load_f32(base, i)))
@@ -174,7 +160,7 @@ def power_task(beta: float) -> Task:
 
 @device
 def _multiply(params, x, base, result, count, are_moderate):
-    """The same, of any bases."""
+    """x * base**-beta, of any bases."""
     if are_moderate:
         POWER_CALL.call(params.power, params=params, x=x, base=base, result=result, count=count)
     else:
@@ -189,7 +175,7 @@ def _multiply(params, x, base, result, count, are_moderate):
 
 @native_function(TERMS_CALL, fastmath=_ORDERED)
 def squares(params, src, diff, base, own, terms, count):
-    """Terms of forward."""
+    """Compute the terms of forward."""
     scale = params.scale
     for i in range(count):
         scaled = scale * load_f32(src, i)
@@ -198,7 +184,7 @@ def squares(params, src, diff, base, own, terms, count):
 
 @native_function(TERMS_CALL, fastmath=_ORDERED | {"arcp"})
 def products(params, src, diff, base, own, terms, count):
-    """Terms of backward, and own."""
+    """Compute the terms of backward, and `own`."""
     are_moderate = _are_moderate(params, base, count)
     _multiply(params, diff, base, own, count, are_moderate)
     if are_moderate:
@@ -215,7 +201,7 @@ def products(params, src, diff, base, own, terms, count):
 
 @native_function(TERMS_CALL)
 def only_own(params, src, diff, base, own, terms, count):
-    """Backward's own."""
+    """Compute `own` of backward, and no terms."""
     _multiply(params, diff, base, own, count, _are_moderate(params, base, count))
 
 

@@ -52,7 +52,7 @@ ROWS = Record(
 
 
 def room(length: int, reach: int) -> int:
-    """How many columns of a length fit into the buffers of `vectors`."""
+    """The number of columns of a length that fit into the buffers of `vectors`."""
     pitch, head = (-(-count // WIDTH) * WIDTH for count in (length + reach, reach))
     return (TILE - 2 * head) // pitch
 
@@ -187,7 +187,7 @@ def _row(function, params, tensors, tensor, place, buffer):
 
 @device
 def _aligned(count):
-    """So many floats, filled up to whole vectors."""
+    """A number of floats, rounded up to whole vectors."""
     return (count + WIDTH - 1) // WIDTH * WIDTH
 
 
@@ -196,7 +196,7 @@ def _aligned(count):
 
 @native_function(PIECES_CALL)
 def read_vectors(params, tensors, tensor, buffer, pitch):
-    """Copy an item's columns to a buffer, piece by piece of the axis."""
+    """Copy the columns of an item to a buffer, piece by piece of the axis."""
     columns, length = params.columns, params.length
     stride, places = 4 * params.strides[tensor], params.places[tensor]
     piece = params.pieces[tensor]
@@ -210,7 +210,7 @@ def read_vectors(params, tensors, tensor, buffer, pitch):
 
 @native_function(PIECES_CALL)
 def write_vectors(params, tensors, tensor, buffer, pitch):
-    """The way back."""
+    """Copy a buffer to the columns of an item, piece by piece of the axis."""
     columns, length = params.columns, params.length
     stride, places = 4 * params.strides[tensor], params.places[tensor]
     piece = params.pieces[tensor]
@@ -237,7 +237,7 @@ def read_row(params, tensors, tensor, place, buffer):
 
 @native_function(ROW_CALL)
 def write_row(params, tensors, tensor, place, buffer):
-    """The way back."""
+    """Copy a buffer to one place of all columns."""
     columns, stride = params.columns, params.strides[tensor]
     places = params.places[tensor]
     row = load_i64(tensors, tensor) + load_i64(places, place)
@@ -250,14 +250,14 @@ def write_row(params, tensors, tensor, place, buffer):
 
 @device
 def _distance(params, places, place):
-    """The bytes to the next place, which comes next."""
+    """The bytes from a place to the next one."""
     following = min(place + 1, params.length - 1)
     return load_i64(places, following) - load_i64(places, place)
 
 
 @device
 def _copy_ahead(source, target, count, distance):
-    """Copy to a buffer, and fetch what is to be read next, `distance` bytes further on."""
+    """Copy to a buffer, and prefetch for reading `distance` bytes further on."""
     whole = count // WIDTH * WIDTH
     for i in range(0, whole, WIDTH):
         copy_and_fetch(source + 4 * i, target + 4 * i, source + 4 * i + distance)
@@ -267,7 +267,7 @@ def _copy_ahead(source, target, count, distance):
 
 @device
 def _copy_back(source, target, count, distance):
-    """Copy from a buffer, and claim what is to be written next."""
+    """Copy from a buffer, and prefetch for writing `distance` bytes further on."""
     whole = count // WIDTH * WIDTH
     for i in range(0, whole, WIDTH):
         copy_and_claim(source + 4 * i, target + 4 * i, target + 4 * i + distance)

@@ -1,4 +1,4 @@
-"""What pooling does with which tensors: one kind of fold for every algorithm and direction."""
+"""The fold that each algorithm and direction of pooling computes, and its tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["PoolingFold", "fold_of"]
 
 @dataclass(frozen=True)
 class PoolingFold:
-    """What the kernel is to do: `pooling/kernel.py` has the names.
+    """The work of the kernel, in the terms of `pooling/kernel.py`.
 
     tensors: result, a and b; an absent b stays at 0. index: bits of a tap in b. divisor: of every
     sum, None where each has its own. axes: d, h and w; a missing dim has one place.
@@ -34,13 +34,8 @@ class PoolingFold:
 
     @property
     def uses_b(self) -> bool:
-        """Whether b is an argument."""
+        """Whether b is an argument. Then the numbers of taps matter."""
         return self.index > 0
-
-    @property
-    def uses_taps(self) -> bool:
-        """Whether the taps' numbers matter."""
-        return self.uses_b
 
     @property
     def used(self) -> tuple[Tensor, ...]:
@@ -49,7 +44,7 @@ class PoolingFold:
 
     @property
     def used_descs(self) -> list[MemoryDesc]:
-        """Their descriptors."""
+        """The descriptors of `used`."""
         return [tensor.desc for tensor in self.used]
 
     @property
@@ -102,12 +97,12 @@ def _axes(op: Any, *, forward: bool) -> tuple[tuple[windows.Along, ...], list[An
 
 
 def _still(desc: MemoryDesc, strides: Sequence[int]) -> MemoryDesc:
-    """The same dims; batch and channels share their places."""
+    """A descriptor of the same dims in which all images and channels share their elements."""
     return MemoryDesc(desc.dims, "f32", strides=(0, 0, *strides))
 
 
 def _reciprocals(dst: MemoryDesc, counts: Sequence[np.ndarray]) -> Tensor:
-    """For each window one over the number of its cells."""
+    """The reciprocal of the number of cells, for each window."""
     cells = np.ones((), np.float32)
     for count in counts:
         cells = np.multiply.outer(cells, count.astype(np.float32))

@@ -29,7 +29,7 @@ __all__ = ["BACKWARD", "FORWARD"]
 
 
 class DirectPooling(Implementation):
-    """Each result in registers, whichever way the taps lead."""
+    """Pooling in both directions, with each result in registers."""
 
     name = "cpu_numba:direct"
 

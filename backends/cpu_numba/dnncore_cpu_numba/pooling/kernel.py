@@ -105,7 +105,7 @@ class _Point:
 
     @property
     def values(self) -> list[Value]:
-        """Those that there are."""
+        """The values that are not None."""
         return [value for value in (self.value, self.tap, self.total) if value is not None]
 
 
@@ -226,7 +226,7 @@ class _Emitter:
         self._finish(self._folded(moved, 1, unrolled=False), moved)
 
     def _folded(self, places: dict[str, Value], size: int, *, unrolled: bool) -> list[_Point]:
-        """So many points folded over the whole box. Single ones heed NaN."""
+        """Fold points over the whole box. The fold of a single point propagates NaN."""
         builder, fields = self.builder, self.fields
         value = vir.repeat(builder, vir.float_of(builder, fields["start"]), self.vector)
         tap = self._splat(fields["tap"]) if self._keeps_taps else None

@@ -113,7 +113,7 @@ def _common(
     segments = [
         [segment for d in range(len(depths.taps)) for segment in depths.segments(d, d + 1)],
         bands.runs,
-        widths.segments(by_tap=fold.uses_taps),
+        widths.segments(by_tap=fold.uses_b),
     ]
     along = [Table(_rows(fold, dim, found, strides)) for dim, found in enumerate(segments)]
     starts = [
@@ -132,7 +132,7 @@ def _common(
 
 
 def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
-    """The kernel for so many neighbours."""
+    """The kernel for this number of neighbouring columns."""
     lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
     width = width if width <= _MOST_UNROLLED else 1
@@ -219,12 +219,12 @@ def _fitting(fold: PoolingFold) -> _Bands | None:
 
 
 def _cut(fold: PoolingFold, height: int) -> _Bands:
-    """Bands of so many rows."""
+    """Bands of `height` rows."""
     depths, heights, _ = fold.axes
     table, runs = [], []
     for first in range(0, len(heights.taps), height):
         last = min(first + height, len(heights.taps))
-        found = heights.segments(first, last, by_tap=fold.uses_taps)
+        found = heights.segments(first, last, by_tap=fold.uses_b)
         start, stop = heights.reads(first, last)
         band = {
             "first": first, "last": last, "first_run": len(runs),

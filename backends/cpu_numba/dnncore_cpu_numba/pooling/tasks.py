@@ -120,7 +120,7 @@ def _compute_band(params, fields, band, starts):
 
 @device
 def _set_taps(params, fields, d, h, w):
-    """What the box of taps begins with and is divided by."""
+    """Set the first tap of the box, the start value and the divisor."""
     taps = d.taps * h.taps * w.taps
     first, start = 0, params.empty
     if taps:

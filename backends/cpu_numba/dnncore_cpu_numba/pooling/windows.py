@@ -1,4 +1,4 @@
-"""Windows along one spatial dim, seen from either end: which taps give what to each place.
+"""Windows along one spatial dim, forward and backward: the taps of each result.
 
 Forward, a result is a window and its taps read src; backward, a result is a cell of diff_src and
 its taps read the windows that see it. Either way the taps of a place are evenly spaced, and so are

@@ -85,7 +85,7 @@ class _Piece:
 
     @property
     def outcomes(self) -> int:
-        """How many outcomes of each result there are."""
+        """The number of outcomes for each result."""
         return self.parts * self.beside
 
     @property
@@ -103,7 +103,7 @@ class _Piece:
 
     @property
     def parts(self) -> int:
-        """Into how many parts the steps are cut."""
+        """The number of parts of the steps."""
         items = -(-self.results.size // self.width)
         work = self.results.size * self.places.size // _PART
         parts = max(1, min(self.steps, -(-_PARTS // items), work))
@@ -191,7 +191,7 @@ def _rows(results: Nest, places: Nest, *, quick: bool) -> Iterator[_Piece]:
 
 
 def _widened(results: Nest, places: Nest) -> Iterator[_Piece]:
-    """Fold short rows that lie one behind the other several at a time."""
+    """Fold several short rows at a time if they follow each other in memory."""
     width = results.size
     row = places.loops[-1] if places.loops else Loop(1, (0,))
     beside = min(row.extent, _WIDE // width)

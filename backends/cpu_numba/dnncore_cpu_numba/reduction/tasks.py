@@ -13,7 +13,8 @@ columns     an element into the accumulator of each of neighbouring results
 rows        a row into the accumulator of each of neighbouring results
 lanes       a long row of one result, whose elements are dealt out to `LANES` accumulators
 
-So many steps are folded, and then what came of them, which loses less to rounding than a long sum.
+After each `_PATIENCE` steps the sums are folded into totals. So rounding errors remain smaller
+than those of one long sum.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ LANES = 64
 _STRETCH = 4 * LANES  # elements that are folded before the sums in memory are touched
 _AHEAD = 4096  # bytes from what is folded to what is prefetched
 _BUFFER = COLUMNS // 2  # int64
-_PATIENCE = 256  # rows that are folded before what came of them
+_PATIENCE = 256  # steps that are folded into sums before these are folded into totals
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
 FINISHES = {

@@ -7,7 +7,7 @@ computed.
 
 The pool's `STATE` lies in shared memory. The *ticket* holds a number of the step that is being run
 (its epoch), its parts, and the next one to claim, in one word: to claim a part is one atomic
-addition, which tells at once whether there was one left and of which step.
+addition. Its result contains the number of the part and of its step.
 """
 
 # ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
@@ -65,7 +65,7 @@ def run_program(program):
 
 @native_function(Record("wait_for_work", ("state", Pointer(STATE)), ("patience", "count")))
 def wait_for_work(state, patience):
-    """Help with every step that is published; return after `patience` looks without one."""
+    """Compute parts of published steps. Return after `patience` checks without a new step."""
     epoch, looks = -1, 0
     while looks < patience:
         if _atomic_load(state.ticket) >> 32 != epoch:
@@ -77,7 +77,7 @@ def wait_for_work(state, patience):
 
 @device
 def _share(state, row, parts):
-    """Publish a step, take part in it, and wait until all of it is done."""
+    """Publish a step, compute parts of it, and wait until all parts are done."""
     state.step = row
     _atomic_store(state.done, 0)
     epoch = ((_atomic_load(state.ticket) >> 32) + 1) & 0x3FFFFFFF
@@ -89,7 +89,7 @@ def _share(state, row, parts):
 
 @device
 def _help(state):
-    """Compute parts while there are any; returns the epoch of the step that had none left."""
+    """Claim and compute parts until none is left; returns the epoch of the last step."""
     while True:
         ticket = _atomic_load(state.ticket)
         if ticket & 0xFFFF < ticket >> 16 & 0xFFFF:
@@ -139,7 +139,7 @@ def _atomic_store(typingctx, address, value):
 
 @intrinsic
 def _atomic_add(typingctx, address, value):
-    """Returns the sum's old value."""
+    """Add to a number; returns its old value."""
 
     def codegen(context, builder, signature, args):
         return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "acq_rel")
@@ -149,7 +149,7 @@ def _atomic_add(typingctx, address, value):
 
 @intrinsic
 def _compare_and_swap(typingctx, address, old, new):
-    """Replace `old` by `new`; returns whether `old` was there."""
+    """Replace `old` by `new`; returns whether the value was `old`."""
 
     def codegen(context, builder, signature, args):
         address, old, new = args
@@ -161,7 +161,7 @@ def _compare_and_swap(typingctx, address, old, new):
 
 @intrinsic
 def _pause(typingctx):
-    """Tell the processor that this is a waiting loop, where there is an instruction for it."""
+    """The instruction that marks a waiting loop, if the processor has one."""
 
     def codegen(context, builder, signature, args):
         if platform.machine() in ("x86_64", "AMD64"):

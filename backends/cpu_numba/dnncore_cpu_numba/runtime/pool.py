@@ -1,10 +1,9 @@
 """The pool: the threads that help a caller with the parallel steps of its programs.
 
-They are Python threads that spend their lives in native code, without the interpreter's lock. They
-look for work for as long as steps keep coming, and after a while without sleep on a lock of their
-own. A launch costs 0.1 us where numba's OpenMP and TBB layers cost 0.7 and 1.0 (50 steps in one
-program, 2 cores); nothing has to be installed, several callers may launch at once, and a forked
-child starts helpers of its own.
+They are Python threads that run native code without the interpreter's lock. A helper looks for work
+until there has been none for a while. Then it waits on its own lock. A launch costs 0.1 us where
+numba's OpenMP and TBB layers cost 0.7 and 1.0 (50 steps in one program, 2 cores); nothing has to be
+installed, several callers may launch at once, and a forked child starts helpers of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Pool:
     """Helpers for all programs of the process; started when they are first needed.
 
     run: the native function that runs the program at an address.
-    asleep: what wakes each helper that sleeps, or starts it.
+    asleep: functions that wake the helpers that sleep, or start them.
     """
 
     def __init__(self) -> None:
@@ -52,14 +51,14 @@ class Pool:
             os.register_at_fork(after_in_child=self._start_afresh)
 
     def need(self, helpers: int) -> None:
-        """Provide so many helpers."""
+        """Provide at least this number of helpers."""
         with self._lock:
             while self._helpers < helpers:
                 self._helpers += 1
                 self.asleep.append(self._new_helper())
 
     def wake(self, helpers: int) -> None:
-        """Wake up to so many helpers; this does not wait until they look for work."""
+        """Wake at most this number of helpers, and do not wait until they look for work."""
         for _ in range(helpers):
             try:
                 wake = self.asleep.pop()
@@ -88,16 +87,16 @@ class Pool:
             alarm.acquire()
 
     def _start_afresh(self) -> None:
-        """In a forked child: no helper lives there, and a launch may have been cut off."""
+        """Reset a forked child: it has no helper threads, and a launch may be incomplete."""
         self._lock = threading.Lock()
         self._memory[:] = array("q", bytes(8 * len(self._memory)))
         self.asleep[:] = [self._new_helper() for _ in range(self._helpers)]
 
 
 def _wake(thread: int, alarm: threading.Lock) -> None:
-    """Let a helper go on, on another processor than the caller's.
+    """Wake a helper on another processor than the caller's.
 
-    Linux wakes threads where their waker runs, and may leave both there for many milliseconds.
+    Linux wakes a thread on the processor of its waker, and may keep both there for milliseconds.
     """
     if _current_cpu is not None:
         others = os.sched_getaffinity(0) - {_current_cpu()}
@@ -114,7 +113,7 @@ _made: list[Pool] = []
 
 
 def pool() -> Pool:
-    """The process's one pool."""
+    """The pool of the process."""
     if not _made:
         with global_compiler_lock:  # held by forks, too
             if not _made:

@@ -52,13 +52,13 @@ class Step:
             object.__setattr__(self, "params", self.task.params.pack(values))
 
     def with_params(self, params: Sequence[Param]) -> Step:
-        """The same step with other slots."""
+        """A copy of the step with other slots."""
         step = copy.copy(self)
         object.__setattr__(step, "params", params)
         return step
 
     def row(self, distance: int, threads: int) -> dict[str, int]:
-        """Its `ROW` in the driver's table."""
+        """The values of the step's `ROW` in the driver's table."""
         most = threads if self.max_parts is None else self.max_parts
         parts = max(1, min(most, self.items // self.grain, MAX_PARTS))
         task = self.task.address
@@ -94,7 +94,7 @@ class Program(Executable):
         return _table(rows) + params
 
     def _value(self, param: Param, slot: int) -> int:
-        """What the template holds for a parameter; addresses that binding knows are noted."""
+        """The number in the template for a parameter; records addresses that binding provides."""
         match param:
             case Arg(index, offset):
                 self._arguments.append((slot, index, offset))
@@ -109,7 +109,7 @@ class Program(Executable):
                 return param
 
     def bind(self, memories: Sequence[Any], scratchpad: Any) -> BoundProgram:
-        """Fix the arguments."""
+        """A copy of the program with the addresses of its arguments."""
         block = self._template[:]
         for slot, index, offset in self._arguments:
             block[slot] = memories[index].address + offset
@@ -121,7 +121,7 @@ class Program(Executable):
 
     @staticmethod
     def chain(runs: Sequence[BoundProgram]) -> BoundProgram:
-        """Merge bound programs into one: their tables one after the other."""
+        """Merge bound programs into one, whose table contains all their rows in order."""
         rows = sum(run.rows for run in runs)
         table = _table([])
         table[PROGRAM.field("count").slot] = rows

@@ -12,10 +12,11 @@ from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Table
 __all__ = ["STREAM_RESULT_BYTES", "Tensor", "is_streamed", "moved"]
 
 STREAM_RESULT_BYTES = 4 << 20
-"""The same of the result alone, for what a net does between its convolutions: element-wise chains,
-pooling and LRN. Measured in a training step with results of 5 and of 9 MB, whose other tensors have
-driven the lines that an ordinary store fetches out of the caches: 1.3 to 3 times as quick, with the
-calls that read the results. Alone, again and again on the same 9 MB, relu is 0.6 times as quick."""
+"""Results of element-wise chains, pooling and LRN from this size on are written past the caches.
+
+Measured in a training step with results of 5 and 9 MB, including the calls that read the results:
+1.3 to 3 times as fast. There, other tensors fill the caches. Alone, repeated on the same 9 MB, relu
+is 0.6 times as fast."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Tensor:
         return Tensor(self.address, desc.with_offset0(0) if desc.offset0 else desc)
 
     def images(self, first: int, count: int) -> Tensor:
-        """Some of its images; all of a tensor that is broadcast along them."""
+        """The images [first, first + count); the whole tensor if it is broadcast along images."""
         if self.desc.dims[0] == 1:
             return self
         start = (first, *[0] * (self.desc.ndims - 1))
@@ -47,14 +48,14 @@ class Tensor:
 
 
 def moved(address: Any, nbytes: int) -> Any:
-    """An address further on."""
+    """An address plus an offset in bytes."""
     return replace(address, byte_offset=address.byte_offset + nbytes)
 
 
 def is_streamed(address: Param, result: MemoryDesc) -> bool:
-    """Whether the result of a chain, of pooling or LRN is; gaps do not count as its bytes.
+    """Whether the result of a chain, of pooling or of LRN is written past the caches.
 
-    That in the scratchpad is not: the next step reads it.
+    Gaps do not count as bytes. Results in the scratchpad are not, since the next step reads them.
     """
     nbytes = result.itemsize * math.prod(result.padded_dims)
     return nbytes >= STREAM_RESULT_BYTES and not isinstance(address, Scratch)

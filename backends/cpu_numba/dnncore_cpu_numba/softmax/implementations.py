@@ -85,7 +85,7 @@ def _is_contiguous(descs: Sequence[MemoryDesc], axis: int) -> bool:
 
 
 def _slab_columns(length: int) -> int:
-    """How many vectors of a length a slab is made of, at most; so that it is held if it can be."""
+    """The most vectors of a slab. If possible, the buffer has room for all of them."""
     columns = min(COLUMNS, SLAB // max(1, length)) // LINE_LENGTH * LINE_LENGTH
     return columns or COLUMNS
 

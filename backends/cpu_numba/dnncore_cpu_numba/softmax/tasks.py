@@ -24,14 +24,9 @@ from dnncore_cpu_numba.codegen.pointers import (
 from dnncore_cpu_numba.codegen.task import device, exact, task
 
 __all__ = [
-    "COLUMNS",
-    "LINE_LENGTH",
-    "SLAB",
-    "backward_slabs",
-    "backward_vectors",
-    "forward_slabs",
+    "COLUMNS", "LINE_LENGTH", "SLAB", "backward_slabs", "backward_vectors", "forward_slabs",
     "forward_vectors",
-]
+]  # fmt: skip
 
 COLUMNS = 256  # of a slab at most
 SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
@@ -44,7 +39,7 @@ _LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what _ke
 
 
 def _parameters(tensors: Record) -> Record:
-    """Of the tasks with some tensors."""
+    """The record of the parameters of a task with these tensors."""
     return Record(
         f"softmax of {', '.join(tensors.fields)}",
         ("nest", Pointer(NEST)),
@@ -284,7 +279,7 @@ def _sum_of_decays(x, top, count):
 
 @device
 def _replaced_by_decays(x, top, count):
-    """The same, which take the place of x."""
+    """The sum of e**(x - top), and each of them in place of x."""
     total = _ZERO
     for i in range(LINE_LENGTH * -(-count // LINE_LENGTH)):
         e = vecmath.decay(load_f32(x, i) - top)

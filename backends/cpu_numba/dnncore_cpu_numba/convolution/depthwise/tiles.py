@@ -21,7 +21,7 @@ Seen = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class DepthwiseGather:
-    """How the output sees the input along one dim.
+    """The places of the input that the outputs read along one dim.
 
     length, size: of the output and of the input.
     seen: what output i sees is seen[i % period], counted from its origin.
@@ -52,7 +52,7 @@ class DepthwiseGather:
 
     @property
     def period(self) -> int:
-        """After so many outputs, what they see is the same, `advance` further on."""
+        """The outputs of each period read the same places, `advance` after the previous ones."""
         return len(self.seen)
 
     @property

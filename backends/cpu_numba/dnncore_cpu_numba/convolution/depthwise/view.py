@@ -1,4 +1,4 @@
-"""How depthwise convolution sees tensors: which channels share a vector, which dim is a row."""
+"""Layouts of depthwise convolution: the channels that share a vector, the dim of rows."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class _Sums:
 
 @dataclass(frozen=True)
 class _Cut:
-    """How the work is cut: vectors of channels in chunks, pixels in parts of blocks of rows."""
+    """The division of work: vectors of channels in chunks, pixels in parts of blocks of rows."""
 
     in_turn: bool
     chunk: int

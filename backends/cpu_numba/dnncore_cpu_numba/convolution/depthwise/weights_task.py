@@ -69,7 +69,7 @@ def depthwise_weights_loop(params, begin, end):
 
 @device
 def _run(params, part, group, src_plane, diff_dst_plane, vector, whole, block, accumulate):
-    """Run a kernel on a block of rows for so many whole vectors, or for the last one."""
+    """Run a kernel on a block of rows, for `whole` vectors or, if that is 0, for the last one."""
     image = block // params.row_blocks
     row = block % params.row_blocks * params.row_block
     rows = min(params.row_block, params.row_count - row)

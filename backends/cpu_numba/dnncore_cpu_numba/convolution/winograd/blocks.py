@@ -111,7 +111,7 @@ class WinogradLoop:
 
     @property
     def lane_bytes(self) -> int:
-        """Of a vector."""
+        """The size of a vector in bytes."""
         return 4 * self.isa.lanes
 
     @property

@@ -63,8 +63,7 @@ class WinogradFilter:
         grouped = "g" * (weights.desc.ndims > 4)
         lanes, lane_bytes = self.isa.lanes, 4 * self.isa.lanes
         tag = grouped + BLOCKED[self.direction].format("hw", lanes)
-        wanted = None if weights.desc.matches(tag) else weights.desc.with_format(tag)
-        taps = plan.read(weights, wanted).address
+        taps = plan.read(weights, tag).address
         column = depth * lane_bytes
         row = TAPS * column
         if self.direction == "backward_data":
