@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -145,7 +146,7 @@ class Attributes:
         limit.
     """
 
-    post_ops: tuple[PostOp, ...] = ()
+    post_ops: Sequence[PostOp] = ()
     scratchpad: ScratchpadMode = "library"
     deterministic: bool = False
     fpmath: FpMath = "strict"

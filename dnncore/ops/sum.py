@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -23,8 +24,8 @@ class Sum(Operation):
     KIND: ClassVar[str] = "sum"
     IN_PLACE: ClassVar[tuple[tuple[str, str], ...]] = (("src0", "dst"),)
 
-    scales: tuple[float, ...] = field(kw_only=False)
-    srcs: tuple[MemoryDesc, ...]
+    scales: Sequence[float] = field(kw_only=False)
+    srcs: Sequence[MemoryDesc]
     dst: MemoryDesc
 
     def __post_init__(self) -> None:
