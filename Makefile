@@ -36,7 +36,7 @@ LEDGER ?= .conformance
 COMMIT ?=
 SHARD ?= 1/1
 FULL := --dnncore-size=full
-SMOKE := --dnncore-size=smoke
+SMOKE := --dnncore-size=smoke -W ignore::pytest.PytestConfigWarning
 
 # Options of a run: $(call EXTENT,name,seconds of a sample,floor of the sample,floor of all cases).
 # The slowest machine must reach the floor of a sample: see docs/conformance.md.
@@ -52,6 +52,7 @@ ISAS = $(shell $(BIN)/python -c \
 	'from dnncore_cpu_numba.codegen.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
 REPORTS := Invalid (read|write)|data race|divergence
 
+# The runs of the size "smoke" execute no assert statement (PYTHONOPTIMIZE): nothing depends on one.
 # PoCL's programs are not stored, because this takes as long as building them. Oclgrind, a simulator,
 # does not support waits for events of other queues and commands from several threads.
 define RUN_KIT
@@ -60,15 +61,15 @@ ls "$(CURDIR)"/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/
 failed=0; trap 'exit 130' INT TERM; \
 for isa in $(ISAS); do \
 	case $$isa in \
-		$(firstword $(ISAS))) set -- $(FULL) $(call EXTENT,cpu_numba,220,65,4500) ;; \
-		*) set -- $(SMOKE) $(call EXTENT,cpu_numba_$$isa,60,35,300) ;; esac; \
-	DNNCORE_MAX_CPU_ISA=$$isa \
+		$(firstword $(ISAS))) optimize=; set -- $(FULL) $(call EXTENT,cpu_numba,220,65,4500) ;; \
+		*) optimize=1; set -- $(SMOKE) $(call EXTENT,cpu_numba_$$isa,60,35,300) ;; esac; \
+	PYTHONOPTIMIZE=$$optimize DNNCORE_MAX_CPU_ISA=$$isa \
 	DNNCORE_SKIP_IMPL=$$(printf '*:%s\n' $(ISAS) | grep -v ":$$isa$$" | paste -sd, -) \
 	$(KIT) "$$@" --dnncore-backend=cpu_numba || failed=1; done; \
 DNNCORE_DISK_CACHE=0 $(KIT) $(FULL) $(call EXTENT,opencl,400,100,4500) \
 	--dnncore-backend=opencl --dnncore-engine=pocl || failed=1; \
-$(BIN)/python tests/support/opencl_runtimes.py $(KIT) $(SMOKE) $(call EXTENT,intel,80,55,300) \
-	--dnncore-backend=opencl --dnncore-engine=intel || failed=1; \
+PYTHONOPTIMIZE=1 $(BIN)/python tests/support/opencl_runtimes.py $(KIT) $(SMOKE) \
+	$(call EXTENT,intel,80,55,300) --dnncore-backend=opencl --dnncore-engine=intel || failed=1; \
 OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
 	$(KIT) --dnncore-size=tiny $(call EXTENT,oclgrind,110,25,50) --dnncore-backend=opencl \
 	--dnncore-engine=oclgrind --dnncore-timeout=300 --dnncore-skip-checks=events,threads \
