@@ -72,7 +72,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 }
 
 // FETCH(p) asks for a line of memory ahead of its use. The language's own prefetch does nothing on
-// PoCL and Intel's runtime; their compiler's does. HAS_FETCH: not on a simulator, which knows none.
+// PoCL and Intel's runtime; their compiler's does. HAS_FETCH: not on a simulator, which lacks it.
 
 #ifdef HAS_FETCH
 #ifdef __has_builtin

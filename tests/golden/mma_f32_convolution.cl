@@ -145,8 +145,8 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
 #define COPIES_END() __asm__ volatile("cp.async.commit_group;" : : : "memory")
 #define COPIES_WAIT(left) __asm__ volatile("cp.async.wait_group %0;" : : "n"(left) : "memory")
 
-// Four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit ones: lanes 8 i to 8 i + 7 tell where
-// the rows of matrix i are; each lane gets elements 2 t and 2 t + 1 of row g, t = lane % 4,
+// Four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit ones: lanes 8 i to 8 i + 7 have the
+// places of the rows of matrix i; each lane gets elements 2 t and 2 t + 1 of row g, t = lane % 4,
 // g = lane / 4, or with `load_columns` of column g.
 #define LOAD_ROWS(r0, r1, r2, r3, place)                                                           \
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"            \
@@ -296,7 +296,7 @@ static inline uint inside_bits(const int at, const int step, const int size, con
 #define TAP_BITS_Y 22
 
 __kernel
-#if !LIMITED  // the compiler heeds a limit of registers only where it knows no size
+#if !LIMITED  // with a required size the compiler ignores a limit of registers
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #endif
 void mma(
@@ -338,7 +338,7 @@ void mma(
     __local uint4 __attribute__((aligned(128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
     __local int is_special;
     EXCHANGE
-    // Where rows are in c; what each work-item has to know of several rows, one of them finds out.
+    // Where rows are in c. One work-item computes this for a row, and all read it.
     __local int c_rows[ROWS];
 #if A_ALONG_K
     __local int a_rows[ROWS];
@@ -725,7 +725,7 @@ void mma(
     COPIES_WAIT(0);
 
 #if SPLIT
-    // Tensor cores make Inf of numbers near it, and NaN of Inf - Inf: then fma tells what is right.
+    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN. Then fma computes the tile.
     int special = 0;
     UNROLL for (int i = 0; i < TILES_M; i++)
         UNROLL for (int j = 0; j < TILES_N; j++)

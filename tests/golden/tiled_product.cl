@@ -88,7 +88,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 // operand, and no need of that.
 //
 // Defines beside those named: *_WIDTH elements are a load of a or b, 4 or 1, and
-// *_ALONG_K tells that they are neighbours along k rather than along its rows; C_WIDTH neighbours
+// *_ALONG_K: these are neighbours along k, not along its rows; C_WIDTH neighbours
 // along a row of c are a store. WINDOW_A or WINDOW_B: the operand that is an image; its
 // elements are 0 where a coordinate, made of digits of the row and of k, leaves it.
 //

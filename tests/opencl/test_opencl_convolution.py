@@ -73,9 +73,7 @@ def lines(groups=1, columns=64, depth=64, out=(1, 1, 14, 14), taps=(1, 3, 3)):
     views = dict.fromkeys(("src", "weights", "dst"), view)
     flags = {"is_blocked": True, "src_is_blocked": True}
     channels = (groups, columns, depth)
-    return Lines(
-        16, channels, out, taps, **sizes, **views, post_ops=(), operands=(), **flags
-    )  # fmt: skip
+    return Lines(16, channels, out, taps=taps, **sizes, **views, **flags)
 
 
 @pytest.mark.parametrize("units", [1, 2, 64])

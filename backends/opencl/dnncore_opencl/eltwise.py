@@ -27,7 +27,7 @@ class Backward(Elementwise):
     like: ClassVar = {"diff_dst": "kept", "diff_src": "kept"}
 
     def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
-        """Compute v1 times the slope that v0, src or dst, tells."""
+        """Compute v1 times the slope at v0, which is src or dst."""
         number, uses_dst = work.parameters.real, op.uses_dst
         work.start("v0")
         work.then(eltwise_gradient(op.function, op.alpha, op.beta, "v1", number, uses_dst=uses_dst))

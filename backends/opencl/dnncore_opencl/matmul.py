@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from dnncore.backend import Attributes, MatMul, MemoryDesc
@@ -27,7 +28,7 @@ class MatMulImplementation(GemmImplementation):
 
         src, weights = broadcast_strides(op.src), broadcast_strides(op.weights)
         gemm = Gemm(
-            batch=tuple(_size(op, group) for group in groups),
+            batch=tuple(math.prod(op.dst.dims[dim] for dim in group) for group in groups),
             m=rows,
             n=(columns,),
             k=(depth,),
@@ -60,13 +61,6 @@ def _batch_dims(op: MatMul, attr: Attributes) -> list[list[int]]:
 def _merges(desc: MemoryDesc, outer: int, inner: int, size: int) -> bool:
     strides = broadcast_strides(desc)
     return strides[outer] == strides[inner] * size
-
-
-def _size(op: MatMul, group: Sequence[int]) -> int:
-    size = 1
-    for dim in group:
-        size *= op.dst.dims[dim]
-    return size
 
 
 TABLE = tuple(MatMulImplementation(family) for family in FAMILIES)

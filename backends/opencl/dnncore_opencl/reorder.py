@@ -28,7 +28,7 @@ CHAIN_DST = ("f32", *HALVES)
 
 
 class Reorder(Elementwise):
-    """Any formats of the data types that the operation knows."""
+    """Any formats, and all data types of the operation."""
 
     data_types = (*FLOATS, *HALVES)
 

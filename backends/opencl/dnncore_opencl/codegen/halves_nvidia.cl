@@ -52,7 +52,7 @@ static inline floatLANES bf16_to_floatLANES(const ushortLANES bits)
     return x;
 }
 
-// From float, to which the instruction wants the second element first.
+// From float, where the instruction takes the second element first.
 #define FROM_FLOATS(single, pair)                                                                  \
     {                                                                                              \
         ushortLANES bits;                                                                          \

@@ -163,7 +163,7 @@ class Nest:
 
     They reach each element of that one, the leader, once, padding included: `shape` and `padded`
     are its dims without and with it. `skips` are the dims along which the loops also go further, to
-    the end of another tensor's block; `masks` those along which there is padding to be told apart.
+    the end of another tensor's block; `masks` those along which padding must be recognized.
     """
 
     shape: tuple[int, ...]
@@ -186,7 +186,7 @@ class Nest:
 
         leader: the place of the tensor whose elements, padding included, are gone through, in its
         order. dims: the logical dims to go through, all by default. mask_padding: whether the
-        leader's padding is to be told from its elements. merge: whether loops that need no index of
+        leader's padding must be recognized. merge: whether loops that need no index of
         their own are joined.
         """
         lead = descs[leader]

@@ -1,5 +1,5 @@
 // As pairs_nvidia.cl, for all devices. Pairs are quicker only where there are instructions for them:
-// elsewhere these functions tell what the instructions do.
+// elsewhere these functions replace the instructions.
 
 #define VALUES(pairs) TO_VALUES(AS_USHORTS(pairs))
 #define MASK(wins) AS_WORDS(TO_USHORTS((wins) & 0xffff))

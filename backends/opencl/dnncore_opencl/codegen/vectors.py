@@ -165,7 +165,7 @@ def _converts(engine: Any) -> bool:
 
 
 def maxima_template(engine: Any) -> str:
-    """Return the file of `kernels/` that tells which of two floats is larger."""
+    """Return the template with the larger of two floats."""
     return "maxima_nvidia" if capability(engine) >= MAXIMA_CAPABILITY else "maxima"
 
 
@@ -175,7 +175,7 @@ def has_pairs(engine: Any, data_type: str) -> bool:
 
 
 def pairs_template(engine: Any, data_type: str) -> str:
-    """Return the file of `kernels/` that compares and adds words of two elements."""
+    """Return the template that compares and adds words of two elements."""
     return "pairs_nvidia" if has_pairs(engine, data_type) else "pairs"
 
 

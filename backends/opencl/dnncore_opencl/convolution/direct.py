@@ -1,8 +1,8 @@
 """Direct convolution on CPUs, forward and backward by data, in blocks of channels.
 
 Vectors are channels of the result; blocked formats let them, and a tap's weights, lie side by side.
-`convolution/convolution_direct.cl` tells how it is computed. Images of plain formats are taken as
-they are, and what has another format is copied to scratchpad.
+`convolution/convolution_direct.cl` describes the kernel. Images of plain formats are used without a
+copy; tensors of other formats are copied to the scratchpad.
 """
 
 from __future__ import annotations

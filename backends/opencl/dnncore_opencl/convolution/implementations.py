@@ -52,7 +52,7 @@ class _Direct(GemmImplementation):
     """What the directions share: the algorithm and the formats."""
 
     def formats(self, op: Any) -> dict[str, str]:
-        """Let channels, of weights those of the input, lie side by side where the family likes."""
+        """Put channels last, of weights those of the input, if the family is faster so."""
         tags = super().formats(op)
         if not self.family.channels_last:
             return tags
@@ -111,7 +111,7 @@ class Forward(_Direct):
             a=matrix(1, op.weights, Strides(batch=w[:1], m=w[1], k=w[2:])),
             b=matrix(0, op.src, patches, image.offset),
             c=matrix(last, op.dst, result(op.dst.strides)),
-            window=image.window(),
+            window=image.window,
             **chain(op, attr, result, bias),
         )
         return (gemm,)
@@ -184,7 +184,7 @@ class BackwardWeights(_Direct):
     def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
         """One product."""
         groups, oc, ic, *taps = op.grouped_weights
-        image = _Patches.of(op)
+        image = _Patches.of(op, swapped=True)
         y = op.diff_dst.strides
 
         def result(strides: Sequence[int]) -> Strides:
@@ -200,7 +200,7 @@ class BackwardWeights(_Direct):
             a=matrix(1, op.diff_dst, Strides(batch=(oc * y[1],), m=y[1], k=(y[0], *y[2:]))),
             b=matrix(0, op.src, patches, image.offset),
             c=matrix(2, op.diff_weights, result(op.diff_weights.strides)),
-            window=image.window(swapped=True),
+            window=image.window,
             **chain(op, attr, result),
         )
         return (gemm,)
@@ -214,31 +214,21 @@ class _Patches:
     channel: int
     pixels: tuple[int, ...]
     taps: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    padding: tuple[int, ...]
-    size: tuple[int, ...]
+    window: Window
 
     @classmethod
-    def of(cls, op: Any) -> _Patches:
-        src = op.src
-        image, channel, *spatial = src.strides
+    def of(cls, op: Any, *, swapped: bool = False) -> _Patches:
+        """Let pixels be n and taps k, or the other way round if swapped."""
+        image, channel, *spatial = op.src.strides
         steps = tuple(d + 1 for d in op.dilations)
+        n, k = (steps, op.strides) if swapped else (op.strides, steps)
         return cls(
             -sum(p * s for p, s in zip(op.padding_l, spatial, strict=True)),
             channel,
             (image, *(n * s for n, s in zip(op.strides, spatial, strict=True))),
             (channel, *(n * s for n, s in zip(steps, spatial, strict=True))),
-            op.strides,
-            steps,
-            op.padding_l,
-            src.dims[2:],
+            Window(tuple(-p for p in op.padding_l), n, k, op.src.dims[2:]),
         )
-
-    def window(self, *, swapped: bool = False) -> Window:
-        """The window when pixels are n and taps k, or the other way round."""
-        n, k = (self.dilations, self.strides) if swapped else (self.strides, self.dilations)
-        return Window(tuple(-p for p in self.padding), n, k, self.size)
 
 
 def _channels_last(tag: str, channel: int) -> str:

@@ -134,7 +134,7 @@ class Lines:
 
     @property
     def refusal(self) -> Refused | None:
-        """Tell why the kernel cannot serve, None if it can."""
+        """Return why the kernel cannot compute this, None if it can."""
         reach = (self.run - 1) * self.n[2] + abs((self.taps[2] - 1) * self.k[2])
         pixels = reach // self.copied + 1
         if pixels > MOST_PIXELS:

@@ -50,7 +50,7 @@ class Staging:
         attr: Attributes,
         wanted: Callable[[str, MemoryDesc], MemoryDesc] = lambda _, desc: plain(desc),
     ) -> Staging:
-        """Plan copies of tensors, whose formats are resolved, that are not as they are wanted.
+        """Plan copies of tensors, whose formats are resolved, that do not have the wanted layout.
 
         wanted: gives a tensor's layout by its name; the operands of post-ops become plain.
         """
@@ -125,7 +125,7 @@ def _moved(step: PostOp, taken: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
 
 
 def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:
-    """Give a launch other buffers, by the places that it knows."""
+    """Return a launch with other buffers; `buffers` has them by their former places."""
     arguments = {
         name: buffers.get(given.index, given) if isinstance(given, Arg) else given
         for name, given in launch.arguments.items()

@@ -19,7 +19,7 @@ MOST_WORKERS = 512
 
 
 class TransposedPass(Pass):
-    """A pass with one operand, first in bind order; `is_fit` tells whether it transposes."""
+    """A pass with one operand, first in bind order; `is_fit` is true if it transposes."""
 
     @property
     def template(self) -> str:  # type: ignore[override]

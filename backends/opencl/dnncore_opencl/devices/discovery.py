@@ -61,11 +61,11 @@ def cl_devices() -> tuple[Any, ...]:
 
 
 def describe(device: Any) -> Device:
-    """What users see of a device; sizes in bytes, the alignment of sub-buffers too.
+    """Return a device's record. Sizes are in bytes, also the alignment of sub-buffers.
 
-    local_memory: what the `__local` arrays that a kernel declares may take together; one that is
-    an argument stays within local_argument. sub_group: work-items that run in step, where it is
-    known. compute_capability: (major, minor) of an NVIDIA GPU, absent elsewhere.
+    local_memory: of all `__local` arrays that a kernel declares. local_argument: of a `__local`
+    argument. sub_group: work-items that run in step, if known. compute_capability: (major, minor),
+    of NVIDIA's GPUs only.
     """
     extensions = device.extensions.split()
     limits = {

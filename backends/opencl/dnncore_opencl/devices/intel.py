@@ -1,8 +1,8 @@
-"""What Intel's OpenCL runtime for CPUs is told.
+"""A hint for Intel's OpenCL runtime for CPUs.
 
-It compiles each kernel a second time, for several work-items at once in vector lanes. A group of
-one work-item never runs that code; compiling it takes most of a build, and for some kernels it
-crashes (runtime 2026.2, nested loops over vectors). A hint turns it off.
+The runtime compiles each kernel a second time, for several work-items at once in vector lanes. A
+group of one work-item never runs that code. Its compilation takes most of a build, and for some
+kernels it crashes (runtime 2026.2, nested loops over vectors). The hint turns it off.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What NVIDIA's OpenCL driver does not say, or says too low, of its GPUs.
+"""Limits of NVIDIA's GPUs that the OpenCL driver does not report, or reports too low.
 
 CL_DEVICE_LOCAL_MEM_SIZE is 48 KB on every GPU. That is the limit of `__local` arguments; arrays
 that a kernel declares may be as large as CUDA's documentation says for the compute capability
@@ -25,7 +25,7 @@ KILOBYTES = {
     (12, 0): 99,
     (12, 1): 99,
 }
-DRIVERS_OWN = 4  # bytes of each group's, by the assembler's message when a kernel takes all
+DRIVERS_OWN = 4  # bytes of each group that the driver takes, by the assembler's message
 
 
 def limits(device: Any) -> dict[str, Any]:

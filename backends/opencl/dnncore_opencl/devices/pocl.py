@@ -1,13 +1,12 @@
-"""What PoCL gets wrong, and what is done about it.
+"""Workarounds for errors of PoCL.
 
-The release that comes from PyPI knows no processor that is newer than its LLVM, of 2022. One that
-this LLVM cannot tell is called "generic", a name that its own clang then refuses: every build fails
-with "unknown target CPU 'generic'". Zen 4 is taken for its forerunner "znver3", which has no
-AVX-512, while the built-in functions that the driver picks are of AVX-512: vectors of 16 floats end
-the process with "LLVM ERROR: Do not know how to scalarize this operator's operand". No environment
-variable changes the name, so it is replaced where the driver keeps it, in its device record. The
-record is only touched in the very release whose layout is known, and only where such a name is
-found.
+The release on PyPI has LLVM of 2022, which lacks newer processors. It calls an unknown processor
+"generic", and its clang refuses this name: every build fails with "unknown target CPU 'generic'".
+It takes Zen 4 for "znver3", which has no AVX-512, but the driver selects built-in functions with
+AVX-512. So vectors of 16 floats end the process with "LLVM ERROR: Do not know how to scalarize this
+operator's operand". No environment variable changes the name. So it is replaced in the driver's
+device record. This is done only in the release whose record is known, and only if it has such a
+name.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Post-op chains as one function in OpenCL C, for kernels that know an element's coordinates.
+"""Post-op chains as one function in OpenCL C, for kernels that have the coordinates of an element.
 
 The function is
 
     float post_ops(float x, float old, int i0, int i1, ... POST_PARAMS)
 
-for a result `x`, the value `old` that the destination held (read it only `#ifdef POST_READS_DST`)
-and the element's coordinates. A kernel has the chain's parameters
-behind its own and passes `POST_ARGS` on. A function that calls `post_ops` declares `POST_PARAMS`.
-Both begin with a comma, or are empty. Numbers and strides are arguments, not
-constants, so that a chain makes one program for all shapes; a coordinate along which an operand is
-broadcast does not appear in the code.
+for a result `x`, the former value `old` of the destination (read it only
+`#ifdef POST_READS_DST`) and the element's coordinates. The chain's parameters follow those of the
+kernel, which passes `POST_ARGS` on. A function that calls `post_ops` declares `POST_PARAMS`. Both
+begin with a comma, or are empty. Numbers and strides are arguments, not constants, so a chain makes
+one program for all shapes. A coordinate along which an operand is broadcast is not in the code.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // What kernels over the places of a result share. A work-item takes COUNT of the ITEMS, which are
 // boxes of the two innermost loops, with bounds that DECODE finds from `rest`. An iteration is a
-// place, LANES elements whose first has the COORDINATES n, c, d, h, w. INSIDE tells whether these
+// place, LANES elements whose first has the COORDINATES n, c, d, h, w. INSIDE is whether these
 // are elements or padding, which is zero. POST_OPS changes x.
 
 #define BOXES                                                                                      \

@@ -1,4 +1,4 @@
-"""What a family of kernels for matrix products is: made for a device, it plans launches."""
+"""Families of kernels for matrix products. A family is made for a device and plans launches."""
 
 from __future__ import annotations
 

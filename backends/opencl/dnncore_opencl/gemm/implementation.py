@@ -63,7 +63,7 @@ class GemmImplementation(Implementation):
         return accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
 
     def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Return how a copy of a tensor lies for a family that wants channels last."""
+        """Return the layout of a copy for a family that needs channels last."""
         return plain(desc)
 
     def _gemms(self, staging: Staging, family: Family) -> tuple[list[Gemm], Refused | None]:
@@ -94,7 +94,7 @@ def _named(op: Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:
 
 
 def opaque_refusal(op: Operation, attr: Attributes) -> Refused | None:
-    """Tell which tensor has no strides, None if all have."""
+    """Refuse tensors without strides."""
     for name, desc in _named(op, attr):
         if desc.format_kind != "blocked":
             return Refused("format", f"{name} must have strides; got {desc.tag}")
@@ -102,7 +102,7 @@ def opaque_refusal(op: Operation, attr: Attributes) -> Refused | None:
 
 
 def size_refusal(op: Operation, attr: Attributes) -> Refused | None:
-    """Tell which tensor is beyond what 32-bit integers count, None if none is."""
+    """Refuse tensors with more elements than 32-bit integers count."""
     for name, desc in _named(op, attr):
         elements = desc.nbytes // desc.itemsize
         if elements > MAX_ELEMENTS:
@@ -112,7 +112,7 @@ def size_refusal(op: Operation, attr: Attributes) -> Refused | None:
 
 
 def scratchpad_refusal(nbytes: int) -> Refused | None:
-    """Tell if 32-bit integers cannot count the floats of a scratchpad."""
+    """Refuse scratchpads with more floats than 32-bit integers count."""
     if nbytes // FLOAT > MAX_ELEMENTS:
         reason = f"scratchpad must span {MAX_ELEMENTS} floats at most; got {nbytes} bytes"
         return Refused("shape", reason)

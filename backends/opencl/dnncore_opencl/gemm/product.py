@@ -5,9 +5,9 @@
 n and k have up to four digits: a convolution's n is (image, depth, height, width) and its k
 (channel, depth, height, width of the kernel). The batch z has any number, of which kernels count
 three; `split` makes products of the others. Each operand has a stride per digit, so no operand is
-ever copied into matrix form; a `Window` tells where b, an image, ends.
+ever copied into matrix form. If b is an image, a `Window` has its borders.
 
-`gemm/family.py` says what plans the kernels that compute this.
+A family (`gemm/family.py`) plans the kernels that compute this.
 """
 
 from __future__ import annotations

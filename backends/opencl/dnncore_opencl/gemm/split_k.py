@@ -172,7 +172,7 @@ def _line(sizes: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def _coordinates(order: Sequence[int], lanes: int) -> str:
-    """The digits of an element, in the order that steps know them."""
+    """The digits of an element, in the order of the steps' coordinates."""
     names = dict(zip(order, DIGITS, strict=True))
     names[order[-1]] += f" * {lanes} + lane"
     return ", ".join(names[digit] for digit in range(len(order)))

@@ -41,7 +41,7 @@ def _sizes(digits: Sequence[int]) -> str:
 
 
 def _along(operand: Matrix) -> str:
-    """The index of which neighbours in memory are neighbours."""
+    """The index, m, n or k, along which neighbours are neighbours in memory."""
     strides = operand.strides
     along = {"m": (strides.m,), "n": strides.n, "k": strides.k}
     return next((name for name, steps in along.items() if 1 in steps), "")
@@ -61,7 +61,7 @@ def _has_tables(family: object) -> bool:
 def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
     """Return the family with the only choice that the device's table has for a product.
 
-    It is the family itself where there is none. One that the family cannot have is told by verbose.
+    Without such a choice it is the family itself. Verbose output reports an invalid choice.
     """
     name = getattr(family, "name", "")
     found = engine.tuning_table(name).get(key(gemm)) if _has_tables(family) else None

@@ -157,7 +157,7 @@ class DirectBackwardData(Direct):
         return f"{pixels}Ba{lanes}b" if is_whole and image.matches(f"a{pixels}b") else None
 
     def refusal(self, op: Any, attr: Attributes) -> Refused | None:
-        """Operands of steps must be such that pixels need not be told from channels."""
+        """Images with pixels must have no operands of post-ops: pixels have no index."""
         if op.diff_src.ndims > 2 and attr.operands():
             return Refused("attribute", "operands of images with pixels are left to others")
         return None

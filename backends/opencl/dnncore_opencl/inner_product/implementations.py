@@ -25,7 +25,7 @@ class Forward(GemmImplementation):
     """m: images; n: output channels; k: (input channel, pixels)."""
 
     def formats(self, op: InnerProductForward) -> dict[str, str]:
-        """Let output channels, the columns of weights, lie side by side where the family likes."""
+        """Put output channels, the columns of weights, last if the family is faster so."""
         tags = super().formats(op)
         if self.family.columns_last:
             rows = tags["weights"]

@@ -52,7 +52,7 @@ class Pooling(Implementation):
         """Accept every layout of strides and blocks, with post-ops."""
         name, other = self.like
         if getattr(op, other).is_any:
-            return Refused("format", f"{other} is 'any', and nothing tells its format")
+            return Refused("format", f"{other} is 'any', and no other tensor gives its format")
         op = op.resolve_any(**{name: getattr(op, other)})
         workspace = op.workspace_desc(hint)
         refused = refuse_layouts(op) or refuse_workspace(
@@ -216,7 +216,7 @@ def _window(op: Any, windows: Windows) -> dict[str, str]:
 
 
 def _limit(engine: Any, registers: int) -> tuple[str, ...]:
-    """What NVIDIA's compiler is told."""
+    """Options of NVIDIA's compiler."""
     return (register_limit(registers),) if is_nvidia(engine) else ()
 
 

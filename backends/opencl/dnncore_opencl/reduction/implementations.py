@@ -286,7 +286,7 @@ class Stages:
         return Launch(source, arguments | parameters.arguments, grid.size, grid.group)
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
-        """KEPT, which tells from `rest` where src begins, and whether there is such an element."""
+        """KEPT, which computes from `rest` where src begins, and whether the element exists."""
         text = decode("rest", self._names("vector"), self.sizes, parameters)
         if self.kept.loops:
             size, at = self.kept.loops[-1].size, f"vector * {self.side}"
@@ -383,7 +383,7 @@ def _boxes(nest: Nest, size: int) -> Boxes:
 
 
 def _terms(boxes: Boxes, parameters: Parameters) -> dict[str, str]:
-    """BOX, which tells from `rest` where a box lies, and where its terms are."""
+    """BOX, which computes the place of a box from `rest`, and the places of its terms."""
     _, inside = boxes.nest.conditions(boxes.variables, parameters)
     start = f"src_at{boxes.outer_offset(0, parameters)}"
     return {

@@ -1,5 +1,6 @@
-"""Programs: built from source once, then loaded from the disk store, which checks them before any
-driver sees them.
+"""Programs: built from source once, then loaded from the disk store.
+
+The store verifies a binary before the driver reads it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 
 UNOPTIMIZED = "-cl-opt-disable"
 LITTLE_WORK = 1 << 18  # multiply-adds; 2**20 took about 10 ms unoptimized, optimizing 0.3 to 3 s
-SMALL_GRID = 0xFFFF  # PoCL's code for grids whose sides are all within this is of its own
+SMALL_GRID = 0xFFFF  # PoCL generates other code for grids whose sides are all within this
 
 _building = threading.Lock()  # warning filters belong to the process, and so do some compilers
 
@@ -53,10 +54,10 @@ class Builder:
     def launchable(self, launch: Launch) -> Any:
         """Return the built program of a launch.
 
-        On CPUs it is launched once, doing nothing, before it is stored: PoCL generates code at the
-        first launch, for each local size and for small and large grids. Little work of a kernel for
-        GPUs is compiled without optimization: PoCL optimizes a work-group as a loop over its items,
-        with all that the kernel unrolls for the registers of a GPU.
+        On CPUs it is launched once with empty extents before it is stored, because PoCL generates
+        code at the first launch, for each local size and for small and large grids. A kernel for
+        GPUs that has little work is compiled without optimization: PoCL optimizes a work-group as
+        a loop over its items, and the loops that are unrolled for a GPU make this slow.
         """
         source = launch.source.text
         if math.prod(launch.local_size) == 1:
@@ -77,8 +78,8 @@ class Builder:
     ) -> Any:
         """Return the built program of `source`.
 
-        first_use: is called with it before it is stored; `use` tells programs apart that have one
-        source but are used in several ways.
+        first_use: called with the program before it is stored. use: distinguishes programs that
+        have the same source but different first uses.
         """
         key = (source, *options, use)
         with self._lock:
@@ -109,7 +110,7 @@ class Builder:
         return program
 
     def _load(self, binary: bytes, options: Sequence[str]) -> Any:
-        """Make a program of a stored binary; None if the driver does not take it any more."""
+        """Make a program of a stored binary; None if the driver refuses it."""
         cl = pyopencl()
         native = self._native
         try:
@@ -142,7 +143,7 @@ class Builder:
 
     def _put(self, key: str, program: Any) -> None:
         if self._store.folder is None:
-            return  # asking PoCL for a binary takes as long as building one
+            return  # PoCL takes as long to give a binary as to build one
         # pyopencl leaves out the context's devices that it is not built for.
         binaries = program.get_info(pyopencl().program_info.BINARIES)
         if len(binaries) == 1 and binaries[0]:
@@ -150,7 +151,7 @@ class Builder:
 
 
 def _build(program: Any, device: Any, options: Sequence[str]) -> Any:
-    """Build without pyopencl's own cache, whose entries nothing checks, and without its chatter."""
+    """Build without pyopencl's own cache, which verifies nothing, and without its warnings."""
     with _building, warnings.catch_warnings():
         warnings.simplefilter("ignore", pyopencl().CompilerWarning)
         return program.build(options=list(options), devices=[device], cache_dir=False)

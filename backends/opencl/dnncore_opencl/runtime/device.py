@@ -48,8 +48,8 @@ class OpenedDevice(Engine):
         try:
             context = context or cl.Context([device])
         except cl.Error as error:
-            told = self.failure(f"no context on {device.name}", error)
-            raise EngineUnavailable(str(told)) from error
+            reason = self.failure(f"no context on {device.name}", error)
+            raise EngineUnavailable(str(reason)) from error
         self.native = Native(device.platform, device, context)
         self.device_type = device_type(device)
         self._device = describe(device)
@@ -85,9 +85,9 @@ class OpenedDevice(Engine):
     def tuning_table(self, name: str, package: str = tuning.PACKAGE) -> tuning.Table:
         """Return named parameters by problem that were measured to be best on this device.
 
-        They are read from `tuning/<device>.json` in an importable package, such as a stranger's
-        own, whose kernels say what keys and parameters mean; the file's name is the device's in
-        lower case with `_` between words. Empty where there is no file: fall back to a rule.
+        They are read from `tuning/<device>.json` in an importable package, such as a plugin. The
+        file's name is the device's name in lower case with `_` between words. The package defines
+        the keys and the parameters. Without a file the table is empty.
         """
         return tuning.table(self, name, package)
 
@@ -109,9 +109,9 @@ class OpenedDevice(Engine):
         return buffer
 
     def _new_buffer(self, size: int) -> Any:
-        """Allocate, if need be after garbage is collected: cycles may hold memories.
+        """Allocate; if there is no room, collect garbage first, since cycles may hold memories.
 
-        More than the device has is refused here, since drivers find out at the first use.
+        More than the device has is refused here, because drivers report it only at the first use.
         """
         cl = pyopencl()
         for last_try in (False, True):
@@ -144,9 +144,9 @@ _serials = itertools.count()
 @functools.cache
 def _buffer_class() -> Any:
     class Buffer(pyopencl().Buffer):  # type: ignore[misc]
-        """A device buffer that can be referred to weakly, so that living ones are counted.
+        """A device buffer that permits weak references, so that living ones can be counted.
 
-        serial: a number that no other has, also after it has died.
+        serial: a number that no other buffer ever has.
         """
 
         def __init__(self, *arguments: Any) -> None:

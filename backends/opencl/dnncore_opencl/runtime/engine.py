@@ -92,9 +92,10 @@ class OpenCLEngine(OpenedDevice):
     def _goes_pinned(self, stream: Any, nbytes: int, wait_for: Sequence[Event]) -> bool:
         """Whether a copy goes through pinned memory.
 
-        A CPU's memory is the host's. What must wait is left to the driver, since the host array is
-        read at once; so is what would have the caller wait for another runtime; and so is what is
-        timed, since pieces have no common start and end.
+        The driver does all other copies. A CPU has the memory of the host. A copy that must wait
+        cannot go this way, because its host array is read at once. Nor can a copy that would make
+        the caller wait for another runtime, nor one that is timed, since its pieces have no common
+        start and end.
         """
         return (
             not self.is_cpu

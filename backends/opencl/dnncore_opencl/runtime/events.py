@@ -1,4 +1,4 @@
-"""Events: commands of a queue, points of it, and those of other runtimes that a queue waits for."""
+"""Events: commands of a queue, points of a queue, and bridges to events of other runtimes."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ class Queue(Protocol):
 class OpenCLEvent(Command):
     """One command of a queue. `native` is the pyopencl event.
 
-    causes: the events of other runtimes that the command hangs on, however indirectly; one that
-    failed is its error, since not every driver tells.
+    If one of `causes` has failed, that is the command's error, because not every driver reports it.
     """
 
     __slots__ = ("causes", "native", "stream")
@@ -44,9 +43,9 @@ class OpenCLEvent(Command):
         self.causes = causes
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until the command has ended: `timeout` seconds at most, else the engine's limit.
+        """Block until the command has ended, at most `timeout` seconds.
 
-        With `math.inf` there is none.
+        By default the engine's limit holds. With `math.inf` there is no limit.
         """
         error = None
         timeout = self.stream.engine.wait_timeout if timeout is None else timeout
@@ -64,7 +63,7 @@ class OpenCLEvent(Command):
 
     @property
     def done(self) -> bool:
-        """Whether the command has ended, well or not; copies before it have landed then."""
+        """Whether the command has ended, well or not. If so, copies before it have landed."""
         if self.status > 0:
             return False
         tidy_all()
@@ -72,7 +71,7 @@ class OpenCLEvent(Command):
 
     @property
     def status(self) -> int:
-        """OpenCL's, or that of the error which asking for it ends in: a lost device tells none."""
+        """OpenCL's status; for a lost device, the code of the error that the query raises."""
         try:
             status = int(self.native.command_execution_status)  # a point may be queued now
             if status > 0:
@@ -88,7 +87,7 @@ class OpenCLEvent(Command):
 
     @property
     def error(self) -> BaseException | None:
-        """What the command failed with, by the name of its OpenCL status."""
+        """The error of the command, with the name of its OpenCL status; None if it has none."""
         status = self.status
         cause = next(filter(None, (event.error for event in self.causes if event.done)), None)
         if cause is None:
@@ -99,7 +98,7 @@ class OpenCLEvent(Command):
 
     @property
     def is_held_up(self) -> bool:
-        """Whether it waits for events of other runtimes that have not ended, or have failed."""
+        """Whether it waits for an event of another runtime that has not ended, or has failed."""
         return any(map(may_fail, self.causes))
 
     @property
@@ -112,7 +111,7 @@ class OpenCLEvent(Command):
 
     @property
     def end(self) -> float | None:
-        """When the device ended, as `start` tells when it began."""
+        """When the device ended; otherwise as `start`."""
         return self._time("end")
 
     def _time(self, which: str) -> float | None:
@@ -130,7 +129,7 @@ class OpenCLEvent(Command):
         return self.stream.engine.failure("a command failed", status)
 
     def poll(self, timeout: float) -> None:
-        """Look again and again whether it has ended; raises `TimeoutError` when time is up."""
+        """Ask repeatedly whether it has ended; raise `TimeoutError` after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         pause = 1e-5
         while not self.done:
@@ -145,10 +144,10 @@ class OpenCLEvent(Command):
 
 
 class Point(OpenCLEvent):
-    """A point of an in-order queue behind the commands that returned it.
+    """A point of an in-order queue, after the commands that returned it.
 
-    Its pyopencl event is a marker, made when somebody asks for it: behind all that was queued until
-    then, but before any command that waits for an event, so that it never waits for that.
+    Its pyopencl event is a marker. The marker is queued when somebody asks for it, and before the
+    queue's next command that waits for an event. So the point never waits for this event.
     """
 
     __slots__ = ("_is_over", "_lock", "_marker")
@@ -162,7 +161,7 @@ class Point(OpenCLEvent):
 
     @property
     def native(self) -> Any:
-        """The marker; from now on later commands are behind another point."""
+        """The marker. Later commands get another point."""
         with self._lock:
             if self._marker is None:
                 self.stream.leave(self)
@@ -170,11 +169,11 @@ class Point(OpenCLEvent):
             return self._marker
 
     def settle(self) -> None:
-        """Take note that its stream has been waited for."""
+        """Note that all commands before the point have ended."""
         self._is_over = True
 
     def wait(self, timeout: float | None = None) -> None:
-        """As an event; nothing is left to do if the stream was waited for."""
+        """As for any event; after a wait for the stream it returns at once."""
         if not self._is_over:
             super().wait(timeout)
 
@@ -185,15 +184,15 @@ class Point(OpenCLEvent):
 
     @property
     def error(self) -> BaseException | None:
-        """What the marker failed with."""
+        """The error of the marker; None if it has none."""
         return None if self._is_over else super().error
 
 
 class Observed(Event):
-    """A command's event as the host sees it: as of another runtime, a queue waits by a bridge.
+    """A command's event that a queue treats as an event of another runtime: it waits by a bridge.
 
-    NVIDIA's driver reads the host array of a small copy when the copy leaves the host, whatever
-    commands of other queues it waits for, but no copy leaves before what it waits for by a bridge.
+    NVIDIA's driver may read the host array of a small copy before the commands of other queues that
+    the copy waits for have ended. It does not read the array before a bridge has ended.
     """
 
     __slots__ = ("_event",)
@@ -202,17 +201,17 @@ class Observed(Event):
         self._event = event
 
     def wait(self, timeout: float | None = None) -> None:
-        """As the command's."""
+        """The same as the command's."""
         self._event.wait(timeout)
 
     @property
     def done(self) -> bool:
-        """As the command's."""
+        """The same as the command's."""
         return self._event.done
 
     @property
     def error(self) -> BaseException | None:
-        """As the command's."""
+        """The same as the command's."""
         return self._event.error
 
 
@@ -222,9 +221,9 @@ def may_fail(event: Event) -> bool:
 
 
 def bridge(event: Event, context: Any, timeout: float | None) -> Any:
-    """Return a user event that a thread of its own ends as `event` ends.
+    """Return a user event that ends when `event` ends. A new thread waits for `event`.
 
-    timeout: for how many seconds at most it waits, as the event's `wait` takes it.
+    timeout: of this wait, as the event's `wait` takes it.
     """
     user_event = pyopencl().UserEvent(context)
     _bridges[user_event.int_ptr] = user_event
@@ -252,6 +251,6 @@ def _end(handle: int, status: int) -> None:
 
 @atexit.register
 def _end_all() -> None:
-    """End what the process leaves unfinished: copies' events wait when they are dropped."""
+    """End all bridges at exit, because events of copies wait for them when they are dropped."""
     for handle in tuple(_bridges):
         _end(handle, FAILED_DEPENDENCY)

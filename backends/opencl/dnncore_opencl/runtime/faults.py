@@ -1,4 +1,4 @@
-"""What a command that fails tells the user: its status by name, what is behind it, what to do."""
+"""Errors of commands: the status by name, its cause and the remedy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dnncore_opencl.runtime.memory_account import Account
 
 __all__ = ["FAILED_DEPENDENCY", "OUT_OF_MEMORY", "failure", "status_name"]
 
-FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, what dependents end with
+FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, the status of dependents
 
 OUT_OF_MEMORY = frozenset((-4, -6))
 """MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY."""

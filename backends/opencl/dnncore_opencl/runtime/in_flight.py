@@ -1,8 +1,11 @@
-"""Commands under way: what must be kept until it is over, and what is left to do then.
+"""Commands that have not ended: objects that a stream keeps, and work that is left at the end.
 
-A pyopencl event of a copy waits when it is dropped, and holds the interpreter lock, which whoever
-ends what the copy waits for may need. A copy through pinned memory has still to reach its host
-array when the device has done its part. And a stream tells what failed when it is waited for.
+There are three reasons to keep a command:
+
+- If the pyopencl event of a copy is dropped, it waits for the copy with the interpreter lock held.
+  The thread that ends what the copy waits for may need this lock.
+- A copy through pinned memory must reach its host array after the device has done its part.
+- A wait for a stream raises the error of a command that failed.
 """
 
 from __future__ import annotations
@@ -19,8 +22,8 @@ from dnncore.backend import Event
 
 __all__ = ["Command", "UnderWay", "tidy_all", "writers"]
 
-_busy: set[UnderWay] = set()  # they keep their streams, too
-_lock = threading.RLock()  # of all, since what one stream has landed another may have waited for
+_busy: set[UnderWay] = set()  # those with commands
+_lock = threading.RLock()  # one for all: a command of one stream may wait for one of another
 
 
 class Command(Event):
@@ -42,9 +45,9 @@ class Command(Event):
 
 
 class UnderWay:
-    """The commands of a stream that are kept, as they were queued.
+    """The commands of a stream that are kept, in the order of the queue.
 
-    events: with where those that are copies copy to, a buffer or a host array.
+    events: each with the target of its copy, a buffer or a host array; None if it copies nothing.
     """
 
     def __init__(self, *, in_order: bool) -> None:
@@ -60,10 +63,10 @@ class UnderWay:
             _busy.add(self)
 
     def tidy(self) -> None:
-        """Land what is over and let go of it, except for its error."""
+        """Land commands that are over and drop them, except for their errors."""
         with _lock:
             ended = (event.is_over for event in self.events)
-            if self._in_order:  # all behind the first that is not over are not, either
+            if self._in_order:  # commands after the first that is not over are not over
                 ended = itertools.takewhile(bool, ended)
             over = list(itertools.compress(self.events, ended))
             for event in over:
@@ -75,7 +78,7 @@ class UnderWay:
                 _busy.discard(self)
 
     def errors(self) -> list[BaseException]:
-        """Return what commands have failed with since the last call."""
+        """Return the errors of commands since the last call."""
         with _lock:
             self.tidy()
             errors, self._errors = self._errors, []
@@ -89,7 +92,7 @@ class UnderWay:
 
 
 def tidy_all() -> None:
-    """Land all that is over: a command that has ended may have waited for any stream."""
+    """Land all commands that are over; one that has ended may have waited for any stream."""
     if _busy:
         with _lock:
             for one in tuple(_busy):
@@ -97,7 +100,7 @@ def tidy_all() -> None:
 
 
 def writers(host: np.ndarray[Any, Any]) -> list[Command]:
-    """Return the copies of all streams, under way, that write to memory of a host array."""
+    """Return the copies of all streams that still write to memory of a host array."""
     tidy_all()
     with _lock:
         return [

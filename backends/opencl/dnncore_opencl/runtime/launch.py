@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dnncore.backend import DescriptorError
 from dnncore_opencl.runtime.schema import Schema
 
 __all__ = ["Launch", "Source", "padded", "template"]
@@ -25,8 +26,8 @@ __all__ = ["Launch", "Source", "padded", "template"]
 class Source:
     """A kernel text: defines, then snippets of code, then `<template>.cl`.
 
-    The kernel has the name of the template, in which `$parameters` stands for its parameters.
-    options: of the compiler, beside those of all programs.
+    The kernel has the name of the template. In the template, `$parameters` stands for the list of
+    parameters. options: of the compiler, in addition to those of all programs.
     """
 
     template: str
@@ -51,9 +52,9 @@ class Launch:
     arguments: by name; `Arg` and `Scratch` for buffers, numbers for the rest. args: the same in the
     kernel's order. Raises `TypeError` for arguments that the kernel's parameters do not permit.
 
-    Sizes are in work-items; the global ones must be multiples of the local ones. work: at most so
-    many multiply-adds, given for kernels that are made for GPUs: for little work on a CPU, these
-    take longer to compile than to run (`runtime/build.py`).
+    Sizes are in work-items. Raises `DescriptorError` unless the global ones are multiples of the
+    local ones. work: an upper bound on multiply-adds, given for kernels that are made for GPUs. If
+    it is small, a CPU compiles them without optimization (`runtime/build.py`).
     """
 
     source: Source
@@ -64,6 +65,12 @@ class Launch:
     args: tuple[Any, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        sizes = zip(self.global_size, self.local_size, strict=True)
+        if not all(size and size % local == 0 for size, local in sizes):
+            raise DescriptorError(
+                f"opencl: global sizes of {self.kernel} must be multiples of {self.local_size}, and"
+                f" above 0; got {self.global_size}"
+            )
         args = self.source.parameters.arguments(self.kernel, self.arguments)
         object.__setattr__(self, "args", args)
 
@@ -80,7 +87,7 @@ def padded(size: int, local: int) -> int:
 
 @functools.cache
 def template(name: str) -> str:
-    """Return the text of `<name>.cl`, which lies beside the module that launches it."""
+    """Return the text of `<name>.cl`, which is in the folder of the module that launches it."""
     return _templates()[name].read_text(encoding="utf-8")
 
 

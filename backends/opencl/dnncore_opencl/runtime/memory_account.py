@@ -1,4 +1,4 @@
-"""Who holds an engine's memory: counted always, by holder when it runs out."""
+"""The memory of an engine: its size in use, and its holders for the error when it runs out."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Account:
         weakref.finalize(buffer, self._count, -nbytes, -1).atexit = False
 
     def text(self) -> str:
-        """Tell who holds how much; this looks through all objects of the process."""
+        """Return how much each kind of holder has. This examines all objects of the process."""
         buffers = list(self._living)
         holders = gc.get_referrers(*buffers) if buffers else []
         memories = {id(m.buffer): m for m in holders if isinstance(m, Memory)}
@@ -80,7 +80,7 @@ def _largest(memories: Any) -> str:
 
 
 def _bytes(count: int) -> str:
-    """Format as people read it: 1.5 GB."""
+    """Format with a unit, as 1.5 GB."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("KB", 1e3)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

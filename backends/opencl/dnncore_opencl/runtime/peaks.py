@@ -1,7 +1,7 @@
-"""What a device can reach, measured once per device and driver: the ruler for estimated seconds.
+"""Peaks of a device, measured once per device and driver. Estimated seconds are based on them.
 
-Rates are those of a kernel's own multiply-adds, by data type. Matrix units (tensor cores) are no
-part of the ruler: a family that uses them claims an efficiency above 1.
+Rates are those of a kernel's multiply-adds, by data type. They do not include matrix units (tensor
+cores). A family that uses matrix units claims an efficiency above 1.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _queue(engine: OpenedDevice) -> Any:
 
 
 def _best(work: Callable[[], None]) -> float:
-    """The least seconds of a run, over a warm-up and then at least three runs."""
+    """The least seconds of a run, over at least three runs after a warm-up."""
     work()
     best, spent, runs = float("inf"), 0.0, 0
     while spent < SECONDS or runs < 3:

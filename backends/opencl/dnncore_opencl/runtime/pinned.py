@@ -1,9 +1,9 @@
 """Copies between host arrays and a device, piece by piece through pinned memory.
 
-A device reads and writes page-locked memory at the full speed of the bus, ordinary memory at that
-of the driver, which copies it in one thread. Here several threads fill or empty blocks of pinned
-memory while the device works on others. A copy to the device returns when all of it is in blocks;
-one from the device lands in its host array when somebody waits for it.
+A device reads and writes pinned (page-locked) memory at the full speed of the bus. Ordinary memory
+is slower, because the driver copies it in one thread. Here several threads fill or empty blocks of
+pinned memory while the device uses other blocks. A copy to the device returns when all data are in
+blocks. A copy from the device reaches its host array when somebody waits for the copy.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEAST_BYTES = 1 << 17  # below, the driver's own copy is as quick
 
 
 class Flight:
-    """A piece of a copy on its way through a block; from a device it lands in `target`."""
+    """A piece of a copy that passes through a block; `target` gets a piece from a device."""
 
     def __init__(self, event: OpenCLEvent, block: Bytes, target: Bytes | None = None) -> None:
         self.event = event
@@ -53,7 +53,7 @@ class Flight:
         return self.event.is_over
 
     def land(self) -> Bytes | None:
-        """Empty the block when the flight is over; returns it to whoever comes first."""
+        """Empty the block of a flight that is over; return it to the first caller only."""
         with self._lock:
             block, self._block = self._block, None
             if block is not None and self.target is not None and self.event.error is None:
@@ -62,7 +62,7 @@ class Flight:
         return block
 
     def abandon(self) -> None:
-        """Land nowhere."""
+        """Leave the target as it is."""
         with self._lock:
             self.target = None
 
@@ -70,7 +70,7 @@ class Flight:
 class Pinned:
     """The pinned memory of an engine, and copies through it on in-order streams.
 
-    No copy waits for the blocks of another, which may wait for what never happens.
+    No copy waits for the blocks of another copy, which may wait for an event that never happens.
     """
 
     def __init__(self, native: Native) -> None:
@@ -78,7 +78,7 @@ class Pinned:
         self._queue = pyopencl().CommandQueue(native.context, native.device)
         self._lock = threading.Lock()
         self._idle: list[Bytes] = []
-        self._sent: list[Flight] = []  # to the device, or abandoned: nobody waits for them
+        self._sent: list[Flight] = []  # to the device, or abandoned; no caller waits for them
         self._workers = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1), "dnncore-opencl-copy")
 
     def copy_in(self, stream: Queue, host: Bytes, buffer: Any) -> OpenCLEvent:
@@ -141,9 +141,9 @@ class Pinned:
     def work(
         self, function: Callable[..., None], *arguments: Any, alone: bool = False
     ) -> Callable[[], None]:
-        """Have another thread call a function; returns what waits for that.
+        """Call a function in another thread; return a function that waits for its end.
 
-        alone: whether this thread may as well, since waking another takes as long.
+        alone: whether to call it in this thread, because waking another takes as long.
         """
         if alone:
             function(*arguments)
@@ -174,7 +174,7 @@ class Pinned:
                 self._keep(flight.land())
 
     def _abandon(self, flights: list[Flight]) -> None:
-        """Have flights land nowhere, but keep them until they are over."""
+        """Keep flights until they are over, but leave their targets as they are."""
         for flight in flights:
             flight.abandon()
         with self._lock:
@@ -196,7 +196,8 @@ class Pinned:
 class Landing(Command):
     """The end of a copy from a device.
 
-    Its host array has the values once this, or a command behind it, was waited for or found done.
+    The host array has the values after a wait for this event or for a later command, and also after
+    one of them was found done.
     """
 
     __slots__ = ("_alone", "_flights", "_pinned")
@@ -208,7 +209,7 @@ class Landing(Command):
         self._alone = alone
 
     def wait(self, timeout: float | None = None) -> None:
-        """Empty block after block as the device fills them; raises as a command's event does."""
+        """Empty each block when the device has filled it; raise errors as other events do."""
         deadline = None if timeout is None else time.monotonic() + timeout
         errors, landing = [], []
         for flight in self._flights:
@@ -225,7 +226,7 @@ class Landing(Command):
 
     @property
     def done(self) -> bool:
-        """Whether the copy has ended; when the device has done its part, this does the rest."""
+        """Whether the copy has ended. If the device has done its part, this does the rest."""
         if not self._flights[-1].event.done:
             return False
         self.land()
@@ -247,16 +248,16 @@ class Landing(Command):
 
     @property
     def error(self) -> BaseException | None:
-        """What the first piece that failed failed with."""
+        """The error of the first piece that failed."""
         return next(filter(None, (flight.event.error for flight in self._flights)), None)
 
 
 def _nothing() -> None:
-    """Wait for what is done."""
+    """Do nothing."""
 
 
 def _pieces(host: Bytes) -> Iterator[tuple[int, Bytes]]:
-    """Cut an array into pieces that fit into blocks, with where they begin."""
+    """Divide an array into pieces that fit into blocks; return each with its first byte."""
     size = _piece(host.size)
     for start in range(0, host.size, size):
         yield start, host[start : start + size]
@@ -267,5 +268,5 @@ def _piece(nbytes: int) -> int:
 
 
 def waits_for_itself(nbytes: int) -> bool:
-    """Whether a copy has so many pieces that the last are queued when the first are over."""
+    """Whether a copy has more pieces than blocks: the last wait until the first are over."""
     return nbytes > (BLOCKS - THREADS) * _piece(nbytes)

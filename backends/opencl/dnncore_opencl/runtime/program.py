@@ -22,15 +22,15 @@ __all__ = ["LaunchProgram"]
 
 
 class LaunchProgram(Executable):
-    """Kernels launched one after the other; with none, a command that does nothing."""
+    """Kernels that are launched in order; without kernels, a command that does nothing."""
 
     def __init__(self, engine: OpenedDevice, launches: Sequence[Launch]) -> None:
         self.launches = tuple(launches)
-        self._prepared = [_Prepared(engine, launch) for launch in launches]
+        self._programs = [_built(engine, launch) for launch in launches]
         self._own = threading.local()  # of each thread, the call that `execute` fills
 
     def bind(self, memories: Sequence[Memory], scratchpad: Any) -> Run:
-        """Give the call kernel objects of its own, since these hold their arguments."""
+        """Give the call its own kernel objects, because these hold their arguments."""
         call = self._call([list(memories), scratchpad])
         for one in call.ready:
             one.set_buffers(memories, scratchpad)
@@ -39,7 +39,7 @@ class LaunchProgram(Executable):
     def execute(
         self, stream: Any, memories: Sequence[Memory], scratchpad: Any, wait_for: Sequence[Event]
     ) -> Event:
-        """Launch with the thread's own kernel objects; OpenCL copies arguments when it queues."""
+        """Launch with the thread's own kernel objects. OpenCL copies arguments at each launch."""
         try:
             call = self._own.call
         except AttributeError:
@@ -50,7 +50,8 @@ class LaunchProgram(Executable):
 
     def _call(self, owned: Any) -> BoundCall:
         """Make kernel objects, whose buffers are not set."""
-        return BoundCall([prepared.ready() for prepared in self._prepared], owned)
+        pairs = zip(self._programs, self.launches, strict=True)
+        return BoundCall([_Ready(program, launch) for program, launch in pairs], owned)
 
     @staticmethod
     def chain(runs: Sequence[Any]) -> Run:
@@ -59,9 +60,9 @@ class LaunchProgram(Executable):
 
 
 class BoundCall:
-    """Kernels with their arguments set: called with a stream, it queues them.
+    """Kernels whose arguments are set. A call with a stream queues them.
 
-    owned: what must live as long as the call; a kernel object keeps no buffer alive.
+    owned: objects that must live as long as the call, because a kernel keeps no buffer alive.
     """
 
     __slots__ = ("owned", "ready")
@@ -109,24 +110,15 @@ def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
     return one.enqueue(queue, one.kernel, one.global_size, one.local_size, wait_for=events)
 
 
-class _Prepared:
-    """A launch with its built program."""
-
-    def __init__(self, engine: OpenedDevice, launch: Launch) -> None:
-        sizes = zip(launch.global_size, launch.local_size, strict=True)
-        assert all(g and g % n == 0 for g, n in sizes), launch
-        self._launch = launch
-        try:
-            self._program = engine.launchable(launch)
-        except BuildError as error:
-            raise BuildError(f"kernel {launch.kernel}.cl: {error}") from error
-
-    def ready(self) -> _Ready:
-        return _Ready(self._program, self._launch)
+def _built(engine: OpenedDevice, launch: Launch) -> Any:
+    try:
+        return engine.launchable(launch)
+    except BuildError as error:
+        raise BuildError(f"kernel {launch.kernel}.cl: {error}") from error
 
 
 class _Ready:
-    """A kernel object with its scalars set, and where its buffers go."""
+    """A kernel object whose scalars are set, and the places of its buffers."""
 
     __slots__ = ("_buffers", "_serials", "enqueue", "global_size", "kernel", "local_size", "raw")
 
@@ -146,7 +138,7 @@ class _Ready:
         self._serials: list[int | None] = [None] * len(launch.args)
 
     def set_buffers(self, memories: Sequence[Memory], scratchpad: Any) -> None:
-        """Set those that are others than last time; a buffer that the user made is always set."""
+        """Set the buffers that have changed; a buffer that the user made is always set."""
         serials = self._serials
         for place, index in self._buffers:
             buffer = scratchpad if index is None else memories[index].buffer

@@ -17,7 +17,7 @@ __all__ = ["FLOAT", "INT", "LONG", "UINT", "Arg", "Buffer", "Schema", "Scratch",
 
 @dataclass(frozen=True)
 class Arg:
-    """The buffer of the memory that is bound at this place."""
+    """The buffer of the memory that is bound at place `index`."""
 
     index: int
 

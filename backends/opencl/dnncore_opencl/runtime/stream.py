@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class OpenCLStream(Stream):
     """A command queue; `native` is the pyopencl queue.
 
-    under_way: copies, and what hangs on other runtimes, until they are over.
-    has_points: whether launches return the point behind them rather than an event of their own.
-    point: the one that nobody has asked for an event yet. raw_enqueue, raw_queue: how to get there.
-    A queue that is wrapped keeps the order and the profiling that it was made with.
+    under_way: copies, and commands that wait for other runtimes, until they are over. has_points:
+    whether a launch returns the point after it instead of an event of its own. point: the present
+    one, whose marker is not queued. raw_enqueue, raw_queue: the driver's function and its queue. A
+    wrapped queue keeps its order and its profiling.
     """
 
     engine: OpenedDevice
@@ -60,9 +60,9 @@ class OpenCLStream(Stream):
         )
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until all commands have ended; raises the first error of one.
+        """Block until all commands have ended; raise the first error of a command.
 
-        It takes `timeout` seconds at most, else the engine's limit; then raises `TimeoutError`.
+        Raises `TimeoutError` after `timeout` seconds, by default the engine's limit.
         """
         timeout = self.engine.wait_timeout if timeout is None else timeout
         try:
@@ -91,7 +91,7 @@ class OpenCLStream(Stream):
             self.point = None
 
     def is_behind(self, event: Event) -> bool:
-        """Whether the next command comes after an event that went well, without waiting for it."""
+        """Whether the next command follows an event, which has not failed, without a wait."""
         if isinstance(event, Point) and event.stream is self:
             return True
         return event.done and event.error is None
@@ -99,10 +99,10 @@ class OpenCLStream(Stream):
     def behind_writers(
         self, host: Any, wait_for: Sequence[Event], *, reads: bool = False
     ) -> Sequence[Event]:
-        """Return what a copy from or to a host array waits for: others that write to it as well.
+        """Return the events that a copy from or to a host array waits for.
 
-        reads: whether the copy is from the array. Those of this stream that land when somebody
-        waits for them are waited for here.
+        They include copies that write to the array. This method waits for copies of this stream
+        that reach the array only when somebody waits for them. reads: whether the copy reads it.
         """
         for event in writers(host):
             if isinstance(event, Landing) and event in self.under_way.events:
@@ -118,14 +118,14 @@ class OpenCLStream(Stream):
     ) -> OpenCLEvent:
         """Queue a command behind `wait_for` by calling `enqueue(native_events)`.
 
-        what: begins the message of an error, as in "cannot launch". copies_to: a copy's target.
+        what: the beginning of an error's message, as "cannot launch". copies_to: a copy's target.
         """
         native: Any = None
         causes: Sequence[Event] = ()
         try:
             if wait_for:
                 if self.point is not None:
-                    self.point.native  # noqa: B018 - it must not wait for what this one waits for
+                    self.point.native  # noqa: B018 - queues the marker, which must not wait for these
                 native, causes = self._native_events(wait_for)
             event = OpenCLEvent(self, enqueue(native), causes)
         except pyopencl().Error as error:

@@ -9,8 +9,8 @@ text of a problem to named parameters:
       }
     }
 
-The words are the table's own: whoever reads a table says what its keys and parameters mean, and
-has a rule for problems that are not in it.
+The module that reads a table defines its keys and parameters, and a rule for problems that are not
+in it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Table: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 PACKAGE = "dnncore_opencl"
 _EMPTY: Table = MappingProxyType({})
-_missing: set[tuple[str, str]] = set()  # packages and devices without a file, told of already
+_missing: set[tuple[str, str]] = set()  # packages and devices without a file, already reported
 
 
 def table(engine: Engine, name: str, package: str = PACKAGE) -> Table:
     """Return a table of the engine's device from `tuning/` in an importable package.
 
-    It is empty where the device has none, which verbose tells once for a device and a package.
-    Raises `PluginError` for a file that holds no tables.
+    It is empty if the package has no file for the device. Verbose output reports this once for each
+    device and package. Raises `PluginError` for a file that has no tables.
     """
     device = slug(engine.device.name)
     tables = _read(package, device)
@@ -51,7 +51,7 @@ def table(engine: Engine, name: str, package: str = PACKAGE) -> Table:
 
 
 def slug(device_name: str) -> str:
-    """Turn a device's name into that of its file: `NVIDIA H200` into `nvidia_h200`."""
+    """Return the name of a device's file: `nvidia_h200` for `NVIDIA H200`."""
     return re.sub(r"\W+", "_", device_name.lower()).strip("_")
 
 
@@ -61,7 +61,7 @@ def read(path: Path) -> Mapping[str, Table]:
 
 
 def write(path: Path, name: str, entries: Table) -> None:
-    """Put a table in the place of the one of this name in a device's file, a line per problem."""
+    """Replace the table of this name in a device's file; each problem is a line."""
     tables = {**read(path), name: entries}
     path.parent.mkdir(exist_ok=True)
     path.write_text(_text(dict(sorted(tables.items()))))
@@ -76,7 +76,7 @@ def _read(package: str, device: str) -> Mapping[str, Table] | None:
 
 
 def _parsed(text: str, place: str) -> Mapping[str, Table]:
-    """Tables that nobody can change, since all who ask share them."""
+    """Return immutable tables, because all callers share them."""
     try:
         tables = json.loads(text)
         return {

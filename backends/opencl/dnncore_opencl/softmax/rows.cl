@@ -4,7 +4,7 @@
 // HELD vectors, if HELD is not 0, keeps them between its passes, as they lie in memory: halves need
 // half the registers of their values.
 //
-// DECODE sets the tensors' offsets from `rest`; EXISTS tells whether the result has such a row,
+// DECODE sets the tensors' offsets from `rest`; EXISTS is whether the result has such a row,
 // INSIDE whether it is none of padding, which is zero.
 
 #define ROW_PLACE                                                                                  \

@@ -78,7 +78,7 @@ class GpuWinograd(Implementation):
 
     @abstractmethod
     def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
-        """Tell which format is none that it takes."""
+        """Refuse formats that it does not take."""
 
     @abstractmethod
     def kept_bytes(self, op: Any, slices: int) -> int:
@@ -88,7 +88,7 @@ class GpuWinograd(Implementation):
     def fill(
         self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
     ) -> Refused | None:
-        """Add all launches, or tell why the family cannot make the products."""
+        """Add all launches; return why the family cannot make the products, if so."""
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
@@ -213,7 +213,7 @@ class _Launches:
         return self.start // FLOAT, middle // FLOAT, middle + m_bytes
 
     def multiply(self, gemm: Gemm, end: int) -> Refused | None:
-        """Add the products of a slice, or tell why the family cannot make them."""
+        """Add the products of a slice; return why the family cannot make them, if so."""
         refused: Refused | None = self.family.refusal_of(gemm)
         if refused:
             return refused

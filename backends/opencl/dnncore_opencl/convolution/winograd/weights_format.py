@@ -97,7 +97,7 @@ class FilterReorder(Implementation):
 
 
 def problem_refusal(op: Any) -> Refused | None:
-    """Tell why a convolution is none of dense 3x3 windows with stride 1, None if it is."""
+    """Refuse all convolutions but those of dense 3x3 windows with stride 1."""
     if op.algorithm == "direct":
         return Refused("algorithm", "computes by algorithm winograd; got direct")
     groups, _, _, *kernel = op.grouped_weights
@@ -113,7 +113,7 @@ def problem_refusal(op: Any) -> Refused | None:
 
 
 def format_refusal(op: Any, attr: Attributes, filters: Filters) -> Refused | None:
-    """Tell which format is neither one of strides nor the transformed filters'."""
+    """Refuse formats that have no strides and are not those of the transformed filters."""
     weights = op.weights
     if weights.format_kind != "opaque":
         return opaque_refusal(op, attr)

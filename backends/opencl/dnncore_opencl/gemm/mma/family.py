@@ -109,7 +109,7 @@ class Mma(Family):
     """The family, on `units` multiprocessors.
 
     tiles: those it may choose from. parts: into which k is cut; 0 for a rule. instructions: the
-    file in `kernels/` that has the tensor cores' instructions. local_memory: bytes that a group may
+    template with the tensor cores' instructions. local_memory: bytes that a group may
     have.
     """
 

@@ -162,7 +162,7 @@ class MmaTile:
 
     @property
     def options(self) -> tuple[str, ...]:
-        """What the compiler is told."""
+        """Options of the compiler."""
         return (register_limit(self.registers),) if self.registers else ()
 
     def groups(self, view: MmaView) -> int:
@@ -175,7 +175,7 @@ class MmaTile:
 class MmaProduct:
     """A product by tiles of one form.
 
-    instructions: the file of `kernels/` that has them. local_memory: bytes that a group may have.
+    instructions: the template that has them. local_memory: bytes that a group may have.
     """
 
     view: MmaView

@@ -100,7 +100,7 @@ static inline uint inside_bits(const int at, const int step, const int size, con
 #define TAP_BITS_Y 22
 
 __kernel
-#if !LIMITED  // the compiler heeds a limit of registers only where it knows no size
+#if !LIMITED  // with a required size the compiler ignores a limit of registers
 __attribute__((reqd_work_group_size(ITEMS, 1, 1)))
 #endif
 void mma($parameters) {
@@ -108,7 +108,7 @@ void mma($parameters) {
     __local uint4 __attribute__((aligned(128))) tiles[STAGES * (A_CHUNKS + B_CHUNKS)];
     __local int is_special;
     EXCHANGE
-    // Where rows are in c; what each work-item has to know of several rows, one of them finds out.
+    // Where rows are in c. One work-item computes this for a row, and all read it.
     __local int c_rows[ROWS];
 #if A_ALONG_K
     __local int a_rows[ROWS];
@@ -495,7 +495,7 @@ void mma($parameters) {
     COPIES_WAIT(0);
 
 #if SPLIT
-    // Tensor cores make Inf of numbers near it, and NaN of Inf - Inf: then fma tells what is right.
+    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN. Then fma computes the tile.
     int special = 0;
     UNROLL for (int i = 0; i < TILES_M; i++)
         UNROLL for (int j = 0; j < TILES_N; j++)

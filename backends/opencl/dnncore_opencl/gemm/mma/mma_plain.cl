@@ -1,10 +1,10 @@
-// What the instructions of mma_ptx.cl do, in plain OpenCL C, for devices that lack them: far too slow
-// to compute with, it is there to check kernels that use them, and needs doubles. Lanes of a warp
-// meet in local memory.
+// The instructions of mma_ptx.cl in plain OpenCL C, for devices that lack them. They are slow; their
+// purpose is to test the kernels that use them. They need doubles. Lanes of a warp exchange values
+// through local memory.
 
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 
-#define UNROLL _Pragma("nounroll")  // each step has barriers, of which compilers bear but few
+#define UNROLL _Pragma("nounroll")  // each step has barriers, and compilers fail with many
 
 #define place_of(tiles) 0
 

@@ -17,8 +17,8 @@ static inline void copy_chunk(const uint to, __global const uint4 *from, const i
 #define COPIES_END() __asm__ volatile("cp.async.commit_group;" : : : "memory")
 #define COPIES_WAIT(left) __asm__ volatile("cp.async.wait_group %0;" : : "n"(left) : "memory")
 
-// Four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit ones: lanes 8 i to 8 i + 7 tell where
-// the rows of matrix i are; each lane gets elements 2 t and 2 t + 1 of row g, t = lane % 4,
+// Four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit ones: lanes 8 i to 8 i + 7 have the
+// places of the rows of matrix i; each lane gets elements 2 t and 2 t + 1 of row g, t = lane % 4,
 // g = lane / 4, or with `load_columns` of column g.
 #define LOAD_ROWS(r0, r1, r2, r3, place)                                                           \
     __asm__ volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"            \

@@ -182,7 +182,7 @@ def _inner_last(k: SharedDigits, *, a_along_k: bool, b_along_k: bool) -> SharedD
 
 
 def _unfit_image(k: SharedDigits, *, swapped: bool) -> Unfit:
-    """Tell how an image lies whose channels are not side by side."""
+    """Return the refusal of an image whose channels are not side by side."""
     steps = [digit.steps[0 if swapped else 1] for digit in k]
     return Unfit(f"the image must be dense along channels; got strides {steps}")
 

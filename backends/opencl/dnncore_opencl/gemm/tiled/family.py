@@ -99,7 +99,7 @@ class Tiled(Family):
         return work + SUM_LAUNCH + SUM_FLOAT * (2 * parts + 1) * product.size / self.units
 
 
-# What the rule knows, measured on an H200.
+# Constants of the rule, measured on an H200.
 LEAST_PART = 64  # values of k that are worth a group of their own
 BUSY_ITEMS = 512  # of a multiprocessor whose arithmetic never waits
 SLACK = 0.43  # its rate with `busy` of these is busy * (1 + SLACK) / (busy + SLACK)

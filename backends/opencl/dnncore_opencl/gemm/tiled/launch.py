@@ -96,7 +96,7 @@ class TiledTile:
 
     @property
     def defines(self) -> dict[str, int]:
-        """What the kernel is told of it."""
+        """The kernel's defines."""
         return {
             "TILE_ROWS": self.rows,
             "TILE_COLUMNS": self.columns,
