@@ -30,8 +30,8 @@ static inline int4 digits(int index, const int4 size) {
     return d;
 }
 
-// By an inverse of the divisor, in units of 2^-32 and rounded up; 0 stands for that of 1, and for
-// that of 0, of which there is nothing to divide.
+// A quotient by the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0 means
+// divisor 1, or divisor 0 if there is nothing to divide.
 static inline int quotient(const int n, const int divisor, const uint inverse) {
     const uint q = mul_hi((uint)n, inverse);
     return inverse ? q - (q * divisor > (uint)n) : n;
@@ -66,13 +66,14 @@ static inline int4 next(int4 d, const int4 size) {
     return d;
 }
 
-// The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
+// The batch's digits and, in w, the part of k, which is the slowest digit of a group's number.
 static inline int4 batch_digits(const int index, const int4 batch) {
     return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
-// FETCH(p) asks for a line of memory ahead of its use. The language's own prefetch does nothing on
-// PoCL and Intel's runtime; their compiler's does. HAS_FETCH: not on a simulator, which lacks it.
+// FETCH(p) fetches a line of memory before its use. On PoCL and Intel's runtime the language's own
+// prefetch does nothing, so a built-in function of the compiler is used. Without HAS_FETCH, as on a
+// simulator, FETCH does nothing.
 
 #ifdef HAS_FETCH
 #ifdef __has_builtin
@@ -86,10 +87,10 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 #endif
 
 // Convolution for CPUs, forward and backward by data, without a matrix of patches. A work-item
-// makes `runs` runs of RUN pixels of a line, two at once, and two vectors of channels of each, EACH
-// pixel in registers. The pixels of src that these depend on, of a block of channels and a line of
-// taps, are read where they are; near the border of the image, or where channels do not lie side
-// by side, they are first copied to a panel that stays in the first-level cache.
+// computes `runs` runs of RUN pixels of a line, two runs at once. For each run it has two vectors
+// of channels of EACH pixel in registers. It reads the pixels of src in place, for a block of
+// channels and a line of taps. Near the border of the image, or where channels do not lie side by
+// side, it first copies them to a panel that stays in the first-level cache.
 //
 // LANES, RUN, MOST_PIXELS and EACH(DO) = DO(0, 0) DO(0, 1) ... DO(1, RUN - 1) are defines.
 

@@ -22,8 +22,9 @@
 #define BAND 8
 #ifndef HALVES
 #define HALVES
-// f16 and bf16, whose bits are in ushorts, from and to float, with integers alone: no device need
-// compute in f16.  stands for the number of elements or for nothing.
+// Conversions of f16 and bf16, whose bits are in ushorts, from and to float. They use integers
+// only, so the device need not compute in f16.  stands for the number of elements or for
+// nothing.
 
 // The float of these bits; NaN does not signal, as it would not after a conversion by hardware.
 static inline float quiet(const uint bits) {
@@ -85,8 +86,8 @@ static inline int4 digits(int index, const int4 size) {
     return d;
 }
 
-// By an inverse of the divisor, in units of 2^-32 and rounded up; 0 stands for that of 1, and for
-// that of 0, of which there is nothing to divide.
+// A quotient by the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0 means
+// divisor 1, or divisor 0 if there is nothing to divide.
 static inline int quotient(const int n, const int divisor, const uint inverse) {
     const uint q = mul_hi((uint)n, inverse);
     return inverse ? q - (q * divisor > (uint)n) : n;
@@ -121,13 +122,13 @@ static inline int4 next(int4 d, const int4 size) {
     return d;
 }
 
-// The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
+// The batch's digits and, in w, the part of k, which is the slowest digit of a group's number.
 static inline int4 batch_digits(const int index, const int4 batch) {
     return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
-// The instructions of NVIDIA's tensor cores from sm_80 on, by inline PTX. Places in local memory are
-// counted in chunks of 16 bytes from `tiles` on.
+// The instructions of NVIDIA's tensor cores from sm_80 on, by inline PTX. Places in local memory
+// are counted in chunks of 16 bytes from `tiles` on.
 
 #define UNROLL _Pragma("unroll")
 #define EXCHANGE
@@ -196,17 +197,17 @@ static inline uint bf16_pair(const float low, const float high) {
 
 // Matrix products on tensor cores: c[row, column] = sum over k of a[row, k] * b[column, k].
 //
-// A group makes ROWS x COLUMNS elements of c, each of its warps WARP_ROWS x WARP_COLUMNS of them in
-// registers. It goes through k in stages of DEPTH values, whose tiles of a and b are on their way to
-// local memory STAGES - 1 stages ahead.
+// A group computes ROWS x COLUMNS elements of c. Each of its warps has WARP_ROWS x WARP_COLUMNS of
+// them in registers. The group goes through k in stages of DEPTH values. Copies of the tiles of a
+// and b to local memory begin STAGES - 1 stages ahead.
 //
-// Operands are read in chunks of 16 bytes. One whose chunks lie ALONG_K has tiles of a line for each
-// row (or column), in which CHUNKS chunks follow each other; else there is a line for each k, whose
-// chunks go along the rows. Chunks trade places within a line so that no two lanes meet in a bank.
+// Operands are read in chunks of 16 bytes. If the chunks of an operand lie ALONG_K, its tiles have
+// a line of CHUNKS chunks for each row (or column). Otherwise they have a line for each k, with
+// chunks along the rows. Chunks are permuted within a line, so no two lanes use the same bank.
 //
-// k counts through up to three outer digits, a convolution's taps, and an inner one. WINDOW says that
-// an operand, a if it lies along k, else b, is an image: its elements are 0 where a coordinate, a sum
-// of a digit of k and one of the row or column, leaves the image.
+// k has up to three outer digits, the taps of a convolution, and an inner one. With WINDOW, an
+// operand is an image: a if it lies along k, else b. A coordinate is a sum of a digit of k and one
+// of the row or column. Where one is outside the image, the element is 0.
 
 #define WARPS_M (ROWS / WARP_ROWS)
 #define WARPS_N (COLUMNS / WARP_COLUMNS)
@@ -231,8 +232,8 @@ static inline uint bf16_pair(const float low, const float high) {
 #define A_COPIES (A_LINES / A_STEP)
 #define B_COPIES (B_LINES / B_STEP)
 
-// Where chunk `chunk` of line `line` is within the line. Lanes that read at once differ in the three
-// lowest bits of a row, in bits 2 to 4 of a column (whose order in registers is another, see
+// Where chunk `chunk` of line `line` is within the line. Lanes that read at once differ in the
+// three lowest bits of a row, in bits 2 to 4 of a column (whose order in registers is another, see
 // COLUMN_OF), and across lines in the two (32-bit) or three (16-bit elements) lowest bits of k.
 #define A_ALONG(line) (CHUNKS == 8 ? (line) & 7 : (line) >> 1 & 3)
 #define A_AT(line, chunk) ((chunk) ^ (A_ALONG_K ? A_ALONG(line) : ACROSS(line)))
@@ -240,8 +241,8 @@ static inline uint bf16_pair(const float low, const float high) {
 #define ACROSS(line) (ELEMENT_BYTES == 4 ? ((line) & 3) << 1 : (line) & 7)
 
 // The row of c of a tile's elements 0 and 1 (half 0) or 2 and 3 (half 1), and the column of an
-// element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of b along k
-// they are read that way too, since it gives each lane eight columns side by side.
+// element (odd: 1 and 3). Four 32-bit elements of a chunk across k belong to four tiles; of b along
+// k they are read that way too, since it gives each lane eight columns side by side.
 #define BY_FOUR_M (!A_ALONG_K && ELEMENT_BYTES == 4)
 #define BY_FOUR_N (B_ALONG_K || ELEMENT_BYTES == 4)
 #define GATHERED (BY_FOUR_N ? 4 : 1)  // tiles of which a lane has columns side by side
@@ -525,8 +526,8 @@ void mma(
     }
 #endif
 
-// A stage is copied in parts, beside all steps but the last, which multiplies behind the barrier; one
-// that is not needed is all zeros.
+// A stage is copied in parts, beside all steps but the last, which multiplies behind the barrier;
+// one that is not needed is all zeros.
 #define COPY_BEGINS(stage, to_)                                                                    \
     const uint to = to_;                                                                           \
     const int is_needed = (stage) < end, slot = (stage) & 1;                                       \
@@ -612,9 +613,9 @@ void mma(
     float sums[TILES_M][TILES_N][4];
 #if SPLIT
 // Each number is a sum of two that tensor cores take, which is 11 bits: the high one is rounded, so
-// that few are left to the low one. The product of the low ones is left out: it is 2^-22 of the whole
-// at most. Tensor cores truncate their sums: so those of CHAIN steps are added by the vector unit,
-// which rounds.
+// that few are left to the low one. The product of the low ones is left out: it is 2^-22 of the
+// whole at most. Tensor cores truncate their sums: so those of CHAIN steps are added by the vector
+// unit, which rounds.
     float chain[TILES_M][TILES_N][4];
 #define MULTIPLY(step)                                                                             \
     {                                                                                              \
@@ -725,7 +726,8 @@ void mma(
     COPIES_WAIT(0);
 
 #if SPLIT
-    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN. Then fma computes the tile.
+    // Tensor cores turn numbers near Inf into Inf, and Inf - Inf into NaN. Then fma computes the
+    // tile.
     int special = 0;
     UNROLL for (int i = 0; i < TILES_M; i++)
         UNROLL for (int j = 0; j < TILES_N; j++)

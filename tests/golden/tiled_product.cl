@@ -35,8 +35,8 @@ static inline int4 digits(int index, const int4 size) {
     return d;
 }
 
-// By an inverse of the divisor, in units of 2^-32 and rounded up; 0 stands for that of 1, and for
-// that of 0, of which there is nothing to divide.
+// A quotient by the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0 means
+// divisor 1, or divisor 0 if there is nothing to divide.
 static inline int quotient(const int n, const int divisor, const uint inverse) {
     const uint q = mul_hi((uint)n, inverse);
     return inverse ? q - (q * divisor > (uint)n) : n;
@@ -71,29 +71,30 @@ static inline int4 next(int4 d, const int4 size) {
     return d;
 }
 
-// The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
+// The batch's digits and, in w, the part of k, which is the slowest digit of a group's number.
 static inline int4 batch_digits(const int index, const int4 batch) {
     return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }
 
 // Products for GPUs: c[z, row, column] = sum over k of a[z, row, k] * b[z, k, column].
 //
-// A group makes a tile of TILE_ROWS x TILE_COLUMNS of c, a work-item ITEM_ROWS x ITEM_COLUMNS of it
-// in registers, in blocks of 4 x 4 so that local memory is read 16 bytes at a time. DEPTH values of
-// k at a time, tiles of both operands lie in local memory, twice: while a group multiplies one, the
-// next is on its way to registers and from there to the other; so a step needs one barrier.
+// A group computes a tile of TILE_ROWS x TILE_COLUMNS of c. A work-item has ITEM_ROWS x
+// ITEM_COLUMNS of it in registers, in blocks of 4 x 4, so local memory is read 16 bytes at a time.
+// Local memory has tiles of both operands with DEPTH values of k, twice. While a group multiplies
+// one tile, it loads the next to registers and stores it to the other place. So a step needs one
+// barrier.
 //
 // The index arithmetic is done once per group for rows and columns, and once per TABLE values of k,
-// by one work-item each; its results wait in local memory. PLAIN_K: k has one stride in either
-// operand, and no need of that.
+// by one work-item each. Its results are in local memory. PLAIN_K: k has one stride in each
+// operand, and needs no table.
 //
-// Defines beside those named: *_WIDTH elements are a load of a or b, 4 or 1, and
-// *_ALONG_K: these are neighbours along k, not along its rows; C_WIDTH neighbours
-// along a row of c are a store. WINDOW_A or WINDOW_B: the operand that is an image; its
-// elements are 0 where a coordinate, made of digits of the row and of k, leaves it.
+// Other defines: *_WIDTH elements are one load of a or b, 4 or 1. *_ALONG_K: these are neighbours
+// along k, not along its rows. C_WIDTH neighbours along a row of c are one store. WINDOW_A or
+// WINDOW_B: the operand that is an image. A coordinate is made of digits of the row and of k. Where
+// one is outside the image, the element is 0.
 //
-// It does not return early where there is nothing to do, since PoCL 3.0 then drops conditions behind
-// barriers; it divides by sizes that are at least 1 instead.
+// The kernel does not return early if there is nothing to do, because PoCL 3.0 then drops
+// conditions after barriers. It divides by sizes that are at least 1 instead.
 
 // Arrays are registers only where loops over them are unrolled.
 #define UNROLL _Pragma("unroll")
@@ -144,7 +145,7 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 #define A(i, what) what(i, TILE_ROWS, A_WIDTH, A_ALONG_K)
 #define B(i, what) what(i, TILE_COLUMNS, B_WIDTH, B_ALONG_K)
 
-// A row, or where there is none the last that a load can begin with: what is read is not used.
+// A row or, past the last row, the last one at which a load can begin. Its values are not used.
 #define WITHIN(row, count, SIDE) \
     ((row) < (count) ? (row) : (count) - (SIDE##_ALONG_K ? 1 : SIDE##_WIDTH))
 
@@ -171,8 +172,8 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 #define WINDOW
 #endif
 
-// Digits that move along depth, height and width, in y, z and w; they come as (image, depth, height,
-// width) or as (depth, height, width, channel).
+// Digits that move along depth, height and width, in y, z and w; they come as (image, depth,
+// height, width) or as (depth, height, width, channel).
 #define SPATIAL(d, channel_last) ((channel_last) ? (d).wxyz : (d))
 
 #ifdef WINDOW_3D

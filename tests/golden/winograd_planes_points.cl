@@ -8,10 +8,10 @@
 #define PIXELS_ACROSS 4
 #define POINTS_DOWN src_points_down
 #define POINTS_ACROSS src_points_across
-// What the transforms of Winograd's convolution on GPUs share. In 2-D a transform is that of all
-// columns, then of all rows. A plane is a matrix for the product at one position: of tiles by
-// channels, or of filters by channels. OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS,
-// and LANES, the channels of a vector, are defines; vectors are aligned.
+// Definitions for all transforms of Winograd's convolution on GPUs. A transform in 2-D transforms
+// all columns, then all rows. A plane is a matrix for the product at one position: of tiles by
+// channels, or of filters by channels. OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS, and LANES,
+// the channels of a vector, are defines. Vectors are aligned.
 
 #define TAPS 3
 #if LANES == 1
@@ -98,9 +98,10 @@ static inline void weights_taps_across(const floats *x, const int step, floats *
     y[1] = 0.5f * odd1;
     y[2] = 0.5f * even1 + x[3 * step];
 }
-// Winograd's convolution: tiles of an image become points: of src SRC d SRC^T and, backward by
-// weights, of diff_dst DST^T d DST. A work-item transforms one vector of channels of a tile;
-// made[position][tile][channel] begins at `start`, `plane` for each position.
+// Winograd's convolution: tiles of an image become points. A tile d of src becomes SRC d SRC^T.
+// Backward by weights, a tile d of diff_dst becomes DST^T d DST. A work-item transforms one vector
+// of channels of a tile. made[position][tile][channel] begins at `start`; positions are `plane`
+// apart.
 //
 // PIXELS_DOWN and _ACROSS, of a tile, and POINTS_DOWN and _ACROSS, functions, are defines.
 

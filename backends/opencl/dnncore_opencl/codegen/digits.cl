@@ -17,8 +17,8 @@ static inline int4 digits(int index, const int4 size) {
     return d;
 }
 
-// By an inverse of the divisor, in units of 2^-32 and rounded up; 0 stands for that of 1, and for
-// that of 0, of which there is nothing to divide.
+// A quotient by the inverse of the divisor, in units of 2^-32 and rounded up. Inverse 0 means
+// divisor 1, or divisor 0 if there is nothing to divide.
 static inline int quotient(const int n, const int divisor, const uint inverse) {
     const uint q = mul_hi((uint)n, inverse);
     return inverse ? q - (q * divisor > (uint)n) : n;
@@ -53,7 +53,7 @@ static inline int4 next(int4 d, const int4 size) {
     return d;
 }
 
-// The batch's digits and, in w, the part of k, which is the slowest digit of what a grid counts.
+// The batch's digits and, in w, the part of k, which is the slowest digit of a group's number.
 static inline int4 batch_digits(const int index, const int4 batch) {
     return digits(index, AT_LEAST_1((int4)(1, batch.x, batch.y, batch.z))).yzwx;
 }

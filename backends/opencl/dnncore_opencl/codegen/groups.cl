@@ -1,6 +1,7 @@
-// Items that work-items share. WORKERS work-items share each, and a group has SPAN of them;
-// neighbours in a group are workers of one item or, ACROSS items, have one share of neighbouring
-// ones. A worker alone takes COUNT of the ITEMS. What an item gives is a ROW; WIDE is LANES ROWs.
+// Items that are shared by work-items. WORKERS work-items share an item, and a group has SPAN
+// items. Neighbours in a group are workers of one item. With ACROSS, they have the same share of
+// neighbouring items. A single worker takes COUNT of the ITEMS. The result of an item is a ROW;
+// WIDE has LANES ROWs.
 
 #if WORKERS == 1
 #define SHARED __local ROW *const shared = 0;
@@ -19,7 +20,7 @@
 #endif
 #endif
 
-// With several workers all go through the body, as it has barriers, also where there is no item.
+// With several workers, all execute the body because of its barriers, even without an item.
 #define OVER_ITEMS                                                                                 \
     SHARED                                                                                         \
     const int worker = WORKER;                                                                     \
@@ -27,9 +28,9 @@
     const INDEX last = WORKERS == 1 ? min(first + COUNT, ITEMS) : first + COUNT;                   \
     for (INDEX item = first; item < last; ++item)
 
-// A function that combines the lanes of `wide`, `rest`, and what the item's other workers have. Each
-// worker of several gets it. With SHUFFLE, which reads a neighbour's float, steps go without a
-// barrier as far as SUB_GROUP work-items run together.
+// A function that combines the lanes of `wide`, `rest`, and the values of the item's other workers.
+// All workers get the result. With SHUFFLE, which reads a neighbour's float, steps within SUB_GROUP
+// work-items need no barrier.
 #define REDUCTION(NAME, COMBINE)                                                                   \
     static inline ROW NAME(const WIDE wide, ROW rest, const int worker, __local ROW *shared)       \
     {                                                                                              \
@@ -43,7 +44,8 @@
 #define COMBINE_WORKERS(COMBINE)
 #elif defined(SHUFFLE) && !defined(ACROSS)
 #define SUB_GROUPS (WORKERS > SUB_GROUP ? WORKERS / SUB_GROUP : 1) // of an item
-// As all must take part in a shuffle, none is an operand of COMBINE, which may choose.
+// A shuffle is no operand of COMBINE: all work-items must execute it, and COMBINE may skip
+// operands.
 #define COMBINE_NEIGHBOURS(COMBINE, count)                                                         \
     for (int i = 1; i < count; i *= 2) {                                                           \
         const ROW other = SHUFFLE(rest, i);                                                        \

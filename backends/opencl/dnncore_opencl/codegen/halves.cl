@@ -1,5 +1,6 @@
-// f16 and bf16, whose bits are in ushorts, from and to float, with integers alone: no device need
-// compute in f16. LANES stands for the number of elements or for nothing.
+// Conversions of f16 and bf16, whose bits are in ushorts, from and to float. They use integers
+// only, so the device need not compute in f16. LANES stands for the number of elements or for
+// nothing.
 
 // The float of these bits; NaN does not signal, as it would not after a conversion by hardware.
 static inline floatLANES quietLANES(const uintLANES bits) {

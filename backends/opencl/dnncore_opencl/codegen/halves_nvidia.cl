@@ -1,8 +1,9 @@
 // f16 and bf16, whose bits are in ushorts, from and to float, by the instructions of NVIDIA's GPUs
-// of compute capability 8.0 and later: two elements at a time, so that vectors are moved as words of
-// 32 bits. LANES stands for the number of elements or for nothing.
+// of compute capability 8.0 and later: two elements at a time, so that vectors are moved as words
+// of 32 bits. LANES stands for the number of elements or for nothing.
 
-// A vector in one piece: left to itself, the compiler reads elements where a load has a condition.
+// Reads a vector at once. The compiler would read its elements one by one if a load has a
+// condition.
 static inline ushortLANES load_ushortLANES(__global const ushort *from)
 {
     ushortLANES bits;

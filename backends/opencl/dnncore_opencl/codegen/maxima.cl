@@ -1,4 +1,4 @@
-// As maxima_nvidia.cl, for all devices.
+// The functions of maxima_nvidia.cl for all devices.
 
 static inline FLOATS larger(const FLOATS a, const FLOATS b)
 {

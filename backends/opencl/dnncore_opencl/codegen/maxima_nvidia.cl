@@ -1,4 +1,4 @@
-// Maxima, NaN being the largest, by an instruction of NVIDIA's GPUs.
+// Maxima by an instruction of NVIDIA's GPUs; NaN counts as the largest.
 
 static inline FLOATS larger(const FLOATS a, const FLOATS b)
 {

@@ -5,8 +5,8 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
-// A float of which the last bit is set where more bits were cut off, so that rounding it again
-// gives what rounding at once would have.
+// A float whose last bit is set if further bits were cut off. So a second rounding gives the same
+// result as one rounding of the exact value.
 static inline floatLANES int_to_odd_floatLANES(const intLANES x) {
     const floatLANES value = convert_floatLANES_rtz(x);
     return as_floatLANES(as_intLANES(value) | ((convert_intLANES(value) != x) & 1));

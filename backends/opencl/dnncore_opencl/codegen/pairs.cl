@@ -1,5 +1,5 @@
-// As pairs_nvidia.cl, for all devices. Pairs are quicker only where there are instructions for them:
-// elsewhere these functions replace the instructions.
+// The functions of pairs_nvidia.cl for all devices. Pairs are faster only with NVIDIA's
+// instructions; on other devices these functions give the same results.
 
 #define VALUES(pairs) TO_VALUES(AS_USHORTS(pairs))
 #define MASK(wins) AS_WORDS(TO_USHORTS((wins) & 0xffff))

@@ -1,8 +1,8 @@
 // Convolution for CPUs, forward and backward by data, without a matrix of patches. A work-item
-// makes `runs` runs of RUN pixels of a line, two at once, and two vectors of channels of each, EACH
-// pixel in registers. The pixels of src that these depend on, of a block of channels and a line of
-// taps, are read where they are; near the border of the image, or where channels do not lie side
-// by side, they are first copied to a panel that stays in the first-level cache.
+// computes `runs` runs of RUN pixels of a line, two runs at once. For each run it has two vectors
+// of channels of EACH pixel in registers. It reads the pixels of src in place, for a block of
+// channels and a line of taps. Near the border of the image, or where channels do not lie side by
+// side, it first copies them to a panel that stays in the first-level cache.
 //
 // LANES, RUN, MOST_PIXELS and EACH(DO) = DO(0, 0) DO(0, 1) ... DO(1, RUN - 1) are defines.
 

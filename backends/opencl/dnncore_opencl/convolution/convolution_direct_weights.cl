@@ -1,9 +1,9 @@
 // Convolution for CPUs, backward by weights, without a matrix of patches. A work-item sums over the
-// pixels of some lines of diff_dst: for a few lines at a time, which stay in the first-level cache,
-// and each tap, ROWS channels of src times two vectors of diff_dst's are in registers.
+// pixels of some lines of diff_dst. It takes a few lines at a time, which stay in the first-level
+// cache. For each tap, ROWS channels of src times two vectors of diff_dst are in registers.
 //
-// Sums of one part of the lines are [group][pair of vectors][block of src's channels][tap][channel]
-// [2 * LANES]. LANES, ROWS, MOST_LINES and EACH(DO) = DO(0) ... DO(ROWS - 1) are defines.
+// The sums of one part of the lines are [group][pair of vectors][block of src's channels][tap]
+// [channel][2 * LANES]. LANES, ROWS, MOST_LINES and EACH(DO) = DO(0) ... DO(ROWS - 1) are defines.
 
 #define PASTE_(x, y) x##y
 #define PASTE(x, y) PASTE_(x, y)

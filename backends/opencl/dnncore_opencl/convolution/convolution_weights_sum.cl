@@ -1,8 +1,9 @@
-// The last stage of `convolution_direct_weights`: parts are added in order, and go through post-ops
-// to diff_weights. A work-item makes a block of channels times a pair of vectors, of all taps.
+// The last stage of `convolution_direct_weights`: it adds the parts in order, applies post-ops and
+// writes diff_weights. A work-item computes a block of channels times a pair of vectors, of all
+// taps.
 //
-// LANES is a define. How diff_weights lies: `start`, then strides of a group, of a block of output
-// channels and of one, and of a block of input channels and of one.
+// LANES is a define. The layout of diff_weights is `start`, then strides of a group, of a block of
+// output channels, of an output channel, of a block of input channels and of an input channel.
 
 #define BLOCK (LANES * 2 * LANES)
 

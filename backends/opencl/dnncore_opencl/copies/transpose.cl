@@ -1,8 +1,8 @@
-// A pass whose operand is contiguous along `r` and whose result is so along `t`, on a CPU: a box
-// goes through a tile of its own, so that memory is read and written in whole lines.
+// A pass on a CPU whose operand is contiguous along `r` and whose result is contiguous along `t`.
+// Each box passes through its own tile, so memory is read and written in whole lines.
 //
-// DECODE and STEP are as in elementwise.cl; LOAD is the element of `r` and `t`, of which EXISTS tells
-// whether it is there at all.
+// DECODE and STEP are as in elementwise.cl. LOAD is the element of `r` and `t`, and EXISTS whether
+// there is such an element.
 
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable

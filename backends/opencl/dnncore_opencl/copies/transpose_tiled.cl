@@ -1,9 +1,10 @@
-// A pass whose operand is contiguous along `r` and whose result is so along `t`: a work-group of
-// WORKERS reads a box of TILE_R x TILE_T elements, IN at once along `r`, all of its loads under way
-// together; it turns the box in local memory and writes LANES at once along `t`.
+// A pass on a GPU whose operand is contiguous along `r` and whose result is contiguous along `t`. A
+// work-group of WORKERS reads a box of TILE_R x TILE_T elements, IN at once along `r`, and starts
+// all loads before it uses one. It transposes the box in local memory and writes LANES at once
+// along `t`.
 //
-// DECODE and STEP are as in elementwise.cl; LOAD is IN elements from `r` and `t` on, of which EXISTS
-// tells whether they are there at all.
+// DECODE and STEP are as in elementwise.cl. LOAD is IN elements from `r` and `t` on, and EXISTS
+// whether there are such elements.
 
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
@@ -11,7 +12,7 @@
 
 #define READS (TILE_R * TILE_T / IN / WORKERS)
 #define WRITES (TILE_R * TILE_T / LANES / WORKERS)
-#define PITCH (TILE_R + 1) // spares local memory conflicts of banks
+#define PITCH (TILE_R + 1) // avoids bank conflicts in local memory
 #define AT(r, t) ((t) - t_begin) * PITCH + (r) - r_begin
 #define UNROLLED _Pragma("unroll") for
 

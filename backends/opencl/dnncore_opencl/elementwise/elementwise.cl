@@ -7,7 +7,7 @@
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #endif
 
-#ifdef ONE_VECTOR // which a box is
+#ifdef ONE_VECTOR // a box is one vector
 #define ROWS(r) const INDEX r = r_begin;
 #define VECTORS if
 #else

@@ -1,5 +1,6 @@
-// FETCH(p) asks for a line of memory ahead of its use. The language's own prefetch does nothing on
-// PoCL and Intel's runtime; their compiler's does. HAS_FETCH: not on a simulator, which lacks it.
+// FETCH(p) fetches a line of memory before its use. On PoCL and Intel's runtime the language's own
+// prefetch does nothing, so a built-in function of the compiler is used. Without HAS_FETCH, as on a
+// simulator, FETCH does nothing.
 
 #ifdef HAS_FETCH
 #ifdef __has_builtin

@@ -1,10 +1,10 @@
-// What products on CPUs share, depthwise ones too: the index arithmetic of `gemm/product.py`.
+// Index arithmetic of products on CPUs, also of depthwise convolutions; see `gemm/product.py`.
 //
 //     c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]
 //
-// Each of z, n and k is an index of several digits, and every operand has a stride per digit. A
-// window (WINDOW) makes b's element zero where a coordinate, a sum of a digit of n and one of k,
-// leaves the image: so b is an image whose patches are never copied out.
+// Each of z, n and k is an index of several digits, and every operand has a stride per digit. With
+// a window (WINDOW), b is an image, and its patches are not copied. A coordinate is a sum of a
+// digit of n and one of k. Where a coordinate is outside the image, b's element is zero.
 
 // Whether all spatial coordinates are within the image.
 static inline int is_inside(const int4 at, const int4 size) {

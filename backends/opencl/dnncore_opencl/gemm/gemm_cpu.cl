@@ -1,6 +1,6 @@
-// Matrix products for CPUs. One work-item makes `rows` rows and COLUMNS columns of c: for DEPTH
-// values of k at a time it copies its columns of b to a panel that stays in the first-level cache,
-// and multiplies it, EACH_ROW of a tile of TILE_ROWS at once in registers, with rows of a.
+// Matrix products for CPUs. One work-item computes `rows` rows and COLUMNS columns of c. For DEPTH
+// values of k at a time, it copies its columns of b to a panel that stays in the first-level cache.
+// It multiplies rows of a with the panel, TILE_ROWS at once, EACH_ROW in registers.
 //
 // VECTOR and EACH_ROW(DO) = DO(0) DO(1) ... DO(TILE_ROWS - 1) are defines. IS_ROLLED keeps
 // compilers from unrolling loops.
@@ -23,7 +23,7 @@ typedef PASTE(uint, VECTOR) uints;
 #define STORE PASTE(vstore, VECTOR)
 #define AS_UINTS PASTE(as_uint, VECTOR)
 
-// Whether offsets follow each other in memory, so that one vector access does for all.
+// Whether offsets follow each other in memory, so that one vector access is sufficient.
 static inline int is_run(const int *at) {
     int run = 1;
     LOOP for (int j = 1; j < VECTOR; j++) run &= at[j] == at[0] + j;

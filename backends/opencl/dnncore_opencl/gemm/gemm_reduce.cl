@@ -1,10 +1,10 @@
-// The second launch of a product whose k was cut into parts: adds them up, in an order that does not
-// depend on timing. Parts are `step` vectors apart, and their elements in the order of c's, in lines
-// that are `line` vectors apart.
+// The second launch of a product whose k was cut into parts. It adds the parts in an order that
+// does not depend on timing. Parts are `step` vectors apart. Their elements are in the order of c,
+// in lines that are `line` vectors apart.
 //
-// A vector of LANES elements is the work of WAYS work-items, each of which adds every WAYS-th part.
-// Of an element's eight digits, slowest first, the last counts vectors; COORDINATES are those of the
-// element at a lane, in the order that post_ops takes.
+// WAYS work-items compute a vector of LANES elements; each adds every WAYS-th part. An element has
+// eight digits, slowest first; the last one counts vectors. COORDINATES are those of the element at
+// a lane, in the order of post_ops.
 
 #define GROUP 64
 #define IN_GROUP (GROUP / WAYS)  // vectors

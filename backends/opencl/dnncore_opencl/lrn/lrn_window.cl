@@ -1,9 +1,9 @@
-// WINDOW_SUM sees the place at n, c, d, h, w as `here` and adds to `sum` the terms of the window
-// around it, HALF on each side along each dim. Where the window extends along the vectors' own
-// axis, NEAR adds up what it has of a vector and its two neighbours.
+// WINDOW_SUM reads the place at n, c, d, h, w as `here` and adds the terms of the window around it
+// to `sum`. The window has HALF places on each side along each dim. If it extends along the axis of
+// the vectors, NEAR adds its terms in a vector and the two neighbouring vectors.
 //
-// Where a place's channels are the innermost loop, a RING keeps the places of a window of as many
-// on each side, so that each is seen once.
+// If the loop over channels is innermost, a RING keeps the places of the window, RING of them on
+// each side, so each place is read once.
 
 #define OVER(i, at, HALF, LAST)                                                                    \
     for (INDEX i = max(at - HALF, (INDEX)0); i <= min(at + HALF, (INDEX)LAST); ++i)

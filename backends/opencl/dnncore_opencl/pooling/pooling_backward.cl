@@ -1,6 +1,6 @@
-// The gradient of pooling: each cell of diff_src gathers from the windows that see it, so that its
-// sum has a fixed order and needs no atomics. Windows are those of pooling_window.cl; at most NEAR
-// begin where they may see a cell, of which some see it by tap `tap`.
+// The gradient of pooling. Each cell of diff_src gathers from the windows that contain it, so its
+// sum has a fixed order and needs no atomics. Windows are those of pooling_window.cl. At most NEAR
+// of them begin where they may contain a cell; some of these contain it, by tap `tap`.
 
 #define START(LETTER, cell, near) (((cell) + LEFT_##LETTER) / STRIDE_##LETTER - (near))
 #define OFFSET(LETTER, cell, at) ((cell) + LEFT_##LETTER - (at) * STRIDE_##LETTER)
@@ -9,7 +9,7 @@
      && (offset) / STEP_##LETTER < TAPS_##LETTER)
 
 #ifdef UNROLL
-// Without a branch: where no window begins, one that does is looked at and not counted.
+// Without a branch: where no window begins, another window is read and not counted.
 #define OVER_NEAR(LETTER, near) UNROLLED for (INDEX near = 0; near < NEAR_##LETTER; ++near)
 #define OUTPUT(LETTER, cell, near, at, tap, sees)                                                  \
     const INDEX at = clamp(START(LETTER, cell, near), (INDEX)0, (INDEX)(DST_##LETTER - 1));        \

@@ -1,10 +1,11 @@
-// Pooling over 1 to 3 spatial dims, by MAX or else by average; windows are those of
-// pooling_window.cl. Where lanes are COLUMNS, a tap sees another cell of a row for each, or none.
+// Pooling over 1 to 3 spatial dims, by MAX or else by average. Windows are those of
+// pooling_window.cl. If lanes are COLUMNS, a tap reads another cell of a row for each lane, or
+// none.
 //
-// A maximum wins over all numbers that are less, and NaN over all numbers. So that the first cell
-// wins even if it is -infinity, x and its place begin with it, or where lanes have different first
-// cells with a place below 0. With PAIRS, x and places are words of two elements and of two 16-bit
-// numbers, and only numbers are compared: where x is NaN, its place is looked for afterwards.
+// A maximum wins over all smaller numbers, and NaN over all numbers. The first cell must win even
+// if it is -infinity. So x and its place begin with it or, if lanes have different first cells,
+// with a place below 0. With PAIRS, x and places are words of two elements and of two 16-bit
+// numbers, and only numbers are compared; if x is NaN, its place is found afterwards.
 
 #ifdef COLUMNS
 static inline INTS row_seen(const INDEX at, const INDEX stride, const INDEX size)

@@ -1,11 +1,12 @@
-// The gradient of pooling over H and W where a plane's rows lie in memory one after the other, on
-// GPUs: a group owns a tile, ROWS rows of each of PLANES planes, in local memory. It goes through
-// the windows that see the tile and adds each diff_dst to its cells. Windows of one phase, which
-// are PHASES_H or PHASES_W apart, share no cell: so sums have a fixed order and need no atomics.
+// The gradient of pooling over H and W on GPUs, where the rows of a plane follow each other in
+// memory. A group owns a tile in local memory: ROWS rows of each of PLANES planes. It goes through
+// the windows that overlap the tile and adds each diff_dst to its cells. Windows of one phase are
+// PHASES_H or PHASES_W apart and share no cell, so sums have a fixed order and need no atomics.
 // Windows are those of pooling_window.cl.
 //
-// Rows of windows are listed phase by phase: where their diff_dst and workspace begin, where in the
-// tile their plane begins, at which of its rows they do, and what of them averages divide by.
+// Rows of windows are listed phase by phase. The list has the places of their diff_dst and
+// workspace, the place of their plane in the tile, their first row in it, and the divisor of
+// averages.
 
 #define EXTENT_H ((TAPS_H - 1) * STEP_H + 1)
 #define EXTENT_W ((TAPS_W - 1) * STEP_W + 1)

@@ -1,6 +1,6 @@
-// Windows along one dim: tap i of an output looks at its start + i * step, where the start is the
-// output * stride - the padding on the left. FIRST_TAP and END_TAP bound the taps that see a cell.
-// With UNROLL all loads of a small window are under way together.
+// Windows along one dim. Tap i of an output reads the cell at start + i * step, where start is
+// output * stride - left padding. FIRST_TAP and END_TAP bound the taps that are inside the image.
+// With UNROLL, all loads of a small window are started before one is used.
 
 #ifdef UNROLL
 #define UNROLLED _Pragma("unroll")

@@ -1,11 +1,11 @@
-// What kernels over rows share. A row is what lies along one axis, LENGTH elements, PADDED_LENGTH
-// with padding; an item (groups.cl) is a row or, where rows lie side by side, a vector of rows. Its
-// workers go through it in WIDE vectors, and single ROWs for the rest. A worker that meets at most
-// HELD vectors, if HELD is not 0, keeps them between its passes, as they lie in memory: halves need
-// half the registers of their values.
+// Definitions for kernels over rows. A row has the LENGTH elements along one axis, PADDED_LENGTH
+// with padding. An item (groups.cl) is a row or, where rows lie side by side, a vector of rows. Its
+// workers go through it in WIDE vectors, and in single ROWs for the rest. A worker with at most
+// HELD vectors keeps them between its passes, unless HELD is 0. They are kept as in memory, because
+// halves need half the registers of their values.
 //
-// DECODE sets the tensors' offsets from `rest`; EXISTS is whether the result has such a row,
-// INSIDE whether it is none of padding, which is zero.
+// DECODE sets the tensors' offsets from `rest`. EXISTS is whether the result has such a row. INSIDE
+// is whether the row is not padding, which is zero.
 
 #define ROW_PLACE                                                                                  \
     INDEX rest = item;                                                                             \

@@ -1,8 +1,9 @@
-// Softmax, or with LOG log-softmax, of rows (rows.cl): dst = exp(src - largest) / total.
-// FINISH_WIDE and FINISH are the steps that x goes through before it is stored. With HOLDS_EXP a
-// held row's exponentials are, too, in its own place if it has floats (EXACT_SRC); without they are
-// taken again. Those of a row that is not held wait in dst, if that is EXACT_DST, which rounds
-// nothing, and not read for its values.
+// Softmax or, with LOG, log-softmax of rows (rows.cl): dst = exp(src - largest) / total.
+// FINISH_WIDE and FINISH are the steps from x to the stored value.
+//
+// With HOLDS_EXP, the exponentials of a held row are also held, in the row's own place if it has
+// floats (EXACT_SRC). Otherwise they are computed again. The exponentials of a row that is not held
+// are stored in dst, if dst has floats (EXACT_DST) and its old value is not needed.
 
 #if HELD > 0 && defined(HOLDS_EXP) && !defined(EXACT_SRC) && !defined(LOG)
 #define HOLD_EXP(exps) WIDE exps[HELD]

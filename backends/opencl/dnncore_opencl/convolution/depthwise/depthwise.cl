@@ -1,7 +1,8 @@
-// What the kernels of depthwise convolutions share: a product (see `gemm.cl`) of one row per batch.
+// Definitions for all kernels of depthwise convolutions: a product (see `gemm.cl`) of one row per
+// batch.
 //
-// A batch is a channel. Lines are what lies along the fastest digit of the image. LANES values are
-// computed at once, along channels or along a line. GROUP and LANES are defines.
+// A batch is a channel. A line has the elements along the fastest digit of the image. LANES values
+// are computed at once, along channels or along a line. GROUP and LANES are defines.
 
 #define PASTE_(x, y) x##y
 #define PASTE(x, y) PASTE_(x, y)

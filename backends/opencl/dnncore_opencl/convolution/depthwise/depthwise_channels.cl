@@ -1,7 +1,8 @@
-// Depthwise convolution where channels lie side by side in b: LANES channels of STRIP pixels at once.
+// Depthwise convolution where channels lie side by side in b: LANES channels of STRIP pixels at
+// once.
 //
-// A work-item makes `rows` lines of an image, or one strip of each where ALL_STRIPS is 0. On CPUs it
-// first gathers the taps of its channels; MAX_TAPS is how many there may be.
+// A work-item computes `rows` lines of an image or, if ALL_STRIPS is 0, one strip of each line. On
+// CPUs it first gathers the taps of its channels, at most MAX_TAPS.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void depthwise_channels($parameters) {

@@ -1,6 +1,6 @@
-// Depthwise convolution of any layout: LANES pixels of a line at once, best where they are
-// neighbours in b. A work-item makes `rows` lines of a channel of an image, or LANES pixels of each
-// where ALL_STRIPS is 0.
+// Depthwise convolution of any layout: LANES pixels of a line at once. This is fastest where these
+// pixels are neighbours in b. A work-item computes `rows` lines of a channel of an image or, if
+// ALL_STRIPS is 0, LANES pixels of each of these lines.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void depthwise_pixels($parameters) {

@@ -1,9 +1,9 @@
-// The gradient of a depthwise convolution's weights: c[channel, tap] = sum over the image's pixels k
-// of a[channel, k] * b[channel, k and tap].
+// The gradient of a depthwise convolution's weights: c[channel, tap] = sum over the image's pixels
+// k of a[channel, k] * b[channel, k and tap].
 //
-// Line by line, so that a line of a and one of b serve all taps from the first-level cache. A
-// work-item sums `part` pixels for `rows` taps, MAX_TAPS at most, of LANES channels that lie side by
-// side in a and b (ALONG_CHANNELS), or of one channel in LANES sums.
+// It goes line by line, so a line of a and one of b stay in the first-level cache for all taps. A
+// work-item sums `part` pixels for `rows` taps, MAX_TAPS at most, of LANES channels that lie side
+// by side in a and b (ALONG_CHANNELS), or of one channel in LANES sums.
 
 #if ALONG_CHANNELS
 #define BLOCKS ((batch.z + LANES - 1) / LANES)
@@ -34,7 +34,7 @@ void depthwise_weights($parameters) {
 
     const ints lanes = ramp();
 
-    // Each tap: its sum, where it is in b and in the window, and the pixels of a line that it reaches.
+    // For each tap: its sum, its place in b and in the window, and the pixels that it reaches.
     floats sums[MAX_TAPS];
     int n_at[MAX_TAPS], n_y[MAX_TAPS], n_z[MAX_TAPS], begin[MAX_TAPS], end[MAX_TAPS];
     int4 d = digits(first_n, n);

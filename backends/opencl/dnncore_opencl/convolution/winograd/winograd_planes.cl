@@ -1,7 +1,7 @@
-// What the transforms of Winograd's convolution on GPUs share. In 2-D a transform is that of all
-// columns, then of all rows. A plane is a matrix for the product at one position: of tiles by
-// channels, or of filters by channels. OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS,
-// and LANES, the channels of a vector, are defines; vectors are aligned.
+// Definitions for all transforms of Winograd's convolution on GPUs. A transform in 2-D transforms
+// all columns, then all rows. A plane is a matrix for the product at one position: of tiles by
+// channels, or of filters by channels. OUTPUTS_DOWN and _ACROSS, SPAN_DOWN and _ACROSS, and LANES,
+// the channels of a vector, are defines. Vectors are aligned.
 
 #define TAPS 3
 #if LANES == 1

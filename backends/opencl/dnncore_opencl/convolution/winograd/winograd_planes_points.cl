@@ -1,6 +1,7 @@
-// Winograd's convolution: tiles of an image become points: of src SRC d SRC^T and, backward by
-// weights, of diff_dst DST^T d DST. A work-item transforms one vector of channels of a tile;
-// made[position][tile][channel] begins at `start`, `plane` for each position.
+// Winograd's convolution: tiles of an image become points. A tile d of src becomes SRC d SRC^T.
+// Backward by weights, a tile d of diff_dst becomes DST^T d DST. A work-item transforms one vector
+// of channels of a tile. made[position][tile][channel] begins at `start`; positions are `plane`
+// apart.
 //
 // PIXELS_DOWN and _ACROSS, of a tile, and POINTS_DOWN and _ACROSS, functions, are defines.
 

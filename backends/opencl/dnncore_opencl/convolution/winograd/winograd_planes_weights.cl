@@ -1,5 +1,5 @@
-// Winograd's convolution: filters become WEIGHTS g WEIGHTS^T. A work-item transforms one filter of
-// one channel; made[position][column][depth] begins at `start`, `plane` for each position.
+// Winograd's convolution: filters g become WEIGHTS g WEIGHTS^T. A work-item transforms one filter
+// of one channel. made[position][column][depth] begins at `start`; positions are `plane` apart.
 
 __kernel __attribute__((reqd_work_group_size(GROUP, 1, 1)))
 void winograd_planes_weights($parameters) {

@@ -1,6 +1,6 @@
-// The instructions of mma_ptx.cl in plain OpenCL C, for devices that lack them. They are slow; their
-// purpose is to test the kernels that use them. They need doubles. Lanes of a warp exchange values
-// through local memory.
+// The instructions of mma_ptx.cl in plain OpenCL C, for devices that lack them. They are slow;
+// their purpose is to test the kernels that use them. They need doubles. Lanes of a warp exchange
+// values through local memory.
 
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 

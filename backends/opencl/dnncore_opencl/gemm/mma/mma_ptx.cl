@@ -1,5 +1,5 @@
-// The instructions of NVIDIA's tensor cores from sm_80 on, by inline PTX. Places in local memory are
-// counted in chunks of 16 bytes from `tiles` on.
+// The instructions of NVIDIA's tensor cores from sm_80 on, by inline PTX. Places in local memory
+// are counted in chunks of 16 bytes from `tiles` on.
 
 #define UNROLL _Pragma("unroll")
 #define EXCHANGE
