@@ -24,7 +24,7 @@ __all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]
 
 
 class _BrgemmInnerProduct(PlannedImplementation):
-    """What the directions share: formats, and the views of tensors as matrices."""
+    """Base of the directions: formats, and the views of tensors as matrices."""
 
     def resolved(self, op: Any) -> Any:
         """Activations become row-major, the filter vectors of output channels."""

@@ -32,7 +32,7 @@ class BrgemmMatMul(PlannedImplementation):
         ).append_to(plan)  # fmt: skip
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of rows by columns."""
+        """The utilisation of tiles of rows by columns."""
         return utilisation(self.isa, *op.dst.dims[-2:])
 
 

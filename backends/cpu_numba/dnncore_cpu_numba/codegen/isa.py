@@ -56,7 +56,7 @@ class Isa:
 
     @functools.cached_property
     def features(self) -> str:
-        """What code for this processor may use: LLVM's list, for example "+avx2,-avx512f"."""
+        """The features that code may use, as LLVM's list, for example "+avx2,-avx512f"."""
         host = host_features()
         if "sse2" in host:  # an x86 processor
             host = {name: name in self.x86 for name in host}
@@ -111,7 +111,7 @@ def highest_allowed() -> Isa:
 
 @functools.cache
 def host_features() -> Mapping[str, bool]:
-    """What LLVM knows that a processor of this kind may have, and whether this one does."""
+    """The features that LLVM knows for this kind of processor, and whether this one has them."""
     try:
         return dict(llvm.get_host_cpu_features())
     except RuntimeError:  # LLVM cannot tell on some systems
@@ -119,6 +119,6 @@ def host_features() -> Mapping[str, bool]:
 
 
 AVAILABLE = tuple(isa for isa in ISAS if not isa.obstacle)
-"""Those that this process may use, best first."""
+"""The instruction sets that this process may use, best first."""
 
 BEST = AVAILABLE[0]

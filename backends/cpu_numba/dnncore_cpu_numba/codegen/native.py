@@ -113,7 +113,7 @@ def _engine() -> Any:
 
 @functools.cache
 def _environment() -> str:
-    """What compiled code depends on: its sources, the compilers and the processor."""
+    """A hash of all that compiled code depends on: sources, compilers and the processor."""
     digest = hashlib.sha256()
     for package in (Path(__file__).parents[1], Path(planning.__file__).parent):
         for path in sorted(package.rglob("*.py")):

@@ -196,7 +196,7 @@ def _block_steps(dim: int, descs: Sequence[MemoryDesc]) -> list[int]:
 
 
 def _offset(desc: MemoryDesc, dim: int, place: int, size: int) -> int:
-    """What a place along one dim adds to an element's offset; 0 where the tensor is broadcast."""
+    """The offset of a place along one dim; 0 if the tensor is broadcast along it."""
     if desc.dims[dim] == 1 and size > 1:
         return 0
     inside, step = 0, 1

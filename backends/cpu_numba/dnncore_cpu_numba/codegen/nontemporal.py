@@ -23,9 +23,10 @@ __all__ = [
 ]  # fmt: skip
 
 STREAM_BYTES = 32 << 20
-"""Of all tensors of a call together. Measured for one input and for two, last-level cache of 32 MB:
-streaming is twice as slow where the next call finds the tensors there, and 1.3 times as fast where
-it does not."""
+"""From this size of all tensors of a call on, results bypass the caches.
+
+Measured for one input and for two, with a last-level cache of 32 MB: such stores are twice as slow
+if the next call finds the tensors in the cache, and 1.3 times as fast if it does not."""
 LINE = 64  # bytes of a cache line
 _LANES = ir.VectorType(ir.FloatType(), LINE // 4)
 
@@ -66,7 +67,7 @@ def scaled(x, shift, factor, rest):
 
 @device
 def stream_scaled(x, shift, factor, rest, y, length):
-    """The same of any number of float32; the lines that lie in y whole are streamed."""
+    """Store `scaled` of any number of float32; whole lines of y bypass the caches."""
     head = min(length, -(y // 4) % (LINE // 4))
     body = (length - head) & -(LINE // 4)
     for i in range(head):

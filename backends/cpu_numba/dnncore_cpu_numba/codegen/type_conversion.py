@@ -11,7 +11,7 @@ from typing import Any
 from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
-from dnncore_cpu_numba.codegen.vector_ir import F32
+from dnncore_cpu_numba.codegen.vector_ir import F32, suffix_of
 
 __all__ = ["STORED", "converted"]
 
@@ -53,9 +53,11 @@ def _widened(builder: Builder, x: Value, source: str, target: str) -> Value:
 
 def _to_integer(builder: Builder, x: Value, target: str) -> Value:
     kind = ir.VectorType(STORED[target], x.type.count)
-    x = vir.intrinsic(builder, f"llvm.rint.{_name(x.type)}", x.type, [x])
+    x = vir.intrinsic(builder, f"llvm.rint.{suffix_of(x.type)}", x.type, [x])
     way = "fptoui" if target == "u8" else "fptosi"
-    return vir.intrinsic(builder, f"llvm.{way}.sat.{_name(kind)}.{_name(x.type)}", kind, [x])
+    return vir.intrinsic(
+        builder, f"llvm.{way}.sat.{suffix_of(kind)}.{suffix_of(x.type)}", kind, [x]
+    )
 
 
 def _to_real(builder: Builder, x: Value, target: str) -> Value:
@@ -96,7 +98,9 @@ def _rounded_to_odd(builder: Builder, x: Value) -> Value:
     near = builder.fptrunc(x, real)
     back = builder.fpext(near, x.type)
     bits = builder.bitcast(near, kind)
-    sizes = [vir.intrinsic(builder, f"llvm.fabs.{_name(x.type)}", x.type, [v]) for v in (back, x)]
+    sizes = [
+        vir.intrinsic(builder, f"llvm.fabs.{suffix_of(x.type)}", x.type, [v]) for v in (back, x)
+    ]
     beyond = builder.fcmp_ordered(">", *sizes)
     bits = builder.select(beyond, builder.sub(bits, _all(kind, 1)), bits)
     inexact = builder.fcmp_ordered("!=", back, x)
@@ -105,9 +109,3 @@ def _rounded_to_odd(builder: Builder, x: Value) -> Value:
 
 def _all(kind: ir.VectorType, number: int) -> Value:
     return ir.Constant(kind, [number] * kind.count)
-
-
-def _name(kind: ir.VectorType) -> str:
-    """The suffix of an intrinsic, such as v16f32."""
-    element = {F32: "f32", F64: "f64"}.get(kind.element) or str(kind.element)
-    return f"v{kind.count}{element}"

@@ -10,9 +10,9 @@ from llvmlite import ir
 from dnncore_cpu_numba.codegen.call_schema import Record
 
 __all__ = [
-    "F32", "I64", "address", "at", "call", "constant", "entry", "field", "fields",
+    "F32", "I64", "address", "at", "bytes_of", "call", "constant", "entry", "field", "fields",
     "first_lanes", "float_of", "function_text", "intrinsic", "load", "loop", "multiple",
-    "multiply_add", "prefetch", "repeat", "room", "store", "vector_of",
+    "multiply_add", "prefetch", "repeat", "room", "store", "suffix_of", "vector_of",
 ]  # fmt: skip
 
 I8, I32, I64 = (ir.IntType(width) for width in (8, 32, 64))
@@ -202,12 +202,24 @@ def multiply_add(builder: Builder, x: Value, y: Value, z: Value) -> Value:
     return intrinsic(builder, f"llvm.fmuladd.v{x.type.count}f32", x.type, [x, y, z])
 
 
+def bytes_of(element: Any) -> int:
+    """The size of a stored element in bytes."""
+    return {"float": 4, "double": 8, "half": 2}.get(str(element)) or element.width // 8
+
+
+def suffix_of(vector: ir.VectorType) -> str:
+    """The suffix of an intrinsic's name for a type of vectors, such as v16f32."""
+    names = {"float": "f32", "double": "f64", "half": "f16"}
+    return f"v{vector.count}{names.get(str(vector.element), str(vector.element))}"
+
+
 def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | None) -> Value:
-    """Load a vector, or the lanes of a mask with zero elsewhere."""
+    """Load a vector of any type, or the lanes of a mask with zero elsewhere."""
+    align = bytes_of(vector.element)
     if mask is None:
-        return builder.load(pointer, typ=vector, align=4)
-    name = f"llvm.masked.load.v{vector.count}f32.p0"
-    return intrinsic(builder, name, vector, [pointer, I32(4), mask, vector(None)])
+        return builder.load(pointer, typ=vector, align=align)
+    name = f"llvm.masked.load.{suffix_of(vector)}.p0"
+    return intrinsic(builder, name, vector, [pointer, I32(align), mask, vector(None)])
 
 
 def barrier(builder: Builder) -> None:
@@ -221,9 +233,10 @@ def prefetch(builder: Builder, pointer: Value) -> None:
 
 
 def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
-    """Store a vector, or the lanes of a mask."""
+    """Store a vector of any type, or the lanes of a mask."""
+    align = bytes_of(value.type.element)
     if mask is None:
-        builder.store(value, pointer, align=4)
+        builder.store(value, pointer, align=align)
         return
-    name = f"llvm.masked.store.v{value.type.count}f32.p0"
-    intrinsic(builder, name, ir.VoidType(), [value, pointer, I32(4), mask])
+    name = f"llvm.masked.store.{suffix_of(value.type)}.p0"
+    intrinsic(builder, name, ir.VoidType(), [value, pointer, I32(align), mask])

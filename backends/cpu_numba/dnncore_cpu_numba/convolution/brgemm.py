@@ -49,7 +49,7 @@ class Brgemm(PlannedImplementation):
     filter_letters = "i", "o"
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """Another algorithm."""
+        """Refuse other algorithms."""
         return refuse_algorithm(op, "direct") or super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
@@ -224,7 +224,7 @@ class BrgemmForward(_Gathering):
     """Forward; weights become `OIhw16i16o` (with the lanes of the instruction set)."""
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of pixels by output channels."""
+        """The utilisation of tiles of pixels by output channels."""
         g = Geometry.of(op)
         return self.reached(op.dst, g.dst[2], g.oc, g.ic * len(g.taps))
 
@@ -252,7 +252,7 @@ class BrgemmBackwardData(_Gathering):
         return op.dst_role
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of pixels of one phase by input channels."""
+        """The utilisation of tiles of pixels of one phase by input channels."""
         g = Geometry.of(op)
         pixels = -(-g.src[2] // g.stride[2])
         depth = g.oc * len(g.taps) // math.prod(g.stride)

@@ -46,14 +46,14 @@ class BrgemmBackwardWeights(Brgemm):
     """Backward by weights and bias; weights become `OIhw16i16o`, as forward."""
 
     def resolved(self, op: Any) -> Any:
-        """diff_dst becomes blocked, with padding where need be: tiles read it so."""
+        """diff_dst becomes blocked, with padding if needed, as tiles read it."""
         if Geometry.of(op).groups == 1:
             blocked = f"nC{spatial_tag(op.src.ndims)}{self.isa.lanes}c"
             op = op.resolve_any(diff_dst=blocked)
         return super().resolved(op)
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of input by output channels."""
+        """The utilisation of tiles of input by output channels."""
         g = Geometry.of(op)
         return 0.9 * utilisation(self.isa, g.kernel[2] * g.ic, g.oc)
 
@@ -188,7 +188,7 @@ class BrgemmBackwardWeights(Brgemm):
 
 
 def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
-    """How many images are read at a time: where a border is added, as many as have room."""
+    """The number of images that are read at a time. Copies with borders limit it."""
     inside = not any(g.padding) and all(map(int.__le__, g.span, g.src))
     apart = all(dim for dim, _ in src.inner_blocks) and not attr.post_ops
     if g.ic >= FEW_ROWS or inside or not apart:
@@ -197,7 +197,7 @@ def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
 
 
 def _joined(problem: MatrixProblem) -> MatrixProblem:
-    """The same problem with the rows of neighbouring taps in one; all see all pixels."""
+    """The same problem with the rows of neighbouring taps joined; all taps see all pixels."""
     *outside, across = problem.cover.kernel
     a, c = (
         replace(matrix, outer=(*matrix.outer, *matrix.planes[:2]), planes=())
@@ -256,7 +256,7 @@ class _Pixels:
 
     @property
     def k(self) -> int:
-        """What divides the k of all elements."""
+        """A divisor of the k of all elements."""
         return math.gcd(*(count for _, count in self.along))
 
     @property
@@ -277,7 +277,7 @@ class _Pixels:
         ]  # fmt: skip
 
     def table(self, tap: Triple) -> Offsets:
-        """What the microkernel reads: one segment, an element for each row that sees the tap."""
+        """The batch for the microkernel: one segment, an element for each row that sees the tap."""
         first, count = self.along[tap[2]]
         seen = self.seen[0][tap[0]] & self.seen[1][tap[1]] & (count > 0)
         pairs = zip((self.a, self.b), self.step, strict=True)

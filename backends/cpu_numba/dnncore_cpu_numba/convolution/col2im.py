@@ -91,7 +91,7 @@ def _add_tap(params, image, column, tap):
 
 @device
 def _span(params, dim, tap):
-    """Where window 0 has this tap, and the first and end of the windows that have it inside."""
+    """The place of this tap in window 0, and the range of windows that have it inside."""
     stride = params.stride[dim]
     place = tap * params.dilation[dim] - params.padding[dim]
     first = max(0, -(place // stride))

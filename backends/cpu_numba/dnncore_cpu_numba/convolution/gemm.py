@@ -42,14 +42,14 @@ COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
 class _Gemm(PlannedImplementation):
-    """What the directions share: plain formats, and the best instruction set there is."""
+    """Base of the directions: plain formats, and the best instruction set."""
 
     def __init__(self) -> None:
         super().__init__(BEST)
         self.name = "cpu_numba:gemm"
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """Another algorithm."""
+        """Refuse other algorithms."""
         return refuse_algorithm(op, "direct") or super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
@@ -63,14 +63,14 @@ class _Gemm(PlannedImplementation):
         return op.resolve_any(**formats)
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of output channels by pixels."""
+        """The utilisation of tiles of output channels by pixels."""
         g = Geometry.of(op)
         return utilisation(self.isa, g.oc, math.prod(g.dst))
 
 
 class _GemmBackward(_Gemm):
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """Post-ops: a gradient is complete only after all tiles."""
+        """Refuse post-ops, since a gradient is complete only after all tiles."""
         if attr.post_ops:
             return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
         return super().refused(op, attr)
@@ -106,7 +106,7 @@ class GemmBackwardData(_GemmBackward):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
 
     def utilisation(self, op: Any) -> float:
-        """Less where columns are sums of so few products that their store takes as long."""
+        """The utilisation is lower if the sums have few products, since stores take longer then."""
         depth = Geometry.of(op).oc
         return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
 

@@ -56,7 +56,7 @@ class Image:
 
     @property
     def tag(self) -> str:
-        """Of a dense image with runs as long as this one's."""
+        """The tag of a dense image with runs of the same length."""
         if self.is_channels_last:
             return "acdeb"
         return "abcde" if self.run == 1 else f"aBcde{self.run}b"
@@ -73,7 +73,7 @@ class Image:
         return self.block if self.run == lanes and whole else None
 
     def matrix(self, lanes: int, per_group: int) -> Matrix:
-        """Rows are pixels, columns channels; outer dims N, G."""
+        """The image as a matrix: rows are pixels, columns channels, outer dims N and G."""
         splat = self.dims[1] == 1
         step = 0 if splat else self.vector_step(lanes, per_group) or 0
         group = 0 if splat else self.channel(per_group)

@@ -31,7 +31,7 @@ REACHED = 0.95  # of what tiles reach whose data are in cache, measured
 
 
 class _Pointwise(PlannedImplementation):
-    """What the directions share: plain formats, a filter whose innermost channels are rows of C.
+    """Base of the directions: plain formats, a filter whose innermost channels are rows of C.
 
     filter_letters: of its channels, those that are summed over, then those of the output.
     """
@@ -43,7 +43,7 @@ class _Pointwise(PlannedImplementation):
         self.name = f"cpu_numba:pointwise:{isa.name}"
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """Another algorithm, or windows of several pixels."""
+        """Refuse other algorithms and windows of several pixels."""
         if refusal := refuse_algorithm(op, "direct") or super().refused(op, attr):
             return refusal
         g = Geometry.of(op)
@@ -61,13 +61,13 @@ class _Pointwise(PlannedImplementation):
         return op.resolve_any(**formats)
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of output channels by pixels."""
+        """The utilisation of tiles of output channels by pixels."""
         g = Geometry.of(op)
         rows = g.oc if self.filter_letters == "io" else g.ic
         return REACHED * utilisation(self.isa, rows, math.prod(g.dst))
 
     def _weights_tag(self, op: Any) -> str:
-        """A's rows are contiguous: their offsets are constants, and need no registers."""
+        """The tag of the filter. A's rows are contiguous, so their offsets need no registers."""
         ndims = op.src_role.ndims
         return "g" * (op.weights_role.ndims - ndims) + self.filter_letters + spatial_tag(ndims)
 

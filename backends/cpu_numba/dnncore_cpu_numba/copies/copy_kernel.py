@@ -82,19 +82,18 @@ class CopyKernel(NativeKernel):
 
 def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, sizes: Any) -> None:
     elements = STORED[kernel.source], STORED[kernel.target]
-    lanes = LINE // _size(elements[1])
-    contiguous = _all(
-        builder,
-        [builder.icmp_signed("==", sizes["src_column"], I64(_size(elements[0]))),
-         builder.icmp_signed("==", sizes["dst_column"], I64(_size(elements[1])))],
-    )  # fmt: skip
+    lanes = LINE // vir.bytes_of(elements[1])
+    contiguous = builder.and_(
+        builder.icmp_signed("==", sizes["src_column"], I64(vir.bytes_of(elements[0]))),
+        builder.icmp_signed("==", sizes["dst_column"], I64(vir.bytes_of(elements[1]))),
+    )
 
     def move(count: int, src: Value, dst: Value, column: Value) -> None:
         source = builder.add(src, builder.mul(column, sizes["src_column"]))
         target = builder.add(dst, builder.mul(column, sizes["dst_column"]))
         if kernel.streamed and count > 1:
             vir.prefetch(builder, vir.address(builder, builder.add(source, sizes["ahead"])))
-        value = builder.load(vir.address(builder, source), align=_size(elements[0]),
+        value = builder.load(vir.address(builder, source), align=vir.bytes_of(elements[0]),
                              typ=ir.VectorType(elements[0], count))  # fmt: skip
         kernel.stored(builder, value, vir.address(builder, target), None)
 
@@ -135,16 +134,16 @@ def _emit_transposed(
 
     def block(a: Value, j: Value, lanes: tuple[Value, Value] | None) -> None:
         """Move one block; lanes: how many there are along a and j, if not all."""
-        start = vir.at(builder, src, builder.mul(j, I64(_size(source.element))))
+        start = vir.at(builder, src, builder.mul(j, I64(vir.bytes_of(source.element))))
         mask = vir.first_lanes(builder, lanes[1], SIDE) if lanes else None
         vectors = []
         for i in range(SIDE):
             row = builder.add(a, I64(i))
             if lanes:
                 row = _smaller(builder, row, builder.sub(sizes["a"], I64(1)))
-            value = _load(builder, place("rows", start, row), source, mask)
+            value = vir.load(builder, place("rows", start, row), source, mask)
             vectors.append(converted(builder, value, kernel.source, kernel.target))
-        start = vir.at(builder, dst, builder.mul(a, I64(_size(STORED[kernel.target]))))
+        start = vir.at(builder, dst, builder.mul(a, I64(vir.bytes_of(STORED[kernel.target]))))
         for i, value in enumerate(transposed(builder, vectors)):
             column, mask = builder.add(j, I64(i)), None
             if lanes:
@@ -153,7 +152,7 @@ def _emit_transposed(
                 column = _smaller(builder, column, builder.sub(sizes["j"], I64(1)))
             _store(builder, value, place("columns", start, column), mask, streamed=kernel.streamed)
 
-    whole = _all(builder, [builder.icmp_signed(">=", sizes[n], I64(SIDE)) for n in "aj"])
+    whole = builder.and_(*(builder.icmp_signed(">=", sizes[n], I64(SIDE)) for n in "aj"))
     with builder.if_else(whole) as (blocks, masked):
         with blocks:
             each(builder, sizes["j"], SIDE, lambda j:
@@ -200,43 +199,16 @@ def _shuffled(builder: Builder, x: Value, y: Value, order: Sequence[int]) -> Val
     return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, SIDE), order))
 
 
-def _load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | None) -> Value:
-    align = _size(vector.element)
-    if mask is None:
-        return builder.load(pointer, typ=vector, align=align)
-    args = [pointer, I32(align), mask, ir.Constant(vector, None)]
-    return vir.intrinsic(builder, f"llvm.masked.load.{_name(vector)}.p0", vector, args)
-
-
 def _store(
     builder: Builder, value: Value, pointer: Value, mask: Value | None, *, streamed: bool
 ) -> None:
-    size = _size(value.type.element)
-    if mask is not None:
-        args = [value, pointer, I32(size), mask]
-        name = f"llvm.masked.store.{_name(value.type)}.p0"
-        vir.intrinsic(builder, name, ir.VoidType(), args)
+    vector = value.type
+    if mask is not None or not streamed or vector.count == 1:
+        vir.store(builder, value, pointer, mask)
         return
-    store = builder.store(value, pointer, align=size)
-    if streamed and value.type.count > 1:
-        store.align = size * value.type.count
-        store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
-
-
-def _all(builder: Builder, conditions: Sequence[Value]) -> Value:
-    first, second = conditions
-    return builder.and_(first, second)
+    store = builder.store(value, pointer, align=vir.bytes_of(vector.element) * vector.count)
+    store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
 
 def _smaller(builder: Builder, x: Value, y: Value) -> Value:
     return builder.select(builder.icmp_signed("<", x, y), x, y)
-
-
-def _size(element: Any) -> int:
-    """Bytes of a stored element."""
-    return {"float": 4, "double": 8, "half": 2}.get(str(element)) or element.width // 8
-
-
-def _name(vector: ir.VectorType) -> str:
-    kinds = {"float": "f32", "double": "f64", "half": "f16"}
-    return f"v{vector.count}{kinds.get(str(vector.element), str(vector.element))}"

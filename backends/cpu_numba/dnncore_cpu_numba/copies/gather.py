@@ -46,13 +46,13 @@ class Axis:
 
     @property
     def stretch(self) -> int:
-        """So many indices, from each multiple of it on, are evenly spaced on both sides."""
+        """The length of runs of indices that are evenly spaced on both sides."""
         both = math.gcd(_stretch(self.source, self.start), _stretch(self.target))
         return both or len(self.target)
 
     @property
     def target_stretch(self) -> int:
-        """The same for the target alone."""
+        """`stretch` for the target alone."""
         return _stretch(self.target) or len(self.target)
 
     def joined(self, inner: Axis) -> Axis:
@@ -74,7 +74,7 @@ class Axis:
         return [outer, Axis(*inner)]
 
     def continues(self, inner: Axis, side: str) -> bool:
-        """Whether one step of this axis is where `inner` would go on, in source or target."""
+        """Whether one step of this axis continues `inner`, in source or target."""
         own, other = getattr(self, side), getattr(inner, side)
         whole = inner.start == 0 and len(inner.source) == len(inner.target)
         return (
@@ -99,7 +99,7 @@ def _stretch(values: Places, start: int = 0) -> int:
 
 
 def places(desc: MemoryDesc, dim: int) -> Places:
-    """What each index of a dim, padding included, adds to the place of an element; no offset0."""
+    """The offset of each index of a dim, including padding, in elements; without offset0."""
     index = np.arange(desc.padded_dims[dim])
     step = math.prod(size for _, size in desc.inner_blocks)
     whole = math.prod(size for d, size in desc.inner_blocks if d == dim)
@@ -159,7 +159,7 @@ def gather_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
 
 
 def _values(axis: Axis) -> dict[str, Any]:
-    """Its `AXIS`."""
+    """The values of its `AXIS`."""
     source, target = (Table(np.ascontiguousarray(side)) for side in (axis.source, axis.target))
     return {
         "source": source, "target": target, "extent": len(axis.target),
@@ -168,7 +168,7 @@ def _values(axis: Axis) -> dict[str, Any]:
 
 
 def _mode(middle: Axis, inner: Axis) -> tuple[int, int]:
-    """How elements are moved, and how many of the inner axis at a time."""
+    """The mode of the task, and the size of a unit of the inner axis."""
     from_step, to_step = inner.steps
     across = from_step != 1 == to_step and middle.steps[0] == 1 and middle.stretch >= WIDTH
     if across and inner.target_stretch >= WIDTH:

@@ -111,7 +111,7 @@ def _copy_rows(params, inside, source, target, begin, end):
 
 @device
 def _is_block(params, row, end):
-    """Whether `WIDTH` indices of the middle axis from here on are there and evenly spaced."""
+    """Whether the next `WIDTH` indices of the middle axis exist and are evenly spaced."""
     stretch = params.middle_stretch
     until = min(end, params.middle.stop)
     return row + WIDTH <= until and row % stretch + WIDTH <= stretch
@@ -151,7 +151,7 @@ def _copy_scattered(source, sources, target, targets, first, last):
 
 @device
 def _copy_edge(params, inside, source, target, first, last):
-    """Copy that part of a unit which the source has; the rest is zero."""
+    """Copy the part of a unit that is in the source, and write zeros to the rest."""
     inner = params.inner
     start = inner.start
     sources = inner.source - 8 * start

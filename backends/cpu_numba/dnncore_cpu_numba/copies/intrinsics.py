@@ -31,7 +31,7 @@ def copy_vector(typingctx, source, target):
 
 
 def _copier_ahead(*, write):
-    """The same, and ask for the cache line at a third address, soon to be read or written."""
+    """Like `copy_vector`, with a prefetch of the cache line at a third address."""
 
     @intrinsic
     def copy_vector_ahead(typingctx, source, target, ahead):

@@ -32,7 +32,7 @@ TENSORS = Record("tensors of a copy", ("dst src", "address"))
 
 
 def copy_steps(dst: Tensor, src: Tensor) -> list[Step]:
-    """The steps of dst = src, whatever is in dst's padding."""
+    """The steps of dst = src. They leave dst's padding undefined."""
     steps = []
     for nest in nests(dst.desc.dims, (dst.desc, src.desc)):
         tiles = _tiled(nest.ordered())
@@ -137,7 +137,7 @@ def _tiled(nest: Nest) -> Iterator[Nest]:
 
 
 def _cut(nest: Nest, tensor: int) -> Iterator[Nest]:
-    """Cut the contiguous loop of a tensor, or where it is no whole blocks, the next one."""
+    """Cut the contiguous loop of a tensor or, if it is not whole blocks, the next loop."""
     place = _contiguous(nest.loops, tensor)
     if place is None:
         yield from _rows_cut(nest)
@@ -202,7 +202,7 @@ def _following(
 
 
 def _places(chain: Sequence[Loop], tensor: int, itemsize: int) -> np.ndarray:
-    """Where each step of a chain begins in the other tensor, in bytes."""
+    """The offset in bytes in the other tensor of each step of a chain."""
     steps = itertools.product(*(range(loop.extent) for loop in chain))
     strides = [itemsize * loop.strides[tensor] for loop in chain]
     return np.array([sum(map(int.__mul__, step, strides)) for step in steps], np.int64)

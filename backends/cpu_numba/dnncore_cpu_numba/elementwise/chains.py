@@ -65,7 +65,7 @@ MOVING = Record(
 
 
 Place = int | Arg | Scratch
-"""Where a tensor is: the place of its memory in binding order, or its buffer's address."""
+"""The location of a tensor: its position in binding order, or its address."""
 
 
 def chain_steps(
@@ -167,7 +167,7 @@ def _step(task: Task, values: Mapping[str, Any], items: int, elements: int) -> S
 
 
 def _covered(dims: Sequence[int], descs: Sequence[MemoryDesc]) -> list[int]:
-    """The sizes to work on: with the padding, where all have the same, so that loops join."""
+    """The sizes of the loops, including equal padding of all tensors, so that loops join."""
     sizes = []
     for dim, size in enumerate(dims):
         padded = {d.padded_dims[dim] for d in descs if d.dims[dim] == size}
@@ -243,7 +243,7 @@ TARGET = Record("tensor to zero", ("target", "address"))
     ("starts", TARGET),
 ))  # fmt: skip
 def _zeros(params, begin, end):
-    """Zero the tiles of a nest, whatever their elements' size."""
+    """Zero the tiles of a nest with elements of any size."""
     nest, rows, columns = params.nest, params.rows, params.columns
     row_stride, column_stride = params.row_stride, params.column_stride
     size = params.size

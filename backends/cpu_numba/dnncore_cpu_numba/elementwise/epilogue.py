@@ -53,7 +53,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Sum:
-    """x = x + scale * C, C as it was before."""
+    """x = x + scale * C, with the former values of C."""
 
     scale: float = 1.0
 
@@ -100,7 +100,7 @@ def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
 
 
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
-    """What each `Call` of a chain reads; the functions are compiled now."""
+    """The `STAGE` of each `Call` of a chain. Compiles their functions."""
     return [
         STAGE.table([post_ops.eltwise(stage.algorithm, stage.alpha, stage.beta).row()])
         for stage in chain
@@ -109,7 +109,7 @@ def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
 
 
 def table_rows(chain: Epilogue) -> int:
-    """How many rows of the table of operands a chain reads."""
+    """The number of rows of the table of operands that a chain reads."""
     operands = sum(len(stage.splats) for stage in chain if isinstance(stage, Operand))
     return operands + sum(isinstance(stage, Call) for stage in chain)
 

@@ -86,7 +86,7 @@ class Stage:
         return algorithms.COSTS.get(self.task, 0.0)
 
     def row(self, *, streamed: bool = False) -> dict[str, Any]:
-        """Its `STAGE`; the function is compiled now.
+        """The values of its `STAGE`. Compiles the function.
 
         streamed: with the function's twin.
         """
@@ -239,7 +239,7 @@ def _is_contiguous(tensor, rows, columns):
 
 @device
 def _describe(tensor, start, columns):
-    """Write down a contiguous tile."""
+    """Set the fields of a contiguous tile."""
     tensor.address = start
     tensor.column = 1
     tensor.row = columns

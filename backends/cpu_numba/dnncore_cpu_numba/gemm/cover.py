@@ -26,7 +26,7 @@ Subset = tuple[int, ...]
 
 @dataclass(frozen=True)
 class TileKind:
-    """What distinguishes the microkernels of tiles; see `Microkernel`."""
+    """The properties of a tile that are compiled into its microkernel; see `Microkernel`."""
 
     rows: int
     a_rows: tuple[int, ...] = ()
@@ -63,7 +63,7 @@ class TileBlocks:
 
 
 class Cover(Protocol):
-    """How rows are cut; places have a coordinate for each stride of `Matrix.spatial`."""
+    """The division of rows. Places have a coordinate for each stride of `Matrix.spatial`."""
 
     @property
     def count(self) -> int:
@@ -95,7 +95,7 @@ class Rows:
     count: int
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
-        """As even as can be."""
+        """The sizes of even parts."""
         return Counter(n for _, n in _evenly(self.count, most))
 
     def tiles(
@@ -148,7 +148,7 @@ class Windows:
         )
 
     def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
-        """Those of one plane after the other."""
+        """The tiles of all planes by size."""
         down, across = self._cuts(most, others)
         plane = Counter(high * wide for (_, high), (_, wide) in itertools.product(down, across))
         return Counter({size: self.pixels[0] * count for size, count in plane.items()})
@@ -178,7 +178,7 @@ class Windows:
         return TileBlocks(blocks, down[0][1] * self.pixels[2])
 
     def _subsets(self, dim: int, first: int, count: int) -> dict[int, Subset]:
-        """For each shift along a dim, which of some pixels have it inside the image."""
+        """For each shift along a dim, the pixels among these that have it inside the image."""
         step, size = self.step[dim], self.size[dim]
         return {
             shift: tuple(i for i in range(count) if 0 <= (first + i) * step + shift < size)
@@ -229,7 +229,7 @@ class Taps:
         return math.prod(self.kernel) * self.channels
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
-        """Those of one tap after the other."""
+        """The tiles of all taps by size."""
         tap = Counter(n for _, n in _evenly(self.channels, most))
         return Counter({size: math.prod(self.kernel) * count for size, count in tap.items()})
 

@@ -131,7 +131,7 @@ class _Emitter:
             self.mask = vir.first_lanes(self.builder, self.args["lanes"], lanes)
 
     def emit(self) -> None:
-        """The whole body: the tile, its epilogue, the store."""
+        """Emit the body: the tile, its epilogue, the store."""
         kernel, builder, args = self.kernel, self.builder, self.args
         places = [(m, n) for m in range(kernel.rows) for n in range(kernel.vectors)]
         c = self._view(args["c"], args["c_row"], args["c_block"])
@@ -196,7 +196,7 @@ class _Emitter:
         return [*(builder.add(x, self.args[name]) for x, name in advanced), *tile]
 
     def _next_block(self, index: Value) -> Value:
-        """How far it is in A to what comes next: a block, or the next tile's first one."""
+        """The distance in A to the next block, or to the first block of the next tile."""
         builder, advance = self.builder, self.args["a_advance"]
         if not self._is_strided:
             return advance
@@ -266,7 +266,7 @@ class _Emitter:
         return vir.multiple(self.builder, a, self.args["a_stride"], m)
 
     def _strides_of_b(self) -> tuple[Value, Value]:
-        """From row to row and from vector to vector; one of them is known here."""
+        """The strides from row to row and from vector to vector. One of them is a constant."""
         vector = I64(4 * self.kernel.isa.lanes)
         if self.kernel.panel:
             return vector, self.args["b_block"]

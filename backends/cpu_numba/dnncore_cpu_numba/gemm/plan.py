@@ -213,7 +213,7 @@ class ProgramPlan:
         )
 
     def _seconds(self, op: Operation, engine: Any, utilisation: float) -> float:
-        """What the program should take: arithmetic at a part of the peak, then the copies."""
+        """The estimated time: arithmetic at a part of the peak, then the copies."""
         peaks = engine.peaks
         arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
         arithmetic += NOT_HIDDEN * peaks.ideal_seconds(op.flops / utilisation, 0)
@@ -238,7 +238,7 @@ class PlannedImplementation(Implementation):
         return plan.accepted(op, engine, self.utilisation(op))
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """What cannot be served."""
+        """The reason to refuse an operation, or None."""
         if obstacle := self.isa.obstacle:
             return Refused("device", obstacle)
         rows = len(attr.operands()) + len(attr.post_ops)  # every step may be a call
@@ -255,7 +255,7 @@ class PlannedImplementation(Implementation):
         raise NotImplementedError
 
     def utilisation(self, op: Any) -> float:
-        """The part of the peak that the tiles of this problem reach, their data in cache."""
+        """The part of the peak that tiles of this problem reach if their data are in cache."""
         raise NotImplementedError
 
 

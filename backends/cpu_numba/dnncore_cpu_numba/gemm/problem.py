@@ -29,7 +29,7 @@ LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; 
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where A, B, C or an operand of the post-ops lies: an address and its strides in bytes.
+    """A, B, C or an operand of the post-ops: an address and strides in bytes.
 
     block: from one vector of columns to the next; B has no rows, and A no columns.
     planes: those of a cover's places before the row's, where it has several coordinates.
@@ -42,13 +42,13 @@ class Matrix:
     planes: tuple[int, ...] = ()
 
     def values(self) -> dict[str, Any]:
-        """Its `MATRIX`."""
+        """The values of its `MATRIX`."""
         outer = filled(self.outer)
         return {"address": self.address, "row": self.row, "block": self.block, "outer": outer}
 
     @property
     def spatial(self) -> tuple[int, ...]:
-        """Along each coordinate of a place."""
+        """The strides along the coordinates of a place."""
         return (*self.planes, self.row)
 
     @property
@@ -80,7 +80,7 @@ class Chunk:
         return self.blocks * len(self.batch) * self.k
 
     def table(self, batch: tuple[BatchSegment, ...]) -> np.ndarray[Any, Any]:
-        """What the microkernel reads of a tile's part of the batch."""
+        """The `SEGMENT`s of the part of the batch that a tile uses."""
         slots: list[Any] = []
         for segment in batch or (BatchSegment(tuple(range(len(self.batch)))),):
             elements = [{"a": a, "b": b} for a, b in map(self.batch.__getitem__, segment.firsts)]
@@ -149,7 +149,7 @@ class MatrixProblem:
         return 4 * math.prod(self.outer) * self.cover.count * self.columns
 
     def is_streamed(self) -> bool:
-        """Whether C is too large to be found in cache, and made of whole lines written once."""
+        """Whether C is too large to remain in cache, and written once in whole cache lines."""
         once = len(self.chunks) == 1 and not self.continues
         once = once and not any(isinstance(stage, Sum) for stage in self.epilogue)
         return once and 4 * self.isa.lanes == LINE and self._c_bytes >= STREAM_BYTES

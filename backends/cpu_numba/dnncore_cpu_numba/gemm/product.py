@@ -61,7 +61,7 @@ class MatrixProduct:
         product._append_to(plan)
 
     def _cost(self) -> float:
-        """Multiply-adds, those of empty lanes included, and what copies cost in this unit."""
+        """The number of multiply-adds, including those of empty lanes, plus the cost of copies."""
         rows, columns = self.c.desc.dims[-2:]
         lanes = self.isa.lanes
         multiply_adds = self.c.desc.nelems * self.a.desc.dims[-1]
@@ -132,7 +132,7 @@ class MatrixProduct:
         return Matrix(tensor.address, tuple(batch), row=4), k
 
     def _copies_a(self) -> bool:
-        """Whether A's layout does not serve; where tiles share B, only contiguous rows do."""
+        """Whether A is copied. If tiles share B, only contiguous rows need no copy."""
         along_k, along_rows = (_is_contiguous(self.a.desc, dim) for dim in (-1, -2))
         return not along_rows and (self._shares_b() or not along_k)
 

@@ -123,7 +123,7 @@ def _cycles(problem: MatrixProblem, vectors: int, others: Sequence[Sequence[int]
 
 
 def _most_rows(problem: MatrixProblem, vectors: int) -> int:
-    """Of a tile, as registers hold them and, where A's rows are strided, cache and LLVM.
+    """The most rows of a tile that registers hold; if A's rows are strided, cache and LLVM too.
 
     Those at multiples of 4 KiB share the 8 lines of one set of a first-level cache.
     """
@@ -147,7 +147,7 @@ def _streams_b(problem: MatrixProblem) -> bool:
 
 
 def _reads_b_once(problem: MatrixProblem) -> bool:
-    """Whether a large B is read for so few pixels that it has no time to arrive by itself."""
+    """Whether a large B is read for few pixels, so that it needs prefetching."""
     few = math.prod(problem.outer) * problem.cover.count <= FEW_PIXELS
     gathers = isinstance(problem.cover, Windows) or not _shares_b(problem)
     return few and gathers and _bytes_of_b(problem) > LARGE_B

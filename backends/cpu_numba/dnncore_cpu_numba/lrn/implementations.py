@@ -246,7 +246,7 @@ def _are_lines(window: _Window) -> bool:
 
 
 def _piece(desc: MemoryDesc, axis: int) -> int:
-    """How many places along an axis are neighbours in memory, from each multiple of it on."""
+    """The length of runs of places along an axis that are neighbours in memory."""
     inner = [size for dim, size in desc.inner_blocks if dim == axis]
     if not inner:
         return desc.dims[axis] if desc.strides[axis] == 1 else 1

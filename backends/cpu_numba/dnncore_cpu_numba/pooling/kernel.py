@@ -179,7 +179,7 @@ class _Emitter:
                     self._checked(self._folded(places, size, unrolled=is_usual), places)
 
     def _prefetch(self, a: Value, size: int) -> None:
-        """Have the rows brought that the next line of results is the first to read.
+        """Prefetch the rows that the next line of results is the first to read.
 
         Two cache lines for each point: as far apart as windows that go on by two places need them.
         """
@@ -236,7 +236,7 @@ class _Emitter:
         return self._points(self._box("dhw", state, size, unrolled=unrolled), size)
 
     def _points(self, state: Sequence[Value], size: int) -> list[_Point]:
-        """What a state holds of each point."""
+        """The points that a state contains."""
         kept, each = state[3:], (len(state) - 3) // size
         rows = [kept[each * i : each * (i + 1)] for i in range(size)]
         if self._keeps_taps:
@@ -282,7 +282,7 @@ class _Emitter:
         return [a, b, builder.add(state[2], fields[f"tap_{dim}"])]
 
     def _term(self, a: Value, b: Value, tap: Value, i: int) -> _Point:
-        """What a single tap gives to the i-th point."""
+        """The term of a single tap for the i-th point."""
         builder, kernel = self.builder, self.kernel
         value = vir.load(builder, self._at("a", a, i), self.vector, None)
         if kernel.fold == "largest":

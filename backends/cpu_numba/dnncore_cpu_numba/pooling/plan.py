@@ -199,7 +199,7 @@ class _Bands:
         ]
 
     def places(self, fold: PoolingFold) -> list[int]:
-        """Where each of the buffers begins, and where they end."""
+        """The offset of each buffer, and the end of all."""
         depths = 1, self.depth, 1 if fold.name == "largest" else self.depth
         sizes = [n * depth for n, depth in zip(self.planes(fold), depths, strict=False)]
         return list(itertools.accumulate(sizes, initial=0))

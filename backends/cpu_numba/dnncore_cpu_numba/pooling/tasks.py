@@ -185,7 +185,7 @@ def _read_band(params, band, tensors, buffers, starts):
 
 @device
 def _set_row_zero(staging, tensor, first, buffers, starts):
-    """Where row 0 would be in a buffer that begins with row `first`."""
+    """Set the address that row 0 would have in a buffer that begins with row `first`."""
     view = staging.views[tensor]
     row = SIDE * view.item * view.width
     store_i64(starts, tensor, buffers + view.buffer - first * row)

@@ -90,7 +90,7 @@ class _Piece:
 
     @property
     def steps(self) -> int:
-        """How many rows are folded into a result, or a row of results."""
+        """The number of rows that are folded into a result or a row of results."""
         return self.places.size if self.way == "columns" else self.places.without(1).size
 
     @property
@@ -154,7 +154,7 @@ class _Plan:
 
 
 def _pieces(op: Any) -> list[list[_Piece]]:
-    """What is folded into the same results: a nest of src or a few, for each part of dst."""
+    """The nests of src that are folded into the same results, for each part of dst."""
     found: dict[int, list[_Piece]] = {}
     quick = _folds(op)[0].rows is not None
     for nest in nests(op.src.dims, (op.dst, op.src)):
@@ -270,7 +270,7 @@ def _steps(
 
 
 def _folds(op: Any) -> tuple[Any, Any]:
-    """How src is folded, and how outcomes are."""
+    """The folds of src and of outcomes."""
     if not op.is_norm:
         rule = FOLDS["sum" if op.algorithm == "mean" else op.algorithm]
         return rule, rule

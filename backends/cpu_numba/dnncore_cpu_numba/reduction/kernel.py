@@ -116,7 +116,7 @@ class _Emitter:
         vir.loop(builder, args["count"], [], row)
 
     def _row(self, x: Value) -> tuple[Value, Value]:
-        """Where NaN are, and the outcome: of several vectors at a time, of one, of the rest."""
+        """(mask of NaN, outcome) of several vectors at a time, then of one, then of the rest."""
         builder, lanes = self.builder, self.vector.count
         nan, folded = self.bits(0), [self.start] * AT_ONCE
         left = self.length
@@ -148,7 +148,7 @@ class _Emitter:
         return vir.loop(builder, count, state, turn)
 
     def _nan(self, nan: Value, values: Sequence[Value]) -> Value:
-        """Where there was NaN or is; of two vectors, one comparison finds it."""
+        """The mask of NaN, with those of these values. One comparison covers two vectors."""
         if not self.heeds_nan:
             return nan
         builder = self.builder

@@ -51,7 +51,7 @@ AHEAD_BYTES = 4 << 20  # of an input that no second-level cache holds
 
 
 class Depthwise(Brgemm):
-    """What the directions share: formats, and channels in the order of planes.
+    """Base of the directions: formats, and channels in the order of planes.
 
     In the methods inherited, a plane's channels are those "per group", and the outer dim of groups
     runs over the planes.
@@ -62,7 +62,7 @@ class Depthwise(Brgemm):
         self.name = f"cpu_numba:depthwise:{isa.name}"
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """One group is no vector."""
+        """Refuse problems with one group, which fills no vector."""
         groups, _, _, *kernel = op.grouped_weights
         if groups == 1:
             return Refused("shape", "one group, where groups are the lanes of vectors")
@@ -96,7 +96,7 @@ class Depthwise(Brgemm):
         return image.vector_step(self.isa.lanes, per_group) is not None
 
     def utilisation(self, op: Any) -> float:
-        """That of tiles of pixels of a row by groups."""
+        """The utilisation of tiles of pixels of a row by groups."""
         g = Geometry.of(op)
         shared = Shared.of(self.isa, g)
         share = GROUPS if shared.channels > 1 else ONE_PLANE if g.ic == g.oc == 1 else PLANES
@@ -165,7 +165,7 @@ class DepthwiseBackwardData(_Gathering):
 
 @dataclass(frozen=True)
 class _Filters:
-    """The weights: an address, and bytes from one to the next of what they are for.
+    """The weights: an address, and strides in bytes.
 
     block: vectors. source_plane, source_channel: planes of the input, and channels of a group in
     one. output_plane: planes of the output.
@@ -254,7 +254,7 @@ class _Loop:
         )
 
     def _streams(self) -> bool:
-        """Whether dst is written past the caches, which hold less than it and src."""
+        """Whether dst is written past the caches, since src and dst are larger than these."""
         pixels = math.prod(gather.length for gather in self.gathers)
         written = self.batch * self.planes[1] * self.shared.width * pixels
         steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
@@ -306,7 +306,7 @@ class _Loop:
 
 
 def _operand(operand: Matrix) -> dict[str, Any]:
-    """Its `task.MATRIX`."""
+    """The values of its `task.MATRIX`."""
     batch, plane = operand.outer or (0, 0)
     z, y = operand.planes or (0, 0)
     strides = {"batch": batch, "plane": plane, "block": operand.block}
@@ -314,6 +314,6 @@ def _operand(operand: Matrix) -> dict[str, Any]:
 
 
 def _turned_matrix(matrix: Matrix, axes: Sequence[int]) -> Matrix:
-    """The same with other spatial dims outside and along rows."""
+    """The same operand with its spatial dims in the order of the loops."""
     *planes, row = turned(matrix.spatial, axes)
     return dataclasses.replace(matrix, planes=tuple(planes), row=row)

@@ -108,7 +108,7 @@ class _Emitter:
             self.mask = vir.first_lanes(builder, args["lanes"], kernel.isa.lanes)
 
     def rows(self) -> None:
-        """All rows of output."""
+        """Compute all rows of output."""
 
         def row(index: Value, _none: Sequence[Value]) -> list[Value]:
             table = self._record("rows", index, ROW)
@@ -125,7 +125,7 @@ class _Emitter:
     def _alike(
         self, tile: DepthwiseTile, row: dict[str, Value], operands: Sequence[_Operand]
     ) -> None:
-        """The tiles that are alike, for all vectors of channels."""
+        """Compute all tiles that are alike, for all vectors of channels."""
         b, kernel = self.builder, self.kernel
         src = b.add(b.add(self.args["src"], row["src"]), I64(tile.origin * kernel.src_pixel))
         dst = b.add(b.add(self.args["dst"], row["dst"]), I64(tile.first * kernel.dst_pixel))
@@ -158,7 +158,7 @@ class _Emitter:
         at: dict[str, Value],
         operands: Sequence[View],
     ) -> None:
-        """One tile of one vector of channels."""
+        """Compute one tile of one vector of channels."""
         b = self.builder
         pairs = b.add(self.args["lists"], row["list"])
 
@@ -185,7 +185,7 @@ class _Emitter:
                 vir.store(b, x, pointer, valid)
 
     def _prefetch(self, tile: DepthwiseTile, src: Value) -> None:
-        """Have brought what the tiles of the next row are the first to see."""
+        """Prefetch the inputs that the next row is the first to read."""
         b, first = self.builder, min(tile.readers, default=0)
         for row in self.kernel.ahead:
             for place in range(first, first + tile.advance):
@@ -195,7 +195,7 @@ class _Emitter:
     def _row_of_taps(
         self, tile: DepthwiseTile, src: Value, weights: Value, sums: Sequence[Value]
     ) -> list[Value]:
-        """Add what a tile sees through one row of taps."""
+        """Add the products of a tile with one row of taps."""
         b, kernel, sums = self.builder, self.kernel, list(sums)
         for channel in range(kernel.channels):
             if channel:
@@ -234,7 +234,7 @@ class _Emitter:
 
 @dataclass(frozen=True)
 class _Operand:
-    """An operand of the epilogue: where the pixel lies that comes next, and its strides."""
+    """An operand of the epilogue: the address of the next pixel, and strides."""
 
     place: Value
     pixel: Value

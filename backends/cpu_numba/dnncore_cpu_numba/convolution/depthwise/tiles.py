@@ -1,8 +1,7 @@
-"""What the pixels of a row gather, cut into tiles: the plan of a depthwise kernel.
+"""The tiles of a depthwise kernel: some outputs of a row, and the inputs that they read.
 
-Forward and backward by data are one thing here. Along each dim, an output's places take turns in
-what they see of the input: all the same places forward; backward by data, those of one phase of the
-stride every `stride` places.
+Forward and backward by data use the same classes. Along each dim, outputs read inputs with a
+period: 1 forward, the stride backward by data.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class DepthwiseGather:
 
     @classmethod
     def forward(cls, g: Geometry, dim: int) -> DepthwiseGather:
-        """dst from src."""
+        """Read src for dst."""
         taps = tuple((t, t * g.dilation[dim] - g.padding[dim]) for t in range(g.kernel[dim]))
         return cls(g.dst[dim], g.src[dim], (taps,), g.stride[dim])
 
     @classmethod
     def backward(cls, g: Geometry, dim: int) -> DepthwiseGather:
-        """diff_src from diff_dst."""
+        """Read diff_dst for diff_src."""
         stride = g.stride[dim]
         reached = [
             [(t, i + g.padding[dim] - t * g.dilation[dim]) for t in range(g.kernel[dim])]
@@ -57,21 +56,21 @@ class DepthwiseGather:
 
     @property
     def taps(self) -> int:
-        """Through how many taps something is seen."""
+        """The number of taps that read a place of the input."""
         return len({tap for seen in self.seen for tap, _ in seen})
 
     @property
     def span(self) -> int:
-        """From the first place that a period sees to the last."""
+        """The number of places from the first to the last that a period reads."""
         places = [at for seen in self.seen for _, at in seen]
         return max(places) - min(places) + 1 if places else 0
 
     def origin(self, index: int) -> int:
-        """Where the places that an output sees count from."""
+        """The origin of the places that an output reads."""
         return index // self.period * self.advance
 
     def inside(self, index: int) -> Seen:
-        """What an output sees of the input, counted from its origin: no padding."""
+        """The places inside the input that an output reads, relative to its origin."""
         origin = self.origin(index)
         seen = self.seen[index % self.period]
         return tuple((tap, at) for tap, at in seen if 0 <= origin + at < self.size)
@@ -84,7 +83,7 @@ class DepthwiseGather:
         return tuple(replace(alike[0], count=len(alike)) for alike in groups)
 
     def _tiles(self, pixels: int) -> Iterator[DepthwiseTile]:
-        """Single tiles; of those inside the input, what they see is found once."""
+        """Single tiles. All tiles inside the input share one computation of their places."""
         advance = self.origin(pixels)
         whole = tuple(
             tuple((tap, at + self.origin(i)) for tap, at in self.seen[i % self.period])
@@ -119,12 +118,12 @@ class DepthwiseTile:
 
     @property
     def pixels(self) -> int:
-        """How many outputs it has."""
+        """The number of outputs."""
         return len(self.seen)
 
     @property
     def readers(self) -> dict[int, list[tuple[int, int]]]:
-        """(output, tap) of all that see a place, by place in order."""
+        """(output, tap) of all readers of a place, by place in order."""
         found: dict[int, list[tuple[int, int]]] = {}
         for pixel, seen in enumerate(self.seen):
             for tap, at in seen:

@@ -21,7 +21,7 @@ FEW_PIXELS = 6  # of a row: a longer dim takes its part
 
 @dataclass(frozen=True)
 class Shared:
-    """How groups share vectors; channels: of each group, neighbours in a vector."""
+    """The groups of a vector. channels: the neighbouring channels of each group in it."""
 
     groups: int
     channels: int
@@ -38,7 +38,7 @@ class Shared:
         return self.groups * self.channels
 
     def order(self, per_group: int) -> list[int] | None:
-        """The channels in the order of planes; None where that is their own."""
+        """The channels in the order of planes; None if they have this order."""
         if per_group == self.channels:
             return None
         channels = np.arange(self.groups * per_group)
@@ -54,5 +54,5 @@ def row_axes(gathers: Sequence[DepthwiseGather], kernel: Triple) -> tuple[int, .
 
 
 def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
-    """What belongs to the dims D, H and W, in another order."""
+    """Values for the dims D, H and W in the order `axes`."""
     return tuple(values[axis] for axis in axes)

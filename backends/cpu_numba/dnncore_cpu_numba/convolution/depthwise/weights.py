@@ -90,7 +90,7 @@ class DepthwiseBackwardWeights(Depthwise):
 
 
 class _Sums:
-    """Room for the sums of each part of the pixels, and the output that they end in.
+    """Memory for the sums of each part of the pixels, and the output.
 
     first: that of the first part; where nothing is left to do, the output itself. step: bytes from
     part to part.
@@ -114,7 +114,7 @@ class _Sums:
             self.step = places[1] - places[0]
 
     def finish(self, plan: ProgramPlan, attr: Attributes) -> None:
-        """Append what makes the output of the sums."""
+        """Append the steps that compute the output from the sums."""
         if self.rooms:
             target = self.output
             if self.order is not None:
@@ -260,7 +260,7 @@ class _Loop:
         return kernel.address if whole else 0, partial.address if lanes else 0
 
     def _place(self, tap: Sequence[int]) -> int:
-        """Where the sums of a row of taps begin."""
+        """The offset of the sums of a row of taps."""
         return dot(self.taps[:2], tap)
 
     def _records(self, group: Sequence[Sequence[int]]) -> list[Param]:

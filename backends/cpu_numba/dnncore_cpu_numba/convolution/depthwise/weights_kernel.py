@@ -48,7 +48,7 @@ Value = Any
 
 @functools.cache
 def row_record(taps: int) -> Record:
-    """A row of diff_dst, and for each row of taps what it sees."""
+    """A row of diff_dst and, for each row of taps, the row of src that it reads."""
     seen = [
         group
         for row in range(taps)
@@ -93,7 +93,7 @@ class DepthwiseWeightsKernel(NativeKernel):
 
     @property
     def copies(self) -> int:
-        """Of each sum: where there are few, pixels take turns."""
+        """The number of copies of each sum. If sums are few, pixels use the copies in turn."""
         return max(1, CHAINS // max(1, sum(map(len, self.taps))))
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
@@ -116,7 +116,7 @@ class _Emitter:
         self.zeros = [self.vector(None)] * (sum(map(len, kernel.taps)) + kernel.bias)
 
     def kernel(self) -> None:
-        """Begin with zeros or with what there is; pass over all rows."""
+        """Start from zeros or from the sums in memory; pass over all rows."""
         b, args = self.builder, self.args
         if not self.form.in_turn:
             sums = vir.loop(b, args["accumulate"], self.zeros, lambda *_: self._load(I64(0)))
@@ -133,7 +133,7 @@ class _Emitter:
         vir.loop(b, args["row_count"], [], self._row)
 
     def _places(self, number: Value) -> list[tuple[Value, Value | None]]:
-        """Where the sums of a vector are, and their masks."""
+        """The pointers to the sums of a vector, and their masks."""
         b = self.builder
         sums, bias = (
             vir.address(b, b.add(self.args[name], b.mul(number, self.args[f"{name}_block"])))
@@ -199,7 +199,7 @@ class _Emitter:
         self, tile: DepthwiseTile, first: Value, place: Value, rows: Sequence[tuple[Value, Value]],
         sums: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
-        """Add what a tile of one vector gives."""
+        """Add the products of a tile of one vector."""
         b, form, sums = self.builder, self.form, list(sums)
         pointer = vir.address(b, first)
         pixels = [
@@ -234,7 +234,7 @@ class _Emitter:
         self, tile: DepthwiseTile, src: Value, pixels: Sequence[Value], width: int,
         sums: Sequence[Value], *, is_fresh: bool,
     ) -> list[Value]:  # fmt: skip
-        """Add what a tile sees through one row of taps."""
+        """Add the products of a tile with one row of taps."""
         b, sums = self.builder, list(sums)
         channels, lanes = self.form.channels, self.form.isa.lanes
         for place, readers in tile.readers.items():

@@ -36,7 +36,7 @@ LONG_SHARE = 8  # blocks, of which the last one may be shorter
 
 @dataclass(frozen=True)
 class WinogradProblem:
-    """What is to be computed, in the roles of the direction.
+    """The sizes of a problem, in the roles of the direction.
 
     depth: channels that are summed up; columns: those that come out. left: pixels of the first
     window before the image.
@@ -60,24 +60,24 @@ class WinogradProblem:
 
     @property
     def tiling(self) -> tuple[int, int]:
-        """Tiles down and across an image of dst."""
+        """The numbers of tiles down and across an image of dst."""
         down, across = (-(-size // OUTPUTS) for size in self.dst)
         return down, across
 
     def tiles_inside(self, dim: int) -> list[bool]:
-        """Of the tiles along a dim, those that read no pixel outside of src."""
+        """The number of tiles along a dim that read no pixel outside of src."""
         starts = (OUTPUTS * tile - self.left[dim] for tile in range(self.tiling[dim]))
         return [0 <= start <= self.src[dim] - SPAN for start in starts]
 
     @property
     def tiles(self) -> int:
-        """Tiles of all images."""
+        """The number of tiles of all images."""
         return self.batch * math.prod(self.tiling)
 
 
 @dataclass(frozen=True)
 class WinogradLoop:
-    """How a problem is cut; see `convolution/winograd/task.py`."""
+    """The division of a problem; see `convolution/winograd/task.py`."""
 
     isa: Isa
     problem: WinogradProblem
@@ -116,32 +116,32 @@ class WinogradLoop:
 
     @property
     def src_bytes(self) -> int:
-        """Of a transformed tile at one position."""
+        """The bytes of a transformed tile at one position."""
         return -(-self.problem.depth // self.isa.lanes) * self.lane_bytes
 
     @property
     def dst_bytes(self) -> int:
-        """Of a tile's products at one position, of a panel."""
+        """The bytes of a tile's products at one position, for one panel."""
         return self.vectors * self.lane_bytes
 
     @property
     def src_plane(self) -> int:
-        """From position to position of the transformed tiles."""
+        """The bytes from position to position of the transformed tiles."""
         return _odd_lines(self.block * self.src_bytes)
 
     @property
     def dst_plane(self) -> int:
-        """From position to position of the products."""
+        """The bytes from position to position of the products."""
         return _odd_lines(self.block * self.dst_bytes)
 
     @property
     def share_bytes(self) -> int:
-        """Of a share's part of the scratchpad."""
+        """The bytes of a share's part of the scratchpad."""
         return POSITIONS * (self.src_plane + self.dst_plane)
 
     @property
     def last_vectors(self) -> int:
-        """Of the last panel."""
+        """The number of vectors of the last panel."""
         return -(-self.problem.columns // self.isa.lanes) - (self.panels - 1) * self.vectors
 
     def step(
@@ -218,7 +218,7 @@ class WinogradLoop:
 
 
 def _operand(operand: Matrix) -> dict[str, Any]:
-    """Its `task.MATRIX`."""
+    """The values of its `task.MATRIX`."""
     batch, row = (*operand.outer, 0)[0], (*operand.planes, 0, 0)[1]
     strides = {"batch": batch, "row": row, "pixel": operand.row, "step": operand.block}
     return {"address": operand.address, **strides}

@@ -41,7 +41,7 @@ TRANSFORM_FLOPS, CACHED_FLOPS, MEMORY_FLOPS = 11, 4, 13
 
 
 class Winograd(Brgemm):
-    """What the directions share."""
+    """Base of the directions."""
 
     forward: bool
 
@@ -57,7 +57,7 @@ class Winograd(Brgemm):
         return replace(answer, exact=False, error_factor=F43.error_factor)
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """All but dense 3x3 windows with stride 1 of one group."""
+        """Refuse all but dense 3x3 windows with stride 1 of one group."""
         if refused := refuse_algorithm(op, "winograd"):
             return refused
         groups, _, _, *kernel = op.grouped_weights
@@ -74,11 +74,11 @@ class Winograd(Brgemm):
 
     @property
     def filter(self) -> WinogradFilter:
-        """What the filter becomes."""
+        """The format of the transformed filter."""
         return WinogradFilter("forward" if self.forward else "backward_data", self.isa)
 
     def problem(self, op: Any) -> WinogradProblem:
-        """What is to be computed."""
+        """The problem of an operation."""
         return WinogradProblem.of(op, forward=self.forward)
 
     def resolved(self, op: Any) -> Any:

@@ -37,7 +37,7 @@ class WinogradFilter:
 
     @classmethod
     def of(cls, desc: MemoryDesc) -> WinogradFilter | None:
-        """What an opaque format's text says; None if it is another one's, or another machine's."""
+        """The filter that an opaque format describes; None if the format is not available here."""
         filters = (cls(direction, isa) for isa in AVAILABLE for direction in BLOCKED)
         return next((one for one in filters if one.tag == desc.tag), None)
 
