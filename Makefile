@@ -105,6 +105,7 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
 # Compare with oneDNN and torch and write docs/benchmarks.md. The same command continues a stopped run.

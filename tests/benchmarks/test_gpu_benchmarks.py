@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -203,7 +205,7 @@ def test_a_peer_that_differs_from_float64_does_not_count(monkeypatch, spoil):
     assert "float64" in alone["left_out"]
 
 
-def test_opaque_weights_are_packed_in_each_run_of_a_gradient():
+def test_opaque_weights_are_packed_in_each_run_of_a_gradient(monkeypatch):
     """This applies to a gradient of data. For forward, weights are packed before."""
     from benchmarks.contestants.by_dnncore import Dnncore
     from benchmarks.contestants.libraries import contestant
@@ -214,8 +216,13 @@ def test_opaque_weights_are_packed_in_each_run_of_a_gradient():
         pd = library.choose(p.op, p.attr)
         if pd.descs["weights"].format_kind != "opaque":
             pytest.skip("no Winograd here")
-        calls = []
-        library.repeat = lambda found, calls=calls: calls.extend(found) or one_by_one(lambda: None)
+        calls: list[Any] = []
+
+        def repeat(found: list[Any], calls: list[Any] = calls) -> Any:
+            calls.extend(found)
+            return one_by_one(lambda: None)
+
+        monkeypatch.setattr(library, "repeat", repeat)
         contestant(library, pd)
         assert len(calls) == count
 

@@ -197,7 +197,7 @@ def test_a_bound_follows_steep_and_flat_steps():
     plain = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
     grown = expected_outputs(op, dnn.Attributes([dnn.PostOp.eltwise("exp")]), inputs)["dst"]
     finite = np.isfinite(grown.values) & (grown.values > 0)
-    ratio = grown.noise[finite] / (plain.noise * grown.values)[finite]
+    ratio = np.asarray(grown.noise)[finite] / (plain.noise * grown.values)[finite]
     assert np.all((ratio > 0.9) & (ratio < 2.0))
     far = dnn.PostOp.binary("lt", desc(1, 1))
     inputs["post_op_0_src"] = np.full((1, 1), 1e6)

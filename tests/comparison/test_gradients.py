@@ -7,6 +7,8 @@ For a linear f, <f(x), y> = <x, f'(y)>. For any f, with x moved by h along v,
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from checks import REFERENCE, Target, run
@@ -41,7 +43,8 @@ def linear_forward(op):
     roles = {"src": op.src_role, "dst": op.dst_role}
     if isinstance(op, dnn.PoolingBackward):
         fields = {name: getattr(op, name) for name in ("algorithm", "kernel")}
-        operation, fixed = dnn.PoolingForward, None
+        operation: Any = dnn.PoolingForward
+        fixed = None
     elif type(op).__name__.startswith("Inner"):
         fields, operation = {"weights": op.weights_role}, dnn.InnerProductForward
         fixed = "src" if isinstance(op, dnn.InnerProductBackwardWeights) else "weights"

@@ -4,6 +4,7 @@ import os
 import stat
 import threading
 import time
+from functools import partial
 
 import pytest
 from toy import Relu, registered, relu_op
@@ -37,7 +38,7 @@ def test_the_least_recently_used_is_evicted():
     cache = MemoryCache(2)
     built = []
     for key in ["a", "b", "a", "c", "a", "b"]:
-        cache.get(key, lambda key=key: built.append(key))
+        cache.get(key, partial(built.append, key))
     assert built == ["a", "b", "c", "b"]
     cache.capacity = 0
     assert len(cache) == 0

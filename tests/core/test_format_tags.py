@@ -17,7 +17,7 @@ ALIASES = [tuple(line.split(" = ")) for line in PUBLISHED if "=" in line]
 
 
 def rank(letter_tag):
-    return len(re.match("[A-Za-z]+?(?=[0-9]|$)", letter_tag)[0])
+    return len(re.findall("^[A-Za-z]+?(?=[0-9]|$)", letter_tag)[0])
 
 
 def test_the_list_is_complete():

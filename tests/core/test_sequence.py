@@ -43,8 +43,8 @@ def test_mixed_implementations_keep_their_order():
     square = dnn.Binary("mul", src0=desc, src1=desc, dst=desc)
     fast = dnn.PrimitiveDesc(double, CPU).primitive().bind(src0=x, dst=x)
     other = dnn.Memory.from_numpy(np.full(8, 3, np.float32), engine=CPU)
-    slow = dnn.PrimitiveDesc(square, CPU, impl="reference:*").primitive()
-    slow = slow.bind(src0=x, src1=other, dst=x)
+    reference = dnn.PrimitiveDesc(square, CPU, impl="reference:*").primitive()
+    slow = reference.bind(src0=x, src1=other, dst=x)
     dnn.Sequence([fast, slow, fast, slow])(CPU.stream())
     assert (x.numpy() == 3 * 2 * 3 * 2 * 3).all()
 

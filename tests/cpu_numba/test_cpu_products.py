@@ -59,7 +59,6 @@ def test_inner_product(direction):
     src, dst = dnn.MemoryDesc((20, 5, 3, 3), "f32", "any"), dnn.MemoryDesc((20, 83), "f32", "any")
     weights = dnn.MemoryDesc((83, 5, 3, 3), "f32", "any")
     if direction == "forward":
-        op = dnn.InnerProductForward("forward_inference", src=src, weights=weights, dst=dst)
+        check(CPU, dnn.InnerProductForward("forward_inference", src=src, weights=weights, dst=dst))
     else:
-        op = dnn.InnerProductBackwardData(diff_src=src, weights=weights, diff_dst=dst)
-    check(CPU, op)
+        check(CPU, dnn.InnerProductBackwardData(diff_src=src, weights=weights, diff_dst=dst))

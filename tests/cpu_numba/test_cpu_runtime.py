@@ -171,6 +171,8 @@ def test_events_are_waited_for_and_timed():
     assert len(waited) == 2
     assert event.start is None
     timed = run(CPU.stream(profiling=True))
+    assert timed.start is not None
+    assert timed.end is not None
     assert timed.start < timed.end
 
 

@@ -141,11 +141,11 @@ def test_special_bases(algorithm, tag, beta):
         inputs["workspace"][0, 5, 1, 2] = base
         inputs["diff_dst"][0, 4:7, 1, 2] *= np.float32(1e-37)
         check(CPU, op, inputs=inputs)
-    op = dnn.LRNForward("forward_training", algorithm, src=src, dst=src, alpha=0.0, **fields)
+    forward = dnn.LRNForward("forward_training", algorithm, src=src, dst=src, alpha=0.0, **fields)
     values = fill_normal(src, 1)
     values[0, 3, 1, 1], values[0, 8, 0, 0] = 0.0, np.inf
     for k in (0.0, 1e-38, 1e-20, -1e-20, -2.0, 3e38):
-        check(CPU, replace(op, k=k), inputs={"src": values})
+        check(CPU, replace(forward, k=k), inputs={"src": values})
 
 
 # -- reorder ---------------------------------------------------------------------------------------
@@ -204,12 +204,12 @@ def test_streamed_pooling_and_lrn(tag):
     backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
     check(CPU, backward, inputs={"diff_dst": fill_integers(dst, 2), "workspace": place})
     check(CPU, dnn.PoolingBackward(average, diff_src=src, diff_dst=dst, **window))
-    forward = dnn.LRNForward("forward_training", "across_channels", src=src, dst=src)
-    check(CPU, forward)
-    base = reference_outputs(forward, {"src": values})["workspace"]
+    lrn = dnn.LRNForward("forward_training", "across_channels", src=src, dst=src)
+    check(CPU, lrn)
+    base = reference_outputs(lrn, {"src": values})["workspace"]
     inputs = {"src": values, "diff_dst": fill_normal(src, 2), "workspace": base}
-    backward = dnn.LRNBackward("across_channels", src=src, diff_dst=src, diff_src=src)
-    check(CPU, backward, inputs=inputs)
+    lrn_backward = dnn.LRNBackward("across_channels", src=src, diff_dst=src, diff_src=src)
+    check(CPU, lrn_backward, inputs=inputs)
 
 
 @pytest.mark.usefixtures("everything_streamed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -234,7 +235,7 @@ def test_a_long_chain(isa):
     assert_close(got, expected, factor=4)
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Any] = {
     "tanh": np.tanh,
     "logistic": lambda x: 1 / (1 + np.exp(-x)),
     "relu": lambda x: np.where(x <= 0, 0.0, x),

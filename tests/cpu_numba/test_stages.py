@@ -106,8 +106,8 @@ def test_unknown_algorithms_are_refused_never_taken_for_others():
     op = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
     attr = dnn.Attributes([unknown])
     assert isinstance(eltwise.FORWARD[0].accept(op, attr, dnn.engine("cpu"), None), Refused)
-    op = dnn.MatMul(src=dnn.MemoryDesc((2, 2)), weights=dnn.MemoryDesc((2, 3)), dst=desc)
-    assert not list(dnn.primitive_descs(op, dnn.engine("cpu"), attr, impl="cpu_numba:*"))
+    product = dnn.MatMul(src=dnn.MemoryDesc((2, 2)), weights=dnn.MemoryDesc((2, 3)), dst=desc)
+    assert not list(dnn.primitive_descs(product, dnn.engine("cpu"), attr, impl="cpu_numba:*"))
 
 
 @pytest.mark.parametrize("count", [MAX_TENSORS - 1, MAX_TENSORS, 2 * MAX_TENSORS])

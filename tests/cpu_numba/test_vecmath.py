@@ -3,6 +3,7 @@
 import ctypes
 import math
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def mish_slope(x):
     return np.tanh(soft) + x * 4 * logistic_slope(2 * soft) * logistic(x)
 
 
-FUNCTIONS = {  # reference, largest error in ulp
+FUNCTIONS: dict[str, Any] = {  # reference, largest error in ulp
     "exp": (np.exp, 1.0),
     "decay": (np.exp, 1.0),
     "expm1": (lambda x: np.expm1(np.minimum(x, 0)), 0.9),
@@ -62,7 +63,7 @@ FUNCTIONS = {  # reference, largest error in ulp
 }
 
 # reference, largest error in units of roundoff of what is given, which the result may be less than
-SIGMOIDS = {
+SIGMOIDS: dict[str, Any] = {
     "gelu_erf": (lambda x: x / 2 * erfc(-x / math.sqrt(2)), 5.0, np.abs),
     "gelu_erf_slope": (gelu_erf_slope, 5.0, np.ones_like),
     "gelu_tanh": (lambda x: x * logistic(gate(x)), 5.0, np.abs),

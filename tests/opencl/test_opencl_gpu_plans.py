@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from checks import Target, check
@@ -392,7 +394,7 @@ def test_denormals_are_zeros_only_where_f16_would_round_them_away(monkeypatch):
     f16, bf16, f32 = (dnn.MemoryDesc((8,), kind) for kind in ("f16", "bf16", "f32"))
     none, chain = dnn.Attributes(), dnn.Attributes([dnn.PostOp.eltwise("relu")])
     assert quick_options("nvidia", [f16, f16], none) == ("-cl-denorms-are-zero",)
-    others = [("nvidia", [f16, f32], none), ("nvidia", [bf16, bf16], none)]
+    others: list[Any] = [("nvidia", [f16, f32], none), ("nvidia", [bf16, bf16], none)]
     others += [("nvidia", [f16, f16], chain), ("another", [f16, f16], none)]
     others += [("nvidia", [f16, f16], none, [x]) for x in (1e38, -1e38, 1e-40, float("inf"))]
     assert not any(quick_options(*other) for other in others)

@@ -92,7 +92,7 @@ def test_a_point_orders_other_streams_and_threads(engine):
 def test_a_point_is_queued_before_its_queue_is_flushed(engine, monkeypatch, asked):
     enqueue_marker, calls = cl.enqueue_marker, []
 
-    class Queue(cl.CommandQueue):
+    class Queue(cl.CommandQueue):  # type: ignore[name-defined]  # pyopencl has no types
         def flush(self):
             calls.append("flush")
             super().flush()

@@ -521,4 +521,5 @@ def test_tiles_fit_the_local_memory_of_the_device() -> None:
         Mma(132, local_memory=size).plan(gemm).launches[0].source.defines
         for size in (227 << 10, 99 << 10)
     )
-    assert large["ROWS"] * large["COLUMNS"] > small["ROWS"] * small["COLUMNS"]
+    elements = [int(tile["ROWS"]) * int(tile["COLUMNS"]) for tile in (large, small)]
+    assert elements[0] > elements[1]

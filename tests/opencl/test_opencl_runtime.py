@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -183,7 +184,8 @@ def test_dependent_commands_run_in_order(engine, order):
     stream = engine.stream(order)
     primitive = matmul(engine)
     one, memories = square(engine, 0.125), [square(engine, 1), square(engine, 0), square(engine, 0)]
-    event, wait_for = None, ()
+    event: Any = None
+    wait_for: tuple[dnn.Event, ...] = ()
     for i in range(6):
         src, dst = memories[i % 3], memories[(i + 1) % 3]
         event = primitive.execute(stream, src=src, weights=one, dst=dst, wait_for=wait_for)

@@ -27,6 +27,7 @@ from dnncore_opencl.reorder import Transpose
 from dnncore_opencl.runtime.launch import Source
 
 import dnncore as dnn
+from dnncore.backend import Refused
 from dnncore.planning.toom_cook import F23
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -72,7 +73,9 @@ def direct() -> Source:
         dst=image(14),
     )
     cpu = CpuFamily(units=2, vector=16, has_fetch=True)
-    (plan,) = DirectForward().plans(op, dnn.Attributes(), cpu, 0)
+    plans = DirectForward().plans(op, dnn.Attributes(), cpu, 0)
+    assert not isinstance(plans, Refused)
+    (plan,) = plans
     return plan.launches[0].source
 
 

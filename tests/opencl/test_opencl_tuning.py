@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_what_was_written_is_read(package):
 
 def test_a_table_cannot_be_changed(package):
     tuning.write(package / "tuning" / "x.json", "tiled", ENTRIES)
-    found = tuning.table(engine_of("x"), "tiled", package.name)
+    found: Any = tuning.table(engine_of("x"), "tiled", package.name)
     with pytest.raises(TypeError):
         found["m64 k8"]["rows"] = 1
 

@@ -20,7 +20,7 @@ from dnncore.algorithms.reduction import REDUCTION
 
 NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 CPU = dnn.engine("cpu")
-VALUES = np.float32([-3.5, -1.25, -0.5, -0.125, 0.375, 0.75, 1.5, 2.5, 4.25])
+VALUES = np.array([-3.5, -1.25, -0.5, -0.125, 0.375, 0.75, 1.5, 2.5, 4.25], np.float32)
 PROBES = [(name, alpha, beta) for name, record in ELTWISE.items() for alpha, beta in record.probes]
 
 
@@ -115,10 +115,10 @@ def test_a_record_is_complete(name):
 
 @pytest.mark.parametrize("name", BINARY)
 def test_the_formula_of_binary_is_what_the_reference_computes(name):
-    src0 = np.float32([-2.5, -1, 0, 0.5, 1, 3])
-    src1 = np.float32([1.5, -1, 2, 0.25, -0.75, 3])
-    src2 = np.int8([1, 0, 0, 2, -1, 0])
-    arrays = {"src0": src0, "src1": src1}
+    src0 = np.array([-2.5, -1, 0, 0.5, 1, 3], np.float32)
+    src1 = np.array([1.5, -1, 2, 0.25, -0.75, 3], np.float32)
+    src2 = np.array([1, 0, 0, 2, -1, 0], np.int8)
+    arrays: dict[str, np.ndarray] = {"src0": src0, "src1": src1}
     if BINARY[name].has_condition:
         arrays["src2"] = src2
     types = {"src2": "s8"}
@@ -133,7 +133,7 @@ def test_the_formula_of_binary_is_what_the_reference_computes(name):
 @pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
 @pytest.mark.parametrize("name", REDUCTION)
 def test_the_formula_of_reduction_is_what_the_reference_computes(name, p):
-    src = np.float32([[-2.5, -1, 0.5, 3], [1, 2, 4, -8], [0.125, 0.25, -0.5, 1]])
+    src = np.array([[-2.5, -1, 0.5, 3], [1, 2, 4, -8], [0.125, 0.25, -0.5, 1]], np.float32)
     desc, dst = dnn.MemoryDesc(src.shape), dnn.MemoryDesc((3, 1))
     found = run(dnn.Reduction(name, src=desc, dst=dst, p=p, eps=0.5), src=src)
     names = {"max": larger, "min": min, "sum": np.sum, "prod": np.prod, "abs": np.abs}

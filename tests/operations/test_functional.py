@@ -84,7 +84,7 @@ def test_every_algorithm_of_one_array_is_a_function():
 def test_defaults_are_those_of_the_algorithms_record(name):
     parameters = inspect.signature(getattr(F, name)).parameters
     found = [parameters[p].default for p in ("alpha", "beta") if p in parameters]
-    assert found == [*ELTWISE[name].defaults]
+    assert tuple(found) == ELTWISE[name].defaults
 
 
 def test_names_from_elsewhere_lead_to_ours():

@@ -74,6 +74,7 @@ def plugin(backends):
 @contextmanager
 def registered(*implementations, kind="cpu", name="toybackend", engines=None, **fields) -> Iterator:
     """Register a backend with these EltwiseForward implementations during a test."""
+    table = f"TABLE_{next(_numbers)}"
     module = plugin(
         lambda: Backend(
             name,
@@ -83,7 +84,6 @@ def registered(*implementations, kind="cpu", name="toybackend", engines=None, **
             **fields,
         )
     )
-    table = f"TABLE_{next(_numbers)}"
     globals()[table] = implementations
     dnn.register(module)
     try:
