@@ -1,8 +1,8 @@
-"""How a nest of loops is shared out to work-items.
+"""The division of a nest of loops among work-items.
 
-An item is a box of iterations of the two innermost loops, `r` and `t`; the other loops' variables
-are l0, l1, .... A CPU gets a few groups of one work-item per core, each with many large items in a
-row; a GPU one small item for each work-item.
+An item is a box of iterations of the two innermost loops, `r` and `t`. The variables of the other
+loops are l0, l1, .... On a CPU each core gets a few groups of one work-item, and each work-item
+many large items in a row. On a GPU each work-item gets one small item.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Boxes:
-    """A nest in items of `rows` iterations of the loop `r` times `run` of the loop `t`.
+    """A nest whose items are `rows` iterations of the loop `r` times `run` of the loop `t`.
 
     beside: whether neighbouring items are neighbours along `r`, not `t`. constant: whether the
     sides are part of the text, which lets a compiler unroll.
@@ -139,9 +139,9 @@ class Boxes:
 
 @dataclass(frozen=True)
 class Shares:
-    """Who computes items: `workers` each, `span` of them a group.
+    """The work-items that compute items: `workers` per item, and `span` items per group.
 
-    across: whether neighbours in a group are at neighbouring items.
+    across: whether neighbours in a group compute neighbouring items.
     """
 
     workers: int = 1
@@ -168,10 +168,10 @@ class Shares:
 
 
 def power_of_two(size: int) -> int:
-    """The least that is not less."""
+    """Return the least power of two that is not less than `size`."""
     return 1 << (size - 1).bit_length()
 
 
 def power_of_two_within(*limits: int) -> int:
-    """The largest that is above no limit, 1 at least."""
+    """Return the largest power of two that exceeds no limit; 1 at least."""
     return 1 << max(1, min(limits)).bit_length() - 1

@@ -1,13 +1,13 @@
 """The index arithmetic of memory descriptors, in OpenCL C.
 
-A layout turns each logical index into mixed-radix digits and gives every digit a stride: a plain
-dim has one digit, a dim with inner blocks one per block and one for the rest. A kernel goes over a
-tensor, or over several that share logical dims, either by logical index (`access`) or by the nest
-of loops into which the digits of all of them fall (`Nest`).
+A layout divides each logical index into digits and gives every digit a stride. A plain dim has one
+digit. A dim with inner blocks has one per block and one for the rest. A kernel finds the elements
+of tensors by logical index (`access`) or by a nest of loops over the digits of all tensors
+(`Nest`).
 
-The text that is made here depends on a problem's class only: rank, blocks, strides of 0 and 1. All
-other sizes and strides are scalar arguments, which `Parameters` collects, so that problems of one
-class share one compiled kernel.
+The text depends only on the class of a problem: rank, blocks, strides of 0 and 1. All other sizes
+and strides are scalar arguments, which `Parameters` collects. So problems of one class share one
+compiled kernel.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["Digit", "Loop", "Nest", "Parameters", "access", "decode", "digits", 
 
 
 class Digit(NamedTuple):
-    """One digit of a logical index: how many values it takes and the elements it steps over."""
+    """One digit of a logical index: its number of values and its stride in elements."""
 
     size: int
     stride: int
@@ -49,7 +49,7 @@ def digits(desc: MemoryDesc, dim: int) -> Digits:
 
 
 class Parameters:
-    """The scalar arguments of a kernel, each with its value for the problem at hand."""
+    """The scalar arguments of a kernel and their values for a problem."""
 
     def __init__(self, largest_offset: int = 0) -> None:
         is_small = largest_offset < LARGE
@@ -123,8 +123,8 @@ def access(
 class Loop:
     """One loop of a nest.
 
-    Its variable, times `weight`, is part of the logical index of dim `dim`. `chains` hold, per
-    operand, the digits that it steps through: one with a stride, unless blocks do not nest.
+    Its variable, times `weight`, is part of the logical index of dim `dim`. `chains` has the digits
+    of each operand. That is one digit, unless blocks do not nest.
     """
 
     dim: int
@@ -159,11 +159,11 @@ class Loop:
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops, outermost first, that go through tensors of one logical shape in one's order.
+    """Loops, outermost first, over tensors of one logical shape, in the order of one, the leader.
 
-    They reach each element of that one, the leader, once, padding included: `shape` and `padded`
-    are its dims without and with it. `skips` are the dims along which the loops also go further, to
-    the end of another tensor's block; `masks` those along which padding must be recognized.
+    They reach each element of the leader once, padding included. `shape` and `padded` are its dims
+    without and with padding. Along the dims in `skips`, the loops go past the leader, to the end of
+    another tensor's block. Along those in `masks`, padding must be recognized.
     """
 
     shape: tuple[int, ...]
@@ -184,10 +184,9 @@ class Nest:
     ) -> Nest:
         """Make the nest of `descs`; tensors' dims of size 1 are broadcast to the leader's.
 
-        leader: the place of the tensor whose elements, padding included, are gone through, in its
-        order. dims: the logical dims to go through, all by default. mask_padding: whether the
-        leader's padding must be recognized. merge: whether loops that need no index of
-        their own are joined.
+        leader: the place of the tensor whose order the loops have. dims: the logical dims of the
+        loops, all by default. mask_padding: whether the leader's padding must be recognized. merge:
+        whether loops that need no index of their own are joined.
         """
         lead = descs[leader]
         loops, skips, masks = [], [], []
@@ -217,7 +216,7 @@ class Nest:
 
     @property
     def guarded(self) -> set[int]:
-        """The dims whose logical index a kernel has to watch."""
+        """The dims whose logical index a kernel must test."""
         return {*self.skips, *self.masks}
 
     def index_text(self, dim: int, variables: Sequence[str]) -> str:
@@ -230,7 +229,7 @@ class Nest:
         return " + ".join(terms) or "0"
 
     def conditions(self, variables: Sequence[str], parameters: Parameters) -> tuple[str, str]:
-        """Return two conditions: that the leader has such an element, and that it is no padding."""
+        """Return two conditions: the leader has such an element, and the element is not padding."""
 
         def below(dims: Iterable[int], limits: Sequence[int]) -> str:
             return " && ".join(
@@ -242,9 +241,9 @@ class Nest:
 
 
 def _split(descs: Sequence[MemoryDesc], lead: MemoryDesc, dim: int) -> list[Loop]:
-    """Cut a dim where any tensor cuts it into blocks, so that each loop has constant strides.
+    """Divide a dim by the blocks of all tensors, so that each loop has constant strides.
 
-    Where the cuts of two tensors do not nest (blocks of 16 and of 24), the dim stays in one piece.
+    If the blocks of two tensors do not nest (blocks of 16 and of 24), the dim stays one loop.
     """
     chains = [() if desc.dims[dim] == 1 < lead.dims[dim] else digits(desc, dim) for desc in descs]
     cuts = {1}

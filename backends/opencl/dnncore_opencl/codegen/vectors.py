@@ -1,4 +1,4 @@
-"""Vectors of a kernel: how wide they can be, and how OpenCL C reads and writes them."""
+"""Vectors of a kernel: their widths, and their loads and stores in OpenCL C."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def with_lanes(text: str, lanes: int) -> str:
 def most_lanes(engine: Any, counts: Iterable[int], steps: Iterable[int], itemsize: int = 4) -> int:
     """Return the widest vector that divides all `counts`.
 
-    steps: what the vectors' offsets are sums of. On a GPU a wide access must begin at a multiple
-    of its size, on a CPU anywhere. itemsize: bytes of the smallest elements.
+    steps: numbers of which the vectors' offsets are sums. On a GPU a wide access must begin at a
+    multiple of its size, on a CPU it may begin anywhere. itemsize: bytes of the smallest elements.
     """
     divided = [*counts, *(() if engine.is_cpu else steps)]
     lanes = CPU_LANES if engine.is_cpu else GPU_BYTES // max(itemsize, 2)
@@ -108,9 +108,9 @@ def store(engine: Any, kind: str, lanes: int, pointer: str, value: str) -> str:
 
 
 def _word(kind: str, lanes: int) -> str | None:
-    """Return the type of 32-bit numbers that a vector of smaller ones is moved as, if it is one.
+    """Return the type of 32-bit words as which a vector of smaller numbers is moved; None if none.
 
-    Compilers for GPUs move a vector of 16 or 8 bits by its elements.
+    Compilers for GPUs would move each element of 16 or 8 bits by itself.
     """
     words, rest = divmod(SMALL[kind] * lanes, 4) if kind in SMALL else (0, 0)
     return None if rest or not words else vector("uint", words)
@@ -127,7 +127,7 @@ def read(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
 
 
 def read_bits(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
-    """Return the expression that reads consecutive elements of a tensor, as they lie there."""
+    """Return the expression that reads consecutive elements of a tensor, as bits in memory."""
     kind = TYPES[data_type]
     if data_type in HALVES and _converts(engine) and lanes > 1:
         return f"load_{vector(kind, lanes)}({pointer})"
@@ -135,7 +135,7 @@ def read_bits(engine: Any, data_type: str, lanes: int, pointer: str) -> str:
 
 
 def value(data_type: str, lanes: int, bits: str) -> str:
-    """Return the expression of values that lie in memory as `bits`."""
+    """Return the expression that converts `bits` of memory to values."""
     return f"{data_type}_to_{vector('float', lanes)}({bits})" if data_type in HALVES else bits
 
 
@@ -145,7 +145,7 @@ def write(engine: Any, data_type: str, lanes: int, pointer: str, values: str) ->
 
 
 def bits(data_type: str, lanes: int, values: str) -> str:
-    """Return the expression of what lies in memory for values."""
+    """Return the expression that converts values to bits in memory."""
     return f"float_to_{vector(data_type, lanes)}({values})" if data_type in HALVES else values
 
 
@@ -194,9 +194,9 @@ def quick_options(
 ) -> tuple[str, ...]:
     """Return options of the compiler whose effect is lost when results are rounded to f16.
 
-    Where all tensors are f16, denormal numbers of f32 can be zeros: they are below 2^-100 times
-    the smallest f16, and scalars, of which two may meet, must not make more of them. On NVIDIA's
-    that halves what exponentials and quotients take.
+    If all tensors are f16, denormal numbers of f32 can be zeros, because they are below 2^-100
+    times the smallest f16. A product with two scalars must not make them larger. On NVIDIA's GPUs
+    this halves the time of exponentials and quotients.
     """
     is_f16 = all(desc.data_type == "f16" for desc in descs) and not attr.post_ops
     are_usual = all(x == 0 or 1 / USUAL < abs(x) < USUAL for x in scalars)

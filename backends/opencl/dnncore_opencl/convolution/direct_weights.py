@@ -1,8 +1,8 @@
 """Direct convolution on CPUs, backward by weights: lines of diff_dst against those of src.
 
-Vectors are output channels, rows of a tile input channels; what lies otherwise than in blocks of
-channels is copied. Where channels are too few for all cores, lines are cut into parts whose sums
-are added in order, so that results do not depend on timing.
+Vectors are output channels, and rows of a tile are input channels. Tensors without blocks of
+channels are copied. If channels are too few for all cores, lines are divided into parts, whose sums
+are added in order. So results do not depend on timing.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ FINISH = Schema(
 
 @dataclass(frozen=True)
 class Pixels:
-    """What is summed over: images and three dims of diff_dst, the size of src, and both views."""
+    """The range of the sums: images and three dims of diff_dst, the size of src, and both views."""
 
     out: tuple[int, ...]
     size: tuple[int, ...]
@@ -83,8 +83,9 @@ class Pixels:
     dst: View
 
     def relined(self) -> Pixels:
-        """The same, where there is but one tap, with lines of another length: long enough for the
-        innermost loop, and short enough for a cache.
+        """Return the same range for one tap with lines of another length.
+
+        They are long enough for the innermost loop and short enough for a cache.
         """
         count = math.prod(self.size)
         if (
@@ -111,7 +112,7 @@ def _is_line(view: View, size: Sequence[int]) -> bool:
 
 @dataclass(frozen=True)
 class Sums:
-    """How the sums are shared out.
+    """The division of the sums among work-items.
 
     blocks, pairs: of input channels and of vectors of output channels. own_blocks, own_pairs: those
     of a work-item. parts: of the lines, each of `share`, of which `lines` are in a cache at once.
@@ -157,7 +158,7 @@ class DirectBackwardWeights(Direct):
     columns_dim, depth_dim = 0, 1
 
     def wanted(self, op: Any, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
-        """Let vectors of channels be loaded; weights may lie in any way that has strides."""
+        """Return a format whose channels can be loaded as vectors; weights need only strides."""
         wanted = super().wanted(op, name, desc, lanes)
         if name == op.WEIGHTS:
             return desc if desc.is_plain else wanted
@@ -261,8 +262,10 @@ class DirectBackwardWeights(Direct):
 
 @dataclass(frozen=True)
 class _Weights:
-    """How diff_weights lies: the strides of a block of output channels and of one, then of input
-    channels; and how many of either there are in memory, padding included.
+    """The layout of diff_weights.
+
+    channels: strides of a block of output channels, of an output channel, of a block of input
+    channels and of an input channel. end_column, end_depth: channels in memory, with padding.
     """
 
     view: View

@@ -1,5 +1,4 @@
-"""Lines of pixels of a convolution's result and what they are made of, for the kernel
-`convolution_direct`.
+"""Launches of the kernel `convolution_direct`, which computes lines of pixels of a convolution.
 
     dst[g, c, p] = sum over d and t of src[g, d, at + n * p + k * t] * weights[g, c, d, t]
 
@@ -65,8 +64,8 @@ class Lines:
 
     lanes: channels of a vector. channels: groups, and each one's of dst and of src. out: images,
     then the pixels along three dims. taps, at, n, k, size: along three dims, as above.
-    is_blocked, src_is_blocked: whether dst, or src, has blocks of channels, which are whole.
-    is_deep: whether all channels of src lie side by side, its pixels far apart, and taps are one.
+    is_blocked, src_is_blocked: whether dst, or src, has whole blocks of channels. is_deep: whether
+    all channels of src lie side by side, its pixels are far apart, and there is one tap.
     """
 
     lanes: int
@@ -116,7 +115,7 @@ class Lines:
 
     @cached_property
     def run(self) -> int:
-        """The pixels of a run; the two runs of a tile, of two vectors each, are in registers."""
+        """The pixels of a run. Registers hold a tile: two runs of two vectors each."""
         lines = math.prod(self.out[:3])
 
         def cost(run: int) -> int:
@@ -200,10 +199,11 @@ class Lines:
         return math.ceil(self.channels[1] / (2 * self.lanes))
 
     def _shares(self, units: int) -> tuple[int, int, int]:
-        """The runs of a work-item; of these, how many come before the next ones in all of its
-        panels, so that their pixels stay in a second-level cache; and its panels.
+        """Return the runs of a work-item, its runs in a chunk, and its panels.
 
-        The weights are read for each share of runs, and src for each share of panels.
+        A work-item computes a chunk of runs in all its panels before the next chunk, so the pixels
+        of a chunk stay in a second-level cache. The weights are read for each share of runs, and
+        src for each share of panels.
         """
         groups, columns, depth = self.channels
         pixels = self.run * math.prod(self.n[1:])

@@ -1,5 +1,6 @@
-"""How a convolution's tensors lie, as kernels for CPUs take it: in blocks of channels, or as many
-channels of a plain layout.
+"""Layouts of a convolution's tensors for kernels on CPUs.
+
+A tensor has blocks of channels. A block of a plain layout has as many channels.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ WEIGHTS_COORDINATES = 6  # group, output and input channel, taps along depth, he
 
 @dataclass(frozen=True)
 class View:
-    """How a tensor lies: its place, None in scratchpad, its first element, and the strides of a
-    group, of a block of channels, of a channel, and of image, depth, height and width.
+    """The layout of a tensor.
 
-    Of weights, `block` and `channel` are the strides of blocks of the result's channels and of
-    blocks of the others, and the image's is 0.
+    place: of its memory, None in the scratchpad. start: the first element. group, block, channel:
+    strides of a group, of a block of channels and of a channel. pixels: strides of image, depth,
+    height and width. For weights, `block` and `channel` are the strides of blocks of the result's
+    channels and of blocks of the others, and the image's stride is 0.
     """
 
     place: int | None
@@ -50,7 +52,7 @@ class View:
     pixels: tuple[int, ...]
 
     def moved(self, steps: Sequence[int], scales: Sequence[int]) -> View:
-        """Begin at pixel `steps` and go on `scales` pixels at a time, along depth to width."""
+        """Begin at pixel `steps` and step by `scales` pixels, along depth, height and width."""
         image, *spatial = self.pixels
         start = self.start + sum(s * n for s, n in zip(spatial, steps, strict=True))
         scaled = (s * n for s, n in zip(spatial, scales, strict=True))
@@ -58,7 +60,7 @@ class View:
 
     @property
     def buffer(self) -> Arg | Scratch:
-        """The kernel's argument for where it is."""
+        """The kernel's argument."""
         return Scratch() if self.place is None else Arg(self.place)
 
     def arguments(self, name: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Operations on blocked tensors: each is copied to a plain one in scratchpad, and results back.
+"""Operations on blocked tensors: copies to plain tensors in the scratchpad, and of results back.
 
-Kernels that count through strides thus serve every layout.
+So kernels for plain tensors can serve every layout.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def plain(desc: MemoryDesc) -> MemoryDesc:
 
 @dataclass(frozen=True)
 class Staging:
-    """`op` and `attr` with plain tensors only, and how these get there.
+    """`op` and `attr` with plain tensors only, and the copies to and from these.
 
     copies: by place in bind order, the tensors as they are and their copies in scratchpad, which
     take its first `nbytes` bytes. reads, writes: the places that are copied before and after.

@@ -1,4 +1,4 @@
-"""A pass between a tensor that is contiguous along one loop and one that is so along another."""
+"""A pass between two tensors that are contiguous along different loops."""
 
 from __future__ import annotations
 

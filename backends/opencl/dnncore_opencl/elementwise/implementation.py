@@ -1,7 +1,7 @@
-"""One pass over tensors: each element of the result is an expression of those at its place.
+"""One pass over tensors: each element of the result is an expression of the elements at its place.
 
-Eltwise, binary, sum and reorder are this pass with other expressions. Whatever the layouts are, a
-`Nest` turns them into loops; equal dense layouts become one flat loop of whole vectors.
+Eltwise, binary, sum and reorder are this pass with different expressions. A `Nest` makes loops for
+all layouts; for equal dense layouts it is one flat loop of whole vectors.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ __all__ = ["Elementwise", "Pass"]
 class Pass:
     """The code and the launch of one pass.
 
-    descs: the tensors. result: the place of the written one among them. buffers: where each one's
-    memory comes from; their places in bind order by default. The steps compute `x`, which is
-    stored, of `v0`, `v1`, ..., the tensors' elements; the result's is its old value.
+    descs: the tensors. result: the place of the result among them. buffers: the buffer of each one,
+    by default that at the same place in bind order. The steps compute `x` from `v0`, `v1`, ..., the
+    tensors' elements; that of the result is its old value. `x` is stored.
     """
 
     template = "elementwise"
@@ -96,7 +96,7 @@ class Pass:
 
     @cached_property
     def nest(self) -> Nest:
-        """The loops of all expressions; not to be asked for before these are known."""
+        """The loops. All steps must be added before its first use."""
         return self.loops()
 
     def loops(self) -> Nest:
@@ -114,7 +114,7 @@ class Pass:
 
     @cached_property
     def lanes(self) -> int:
-        """Elements that are computed at once; of a vector either all are padding or none."""
+        """Elements that are computed at once. All elements of a vector are padding, or none."""
         if not self.nest.loops:
             return 1
         inner = self.nest.loops[-1]
@@ -128,7 +128,7 @@ class Pass:
         return min(lanes, 1 << inner.size.bit_length() - 1)
 
     def vector_steps(self, along: Loop, others: Iterable[Loop], places: Iterable[int]) -> list[int]:
-        """What the offsets of vectors along a loop are sums of, in the tensors at `places`.
+        """Terms of the offsets of vectors along a loop, in the tensors at `places`.
 
         A step that is not constant counts as 1.
         """
@@ -196,7 +196,7 @@ class Pass:
 
     @cached_property
     def conditions(self) -> tuple[str, str]:
-        """Whether there is such an element, and whether it is none of padding."""
+        """Whether there is such an element, and whether it is not padding."""
         return self.nest.conditions(self.boxes.variables, self.parameters)
 
     def step(self, lanes: int) -> str:
@@ -234,7 +234,7 @@ class Pass:
 
 
 class Elementwise(Implementation):
-    """An operation that is one pass; a subclass says which formats `any` becomes and what x is.
+    """An operation that is one pass; a subclass defines the formats of `any`, and x.
 
     Efficiency was measured on tensors beyond all caches.
     """
@@ -258,7 +258,7 @@ class Elementwise(Implementation):
         )
 
     def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
-        """Give the pass its steps, with those of the chain."""
+        """Add the steps of the operation and of post-ops."""
         raise NotImplementedError
 
     def launches(self, op: Any, attr: Attributes, engine: Any) -> Sequence[Launch]:
@@ -270,7 +270,7 @@ class Elementwise(Implementation):
         return work.launches()
 
     def scratchpad_bytes(self, op: Any) -> int:
-        """What several passes share."""
+        """The bytes that several passes share."""
         return 0
 
     def efficiency(self, engine: Any, descs: Sequence[MemoryDesc]) -> float:
@@ -282,7 +282,7 @@ class Elementwise(Implementation):
         return 0.15 if engine.is_cpu else 0.25
 
     def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
-        """Say what the operation's own obstacles are."""
+        """Refuse what the operation cannot do."""
         return None
 
 

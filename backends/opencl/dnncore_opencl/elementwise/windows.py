@@ -1,9 +1,9 @@
-"""Kernels whose results look at a window of a tensor (N, C[, D][, H][, W]): pooling and LRN.
+"""Kernels whose results depend on a window of a tensor (N, C[, D][, H][, W]): pooling and LRN.
 
-A work-item goes over places of the result; at each it computes LANES elements, channels or columns,
-that lie side by side. A kernel's text names tensors by what `defines` makes: for a tensor `src`,
-SRC_AT(n, c, d, h, w) is an offset, LOAD_SRC(...) reads LANES elements there, STORE_SRC(..., value)
-writes them.
+A work-item goes over places of the result. At each place it computes LANES elements that lie side
+by side, channels or columns. The kernel's text reads and writes tensors by defines. For a tensor
+`src`, SRC_AT(n, c, d, h, w) is an offset, LOAD_SRC(...) reads LANES elements there, and
+STORE_SRC(..., value) writes them.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ GPU_RUN = 32  # places along the innermost dim per work-item, where that is not 
 class Windows:
     """The code and the launch of one kernel over the places of a result.
 
-    tensors: all in the order of binding, by name; the chain's operands are the last. written: the
-    names of outputs, the first of them the result. axis, lanes: how many elements along which dim
-    are computed at once. innermost: the dim whose loop is innermost, if not in the result's order.
+    tensors: all in the order of binding, by name; the operands of post-ops are last. written: the
+    names of the outputs; the first one is the result. axis, lanes: `lanes` elements along the dim
+    `axis` are computed at once. innermost: the dim of the innermost loop; None for the result's
+    order.
     """
 
     def __init__(
@@ -78,9 +79,9 @@ class Windows:
 
     @cached_property
     def nest(self) -> Nest:
-        """The loops over the places, of which the innermost over the axis goes in vectors.
+        """The loops over the places. The innermost loop over the axis steps by vectors.
 
-        Where vectors do not divide a size, the last one overlaps with the one before.
+        If vectors do not divide a size, the last vector overlaps with the one before.
         """
         nest = Nest.of([self.result], merge=False)
         loops = tuple(
@@ -101,7 +102,7 @@ class Windows:
         return Boxes.of(self.engine, self.nest, run=GPU_RUN, beside=True)
 
     def blocks(self, counts: Mapping[int, int]) -> Boxes:
-        """A place for each block of places; along these dims, in one piece, are so many blocks."""
+        """A place for each block of places. counts: the number of blocks along some dims."""
         loops = (replace(loop, size=counts.get(loop.dim, loop.size)) for loop in self.nest.loops)
         nest = replace(self.nest, loops=tuple(loop for loop in loops if loop.size > 1))
         return Boxes.of(self.engine, nest, rows=GPU_BLOCKS)
@@ -146,7 +147,7 @@ class Windows:
 
     @property
     def schema(self) -> Schema:
-        """The parameters of a kernel: the tensors, then what its text took so far."""
+        """The parameters of a kernel: the tensors, then the scalars of its text so far."""
         buffers = {
             name: Buffer(
                 ("" if name in self.written else "const ") + TYPES[desc.data_type], is_restrict=True
@@ -256,7 +257,7 @@ def lanes_along(
 def refuse_workspace(
     workspace: MemoryDesc | None, dims: tuple[int, ...], data_type: str
 ) -> Refused | None:
-    """Refuse a workspace, where there is one, of other dims or another type, or without strides."""
+    """Refuse a workspace of other dims or another type, or without strides; None is accepted."""
     if workspace is None:
         return None
     got = (workspace.dims, workspace.data_type, workspace.format_kind)

@@ -54,8 +54,8 @@ def part_lengths(
     """Return lengths of parts of k: all of it, and those that make whole rounds of groups.
 
     depth: values of k, or stages of them. groups: of the product. at_once: groups that run at once.
-    least: the shortest part that is worth a group. step: of which a part is a multiple. rounds: at
-    most so many.
+    least: the shortest part that is worth a group. step: a part is a multiple of it. rounds: the
+    largest number of rounds.
     """
     yield max(depth, 1)
     for count in range(1, rounds + 1):
@@ -78,13 +78,13 @@ def plan(gemm: Gemm, parts: int, start: int, items: int, launch: Callable[[Gemm]
 
 
 def part_size(gemm: Gemm) -> int:
-    """The elements from a part to the next: those of c and of its lines' room, in whole vectors."""
+    """The elements from a part to the next: those of c, with gaps between lines, as vectors."""
     sizes, strides = _in_order(gemm)
     return padded(gemm.size // sizes[-1] * _line(sizes, strides), LANES)
 
 
 def partial(gemm: Gemm, first: int) -> Gemm:
-    """The product whose c lies in the scratchpad, from element `first` on, and nothing else."""
+    """Return the product without steps whose c begins at element `first` of the scratchpad."""
     sizes, strides = _in_order(gemm)
     extents = [*sizes[:-1], _line(sizes, strides)]
     dense = [0] * len(sizes)
@@ -98,8 +98,9 @@ def partial(gemm: Gemm, first: int) -> Gemm:
 def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
     """Add the parts and finish the result.
 
-    first: the element of the scratchpad with which the first part begins. items: work-items that a
-    GPU would have, where parts are many; 0 on a CPU, which gives each element to one.
+    first: the element of the scratchpad at which the first part begins. items: the number of
+    work-items that keeps a GPU busy; several of them may add one element. On a CPU it is 0, and
+    each element has one work-item.
     """
     c = gemm.c
     sizes, strides = _in_order(gemm)
@@ -164,7 +165,7 @@ def _in_order(gemm: Gemm) -> tuple[list[int], list[int]]:
 
 
 def _line(sizes: Sequence[int], strides: Sequence[int]) -> int:
-    """The elements from a line of the last digit to the next, with as much room as in c."""
+    """The elements from a line of the last digit to the next, with a gap if c has one."""
     size, jumps = sizes[-1], [s for n, s in zip(sizes[:-1], strides[:-1], strict=True) if n > 1]
     if strides[-1] != 1 or not jumps:
         return size

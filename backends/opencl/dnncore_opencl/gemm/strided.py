@@ -48,8 +48,8 @@ class Cover:
     """How work-groups cover a batch of products.
 
     groups: along n, for each product of the batch, and along m. items: work-items of a group.
-    rows: of c per group, where the kernel asks. least_part: the fewest values of k that are worth
-    a group of their own; parts are multiples of it. snippets: code that the kernel needs.
+    rows: of c per group, if the kernel needs it. least_part: the fewest values of k that are worth
+    a group; parts are multiples of it. snippets: code that the kernel needs.
     """
 
     kernel: str
@@ -79,7 +79,7 @@ class Strided(Family, Protocol):
 
 
 def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
-    """Multiply into c, parts of k one behind the other."""
+    """Launch a product; the sums of each part of k follow those of the one before."""
     steps, (a, b, c) = gemm_epilogue(gemm), (gemm.a, gemm.b, gemm.c)
     schema, defines, window = SCHEMA, cover.defines, {}
     if gemm.window:

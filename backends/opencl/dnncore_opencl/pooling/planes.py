@@ -1,4 +1,4 @@
-"""The gradient of pooling on GPUs where planes lie row by row: tiles of them in local memory."""
+"""The gradient of pooling on GPUs, by tiles of planes in local memory; rows must be plain."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS_HELD = 256  # of a tile, and of the windows that see it
 
 
 def fits(op: Any, windows: Windows) -> bool:
-    """Whether the operation's tensors have plain rows that fit, and results need no more steps."""
+    """Whether the tensors have plain rows that fit, and there are no post-ops."""
     if windows.engine.is_cpu or windows.attr.post_ops or not 1 <= len(op.kernel) <= 2:
         return False
     plain = all(
@@ -84,13 +84,13 @@ def _extent(op: Any, i: int) -> int:
 
 
 def _phases(op: Any, i: int) -> int:
-    """Every so many windows share no cell."""
+    """The distance of windows that share no cell."""
     stride = op.strides[i] if -i <= len(op.kernel) else 1
     return -(-_extent(op, i) // stride)
 
 
 def _rows(op: Any) -> tuple[int, int, int]:
-    """Return a tile's planes, the rows of each, and at most how many rows of windows see it."""
+    """Return a tile's planes, the rows of each, and the most rows of windows that overlap it."""
     *_, width = op.diff_src.dims
     height, outputs, stride = 1, 1, 1
     if len(op.kernel) > 1:

@@ -1,10 +1,10 @@
 """Reduction of some dims of a tensor to one, in one stage or two.
 
-What is reduced to one element of dst is cut into boxes. Where dst has too few elements to keep the
-device busy, several work-items take a part of the boxes each, and a second kernel combines what
-they left, part by part, so that results do not depend on timing. Vectors are of neighbours along
-the reduced dims, or else, on CPUs, of neighbours in dst. On GPUs a work-group shares an element
-whose terms are neighbours.
+The terms of an element of dst are divided into boxes. If dst has too few elements to keep the
+device busy, several work-items each take a part of the boxes. A second kernel combines their
+results in order, so results do not depend on timing. Vectors have neighbours along the reduced dims
+or else, on CPUs, neighbours in dst. On GPUs a work-group shares an element whose terms are
+neighbours.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Reduction(Implementation):
 
 @dataclass(frozen=True)
 class Stage:
-    """One launch: each element's terms in boxes, in `parts` that work-items or groups take.
+    """One launch: boxes of each element's terms, in `parts` for work-items or groups.
 
-    lanes: terms that are combined at once. shares: who takes an element's part.
+    lanes: terms that are combined at once. shares: the work-items of an element's part.
     """
 
     boxes: Boxes
@@ -100,8 +100,8 @@ class Stage:
 class Stages:
     """The launches of one reduction.
 
-    places: of src and dst among the memories that are bound; operands of post-ops are behind them.
-    scratchpad_start: bytes of the scratchpad that are another's.
+    places: of src and dst among the memories that are bound; operands of post-ops follow them.
+    scratchpad_start: bytes of the scratchpad that are taken.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Stages:
 
     @cached_property
     def second(self) -> Stage:
-        """Over what the parts left: a vector for each of dst's, behind those of other parts."""
+        """Over the results of the parts: vectors of dst, part by part."""
         parts = self.first.parts
         loop = Loop(0, 1, parts, ((Digit(parts, self.elements * self.side),),))
         nest = Nest((parts,), (parts,), (loop,), (), ())
@@ -224,7 +224,7 @@ class Stages:
 
     @property
     def scratchpad_bytes(self) -> int:
-        """What the parts leave."""
+        """The bytes of the parts' results."""
         parts = self.first.parts if self.op.dst.nelems else 1
         return parts * self.elements * self.side * FLOAT_BYTES if parts > 1 else 0
 
@@ -241,7 +241,7 @@ class Stages:
     # -- the text -----------------------------------------------------------------------------
 
     def _launch(self, stage: Stage, *, reads_src: bool, writes_dst: bool) -> Launch:
-        """Make a launch; stages leave to each other vectors, parts apart, in the scratchpad."""
+        """Make a launch. The scratchpad has the vectors of the first stage, part by part."""
         sizes = [desc.nbytes // desc.itemsize for desc in (self.op.src, *self.results)]
         left = self.scratchpad_start + self.scratchpad_bytes // FLOAT_BYTES
         parameters = Parameters(max(*sizes, left))

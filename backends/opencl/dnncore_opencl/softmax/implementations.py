@@ -1,7 +1,7 @@
 """Softmax and log-softmax along any axis, and their gradients, in two families.
 
-`opencl:simd` gives each row to one work-item, or several rows where these lie side by side;
-`opencl:tiled` gives each row to a work-group.
+In `opencl:simd` a work-item computes one row, or several rows that lie side by side. In
+`opencl:tiled` a work-group computes one or more rows.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Tensors:
         return Schema(**buffers)
 
     def may_be_vectors(self, strides: Sequence[int | None]) -> bool:
-        """Whether steps of these strides, one per tensor, meet neighbours; operands may repeat."""
+        """Whether these strides, one per tensor, are those of neighbours; operands may repeat."""
         own, operands = strides[: self.result + 1], strides[self.result + 1 :]
         return all(s == 1 for s in own) and all(s in (0, 1) for s in operands)
 
@@ -82,7 +82,7 @@ class Rows:
     """A problem as rows along an axis.
 
     nest: the loops over rows. chains: the digits of each tensor along the axis. lanes: elements of
-    a row that are taken at once; side_by_side: rows that are.
+    a row that are computed at once. side_by_side: rows that are computed at once.
     """
 
     nest: Nest
@@ -92,7 +92,7 @@ class Rows:
 
     @classmethod
     def of(cls, engine: Any, tensors: Tensors, axis: int) -> Rows:
-        """Look for vectors along the axis, then across it."""
+        """Find vectors along the axis or, if there are none, across it."""
         descs, result = tensors.descs, tensors.descs[tensors.result]
         others = [dim for dim in range(result.ndims) if dim != axis]
         nest = Nest.of(descs, tensors.result, others)
@@ -119,7 +119,7 @@ class Rows:
         return cls(replace(nest, loops=loops), chains, 1, lanes)
 
     def repeats(self, place: int) -> bool:
-        """Whether all elements of a vector meet the same one of the tensor at `place`."""
+        """Whether all elements of a vector use the same element of the tensor at `place`."""
         if self.side_by_side > 1:
             return self.nest.loops[-1].strides[place] == 0
         return not self.chains[place]
@@ -128,7 +128,7 @@ class Rows:
 class Softmax(Implementation):
     """What both families share.
 
-    element_work: multiply-adds in the time of an element, where the launch says how many it does.
+    element_work: multiply-adds in the time of an element, for the work of the launch.
     """
 
     element_work: float = math.inf
@@ -150,7 +150,7 @@ class Softmax(Implementation):
 
     @abstractmethod
     def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
-        """Say how rows are shared out to work-items, and how many vectors each keeps, if any."""
+        """Return the division of rows among work-items, and the vectors that each keeps."""
 
     def _build(self, op: Any, attr: Attributes, engine: Any) -> Executable:
         if not op.result.nelems:
@@ -221,7 +221,7 @@ class RowPerGroup(Softmax):
         return 0.05 if engine.is_cpu else 0.9
 
     def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
-        """As few workers as can hold the row, in a power of two, but enough to read whole lines."""
+        """The least power of two of workers that can hold the row and read whole lines."""
         largest = min(LARGEST_GROUP, engine.device.limits["max_work_group"])
         share = MOST_HELD // (rows.lanes * rows.side_by_side)
         if op.result_name != "dst":  # two tensors are held

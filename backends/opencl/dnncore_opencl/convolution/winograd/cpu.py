@@ -1,13 +1,13 @@
 """Winograd's convolution F(4x4, 3x3) on CPUs, forward and backward by data: 36 products, not 144.
 
-dst is cut into tiles of 4x4 pixels, each of which depends on 6x6 pixels of src. Tiles and filters
-are transformed (`convolution/winograd/toom_cook.py`), multiplied position by position, which is a
-1x1 convolution of tiles in 36 groups, and transformed back. Backward by data is the same from
-diff_dst to diff_src with flipped filters.
+dst is divided into tiles of 4x4 pixels. Each tile depends on 6x6 pixels of src. Tiles and filters
+are transformed (`convolution/winograd/tile.py`) and multiplied position by position. This is a 1x1
+convolution of tiles in 36 groups. Its results are transformed back. Backward by data is the same
+from diff_dst to diff_src with flipped filters.
 
-Rounding errors are a few times those of direct sums, and nothing is exact. One NaN or
-infinity makes all 16 pixels of each tile that reads it NaN or infinite, where the direct algorithm
-has at most 9; and where a filter overflows when transformed, so does dst.
+Rounding errors are a few times those of direct sums, and nothing is exact. One NaN or infinity
+makes all 16 pixels of each tile that reads it NaN or infinite; with the direct algorithm it is at
+most 9 pixels. If a transformed filter overflows, so does dst.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def _refusal(op: Any, engine: Any) -> Refused | None:
 
 
 def _efficiency(op: Any, tiles: Tiles) -> float:
-    """The direct algorithm's work over this one's, traffic counted in the time of flops."""
+    """The direct algorithm's flops over this one's, with traffic converted to flops."""
     columns = padded(tiles.columns, 2 * tiles.lanes)
     work = 2 * F43.positions * tiles.count * tiles.depth * columns / PRODUCT_EFFICIENCY
     work += tiles.count * tiles.tile_bytes * BYTE_FLOPS
@@ -215,7 +215,7 @@ def _efficiency(op: Any, tiles: Tiles) -> float:
 
 @dataclass(frozen=True)
 class _Sweeps:
-    """The launches of some tiles after each other."""
+    """The launches for chunks of tiles."""
 
     tiles: Tiles
     src: View
@@ -226,7 +226,7 @@ class _Sweeps:
     def launches(
         self, cpu: CpuFamily, begin: int, weights: int | None, weights_start: int, start: int
     ) -> tuple[list[Launch], int]:
-        """Return those of the tiles from `begin` on, and the end of the scratchpad that they use.
+        """Return the launches of a chunk from tile `begin` on, and the end of its scratchpad.
 
         weights: the place of the transformed filter, which begins at element `weights_start`.
         start: the bytes of the scratchpad that are taken.

@@ -3,7 +3,7 @@
     U[position][vector of columns][depth][lane]
 
 The format's text is `opencl:winograd:4x3:DIRECTION:LANES`; `convolution/winograd/weights_format.py`
-says what columns and depth are.
+defines columns and depth.
 """
 
 from __future__ import annotations

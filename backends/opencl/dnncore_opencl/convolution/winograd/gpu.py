@@ -1,13 +1,13 @@
 """Winograd's convolution on GPUs, in its three directions: a batch of products of planes.
 
-`convolution/winograd/planes.py` has the transforms; a family of kernels makes the products. Images
-go through in slices, which bounds the scratchpad, but for the sums of each slice that gradients of
-weights keep. (Slices that an H200's second-level cache holds were 8 to 80 % slower than whole
-batches: products of few tiles leave multiprocessors idle.)
+`convolution/winograd/planes.py` has the transforms. A family of kernels computes the products.
+Images are processed in slices to limit the scratchpad. Gradients of weights also keep the sums of
+each slice. (Slices that fit into an H200's second-level cache were 8 to 80 % slower than whole
+batches, because products of few tiles leave multiprocessors idle.)
 
-Tiles of 2x2 outputs are nearly as exact as direct sums are, but for a NaN or an infinity, which
-spreads over all tiles that read it; tiles of 2x4 are a little less so, and a fourth quicker to
-multiply. Tiles of 4x4, whose errors are larger, are for those who ask for `winograd`.
+Tiles of 2x2 outputs are nearly as exact as direct sums, but a NaN or an infinity spreads over all
+tiles that read it. Tiles of 2x4 are a little less exact, and their products take a fourth less
+time. Tiles of 4x4 have larger errors. They are used only if the algorithm is `winograd`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for thi
 class GpuWinograd(Implementation):
     """What the directions share.
 
-    direction: the one that transforms filters as this one does, or their gradient.
+    direction: the one whose transform of filters is used.
     """
 
     direction: str
@@ -186,8 +186,8 @@ class GpuWinograd(Implementation):
 class _Launches:
     """Launches, the bytes of scratchpad that they need, and their estimated time.
 
-    family: on the engine. kept, start: bytes of the scratchpad at which planes of filters begin,
-    which are kept, and those of slices.
+    family: on the engine. kept: the byte of the scratchpad at which planes of filters begin, which
+    are kept. start: the byte at which planes of slices begin.
     """
 
     engine: Any
@@ -226,7 +226,7 @@ class _Launches:
 
 
 def _lanes(op: Any) -> int:
-    """Channels of a vector: all or none of the tensors have as many."""
+    """Channels of a vector; they divide the channels of all tensors."""
     channels = (op.src_role.dims[1], op.dst_role.dims[1])
     return MOST_LANES if all(n % MOST_LANES == 0 for n in channels) else 1
 
@@ -312,7 +312,7 @@ class GpuWinogradBackwardWeights(GpuWinograd):
     def fill(
         self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
     ) -> Refused | None:
-        """Transform and sum up the images of each slice, then transform the sums; last the bias."""
+        """Transform the images of each slice, multiply, and transform the sums; then the bias."""
         step = self.kept_bytes(op, 1) // FLOAT
         for i, part in enumerate(slices):
             v, d, end = plan.bounds(part)

@@ -13,7 +13,7 @@ Backward by weights, a batch of products sums up over the tiles:
     diff_weights                 the sum of all U transformed by the adjoint, after post-ops
 
 The filters' format is `opencl:winograd:2x2x3:DIRECTION:planes`;
-`convolution/winograd/weights_format.py` says what columns and depth are.
+`convolution/winograd/weights_format.py` defines columns and depth.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class FilterPlanes(Filters):
 
 @dataclass(frozen=True)
 class Image:
-    """Where images with channels side by side lie: strides of image, row and pixel; their size."""
+    """Images with channels side by side: strides of image, row and pixel, and the size."""
 
     place: int
     start: int
@@ -190,7 +190,7 @@ class Planes:
         return tiles * self.depth, tiles * self.columns
 
     def slices(self, elements: int) -> Iterator[Planes]:
-        """Cut the images into slices whose planes have about so many elements at most."""
+        """Divide the images into slices whose planes have at most about `elements` elements."""
         if not self.tiles:
             return
         parts = min(self.count, math.ceil(sum(self.elements) / elements))
@@ -209,7 +209,7 @@ class Planes:
     def _points_launch(
         self, name: str, image: Image, channels: int, corner: tuple[int, int], start: int
     ) -> Launch:
-        """Transform tiles of `image`; corner: its pixels that the first tile begins before."""
+        """Transform tiles of `image`. corner: pixels of the first tile before the image."""
         down, across = self.tile.spans if name == "src" else self.tile.outputs
         size = self.tiles * channels
         arguments = {

@@ -1,8 +1,8 @@
 """The family of NVIDIA's tensor cores, from compute capability 8.0 on.
 
-f32 is computed as three products of TF32 numbers, each number being the sum of two. The tensor
-cores truncate their sums, so these are short, and added up by the vector units: the error is below
-that of f32 arithmetic. Where a result is not finite, its tile is computed anew by fma.
+Each f32 number is the sum of two TF32 numbers, so a product of f32 is three products of TF32. The
+tensor cores truncate their sums. So their sums are short, and the vector units add them. The error
+is below that of f32 arithmetic. If a result is not finite, fma computes its tile again.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Speed(NamedTuple):
 
 @dataclass(frozen=True)
 class Pace:
-    """How long products take: seconds, measured on an H200.
+    """The times of products in seconds, measured on an H200.
 
-    begin: of a launch, beside its groups. latency: in which a group finds its place, waits for its
-    first tiles and writes its last; issue: of these, what groups that run at once spend one after
-    the other. speeds: of the tiles that are used.
+    begin: of a launch without its groups. latency: of a group without its products: it finds its
+    place, waits for its first tiles and writes its last. issue: the part of the latency that groups
+    that run at once spend one after the other. speeds: of the tiles that are used.
     """
 
     begin: float
@@ -51,8 +51,8 @@ class Pace:
     speeds: Mapping[MmaTile, Speed]
 
 
-# Fits of 490 and 820 products of convolutions, whose choices take 2 % longer than the best in the
-# mean. Other GPUs differ, but what is quickest less so.
+# Fits of 490 and 820 products of convolutions. The mean choice takes 2 % longer than the best.
+# Other GPUs have other times, but the best choices differ less.
 HALF_PACE = Pace(
     2.2e-6,
     3.8e-6,

@@ -1,4 +1,4 @@
-"""Launches of products on tensor cores: the kernel's named parameters and its arguments."""
+"""Launches of products on tensor cores: the kernel's parameters and their arguments."""
 
 from __future__ import annotations
 
@@ -104,12 +104,11 @@ class Arithmetic:
 
 @dataclass(frozen=True)
 class MmaTile:
-    """What a group computes at once.
+    """The part of c that a group computes, and how.
 
     rows, columns: of c. warp_rows, warp_columns: of each warp. chunks: of 16 bytes along k in a
-    stage. stages: that are in local memory. chain: at most so many steps of k, of a stage's, whose
-    sum stays in the tensor cores where operands are split. registers: the most of a work-item, 0
-    for as many as there are.
+    stage. stages: in local memory at once. chain: if operands are split, the most steps of k whose
+    sum stays in the tensor cores. registers: the limit for a work-item, 0 for none.
     """
 
     rows: int
@@ -139,7 +138,7 @@ class MmaTile:
 
     @property
     def sums(self) -> int:
-        """Elements of c that a work-item makes."""
+        """Elements of c per work-item."""
         return self.warp_rows * self.warp_columns // 32
 
     @property
@@ -195,7 +194,7 @@ class MmaProduct:
 
     @cached_property
     def resident(self) -> int:
-        """Groups that a multiprocessor runs at once, by what they need of it."""
+        """Groups that a multiprocessor runs at once, limited by registers and local memory."""
         tile = self.tile
         needed = 104 + tile.sums * (2 if self.arithmetic.is_split else 1)  # as compilers say
         registers = tile.registers or min(needed, MOST_REGISTERS)
@@ -229,7 +228,7 @@ class MmaProduct:
         return math.ceil(count(self.k) / self.depth)
 
     def launch(self, part: int, parts: int) -> Launch:
-        """Compute c, or parts of `part` stages of k, one behind the other."""
+        """Compute c, or the sums of `parts` parts of `part` stages of k, one after the other."""
         v, gemm = self.view, self.view.gemm
         c = gemm.c
         steps = self._steps()
@@ -284,7 +283,7 @@ class MmaProduct:
 
     @property
     def _chain(self) -> int:
-        """Steps whose sum stays in the tensor cores."""
+        """The number of steps whose sum stays in the tensor cores."""
         if not self.arithmetic.is_split:
             return 1
         steps = next(steps for least, steps in CHAINS if count(self.k) >= least)
@@ -300,7 +299,7 @@ class MmaProduct:
         return epilogue(v.gemm.post_ops, operands, COORDINATES)
 
     def _cover_arguments(self) -> dict[str, Any]:
-        """How a group finds its tile, and its product in the batch."""
+        """The arguments by which a group finds its tile and its product in the batch."""
         v = self.view
         down = math.ceil(v.row_count / self.tile.rows)
         across = math.ceil(v.column_count / self.tile.columns)

@@ -2,8 +2,8 @@
 
     c[z, row, column] = sum over k of a[z, row, k] * b[z, column, k]
 
-`view` makes one of a `Gemm`: where neighbours in c are rows, the two operands are swapped. Digits
-that step alike become one, so that a dense tensor is but a matrix.
+`view` makes it of a `Gemm`. If neighbours in c are rows, it swaps the two operands. It joins digits
+that step as one, so a dense tensor is a matrix.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_DIGITS = 4
 
 
 class SharedDigit(NamedTuple):
-    """A digit of an index: its size, and what each operand steps by, in elements."""
+    """A digit of an index: its size, and its stride in each operand, in elements."""
 
     size: int
     steps: tuple[int, ...]
@@ -34,18 +34,19 @@ SharedDigits = tuple[SharedDigit, ...]  # slowest first
 
 
 class Unfit(Exception):
-    """Why a product cannot be read that way."""
+    """The reason why tensor cores cannot read a product."""
 
 
 @dataclass(frozen=True)
 class MmaView:
     """A product for the kernel.
 
-    is_swapped: whether rows are the product's n. rows: steps of a. columns: of b. k: of a and b.
-    results: rows again, with the steps of c and of its chain's operands; column_steps: theirs from
-    column to column. a_along_k, b_along_k: whether neighbours in memory are neighbours along k, so
-    that the last digit of k steps by 1; else it is that of the rows or columns. inner_columns: how
-    many b has of the last digit, which may count up to a whole chunk.
+    is_swapped: whether rows are the product's n. rows: with the steps of a. columns: with those of
+    b. k: with those of both. results: the rows with the steps of c and of the operands of post-ops.
+    column_steps: their steps from column to column. a_along_k, b_along_k: whether neighbours in
+    memory are neighbours along k. Then the last digit of k has the step 1, else that of the rows or
+    columns. inner_columns: the values of the columns' last digit in c; the digit may have more, to
+    fill whole chunks.
     """
 
     gemm: Gemm
@@ -122,7 +123,7 @@ def view(gemm: Gemm, per_chunk: int) -> MmaView:
 
 
 def count(digits: Iterable[SharedDigit]) -> int:
-    """How many values an index takes."""
+    """Return the number of values of an index."""
     return math.prod(digit.size for digit in digits)
 
 
@@ -152,7 +153,7 @@ def _spatial(digits: SharedDigits, *, at_end: bool = False) -> SharedDigits:
 
 
 def _merged(digits: SharedDigits) -> SharedDigits:
-    """Drop digits of one value, and join those that all operands step through alike."""
+    """Drop digits of one value, and join digits that are one in all operands."""
     joined = merged((digit for digit in digits if digit.size > 1), _joined)
     return joined or (SharedDigit(1, (0,) * len(digits[0].steps)),)
 
@@ -172,7 +173,7 @@ def _is_along(k: SharedDigits, operand: int) -> bool:
 
 
 def _inner_last(k: SharedDigits, *, a_along_k: bool, b_along_k: bool) -> SharedDigits:
-    """Put the digit of k that operands along k step through by 1 at the end."""
+    """Put the digit of k that has the step 1 in operands along k at the end."""
     for operand, along in enumerate((a_along_k, b_along_k)):
         if along:
             k = tuple(sorted(k, key=lambda digit: digit.steps[operand] == 1 and digit.size > 1))
@@ -198,7 +199,7 @@ def _whole_chunks(
 
 
 def _column_steps(columns: SharedDigits) -> tuple[int, ...]:
-    """What c and the operands step by, if all columns are but one digit to them."""
+    """The steps of c and of the operands, if all columns are one digit in them."""
     used = [SharedDigit(d.size, d.steps[1:]) for d in columns if d.size > 1] or [
         SharedDigit(1, columns[-1].steps[1:])
     ]

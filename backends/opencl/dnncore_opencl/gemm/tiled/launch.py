@@ -52,10 +52,10 @@ WINDOW = Schema(  # see `TiledWindow`
 
 @dataclass(frozen=True)
 class TiledTile:
-    """What a group makes: rows x columns of c, of which a work-item has item_rows x item_columns.
+    """The part of c of a group, rows x columns, and of a work-item, item_rows x item_columns.
 
-    depth: the values of k that lie in local memory at a time. lanes_across: how many of 32
-    work-items are side by side.
+    depth: the values of k in local memory at a time. lanes_across: the number of work-items, out of
+    32, that are side by side.
     """
 
     rows: int
@@ -115,7 +115,7 @@ class TiledTile:
 
 
 def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -> Launch:
-    """Multiply into c, each part of k `c_part` elements behind the one before."""
+    """Launch a product. The sums of each part of k are `c_part` elements after the one before."""
     steps = _steps(product)
     a, b, c = product.a, product.b, product.c
     defines = {
@@ -162,7 +162,7 @@ def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -
 
 
 def _steps(product: TiledProduct) -> Epilogue:
-    """Return the code and the arguments of what results go through."""
+    """Return the steps of the result."""
     operands = [
         Operand(
             operand.index,

@@ -1,11 +1,11 @@
-"""A product as GPUs make it: tiles of rows x columns, with loads that fit the operands.
+"""A product for GPUs: tiles of rows x columns, with loads that fit the operands.
 
     c[z, row, column] = sum over k of a[z, row, k] * b[z, k, column]
 
-The columns are what lies side by side in c: of a convolution on channels-last tensors its rows are
-pixels, its columns channels, and k counts the channels of one kernel tap after the other, so that
-four neighbours along k or along a side are one load wherever channels are multiples of 4. Nothing
-is copied into matrix form.
+Columns are the elements that lie side by side in c. For a convolution on channels-last tensors,
+rows are pixels, columns are channels, and k counts the channels of one tap after the other. If
+channels are multiples of 4, four neighbours along k or along a side are one load. Nothing is copied
+into matrix form.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Steps = list[tuple[int, int]]  # (size, stride) of digits
 class Axis(NamedTuple):
     """The rows, columns or k of a product: sizes of its digits, the last of which counts fastest.
 
-    channel_last: whether the digits are (depth, height, width, channel) of a gemm's (channel,
-    depth, height, width), rather than in its order.
+    channel_last: whether the digits (channel, depth, height, width) of a gemm are in the order
+    (depth, height, width, channel).
     """
 
     sizes: tuple[int, ...]
@@ -53,8 +53,8 @@ class Axis(NamedTuple):
 class Side(NamedTuple):
     """An operand: `a` of rows x k, or `b`, of which a row is a column of the product.
 
-    Strides are in elements, per digit. along_k: whether loads are of neighbours along k rather than
-    along the rows; width: how many of them, 4 or 1.
+    Strides are in elements, per digit. along_k: whether a load has neighbours along k, not
+    along the rows. width: the number of them, 4 or 1.
     """
 
     index: int
@@ -67,10 +67,10 @@ class Side(NamedTuple):
 
 
 class TiledWindow(NamedTuple):
-    """Where an operand, an image, ends: 0 <= at + rows * digits of row + k * digits of k < size.
+    """The borders of an image: 0 <= at + rows * digits of row + k * digits of k < size.
 
     at, size: per dim (depth, height, width). rows, k: per digit in the order of the axis, 0 for
-    those that move along no dim.
+    digits that are along none of the dims.
     """
 
     at: tuple[int, ...]
@@ -107,7 +107,7 @@ class TiledProduct:
 
     @classmethod
     def of(cls, gemm: Gemm) -> TiledProduct:
-        """Choose what rows, columns and the order of digits are."""
+        """Choose rows, columns and the order of digits."""
         m, n = Axis((gemm.m,)), Axis.of(gemm.n, gemm.b.strides.n, gemm.c.strides.n)
         k = Axis.of(gemm.k, gemm.a.strides.k, gemm.b.strides.k)
         by_pixels = gemm.m > 1 and gemm.c.strides.m == 1
@@ -138,7 +138,7 @@ class TiledProduct:
 
     @property
     def c_width(self) -> int:
-        """How many neighbours along a row of c one store takes, 4 or 1."""
+        """The number of neighbours along a row of c in one store, 4 or 1."""
         outer = list(zip(self.batch, self.c.batch, strict=True)) + self.rows.steps(self.c.rows)
         return _width(self.columns, self.c.columns, self.c.offset, outer)
 
@@ -179,7 +179,7 @@ def _side(
 
 
 def _width(axis: Axis, strides: Sequence[int], offset: int, others: Steps) -> int:
-    """How many neighbours along an axis one load takes; `others` move its vectors elsewhere."""
+    """The number of neighbours along an axis in one load; `others` are steps between loads."""
     *outer, (size, stride) = axis.steps(strides)
     moves = [step for count, step in (*outer, *others) if count > 1]
     fits = all(value % WIDTH == 0 for value in (size, offset, *moves))
@@ -187,7 +187,7 @@ def _width(axis: Axis, strides: Sequence[int], offset: int, others: Steps) -> in
 
 
 def _merges(steps: Steps) -> bool:
-    """Whether each digit steps over all values of those behind it."""
+    """Whether each digit steps over all values of the digits after it."""
     reach = steps[-1][1] * steps[-1][0]
     for size, stride in reversed(steps[:-1]):
         if size > 1 and stride != reach:
@@ -197,7 +197,7 @@ def _merges(steps: Steps) -> bool:
 
 
 def _nearest(steps: Steps) -> int:
-    """The distance between neighbours, far where there are none."""
+    """The distance between neighbours; large if there are none."""
     return min((abs(stride) for size, stride in steps if size > 1), default=1 << 31)
 
 
