@@ -38,9 +38,7 @@ class ReorderImplementation(Implementation):
             types = f"{op.src.data_type} to {op.dst.data_type}"
             return Refused("attribute", f"applies post-ops from f32 to f32 only; got {types}")
         return Accepted(
-            op,
-            build=lambda: self._build(op, attr, engine.num_threads),
-            efficiency=_efficiency(op),
+            op, build=lambda: self._build(op, attr, engine.num_threads), efficiency=_efficiency(op)
         )
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:

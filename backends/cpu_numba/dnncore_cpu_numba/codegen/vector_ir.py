@@ -34,11 +34,7 @@ class Values(dict[str, Value]):
         return self.record.field(name)
 
 
-def function_text(
-    symbol: str,
-    arguments: Record,
-    emit: Callable[[Builder, Values], None],
-) -> str:
+def function_text(symbol: str, arguments: Record, emit: Callable[[Builder, Values], None]) -> str:
     """The assembly of a module with one function of a record's slots that returns nothing.
 
     emit: appends the body, given the arguments by name.

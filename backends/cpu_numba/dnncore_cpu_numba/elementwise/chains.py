@@ -69,9 +69,7 @@ Place = int | Arg | Scratch
 
 
 def chain_steps(
-    dims: Sequence[int],
-    tensors: Sequence[tuple[Place, MemoryDesc]],
-    stages: Sequence[Stage],
+    dims: Sequence[int], tensors: Sequence[tuple[Place, MemoryDesc]], stages: Sequence[Stage]
 ) -> list[Step]:
     """The steps of dst = chain(src).
 

@@ -144,6 +144,13 @@ class View:
             return vir.repeat(self.builder, scalar, self.vector)
         return vir.load(self.builder, pointer, self.vector, mask)
 
+    def store(self, x: Value, m: int, n: int, edge: str) -> None:
+        """Store a vector; edge: as in `Microkernel`."""
+        pointer, mask = self.place(m, n)
+        if mask is not None and edge == "zeroed":
+            x, mask = self.builder.select(mask, x, self.vector(None)), None
+        vir.store(self.builder, x, pointer, mask)
+
 
 def apply(
     chain: Epilogue,

@@ -18,13 +18,7 @@ import numpy as np
 from dnncore.backend import PostOp, Refused
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nontemporal import LINE, stream
-from dnncore_cpu_numba.codegen.pointers import (
-    address,
-    load_i32,
-    load_s8,
-    store_f32,
-    store_i32,
-)
+from dnncore_cpu_numba.codegen.pointers import address, load_i32, load_s8, store_f32, store_i32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
 from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL

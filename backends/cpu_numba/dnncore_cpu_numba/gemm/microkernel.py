@@ -161,10 +161,7 @@ class _Emitter:
                     mark_streamed(builder, builder.store(x, c.place(m, n)[0]))
             with otherwise:
                 for (m, n), x in tile.items():
-                    pointer, valid = c.place(m, n)
-                    zeroes = valid is not None and self.kernel.edge == "zeroed"
-                    kept = builder.select(valid, x, self.vector(None)) if zeroes else x
-                    vir.store(builder, kept, pointer, None if zeroes else valid)
+                    c.store(x, m, n, self.kernel.edge)
 
     def _view(self, address: Value, row: Value, block: Value) -> View:
         pointer, last = vir.address(self.builder, address), self.kernel.vectors - 1

@@ -14,14 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Implementation,
-    MemoryDesc,
-    Operation,
-    Refused,
-)
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Operation, Refused
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps

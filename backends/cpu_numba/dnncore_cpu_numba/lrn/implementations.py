@@ -107,10 +107,7 @@ def _refuse_windows(op: Any) -> Refused | None:
 def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     """The steps of an operation, the innermost axis first."""
     forward = "dst" in tensors
-    ends = {
-        "src": tensors["src"],
-        "result": tensors["dst" if forward else "diff_src"],
-    }
+    ends = {"src": tensors["src"], "result": tensors["dst" if forward else "diff_src"]}
     starts = {"src": tensors["src"]}
     if "workspace" in tensors:
         ends["base"] = tensors["workspace"]

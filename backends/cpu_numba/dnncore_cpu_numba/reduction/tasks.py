@@ -30,14 +30,7 @@ from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, advance, seek
 from dnncore_cpu_numba.codegen.nontemporal import prefetch
 from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, task
-from dnncore_cpu_numba.reduction.kernel import (
-    FOLD,
-    FOLD_CALL,
-    MAPS,
-    SOURCE,
-    TENSORS,
-    RowsKernel,
-)
+from dnncore_cpu_numba.reduction.kernel import FOLD, FOLD_CALL, MAPS, SOURCE, TENSORS, RowsKernel
 
 __all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "ReductionFold", "fold"]
 

@@ -176,13 +176,10 @@ class _Emitter:
         places = [(m, 0) for m in range(tile.pixels)]
         sums = epilogue.apply(self.kernel.epilogue, sums, dst, operands, places)
         for (m, n), x in zip(places, sums, strict=True):
-            pointer, valid = dst.place(m, n)
-            if valid is not None and self.kernel.edge == "zeroed":
-                vir.store(b, b.select(valid, x, self.vector(None)), pointer, None)
-            elif self.kernel.streamed:
-                mark_streamed(b, b.store(x, pointer))
+            if self.kernel.streamed:
+                mark_streamed(b, b.store(x, dst.place(m, n)[0]))
             else:
-                vir.store(b, x, pointer, valid)
+                dst.store(x, m, n, self.kernel.edge)
 
     def _prefetch(self, tile: DepthwiseTile, src: Value) -> None:
         """Prefetch the inputs that the next row is the first to read."""

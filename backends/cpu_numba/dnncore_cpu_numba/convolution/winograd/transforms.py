@@ -267,7 +267,7 @@ class DstTransform(_Transform):
                     views = [self._operand(builder, mask, own, index, r) for own in operands]
                     pointer = _at(builder, dst, (args["row"], r))
                     view = View(builder, vector, pointer, args["pixel"], I64(0), 0, mask)
-                    self._finish(builder, pixels, view, views)
+                    self._finish(pixels, view, views)
             return [vir.at(builder, products, size), vir.at(builder, dst, args["step"])]
 
         start = [vir.address(builder, args[name]) for name in ("products", "dst")]
@@ -281,14 +281,8 @@ class DstTransform(_Transform):
         pointer = _at(builder, pointer, (image_row, r))
         return View(builder, self._vector, pointer, pixel, I64(0), 0, mask)
 
-    def _finish(
-        self, builder: Builder, pixels: Sequence[Value], dst: View, operands: Sequence[View]
-    ) -> None:
+    def _finish(self, pixels: Sequence[Value], dst: View, operands: Sequence[View]) -> None:
         places = [(x, 0) for x in range(self.columns)]
         pixels = epilogue.apply(self.epilogue, pixels, dst, operands, places)
         for (m, n), x in zip(places, pixels, strict=True):
-            pointer, valid = dst.place(m, n)
-            if self.edge == "zeroed":
-                vir.store(builder, builder.select(valid, x, dst.vector(None)), pointer, None)
-            else:
-                vir.store(builder, x, pointer, valid)
+            dst.store(x, m, n, self.edge)
