@@ -120,7 +120,7 @@ __all__ = [
 ]
 
 
-# What `import dnncore` leaves out, by module; all other public names are operations, in `ops`.
+# Public names that `import dnncore` does not import, by module; all others are operations in `ops`.
 _ON_FIRST_USE = {
     "attributes": ("Attributes", "PostOp"),
     "comparison.compare": ("Comparison", "against_reference", "compare"),
@@ -139,7 +139,7 @@ _SUBMODULES = ("backend", "cache", "functional", "ops", "problem", "testing")
 
 
 def __getattr__(name: str) -> typing.Any:
-    """Import what `import dnncore` leaves out when it is first used."""
+    """Import a name of the list above when it is first used."""
     from importlib import import_module
 
     if name in _SUBMODULES:

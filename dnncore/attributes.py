@@ -28,8 +28,8 @@ class PostOp:
     """One step applied, in float32, to each element `x` of a primitive's result before its store.
 
     Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * the value that
-    dst held before), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x or weights * x). Fields
-    that are not of the kind must be left out. Raises `DescriptorError`.
+    dst held before), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x or weights * x). Leave
+    out fields that the kind does not have. Raises `DescriptorError`.
 
     Steps of the last two kinds read operands: tensors of dst's rank, each dim 1 or dst's. At
     execution they are passed as `post_op_{i}_src` and the like, with i the position in the chain.
@@ -61,7 +61,7 @@ class PostOp:
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def _check_own(self, what: str) -> None:
-        """Check the fields that the kind reads; an eltwise step keeps its function's name."""
+        """Check the fields that the kind reads; an eltwise step stores its function's name."""
         check_finite(what, alpha=self.alpha, beta=self.beta, scale=self.scale)
         object.__setattr__(self, "algorithm", POST_OPS[self.kind].check(what, self))
         for name in POST_OPS[self.kind].operands:
@@ -92,20 +92,20 @@ class PostOp:
     def prelu(cls, weights: MemoryDesc) -> PostOp:
         """x = x where x > 0, else weights * x; the operand is the argument `post_op_{i}_weights`.
 
-        The shape of `weights` says what shares a slope: all 1 is one slope for everything, 1 but
-        for dim 1 is one per channel.
+        Elements share a slope along dims in which `weights` has size 1: all dims 1 is one slope
+        for everything, all but dim 1 is one slope per channel.
         """
         return cls("prelu", weights=weights)
 
     @property
     def operands(self) -> tuple[tuple[str, MemoryDesc], ...]:
-        """The tensors that this step reads, by their names in it."""
+        """The tensors that this step reads, with their names in the step."""
         named = ((name, getattr(self, name)) for name in POST_OPS[self.kind].operands)
         return tuple((name, desc) for name, desc in named if desc is not None)
 
 
 def _are_equal(value: object, default: object) -> bool:
-    """Whether they are, also where `value` is an array that answers for each element."""
+    """Whether the values are equal; `value` may be an array, which compares element by element."""
     return value is default or (isinstance(value, Real | str) and bool(value == default))
 
 
@@ -118,10 +118,10 @@ def _check_operand(what: str, desc: object) -> None:
 
 
 def _checked_chain(post_ops: Any) -> tuple[PostOp, ...]:
-    """The chain without the sums that add nothing."""
+    """The chain without sums of scale 0."""
     try:
         chain: tuple[Any, ...] = tuple(post_ops)
-    except Exception:  # whatever a stranger raises when it is iterated over
+    except Exception:  # a third-party iterable may raise any exception
         chain = (None,)
     if not all(isinstance(post_op, PostOp) for post_op in chain):
         raise DescriptorError(
@@ -133,17 +133,17 @@ def _checked_chain(post_ops: Any) -> tuple[PostOp, ...]:
 
 @dataclass(frozen=True)
 class Attributes:
-    """How a primitive is computed, beside what its operation says.
+    """How a primitive is computed, in addition to its operation.
 
     post_ops: steps fused into the store of the result, in order.
     scratchpad: "library" (the stream owns it) or "user" (an argument `scratchpad` of
         `pd.scratchpad_desc`; launches that may overlap in time must not share one).
-    deterministic: only implementations whose result does not depend on timing.
-    fpmath: the arithmetic allowed inside for f32 data. "strict" is as exact as f32's own, whatever
-        the operations; "ieee" is f32's own, product by product and sum by sum; the others name what
-        values may be rounded to on the way.
-    scratchpad_limit: only implementations that need at most so many bytes of scratchpad; None is no
-        limit.
+    deterministic: allow only implementations whose result does not depend on timing.
+    fpmath: the arithmetic allowed inside for f32 data. "strict" is as exact as f32 arithmetic, with
+        any operations. "ieee" is f32 arithmetic for each product and each sum. The others name the
+        type to which values may be rounded on the way.
+    scratchpad_limit: allow only implementations that need at most so many bytes of scratchpad; None
+        is no limit.
     """
 
     post_ops: Sequence[PostOp] = ()
@@ -175,11 +175,11 @@ class Attributes:
 
     @property
     def reads_dst(self) -> bool:
-        """Whether the chain adds the value that dst held before."""
+        """Whether the chain adds the old value of dst."""
         return any(post_op.kind == "sum" for post_op in self.post_ops)
 
     def check(self, op: Operation) -> None:
-        """Raise `DescriptorError` where the chain cannot apply to the result of `op`."""
+        """Raise `DescriptorError` if the chain cannot apply to the result of `op`."""
         dims = op.result.dims
         for name, desc in self.operands():
             if not desc.broadcasts_to(dims):
@@ -200,7 +200,7 @@ class Attributes:
 
 
 def _checked_limit(limit: object) -> int | None:
-    """A number of bytes, as Python's own integer, or None."""
+    """The number of bytes as a Python int, or None."""
     if limit is None:
         return None
     if not isinstance(limit, int | np.integer) or isinstance(limit, bool) or limit < 0:

@@ -1,4 +1,4 @@
-"""The plugin contract, whole: everything that a backend imports from dnncore is here.
+"""The plugin contract: a backend imports everything that it needs from dnncore here.
 
 A backend is a module with one hook, found through the entry-point group `dnncore.backends`:
 
@@ -10,9 +10,9 @@ A backend is a module with one hook, found through the entry-point group `dnncor
                        engines={"mine": "my_package.engine:MyEngine"},
                        implementations={("mine", EltwiseForward): "my_package.eltwise:TABLE"})
 
-It may bring engines, implementations for any engine kind, or both. The strings name objects that
-are imported when first needed, so the module itself stays light. A TABLE is a sequence of
-`Implementation`s, best first by convention; ranking goes by their estimates.
+A backend may provide engines, implementations for any engine kind, or both. The strings name
+objects that are imported when they are first needed, so the module itself imports little. A TABLE
+is a sequence of `Implementation`s, best first by convention; their estimates decide the ranking.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ RefusalKind: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Backend:
-    """What the hook `dnncore_backends` returns (one, or a list of them).
+    """The result of the hook `dnncore_backends`, which returns one or a list of them.
 
-    role: "reference" for the backend that defines right answers; it is never chosen silently.
+    role: "reference" for the backend that defines correct results; it is never chosen silently.
     engines: engine kind -> "module:EngineClass".
     implementations: (engine kind, operation class) -> "module:TABLE".
     """
@@ -84,7 +84,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Refused:
-    """An implementation's no: the kind of the obstacle and the reason, with its numbers."""
+    """A refusal of an implementation: the kind of the obstacle and the reason, with its numbers."""
 
     kind: RefusalKind
     reason: str
@@ -104,10 +104,12 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Accepted:
-    """An implementation's yes: the operation with every `any` resolved, needs, claim and builder.
+    """The answer of an implementation that can compute the operation.
 
-    efficiency: a perfect implementation's seconds over this one's (may exceed 1); or `seconds`.
-    workspace: only where it differs from the public one, `op.workspace_desc(hint)`.
+    op: the operation with every format `any` resolved.
+    efficiency: seconds of a perfect implementation divided by those of this one; may exceed 1.
+        Give either this or `seconds`.
+    workspace: its descriptor where it differs from the public one, `op.workspace_desc(hint)`.
     deterministic: the result is bit-equal from run to run.
     exact: small-integer inputs give the exact result.
     error_factor: multiple of the plain rounding bound that the algorithm needs.
@@ -133,8 +135,8 @@ class Implementation(ABC, Generic[OpT]):
 
     A subclass may name the operation for type checkers, as in `Implementation[EltwiseForward]`.
 
-    data_types: the types of floating-point tensors that it takes and gives. With others `accept` is
-    not asked: `answer` refuses them.
+    data_types: the types of floating-point tensors that it reads and writes. `answer` refuses all
+    others without a call of `accept`.
     """
 
     name: str
@@ -143,7 +145,7 @@ class Implementation(ABC, Generic[OpT]):
     def answer(
         self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """What the core asks: no to a data type that is not among its own, else `accept`."""
+        """Refuse data types that are not in `data_types`, else return the result of `accept`."""
         for argument, desc in op.tensors():
             own = desc.data_type
             if data_type(own).is_float and own not in self.data_types:
@@ -156,7 +158,7 @@ class Implementation(ABC, Generic[OpT]):
     def accept(
         self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Say whether this problem can be computed. Pure and quick: nothing compiled or allocated.
+        """Accept or refuse the problem. Pure and quick: nothing is compiled or allocated.
 
         hint: the forward primitive descriptor of a backward operation, if the user gave it.
         """
@@ -167,18 +169,18 @@ Run: TypeAlias = Callable[[Stream, Sequence[Event]], Event]
 
 
 class Executable(ABC):
-    """A compiled primitive, free of arguments.
+    """A compiled primitive without arguments.
 
-    chain: optional static function; it turns consecutive runs of executables that share the very
-    same function into one run (see `Sequence`).
+    chain: optional static function. It combines consecutive runs of executables that have the same
+    function object into one run (see `Sequence`).
     """
 
     chain: ClassVar[Callable[[Sequence[Run]], Run] | None] = None
 
     @abstractmethod
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
-        """Fix the arguments: the operation's table in order (absent rows left out), then post-op
-        operands. The run owns what it needs, so that memories live as long as it does.
+        """Fix the arguments: the operation's table in order, without absent rows, then post-op
+        operands. The run keeps references to what it needs, so the memories live as long as it.
         """
 
     def execute(
@@ -188,10 +190,10 @@ class Executable(ABC):
         scratchpad: Buffer | None,
         wait_for: Sequence[Event],
     ) -> Event:
-        """Run once; override where binding is dear.
+        """Run once; override this where `bind` is expensive.
 
-        On an out-of-order stream all launches with a scratchpad come here, bound calls too: each
-        has a scratchpad of its own, and its event ends when nothing uses that any more.
+        On an out-of-order stream all launches with a scratchpad call this, those of bound calls
+        too. Each has its own scratchpad, and its event ends after the last use of that scratchpad.
         """
         return self.bind(memories, scratchpad)(stream, wait_for)
 
@@ -203,7 +205,7 @@ class HostFunction(Executable):
         self.function = function
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
-        """Close over the memories."""
+        """Return a run that holds the memories."""
         function = self.function
 
         def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:  # noqa: ARG001

@@ -33,10 +33,10 @@ def count(event: str, n: int = 1) -> None:
 
 
 def stats() -> dict[str, int]:
-    """What has happened in this process.
+    """The counters of this process.
 
-    built, from_memory: primitives built, and those served by the primitive cache;
-    compiled, from_disk: kernels compiled, and those loaded from the disk store.
+    built, from_memory: primitives that were built, and that the primitive cache returned.
+    compiled, from_disk: kernels that were compiled, and that were loaded from the disk store.
     """
     names = ("built", "from_memory", "compiled", "from_disk")
     return {name: _counts[name] for name in names}
@@ -58,7 +58,7 @@ class _Entry(Generic[T]):
 
 
 class MemoryCache(Generic[T]):
-    """A least-recently-used cache of values; of the threads that ask for one key, one builds."""
+    """A least-recently-used cache of values; if several threads ask for one key, one builds."""
 
     def __init__(self, capacity: int, events: tuple[str, str] | None = None) -> None:
         self._capacity = capacity
@@ -69,7 +69,7 @@ class MemoryCache(Generic[T]):
 
     @property
     def capacity(self) -> int:
-        """How many values are kept; 0 switches the cache off. Assign to change it."""
+        """The number of values that are kept; 0 switches the cache off. Assign to change it."""
         return self._capacity
 
     @capacity.setter
@@ -84,12 +84,12 @@ class MemoryCache(Generic[T]):
         return len(self._entries)
 
     def clear(self) -> None:
-        """Forget all values; those in use live on."""
+        """Drop all values; those in use stay valid."""
         with self._lock:
             self._entries.clear()
 
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
-        """Return the value of `key`, built by the first thread that asks; its error is not kept."""
+        """Return the value of `key`; the first thread that asks builds it. Errors are not kept."""
         with self._lock:
             entry = self._entries.get(key)
             mine = entry is None
@@ -104,7 +104,7 @@ class MemoryCache(Generic[T]):
         return entry.result()
 
     def forget_unfinished(self) -> None:
-        """In a forked child, where the threads that were building do not exist."""
+        """Drop entries in work; in a forked child the threads that were building do not exist."""
         self._lock = threading.Lock()
         ready = ((key, entry) for key, entry in self._entries.items() if entry.ready.is_set())
         self._entries = OrderedDict(ready)
@@ -170,7 +170,7 @@ class DiskStore:
 
     @property
     def folder(self) -> Path | None:
-        """Where the files are; None when the store is switched off or its folder unsafe."""
+        """The folder of the files; None if the store is switched off or its folder is unsafe."""
         if not self._tried:
             self._tried = True
             if os.environ.get("DNNCORE_DISK_CACHE", "1") != "0":
@@ -223,7 +223,7 @@ def _digest(key: str, content: bytes) -> bytes:
 
 
 def _private_folder(folder: Path) -> Path | None:
-    """Make the folder, or say why it cannot be trusted."""
+    """Make the folder and return it; warn and return None if it cannot be trusted."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()

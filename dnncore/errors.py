@@ -1,4 +1,7 @@
-"""The exceptions that dnncore raises; a message says what, the rule, what was got, what to do."""
+"""The exceptions that dnncore raises.
+
+A message states the object, the rule, the value that was passed, and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ __all__ = [
 
 
 class _Observed(Exception):
-    """Base of exceptions and warnings that notify observers when they are made."""
+    """Base of exceptions and warnings that notify observers when they are created."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
@@ -44,7 +47,7 @@ class DescriptorError(DnnError, ValueError):
 
 
 class DataTypeError(DescriptorError):
-    """Data types that an operation does not compute with; `feature` names what is missing."""
+    """Data types that an operation does not support; `feature` names the unsupported feature."""
 
     def __init__(self, message: str, feature: str = "data type") -> None:
         super().__init__(message)
@@ -52,7 +55,7 @@ class DataTypeError(DescriptorError):
 
 
 class NoImplementation(DnnError, LookupError):
-    """No implementation accepts the problem; `refusals` tells why, one per candidate."""
+    """No implementation accepts the problem; `refusals` has the reason of each candidate."""
 
     def __init__(self, message: str, refusals: Sequence[Refusal] = ()) -> None:
         super().__init__(message)
@@ -64,7 +67,7 @@ class BackendNotFound(DnnError, LookupError):
 
 
 class EngineUnavailable(DnnError, RuntimeError):
-    """The engine exists by name but cannot be opened here."""
+    """The engine's name is known, but the engine cannot be opened here."""
 
 
 class PluginError(DnnError):
@@ -76,11 +79,11 @@ class BuildError(DnnError, RuntimeError):
 
 
 class ExecutionError(DnnError, RuntimeError):
-    """A primitive was built but failed, or was asked to run on unfit arguments."""
+    """A primitive was built but failed, or its arguments at execution do not fit."""
 
 
 class CacheWarning(_Observed, UserWarning):
-    """A cache cannot be used; work goes on without it."""
+    """A cache cannot be used; the program continues without it."""
 
 
 class ReferenceWarning(_Observed, UserWarning):
@@ -88,6 +91,6 @@ class ReferenceWarning(_Observed, UserWarning):
 
 
 def describe(error: BaseException) -> str:
-    """Return the type and the text of `error` on one line; of a library error, the text alone."""
+    """Return type and text of `error` on one line; for errors of dnncore only the text."""
     text = " ".join(str(error).split())
     return text if isinstance(error, DnnError) else f"{type(error).__name__}: {text}"

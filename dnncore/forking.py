@@ -1,6 +1,6 @@
-"""Fork: locks that it waits for, so that no child finds one held by a thread that it lacks.
+"""Locks that a fork waits for, so that no child gets one held by a thread that it lacks.
 
-What such a lock guards is whole in the child, since no other thread is at work on it.
+Data behind such a lock is consistent in the child, since no other thread changes it at the fork.
 """
 
 from __future__ import annotations
@@ -10,27 +10,27 @@ from typing import Protocol
 
 __all__ = ["COMPILER", "INNERMOST", "OUTPUT", "PLUGINS", "hold_at_fork"]
 
-# The order in which locks are asked for: whoever holds one asks only for those of higher levels.
+# The order in which locks are taken: a thread that holds one takes only those of higher levels.
 PLUGINS, COMPILER, OUTPUT, INNERMOST = range(4)
 
 
 class Lock(Protocol):
-    """What can be held."""
+    """An object that can be held."""
 
     def acquire(self) -> object:
-        """Wait for it."""
+        """Wait for the lock and take it."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
 
 
 _locks: list[tuple[int, Lock]] = []
 
 
 def hold_at_fork(lock: Lock, level: int = COMPILER) -> None:
-    """Let every fork of this process wait for `lock` and hold it; a backend's is of its compiler.
+    """Let every fork of this process wait for `lock` and hold it; a backend's guards its compiler.
 
-    level: one of this module's; inside of those of the last nothing else is asked for.
+    level: one of this module's. A thread that holds a lock of the last level takes no other lock.
     """
     _locks.append((level, lock))
     _locks.sort(key=lambda row: row[0])

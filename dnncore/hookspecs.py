@@ -1,4 +1,4 @@
-"""The hook through which a plugin tells dnncore about its backends."""
+"""The hook through which a plugin declares its backends to dnncore."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ hookspec = pluggy.HookspecMarker("dnncore")
 
 @hookspec
 def dnncore_backends() -> Backend | Sequence[Backend]:  # type: ignore[empty-body]
-    """Return the plugin's `Backend`, or a sequence of them; quick, importing nothing heavy."""
+    """Return the plugin's `Backend` or a sequence of them; must be quick and import little."""

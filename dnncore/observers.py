@@ -1,14 +1,14 @@
-"""Observers: who is told of choices, creations and errors, and may stand around every launch.
+"""Observers: objects that are notified of selections, creations and errors, and may wrap launches.
 
-Verbose lines are one; whatever else records or checks a running program is another:
+Verbose lines are written by an observer. Other observers may record or check a running program:
 
-    observers.add(observer)        # from here on it watches, also what lives already
+    observers.add(observer)        # it watches new and existing primitives from here on
     observers.remove(observer)
 
-Every primitive, bound call and sequence has one slot that holds what its launches call. Adding or
-removing an observer has all that live fill their slots anew, so that a launch asks nobody whether
-it is watched, and nothing of an observer stays behind. Executables, which the primitive cache
-shares, know nothing of this.
+Every primitive, bound call and sequence has one slot that holds the function its launches call.
+When an observer is added or removed, all these objects fill their slots again. A launch therefore
+does not check whether it is watched, and nothing of a removed observer remains. Executables, which
+primitives share through the primitive cache, do not refer to observers.
 """
 
 from __future__ import annotations
@@ -32,37 +32,37 @@ __all__ = ["Observer", "Slot", "add", "fill", "remark", "remove", "watched"]
 
 
 class Observer:
-    """Base of observers; each method is called in the thread where the thing happens."""
+    """Base of observers; each method is called in the thread that causes the event."""
 
     def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
-        """Give what is to be called in the place of `run`: `run` itself where that is all.
+        """Return the function to call in place of `run`; `run` itself if nothing is to be added.
 
-        memories: one for each of the primitive descriptor's `arguments`.
+        memories: one per entry of the primitive descriptor's `arguments`.
         """
         return run
 
     def selected(self, request: Request, selection: Selection) -> None:
-        """Implementations were asked for a problem; `selection` has their answers."""
+        """Implementations were asked for a problem; `selection` holds their answers."""
 
     def created(self, pd: PrimitiveDesc, origin: str, seconds: float) -> None:
-        """A primitive was made. origin: "cache_miss" when built, "cache_hit", or "from_disk"."""
+        """A primitive was created. origin: "cache_miss" if built, "cache_hit", or "from_disk"."""
 
     def raised(self, error: Exception) -> None:
-        """An error or a warning of this library was made; its message is complete."""
+        """An error or a warning of this library was created; its message is complete."""
 
     def remarked(self, engine: Engine, text: str) -> None:
-        """A backend told what its choices on `engine` rest on."""
+        """A backend reported the basis of its choices on `engine`."""
 
 
 class Slot(Protocol):
-    """What holds a run and can take up the present observers."""
+    """An object that holds a run and can add the present observers to it."""
 
     def refill(self) -> None:
-        """Forget the run that was watched by those before."""
+        """Drop the run that holds the former observers."""
 
 
 active: tuple[Observer, ...] = ()
-"""All observers, the first added closest to the launch; replaced as a whole, never changed."""
+"""All observers, the first added closest to the launch; the tuple is replaced, never changed."""
 
 _lock = threading.RLock()
 hold_at_fork(_lock, INNERMOST)
@@ -70,39 +70,39 @@ _slots: weakref.WeakSet[Slot] = weakref.WeakSet()
 
 
 def add(observer: Observer) -> None:
-    """Have `observer` watch everything, until it is removed."""
+    """Let `observer` watch everything until it is removed."""
     with _lock:
         _replace((*active, observer))
 
 
 def remove(observer: Observer) -> None:
-    """Have `observer` watch nothing any more; one that does not watch is no error."""
+    """Stop `observer` from watching; it is no error if it does not watch."""
     with _lock:
         _replace(tuple(other for other in active if other is not observer))
 
 
 def remark(engine: Engine, text: str) -> None:
-    """Tell all observers, in one line, what choices on `engine` rest on; backends call it."""
+    """Report to all observers, in one line, the basis of choices on `engine`; backends call it."""
     for observer in active:
         observer.remarked(engine, text)
 
 
 def fill(slot: Slot) -> None:
-    """Fill the slot of something new, now and whenever the observers change while it lives."""
+    """Fill the slot of a new object, now and at each change of the observers while it lives."""
     with _lock:
         _slots.add(slot)
         slot.refill()
 
 
 def watched(primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
-    """The run with every observer around it."""
+    """The run, wrapped by every observer."""
     for observer in active:
         run = observer.watch(primitive, memories, run)
     return run
 
 
 def _replace(observers: tuple[Observer, ...]) -> None:
-    global active  # noqa: PLW0603 - a module's attribute is the quickest to ask
+    global active  # noqa: PLW0603 - a module's attribute is the quickest to read
     active = observers
     for slot in tuple(_slots):
         slot.refill()

@@ -5,21 +5,24 @@
     dnncore_verbose,v1,primitive,exec,cpu,convolution,cpu_numba:brgemm:avx2,forward_training,
         src:f32::blocked:acdb::f0 ...,attr-post-ops:eltwise_relu,alg:convolution_direct,mb1...,0.2
 
-Words and fields are oneDNN's (`dnncore.problem.verbose_fields`), so that its tools read the lines;
-`dnncore.problem.from_verbose` reads both. DNNCORE_VERBOSE takes words with commas between them:
+Words and fields are oneDNN's (`dnncore.problem.verbose_fields`), so its tools can read the lines;
+`dnncore.problem.from_verbose` reads both. DNNCORE_VERBOSE is a list of words with commas between:
 
-    none, 0          nothing, whatever stands before
+    none, 0          nothing, whatever words precede it
     error            errors other than those of `check`
     warn             warnings
     check            descriptors, attributes and arguments that break a rule
-    dispatch         why implementations refused a problem, and what backends' choices rest on
+    dispatch         why implementations refused a problem, and the basis of backends' choices
     profile_create   primitives as they are created: built, loaded from disk or taken from the cache
     profile_exec     executions with their milliseconds
-    profile          both; all, -1: everything; 1: error, warn, profile_exec; 2: profile_create too
-    filter=REGEX     only the kinds of primitives in which this is found
+    profile          profile_create and profile_exec
+    all, -1          everything
+    1                error, warn, profile_exec
+    2                error, warn, profile_exec, profile_create
+    filter=REGEX     only kinds of primitives in which REGEX is found
 
-With another word it is as if it were not set, and that is warned of. With
-DNNCORE_VERBOSE_TIMESTAMP=1 each line has the milliseconds since 1970 behind its version.
+An unknown word causes a warning, and DNNCORE_VERBOSE is ignored. With DNNCORE_VERBOSE_TIMESTAMP=1
+each line has the milliseconds since 1970 after its version.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ TEMPLATE = (
 
 
 class _Switch(contextlib.AbstractContextManager["_Switch"]):
-    """Puts back, at the end of a `with` block, what was before."""
+    """Restores the former observer at the end of a `with` block."""
 
     def __init__(self, before: Verbose | None) -> None:
         self._before = before
@@ -86,9 +89,9 @@ hold_at_fork(_switching, OUTPUT)
 
 
 def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
-    """Write the lines of these words, as DNNCORE_VERBOSE has them, from now on; "none" for none.
+    """Write verbose lines from now on, as these words of DNNCORE_VERBOSE select; "none" for none.
 
-    As `with set_verbose("profile_exec"):` until the end of the block. It holds for all threads.
+    `with set_verbose("profile_exec"):` lasts until the end of the block. It holds for all threads.
     Raises `DescriptorError` for an unknown word or a filter that is no regular expression.
     """
     if not isinstance(words, str):
@@ -99,7 +102,7 @@ def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def read_environment() -> None:
-    """Do as DNNCORE_VERBOSE says; what it should not say is warned of."""
+    """Apply DNNCORE_VERBOSE and DNNCORE_VERBOSE_TIMESTAMP; warn of invalid values."""
     try:
         set_verbose(os.environ.get("DNNCORE_VERBOSE", ""))
     except DescriptorError as error:
@@ -108,7 +111,7 @@ def read_environment() -> None:
 
 
 def _put(verbose: Verbose | None) -> Verbose | None:
-    """Let `verbose` write from now on; returns what wrote before."""
+    """Make `verbose` the observer that writes; returns the former one."""
     global _current
     with _switching:
         before, _current = _current, verbose
@@ -120,7 +123,7 @@ def _put(verbose: Verbose | None) -> Verbose | None:
 
 
 def _read(text: str) -> tuple[frozenset[str], re.Pattern[str] | None]:
-    """The levels and the filter of a text such as `profile,filter=conv|pool`."""
+    """Return the levels and the filter of a text such as `profile,filter=conv|pool`."""
     levels: set[str] = set()
     pattern = None
     for word in map(str.strip, text.split(",")):
@@ -149,7 +152,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 class Verbose(observers.Observer):
-    """The observer that writes lines of some levels about the kinds that a pattern is found in."""
+    """The observer that writes lines of `levels` about kinds in which `pattern` is found."""
 
     def __init__(
         self, levels: Iterable[str], pattern: re.Pattern[str] | None, *, timestamps: bool
@@ -157,15 +160,15 @@ class Verbose(observers.Observer):
         self.levels = frozenset(levels)
         self.pattern = pattern
         self.timestamps = timestamps
-        self._told: weakref.WeakKeyDictionary[Primitive, str] = weakref.WeakKeyDictionary()
+        self._fields: weakref.WeakKeyDictionary[Primitive, str] = weakref.WeakKeyDictionary()
 
     def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
-        """Time the launch to its end."""
+        """Return a run that waits for its command and writes the time."""
         pd = primitive.pd
         if not self._wants("profile_exec", kind_of(type(pd.op))):
             return run
-        told = self._told.get(primitive) or _told(pd)
-        self._told[primitive] = told
+        fields = self._fields.get(primitive) or _primitive_fields(pd)
+        self._fields[primitive] = fields
 
         def timed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
             for event in wait_for:
@@ -173,19 +176,19 @@ class Verbose(observers.Observer):
             moment, start = time.time(), time.perf_counter()
             event = run(stream, wait_for)
             if _wait(event):
-                self._profile(pd.engine, moment, "exec", told, time.perf_counter() - start)
+                self._profile(pd.engine, moment, "exec", fields, time.perf_counter() - start)
             return event
 
         return timed
 
     def created(self, pd: PrimitiveDesc, origin: str, seconds: float) -> None:
-        """One line of profile_create."""
+        """Write one line of profile_create."""
         if self._wants("profile_create", kind_of(type(pd.op))):
             moment = time.time() - seconds
-            self._profile(pd.engine, moment, f"create:{origin}", _told(pd), seconds)
+            self._profile(pd.engine, moment, f"create:{origin}", _primitive_fields(pd), seconds)
 
     def selected(self, request: Request, selection: Selection) -> None:
-        """One line of dispatch for each refusal."""
+        """Write one line of dispatch for each refusal."""
         kind = kind_of(type(request.op))
         if not selection.refusals or not self._wants("dispatch", kind):
             return
@@ -200,7 +203,7 @@ class Verbose(observers.Observer):
         self._write(request.engine, time.time(), lines)
 
     def raised(self, error: Exception) -> None:
-        """One line of check, error or warn."""
+        """Write one line of check, error or warn."""
         level = "error" if isinstance(error, DnnError) else "warn"
         level = "check" if isinstance(error, DescriptorError) else level
         what, _, reason = str(error).partition(": ")
@@ -211,7 +214,7 @@ class Verbose(observers.Observer):
             self._write(None, time.time(), [f"common,{level},{_one_line(str(error))}"])
 
     def remarked(self, engine: Engine, text: str) -> None:
-        """One line of dispatch."""
+        """Write one line of dispatch."""
         if self._wants("dispatch", "common"):
             line = f"info,{engine.name},{_one_line(text).replace(',', ';')}"
             self._write(engine, time.time(), [line])
@@ -220,12 +223,12 @@ class Verbose(observers.Observer):
         return level in self.levels and (self.pattern is None or bool(self.pattern.search(kind)))
 
     def _profile(
-        self, engine: Engine, moment: float, command: str, told: str, seconds: float
+        self, engine: Engine, moment: float, command: str, fields: str, seconds: float
     ) -> None:
-        self._write(engine, moment, [f"primitive,{command},{told},{seconds * 1e3:g}"])
+        self._write(engine, moment, [f"primitive,{command},{fields},{seconds * 1e3:g}"])
 
     def _write(self, engine: Engine | None, moment: float, lines: Iterable[str]) -> None:
-        """Lines behind the mark; before the first the header, before an engine's first its own."""
+        """Write lines with the mark; the header before the first, the engine before its first."""
         mark = "dnncore_verbose,v1,"
         stamp = f"{moment * 1e3:.3f}," if self.timestamps else ""
         with _writing:
@@ -236,13 +239,13 @@ class Verbose(observers.Observer):
             self._print(text)
 
     def _print(self, text: str) -> None:
-        """Write to stdout; where that fails, leave, since the program must not fail for us."""
+        """Write to stdout; if that fails, stop and warn, since the program must go on."""
         if sys.stdout is None:
             return
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
-        except (OSError, ValueError) as error:  # its reader has gone, or it is closed
+        except (OSError, ValueError) as error:  # the pipe's reader has ended, or stdout is closed
             observers.remove(self)
             text = f"verbose: no more lines, since stdout does not take them: {error}"
             warnings.warn(text, stacklevel=2)
@@ -254,7 +257,7 @@ _introduced: set[str] = set()
 
 
 def _introduction(engine: Engine | None, *, timestamps: bool) -> Iterator[str]:
-    """What readers should know first, each only once in a process."""
+    """Yield the header lines, each only once in a process."""
     from dnncore import __version__
 
     if "" not in _introduced:
@@ -268,8 +271,8 @@ def _introduction(engine: Engine | None, *, timestamps: bool) -> Iterator[str]:
         yield f"info,{engine.name},{words}"
 
 
-def _told(pd: PrimitiveDesc) -> str:
-    """All fields of a primitive but the command and the time."""
+def _primitive_fields(pd: PrimitiveDesc) -> str:
+    """All fields of a primitive except the command and the time."""
     fields = write(pd.op, pd.attr, pd.workspace_desc, pd.asked)
     return f"{_engines(pd.engine, pd.src_engine)},{_line(pd.impl_name, fields)}"
 
@@ -289,7 +292,7 @@ def _one_line(text: str) -> str:
 
 
 def _wait(event: Event) -> bool:
-    """Wait for the end, good or bad; the caller meets the error where it would have without us."""
+    """Wait for the end; return whether the command succeeded. The caller gets the error later."""
     try:
         event.wait()
     except DnnError:
