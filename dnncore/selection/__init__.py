@@ -1,1 +1,1 @@
-"""Plugins and the choice among their implementations, up to a primitive descriptor."""
+"""Plugins, and the selection of implementations, up to a primitive descriptor."""

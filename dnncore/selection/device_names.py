@@ -1,4 +1,4 @@
-"""Names of engines: which devices an engine kind, a type of device or words of a description mean.
+"""Names of engines: a name means an engine kind, a type of device or words of a description.
 
     cpu, opencl, opencl:1        an engine kind, and an index among its devices
     gpu, gpu:1                   a type of device, of any engine kind
@@ -6,9 +6,9 @@
     nvidia, pocl                 words of the description of any device
 
 Upper and lower case are equal. A description has the device's type, name, vendor and version; each
-word must be a whole word of it. A number after the colon is always an index. Where a name has
-several meanings the first of this list counts, where it means several devices the first in the
-order of `dnncore devices`.
+word must be a whole word of it. A number after the colon is always an index. If a name has several
+meanings, the first in this list is used. If it means several devices, the first in the order of
+`dnncore devices` is used.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class DeviceStatus:
 
     @property
     def index(self) -> int:
-        """The place among the devices of its kind."""
+        """The device's index among the devices of its kind."""
         return int(self.name.partition(":")[2] or 0)
 
     @property
     def type(self) -> str:
-        """The device's type, "" where there is no device."""
+        """The device's type; "" if there is no device."""
         return self.device.type if self.device else ""
 
     @property
     def description(self) -> str:
-        """The device's type, name, vendor and version; "" where there is no device."""
+        """The device's type, name, vendor and version; "" if there is no device."""
         if self.device is None:
             return ""
         parts = (self.device.type, self.device.name, self.device.vendor, self.device.version)
@@ -60,9 +60,9 @@ class DeviceStatus:
 
 
 def matching(name: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
-    """The rows with devices that `name` means, in their order.
+    """Return the rows with devices that `name` means, in their order.
 
-    rows: all devices of each engine kind that has any here, since an index counts them.
+    rows: all devices of each engine kind that has one in the list, since an index counts them.
     """
     rows = [row for row in rows if row.device]
     head, colon, tail = _parts(name)
@@ -78,7 +78,7 @@ def matching(name: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
 
 
 def no_match(name: str, rows: Sequence[DeviceStatus], there: str) -> DnnError:
-    """The error for a name that means none of these rows; `there` lists all devices.
+    """Return the error for a name that means none of these rows; `there` lists all devices.
 
     `EngineUnavailable` for a kind or type without such a device, else `BackendNotFound`.
     """
@@ -121,7 +121,7 @@ def _of_kind_or_type(head: str, rows: Sequence[DeviceStatus]) -> list[DeviceStat
 
 
 def _described(words: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
-    """Those with each of the words, of which one must have a letter, in their description."""
+    """The rows whose description contains each word; one of the words must have a letter."""
     if not _has_letters(words):
         return []
     wanted = [re.compile(rf"(?<!\w){re.escape(word)}(?!\w)") for word in words.split()]

@@ -1,4 +1,4 @@
-"""Host fallback: the CPU's implementations, serving another engine on copied memories."""
+"""Host fallback: a CPU implementation serves another engine on copied memories."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PREFIX = "host:"
 
 
 class HostFallback(Implementation[Operation]):
-    """A CPU implementation on an engine that lacks the operation; only where the user allows it."""
+    """A CPU implementation for an engine that lacks the operation, if the user allows it."""
 
     def __init__(self, implementation: Implementation[Any], cpu: Engine, allowed: bool) -> None:
         self.name = PREFIX + implementation.name
@@ -35,7 +35,7 @@ class HostFallback(Implementation[Operation]):
     def accept(
         self, op: Operation, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what the CPU accepts; the estimate holds both transfers."""
+        """Accept what the CPU accepts; the estimate includes both transfers."""
         if not self._allowed:
             return Refused("filter", "pass host_fallback=True or set DNNCORE_HOST_FALLBACK=1")
         answer = self._implementation.answer(op, attr, self._cpu, hint)
@@ -58,7 +58,7 @@ class HostFallback(Implementation[Operation]):
 
 
 class _HostExecutable(Executable):
-    """Copies the inputs to the host, runs there, copies the outputs back."""
+    """Copies the inputs to the host, runs there, and copies the outputs back."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class _HostExecutable(Executable):
         self._keeps_dst = attr.reads_dst
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
-        """Stage each memory on the host once; host engines share their buffers instead."""
+        """Allocate a host memory for each memory once; host engines share their buffers instead."""
         cpu, engine = self._cpu, self._engine
         shared = engine.is_host
         staged = [Memory(m.desc, cpu, m.buffer if shared else None) for m in memories]

@@ -1,4 +1,4 @@
-"""Plugins: find them, isolate one from another, validate what they return, keep failures."""
+"""Plugins: find them, isolate each from the others, validate their results, record failures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ GROUP = "dnncore.backends"
 
 @dataclass(frozen=True)
 class BackendStatus:
-    """One row of `dnncore backends`: a plugin's backend, or the plugin if it never loaded."""
+    """One row of `dnncore backends`: a backend of a plugin, or the plugin if it failed to load."""
 
     name: str
     status: Status
@@ -56,7 +56,7 @@ class BackendStatus:
 
 @dataclass
 class _Loaded:
-    """A validated backend and where it came from."""
+    """A validated backend and its origin."""
 
     backend: Backend
     status: BackendStatus
@@ -64,9 +64,10 @@ class _Loaded:
 
 
 class Registry:
-    """All that plugins brought: backends by name, engines by kind, tables by kind and operation.
+    """Everything that plugins provide: backends by name, engines by kind, tables by kind and
+    operation.
 
-    `generation` changes whenever the set of backends does, so that selections can be cached.
+    `generation` changes when the set of backends changes, so that selections can be cached.
     """
 
     def __init__(self) -> None:
@@ -115,7 +116,7 @@ class Registry:
             self._fail(origin, error)
 
     def add(self, plugin: object, origin: BackendStatus) -> list[Backend]:
-        """Register one plugin; on any failure nothing of it stays behind."""
+        """Register one plugin; after a failure nothing of it is registered."""
         with self._lock:
             try:
                 self._manager.register(plugin, name=f"{origin.name}@{id(plugin)}")
@@ -192,7 +193,7 @@ class Registry:
         self.generation += 1
         self._tables.clear()
         self._names.clear()
-        primitives.clear()  # a new backend may use an old one's names
+        primitives.clear()  # a new backend may have the name of a removed one
 
     # -- looking up ---------------------------------------------------------------------------
 
@@ -200,14 +201,14 @@ class Registry:
         return [loaded.backend for loaded in self.loaded.values()]
 
     def with_role(self, role: str) -> Backend | None:
-        """The backend that plays `role`, if one does."""
+        """Return the backend with this role, or None."""
         self.discover()
         return next((b for b in self._backends() if b.role == role), None)
 
     def implementations(
         self, kind: str, operation: type[Operation]
     ) -> list[tuple[Backend, Implementation[Any]]]:
-        """Everything that may compute `operation` on engines of this kind."""
+        """Yield all implementations of `operation` on engines of this kind."""
         self.discover()
         key = (kind, operation)
         table = self._tables.get(key)
@@ -268,11 +269,11 @@ class Registry:
             yield from backend.engines
 
     def excuses(self) -> str:
-        """Name the backends that are not there, with the reasons, for the end of a message."""
+        """Name the unavailable backends with the reasons, for the end of a message."""
         return _absent(self.failures.values())
 
     def engine(self, name: str) -> Engine:
-        """Open the first device that `name` means, see `meant`; the same object each time."""
+        """Open the first device that `name` means (see `meant`); the same object each time."""
         if not isinstance(name, str):
             raise BackendNotFound(
                 f"an engine's name must be a string, as in 'cpu', 'gpu' or 'opencl:1'; got {name!r}"
@@ -290,8 +291,8 @@ class Registry:
     def meant(self, name: str) -> list[DeviceStatus]:
         """Return the devices, at least one, that `name` means by the rules of `device_names.py`.
 
-        Devices of other engine kinds are not asked where `name` begins with one. Raises
-        `BackendNotFound` for an unknown name, `EngineUnavailable` where there is no such device.
+        Does not query devices of other engine kinds if `name` begins with one. Raises
+        `BackendNotFound` for an unknown name, `EngineUnavailable` if there is no such device.
         """
         head = name.partition(":")[0].strip().casefold()
         kind = next((kind for kind in self.kinds() if kind.casefold() == head), None)
@@ -307,14 +308,14 @@ class Registry:
         return found
 
     def listing(self) -> str:
-        """All devices with their descriptions, and what is not available, for messages."""
+        """List all devices with their descriptions, and what is unavailable, for messages."""
         rows = list(self.probe_devices())
         there = ", ".join(f"{row.name} ({row.description})" for row in rows if row.device)
         unloaded = [s for s in self.failures.values() if s.name not in self.loaded]
         return f"there are: {there}{_absent([*(row for row in rows if not row.device), *unloaded])}"
 
     def _devices(self, kind: str) -> list[DeviceStatus]:
-        """A row per device of this kind, at least one; raises also what its engine's class does."""
+        """Return one row per device of this kind; raises as the class and its `devices` do."""
         found: Sequence[Any] = self.engine_class(kind).devices()
         if not found:
             raise EngineUnavailable(f"{kind}: there is no device of this kind")
@@ -335,7 +336,7 @@ class Registry:
     # -- reports ------------------------------------------------------------------------------
 
     def probe(self) -> list[BackendStatus]:
-        """Import every table and list every device, and tell how each backend fared."""
+        """Import every table and list every device; report the state of each backend."""
         self.discover()
         for backend in self._backends():
             try:
@@ -371,9 +372,8 @@ def engine(name: str | None = None) -> Engine:
         "gpu", of any backend; words of a device's description, "opencl:nvidia h200" or "nvidia".
         Upper and lower case are equal; the module `dnncore.selection.device_names` has all rules.
 
-    Raises `BackendNotFound` for an unknown name and `EngineUnavailable` where there is no such
-    device or it cannot be opened; the text lists the devices there are. There is no silent
-    substitute.
+    Raises `BackendNotFound` for an unknown name, and `EngineUnavailable` if there is no such device
+    or it cannot be opened; the message lists the available devices. No other device is substituted.
     """
     if name is None:
         name = os.environ.get("DNNCORE_ENGINE") or CpuEngine.kind
@@ -393,7 +393,7 @@ def devices() -> list[DeviceStatus]:
 def register(plugin: object) -> list[Backend]:
     """Add a plugin (a module or object with the hook) by hand, for notebooks and tests.
 
-    Raises `PluginError` when it breaks the contract; nothing of it stays behind then.
+    Raises `PluginError` when it breaks the contract; then nothing of it is registered.
     """
     registry.discover()
     name = getattr(plugin, "__name__", type(plugin).__name__)
@@ -406,7 +406,7 @@ def register(plugin: object) -> list[Backend]:
 
 
 def unregister(plugin: object) -> None:
-    """Take back what `register` did."""
+    """Remove a plugin that `register` added."""
     registry.remove(plugin)
 
 

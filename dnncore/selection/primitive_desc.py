@@ -1,4 +1,4 @@
-"""Primitive descriptors: how an operation is computed, chosen among all that accept it."""
+"""Primitive descriptors: an operation with the implementation selected from all that accept it."""
 
 from __future__ import annotations
 
@@ -41,16 +41,17 @@ class PrimitiveDesc:
 
     op: the operation descriptor; its formats may be `any`.
     engine: an engine, by default `dnncore.engine()`.
-    hint: the forward primitive descriptor that a backward operation belongs to.
-    impl, skip_impl: comma-separated name patterns that the implementation must, must not match.
+    hint: the forward primitive descriptor of a backward operation.
+    impl: comma-separated name patterns; the implementation must match one.
+    skip_impl: comma-separated name patterns; the implementation must match none.
     host_fallback: allow the CPU to serve an engine that lacks the operation.
-    src_engine: for a reorder, the engine of src where it differs.
+    src_engine: for a reorder, the engine of src if it differs.
 
-    Raises `NoImplementation`, whose `refusals` tell why each candidate refused.
+    Raises `NoImplementation`, whose `refusals` contain the reason of each candidate.
 
     Every argument's resolved descriptor is an attribute: `src_desc`, `weights_desc`, `dst_desc`,
-    `workspace_desc`, ...; None for one that the primitive does not take. `op` is the operation
-    with all formats resolved, `asked` as it was given.
+    `workspace_desc`, ...; None for an argument that the primitive does not take. `op` is the
+    operation with all formats resolved; `asked` is the operation as passed.
     """
 
     def __init__(
@@ -110,12 +111,12 @@ class PrimitiveDesc:
 
     @property
     def src_engine(self) -> Engine:
-        """Where a reorder reads from; the descriptor's own engine for everything else."""
+        """The engine of a reorder's src; for other operations the descriptor's own engine."""
         return self._request.src_engine or self.engine
 
     @property
     def is_reference(self) -> bool:
-        """Whether the chosen implementation is the slow one that defines right answers."""
+        """Whether the selected implementation is the slow one that defines correct results."""
         return self._candidate.is_reference
 
     @property
@@ -125,12 +126,12 @@ class PrimitiveDesc:
 
     @property
     def seconds(self) -> float:
-        """The estimate that ranked this implementation."""
+        """The estimated seconds, by which this implementation was ranked."""
         return self._candidate.seconds
 
     @property
     def rank_source(self) -> str:
-        """Where the estimate came from."""
+        """The origin of the estimate."""
         return self._candidate.rank_source
 
     @property
@@ -140,12 +141,12 @@ class PrimitiveDesc:
 
     @property
     def exact(self) -> bool:
-        """Whether small whole numbers give the exact result."""
+        """Whether results for small whole numbers are exact."""
         return self._candidate.accepted.exact
 
     @property
     def error_factor(self) -> float:
-        """The multiple of the plain rounding bound that the implementation claims to keep."""
+        """The claimed error bound, as a multiple of the plain rounding bound."""
         return self._candidate.accepted.error_factor
 
     @property
@@ -155,18 +156,18 @@ class PrimitiveDesc:
 
     @property
     def scratchpad_desc(self) -> MemoryDesc | None:
-        """The argument `scratchpad`, which only the attribute scratchpad="user" asks for."""
+        """The descriptor of the argument `scratchpad`, which only scratchpad="user" requires."""
         if self.attr.scratchpad != "user" or not self.scratchpad_bytes:
             return None
         return MemoryDesc((self.scratchpad_bytes,), "u8")
 
     @property
     def refusals(self) -> tuple[Refusal, ...]:
-        """Why the other implementations refused."""
+        """The refusals of the other implementations, with reasons."""
         return self._selection.refusals
 
     def __getattr__(self, name: str) -> Any:
-        """Give the descriptor of an argument as `<argument>_desc`."""
+        """Return the descriptor of an argument as `<argument>_desc`."""
         if name.endswith("_desc") and "op" in self.__dict__:
             argument = name.removesuffix("_desc")
             desc = self.descs.get(argument)
@@ -185,15 +186,15 @@ class PrimitiveDesc:
     # -- iteration ------------------------------------------------------------------------------
 
     def next(self) -> PrimitiveDesc | None:
-        """The next best implementation that accepts the same problem, None after the last."""
+        """Return the next best implementation that accepts the problem, None after the last."""
         place = self._place + 1
         if place >= len(self._selection.candidates):
             return None
         return PrimitiveDesc._at(self._request, self._selection, place)
 
     def explain(self) -> str:
-        """Every candidate: accepted or refused, why, its rank, where the rank came from, and how
-        much scratchpad it needs.
+        """List every candidate: accepted or refused, the reason, its rank, the origin of the
+        estimate, and the bytes of scratchpad it needs.
         """
         lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):
@@ -230,7 +231,7 @@ class PrimitiveDesc:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What makes two primitive descriptors interchangeable."""
+        """The values that interchangeable primitive descriptors have in common."""
         request = self._request
         return (
             self.op,
@@ -258,7 +259,7 @@ def _get(pd: PrimitiveDesc) -> Executable:
 
 
 def _get_observed(pd: PrimitiveDesc) -> Executable:
-    """The same, and tell the observers how long it took and where it came from."""
+    """As `_get`; also notify the observers of the creation, its seconds and its origin."""
     start, before = time.perf_counter(), stats()
     origin = "cache_hit"
 
@@ -283,7 +284,7 @@ def primitive_descs(
     attr: Attributes | None = None,
     **wishes: Any,
 ) -> Iterator[PrimitiveDesc]:
-    """Iterate over all implementations that accept, best first; none if none does.
+    """Iterate over all implementations that accept, best first; may be empty.
 
     `wishes` are the keywords of `PrimitiveDesc`.
     """
@@ -302,7 +303,7 @@ def _choose(
     skip_impl: str | None = None,
     host_fallback: bool | None = None,
 ) -> tuple[Request, Selection]:
-    """Check the request, ask all implementations, and tell the observers."""
+    """Check the request, ask all implementations, and notify the observers."""
     attr = DEFAULT_ATTRIBUTES if attr is None else attr
     engine = open_engine() if engine is None else engine
     _check_types(
@@ -341,7 +342,7 @@ def _check_types(*rows: tuple[object, Any, str, str]) -> None:
 
 
 def _none_accepts(request: Request, selection: Selection) -> str:
-    """What was asked for, each refusal, and the way out."""
+    """The message: the problem, each refusal, and a remedy."""
     reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
     text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
     if not reasons:
@@ -352,7 +353,7 @@ def _none_accepts(request: Request, selection: Selection) -> str:
 
 
 def _warn_reference(pd: PrimitiveDesc) -> None:
-    """Tell once per kind of operation that a slow implementation was chosen."""
+    """Warn once per kind of operation that a slow implementation was selected."""
     kind = type(pd.op)
     if kind in _warned:
         return

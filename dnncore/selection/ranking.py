@@ -1,4 +1,4 @@
-"""Selection: the only place that walks implementation lists. Accept, filter, rank, explain."""
+"""Selection: accept, filter, rank, explain. No other module iterates over implementation lists."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be computed and under which wishes; the key under which a selection is cached.
+    """A problem and the user's restrictions; selections are cached under this key.
 
-    src_engine: where a reorder reads from, if that is not `engine`.
-    impl, skip_impl: comma-separated name patterns, as `fnmatch` understands them.
-    num_threads: of the CPU, whichever the engine: it may serve others.
+    src_engine: the engine that a reorder reads from, if it is not `engine`.
+    impl, skip_impl: comma-separated name patterns in the syntax of `fnmatch`.
+    num_threads: threads of the CPU, for any engine, since the CPU may serve others.
     """
 
     op: Operation
@@ -47,7 +47,7 @@ class Request:
 
     @property
     def allows_host_fallback(self) -> bool:
-        """The user's word, else `DNNCORE_HOST_FALLBACK`."""
+        """The user's choice, else `DNNCORE_HOST_FALLBACK`."""
         if self.host_fallback is None:
             return os.environ.get("DNNCORE_HOST_FALLBACK", "0") not in ("", "0")
         return self.host_fallback
@@ -57,7 +57,8 @@ class Request:
 class Candidate:
     """An implementation that accepts, with its place in the ranking.
 
-    seconds: estimated; rank_source says where the estimate came from.
+    seconds: the estimate.
+    rank_source: the origin of the estimate.
     """
 
     impl_name: str
@@ -70,7 +71,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Selection:
-    """All candidates of one problem, best first, and why the others refused."""
+    """All candidates of one problem, best first, and the refusals of the others."""
 
     candidates: tuple[Candidate, ...]
     refusals: tuple[Refusal, ...]
@@ -78,7 +79,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class _Filters:
-    """The name patterns and the order of backends that hold for one selection."""
+    """The name patterns and the order of backends that apply to one selection."""
 
     wanted: tuple[str, ...]
     skipped: tuple[str, ...]
@@ -99,7 +100,7 @@ _selections: MemoryCache[Selection] = MemoryCache(4096)
 
 
 def select(request: Request) -> Selection:
-    """Ask every implementation, apply the user's filters, rank; cached while nothing changes."""
+    """Ask every implementation, apply the user's filters, rank. The result is cached."""
     filters = _Filters(
         _patterns(request.impl, "DNNCORE_IMPL"),
         _patterns(request.skip_impl, "DNNCORE_SKIP_IMPL"),
@@ -111,12 +112,12 @@ def select(request: Request) -> Selection:
 
 
 def is_wanted(request: Request, name: str) -> bool:
-    """Whether the user asked for implementations like this one by name."""
+    """Whether the user's name patterns admit an implementation of this name."""
     return _matches(name, _patterns(request.impl, "DNNCORE_IMPL"))
 
 
 def forget() -> None:
-    """Forget all selections, so that the next ones ask every implementation again."""
+    """Drop all cached selections, so that the next ones ask every implementation again."""
     _selections.clear()
 
 
@@ -145,8 +146,8 @@ def _implementations(
 ) -> Iterator[tuple[Backend, Implementation[Any]]]:
     """Native implementations, then the CPU's as host fallbacks; for two engines, the crossings.
 
-    accepting: those that have accepted so far. Where there are any, a host fallback that is not
-    allowed is not worth the import of the CPU's backends.
+    accepting: those that have accepted so far. If there are any, host fallbacks that the user does
+    not allow are left out, since they would require an import of the CPU's backends.
     """
     if request.src_engine is not None and request.src_engine is not request.engine:
         for side in (request.engine, request.src_engine):
@@ -164,7 +165,7 @@ def _implementations(
 def _consider(
     backend: Backend, implementation: Implementation[Any], request: Request
 ) -> Candidate | Refused:
-    """Ask one implementation; a broken one must not hide the others."""
+    """Ask one implementation; an exception in it does not affect the others."""
     try:
         answer = implementation.answer(request.op, request.attr, request.engine, request.hint)
         if isinstance(answer, Refused):
@@ -178,7 +179,7 @@ def _consider(
 
 
 def _unfit(accepted: Accepted, request: Request) -> Refused | None:
-    """What rules out an implementation that said yes."""
+    """Return why the request rules out an implementation that accepted, or None."""
     if request.attr.deterministic and not accepted.deterministic:
         return Refused("attribute", "deterministic=True, but its result depends on timing")
     limit, needed = request.attr.scratchpad_limit, accepted.scratchpad_bytes

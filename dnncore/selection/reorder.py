@@ -21,7 +21,8 @@ def reorder(
 ) -> Memory:
     """Return `memory` laid out as `desc` on `engine`: itself if it already is, else a new memory.
 
-    desc: by default the memory's own; engine: by default the memory's own.
+    desc: by default the memory's own.
+    engine: by default the memory's own.
     stream: of either engine; without one the call waits for the copy.
 
     Raises `DescriptorError` for other dims or an `any` format.

@@ -1,7 +1,7 @@
-"""Crossing engines: a reorder whose source lies on another engine than its destination.
+"""Crossing engines: a reorder whose src and dst lie on different engines.
 
-Bytes travel through the engines' copy commands and are converted on the side that has an
-implementation, where both have one the quicker; two devices stage through host memory.
+The engines' copy commands transfer the bytes. The engine that has an implementation converts them;
+if both have one, the faster. Between two devices the bytes pass through host memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PREFIX = "transfer:"
 
 
 class Crossing(Implementation[Reorder]):
-    """A reorder implementation of the engine `side`, with the transfer around it."""
+    """A reorder implementation of the engine `side`, plus the transfer."""
 
     def __init__(
         self, implementation: Implementation[Any], src_engine: Engine, side: Engine
@@ -40,7 +40,7 @@ class Crossing(Implementation[Reorder]):
     def accept(
         self, op: Reorder, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what the converting side accepts; the transfer is charged at the slower rate."""
+        """Accept what the converting engine accepts; the transfer counts at the slower rate."""
         if self._side is not engine and op.dst.has_neighbours:
             return Refused("format", f"would copy over what lies beside dst's elements, {op.dst}")
         answer = self._implementation.answer(op, attr, self._side, hint)
@@ -62,7 +62,7 @@ class Crossing(Implementation[Reorder]):
 
 
 class _CrossingExecutable(Executable):
-    """Copy and convert; equal descriptors are copied only."""
+    """Copy and convert; between equal descriptors only copy."""
 
     def __init__(
         self, op: Reorder, accepted: Accepted, src_engine: Engine, engine: Engine, side: Engine
@@ -96,9 +96,9 @@ class _CrossingExecutable(Executable):
 
 
 def _on(engine: Engine, run: Run) -> Run:
-    """Run on the caller's stream if it is the engine's, else to the end on a stream of its own.
+    """Run on the caller's stream if it is the engine's, else on a new stream, and wait for it.
 
-    Nothing else would keep what comes next on the caller's stream behind it.
+    Without the wait, later commands of the caller's stream could overtake the run.
     """
     own = engine.stream()
 
@@ -113,7 +113,7 @@ def _on(engine: Engine, run: Run) -> Run:
 
 
 def _copy(src: Memory, dst: Memory) -> Run:
-    """Copy src's bytes to dst's buffer, through host memory where neither side is the host."""
+    """Copy src's bytes to dst's buffer, through host memory if neither engine is a host."""
     nbytes = src.desc.nbytes
     if src.engine.is_host:
         host = src.buffer[:nbytes]
@@ -134,7 +134,7 @@ def _copy(src: Memory, dst: Memory) -> Run:
 
     def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
         event = first(stream, wait_for)
-        event.wait()  # the second copy may not read the staging bytes before they are there
+        event.wait()  # the second copy must not read the staging bytes before they are written
         return last(stream, ())
 
     return run
