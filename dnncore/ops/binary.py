@@ -18,9 +18,9 @@ __all__ = ["Binary"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Binary(Operation):
-    """dst = algorithm(src0, src1); dst's dims are the larger of each; dst may be src0's memory.
+    """dst = algorithm(src0, src1); each dim of dst is the larger one; dst may be src0's memory.
 
-    `select` alone takes src2, of type s8: where it is not 0, dst is src0, else src1. Raises
+    Only `select` takes src2, of type s8: where src2 is not 0, dst is src0, elsewhere src1. Raises
     `DescriptorError`.
     """
 

@@ -6,17 +6,17 @@ bias (G*OC), dst (N, G*OC, OH, OW). One and three spatial dims work the same way
     dst[n, g*OC+o, y, x] = bias[g*OC+o] + sum over i, r, s of
         src[n, g*IC+i, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)] * weights[g, o, i, r, s]
 
-with zeros outside src: the cross-correlation that the field calls convolution.
+with zeros outside src: this is cross-correlation, which deep learning calls convolution.
 
-How it may be computed is the field `algorithm`, with oneDNN's names:
+The field `algorithm` selects the method of computation, with oneDNN's names:
 
-    direct      (the default) by the formula's own products, whose sums may be in any order
-    winograd    by Winograd's fewer products of transformed tiles, whose rounding errors are larger;
-                where no implementation has it, there is none for the operation
-    auto        by either, whichever is estimated to be faster; a primitive descriptor's operation
-                tells which
+    direct      (the default) the products of the formula; their sums may be in any order
+    winograd    Winograd's method: fewer products, of transformed tiles, and larger rounding errors;
+                if no implementation supports it, none accepts the operation
+    auto        the method that is estimated to be faster; the operation of a primitive descriptor
+                states which
 
-What comes out is the same but for rounding, so a gradient's algorithm need not be its hint's.
+The results differ only by rounding, so a gradient's algorithm may differ from its hint's.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ALGORITHMS = ("direct", "winograd", "auto")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Convolution(Windowed, Operation):
-    """What the three directions share: each names its tensors by the roles they play forward."""
+    """The part common to the three directions; `..._role` name tensors by their forward roles."""
 
     KIND: ClassVar[str] = "convolution"
     SRC: ClassVar[str] = "src"
@@ -86,12 +86,12 @@ class _Convolution(Windowed, Operation):
 
     @property
     def src_role(self) -> MemoryDesc:
-        """The image: src, or diff_src where the gradient is taken with respect to it."""
+        """The image: src, or diff_src in backward data."""
         return cast(MemoryDesc, getattr(self, self.SRC))
 
     @property
     def weights_role(self) -> MemoryDesc:
-        """The filter: weights or diff_weights."""
+        """The weights: weights or diff_weights."""
         return cast(MemoryDesc, getattr(self, self.WEIGHTS))
 
     @property
@@ -101,7 +101,7 @@ class _Convolution(Windowed, Operation):
 
     @property
     def forward_op(self) -> Operation | None:
-        """The forward operation, with bias if its gradient is asked for."""
+        """The forward operation, with bias if the gradient of bias is wanted."""
         if isinstance(self, ConvolutionForward):
             return None
         roles = {"src": self.src_role, "weights": self.weights_role, "dst": self.dst_role}
@@ -110,21 +110,21 @@ class _Convolution(Windowed, Operation):
 
     @property
     def bias_role(self) -> MemoryDesc | None:
-        """Bias or diff_bias, None where there is none."""
+        """Bias or diff_bias; None if there is none."""
         return getattr(self, self.BIAS, None)
 
     @property
     def grouped_weights(self) -> tuple[int, ...]:
-        """The filter's dims as (G, OC, IC, *kernel), G = 1 where it has no group dim."""
+        """The dims of the weights as (G, OC, IC, *kernel), with G = 1 if they have no group dim."""
         w = self.weights_role
         return w.dims if w.ndims > self.src_role.ndims else (1, *w.dims)
 
     def resolve_any(self, **formats: str | MemoryDesc) -> Self:
-        """As for any operation; the algorithm `auto`, too, becomes the direct one."""
+        """As for any operation; the algorithm `auto` also becomes `direct`."""
         return super().resolve_any(**formats).resolve_auto("direct")
 
     def resolve_auto(self, algorithm: str) -> Self:
-        """Replace the algorithm `auto` by the one that computes it."""
+        """Replace the algorithm `auto` by the selected one."""
         if self.algorithm != "auto":
             return self
         resolved = self.with_descs()
@@ -156,7 +156,7 @@ class ConvolutionForward(_Convolution):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConvolutionBackwardData(_Convolution):
-    """The gradient with respect to src, from that with respect to dst."""
+    """The gradient with respect to src, from diff_dst and weights."""
 
     SRC: ClassVar[str] = "diff_src"
     DST: ClassVar[str] = "diff_dst"

@@ -1,7 +1,7 @@
 """Eltwise: dst = f(src), element by element, and its gradient.
 
 The formulas of the algorithms are in `dnncore.algorithms.eltwise`. Those named ..._use_dst_for_bwd
-compute the same dst, and the gradient from it, so that src need not be kept.
+compute the same dst, and compute the gradient from dst, so that src need not be kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Eltwise", "EltwiseBackward", "EltwiseForward"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EltwiseForward(Operation):
-    """dst = algorithm(src) in src's dims, in place if wanted. Raises `DescriptorError`."""
+    """dst = algorithm(src), with src's dims; dst may be src's memory. Raises `DescriptorError`."""
 
     KIND: ClassVar[str] = "eltwise"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")
@@ -41,7 +41,7 @@ class EltwiseForward(Operation):
 
     @property
     def function(self) -> str:
-        """The name of f, without what the algorithm's says about the gradient."""
+        """The name of f: the algorithm's name without the suffix about the gradient."""
         return self.algorithm.removesuffix(USE_DST)
 
 
@@ -49,8 +49,8 @@ class EltwiseForward(Operation):
 class EltwiseBackward(Operation):
     """diff_src = diff_dst * f'; diff_src may be diff_dst's memory.
 
-    f' is computed from `src`, or where the algorithm is one of ..._use_dst_for_bwd from `dst`; the
-    other one is left out. Raises `DescriptorError`.
+    f' is computed from `src`, or from `dst` if the algorithm's name ends in _use_dst_for_bwd. The
+    field of the other tensor must be None. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "eltwise backward"
@@ -83,12 +83,12 @@ class EltwiseBackward(Operation):
 
     @property
     def function(self) -> str:
-        """The name of f, without what the algorithm's says about the gradient."""
+        """The name of f: the algorithm's name without the suffix about the gradient."""
         return self.algorithm.removesuffix(USE_DST)
 
     @property
     def forward_op(self) -> Operation:
-        """The forward operation on tensors like the one kept."""
+        """The forward operation on tensors with the descriptor of `kept`."""
         return self._as_forward(EltwiseForward, src=self.kept, dst=self.kept)
 
     @property
@@ -98,7 +98,7 @@ class EltwiseBackward(Operation):
 
     @property
     def kept(self) -> MemoryDesc:
-        """The tensor kept from forward, of which f' is computed: src or dst."""
+        """The tensor kept from forward, from which f' is computed: src or dst."""
         desc = self.dst if self.src is None else self.src
         assert desc is not None
         return desc

@@ -24,7 +24,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _InnerProduct(Operation):
-    """What the three directions share: each names its tensors by the roles they play forward."""
+    """The part common to the three directions; `..._role` name tensors by their forward roles."""
 
     KIND: ClassVar[str] = "inner product"
     SRC: ClassVar[str] = "src"
@@ -65,7 +65,7 @@ class _InnerProduct(Operation):
 
     @property
     def forward_op(self) -> Operation | None:
-        """The forward operation, with bias if its gradient is asked for."""
+        """The forward operation, with bias if the gradient of bias is wanted."""
         if isinstance(self, InnerProductForward):
             return None
         roles = {"src": self.src_role, "weights": self.weights_role, "dst": self.dst_role}
@@ -74,7 +74,7 @@ class _InnerProduct(Operation):
 
     @property
     def bias_role(self) -> MemoryDesc | None:
-        """Bias or diff_bias, None where there is none."""
+        """Bias or diff_bias; None if there is none."""
         return getattr(self, self.BIAS, None)
 
     @property

@@ -6,12 +6,12 @@
                   - 2 * alpha * beta / n * src[i]
                     * sum over j in window(i) of diff_dst[j] * src[j] * base[j]**(-beta - 1)
 
-Shapes: src and dst (N, C, H, W), with no to three spatial dims. With h = (local_size - 1) // 2,
+Shapes: src and dst (N, C, H, W), with 0 to 3 spatial dims. With h = (local_size - 1) // 2,
 
     across_channels: the window is the channels c - h ... c + h at one place, n = local_size;
-    within_channel:  it is x - h ... x + h along every spatial dim, n = local_size ** spatial dims.
+    within_channel:  the window is x - h ... x + h along every spatial dim, n = local_size ** dims.
 
-A window is cut off at the tensor's borders; n stays what it is. The workspace, written by
+Windows are cut off at the tensor's borders; n does not change there. The workspace, written by
 forward_training and read by backward, holds base: f32, in dst's dims and layout.
 """
 
@@ -27,15 +27,15 @@ from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["LRN", "LRNBackward", "LRNForward"]
 
-# algorithm: the fewest dims of src
+# algorithm: the least number of dims of src
 ALGORITHMS = {"across_channels": 2, "within_channel": 3}
 LARGEST_SIZE = 2**31 - 1
-WORKSPACE_TYPE = "f32"  # whatever the type of the tensors
+WORKSPACE_TYPE = "f32"  # for tensors of any type
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _LRN(Operation):
-    """What both directions share. Defaults are those of the AlexNet paper's successors, k = 1."""
+    """The part common to both directions. Defaults follow the successors of AlexNet: k = 1."""
 
     local_size: int = 5
     alpha: float = 1e-4
@@ -75,24 +75,24 @@ class _LRN(Operation):
 
     @property
     def half_window(self) -> int:
-        """Elements on each side of the middle one."""
+        """Elements on each side of the window's middle element."""
         return (self.local_size - 1) // 2
 
     @property
     def divisor(self) -> int:
-        """n: the elements of a window that no border cuts off, were local_size odd."""
+        """n: the number of elements of an uncut window if local_size is odd."""
         return int(self.local_size ** len(self.window_dims))
 
     @property
     def flops(self) -> float:
-        """Two per element of each window, as summed directly."""
+        """Two per element of each window, for direct summation."""
         window = float(2 * self.half_window + 1) ** len(self.window_dims)
         return 2.0 * window * math.prod(self.source.dims)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LRNForward(_LRN):
-    """LRN forward; dst may be `any`, which takes src's format. Raises `DescriptorError`."""
+    """LRN forward; a dst of format `any` gets src's format. Raises `DescriptorError`."""
 
     KIND: ClassVar[str] = "lrn"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst", "workspace")
@@ -107,7 +107,7 @@ class LRNForward(_LRN):
         self._check(self.algorithm, "dst")
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """The base in dst's layout; only training keeps it."""
+        """The descriptor of base in dst's layout; None except in training."""
         if self.prop_kind == "forward_inference":
             return None
         return self.dst.with_data_type(WORKSPACE_TYPE)
@@ -136,11 +136,11 @@ class LRNBackward(_LRN):
         return self._as_forward(LRNForward, src=self.src, dst=self.diff_dst)
 
     def check_hint(self, hint: Any) -> None:
-        """The hint must be an LRN that keeps a workspace."""
+        """Check that the hint is an LRN that keeps a workspace."""
         self._check_keeps_workspace(hint)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """The hint's workspace, else the base in diff_dst's layout."""
+        """The hint's workspace, else base in diff_dst's layout."""
         if hint is not None:
             desc: MemoryDesc | None = hint.workspace_desc
             return desc

@@ -3,7 +3,7 @@
     dst[..., m, n] = bias[..., m, n] + sum over k of src[..., m, k] * weights[..., k, n]
 
 Shapes: src (..., M, K), weights (..., K, N), bias broadcast to dst, dst (..., M, N), all of one
-rank; a leading (batch) dim may be 1 in src or weights, which are then used for every batch.
+rank; a leading (batch) dim may be 1 in src or weights, which are then used for every batch index.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What all operation descriptors share: fields, the table of arguments, hashing, replacement."""
+"""The base of all operation descriptors: fields, table of arguments, hashing, replacement."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ FLOAT_TYPES = ("f32", *HALF_TYPES)
 
 
 def widened(desc: MemoryDesc) -> MemoryDesc:
-    """In f32, as all is computed that is stored in half of its bits; others stay as they are."""
+    """The descriptor in f32 if its type has 16 bits, since such data is computed in f32; else
+    `desc` itself.
+    """
     return desc.with_data_type("f32") if desc.data_type in HALF_TYPES else desc
 
 
@@ -63,7 +65,7 @@ class Operation:
     def tensors(self, workspace: MemoryDesc | None = None) -> list[tuple[Argument, MemoryDesc]]:
         """The tensors present, with their descriptors, in the table's order.
 
-        workspace: its descriptor, where it is to be among them; an operation has no such field.
+        workspace: its descriptor, to include it in the list; an operation has no such field.
         """
         pairs = [(row, getattr(self, row.name, workspace)) for row in self.ARGUMENTS]
         return [(argument, desc) for argument, desc in pairs if desc is not None]
@@ -79,15 +81,15 @@ class Operation:
         return next(a.name for a, _ in self.tensors() if a.direction == "out")
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """The workspace this operation writes (forward) or reads (backward), None if it has none.
+        """The workspace that this operation writes (forward) or reads (backward), or None.
 
-        `hint` is the forward primitive descriptor that a backward operation belongs to.
+        hint: the forward primitive descriptor of a backward operation.
         """
         return None
 
     @property
     def forward_op(self) -> Operation | None:
-        """The forward_training operation that a gradient belongs to; None of one that is none."""
+        """The forward_training operation of a gradient; None if this is not a gradient."""
         return None
 
     @property
@@ -104,13 +106,12 @@ class Operation:
         return operation
 
     def check_hint(self, hint: Any) -> None:
-        """Raise `DescriptorError` where a forward primitive descriptor cannot be the hint."""
+        """Raise `DescriptorError` if a forward primitive descriptor cannot be the hint."""
 
     def with_descs(self, **descs: MemoryDesc) -> Self:
         """The same operation with some tensors' formats replaced; dims and types must not change.
 
-        Nothing is validated again, which keeps it quick: it is made for implementations that
-        resolve the format `any`.
+        It validates nothing, to be quick: implementations use it to resolve the format `any`.
         """
         new = object.__new__(type(self))
         new.__dict__.update(self.__dict__)
@@ -119,7 +120,7 @@ class Operation:
         return new
 
     def with_each(self, change: Callable[[MemoryDesc], MemoryDesc]) -> Self:
-        """The same operation with every descriptor changed, validated anew."""
+        """The same operation with every descriptor changed; the result is validated."""
 
         def changed(value: Any) -> Any:
             if isinstance(value, tuple):
@@ -129,7 +130,7 @@ class Operation:
         return replace(self, **{f.name: changed(getattr(self, f.name)) for f in fields(self)})
 
     def resolve_any(self, **formats: str | MemoryDesc) -> Self:
-        """Replace each named tensor whose format is `any` by the given tag, or another's format."""
+        """Replace each named tensor of format `any` by the given tag, or the format of another."""
         descs: dict[str, MemoryDesc] = {}
         for name, wanted in formats.items():
             desc = getattr(self, name)
@@ -140,7 +141,7 @@ class Operation:
 
     @property
     def data_type(self) -> str:
-        """The type of the first input, in which the operation's products are."""
+        """The type of the first input, which is the type of the operation's products."""
         return self.tensors()[0][1].data_type
 
     # -- cost ---------------------------------------------------------------------------------
@@ -152,7 +153,7 @@ class Operation:
 
     @property
     def bytes(self) -> float:
-        """The least bytes that must move: every argument once."""
+        """The least number of bytes to transfer: every argument once."""
         return float(sum(math.prod(desc.dims) * desc.itemsize for _, desc in self.tensors()))
 
     # -- identity -----------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class Operation:
         raise DescriptorError(f"{self.KIND}: {text}")
 
     def _fail_types(self, text: str, *types: str) -> NoReturn:
-        """Raise `DataTypeError` about types that operations do not take, or not together."""
+        """Raise `DataTypeError` about types that are not supported, alone or together."""
         strange = [name for name in types if name not in FLOAT_TYPES]
         names = " with ".join(sorted(set(strange or types)))
         raise DataTypeError(f"{self.KIND}: {text}", f"data type {names}")
@@ -189,7 +190,9 @@ class Operation:
             object.__setattr__(self, name, value)
 
     def _check_descs(self, concrete: Iterable[str] = ()) -> None:
-        """Check that each tensor's field is a MemoryDesc and that those named have a layout."""
+        """Check that each tensor's field is a MemoryDesc and that those in `concrete` have a
+        layout.
+        """
         for argument in self.ARGUMENTS:
             desc = getattr(self, argument.name, None)
             if desc is None and not self._is_required(argument.name):
@@ -224,7 +227,7 @@ class Operation:
                 )
 
     def _check_one_type(self, *names: str, or_f32: Iterable[str] = ()) -> None:
-        """Check that these tensors are of one floating type, those of `or_f32` of it or of f32."""
+        """Check that these tensors have one floating type; those of `or_f32` may also be f32."""
         first = names[0]
         own = getattr(self, first).data_type
         self._check_types({first: FLOAT_TYPES})
@@ -241,7 +244,7 @@ class Operation:
                 )
 
     def _check_layer_types(self) -> None:
-        """Check the types of a layer with weights: one of its inputs; outputs and bias may be f32.
+        """Check the types of a layer with weights: one for its inputs; outputs and bias may be f32.
 
         A gradient of bias is an output.
         """
@@ -250,13 +253,13 @@ class Operation:
         self._check_one_type(*(a.name for a in present if a.name not in wide), or_f32=wide)
 
     def _check_types_mix(self, *names: str) -> None:
-        """Check that each tensor is of a floating type, and that f16 and bf16 do not meet."""
+        """Check that each tensor has a floating type, and that f16 and bf16 are not combined."""
         self._check_types(dict.fromkeys(names, FLOAT_TYPES))
         types = {name: getattr(self, name).data_type for name in names}
         if set(types.values()) >= set(HALF_TYPES):
-            told = ", ".join(f"{name} {own}" for name, own in types.items())
+            given = ", ".join(f"{name} {own}" for name, own in types.items())
             self._fail_types(
-                f"f16 and bf16 do not go together; each may with f32; got {told}", *types.values()
+                f"f16 and bf16 do not go together; each may with f32; got {given}", *types.values()
             )
 
     def _check_keeps_workspace(self, hint: Any) -> None:
@@ -267,7 +270,7 @@ class Operation:
             )
 
     def _check_axis(self, axis: Any, ndims: int) -> None:
-        """Check the field `axis` and make it an int, whatever kind of integer it is."""
+        """Check the field `axis` and convert it from any integer type to int."""
         try:
             place = operator.index(axis)
         except TypeError:

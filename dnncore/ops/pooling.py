@@ -4,8 +4,8 @@ Shapes: src (N, C, H, W), dst (N, C, OH, OW), kernel (KH, KW); 1 to 3 spatial di
 
     max: dst[n, c, y, x] = max over r, s of src[n, c, y*SH - PT + r*(DH+1), x*SW - PL + s*(DW+1)]
 
-over the cells inside src; the first maximum in row-major order of the window wins. A window with no
-cell inside src gives the lowest number of dst's type and workspace 0.
+over the cells inside src; the first maximum in row-major order of the window is taken. For a window
+with no cell inside src, dst is the lowest number of its type and the workspace is 0.
 
     avg_include_padding: the sum over those cells, divided by KH * KW
     avg_exclude_padding: the sum over those cells, divided by their number
@@ -33,7 +33,7 @@ ALGORITHMS = ("max", "avg_include_padding", "avg_exclude_padding")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class _Pooling(Windowed, Operation):
-    """What both directions share: each names its tensors by the roles they play forward."""
+    """The part common to both directions; `..._role` name tensors by their forward roles."""
 
     SRC: ClassVar[str] = "src"
     DST: ClassVar[str] = "dst"
@@ -61,7 +61,7 @@ class _Pooling(Windowed, Operation):
             self._check_windows_see_cells()
 
     def _check_windows_see_cells(self) -> None:
-        """An average over no cell at all would be 0 / 0."""
+        """Check that each window of an average has a cell in src; else its value is 0 / 0."""
         for i, size in enumerate(self.src_role.dims[2:]):
             span = effective_kernel(self.kernel[i], self.dilations[i])
             left, right, dilation = self.padding_l[i], self.padding_r[i], self.dilations[i]
@@ -91,7 +91,7 @@ class _Pooling(Windowed, Operation):
 
     @property
     def is_max(self) -> bool:
-        """Whether this is max pooling, which alone has a workspace."""
+        """Whether this is max pooling; averages have no workspace."""
         return bool(vars(self)["algorithm"] == "max")
 
     @property
@@ -118,7 +118,7 @@ class PoolingForward(_Pooling):
         self._check_descs(concrete=("src",))
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """Kernel indices in dst's layout; only training keeps them, and only of maxima."""
+        """Kernel indices in dst's layout; None except in training of max pooling."""
         if self.prop_kind == "forward_inference" or not self.is_max:
             return None
         return self.dst.with_data_type(self.workspace_type)
@@ -126,9 +126,9 @@ class PoolingForward(_Pooling):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PoolingBackward(_Pooling):
-    """max: diff_src gets each diff_dst added at the place that the workspace names.
+    """max: each diff_dst is added to diff_src at the place that the workspace states.
 
-    Averages: diff_src gets each diff_dst, divided as forward, added at all cells of its window.
+    Averages: each diff_dst, divided as in forward, is added to diff_src at all cells of its window.
     """
 
     KIND: ClassVar[str] = "pooling backward"
@@ -145,17 +145,17 @@ class PoolingBackward(_Pooling):
 
     @property
     def forward_op(self) -> Operation:
-        """The forward operation, which for max keeps the workspace; src must be concrete there."""
+        """The forward operation with a concrete src; for max it keeps the workspace."""
         src = self.diff_src.with_format(None) if self.diff_src.is_any else self.diff_src
         return self._as_forward(PoolingForward, src=src, dst=self.diff_dst)
 
     def check_hint(self, hint: Any) -> None:
-        """The hint of max pooling must be one that keeps a workspace."""
+        """Check that the hint of max pooling keeps a workspace."""
         if self.is_max:
             self._check_keeps_workspace(hint)
 
     def workspace_desc(self, hint: Any = None) -> MemoryDesc | None:
-        """The hint's workspace, else kernel indices in diff_dst's layout; none for averages."""
+        """The hint's workspace, else kernel indices in diff_dst's layout; None for averages."""
         if not self.is_max:
             return None
         if hint is not None:

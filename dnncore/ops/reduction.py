@@ -18,7 +18,7 @@ __all__ = ["Reduction"]
 class Reduction(Operation):
     """dst = algorithm(src) along the dims in which dst is 1 and src is not; dst may be `any`.
 
-    p >= 1 and eps are those of the norms; others do not read them. Raises `DescriptorError`.
+    Only the norms read p >= 1 and eps. Raises `DescriptorError`.
     """
 
     KIND: ClassVar[str] = "reduction"

@@ -1,6 +1,6 @@
 """Reorder: dst = src in another format, data type or place.
 
-Conversion goes through the reals and rounds once, half to even. Integer types saturate; a float
+A conversion computes the exact value and rounds once, half to even. Integer types saturate; a value
 too large for f16, bf16 or f32 becomes infinity.
 """
 
@@ -19,7 +19,7 @@ DATA_TYPES = ("f32", "f64", "f16", "bf16", "s32", "s8", "u8")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Reorder(Operation):
-    """dst = src, element by element, both formats concrete. Raises `DescriptorError`."""
+    """dst = src, element by element; both formats are concrete. Raises `DescriptorError`."""
 
     KIND: ClassVar[str] = "reorder"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")

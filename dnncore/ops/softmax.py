@@ -47,7 +47,7 @@ class SoftmaxForward(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftmaxBackward(Operation):
-    """The gradient with respect to src, from dst and diff_dst; may overwrite diff_dst."""
+    """The gradient with respect to src, from dst and diff_dst; it may overwrite diff_dst."""
 
     KIND: ClassVar[str] = "softmax backward"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("dst", "diff_dst") + writes("diff_src")
@@ -69,7 +69,7 @@ class SoftmaxBackward(Operation):
 
     @property
     def forward_op(self) -> Operation:
-        """The forward operation that gives dst."""
+        """The forward operation whose dst this gradient reads."""
         return self._as_forward(SoftmaxForward, src=self.dst, dst=self.dst)
 
 

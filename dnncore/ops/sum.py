@@ -49,7 +49,7 @@ class Sum(Operation):
     def _items(self, name: str) -> tuple[Any, ...]:
         try:
             return tuple(getattr(self, name))
-        except Exception:  # whatever a stranger raises when it is iterated over
+        except Exception:  # a third-party iterable may raise any exception
             self._fail(f"{name} must be a sequence; got {getattr(self, name)!r}")
 
     def _check_srcs(self) -> None:
@@ -58,7 +58,7 @@ class Sum(Operation):
                 self._fail(f"src{i} must be a MemoryDesc; got {type(desc).__name__}")
 
     def __getattr__(self, name: str) -> Any:
-        """Give src{i} as a field of its own, so that it reads like every other tensor."""
+        """Return src{i}, so that each input can be read as a field."""
         index = name.removeprefix("src")
         if index.isdecimal() and int(index) < len(self.srcs):
             return self.srcs[int(index)]

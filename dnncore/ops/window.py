@@ -13,7 +13,7 @@ from dnncore.errors import DescriptorError
 __all__ = ["Windowed", "effective_kernel", "entries", "window_output"]
 
 SPATIAL = "dhw"
-LARGEST = 2**31 - 1  # so that no product of two of them leaves 64 bits
+LARGEST = 2**31 - 1  # so that the product of two fits into 64 bits
 
 
 def effective_kernel(kernel: int, dilation: int) -> int:
@@ -89,7 +89,7 @@ def entries(
     except TypeError:
         try:
             found = tuple(map(operator.index, itertools.islice(value, len(SPATIAL) + 1))) or default
-        except Exception:  # whatever a stranger raises when it is iterated over
+        except Exception:  # a third-party iterable may raise any exception
             found = ()
     if len(found) != spatial:
         raise DescriptorError(
