@@ -1,4 +1,4 @@
-"""Engines, streams and memories: where tensors lie and where work runs.
+"""Engines, streams and memories: where tensors are stored and where primitives run.
 
 The CPU engine belongs to the core. Backends add other kinds.
 """

@@ -19,8 +19,8 @@ from dnncore.engines.threads import available
 
 __all__ = ["cpu_peaks", "processor_name"]
 
-MATRIX = 64  # rows: as large as BLAS libraries leave to one thread
-MATRICES = 16  # of one call, which hides what a call costs
+MATRIX = 64  # rows: the largest that BLAS libraries leave to one thread
+MATRICES = 16  # per call, so that the cost of the call is small
 TYPES = {"f32": np.float32, "f64": np.float64}
 COPY_BYTES = 1 << 26  # beyond the last-level cache of most processors
 LAUNCH_SECONDS = 3e-6  # one fork and join of a thread pool, the cost of a parallel primitive
@@ -39,7 +39,7 @@ def processor_name() -> str:
 
 @functools.cache
 def cpu_peaks(threads: int) -> Peaks:
-    """Peaks of `threads` threads of this processor."""
+    """Return the peaks of `threads` threads of this processor."""
     figures = _of_one_thread()
     at_once = min(threads, available())
     flops = {name: at_once * figures[name] for name in TYPES}
@@ -48,7 +48,7 @@ def cpu_peaks(threads: int) -> Peaks:
 
 @functools.cache
 def _of_one_thread() -> dict[str, float]:
-    """What one thread reaches, from the disk store or measured now."""
+    """Return the rates of one thread, from the disk store or measured now."""
     store = DiskStore("peaks")
     key = f"{processor_name()}:{np.__version__}"
     stored = store.get(key)
@@ -61,7 +61,7 @@ def _of_one_thread() -> dict[str, float]:
 
 
 def _flops(dtype: type) -> float:
-    """Of one thread: several would wait for each other wherever something else is running."""
+    """Measure one thread: several would wait for each other if another process uses the CPU."""
     a: np.ndarray[Any, Any] = np.ones((MATRICES, MATRIX, MATRIX), dtype)
     out = np.empty_like(a)
     return 2.0 * MATRICES * MATRIX**3 / _best(lambda: np.matmul(a, a, out=out))
@@ -74,7 +74,7 @@ def _bandwidth() -> float:
 
 
 def _best(work: Callable[[], object], least: int = 4, seconds: float = 0.04) -> float:
-    """The shortest time of a run, over so many and so long that one is likely undisturbed."""
+    """Return the shortest of many runs over enough time that one is probably undisturbed."""
     shortest, runs = math.inf, 0
     end = time.perf_counter() + seconds
     while runs < least or time.perf_counter() < end:

@@ -1,4 +1,4 @@
-"""Engines: where memory lives and work runs; the CPU's belongs to the core."""
+"""Engines: where memories are stored and primitives run; the CPU engine belongs to the core."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 Buffer = Any
 """A block of an engine's memory, opaque to the core; a 1-D uint8 array on host engines."""
 
-ALIGNMENT = 128  # bytes: two cache lines, and what OpenCL CPU devices ask of shared memory
+ALIGNMENT = 128  # bytes: two cache lines; OpenCL CPU devices require it of shared memory
 
 DEVICE_TYPES = ("cpu", "gpu", "accelerator")
 
@@ -30,8 +30,8 @@ DEVICE_TYPES = ("cpu", "gpu", "accelerator")
 class Device:
     """One device that an engine kind can open; its place in the kind's list is its index.
 
-    type: "cpu", "gpu", "accelerator", another word, or "" where it is not known; `dnncore.engine`
-        takes it as a name.
+    type: "cpu", "gpu", "accelerator", another word, or "" if unknown; `dnncore.engine` accepts it
+        as a name.
     """
 
     name: str
@@ -48,11 +48,11 @@ class Device:
 
 
 class Engine:
-    """A computational device. A backend that brings one derives from this or from `HostEngine`.
+    """A computational device. Engines of backends derive from this class or from `HostEngine`.
 
     kind: the engine kind, the part of its name before the colon.
     is_host: whether a buffer is a 1-D uint8 array in this process.
-    buffer_kind: what a buffer is, in words, for messages.
+    buffer_kind: a description of a buffer, for messages.
     native: the runtime's own objects, documented by the backend.
     """
 
@@ -66,7 +66,7 @@ class Engine:
 
     @classmethod
     def devices(cls) -> Sequence[Device]:
-        """The devices of this kind; raises `EngineUnavailable` with the reason when none can be."""
+        """Return the devices of this kind; raises `EngineUnavailable` with a reason if none."""
         raise NotImplementedError
 
     @property
@@ -85,14 +85,14 @@ class Engine:
         raise NotImplementedError
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Allocate at least `nbytes` bytes, or none; raises `ExecutionError` when out of memory."""
+        """Allocate at least `nbytes` bytes, 0 allowed; raises `ExecutionError` if out of memory."""
         raise NotImplementedError
 
     def free(self, buffer: Buffer) -> None:
-        """Give a buffer back; called when no memory uses it any more."""
+        """Free a buffer; called when no memory uses it any more."""
 
     def owns(self, buffer: object, nbytes: int) -> bool:
-        """Whether `buffer`, made by the user, is one of this engine and holds `nbytes`."""
+        """Whether the user's `buffer` is one of this engine and has at least `nbytes`."""
         return True
 
     def copy_in(
@@ -102,7 +102,7 @@ class Engine:
         buffer: Buffer,
         wait_for: Sequence[Event] = (),
     ) -> Event:
-        """Copy a 1-D uint8 host array to the start of a buffer; `host` is free once it ended."""
+        """Copy a 1-D uint8 host array to a buffer's start; `host` is free after the event."""
         raise NotImplementedError
 
     def copy_out(
@@ -116,7 +116,7 @@ class Engine:
         raise NotImplementedError
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
-        """Open a new stream; `order="out"` and `profiling` where the engine offers them."""
+        """Open a new stream; `order="out"` and `profiling` only if the engine supports them."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -124,9 +124,9 @@ class Engine:
 
 
 class HostEngine(Engine):
-    """A complete engine over host memory: aligned numpy arrays, work done in the calling thread.
+    """A complete engine over host memory: aligned numpy arrays, work runs in the calling thread.
 
-    Derive from it to bring up a device whose kernels work on host memory; give it a `kind`.
+    Derive from it for a device whose kernels use host memory, and set `kind`.
     """
 
     is_host: ClassVar[bool] = True
@@ -134,12 +134,12 @@ class HostEngine(Engine):
 
     @classmethod
     def devices(cls) -> Sequence[Device]:
-        """One device, this process."""
+        """Return one device, this process."""
         return (Device(name="host memory", type="cpu"),)
 
     @property
     def peaks(self) -> Peaks:
-        """Round figures of one CPU core; override with measured ones."""
+        """Approximate rates of one CPU core; override with measured ones."""
         return Peaks({"f32": 50e9, "f64": 25e9}, bandwidth=10e9, launch=5e-6)
 
     def allocate(self, nbytes: int) -> Buffer:
@@ -153,7 +153,7 @@ class HostEngine(Engine):
         return raw[start : start + max(nbytes, 1)]
 
     def owns(self, buffer: object, nbytes: int) -> bool:
-        """Whether `buffer` is such an array."""
+        """Whether `buffer` is a 1-D uint8 array of at least `nbytes`."""
         return (
             isinstance(buffer, np.ndarray)
             and buffer.dtype == np.uint8
@@ -170,7 +170,7 @@ class HostEngine(Engine):
         buffer: Buffer,
         wait_for: Sequence[Event] = (),
     ) -> Event:
-        """Copy at once."""
+        """Copy before returning."""
         return _copy(host, buffer[: host.size], wait_for)
 
     def copy_out(
@@ -180,7 +180,7 @@ class HostEngine(Engine):
         host: np.ndarray[Any, Any],
         wait_for: Sequence[Event] = (),
     ) -> Event:
-        """Copy at once."""
+        """Copy before returning."""
         return _copy(buffer[: host.size], host, wait_for)
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
@@ -195,7 +195,7 @@ class HostEngine(Engine):
 class CpuEngine(HostEngine):
     """The CPU with the host's memory; backends give it implementations.
 
-    num_threads: how many threads every backend's implementations use; `set_num_threads` sets it.
+    num_threads: the number of threads of every backend's implementations; see `set_num_threads`.
     """
 
     kind: ClassVar[str] = "cpu"
@@ -204,11 +204,11 @@ class CpuEngine(HostEngine):
         if index:
             raise EngineUnavailable(f"cpu:{index}: there is one CPU engine; use 'cpu'")
         super().__init__(index)
-        get_num_threads()  # which raises for a wrong DNNCORE_NUM_THREADS
+        get_num_threads()  # raises for an invalid DNNCORE_NUM_THREADS
 
     @property
     def num_threads(self) -> int:
-        """Inside `accept` and `build`, the number that the primitive descriptor is made for."""
+        """The number of threads; in `accept` and `build`, that of the primitive descriptor."""
         return get_num_threads()
 
     @num_threads.setter
@@ -217,7 +217,7 @@ class CpuEngine(HostEngine):
 
     @classmethod
     def devices(cls) -> Sequence[Device]:
-        """One device, the processor."""
+        """Return one device, the processor."""
         from dnncore.engines.cpu_peaks import processor_name
 
         limits = {"threads": get_num_threads()}
@@ -225,7 +225,7 @@ class CpuEngine(HostEngine):
 
     @property
     def name(self) -> str:
-        """`cpu`; there is only one."""
+        """`cpu`; there is only one device."""
         return self.kind
 
     @property
@@ -237,7 +237,7 @@ class CpuEngine(HostEngine):
 
 
 def check_size(name: str, nbytes: object) -> None:
-    """Raise `DescriptorError` unless `nbytes`, asked of the engine `name`, is a number of bytes."""
+    """Raise `DescriptorError` unless `nbytes`, requested of the engine `name`, is a byte count."""
     if not isinstance(nbytes, Integral) or nbytes < 0:
         raise DescriptorError(f"{name}: a size in bytes is an integer, at least 0; got {nbytes!r}")
 

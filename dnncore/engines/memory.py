@@ -22,13 +22,13 @@ Array = np.ndarray[Any, Any]
 
 
 class Memory:
-    """A tensor: `buffer` on `engine`, laid out as `desc` says.
+    """A tensor: `buffer` on `engine`, laid out as `desc` describes.
 
-    Without a buffer one is allocated, uninitialised but for a blocked format's padding, and given
-    back when the memory goes. With one (of the engine's own kind, on host engines a 1-D uint8
-    array of at least desc.nbytes bytes) memory is shared. Raises `DescriptorError` for a descriptor
-    without a concrete layout or a buffer that does not fit, `ExecutionError` when out of memory.
-    `nbytes` are the bytes of the layout, from the buffer's start.
+    Without `buffer`, one is allocated, and freed with the memory. It is uninitialised except for a
+    blocked format's padding. With `buffer` (of the engine's own kind; on host engines a 1-D uint8
+    array of at least desc.nbytes bytes), memory is shared. `nbytes` is the layout's number of bytes
+    from the buffer's start. Raises `DescriptorError` for a descriptor without a concrete layout or
+    a buffer that does not fit, `ExecutionError` when out of memory.
     """
 
     __slots__ = ("__weakref__", "_span", "buffer", "desc", "engine", "nbytes")
@@ -64,9 +64,9 @@ class Memory:
     ) -> Memory:
         """Make a memory with the values of `array` (logical dims, any strides).
 
-        On a host engine the array's own storage is shared when its type and strides are the
-        descriptor's and it is contiguous and writable; else the values are copied. Without `desc`
-        the array's type and row-major order are taken. A device's copy has ended on return.
+        On a host engine it shares the array's own storage if that has the descriptor's type and
+        strides and is contiguous and writable; otherwise the values are copied. Without `desc` it
+        uses the array's type and row-major order. A copy to a device has ended on return.
         """
         array = np.asarray(array)
         if desc is None:
@@ -112,10 +112,10 @@ class Memory:
 
     @contextmanager
     def map(self, stream: Stream | None = None, mode: MapMode = "rw") -> Iterator[Array]:
-        """Give the buffer as a 1-D uint8 host array for the time of a `with` block.
+        """Return the buffer as a 1-D uint8 host array for the time of a `with` block.
 
         mode: "r" reads (changes are lost on a device), "w" writes all of it, "rw" both. The call
-        waits for `stream` (a fresh one by default) before and, when written, after the block.
+        waits for `stream` (a new one by default) before the block and, if it writes, after it.
         """
         if mode not in ("r", "w", "rw"):
             raise DescriptorError(f"memory: map's mode must be 'r', 'w' or 'rw'; got {mode!r}")
@@ -130,7 +130,7 @@ class Memory:
             yield self.buffer[: self.desc.nbytes]
             return
         host = np.zeros(self.desc.nbytes, np.uint8)
-        keeps = "r" in mode or self.desc.has_neighbours  # the bytes of others must survive
+        keeps = "r" in mode or self.desc.has_neighbours  # bytes outside the tensor must not change
         if keeps and host.size:
             self.engine.copy_out(stream, self.buffer, host).wait()
         yield host
@@ -138,7 +138,7 @@ class Memory:
             self.engine.copy_in(stream, host, self.buffer).wait()
 
     def numpy(self, stream: Stream | None = None) -> Array:
-        """The values in logical order: a view on a plain host memory, else a copy.
+        """The values in logical order: a view if this is a plain host memory, else a copy.
 
         Waits for `stream`, if given; pass the stream that wrote the memory.
         """
@@ -146,14 +146,14 @@ class Memory:
             return self.desc.unpack(buffer)
 
     def physical(self, stream: Stream | None = None) -> Array:
-        """The values as stored: the plain array of `desc.physical_shape`; a view on the host."""
+        """The values as stored: a plain array of `desc.physical_shape`; a view on host engines."""
         with self.map(stream, "r") as buffer:
             return self.desc.view(buffer)
 
     def fill(self, value: float, stream: Stream | None = None) -> None:
         """Set every element to `value`; padding stays zero."""
         try:
-            with np.errstate(over="ignore", invalid="raise"):  # too large a float is infinity
+            with np.errstate(over="ignore", invalid="raise"):  # too large a float becomes infinity
                 array = np.full(self.desc.dims, value, self.desc.dtype)
         except (TypeError, ValueError, ArithmeticError) as error:
             raise DescriptorError(
@@ -167,7 +167,7 @@ class Memory:
         return Memory(self.desc.submemory(dims, offsets), self.engine, self.buffer)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        """Serve `numpy.asarray(memory)`."""
+        """Implement `numpy.asarray(memory)`."""
         return np.array(self.numpy(), dtype=dtype, copy=copy)
 
     def _zero(self) -> None:
@@ -190,7 +190,7 @@ class Memory:
 
 
 def _storage(array: Array, desc: MemoryDesc) -> Array | None:
-    """The array's storage as bytes, if it is laid out exactly as `desc`."""
+    """The array's storage as bytes if its layout is exactly `desc`, else None."""
     if not (desc.is_plain and desc.offset0 == 0 and array.size):
         return None
     strides = tuple(s * desc.itemsize for s in desc.strides)
@@ -203,7 +203,7 @@ def _storage(array: Array, desc: MemoryDesc) -> Array | None:
 
 
 def _checked_engine(engine: Engine | None) -> Engine:
-    """The engine, by default `dnncore.engine()`."""
+    """Check the engine; by default it is `dnncore.engine()`."""
     if engine is None:
         from dnncore.selection.plugins import engine as open_engine
 

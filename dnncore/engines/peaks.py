@@ -12,10 +12,10 @@ __all__ = ["Peaks"]
 class Peaks:
     """Rates that an engine can reach; estimates of seconds are relative to them.
 
-    flops: multiply and add operations per second, by the type of what is multiplied; a type that is
-        not there has f32's.
+    flops: multiply and add operations per second, by the type of the factors; for a type without an
+        entry, f32's value applies.
     bandwidth: bytes per second, read and written.
-    launch: seconds that one primitive costs beside its work.
+    launch: seconds per primitive in addition to its work.
     """
 
     flops: Mapping[str, float]
@@ -23,6 +23,6 @@ class Peaks:
     launch: float
 
     def ideal_seconds(self, flops: float, nbytes: float, data_type: str = "f32") -> float:
-        """Seconds of a perfect implementation: the slower of arithmetic and traffic, + launch."""
+        """Seconds of a perfect implementation: launch + the longer of arithmetic and transfers."""
         rate = self.flops.get(data_type) or self.flops["f32"]
         return max(flops / rate, nbytes / self.bandwidth) + self.launch

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST", "Scratchpad", "Scratchpads"]
 
-MOST = 4  # scratchpads of a stream; more commands that need one seldom overlap
+MOST = 4  # scratchpads of a stream; more commands with scratchpads seldom overlap
 
 
 @dataclass(eq=False, slots=True)
@@ -34,10 +34,11 @@ class Scratchpad:
 class Scratchpads:
     """The scratchpads of one stream.
 
-    A launch gets one whose last command has ended, or is among the events that it waits for. Where
-    there is none, the launch gets a new one; where there are `MOST` or memory runs out, it waits
-    on the device for an older command. It never waits for a command that is held up by an event of
-    another engine, which may not end before the launch, or may fail; it gets a new one instead.
+    A launch gets one whose last command has ended or is among the events that the launch waits for.
+    If there is none, the launch gets a new one. If there are already `MOST`, or memory runs out, it
+    waits on the device for an older command. It never waits for a command that is held up by an
+    event of another engine, since that may not end before the launch, or may fail; it gets a new
+    one instead.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -54,8 +55,8 @@ class Scratchpads:
     ) -> Event:
         """Return the event of `launch(buffer, wait_for)` with a buffer of at least `nbytes` bytes.
 
-        Raises `ExecutionError` when out of memory. After a launch that raises, its scratchpad is
-        not used again, since some of its kernels may be queued.
+        Raises `ExecutionError` when out of memory. If `launch` raises, its scratchpad is not used
+        again, since some of its kernels may be queued.
         """
         with self._lock:
             pad, wait_for = self._take(nbytes, wait_for)
@@ -65,7 +66,7 @@ class Scratchpads:
         return event
 
     def settle(self) -> None:
-        """Drop the events of commands that have ended: events keep their stream alive."""
+        """Drop the events of ended commands, since events keep their stream alive."""
         with self._lock:
             for pad in self._pads:
                 if pad.is_free(()):
@@ -90,10 +91,10 @@ class Scratchpads:
         return older, (*wait_for, older.event)
 
     def _take_free(self, nbytes: int, wait_for: Sequence[Event]) -> Scratchpad | None:
-        """Remove the smallest free one that is large enough; None if there is none.
+        """Remove and return the smallest free one that is large enough; None if there is none.
 
-        Free ones beyond the most that are kept are dropped, and so is one that is too small, since
-        the new one takes its place.
+        Free ones above the number that is kept are dropped. One that is too small is dropped, too,
+        since the new one replaces it.
         """
         free = [pad for pad in self._pads if pad.is_free(wait_for)]
         free.sort(key=lambda pad: pad.nbytes)

@@ -1,4 +1,4 @@
-"""Streams, where work is queued, and events, the points in it that others can wait for."""
+"""Streams, which are queues of commands, and events, which mark the end of a command."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Event:
     """One command of a stream.
 
     `start` and `end` are seconds on the stream's own clock and exist on profiling streams only.
-    The base class is a command that has already completed, which is all that a stream needs that
-    runs its work in the calling thread.
+    The base class represents a completed command; streams that run commands in the calling thread
+    need no other.
     """
 
     __slots__ = ()
@@ -44,35 +44,35 @@ class Event:
 
     @property
     def done(self) -> bool:
-        """Whether the command has ended, well or not."""
+        """Whether the command has ended, with or without an error."""
         return True
 
     @property
     def error(self) -> BaseException | None:
-        """What the command failed with, or None."""
+        """The exception with which the command failed, or None."""
         return None
 
     @property
     def is_held_up(self) -> bool:
         """Whether the command waits, directly or not, for an event of another engine.
 
-        Commands that nobody ordered behind it must not wait for it then.
+        Commands without an explicit order after it must not wait for it in that case.
         """
         return False
 
     @property
     def start(self) -> float | None:
-        """When the command began, in seconds; None without profiling."""
+        """The time at which the command began, in seconds; None without profiling."""
         return None
 
     @property
     def end(self) -> float | None:
-        """When the command ended, in seconds; None without profiling."""
+        """The time at which the command ended, in seconds; None without profiling."""
         return None
 
 
 COMPLETED = Event()
-"""The event of work that was done when its call returned."""
+"""The event of a command that had ended when its call returned."""
 
 
 class TimedEvent(Event):
@@ -86,22 +86,22 @@ class TimedEvent(Event):
 
     @property
     def start(self) -> float | None:
-        """When the command began, in seconds of `time.perf_counter`."""
+        """The time at which the command began, in seconds of `time.perf_counter`."""
         return self._start
 
     @property
     def end(self) -> float | None:
-        """When the command ended, in seconds of `time.perf_counter`."""
+        """The time at which the command ended, in seconds of `time.perf_counter`."""
         return self._end
 
 
 class Stream:
     """An ordered queue of commands on one engine; used by one thread at a time.
 
-    A stream owns the scratchpad of the primitives that run on it. In order, that is one buffer,
-    `scratchpad`, that grows to the largest request and never shrinks. Out of order, commands may
-    overlap, and each launch gets one of `scratchpads`. `native` is the runtime's own queue object,
-    if any.
+    A stream owns the scratchpad of the primitives that run on it. An in-order stream has one
+    buffer, `scratchpad`, which grows to the largest request and never shrinks. On an out-of-order
+    stream commands may overlap, and each launch gets one of `scratchpads`. `native` is the
+    runtime's queue object, if any.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class Stream:
         self._lock = threading.Lock()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until all commands have ended, `timeout` seconds at most where the engine can.
+        """Block until all commands have ended; `timeout` is in seconds if the engine supports it.
 
         Raises `ExecutionError` if one failed and `TimeoutError` if they have not ended.
         """
 
     def reserve(self, nbytes: int) -> Any:
-        """Make `scratchpad` at least `nbytes` large and return it (None while nothing needs it).
+        """Make `scratchpad` at least `nbytes` large and return it (None until one is needed).
 
         On an out-of-order stream it stays None: use `scratchpads.launch`.
         """
@@ -149,7 +149,7 @@ def wait_all(events: Iterable[Event]) -> None:
 
 
 def checked_events(events: object) -> Sequence[Event]:
-    """The events to wait for; None is none. Raises `DescriptorError` for anything else."""
+    """Return the events to wait for; None means none. Raises `DescriptorError` for other types."""
     if events is None or (type(events) is tuple and not events):  # the common case, at no cost
         return ()
     if not isinstance(events, Sequence) or not all(isinstance(e, Event) for e in events):

@@ -1,8 +1,8 @@
-"""How many threads the CPU's implementations use: one number for the whole process.
+"""The number of threads of the CPU's implementations: one number for the whole process.
 
-What a primitive descriptor is made for it keeps: while implementations are asked and built for it,
-`get_num_threads` answers with the number that held when it was made, whatever other threads of the
-program set meanwhile.
+A primitive descriptor keeps the thread count set at its creation. While implementations are asked
+and built for it, `get_num_threads` returns that number, even if another thread of the program sets
+a new one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from dnncore.errors import DescriptorError
 __all__ = ["available", "get_num_threads", "num_threads_of", "set_num_threads"]
 
 VARIABLE = "DNNCORE_NUM_THREADS"
-MOST = 1024  # each has a stack; no more processors than these share a memory that is fast for all
+MOST = 1024  # each thread has a stack; no larger group of processors shares fast memory
 
 
 class _State:
-    """The number for the process, and for a Python thread that works for a descriptor."""
+    """The count of the process, and that of a Python thread that works for a descriptor."""
 
     def __init__(self) -> None:
         self.count = 0  # not yet known
@@ -34,9 +34,9 @@ _state = _State()
 
 
 def get_num_threads() -> int:
-    """The number of threads that the CPU's implementations use; see `set_num_threads`.
+    """Return the number of threads of the CPU's implementations; see `set_num_threads`.
 
-    Raises `DescriptorError` when `DNNCORE_NUM_THREADS` is no number of threads.
+    Raises `DescriptorError` if `DNNCORE_NUM_THREADS` is not a valid number of threads.
     """
     pinned: int = getattr(_state.of_thread, "count", 0)
     if pinned:
@@ -49,18 +49,18 @@ def get_num_threads() -> int:
 def set_num_threads(count: int) -> None:
     """Let primitives that are made from now on use up to `count` threads of the CPU, 1 to 1024.
 
-    At first it is `DNNCORE_NUM_THREADS`, else the processors that this process may use. Primitive
-    descriptors, primitives and bound calls that exist keep the number that they were made with. It
-    holds for all Python threads. More than there are processors is allowed, and slower.
+    The default is `DNNCORE_NUM_THREADS`, else the number of processors that this process may use.
+    Existing primitive descriptors, primitives and bound calls keep their number. The number holds
+    for all Python threads. A number above that of the processors is allowed, and slower.
 
-    Raises `DescriptorError` for anything else.
+    Raises `DescriptorError` for other values.
     """
     _state.count = _checked("the number of threads", count)
 
 
 @contextmanager
 def num_threads_of(count: int) -> Iterator[None]:
-    """Let this Python thread see another number, inside a `with` block."""
+    """Set another number for this Python thread, inside a `with` block."""
     before = getattr(_state.of_thread, "count", 0)
     _state.of_thread.count = count
     try:
@@ -70,7 +70,7 @@ def num_threads_of(count: int) -> Iterator[None]:
 
 
 def available() -> int:
-    """The processors that this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
