@@ -1,1 +1,1 @@
-"""Primitives and sequences that run, and the observers of their launches."""
+"""Primitives, bound calls and sequences: what runs on streams."""

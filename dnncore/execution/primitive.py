@@ -1,4 +1,4 @@
-"""Primitives: ready to run, with arguments by name or bound once for loops."""
+"""Primitives: executed with arguments by name, or with arguments bound once for loops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Primitive:
         observers.fill(self)
 
     def refill(self) -> None:
-        """Take up the present observers."""
+        """Fill the slot with the present observers."""
         self._launch = self._launch_watched if observers.active else self.executable.execute
 
     @property
@@ -55,8 +55,8 @@ class Primitive:
         """Launch on `stream` with a memory for every argument of `pd.arguments`, by name.
 
         Returns the event of the launch. Raises `DescriptorError` for arguments that are missing,
-        unknown, of another descriptor or engine, or that overlap where the operation forbids it,
-        and `ExecutionError` when the launch fails.
+        unknown, have another descriptor or engine, or overlap although the operation forbids it.
+        Raises `ExecutionError` if the launch fails.
         """
         memories = self._ordered(arguments)
         self._check_stream(stream)
@@ -74,7 +74,7 @@ class Primitive:
             raise self.failed(error) from error
 
     def bind(self, **arguments: Memory) -> BoundPrimitive:
-        """Check and resolve the arguments once; the result is called with a stream."""
+        """Check and resolve the arguments once; call the result with a stream."""
         memories = self._ordered(arguments)
         scratchpad = arguments.get("scratchpad")
         if self._user_scratchpad is not None:
@@ -96,7 +96,7 @@ class Primitive:
     # -- checks ---------------------------------------------------------------------------------
 
     def _ordered(self, arguments: dict[str, Memory]) -> list[Memory]:
-        """The memories in binding order, checked."""
+        """Check the memories and return them in binding order."""
         memories = []
         for name, desc, engine in self._slots:
             memory = arguments.get(name)
@@ -125,7 +125,7 @@ class Primitive:
             )
 
     def _check_overlap(self, memories: list[Memory]) -> None:
-        """Refuse an output that shares bytes with another argument, save the allowed pairs."""
+        """Refuse an output that shares bytes with another argument, except in allowed pairs."""
         for i, j, may_be_one in self._pairs:
             written, other = memories[i], memories[j]
             if written.buffer is not other.buffer and (
@@ -144,11 +144,11 @@ class Primitive:
             )
 
     def is_lent(self, stream: Stream) -> bool:
-        """Whether each launch on `stream` gets a scratchpad of its own."""
+        """Whether each launch on `stream` gets a separate scratchpad."""
         return self._scratchpad_bytes > 0 and stream.scratchpads is not None
 
     def _scratchpad(self, stream: Stream, arguments: dict[str, Any]) -> Buffer | None:
-        """The user's scratchpad, or the stream's; None where each launch gets its own."""
+        """The user's scratchpad, or the stream's; None if each launch gets its own."""
         if self._user_scratchpad is None:
             return stream.reserve(self._scratchpad_bytes) if self._scratchpad_bytes else None
         return arguments["scratchpad"].buffer
@@ -173,7 +173,7 @@ class Primitive:
         return self.pd.op.KIND
 
     def failed(self, error: Exception) -> ExecutionError:
-        """What a launch that ended in a foreign exception raises."""
+        """The `ExecutionError` for a launch that ended in an exception of another library."""
         return ExecutionError(
             f"{self._kind}: {self.impl_name} failed: {type(error).__name__}: {error}"
         )
@@ -211,7 +211,7 @@ class Primitive:
 class BoundPrimitive:
     """A primitive with its arguments fixed: `bound(stream, wait_for=())` launches it.
 
-    It keeps its memories alive. Several streams may use it, each from its own thread.
+    It keeps its memories alive. Several streams may use it, each in its own thread.
     """
 
     __slots__ = ("__weakref__", "_attached", "_user_scratchpad", "memories", "primitive")
@@ -226,11 +226,11 @@ class BoundPrimitive:
         observers.fill(self)
 
     def refill(self) -> None:
-        """Forget the stream, so that the next call attaches with the present observers."""
+        """Drop the stream, so that the next call attaches with the present observers."""
         self._attached = (_unattached, None, _unattached)
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-        """Launch on `stream`; raises `ExecutionError` when that fails."""
+        """Launch on `stream`; raises `ExecutionError` if that fails."""
         attached = self._attached
         if attached[0] is not stream or attached[1] is not stream.scratchpad:
             attached = self._attach(stream)
@@ -244,7 +244,7 @@ class BoundPrimitive:
             raise self.primitive.failed(error) from error
 
     def chain_on(self, stream: Stream) -> Any:
-        """The executable's `chain`; None where each launch gets a scratchpad of its own."""
+        """The executable's `chain`; None if each launch gets a separate scratchpad."""
         is_lent = self.primitive.is_lent(stream)
         return None if is_lent else type(self.primitive.executable).chain
 
@@ -255,7 +255,7 @@ class BoundPrimitive:
             stream.reserve(self.primitive.pd.scratchpad_bytes)
 
     def run_on(self, stream: Stream) -> Run:
-        """Resolve the run for `stream` with its present scratchpad, or one for each launch."""
+        """Resolve the run for `stream` with its present scratchpad, or with one per launch."""
         primitive = self.primitive
         primitive._check_stream(stream)
         if primitive.is_lent(stream):
@@ -277,9 +277,9 @@ class BoundPrimitive:
 
 
 def _lent(execute: Callable[..., Event], memories: Sequence[Memory], nbytes: int) -> Run:
-    """A run each of whose launches takes one of the stream's scratchpads.
+    """A run whose launches each take one of the stream's scratchpads.
 
-    execute: is called as `Executable.execute`.
+    execute: has the signature of `Executable.execute`.
     """
 
     def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
@@ -295,7 +295,7 @@ def _unattached(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
 
 
 def _written_pairs(pd: PrimitiveDesc) -> Iterator[tuple[int, int, bool]]:
-    """Places of each output and each other argument, and whether they may be one memory."""
+    """Yield indices of an output and another argument, and whether they may be one memory."""
     arguments = [argument for argument, _ in pd.arguments]
     in_place = {frozenset(pair) for pair in pd.op.IN_PLACE}
     for i, written in enumerate(arguments):
@@ -306,7 +306,7 @@ def _written_pairs(pd: PrimitiveDesc) -> Iterator[tuple[int, int, bool]]:
 
 
 def _are_apart(a: Memory, b: Memory) -> bool:
-    """Whether different buffers share no byte: views of one host array may."""
+    """Whether different buffers share no byte; two views of one host array may share some."""
     if not (a.engine.is_host and b.engine.is_host):
         return True
     (a_start, a_end), (b_start, b_end) = a.span, b.span
@@ -318,7 +318,7 @@ def _same_start(a: Memory, b: Memory) -> bool:
 
 
 def _overlap(a: Memory, b: Memory) -> bool:
-    """Whether two tensors share an element, exactly, by the layouts within their buffers."""
+    """Whether two tensors share an element, computed exactly from layouts within the buffers."""
     if a.engine.is_host and b.engine.is_host:
         low = min(a.address, b.address)
         starts = (a.address - low, b.address - low)
@@ -328,7 +328,7 @@ def _overlap(a: Memory, b: Memory) -> bool:
 
 
 def _ghost(desc: MemoryDesc, start: int) -> np.ndarray[Any, Any]:
-    """Build an array of the tensor's shape and strides at `start`, that is never read."""
+    """Build an array of the tensor's shape and strides at `start`; its data are never read."""
     base = _GHOST_BYTES.ctypes.data
     interface = {
         "shape": desc.physical_shape,

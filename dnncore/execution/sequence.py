@@ -1,4 +1,4 @@
-"""Sequences: bound calls replayed as one."""
+"""Sequences: bound calls that are replayed in one call."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ __all__ = ["Sequence"]
 
 
 class Sequence:
-    """Bound calls run one after the other: `sequence(stream)` returns the last one's event.
+    """Bound calls that run in order: `sequence(stream)` returns the event of the last one.
 
-    Neighbours whose executables can be chained become one launch: a native loop on the CPU, one
+    Adjacent calls whose executables can be chained become one launch: a native loop on the CPU, one
     enqueue loop on OpenCL.
     """
 
@@ -41,14 +41,14 @@ class Sequence:
         observers.fill(self)
 
     def refill(self) -> None:
-        """Forget the stream, so that the next call attaches with the present observers."""
+        """Drop the stream, so that the next call attaches with the present observers."""
         self._attached = (_NO_STREAM, None, [], [])
 
     def __len__(self) -> int:
         return len(self.calls)
 
     def __call__(self, stream: Stream, wait_for: Calls[Event] = ()) -> Event:
-        """Launch all calls on `stream`; raises `ExecutionError` when one fails."""
+        """Launch all calls on `stream`; raises `ExecutionError` if one fails."""
         attached = self._attached
         if attached[0] is not stream or attached[1] is not stream.scratchpad:
             attached = self._attach(stream)
@@ -68,7 +68,7 @@ class Sequence:
         return event
 
     def _attach(self, stream: Stream) -> tuple[Stream | None, Any, list[Run], list[str]]:
-        if not self.calls and not isinstance(stream, Stream):  # else the calls check it
+        if not self.calls and not isinstance(stream, Stream):  # otherwise the calls check it
             raise DescriptorError(
                 f"sequence: the stream must be a Stream; got {type(stream).__name__};"
                 " open one with engine.stream()"
@@ -92,7 +92,7 @@ _NO_STREAM = object()
 
 
 def _chained(chain: Any, bound: list[Run], watched: list[Run]) -> list[Run]:
-    """Neighbours as one launch, unless somebody watches one of them."""
+    """Join adjacent calls into one launch, unless an observer watches one of them."""
     return [chain(bound)] if chain and len(bound) > 1 and watched == bound else watched
 
 
