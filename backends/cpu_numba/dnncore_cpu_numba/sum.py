@@ -18,7 +18,7 @@ from dnncore_cpu_numba.runtime.program import Program, Step
 
 __all__ = ["TABLE"]
 
-SRCS = MAX_TENSORS - 2  # that one pass adds, beside dst and what it held
+SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
 
 
 def _stages(op: Any) -> list[Stage]:

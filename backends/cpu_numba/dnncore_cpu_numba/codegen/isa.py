@@ -114,7 +114,7 @@ def host_features() -> Mapping[str, bool]:
     """The features that LLVM knows for this kind of processor, and whether this one has them."""
     try:
         return dict(llvm.get_host_cpu_features())
-    except RuntimeError:  # LLVM cannot tell on some systems
+    except RuntimeError:  # LLVM does not report features on some systems
         return {}
 
 

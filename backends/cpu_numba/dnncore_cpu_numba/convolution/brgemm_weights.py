@@ -37,7 +37,7 @@ __all__ = ["REDUCTION", "BrgemmBackwardWeights"]
 Offsets = np.ndarray[Any, Any]
 
 REDUCTION = 1600  # pixels of a chunk: a second-level cache holds so many of a panel and of src
-VECTORS = 3  # of output channels in a panel: four, beside which src streams, are not quicker
+VECTORS = 3  # of output channels in a panel; four are not faster, since src passes the cache
 BORDERED_BYTES = 1 << 20  # of the images that get a border at a time
 FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 

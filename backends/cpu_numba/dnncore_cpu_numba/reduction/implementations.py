@@ -220,7 +220,7 @@ def _targeted(piece: _Piece) -> _Piece:
     """The piece with dense results."""
     results = _dense(piece.results)
     if piece.beside > 1:
-        results = results.ordered(SRC)  # joins the row with those beside it
+        results = results.ordered(SRC)  # joins the row with its neighbours
     return replace(piece, results=results)
 
 

@@ -49,7 +49,7 @@ FOLD_CALL = Record(
     ("params", Pointer(FOLD)),
 )
 
-AT_ONCE = 4  # vectors that are folded beside each other
+AT_ONCE = 4  # vectors that are folded at a time
 AHEAD = 4096  # bytes from what is folded to what is prefetched
 I32 = ir.IntType(32)
 Value = Any

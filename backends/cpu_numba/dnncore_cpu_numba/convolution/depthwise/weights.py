@@ -36,7 +36,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 __all__ = ["DepthwiseBackwardWeights"]
 
 VECTORS = 8  # of channels of a work item where they are contiguous, measured
-SUMS_PER_PIXEL = 3  # registers for sums beside one for a pixel of a tile, measured
+SUMS_PER_PIXEL = 3  # registers for sums for each register for a pixel of a tile, measured
 
 
 class DepthwiseBackwardWeights(Depthwise):
