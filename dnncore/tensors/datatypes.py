@@ -25,8 +25,9 @@ __all__ = ["DATA_TYPES", "DataType", "data_type", "from_numpy_dtype", "numpy_dty
 class DataType:
     """One row of the table.
 
-    `bits` is what an element takes in a buffer. `dtype` is the numpy dtype of one unpacked element.
-    `accumulation` names the type in which sums of products of this type are kept by default.
+    bits: the bits of an element in a buffer.
+    dtype: the numpy dtype of one unpacked element.
+    accumulation: the default type of sums of products of this type.
     """
 
     name: str
@@ -36,7 +37,7 @@ class DataType:
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one unpacked element, as in numpy; 4-bit types count a whole byte here."""
+        """Bytes of one unpacked element, as in numpy; a 4-bit element takes a whole byte there."""
         return self.dtype.itemsize
 
     @property
@@ -46,7 +47,7 @@ class DataType:
 
     @property
     def is_float(self) -> bool:
-        """Whether values are floating point; `np.issubdtype` says no for the ml_dtypes."""
+        """Whether values are floating point; `np.issubdtype` returns False for the ml_dtypes."""
         return self.accumulation in ("f32", "f64")
 
     def nbytes(self, count: int) -> int:
@@ -97,9 +98,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def from_numpy_dtype(dtype: DTypeLike) -> str:
-    """Return the name of the data type that a numpy dtype stands for.
+    """Return the name of the data type that corresponds to a numpy dtype.
 
-    Raises `DescriptorError` for what dnncore does not compute with, such as complex numbers or
+    Raises `DescriptorError` for types that dnncore does not support, such as complex numbers or
     elements in foreign byte order.
     """
     try:

@@ -1,20 +1,20 @@
-"""Format tags: short names of memory layouts, parsed, not looked up.
+"""Format tags: short names of memory layouts. They are parsed; there is no table of all tags.
 
 A tag lists the dims of a tensor in the order of memory, outermost first. In a *letter tag* `a`
-stands for dim 0, `b` for dim 1 and so on: `acdb` keeps dim 1 innermost. An upper-case letter marks
-a dim that is also split into blocks, and the blocks follow as `<size><letter>`, outermost first:
+means dim 0, `b` dim 1 and so on: in `acdb`, dim 1 is innermost. An upper-case letter marks a dim
+that is also split into blocks, and the blocks follow as `<size><letter>`, outermost first:
 `ABcd8a16b2a` is a/16, b/16, c, d, then 8 of a, 16 of b, 2 of a.
 
 A *domain tag* uses the letters of a role instead: `nchw` for activations, `gOIhw16i16o` for
 grouped weights, `ldigo` for recurrent weights. A set of letters always names dims in one logical
-order, so a domain tag becomes a letter tag by renaming; `_LOGICAL_ORDERS` is the dictionary.
+order, so renaming turns a domain tag into a letter tag; `_LOGICAL_ORDERS` maps the letters.
 
-In a *rank-free tag* `x` stands for all dims that the tag does not name: at rank 4 `abx` is `abcd`,
-`axb` is `acdb` and `aBx16b` is `aBcd16b`. Dims that a lower rank lacks are left out: at rank 1 all
+In a *rank-free tag* `x` means all dims that the tag does not name: at rank 4 `abx` is `abcd`,
+`axb` is `acdb` and `aBx16b` is `aBcd16b`. Dims that a lower rank lacks are omitted: at rank 1 all
 three are `a`.
 
-`any` (an implementation chooses) and `undef` (no layout) are no layouts; `MemoryDesc` treats them
-apart.
+`any` (an implementation chooses) and `undef` (no layout) are not layouts; `MemoryDesc` handles them
+separately.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOGICAL_ORDERS = (
 )
 _LOGICAL_ORDER_OF = {frozenset(order): order for order in _LOGICAL_ORDERS}
 
-# oneDNN publishes these four aliases with values that their own letters do not spell.
+# oneDNN publishes these four aliases; their values differ from what their letters mean.
 _IRREGULAR = {
     "gIOhw2i8o16i2o": "aBCde2c8b16c2b",
     "gIOdhw2i8o16i2o": "aBCdef2c8b16c2b",
@@ -62,7 +62,7 @@ _BLOCK = re.compile(r"([0-9]+)([a-z])")
 
 
 class ParsedTag(NamedTuple):
-    """What a tag says: the dims outermost to innermost, then (dim, size) per inner block."""
+    """A parsed tag: the dims outermost to innermost, then (dim, size) per inner block."""
 
     order: tuple[int, ...]
     inner_blocks: tuple[tuple[int, int], ...]
@@ -72,7 +72,7 @@ class ParsedTag(NamedTuple):
 def parse_tag(tag: str, ndims: int) -> ParsedTag:
     """Return the order of dims and the inner blocks that `tag` means for `ndims` dims.
 
-    Letter, domain and rank-free tags are understood. Raises `DescriptorError` for anything else,
+    Accepts letter, domain and rank-free tags. Raises `DescriptorError` for anything else,
     and for a tag of another rank.
     """
     if tag in ("any", "undef"):
@@ -103,7 +103,7 @@ def canonical_tag(order: Iterable[int], inner_blocks: Iterable[tuple[int, int]] 
 
 
 def _is_rank_free(outer: str) -> bool:
-    """Whether one `x` stands for other dims; `x` alone is a name."""
+    """Whether `x` means other dims; `x` alone is a name."""
     return outer != "x" and outer.count("x") == 1
 
 
@@ -142,7 +142,7 @@ def _check_blocks(tag: str, outer: str, blocks: list[tuple[str, int]]) -> None:
 
 
 def _logical_order(outer: str) -> str:
-    """Return the letters of `outer`, each in the place of the logical dim that it means."""
+    """Return the letters of `outer`, each replaced by the letter of its logical dim."""
     letters = frozenset(outer.lower())
     return _LOGICAL_ORDER_OF.get(letters, _LETTERS[: len(letters)])
 

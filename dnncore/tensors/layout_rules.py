@@ -1,6 +1,6 @@
-"""What a memory descriptor may be: the rules of its dims, format, strides, offset and size.
+"""The rules of memory descriptors: dims, format, strides, offset and size.
 
-Whatever breaks one raises `DescriptorError`.
+A violation raises `DescriptorError`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LARGEST", "Opaque", "check_dims", "check_range", "integers", "layout
 
 Opaque: TypeAlias = tuple[str, int]  # format, bytes
 
-LARGEST = 2**59  # elements, so that 8 bytes of each are still counted by 64 bits with a sign
+LARGEST = 2**59  # elements, so that 8 bytes for each still fit into a signed 64-bit integer
 _OPAQUE = re.compile(r"[^:\s]+:[^:\s]+(:\S*)?")
 
 
@@ -50,16 +50,16 @@ def layout_of(
 
 
 def integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
-    """Return `values` as a tuple of Python's integers."""
+    """Return `values` as a tuple of Python ints."""
     try:
-        # A range may go on for ever; no tensor has more dims than are taken here.
+        # An iterable may be infinite; more than MAX_NDIMS values are an error anyway.
         return tuple(map(operator.index, itertools.islice(values, MAX_NDIMS + 1)))
-    except Exception:  # whatever a stranger raises when it is iterated over
+    except Exception:  # a third-party iterable may raise any exception
         refuse(f"{what} must be a sequence of integers; got {values!r}")
 
 
 def check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> None:
-    """Refuse dims that no tensor has, and data types that there are not."""
+    """Refuse invalid dims and unknown data types."""
     data_type(data_type_name)
     if not dims and format_name != "undef":
         refuse(
@@ -72,7 +72,7 @@ def check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> None
 
 
 def check_range(padded: Dims, outer: Dims, strides: Dims, offset0: int) -> None:
-    """Refuse what 64 bits cannot address: numpy, kernels and devices count bytes with them."""
+    """Refuse layouts that 64 bits cannot address: numpy, kernels and devices count bytes so."""
     last = offset0 + sum(map(operator.mul, outer, strides))
     if max(math.prod([n or 1 for n in padded]), last) >= LARGEST:
         refuse(
@@ -96,7 +96,7 @@ def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
 
 
 def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex], blocks: Blocks) -> Dims:
-    """Return `strides` as a tuple, after checking that no two elements meet except by stride 0."""
+    """Return `strides` as a tuple; refuse those by which elements overlap, except by stride 0."""
     steps = integers("strides", strides)
     if len(steps) != len(dims):
         refuse(f"there is one stride per dim; got strides {steps} for dims {dims}")

@@ -1,9 +1,9 @@
-"""Memory descriptors: what a tensor's elements are and where each one lies in a buffer.
+"""Memory descriptors: the dims and type of a tensor, and the place of each element in a buffer.
 
 A layout is a stride per logical dim, counted in elements, plus a list of inner blocks. A dim of
-size n that is split into blocks of B elements takes ceil(n / B) blocks; its stride steps from block
-to block, and what it lacks to whole blocks is padding, which is zero after every primitive. The
-inner blocks lie packed, last one fastest, at the innermost place of memory:
+size n that is split into blocks of B elements takes ceil(n / B) blocks. Its stride is the step from
+block to block. The elements that its last block lacks are padding, which is zero after every
+primitive. The inner blocks are packed, last one fastest, innermost in memory:
 
     offset(i) = offset0 + sum over d of (i_d // B_d) * stride_d + position inside the inner blocks
 """
@@ -45,8 +45,8 @@ __all__ = ["MemoryDesc"]
 class MemoryDesc:
     """The dims, data type and layout of a tensor; immutable and hashable.
 
-    `dims` are logical: their order is fixed by the operation that uses the tensor, whatever the
-    layout; up to 12, and a size may be 0. `data_type` is a name such as `"bf16"`. The layout is
+    `dims` are logical: the operation that uses the tensor determines their order, for any layout.
+    There are up to 12, and a size may be 0. `data_type` is a name such as `"bf16"`. The layout is
     given in one of these ways:
 
     - a format tag (`"nchw"`, `"aBcd16b"`; see `dnncore.tensors.format_tags`);
@@ -54,11 +54,11 @@ class MemoryDesc:
     - a tag and `strides`: the tag gives the inner blocks, the strides step from block to block;
     - neither: row-major;
     - `"any"`: an implementation chooses when a primitive descriptor is created;
-    - `"undef"`: there is none; with `dims=()` the tensor itself is absent, `MemoryDesc.zero()`;
-    - `"owner:name:params"` with `nbytes`: opaque, understood by its owner alone.
+    - `"undef"`: there is no layout; with `dims=()` the tensor is absent, `MemoryDesc.zero()`;
+    - `"owner:name:params"` with `nbytes`: opaque, known only to its owner.
 
-    `offset0` is the place of the first element, in elements from the buffer's start. All mistakes
-    raise `DescriptorError`.
+    `offset0` is the place of the first element, in elements from the buffer's start. Invalid
+    arguments raise `DescriptorError`.
 
     Attributes: `dims`; `data_type`; `format_kind`, one of "any", "undef", "blocked", "opaque";
     `strides` from block to block, in elements; `inner_blocks`, (dim, size) each, outermost first;
@@ -94,7 +94,7 @@ class MemoryDesc:
         self,
         dims: Iterable[SupportsIndex],
         data_type: str = "f32",
-        format: str | None = None,  # noqa: A002 - the word of the field
+        format: str | None = None,  # noqa: A002 - the name of the field
         *,
         strides: Iterable[SupportsIndex] | None = None,
         offset0: int = 0,
@@ -104,7 +104,7 @@ class MemoryDesc:
         check_dims(sizes, data_type, format)
         kind, steps, blocks, opaque = layout_of(sizes, format, strides, nbytes)
         if nbytes is not None and opaque is None:
-            refuse(f"nbytes is for opaque formats, others tell their size; got format {format!r}")
+            refuse(f"nbytes is for opaque formats, others imply their size; got format {format!r}")
         if type(offset0) is not int or offset0 != 0:
             (offset0,) = integers("offset0", (offset0,))
             if offset0 < 0 or (offset0 and kind != "blocked"):
@@ -118,7 +118,7 @@ class MemoryDesc:
 
     @classmethod
     def _make(cls, *fields: Any) -> MemoryDesc:
-        """Build a descriptor of fields known to be valid, in the order of `_fill`."""
+        """Build a descriptor from fields known to be valid, in the order of `_fill`."""
         made = object.__new__(cls)
         made._fill(*fields)
         return made
@@ -191,7 +191,7 @@ class MemoryDesc:
         size = f", nbytes={self.nbytes}" if self._opaque else ""
         return f"MemoryDesc({self.dims}, {self.data_type!r}, {layout}{offset}{size})"
 
-    # -- what follows from the layout --------------------------------------------------------------
+    # -- properties of the layout ------------------------------------------------------------------
 
     @property
     def ndims(self) -> int:
@@ -226,39 +226,39 @@ class MemoryDesc:
 
     @property
     def padded_offsets(self) -> Dims:
-        """Padding before each dim: always 0, since `submemory` refuses what would need another."""
+        """Padding before each dim: always 0, since `submemory` refuses other parts."""
         return (0,) * len(self.dims)
 
     @property
     def is_zero(self) -> bool:
-        """Whether this stands for an absent tensor."""
+        """Whether this describes an absent tensor."""
         return not self.dims
 
     @property
     def is_any(self) -> bool:
-        """Whether the layout is left to an implementation."""
+        """Whether an implementation chooses the layout."""
         return self.format_kind == "any"
 
     @property
     def is_plain(self) -> bool:
-        """Whether the layout is strides alone, without inner blocks."""
+        """Whether the layout has only strides, without inner blocks."""
         return self.format_kind == "blocked" and not self.inner_blocks
 
     @property
     def is_dense(self) -> bool:
-        """Whether the elements, with padding, fill one range of memory without gap or repeat."""
+        """Whether elements and padding fill one range of memory without gap or repeat."""
         if self.format_kind != "blocked":
             return False
         return not self.has_repeats and self._span == math.prod(self.padded_dims)
 
     @property
     def has_neighbours(self) -> bool:
-        """Whether some of the first `nbytes` bytes of a buffer are no element's and no padding."""
+        """Whether some of a buffer's first `nbytes` bytes are neither elements nor padding."""
         return self.offset0 > 0 or not self.is_dense
 
     @property
     def has_repeats(self) -> bool:
-        """Whether elements share a place, by a stride of 0; such a tensor can only be read."""
+        """Whether elements share a place because of stride 0; such a tensor can only be read."""
         if not self.strides or 0 in self.dims:
             return False
         return any(s == 0 and n > 1 for s, n in zip(self.strides, self._outer, strict=True))
@@ -272,15 +272,15 @@ class MemoryDesc:
     def tag(self) -> str | None:
         """The format as text: a letter tag, "any", "undef" or the opaque format.
 
-        None when the layout is blocked but not dense. Dims of size 1 may lie anywhere, so equal
-        descriptors can differ in their tags; ask `matches` whether a layout is a certain one.
+        None if the layout is blocked but not dense. Dims of size 1 may be anywhere in it, so equal
+        descriptors can have different tags; `matches` compares a layout with a tag.
         """
         dense = self.format_kind != "blocked" or self.is_dense
         return self.order_tag if dense else None
 
     @property
     def order_tag(self) -> str:
-        """What `tag` gives, of a layout with gaps or repeats as well: its order and inner blocks.
+        """As `tag`, also for layouts with gaps or repeats: the order and the inner blocks.
 
         With `strides` and `offset0` it makes an equal descriptor.
         """
@@ -298,7 +298,7 @@ class MemoryDesc:
 
     @property
     def physical_strides(self) -> Dims:
-        """The strides that belong to `physical_shape`, in elements."""
+        """The strides of `physical_shape`, in elements."""
         self._require_blocked("physical_strides")
         return self.strides + row_major(tuple(size for _, size in self.inner_blocks))
 
@@ -309,7 +309,7 @@ class MemoryDesc:
 
     @property
     def _span(self) -> int:
-        """Elements from the first to the end of the last one; 0 when there is none."""
+        """Elements from the first to the end of the last one; 0 if there is none."""
         if self.format_kind != "blocked" or 0 in self.dims:
             return 0
         steps = sum((n - 1) * s for n, s in zip(self._outer, self.strides, strict=True))
@@ -321,15 +321,15 @@ class MemoryDesc:
         outer, strides = self._outer, self.strides
 
         def place(dim: int) -> tuple[bool, int, int]:
-            # A dim of one block may have the stride of the dim outside of it, and goes inside.
+            # A dim of one block may have the stride of the dim outside it; it counts as inner.
             return strides[dim] != 0, -strides[dim], -outer[dim] if strides[dim] else dim
 
         return tuple(sorted(range(len(outer)), key=place))
 
     def matches(self, tag: str) -> bool:
-        """Tell whether the layout is the one that `tag` means for these dims, wherever it starts.
+        """Return whether the layout is that of `tag` for these dims, with any `offset0`.
 
-        Raises `DescriptorError` for a tag that is none, or is one of another rank.
+        Raises `DescriptorError` for a text that is no tag, or a tag of another rank.
         """
         if not isinstance(tag, str):
             refuse(f"matches: a format tag is a string; got {tag!r}")
@@ -341,7 +341,7 @@ class MemoryDesc:
     def offset(self, index: Iterable[SupportsIndex]) -> int:
         """Return the place of logical element `index`, in elements from the buffer's start.
 
-        `index` has one entry per dim, from 0 to below `padded_dims`: padding has a place as well.
+        `index` has one entry per dim, 0 <= entry < `padded_dims`: padding has places, too.
         """
         self._require_blocked("offset")
         position = list(integers("index", index))
@@ -360,7 +360,7 @@ class MemoryDesc:
     # -- descriptors made from this one ------------------------------------------------------------
 
     def broadcasts_to(self, dims: tuple[int, ...]) -> bool:
-        """Whether the rank is that of `dims`, and each dim of this tensor 1 or the one there."""
+        """Whether the rank is that of `dims`, and each dim is 1 or that of `dims`."""
         target = integers("dims", dims)
         return self.ndims == len(target) and all(
             own in (1, there) for own, there in zip(self.dims, target, strict=True)
@@ -371,7 +371,7 @@ class MemoryDesc:
         return MemoryDesc(self.dims, self.data_type, format, nbytes=nbytes)
 
     def with_data_type(self, name: str) -> MemoryDesc:
-        """Return the same layout of another data type; an opaque layout has only its own."""
+        """Return the same layout with the data type `name`; an opaque layout has only its own."""
         data_type(name)
         if self._opaque and name != self.data_type:
             refuse(f"an opaque layout has one data type; got {name} for {self!r}; use with_format")
@@ -388,10 +388,10 @@ class MemoryDesc:
     def like(self, other: MemoryDesc) -> MemoryDesc:
         """Return these dims and data type in the format of `other`: its order and inner blocks.
 
-        The result is dense, from offset 0, even where `other` has gaps or repeats. "any" and
-        "undef" are taken over. An opaque format is made for one shape and data type: it is taken
-        over where both agree, else the result is "any" and an implementation decides anew.
-        Raises `DescriptorError` when a layout of another rank would be needed.
+        The result is dense, from offset 0, even if `other` has gaps or repeats. "any" and "undef"
+        are copied. An opaque format is valid for one shape and data type: it is copied if both
+        agree, else the result is "any", and an implementation chooses again. Raises
+        `DescriptorError` if `other` has a layout of another rank.
         """
         if not isinstance(other, MemoryDesc):
             refuse(f"like: other is a MemoryDesc; got {type(other).__name__}")
@@ -411,8 +411,8 @@ class MemoryDesc:
     ) -> MemoryDesc:
         """Return the part of this tensor that has `dims` and starts at logical index `offsets`.
 
-        In a blocked dim the part must start with a block and end with one, or with the dim:
-        otherwise its padding would be its neighbour's data.
+        In a blocked dim the part must begin at a block's start, and end at a block's or the dim's
+        end: otherwise its padding would be a neighbour's data.
         """
         self._require_blocked("submemory")
         lengths, starts = integers("dims", dims), integers("offsets", offsets)
@@ -447,10 +447,10 @@ class MemoryDesc:
         )
 
     def reshape(self, dims: Iterable[SupportsIndex]) -> MemoryDesc:
-        """See the same memory as other logical `dims` of as many elements; none is moved.
+        """Describe the same memory with other logical `dims` of as many elements; none is moved.
 
-        Dims of size 1 may come and go; adjacent dims may be joined or split where they have no
-        blocks and each steps just past the next. What would need a copy raises `DescriptorError`.
+        Dims of size 1 may be added and removed. Adjacent dims may be joined or split if they have
+        no blocks and no gap lies between them. Raises `DescriptorError` if a copy would be needed.
         """
         target = integers("dims", dims)
         if target == self.dims:
@@ -472,10 +472,10 @@ class MemoryDesc:
         return self._replace(dims=target, strides=strides, inner_blocks=blocks)
 
     def _reshaped(self, target: Dims) -> tuple[Dims, dict[int, int]]:
-        """Find the strides of `target` on this memory and the places of the blocked dims in it.
+        """Return the strides of `target` on this memory and the places of the blocked dims in it.
 
-        A blocked dim is kept as it is; numpy knows what can be done to the plain dims between two
-        of them. Raises ValueError where that is impossible.
+        A blocked dim does not change. numpy decides what is possible for the plain dims between two
+        of them. Raises ValueError if it is impossible.
         """
         strides: Dims = ()
         place_of: dict[int, int] = {}
@@ -513,10 +513,10 @@ class MemoryDesc:
     # -- buffers -----------------------------------------------------------------------------------
 
     def view(self, buffer: Buffer) -> Array:
-        """See the elements in `buffer` as an array of `physical_shape`; nothing is copied.
+        """Return the elements in `buffer` as a view of shape `physical_shape`.
 
-        `buffer` is one-dimensional, of uint8, and has at least `nbytes`. Data types of 4 bits are
-        refused, since numpy cannot address half a byte.
+        `buffer` is one-dimensional, of uint8, and has at least `nbytes`. Raises for data types of
+        4 bits, since numpy cannot address half a byte.
         """
         if DATA_TYPES[self.data_type].is_packed:
             refuse(f"view: an element is whole bytes; got {self.data_type}; use unpack and pack")
@@ -526,7 +526,7 @@ class MemoryDesc:
     def unpack(self, buffer: Buffer) -> Array:
         """Return the logical array of shape `dims` that `buffer` holds in this layout.
 
-        A view of `buffer` when the layout is plain and elements are whole bytes, else a copy.
+        The result is a view if the layout is plain and elements are whole bytes, else a copy.
         """
         self._check_buffer(buffer)
         if DATA_TYPES[self.data_type].is_packed:
@@ -538,9 +538,9 @@ class MemoryDesc:
         return grouped.reshape(self.padded_dims)[self._logical]
 
     def pack(self, array: Array, buffer: Buffer) -> None:
-        """Write a logical array of shape `dims` into `buffer` in this layout, padding zeroed.
+        """Write a logical array of shape `dims` into `buffer` in this layout; padding becomes zero.
 
-        The array has this descriptor's numpy dtype. Bytes outside of the layout keep their value.
+        The array has this descriptor's numpy dtype. Bytes outside the layout do not change.
         """
         self._check_buffer(buffer)
         if not isinstance(array, np.ndarray):
@@ -565,7 +565,7 @@ class MemoryDesc:
             part[...] = room[0::2] & 0xF | room[1::2] << 4
 
     def _strided(self, buffer: Buffer) -> Array:
-        """See `buffer`, where each element has whole bytes, as an array of `physical_shape`."""
+        """Return `buffer`, whose elements are whole bytes, as a view of `physical_shape`."""
         if 0 in self.dims:
             return np.empty(self.physical_shape, self.dtype)
         width = self.itemsize
@@ -575,13 +575,13 @@ class MemoryDesc:
 
     @property
     def _grouping(self) -> Dims:
-        """The physical axes with each dim's inner blocks behind it, outermost first."""
+        """The physical axes, each dim followed by its inner blocks, outermost first."""
         dim_of_axis = [*range(self.ndims), *(dim for dim, _ in self.inner_blocks)]
         return tuple(sorted(range(len(dim_of_axis)), key=dim_of_axis.__getitem__))
 
     @property
     def _logical(self) -> tuple[slice, ...]:
-        """The part of an array of `padded_dims` that is no padding."""
+        """The slices that remove the padding from an array of `padded_dims`."""
         return tuple(slice(size) for size in self.dims)
 
     def _check_buffer(self, buffer: Buffer) -> None:
@@ -599,5 +599,5 @@ class MemoryDesc:
 
 
 def _nibbles_to_bytes(buffer: Buffer) -> Buffer:
-    """Give each 4-bit element of `buffer` a byte of its own, the low nibble first."""
+    """Return a byte per 4-bit element of `buffer`, the low nibble first."""
     return np.stack([buffer & 0xF, buffer >> 4], axis=-1).reshape(-1)

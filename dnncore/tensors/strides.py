@@ -1,4 +1,4 @@
-"""The arithmetic of layouts: strides of dims that are plain or split into inner blocks.
+"""Arithmetic of layouts: strides of dims that are plain or split into inner blocks.
 
 All strides count elements. `inner_blocks` holds (dim, size) pairs, outermost first.
 """
@@ -27,7 +27,7 @@ Blocks: TypeAlias = tuple[tuple[int, int], ...]
 
 
 def block_sizes(ndims: int, inner_blocks: Blocks) -> list[int]:
-    """Return the elements of a whole block of each dim; 1 where a dim has no blocks."""
+    """Return the elements of a whole block of each dim; 1 for a dim without blocks."""
     sizes = [1] * ndims
     for dim, size in inner_blocks:
         sizes[dim] *= size
@@ -35,7 +35,7 @@ def block_sizes(ndims: int, inner_blocks: Blocks) -> list[int]:
 
 
 def outer_counts(dims: Dims, inner_blocks: Blocks) -> Dims:
-    """Count the blocks of each dim, the last one perhaps not full."""
+    """Return the number of blocks of each dim; the last block may be partly padding."""
     if not inner_blocks:
         return dims
     sizes = block_sizes(len(dims), inner_blocks)
@@ -43,7 +43,7 @@ def outer_counts(dims: Dims, inner_blocks: Blocks) -> Dims:
 
 
 def dense_strides(dims: Dims, order: Dims, inner_blocks: Blocks) -> Dims:
-    """Return the strides of dims that lie without gaps in `order`, outermost first."""
+    """Return the strides of dims stored without gaps in `order`, outermost first."""
     counts = outer_counts(dims, inner_blocks)
     strides = [0] * len(dims)
     step = math.prod([size for _, size in inner_blocks])
@@ -54,18 +54,18 @@ def dense_strides(dims: Dims, order: Dims, inner_blocks: Blocks) -> Dims:
 
 
 def row_major(dims: Dims) -> Dims:
-    """Return the strides of dims that lie in their own order."""
+    """Return the strides of dims stored in their own order."""
     return dense_strides(dims, tuple(range(len(dims))), ())
 
 
 def used_strides(outer: Dims, strides: Dims) -> Dims:
-    """Return `strides` with 0 where none is ever stepped: for one block, and without elements."""
+    """Return `strides` with 0 for dims of one block; () if there is no element."""
     if not strides or 0 in outer:
         return ()
     return tuple([s if n > 1 else 0 for s, n in zip(strides, outer, strict=True)])
 
 
 def reshaped_strides(dims: Dims, strides: Dims, target: Dims) -> Dims:
-    """Return the strides of `target` on plain `dims`; ValueError if elements had to be moved."""
+    """Return the strides of `target` on plain `dims`; ValueError if elements would have to move."""
     elements = as_strided(np.empty(1, np.uint8), dims, strides)  # one byte each; never read
     return elements.reshape(target, copy=False).strides
