@@ -1,7 +1,7 @@
-"""Is it right? The comparison of two arrays, and the check against the reference.
+"""Comparison of two arrays, and of an implementation with the reference.
 
-All checking builds on this file. What the right answer is, the backend of role "reference" tells;
-how far off an implementation may be, `dnncore.comparison.error_bounds`.
+All checks of results use this module. The backend with role "reference" defines correct results;
+`dnncore.comparison.error_bounds` defines the allowed errors.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ _LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far one array is from what is expected; its text is one line that tells all.
+    """The difference between an array and the expected one; as text, one line with all fields.
 
-    ok: every element is within its bound, and NaN and inf stand where they are expected.
+    ok: every element is within its bound, and NaN and inf are where they are expected.
     error: norm-wise, ||got - expected|| / ||expected||, over the finite elements.
     max_error: the largest absolute difference.
     index: the worst element, furthest above its bound or least below; None if there is none.
-    got, expected, bound: of that element.
-    misplaced: how many elements are NaN or inf in one array and not the same in the other; if there
-        are any, `index` is the first of them.
-    ulp: how far off the worst element is, in units in the last place of what is expected; 0 where
-        one of the two is NaN or inf.
-    wrong, share: how many elements are wrong, and of all of them which part, 0 to 1.
-    place: where those lie, in words; dims are named as in format tags: "only in the last 3 of 19
-        along c".
+    got, expected, bound: values of that element.
+    misplaced: the number of elements that are NaN or inf in one array and not the same in the
+        other; if there are any, `index` is the first of them.
+    ulp: the error of the worst element in units in the last place of the expected value; 0 if one
+        of the two is NaN or inf.
+    wrong: the number of wrong elements.
+    share: the wrong elements' share of all elements, 0 to 1.
+    place: a description of where those lie, with dims named as in format tags: "only in the last 3
+        of 19 along c".
     """
 
     ok: bool
@@ -95,7 +96,7 @@ class Comparison:
 def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparison:
     """Compare two arrays of one shape; `bound` is the difference allowed, for all or per element.
 
-    NaN equals NaN here, and inf equals inf of its sign. Raises `DescriptorError` for other shapes.
+    NaN equals NaN, and inf equals inf of its sign. Raises `DescriptorError` for different shapes.
     """
     got, expected = np.asarray(got), np.asarray(expected)
     g, e, limits = _real("got", got), _real("expected", expected), _real("bound", bound)
@@ -135,16 +136,16 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
 
 
 def _ulp(value: float, dtype: np.dtype[Any]) -> float:
-    """The distance from a finite value to its neighbours."""
+    """The distance between a finite value and its neighbours."""
     if not np.isfinite(value) or dtype.kind in "biu":
         return 1.0
-    limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
+    limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes does not annotate it
     exponent = math.frexp(max(abs(value), float(limits.tiny)))[1] - 1
     return math.ldexp(float(limits.eps), exponent)
 
 
 def _place(wrong: Array) -> str:
-    """Where the true elements of an array lie, in words."""
+    """Describe the places of the true elements of an array."""
     if wrong.all():
         return "everywhere"
     if wrong.sum() == 1:
@@ -152,12 +153,12 @@ def _place(wrong: Array) -> str:
     axes = range(wrong.ndim)
     hits = [np.any(wrong, axis=tuple(a for a in axes if a != axis)) for axis in axes]
     parts = [_along("abcdefghijkl"[axis], hit) for axis, hit in zip(axes, hits, strict=True)]
-    told = [part for part in parts if part]
-    return f"only {' and '.join(told)}" if told else "spread everywhere"
+    known = [part for part in parts if part]
+    return f"only {' and '.join(known)}" if known else "spread everywhere"
 
 
 def _along(letter: str, hit: Array) -> str:
-    """Which indices of one dim are hit; "" if all are."""
+    """Describe the indices of one dim that are hit; "" if all are."""
     indices = np.flatnonzero(hit)
     count, first, last, size = indices.size, int(indices[0]), int(indices[-1]), hit.size
     if count == size:
@@ -176,9 +177,9 @@ def _along(letter: str, hit: Array) -> str:
 
 
 def _real(name: str, values: object) -> Array:
-    """The values as float64."""
+    """Return the values as float64."""
     try:
-        with np.errstate(invalid="ignore"):  # a signalling NaN is a NaN like others
+        with np.errstate(invalid="ignore"):  # a signalling NaN is treated as any NaN
             return np.asarray(values).astype(np.float64, casting="same_kind")
     except (TypeError, ValueError, OverflowError):
         raise DescriptorError(
@@ -194,13 +195,13 @@ def _ratio(difference: float, norm: float) -> float:
 
 @dataclass(frozen=True)
 class Expected:
-    """An output as the reference computes it; `noise` is what rounding inside may add to errors."""
+    """An output computed by the reference; `noise` is the error allowed for rounding inside."""
 
     values: Array
     noise: Array | float = 0.0
 
     def bound(self, error_factor: float = 1.0) -> Array | float:
-        """The absolute error allowed, per element, to an implementation of this error factor."""
+        """The absolute error allowed to an implementation with this error factor, per element."""
         if isinstance(self.noise, float):
             return self.noise
         eps, least = _precision(self.values.dtype)
@@ -208,15 +209,15 @@ class Expected:
         return np.nan_to_num(stored + error_factor * self.noise, nan=np.inf, posinf=np.inf)
 
     def check(self, got: Array, *, exact: bool = False, error_factor: float = 1.0) -> Comparison:
-        """Compare an implementation's output; with `exact` nothing may differ."""
+        """Compare an implementation's output; with `exact` no difference is allowed."""
         return compare(got, self.values, 0.0 if exact else self.bound(error_factor))
 
 
 def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The distance from 1 to the next number, and the least that two results may be apart.
+    """The distance from 1 to the next number, and the least error that is always allowed.
 
-    That is between the numbers next to 0, unless devices may take those for 0: what is below the
-    normal numbers of f32, in which they compute.
+    The latter is the distance between the numbers next to 0, but at least the least normal number
+    of f32: devices compute in f32 and may replace smaller numbers by 0.
     """
     limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
     return float(limits.eps), max(float(limits.smallest_subnormal), _LEAST_NORMAL)
@@ -231,17 +232,17 @@ def expected_outputs(
     inputs: Mapping[str, Array],
     workspace_error: Array | None = None,
 ) -> dict[str, Expected]:
-    """Compute what `op` must give, by output name, with the backend whose role is "reference".
+    """Compute the correct outputs of `op`, by name, with the backend whose role is "reference".
 
-    inputs: arrays of logical dims by argument name, among them post-op operands and, where a sum
-        in the chain reads them, the result's old values under the result's name.
-    workspace_error: the bounds must hold for any workspace that differs from that of `inputs` by so
-        much at most, per element.
+    inputs: arrays of logical dims by argument name, among them post-op operands and, if a sum in
+        the chain reads them, the result's old values under the result's name.
+    workspace_error: the bounds hold for any workspace that differs from that of `inputs` by at most
+        this much, per element.
 
-    The formats of `op` do not matter. Raises `BackendNotFound` where no reference is installed.
+    The formats of `op` do not matter. Raises `BackendNotFound` if no reference is installed.
     """
     op = op.with_each(_plain)
-    fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # it is about f32 data
+    fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # fpmath applies to f32 data
     attr = Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
     values = _evaluate(op, attr, inputs)
     errors = noise(op.with_each(widened), attr, _widened(inputs), _evaluate, workspace_error)
@@ -254,10 +255,10 @@ def expected_outputs(
 def consistent_inputs(
     op: Operation, attr: Attributes, fill: Fill, seed: int = 0
 ) -> dict[str, Array]:
-    """Arrays for all that `op` reads, by argument name.
+    """Return arrays for all tensors that `op` reads, by argument name.
 
-    What a gradient reads of its forward operation's outputs is what the reference makes of random
-    src, which is among the arrays then.
+    If a gradient reads outputs of its forward operation, the reference computes them from random
+    src, which is then one of the arrays.
     """
     inputs = fill_inputs(op, attr, fill, seed)
     forward: Any = op.forward_op
@@ -282,11 +283,12 @@ def against_reference(
 ) -> dict[str, Comparison]:
     """Execute `pd` on these memories, and the reference on copies; compare each output.
 
-    pd: of any engine. arguments: as `Primitive.execute` takes them. exact: demand equal bits, as an
-    implementation may claim for whole numbers.
+    pd: of any engine.
+    arguments: as for `Primitive.execute`.
+    exact: require equal bits, as an implementation may claim for whole numbers.
 
-    Returns one comparison per output name. Raises what `Primitive.bind` raises, and
-    `BackendNotFound` where no reference is installed.
+    Returns one comparison per output name. Raises the errors of `Primitive.bind`, and
+    `BackendNotFound` if no reference is installed.
     """
     call = pd.primitive().bind(**arguments)
     stream.wait()
@@ -304,7 +306,7 @@ def against_reference(
 
 
 def _old_value(op: Operation, attr: Attributes) -> str | None:
-    """The output whose old value a post-op reads."""
+    """The output whose old value a post-op reads, or None."""
     return op.result_name if attr.reads_dst else None
 
 

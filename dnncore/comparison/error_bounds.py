@@ -1,19 +1,20 @@
-"""How far off a right result may be.
+"""The errors allowed to a correct result.
 
-A result y of K accumulated products, computed with f32's unit roundoff u, is right if
+A result y of K accumulated products, computed with f32's unit roundoff u, is correct if
 
     |y - ref| <= eps * |ref| + growth(K) * u * magnitude + tiny
     growth(K) = min(K, 8 * sqrt(K))
 
-where magnitude is the same result computed from absolute values, so that cancellation is not held
-against y. eps is twice the roundoff of y's type, since the reference is rounded as well; f16 and
-bf16 differ in nothing else. The square root is for long sums, where rounding errors cancel (Higham
-and Mary 2019, "A new approach to probabilistic rounding error analysis"). Where `fpmath` allows f32
-to be rounded to fewer bits before it is multiplied, so much of the magnitude is added.
+where magnitude is the same result computed from absolute values, so that cancellation is not
+counted as an error of y. eps is twice the roundoff of y's type, since the reference is rounded as
+well; for f16 and bf16 nothing else changes. The square root applies to long sums, in which rounding
+errors cancel (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"). If
+`fpmath` allows f32 to be rounded to fewer bits before it is multiplied, the bound grows by that
+rounding of the magnitude.
 
-An elementary function may cost the roundings that OpenCL allows it; an ulp is two roundings. The
-records of `dnncore.algorithms` state how many, and of what size. Along a chain of post-ops an error
-goes wherever the next step takes x - error and x + error. This module computes all terms but the
+An elementary function may have the roundings that OpenCL allows it; an ulp is two roundings. The
+records of `dnncore.algorithms` state their number and size. Through a chain of post-ops an error
+propagates as the next step maps x - error and x + error. This module computes all terms except the
 first and the last.
 """
 
@@ -32,7 +33,7 @@ from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["noise"]
 
-# The roundoff of the types that fpmath allows; "any" is the coarsest.
+# The roundoff of the types that fpmath allows; for "any" it is that of the coarsest type.
 _FPMATH = {"tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-9, "any": 2.0**-9}
 
 
@@ -43,10 +44,10 @@ def noise(
     evaluate: Evaluate,
     workspace_error: Array | None = None,
 ) -> dict[str, Array]:
-    """The error allowed to each float output before it is stored; outputs without any are left out.
+    """The error allowed to each float output before it is stored; exact outputs are omitted.
 
-    evaluate: computes the outputs of an operation as the reference does. workspace_error: absolute
-    errors of the workspace that `op` reads; None is an exact workspace.
+    evaluate: computes the outputs of an operation as the reference does.
+    workspace_error: absolute errors of the workspace that `op` reads; None is an exact workspace.
     """
     with np.errstate(all="ignore"):
         driver = driver_of(type(op))
@@ -86,7 +87,7 @@ def _lost_by_factors(
 def _through(
     step: PostOp, x: Array, error: Array, operands: Inputs, old: Array | None, evaluate: Evaluate
 ) -> tuple[Array, Array]:
-    """The value after a step, and its error: that of the step, and what it makes of the former."""
+    """The value after a step, and its error: the step's own plus the propagated former one."""
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
     before = {} if old is None else {"dst": old}
@@ -96,7 +97,7 @@ def _through(
         return evaluate(op, Attributes((step,)), inputs)["dst"].astype(np.float64)
 
     x = x.astype(np.float64)
-    reach = error + 2 * ROUNDOFF * np.abs(x)  # no less than the distance of two float32
+    reach = error + 2 * ROUNDOFF * np.abs(x)  # at least the distance of two float32
     y = value(x)
     grown = np.maximum(np.abs(value(x + reach) - y), np.abs(value(x - reach) - y))
     return y, np.where(error > 0, grown, 0.0) + POST_OPS[step.kind].error(step, x, y, old)

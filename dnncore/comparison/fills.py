@@ -1,4 +1,4 @@
-"""What tensors are filled with to check a result: whole numbers or random ones, from a seed."""
+"""Values of tensors for checks of results: whole or random numbers, from a seed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Fill: TypeAlias = Callable[[MemoryDesc, Seed], Array]
 def fill_integers(
     desc: MemoryDesc, seed: Seed, low: int = -4, high: int = 4, density: float = 1.0
 ) -> Array:
-    """Draw whole numbers from low to high and zero a share of 1 - density of them.
+    """Draw whole numbers from low to high, then set a share of 1 - density of them to zero.
 
-    A million products of such numbers add up exactly in float32, in any order. Unsigned types start
-    at 0. Returns an array of desc's dims and dtype.
+    A million products of such numbers have an exact sum in float32, in any order. Unsigned types
+    start at 0. Returns an array of desc's dims and dtype.
     """
     rng = np.random.default_rng(seed)
     low = max(low, 0) if desc.data_type.startswith("u") else low
@@ -41,9 +41,9 @@ def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
 
 
 def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
-    """What an execution reads, as argument name -> descriptor: old values of dst among it.
+    """The tensors that an execution reads, argument name -> descriptor, old values of dst included.
 
-    A workspace is left out, since what it holds is for a forward operation to say.
+    A workspace is left out, since a forward operation determines its values.
     """
     descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
     descs.update(attr.operands())
@@ -53,7 +53,7 @@ def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
 
 
 def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> dict[str, Array]:
-    """An array per tensor of `reads`; each name has a seed of its own."""
+    """Return an array per tensor of `reads`; each name has its own seed."""
     return {
         name: fill(desc, (seed, zlib.crc32(name.encode())))
         for name, desc in reads(op, attr).items()
@@ -64,7 +64,7 @@ def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> d
 
 
 def keeps_integers(op: Operation, attr: Attributes) -> bool:
-    """Whether whole numbers go to whole numbers, so that every order of summation is exact."""
+    """Whether whole inputs give whole outputs, so that every order of summation is exact."""
     return driver_of(type(op)).keeps_integers(op) and all(
         POST_OPS[step.kind].keeps_integers(step) for step in attr.post_ops
     )
