@@ -1,21 +1,21 @@
-"""The conformance kit: is an implementation right, on this problem, on this engine?
+"""The conformance kit: it checks whether implementations are correct, by problem and engine.
 
-From any folder, for a backend that is installed:
+In any folder, for an installed backend:
 
     pytest --pyargs dnncore.testing.suite --dnncore-backend=mine --dnncore-size=smoke
 
-Among the tests of the backend's own repository:
+In the tests of the backend's own repository:
 
     from dnncore.testing import conformance
 
     TestMine = conformance("mine", unsupported={"*f16*": "no half type"})
 
-In a notebook: `dnncore.testing.check_backend("mine")`; and for one problem:
+In a notebook: `dnncore.testing.check_backend("mine")`; for one problem:
 
     run_case(read("--conv ic3ih8oc4kh3")[0], dnncore.engine("cpu"))
 
-Sub-packages: `problems` lists the problems; `checks` has the checks and what a case expects;
-`running` plans and runs cases in worker processes; `bad_input` makes faulty calls.
+Sub-packages: `problems` lists the problems; `checks` has the checks and the expected results;
+`running` plans and runs cases in worker processes; `bad_input` makes invalid calls.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: every run of pytest imports this package, few use it."""
+    """Import a name when it is used: every run of pytest imports this package, few use it."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

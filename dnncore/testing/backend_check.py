@@ -1,4 +1,4 @@
-"""The kit in a notebook: no pytest."""
+"""The kit in a notebook, without pytest."""
 
 from __future__ import annotations
 
@@ -26,11 +26,13 @@ def check_backend(
     timeout: float = 60.0,
     plugins: Sequence[str] = (),
 ) -> list[CaseResult]:
-    """Run a size of the kit, print the failures and the coverage, and return the results.
+    """Run the cases of one size, print the failures and the coverage, and return the results.
 
-    engine, match: as for `Plan`. timeout: seconds that a check of a case may take. plugins: names
-    of modules with the hook, for a backend that is not installed; the process that runs the cases
-    registers them, and so does this one while it plans, unless it has the backend already.
+    engine, match: as for `Plan`.
+    timeout: seconds allowed to a check of a case.
+    plugins: names of modules with the hook, for a backend that is not installed. The process that
+        runs the cases registers them. This process registers them, too, while it plans, unless it
+        has the backend already.
     """
     results: list[CaseResult] = []
     entries: list[Entry] = []
@@ -50,7 +52,7 @@ def check_backend(
 
 @contextmanager
 def _registered(backend: str, plugins: Sequence[str]) -> Iterator[None]:
-    """Register plugins for a while, unless the backend is there."""
+    """Register plugins for the time of a block, unless the backend is registered already."""
     registry.discover()
     modules = [] if backend in registry.loaded else [import_module(name) for name in plugins]
     for module in modules:

@@ -1,7 +1,7 @@
-"""What operations, algorithms, post-ops and data types still lack, place by place.
+"""Features that are missing for operations, algorithms, post-ops and data types, by place.
 
-A place is a file of the core that must know an operation, or a backend on an engine that must
-compute something. Backends are asked with problems of the kit's smoke list; nothing is compiled.
+A place is a file of the core that must contain an operation, or a backend on an engine that must
+compute something. Backends are queried with problems of the kit's smoke list; nothing is compiled.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ LISTS = ("tiny", "smoke", "full")
 
 @dataclass(frozen=True)
 class Gap:
-    """Something that is missing.
+    """One missing feature.
 
     subject: "operation Flip", "algorithm mish", "post-op prelu" or "data type f16".
     place: a file, or a backend and its engine.
-    reason: what is missing there.
+    reason: a description of what is missing there.
     """
 
     subject: str
@@ -51,7 +51,7 @@ class Gap:
 
 
 def gaps(engines: Sequence[Engine]) -> Iterator[Gap]:
-    """All gaps; backends are asked for these engines."""
+    """Return all gaps; backends are queried for these engines."""
     yield from _operations(engines)
     yield from _algorithms(engines)
     yield from _post_ops(engines)
@@ -69,7 +69,7 @@ def _operations(engines: Sequence[Engine]) -> Iterator[Gap]:
 
 
 def _kinds() -> list[type[Operation]]:
-    """All operations that the core defines."""
+    """Return all operations that the core defines."""
     found = (getattr(ops, name) for name in ops.__all__)
     return [
         kind
@@ -145,14 +145,14 @@ def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
 
 
 def _retyped(op: Operation, name: str) -> Any:
-    """The operation with all tensors of a type. Raises `DescriptorError` if its rules forbid it."""
+    """The operation with all tensors of one type. Raises `DescriptorError` if that is invalid."""
     return replace(op.with_each(lambda desc: desc.with_data_type(name)))
 
 
 def _refused(subject: str, problems: Sequence[Problem], engines: Sequence[Engine]) -> Iterator[Gap]:
-    """A gap for each backend and engine, with the operations that no implementation accepts.
+    """Yield a gap per backend and engine, with the operations that no implementation accepts.
 
-    An operation without any implementation is a gap of the operation and is left out here.
+    An operation without any implementation is a gap of the operation and is omitted here.
     """
     for backend, engine in _asked(engines):
         refused = []
@@ -171,7 +171,7 @@ def _is_accepted(problem: Problem, backend: str, engine: Engine) -> bool:
 
 
 def _asked(engines: Sequence[Engine]) -> Iterator[tuple[str, Engine]]:
-    """Each backend that has implementations for an engine, with the engine."""
+    """Yield each backend that has implementations for an engine, with the engine."""
     registry.discover()
     for engine in engines:
         for loaded in registry.loaded.values():
@@ -181,7 +181,7 @@ def _asked(engines: Sequence[Engine]) -> Iterator[tuple[str, Engine]]:
 
 
 def _each_operation() -> list[Problem]:
-    """A problem of each operation."""
+    """Return one problem per operation."""
     first: dict[type[Operation], Problem] = {}
     for problem in _plain_problems():
         first.setdefault(type(problem.op), problem)
@@ -189,11 +189,11 @@ def _each_operation() -> list[Problem]:
 
 
 def _plain_problems() -> list[Problem]:
-    """The problems of the smoke list in f32, without attributes and empty tensors."""
+    """Return the problems of the smoke list in f32 without attributes and empty tensors."""
 
     def is_plain(problem: Problem) -> bool:
         inputs = reads(problem.op, problem.attr).items()
-        types = {desc.data_type for name, desc in inputs if name != "src2"}  # a condition is s8
+        types = {desc.data_type for name, desc in inputs if name != "src2"}  # src2 is always s8
         return types == {"f32"} and problem.attr == Attributes() and problem.op.result.nelems > 0
 
     return [problem for problem in _listed("smoke") if is_plain(problem)]

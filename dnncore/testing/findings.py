@@ -1,4 +1,4 @@
-"""What a run has found in all of its processes: entries, and what no time was left for."""
+"""The findings of a run in all of its processes: entries, and cases without time left."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dnncore.testing.running.shard import Shard
 
 __all__ = ["LATE", "Findings"]
 
-LATE = "no time"  # a case's status where the budget is used up
+LATE = "no time"  # status of a case that begins after the budget is used up
 
 
 class Findings:
-    """The entries of a run; a ledger, if there is one, gets those that it does not have.
+    """The entries of a run. New ones are also added to the ledger, if there is one.
 
-    option: the kit's options, as pytest has them.
+    option: the kit's options, as parsed by pytest.
     """
 
     def __init__(self, option: Any, ledger: Ledger | None) -> None:
@@ -26,10 +26,10 @@ class Findings:
         self._option = option
         self._ledger = ledger
         self._late = 0
-        self._recorded = 0  # of the entries, those of earlier runs
+        self._recorded = 0  # number of entries from earlier runs
 
     def add(self, found: Entry, is_recorded: bool) -> None:
-        """Keep an entry; raises `DescriptorError` where the source has changed: see `Ledger`."""
+        """Keep an entry; raises `DescriptorError` if the source has changed: see `Ledger`."""
         if found["status"] == LATE:
             self._late += 1
             return
@@ -39,7 +39,7 @@ class Findings:
             self._ledger.add(found)
 
     def missing(self) -> str:
-        """How the floor is missed; "" where it is kept."""
+        """Describe how the floor is missed; "" if it is reached."""
         executed = sum(row["status"] != "unsupported" for row in self.entries)
         floor = self._option.dnncore_floor
         if floor is None:
@@ -51,7 +51,7 @@ class Findings:
         return f"{executed} cases were executed, fewer than the floor of {floor}"
 
     def lines(self) -> Iterator[str]:
-        """The coverage, what is not supported, the division of time, and how much ran."""
+        """Yield the coverage, unsupported cases, the division of time, and the number that ran."""
         yield table(self.entries)
         yield from left_out(self.entries)
         yield division_of_time(self.entries)

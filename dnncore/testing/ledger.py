@@ -29,23 +29,23 @@ from dnncore.testing.running.source_state import source_state
 
 __all__ = ["Ledger", "Run", "report", "runs"]
 
-WRITE_SECONDS = 5.0  # between two writes; a process that is killed loses the cases of this time
+WRITE_SECONDS = 5.0  # between two writes; a process that is killed loses the cases of this period
 
 IRRELEVANT = ("DNNCORE_CACHE_DIR", "DNNCORE_DISK_CACHE")  # settings that change no result
 
-# Of a line, what says where the case ran; cases of other places are other cases.
+# The fields of a line that state where the case ran; cases of other places are other cases.
 PLACE = ("backend", "device", "settings", "size")
 
 
 class Ledger:
-    """The cases of one commit: those that are recorded, and those that this run adds.
+    """The cases of one commit: those already recorded, and those that this run adds.
 
-    folder: of all commits.
-    commit: "" is the state of the checkout around the present folder. Such a state is determined
-        again before each write.
-    options: of the kit, what changes the meaning of "passed".
+    folder: contains a folder per commit.
+    commit: "" is the state of the checkout that contains the present folder. That state is
+        determined again before each write.
+    options: the kit's options that change the meaning of "passed".
 
-    Raises `DescriptorError` where the commit is unknown or a file is no ledger.
+    Raises `DescriptorError` if the commit is unknown or a file is not a ledger.
     """
 
     def __init__(self, folder: str | Path, commit: str = "", options: str = "") -> None:
@@ -62,14 +62,14 @@ class Ledger:
         }
 
     def find(self, job: Job) -> Entry | None:
-        """Return the entry of a case that has not failed; None where it must run."""
+        """Return the entry of a case that has not failed; None if the case must run."""
         place = self._place(job.backend, job.engine)
         found = self._passed.get((*place, job.size, job.text))
         listed = job.unsupported or job.xfail
         return found if found and found["listed"] == listed else None
 
     def add(self, job_entry: Entry) -> None:
-        """Record the entry of a case; it is written soon, at the latest by `write`."""
+        """Record the entry of a case; it is written within `WRITE_SECONDS` or by `write`."""
         backend, engine = job_entry["target"].split("@", 1)
         place = dict(zip(PLACE, self._place(backend, engine), strict=False))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -78,7 +78,7 @@ class Ledger:
             self.write()
 
     def write(self) -> None:
-        """Write what was added; raises `DescriptorError` where the source has changed meanwhile."""
+        """Write the added entries; raises `DescriptorError` if the source has changed since."""
         if not self._lines:
             return
         state = self.commit if self._is_given else source_state()
@@ -97,8 +97,8 @@ class Ledger:
 
     def _determine_place(self, backend: str, engine: str) -> tuple[str, str, str]:
         (device,) = (row for row in devices_of(backend) if row.name == engine)
-        told = " ".join(filter(None, (settings(IRRELEVANT), self._options)))
-        return describe_backend(backend), device.description, told
+        values = " ".join(filter(None, (settings(IRRELEVANT), self._options)))
+        return describe_backend(backend), device.description, values
 
 
 def _key(line: Entry) -> tuple[str, ...]:
@@ -106,18 +106,18 @@ def _key(line: Entry) -> tuple[str, ...]:
 
 
 def _latest(folder: Path) -> list[Entry]:
-    """Of each case the latest line of all files."""
+    """Return the latest line of each case in all files."""
     return list({_key(line): line for line in _lines(folder)}.values())
 
 
 def _lines(folder: Path) -> list[Entry]:
-    """All lines of all files, ordered by time."""
+    """Return all lines of all files, ordered by time."""
     found = [line for path in folder.glob("*.jsonl") for line in _read(path)]
     return sorted(found, key=lambda line: str(line["time"]))
 
 
 def _read(path: Path) -> Iterator[Entry]:
-    """The lines of a file; a last one without its end is of a run that was killed."""
+    """Yield the lines of a file; a last line without its end is from a run that was killed."""
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
         if not text.endswith("\n"):
             return
@@ -137,10 +137,10 @@ def _read(path: Path) -> Iterator[Entry]:
 
 @dataclass
 class Run:
-    """The cases of one size that one place has; a place is a backend, a device and settings.
+    """The cases of one size at one place; a place is a backend, a device and settings.
 
-    failed: the ids of cases whose latest line is a failure. repaired: of those that passed after
-    a failure.
+    failed: the ids of cases whose latest line is a failure.
+    repaired: the ids of cases that passed after a failure.
     """
 
     name: str
@@ -178,10 +178,10 @@ def runs(folder: str | Path) -> list[Run]:
 
 
 def report(found: Sequence[Run], commit: str, required: Sequence[str] = ()) -> tuple[bool, str]:
-    """Return whether the ledger is complete, and a text of all runs.
+    """Return whether the ledger is complete, and a text about all runs.
 
-    required: a pattern, as `fnmatch` understands it, of the name of each run that must be complete;
-    by default each run that is there must be. No case of any run may have failed.
+    required: for each run that must be complete, a pattern of its name in the syntax of `fnmatch`;
+    by default all runs that exist must be complete. No case of any run may have failed.
     """
     missing = [p for p in required if not any(_matches(run, p) for run in found if run.is_complete)]
     unfinished = [run.name for run in found if not run.is_complete]
@@ -203,7 +203,7 @@ def _matches(run: Run, pattern: str) -> bool:
 
 
 def main() -> int:
-    """Print the runs of a commit; return 0 where the ledger is complete, else 1."""
+    """Print the runs of a commit; return 0 if the ledger is complete, else 1."""
     parser = argparse.ArgumentParser(prog="python -m dnncore.testing.ledger", description=__doc__)
     parser.add_argument("folder", help="the folder of all commits")
     parser.add_argument("--commit", default="", help="default: the state of the present checkout")

@@ -1,4 +1,4 @@
-"""A backend whose primitives do nothing, so that all that a call costs is the core's own.
+"""A backend whose primitives do nothing, so that the cost of a call is that of the core.
 
 python -m dnncore.testing.null
 """
@@ -34,25 +34,25 @@ SAMPLES = 9
 
 
 class NullEngine(HostEngine):
-    """Host memory; nothing is computed in it."""
+    """Host memory, with primitives that compute nothing."""
 
     kind = "null"
 
     @classmethod
     def devices(cls) -> list[Device]:
-        """One."""
+        """Return one device."""
         return [Device("nothing")]
 
 
 class Null(Implementation[Operation]):
-    """Accepts everything whose formats are given, and leaves the outputs as they are."""
+    """Accepts every operation with given formats, and does not change the outputs."""
 
     name = "null:nothing"
 
     def accept(
         self, op: Operation, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted:
-        """Never refuse."""
+        """Accept every problem."""
         return Accepted(op, build=lambda: HostFunction(_nothing), seconds=1e-9)
 
 
@@ -76,7 +76,7 @@ def dnncore_backends() -> Backend:
 
 @contextmanager
 def installed() -> Iterator[dnncore.Engine]:
-    """Register the backend for a while; gives its engine."""
+    """Register the backend for the time of a block; yields its engine."""
     module = sys.modules[__name__]
     dnncore.register(module)
     try:
@@ -86,7 +86,7 @@ def installed() -> Iterator[dnncore.Engine]:
 
 
 def costs() -> dict[str, float]:
-    """Seconds that the core takes for each step of a primitive's life, medians."""
+    """Return the median seconds of the core for each step of a primitive's life."""
     with installed() as engine:
         stream = engine.stream()
         desc = dnncore.MemoryDesc((16,))

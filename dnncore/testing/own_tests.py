@@ -1,4 +1,4 @@
-"""The kit in an implementer's own tests: three lines, and the backend's cases are among them."""
+"""The kit in an implementer's own tests: three lines add the backend's cases to them."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def conformance(
     unsupported: Mapping[str, str] | None = None,
     xfail: Mapping[str, str] | None = None,
 ) -> type:
-    """A class of tests, to be given a name that begins with Test in a module of tests.
+    """Return a class of tests; assign it to a name that begins with Test in a test module.
 
-    The parameters are those of `Plan`; pytest's options --dnncore-timeout, --dnncore-floor,
-    --dnncore-json, --dnncore-plugin and --dnncore-forbid hold here, too.
+    The parameters are those of `Plan`. pytest's options --dnncore-timeout, --dnncore-floor,
+    --dnncore-json, --dnncore-plugin and --dnncore-forbid apply here, too.
 
         TestMine = conformance("mine", unsupported={"*f16*": "no half type"})
     """

@@ -1,6 +1,6 @@
 """The kit's pytest plugin: options, the worker, the header and the closing table.
 
-It does nothing in runs that hold none of the kit's tests.
+It does nothing in runs without tests of the kit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays for nothing
+if TYPE_CHECKING:  # so that other test runs on a machine with dnncore do not import all this
     from dnncore.problem import Problem
     from dnncore.testing.checks.results import CaseResult
     from dnncore.testing.findings import Findings
@@ -25,12 +25,12 @@ if TYPE_CHECKING:  # whoever has dnncore installed and tests something else pays
     from dnncore.testing.running.plan import Job, Plan
     from dnncore.testing.running.worker import Worker
 
-_entry = pytest.StashKey["tuple[Entry, bool]"]()  # and whether it is a ledger's
+_entry = pytest.StashKey["tuple[Entry, bool]"]()  # and whether it is from a ledger
 _ledger = pytest.StashKey["Ledger | None"]()
 _started = pytest.StashKey[float]()
 _registered = pytest.StashKey[list[Any]]()  # the plugins that the command line names
 
-TEST_ARGUMENT = "dnncore_job"  # what a test of the kit asks for
+TEST_ARGUMENT = "dnncore_job"  # the fixture argument of the kit's tests
 
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("backend", {"metavar": "NAMES", "action": "append", "help": "backends to be checked"}),
@@ -80,9 +80,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Gather what will be found; register backends that are not installed."""
+    """Prepare the findings; register backends that are not installed."""
     config.stash[_started] = time.monotonic()
-    if not hasattr(config, "workerinput"):  # of xdist's processes, the one that reports
+    if not hasattr(config, "workerinput"):  # under xdist, only in the process that reports
         config.pluginmanager.register(_Reporter(config))
     for name in config.option.dnncore_plugin or ():
         import dnncore
@@ -96,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Take back what `pytest_configure` registered."""
+    """Unregister the plugins that `pytest_configure` registered."""
     for module in config.stash.get(_registered, ()):
         import dnncore
 
@@ -104,7 +104,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    """Tell who is checked on what."""
+    """Report which backends are checked on which devices."""
     if not config.option.dnncore_backend:
         return []
     from dnncore.errors import DnnError
@@ -114,7 +114,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     try:
         for plan in _plans(config):
             lines += describe_run(plan.backend, plan.engine)
-    except (DnnError, OSError):  # collection stops at it and tells
+    except (DnnError, OSError):  # collection raises the same error and reports it
         return lines
     return lines
 
@@ -123,7 +123,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _plans(config: pytest.Config) -> list[Plan]:
-    """One plan per backend that the command line names."""
+    """Return one plan per backend on the command line."""
     option = config.option
     names = [name.strip() for text in option.dnncore_backend or () for name in text.split(",")]
     if not names:
@@ -141,7 +141,7 @@ def _plans(config: pytest.Config) -> list[Plan]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Make a test of each job: of a conformance class's plan, or of the command line's plans."""
+    """Make a test per job, from the plan of a conformance class or of the command line."""
     if TEST_ARGUMENT not in metafunc.fixturenames:
         return
     from dnncore.errors import DnnError
@@ -162,7 +162,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _check_options(config: pytest.Config) -> None:
-    """Raise `DescriptorError` for what would be found out by the first test, or after the last."""
+    """Raise `DescriptorError` for invalid options, before the first test runs."""
     from dnncore.errors import DescriptorError
 
     _new_worker(config)
@@ -191,7 +191,7 @@ def dnncore_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
 
 
 def _new_worker(config: pytest.Config) -> Worker:
-    """A worker as the command line wants it; its process starts with the first case."""
+    """Return a worker with the options of the command line; the first case starts its process."""
     from dnncore.testing.running.worker import Worker
 
     option = config.option
@@ -205,7 +205,7 @@ def _new_worker(config: pytest.Config) -> Worker:
 
 @pytest.fixture
 def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Callable[[Job], None]:
-    """Run a job: fails where an implementation is wrong, skips where all refuse or it is late."""
+    """Run a job; fail if an implementation is wrong, skip if all refuse or no time is left."""
     from dnncore.testing.findings import LATE
 
     config = request.config
@@ -235,7 +235,7 @@ def _is_late(config: pytest.Config) -> bool:
 
 
 def _run(job: Job, worker: Worker) -> tuple[Entry, CaseResult | None]:
-    """A job's entry and result; without a result where it is left out for good."""
+    """Return a job's entry and result; the result is None if the job is left out for good."""
     from dnncore.testing.report import entry
 
     start = time.perf_counter()
@@ -244,7 +244,7 @@ def _run(job: Job, worker: Worker) -> tuple[Entry, CaseResult | None]:
 
 
 def _open_ledger(config: pytest.Config) -> Ledger | None:
-    """The ledger that the command line names, read once in each process."""
+    """Return the ledger of the command line, read once in each process."""
     option = config.option
     if _ledger not in config.stash:
         config.stash[_ledger] = None
@@ -252,18 +252,18 @@ def _open_ledger(config: pytest.Config) -> Ledger | None:
             from dnncore.testing.ledger import Ledger
 
             skipped = option.dnncore_skip_checks
-            told = f"--dnncore-skip-checks={skipped}" if skipped else ""
-            config.stash[_ledger] = Ledger(option.dnncore_ledger, option.dnncore_commit, told)
+            options = f"--dnncore-skip-checks={skipped}" if skipped else ""
+            config.stash[_ledger] = Ledger(option.dnncore_ledger, option.dnncore_commit, options)
     return config.stash[_ledger]
 
 
 def _is_fatal(result: CaseResult) -> bool:
-    """Whether it ended the process: to try that again and again takes too long."""
+    """Whether the case ended the process; to repeat such a case takes too long."""
     return any(failure.check == "worker" for failure in result.failures)
 
 
 def _shortest(job: Job, worker: Worker) -> Job:
-    """A job whose problem is the simplest of the same operation that fails as drawn ones do."""
+    """Return a job with the simplest problem of the operation that fails as drawn ones do."""
     from dnncore.problem import driver_of
     from dnncore.testing.problems.random_problems import shortest_failure
 
@@ -277,7 +277,7 @@ def _shortest(job: Job, worker: Worker) -> Job:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Attach what was found to the report, which travels between xdist's processes."""
+    """Attach the finding to the report, which xdist sends to the main process."""
     report: Any = yield
     if report.when == "call" and _entry in item.stash:
         report.dnncore, report.dnncore_is_recorded = item.stash[_entry]
@@ -288,14 +288,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
 
 
 class _Reporter:
-    """Gathers what was found in all processes and reports it at the end."""
+    """Collects the findings of all processes and reports them at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.findings: Findings | None = None  # until a job's report comes
+        self.findings: Findings | None = None  # None before the first job's report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        """Keep what a job's report brings."""
+        """Keep the findings in a job's report."""
         if hasattr(report, "dnncore"):
             findings = self._findings()
             with _ending_the_run():
@@ -327,7 +327,7 @@ class _Reporter:
                 ledger.write()
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """Print the coverage, what is not supported, the division of time and the extent."""
+        """Print the coverage, unsupported cases, the division of time and the number that ran."""
         if self.findings is None or not self.findings.entries:
             return
         terminalreporter.section("dnncore: coverage")
@@ -339,7 +339,7 @@ class _Reporter:
 
 @contextmanager
 def _ending_the_run() -> Iterator[None]:
-    """End the run where the ledger cannot be written."""
+    """End the run if the ledger cannot be written."""
     from dnncore.errors import DescriptorError
 
     try:

@@ -37,18 +37,18 @@ __all__ = [
 ]
 
 Entry: TypeAlias = dict[str, Any]
-"""One job and what became of it, in plain data: `entry` makes it."""
+"""One job and its result, as plain data; `entry` makes it."""
 
 STATUSES = ("passed", "failed", "xfailed", "unsupported")
-WORDS = {"passed": "", "xfailed": "known to fail"}  # how a count is told, if not by its status
+WORDS = {"passed": "", "xfailed": "known to fail"}  # the words for counts of these statuses
 ACTIVITIES = ("reference", "building", "running")
-SHOWN = 10  # reasons for refusing what is listed nowhere
+SHOWN = 10  # reasons for refusals that no list contains
 
 
 def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
-    """A row of the report; without a result the job was left out.
+    """Return a row of the report; without a result the job was left out.
 
-    seconds: that the job took, the process's start included where it was the first.
+    seconds: the duration of the job, with the start of the process if this job started it.
     """
     operation, data_type, direction = stratum(job.problem.op)
     given = result or CaseResult(job.text, job.engine, "unsupported", (), (), (), 0, {})
@@ -75,7 +75,7 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
 
 
 def coverage(entries: Iterable[Entry]) -> list[dict[str, Any]]:
-    """Counts of each status by operation, type, direction and target."""
+    """Return the counts of each status by operation, type, direction and target."""
     keys = ("operation", "type", "direction", "target")
     counts: dict[tuple[str, ...], Counter[str]] = {}
     for row in entries:
@@ -87,7 +87,7 @@ def coverage(entries: Iterable[Entry]) -> list[dict[str, Any]]:
 
 
 def _grid(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """Lines of cells, the headings first: one line per problem kind, one column per target."""
+    """Return lines of cells, the headings first: one line per problem kind, a column per target."""
     cells = {
         (row["operation"], row["type"], row["direction"], row["target"]): _cell(row) for row in rows
     }
@@ -98,12 +98,12 @@ def _grid(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
 
 
 def _cell(row: Mapping[str, Any]) -> str:
-    told = [f"{row[s]} {WORDS.get(s, s)}".strip() for s in STATUSES if row[s]]
-    return ", ".join(told if row["passed"] else ["0", *told])
+    counts = [f"{row[s]} {WORDS.get(s, s)}".strip() for s in STATUSES if row[s]]
+    return ", ".join(counts if row["passed"] else ["0", *counts])
 
 
 def table(entries: Iterable[Entry]) -> str:
-    """Coverage as aligned text; a number alone counts what passed."""
+    """Return the coverage as aligned text; a number alone counts passed cases."""
     grid = _grid(coverage(entries))
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
@@ -111,8 +111,8 @@ def table(entries: Iterable[Entry]) -> str:
 
 
 def left_out(entries: Iterable[Entry]) -> list[str]:
-    """What every implementation refuses though no list says so, as lines: by reason, with one of
-    the cases each.
+    """Return lines about cases that every implementation refuses though no list contains them: a
+    line per reason, with one of its cases.
     """
     groups: dict[str, list[str]] = {}
     for row in entries:
@@ -129,12 +129,12 @@ def left_out(entries: Iterable[Entry]) -> list[str]:
 
 
 def division_of_time(entries: Iterable[Entry]) -> str:
-    """How the jobs' seconds divide between the reference, building, running and the rest."""
+    """State how the jobs' seconds divide between the reference, building, running and the rest."""
     sums = _seconds(entries)
     total = sums["total"] or 1.0
     parts = {**{name: sums[name] for name in ACTIVITIES}, "the rest": sums["rest"]}
-    told = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in parts.items()]
-    return f"time: {', '.join(told)}"
+    shares = [f"{name} {seconds:.1f} s ({seconds / total:.0%})" for name, seconds in parts.items()]
+    return f"time: {', '.join(shares)}"
 
 
 def _seconds(entries: Iterable[Entry]) -> dict[str, float]:
@@ -144,33 +144,33 @@ def _seconds(entries: Iterable[Entry]) -> dict[str, float]:
     return {**sums, "rest": total - sum(sums.values()), "total": total}
 
 
-# -- where it ran ---------------------------------------------------------------------------------
+# -- the place of the run -------------------------------------------------------------------------
 
 
 def describe_run(backend: str, engine: str = "") -> list[str]:
-    """Lines that tell who is checked, on which device and driver, with which settings."""
+    """Return lines that state the backend, the device, its driver and the settings."""
     rows = devices_of(backend, engine)
     lines = [f"backend {describe_backend(backend)}"]
     lines += [f"engine {row.name}: {row.description}" for row in rows]
-    told = settings()
-    return [*lines, f"settings: {told}"] if told else lines
+    values = settings()
+    return [*lines, f"settings: {values}"] if values else lines
 
 
 def describe_backend(backend: str) -> str:
-    """Its name and version, and the versions of Python and of the libraries that it needs."""
+    """Return its name and version, and the versions of Python and of the libraries it needs."""
     status = registry.loaded[backend].status
     name = f"{backend} {status.version}".strip()
     return f"{name}: {_versions(status.distribution, backend)}"
 
 
 def settings(leave_out: Collection[str] = ()) -> str:
-    """The variables of the environment that dnncore reads, with their values."""
+    """Return the environment variables that dnncore reads, with their values."""
     found = sorted(item for item in os.environ.items() if item[0].startswith("DNNCORE_"))
     return " ".join(f"{name}={value}" for name, value in found if name not in leave_out)
 
 
 def _versions(distribution: str, backend: str) -> str:
-    """Python's and that of each library that the backend's distribution needs for it."""
+    """Return the versions of Python and of each library that the backend requires."""
     names = ["dnncore", distribution, *_requirements(distribution, backend)]
     found = {"python": platform.python_version()}
     for name in filter(None, names):
@@ -182,7 +182,7 @@ def _versions(distribution: str, backend: str) -> str:
 
 
 def _requirements(distribution: str, backend: str) -> list[str]:
-    """Those of the distribution itself and of an extra with the backend's name."""
+    """Return the requirements of the distribution, and of its extra with the backend's name."""
     try:
         texts = importlib.metadata.requires(distribution) if distribution else []
     except importlib.metadata.PackageNotFoundError:
@@ -195,7 +195,7 @@ def _requirements(distribution: str, backend: str) -> list[str]:
 
 
 def save(path: str | Path, entries: Sequence[Entry], size: str) -> None:
-    """Write everything as JSON: run, size, coverage, seconds and the cases."""
+    """Write all results as JSON: run, size, coverage, seconds and the cases."""
     targets = sorted({tuple(row["target"].split("@")) for row in entries})
     content = {
         "run": [line for backend, engine in targets for line in describe_run(backend, engine)],
@@ -216,7 +216,7 @@ backend refuse the "unsupported" cases, with a reason. `make coverage` writes th
 
 
 def markdown(*paths: str | Path) -> str:
-    """The page of one or more saved runs."""
+    """Return the page for one or more saved runs."""
     runs = [json.loads(Path(path).read_text()) for path in paths]
     heading, *body = _grid(row for run in runs for row in run["coverage"])
     lines = [heading, ["---"] * len(heading), *body]
