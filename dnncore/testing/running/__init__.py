@@ -1,1 +1,1 @@
-"""Runs of many cases: their plan and order, worker processes, and what they found."""
+"""Runs of many cases: plans, order, worker processes, and results."""

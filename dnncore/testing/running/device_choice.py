@@ -1,4 +1,4 @@
-"""Which devices a list of names means, see `dnncore.selection.device_names`."""
+"""Devices that a list of names means; see `dnncore.selection.device_names`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["choose", "devices_of"]
 
 
 def devices_of(backend: str, wanted: str = "") -> list[DeviceStatus]:
-    """The devices, each once, that a backend has implementations for; `wanted`: see `choose`.
+    """Return the devices for which a backend has implementations; `wanted`: see `choose`.
 
-    Raises `BackendNotFound`, and `EngineUnavailable` where there is none.
+    Each device is listed once. Raises `BackendNotFound`, and `EngineUnavailable` if there is none.
     """
     registry.discover()
     if backend not in registry.loaded:
@@ -25,13 +25,14 @@ def devices_of(backend: str, wanted: str = "") -> list[DeviceStatus]:
 
 
 def choose(wanted: str, kinds: Collection[str] | None = None) -> list[DeviceStatus]:
-    """All devices that these names mean, in device order; without names all devices.
+    """Return all devices that these names mean, in device order; without names all devices.
 
-    wanted: names with commas between them. kinds: the engine kinds to choose from, by default all.
-    Of devices with equal descriptions one name means the first: a runtime that is registered twice
-    lists its devices twice.
+    wanted: names separated by commas.
+    kinds: the engine kinds to choose from, by default all.
+    If devices have equal descriptions, a name means the first of them: a runtime that is registered
+    twice lists its devices twice.
 
-    Raises what `dnncore.engine` raises, and `EngineUnavailable` where a name means no device of
+    Raises the errors of `dnncore.engine`, and `EngineUnavailable` if a name means no device of
     these kinds.
     """
     names = [name.strip() for name in wanted.split(",") if name.strip()]
@@ -49,7 +50,7 @@ def choose(wanted: str, kinds: Collection[str] | None = None) -> list[DeviceStat
 
 
 def _distinct(rows: Iterable[DeviceStatus]) -> list[DeviceStatus]:
-    """The first device of each description."""
+    """Return the first device of each description."""
     first: dict[str, DeviceStatus] = {}
     for row in rows:
         first.setdefault(row.description, row)

@@ -1,4 +1,4 @@
-"""What a run of the kit covers: which cases on which engines, and which are known not to pass."""
+"""The extent of a run: its cases, its engines, and the cases that are known not to pass."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ __all__ = [
     "read_patterns",
 ]
 
-# The least number of cases that must have run, unless fewer were selected: no operation has fewer,
-# all its directions together, so that whoever serves one operation in f32 gets there; the number of
-# random ones in f32 depends on the seed.
+# The least number of cases that must have run, unless fewer were selected. Every operation has at
+# least as many in all its directions, so a backend with one operation in f32 reaches it. The number
+# of random ones in f32 depends on the seed.
 FLOORS = {"tiny": 2, "smoke": 9, "full": 106, "networks": 8, "random": 1}
 
 
@@ -35,10 +35,11 @@ FLOORS = {"tiny": 2, "smoke": 9, "full": 106, "networks": 8, "random": 1}
 class Job:
     """A problem for the implementations of one backend on one engine; its text is a test's id.
 
-    unsupported, xfail: why it is left out for good, why it is known to fail; "" if it is not.
-    seed: that the problem was drawn with; None if it is not of size random.
-    size: of the plan. planned: how many cases the plan has on this engine, all shards together and
-        whatever `match` selects.
+    unsupported: the reason to leave it out for good; "" if it is not left out.
+    xfail: the reason for which it is known to fail; "" if it is not.
+    seed: the seed with which the problem was drawn; None unless the size is random.
+    size: the size of the plan.
+    planned: the number of cases of the plan on this engine, in all shards and without `match`.
     required: a time budget does not leave it out.
     """
 
@@ -54,7 +55,7 @@ class Job:
 
     @property
     def target(self) -> str:
-        """Who is checked: `opencl@opencl:0`."""
+        """The backend and engine that are checked: `opencl@opencl:0`."""
         return f"{self.backend}@{self.engine}"
 
     @property
@@ -69,7 +70,7 @@ class Job:
 
     @property
     def command(self) -> str:
-        """A line for the shell that runs this alone."""
+        """A shell command that runs only this job."""
         problem = replace(self.problem, impl=self.problem.impl or self.impl)
         return f"dnncore check {shlex.join([f'--engines={self.engine}', *str(problem).split()])}"
 
@@ -81,12 +82,13 @@ class Job:
 class Plan:
     """One backend, one size.
 
-    engine: which of the engines that the backend has implementations for, as `devices_of` takes it.
+    engine: selects from the engines for which the backend has implementations; see `devices_of`.
     match: a regular expression that a job's text must contain.
-    unsupported, xfail: pattern -> reason, of what is left out for good and of what is known to
-        fail; a pattern is as `fnmatch` understands it, or `re:` and a regular expression, for the
-        text of a job or of its problem alone.
-    seed: what size random draws its problems with.
+    unsupported: pattern -> reason, for jobs that are left out for good.
+    xfail: pattern -> reason, for jobs that are known to fail. A pattern has the syntax of
+        `fnmatch`, or is `re:` and a regular expression. It applies to the text of a job or of its
+        problem.
+    seed: the seed of problems of size random.
     shard: i/n, the i-th of n shards of the problems.
     """
 
@@ -106,7 +108,7 @@ class Plan:
         Shard.read(self.shard)
 
     def jobs(self) -> list[Job]:
-        """All that are to be run; raises `DescriptorError` where a pattern matches none."""
+        """Return all jobs to run; raises `DescriptorError` if a pattern matches none."""
         engines = [row.name for row in devices_of(self.backend, self.engine)]
         seed = self.seed if self.size == "random" else None
         problems = cases(self.size, seed=self.seed)
@@ -130,14 +132,14 @@ class Plan:
 
 
 class _Patterns:
-    """Patterns with reasons; `idle` are those that have matched nothing so far."""
+    """Patterns with reasons; `idle` are those that have not matched yet."""
 
     def __init__(self, reasons: Mapping[str, str]) -> None:
         self.rows = [(pattern, _expression(pattern), reason) for pattern, reason in reasons.items()]
         self.idle = dict.fromkeys(reasons)
 
     def reason(self, job: Job) -> str:
-        """The first matching pattern's reason, or nothing."""
+        """Return the first matching pattern's reason, or ""."""
         if not self.rows:
             return ""
         texts = (str(job), job.text)
@@ -154,7 +156,7 @@ def _expression(pattern: str) -> re.Pattern[str]:
 
 
 def compiled(what: str, expression: str) -> re.Pattern[str]:
-    """A regular expression of the user's; raises `DescriptorError` where it is none."""
+    """Compile a user's regular expression; raises `DescriptorError` if it is invalid."""
     try:
         return re.compile(expression)
     except re.error as error:
@@ -164,7 +166,7 @@ def compiled(what: str, expression: str) -> re.Pattern[str]:
 
 
 def read_patterns(path: str | Path) -> dict[str, str]:
-    """A file of lines `PATTERN  # reason`; empty lines and comments are left out."""
+    """Read a file of lines `PATTERN  # reason`; empty lines and comments are skipped."""
     found = {}
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()

@@ -1,10 +1,10 @@
-"""A spawned process that answers requests: one that crashes or hangs costs its request alone.
+"""A spawned process that answers requests: a crash or hang loses only the present request.
 
     with Process("dnncore.testing.running.worker") as process:
         reply = process.ask(request, seconds=60)
 
-That module's main calls `serve(answer)`. Requests and replies are pickled through stdin and stdout.
-Whatever is printed goes to a file, whose end is part of the message where the process dies.
+That module's main calls `serve(start)`. Requests and replies are pickled through stdin and stdout.
+Printed text goes to a file; if the process dies, the message contains the file's end.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dnncore.errors import ExecutionError
 __all__ = ["Died", "Process", "last_lines", "serve"]
 
 START_SECONDS = 120  # for imports and plugins, on a loaded machine
-GRACE = 5.0  # seconds after the timeout in which the process itself writes where it hangs
-LINES = 40  # of what was printed last are shown
+GRACE = 5.0  # seconds after the timeout in which the process itself prints where it hangs
+LINES = 40  # of the end of the printed text are shown
 
 
 class Died(Exception):
-    """The process ended, or had to be ended, before it replied."""
+    """The process ended, or was killed, before it replied."""
 
 
 class _Request(NamedTuple):
@@ -42,18 +42,18 @@ class _Request(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """What a process says of a request while it works on it; its time begins anew."""
+    """A message about a request in progress; the request's time starts again with it."""
 
     content: Any
 
 
 class Process:
-    """One spawned process after the other: the first request starts one, a death is mended so, too.
+    """A spawned process that is replaced if it dies; the next request starts a process.
 
     module: its name is run as `python -m module *arguments`.
-    environment: variables that it sees beside those of this process.
+    environment: variables for it in addition to those of this process.
 
-    Use it from one thread, and close it, or enter it as a context.
+    Use it in one thread, and close it, or enter it as a context.
     """
 
     def __init__(
@@ -63,20 +63,20 @@ class Process:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.started = 0
-        self.note: Any = None  # the last one on the last request
+        self.note: Any = None  # the last note about the last request
         self._module = module
         self._command = [sys.executable, "-P", "-m", module, *arguments]
         self._environment = {**(environment or {})}
         self._live: _Live | None = None
-        self._mark = 0  # where the file of printed text ended when the last request began
+        self._mark = 0  # length of the file of printed text when the last request began
 
     def ask(self, request: Any, seconds: float) -> Any:
-        """Send a request and await its reply.
+        """Send a request and wait for its reply.
 
-        seconds: within which the reply, or a note that the work goes on, has to come.
+        seconds: the time limit for the reply, or for a note that the work continues.
 
-        Raises `Died` where none comes, and where the process is found dead, of what the requests
-        before did to it; `ExecutionError` where none starts.
+        Raises `Died` if no reply comes, also if the process is found dead because of earlier
+        requests. Raises `ExecutionError` if no process starts.
         """
         live = self._live or self._start()
         self.note = None
@@ -97,7 +97,7 @@ class Process:
         return message
 
     def printed(self) -> str:
-        """What was printed since the last request began."""
+        """The text printed since the last request began."""
         return self._live.printed(self._mark) if self._live else ""
 
     def _start(self) -> _Live:
@@ -127,7 +127,7 @@ class Process:
 
 
 class _Live:
-    """A process that runs: its pipes, and the file that takes what it prints."""
+    """A running process: its pipes, and the file for the text that it prints."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
@@ -142,12 +142,12 @@ class _Live:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        """Hand on messages as they come; None after the last."""
+        """Forward messages as they come; None after the last."""
         assert self._process.stdout is not None
         try:
             while True:
                 self._messages.put(pickle.load(self._process.stdout))  # noqa: S301 - our process
-        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # or closed by `end`
+        except (EOFError, OSError, ValueError, pickle.UnpicklingError):  # also closed by `end`
             self._messages.put(None)
 
     @property
@@ -155,7 +155,7 @@ class _Live:
         return self._process.poll() is not None
 
     def ending(self) -> str:
-        """How it has ended."""
+        """Describe how the process ended."""
         code = self._process.wait()
         if code < 0:
             return f"the process died of {signal.Signals(-code).name}"
@@ -163,14 +163,14 @@ class _Live:
 
     def send(self, request: _Request) -> None:
         assert self._process.stdin is not None
-        with contextlib.suppress(OSError):  # it has just died, as the message will tell
+        with contextlib.suppress(OSError):  # it has just died; `ask` will raise `Died`
             pickle.dump(request, self._process.stdin)
             self._process.stdin.flush()
 
     def message(self, seconds: float) -> Any:
-        """The next message; a process that is late is given time to write where it hangs.
+        """Return the next message; a late process gets `GRACE` seconds to print where it hangs.
 
-        Its own clock, which ends it with status 1, may have begun a little earlier than ours.
+        Its own timer, which ends it with status 1, may have started a little before ours.
         """
         late = time.monotonic() + seconds / 2
         try:
@@ -186,26 +186,26 @@ class _Live:
 
     @property
     def printed_bytes(self) -> int:
-        """How much was printed so far."""
+        """The number of bytes printed so far."""
         return os.fstat(self._output.fileno()).st_size
 
     def printed(self, start: int) -> str:
-        """What was printed from there; read without moving the place where the process writes."""
+        """The text printed from byte `start`; reading does not move the process's position."""
         size = self.printed_bytes - start
         return os.pread(self._output.fileno(), size, start).decode(errors="replace")
 
     def end(self) -> None:
-        """Kill it and let go of its pipes."""
+        """Kill the process and close its pipes."""
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._output):
             assert pipe is not None
-            with contextlib.suppress(OSError):  # what was not flushed to a dead process is lost
+            with contextlib.suppress(OSError):  # data not flushed to a dead process is lost
                 pipe.close()
 
 
 def last_lines(text: str) -> str:
-    """Return the end of what was printed, each line behind a line feed."""
+    """Return the end of the printed text, each line after a line feed."""
     lines = text.strip().splitlines()
     return "".join(f"\n{line}" for line in lines[-LINES:])
 
@@ -216,11 +216,12 @@ def last_lines(text: str) -> str:
 def serve(start: Callable[[Callable[[object], None]], Callable[[Any], Any]]) -> None:
     """Answer requests until there are no more.
 
-    start: called once; takes what sends a note, returns what makes a reply of a request.
+    start: is called once with the function that sends a note, and returns the function that
+        computes the reply to a request.
     """
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what is printed must not come between the replies
-    with open(os.devnull) as nothing:  # noqa: PTH123 - a descriptor is wanted
+    os.dup2(2, 1)  # printed text must not mix with the replies
+    with open(os.devnull) as nothing:  # noqa: PTH123 - a file descriptor is needed
         os.dup2(nothing.fileno(), 0)
     faulthandler.enable()
 
@@ -233,7 +234,7 @@ def serve(start: Callable[[Callable[[object], None]], Callable[[Any], Any]]) -> 
     seconds = 0.0  # of the present request
 
     def note(content: object) -> None:
-        faulthandler.dump_traceback_later(seconds, exit=True)  # begins anew
+        faulthandler.dump_traceback_later(seconds, exit=True)  # starts the time again
         send(_Note(content))
 
     answer = start(note)

@@ -1,4 +1,4 @@
-"""Shards: a long list run in several runs, or only a part of it where time is short."""
+"""Shards: a long list is split over several runs, or only a part of it is run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 class Shard:
     """The `index`-th of `count` shards, from 1.
 
-    An item's text alone decides where it is: each is in one shard, whatever else is on the list.
+    An item's text alone determines its shard, so each item is in one shard of any list.
     """
 
     index: int = 1
@@ -27,14 +27,14 @@ class Shard:
 
     @classmethod
     def read(cls, text: str) -> Shard:
-        """Of a text such as 2/3; raises `DescriptorError` for others."""
+        """Read a text such as 2/3; raises `DescriptorError` for other texts."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise DescriptorError(f"shard: expected i/n with 1 <= i <= n; got {text!r}")
         return cls(int(match[1]), int(match[2]))
 
     def of(self, items: Iterable[Item], text: Callable[[Item], str] = str) -> list[Item]:
-        """What of the items is in this shard, in their order."""
+        """Return the items in this shard, in their order."""
         return [item for item in items if self._has(text(item))]
 
     def _has(self, text: str) -> bool:

@@ -1,4 +1,4 @@
-"""The name of the source that is tested: its commit, or a name of its own where it has changes."""
+"""The name of the tested source: its commit, with a hash of the changes if there are any."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DIGITS = 12  # hexadecimal, of the hash of changes
 
 
 def source_state(folder: str | Path = ".") -> str:
-    """Return the commit that is checked out around `folder`; with changes, COMMIT-dirty-HASH.
+    """Return the commit checked out in `folder` or above it; with changes, COMMIT-dirty-HASH.
 
-    The hash is that of all changes and of all files that git neither tracks nor ignores. Raises
-    `DescriptorError` where there is no git or no commit.
+    The hash covers all changes and all files that git neither tracks nor ignores. Raises
+    `DescriptorError` if there is no git or no commit.
     """
     commit = _git(folder, "rev-parse", "HEAD").decode().strip()
     root = Path(_git(folder, "rev-parse", "--show-toplevel").decode().rstrip("\n"))

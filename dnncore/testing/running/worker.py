@@ -1,7 +1,9 @@
-"""Runs cases in a process of its own: a crash or a hang ends a case, and the suite goes on.
+"""Runs cases in a separate process: a crash or a hang ends a case, and the suite continues.
 
-with Worker(timeout=60) as worker:
-result = worker.run("--conv mb1ic1oc1ih3kh3", "cpu", "mine:*")
+    with Worker(timeout=60) as worker:
+        result = worker.run("--conv mb1ic1oc1ih3kh3", "cpu", "mine:*")
+
+`run` takes a problem text, the name of an engine and a name pattern of implementations.
 """
 
 from __future__ import annotations
@@ -34,17 +36,17 @@ class _Request(NamedTuple):
 
 
 class Worker:
-    """Runs one case after the other in a spawned process, which is replaced when it dies.
+    """Runs cases in order in a spawned process, which is replaced when it dies.
 
-    timeout: seconds that a check of a case may take.
+    timeout: seconds allowed to a check of a case.
     plugins: modules that the process registers as `dnncore.register` does, for backends that are
         not installed.
-    forbidden: a regular expression; what a case prints that matches it fails the case. So the
-        reports of a sanitizer or a simulator count.
-    skip_checks: names of checks that are left out, where a runtime cannot serve them.
-    environment: variables that the process sees beside those of this one.
+    forbidden: a regular expression; a case that prints a match fails. So reports of a sanitizer or
+        a simulator are detected.
+    skip_checks: names of checks that are left out, for runtimes that cannot support them.
+    environment: variables for the process in addition to those of this one.
 
-    Use it from one thread, and close it, or enter it as a context.
+    Use it in one thread, and close it, or enter it as a context.
     """
 
     def __init__(
@@ -70,15 +72,15 @@ class Worker:
 
     @property
     def started(self) -> int:
-        """How many processes there have been."""
+        """The number of processes started so far."""
         return self._process.started
 
     def run(self, problem: str, engine: str, impl: str = "") -> CaseResult:
         """Run the checks of a problem's text on an engine; `impl` selects implementations.
 
-        A case that crashes, hangs or raises is a failure of the check "worker", as is a process
-        found dead, of what the cases before it did; one that prints what is forbidden, of the
-        check "output". Raises `ExecutionError` where no process starts.
+        A case that crashes, hangs or raises is a failure of the check "worker". So is a process
+        found dead because of earlier cases. A case that prints forbidden text is a failure of the
+        check "output". Raises `ExecutionError` if no process starts.
         """
         started = time.perf_counter()
         request = _Request(problem, engine, impl, self._skipped)
