@@ -1,4 +1,4 @@
-"""Check of attributes: honoured or refused, never ignored."""
+"""Check of attributes: an implementation computes or refuses them, and never ignores them."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["attributes", "probes"]
 
 
 def probes(dims: tuple[int, ...]) -> list[PostOp]:
-    """A post-op of each kind that changes nearly every result."""
+    """Return a post-op of each kind that changes nearly every result."""
     channel = MemoryDesc(tuple(n if d == min(1, len(dims) - 1) else 1 for d, n in enumerate(dims)))
     return [PostOp(kind, **record.probe(channel)) for kind, record in POST_OPS.items()]
 
 
 def attributes(trial: Trial) -> None:
-    """Whoever accepts one more post-op of any kind computes it."""
+    """An implementation that accepts one more post-op of any kind computes it."""
     case = trial.case
     for step in probes(case.op.result.dims):
         attr = replace(case.attr, post_ops=(*case.attr.post_ops, step))
         try:
             pd = case.sibling(trial, attr)
         except DescriptorError:
-            continue  # the core refuses the chain on this result
+            continue  # the core refuses the chain for this result
         if pd is None:
             continue
         given = case.round("integers", attr)
@@ -38,5 +38,5 @@ def attributes(trial: Trial) -> None:
 
 
 def _is_wrong_without(trial: Trial) -> bool:
-    """Whether the implementation is wrong in itself, for which other checks are meant."""
+    """Whether the implementation is wrong without the post-op; other checks report that."""
     return bool(trial.wrong(trial.case.round("integers"), trial.outputs("integers")))

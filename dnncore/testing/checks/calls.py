@@ -1,4 +1,4 @@
-"""Checks of ways to call: bound, in sequences, in place, with the user's scratchpad."""
+"""Checks of kinds of calls: bound, in sequences, in place, with the user's scratchpad."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["bound", "in_place", "scratchpad", "sequence"]
 
 
 def bound(trial: Trial) -> None:
-    """Bound calls that live side by side give what `execute` gives, of what their memories hold
-    when they are called.
+    """Several bound calls each return what `execute` returns, for the values that their memories
+    have at the call.
     """
     _call_bound(trial, as_sequence=False)
 
 
 def sequence(trial: Trial) -> None:
-    """A `Sequence` of bound calls gives what `execute` gives."""
+    """A `Sequence` of bound calls returns what `execute` returns."""
     _call_bound(trial, as_sequence=True)
 
 
@@ -27,7 +27,7 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
     given = {fill: trial.arguments(trial.case.round(fill).inputs) for fill in FILLS}
     calls = [trial.primitive.bind(**arguments.memories) for arguments in given.values()]
     stream = trial.case.engine.stream()
-    for call in calls:  # which resolves them; what they share or kept shows with other values
+    for call in calls:  # resolves them; wrongly shared or kept data shows with other values
         call(stream).wait()
     first, second = given.values()
     first.exchange(second)
@@ -44,13 +44,13 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
 
 
 def in_place(trial: Trial) -> None:
-    """The output may be the memory of an input, where the operation says so and formats agree."""
+    """The output may be the memory of an input if the operation permits it and formats agree."""
     descs = trial.pd.descs
     for source, target in trial.pd.op.IN_PLACE:
         if descs.get(source) is None or descs[source] != descs.get(target):
             continue
         for fill in FILLS:
-            # With a sum in the chain the old value of dst is the input's.
+            # With a sum in the chain the old value of dst is that of the input.
             alias = (source, target) if trial.case.attr.reads_dst else None
             given = trial.case.round(fill, alias=alias)
             apart = trial.execute(given.inputs) if alias else trial.outputs(fill)
@@ -59,7 +59,7 @@ def in_place(trial: Trial) -> None:
 
 
 def scratchpad(trial: Trial) -> None:
-    """A scratchpad of the user's, full of garbage, serves as well as the stream's."""
+    """A user's scratchpad with garbage gives the same results as the stream's."""
     attr = trial.case.attr
     other: ScratchpadMode = "library" if attr.scratchpad == "user" else "user"
     pd = trial.case.sibling(trial, replace(attr, scratchpad=other))

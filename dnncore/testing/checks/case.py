@@ -1,4 +1,4 @@
-"""A problem on an engine, what must come out, and one implementation of it on trial."""
+"""A problem on an engine, its expected outputs, and one implementation of it under test."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ Arrays: TypeAlias = Mapping[str, Array]
 Launch: TypeAlias = Callable[[Primitive, Stream, dict[str, Any]], Event]
 FillName: TypeAlias = Literal["integers", "random"]
 
-EXACT_LIMIT = 2.0**24  # float32 holds every whole number up to here
-# So that conversions to integers saturate now and then.
+EXACT_LIMIT = 2.0**24  # float32 represents every whole number up to this
+# So that some conversions to integers saturate.
 RANDOM_SCALE: dict[type[Operation], float] = {Reorder: 100.0}
-KEPT_ROUNDS = 64  # those of some problems: implementations and engines come one after the other
-KEPT_BYTES = 2**24  # of a problem's tensors, above which its rounds go with the case
+KEPT_ROUNDS = 64  # those of several problems, since implementations and engines follow in turn
+KEPT_BYTES = 2**24  # of a problem's tensors; the rounds of larger ones are freed after the case
 
 
 def fill_random(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
-    """Normal values; whole ones where the type has no others."""
+    """Return normal values; whole numbers if the type has no others."""
     if desc.data_type[0] in "su":
         return fill_integers(desc, seed)
     return fill_normal(desc, seed, scale)
@@ -53,12 +53,12 @@ def fill_random(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
 FILLS: tuple[FillName, ...] = ("integers", "random")
 
 
-# -- what must come out ---------------------------------------------------------------------------
+# -- expected outputs -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Round:
-    """Inputs of a problem and what must come out; `exact` where no rounding can occur."""
+    """Inputs of a problem and its expected outputs; `exact` if no rounding can occur."""
 
     op: Operation
     attr: Attributes
@@ -68,7 +68,7 @@ class Round:
 
     @cached_property
     def by_peer(self) -> Mapping[str, Expected] | None:
-        """What torch makes of the inputs, within the reference's bounds; None without torch."""
+        """The results of torch for the inputs, with the reference's bounds; None without torch."""
         if not torch_oracle.is_available():
             return None
         values = torch_oracle.torch_outputs(self.op, self.attr, self.inputs)
@@ -81,7 +81,7 @@ class Round:
 
 @lru_cache(maxsize=KEPT_ROUNDS)
 def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias: Any) -> Round:
-    """A round, computed once for all implementations and engines.
+    """Return a round, computed once for all implementations and engines.
 
     alias: an input and an output whose old value is that input's, as in place; or None.
     """
@@ -128,46 +128,46 @@ class Case:
         attr: Attributes | None = None,
         alias: tuple[str, str] | None = None,
     ) -> Round:
-        """Inputs and expected outputs, by default with the problem's own attributes."""
+        """Return inputs and expected outputs, by default with the problem's own attributes."""
         attr = self.attr if attr is None else attr
         if self.problem.inplace and attr.reads_dst:
             alias = alias or self.problem.alike
         with self.clock("reference"):
-            attr = Attributes(attr.post_ops, fpmath=attr.fpmath)  # what values depend on
+            attr = Attributes(attr.post_ops, fpmath=attr.fpmath)  # only these affect values
             return self._make_round(self.op, attr, fill, self.seed, alias)
 
     @cached_property
     def trials(self) -> list[Trial]:
-        """One per implementation that accepts, best first."""
+        """Return one trial per implementation that accepts, best first."""
         return [Trial(self, pd) for pd in self.descs(self.attr)]
 
     def descs(self, attr: Attributes, impl: str = "", **wishes: Any) -> list[PrimitiveDesc]:
-        """Primitive descriptors of the problem with other attributes, of implementation `impl`."""
+        """Return primitive descriptors with other attributes, of the implementations `impl`."""
         with self.clock("building"):
             found = primitive_descs(self.op, self.engine, attr, **self._wishes(impl), **wishes)
             return [pd for pd in found if self.wants(pd.impl_name)]
 
     @cached_property
     def refusals(self) -> tuple[str, ...]:
-        """Why the others do not accept; those that the filters keep out are not among them."""
+        """The reasons of implementations that refuse, except those that the filters exclude."""
         found = self.trials[0].pd.refusals if self.trials else self._no_implementation()
         return tuple(str(r) for r in found if r.kind != "filter" and self.wants(r.impl_name))
 
     def wants(self, impl_name: str) -> bool:
-        """Whether the case is to test this implementation."""
+        """Whether the case tests this implementation."""
         patterns = [self.problem.impl, self.impl]
         return all(not text or _matches(impl_name, text) for text in patterns) and not _matches(
             impl_name, self.problem.skip_impl
         )
 
     def sibling(self, trial: Trial, attr: Attributes, **wishes: Any) -> PrimitiveDesc | None:
-        """The trial's implementation with other attributes; None where it refuses them."""
+        """The trial's implementation with other attributes; None if it refuses them."""
         name = trial.pd.impl_name
         return next((p for p in self.descs(attr, name, **wishes) if p.impl_name == name), None)
 
     @cached_property
     def implementations(self) -> list[Implementation[Any]]:
-        """All that there are for the operation on this engine and that the case is to test."""
+        """Return all implementations of the operation on this engine that the case tests."""
         found = registry.implementations(self.engine.kind, type(self.op))
         return [implementation for _, implementation in found if self.wants(implementation.name)]
 
@@ -187,18 +187,18 @@ def _matches(name: str, patterns: str) -> bool:
     return any(fnmatch.fnmatchcase(name, p.strip()) for p in patterns.split(",") if p.strip())
 
 
-# -- an implementation on trial -------------------------------------------------------------------
+# -- an implementation under test -----------------------------------------------------------------
 
 
 def by_name(primitive: Primitive, stream: Stream, memories: dict[str, Any]) -> Event:
-    """Launch as users do who bind nothing."""
+    """Launch with arguments by name, without binding."""
     return primitive.execute(stream, **memories)
 
 
 class Trial:
-    """One implementation of a case; its executions are shared by the checks that look at them.
+    """One implementation of a case; its executions are shared by the checks that examine them.
 
-    findings: all that any execution so far wrote where it should not have.
+    findings: all bytes that the executions so far should not have written.
     """
 
     def __init__(self, case: Case, pd: PrimitiveDesc) -> None:
@@ -209,25 +209,25 @@ class Trial:
 
     @cached_property
     def primitive(self) -> Primitive:
-        """The primitive, built when a check first asks for it."""
+        """The primitive, built when a check first uses it."""
         with self.case.clock("building"):
             return self.pd.primitive()
 
     @property
     def is_broken(self) -> bool:
-        """Whether a first execution raised, so that nothing more can be said."""
+        """Whether a first execution raised, so that other checks are impossible."""
         return any(isinstance(outputs, Exception) for outputs in self._outputs.values())
 
     @property
     def in_place(self) -> tuple[str, str] | None:
-        """The input and the output that the problem wants in one memory, where formats agree."""
+        """The input and the output that the problem wants in one memory, if formats agree."""
         pair = self.case.problem.alike if self.case.problem.inplace else None
         if pair is None or self.pd.descs[pair[0]] != self.pd.descs[pair[1]]:
             return None
         return pair
 
     def outputs(self, fill: FillName) -> dict[str, Array]:
-        """What the first execution on a round gave; what it raised is raised each time."""
+        """The outputs of the first execution on a round; its exception is raised each time."""
         if fill not in self._outputs:
             try:
                 inputs = self.case.round(fill).inputs
@@ -247,7 +247,7 @@ class Trial:
         in_place: tuple[str, str] | None = None,
         launch: Launch = by_name,
     ) -> dict[str, Array]:
-        """Execute on fresh guarded memories and return the outputs; `pd` may be a sibling's."""
+        """Execute on new guarded memories and return the outputs; `pd` may be a sibling's."""
         arguments = self.arguments(inputs, pd=pd, in_place=in_place)
         stream = self.case.engine.stream()
         launch(self._built(pd), stream, arguments.memories).wait()
@@ -261,30 +261,30 @@ class Trial:
         pd: PrimitiveDesc | None = None,
         in_place: tuple[str, str] | None = None,
     ) -> Arguments:
-        """Fresh guarded memories with these values."""
+        """Return new guarded memories with these values."""
         return Arguments(self.pd if pd is None else pd, inputs, in_place)
 
     def finish(self, arguments: Arguments) -> dict[str, Array]:
-        """The outputs of an execution that has ended; what it should not have written is kept."""
+        """Return the outputs of an execution that has ended; keep findings of wrong writes."""
         outputs, findings = arguments.outcome()
         self.findings += findings
         return outputs
 
     def expected(self, given: Round) -> Mapping[str, Expected] | None:
-        """What must come out; None for the reference where no other oracle is there."""
+        """The expected outputs; None for the reference if there is no other oracle."""
         if not self.pd.is_reference:
             return given.expected
         with self.case.clock("reference"):
             return given.by_peer
 
     def wrong(self, given: Round, outputs: Arrays) -> str:
-        """Which outputs are not as expected, and how; "" if all are or nothing is known."""
+        """As `unlike` for the expected outputs of a round; "" also if none are known."""
         return self.unlike(self.expected(given) or {}, outputs, exact=given.exact)
 
     def unlike(
         self, expected: Mapping[str, Expected], outputs: Arrays, *, exact: bool = False
     ) -> str:
-        """Which outputs are not the expected ones, and how; "" if all are."""
+        """Describe the outputs that differ from the expected ones; "" if none does."""
         comparisons = {
             name: right.check(
                 outputs[name],
@@ -296,14 +296,14 @@ class Trial:
         return "; ".join(f"{name}: {c}" for name, c in comparisons.items() if not c.ok)
 
     def verify(self, fill: FillName, outputs: Arrays, what: str) -> None:
-        """Demand the first execution's outputs or right ones.
+        """Check that outputs equal the first execution's or are correct.
 
-        So an implementation that is wrong in itself fails the checks of values alone.
+        So an implementation whose values are wrong fails only the checks of values.
         """
         self.agree(self.case.round(fill), outputs, self.outputs(fill), f"{what}, {fill}")
 
     def agree(self, given: Round, outputs: Arrays, others: Arrays, what: str) -> None:
-        """Demand outputs that are right or, bit for bit, those of another execution."""
+        """Check that outputs are correct or, bit for bit, those of another execution."""
         if equal(others, outputs):
             return
         known = self.expected(given) is not None
@@ -324,7 +324,7 @@ def equal(a: Arrays, b: Arrays) -> bool:
 
 
 def unequal(a: Arrays, b: Arrays) -> str:
-    """Where two executions differ."""
+    """Describe where two executions differ."""
     return "; ".join(
         f"{name}: {compare(b[name], a[name])}" for name in a if not equal({name: a[name]}, b)
     )

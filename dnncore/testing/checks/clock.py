@@ -1,4 +1,4 @@
-"""How a case's time divides: reference, building, running."""
+"""The division of a case's time: reference, building, running."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Clock"]
 
 
 class Clock:
-    """Seconds by name; within a `with clock(name)` block time counts for that name alone."""
+    """Seconds by name; the time of a `with clock(name)` block counts only for that name."""
 
     def __init__(self) -> None:
         self.seconds = {"reference": 0.0, "building": 0.0, "running": 0.0}
@@ -19,7 +19,7 @@ class Clock:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Count the block's time for `name` and not for what surrounds it."""
+        """Count the block's time for `name` and not for the surrounding block."""
         outer = self._turn(name)
         try:
             yield
@@ -27,7 +27,7 @@ class Clock:
             self._turn(outer)
 
     def stop(self) -> dict[str, float]:
-        """All seconds so far."""
+        """Return all seconds so far."""
         self._turn(self._name)
         return dict(self.seconds)
 

@@ -17,14 +17,14 @@ from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["engine_threads", "events", "threads"]
 
-BRIEF = 2**22  # bytes of arguments below which an execution is so short that few of them meet
-REPEATS = 8  # executions of each thread where they are brief: enough that two of them meet
-LATE_SECONDS = 1e-3  # so that who does not wait for an event comes before it
-SWITCH_SECONDS = 1e-5  # between Python threads, so that they meet inside short calls
+BRIEF = 2**22  # bytes of arguments; with fewer, executions are so short that few overlap in time
+REPEATS = 8  # executions of each thread if they are brief: enough that two of them overlap
+LATE_SECONDS = 1e-3  # so that a launch that does not wait for an event runs before it
+SWITCH_SECONDS = 1e-5  # between Python threads, so that short calls overlap
 
 
 def threads(trial: Trial) -> None:
-    """Two threads with a stream each share the primitive, on different memories."""
+    """Two threads, each with a stream, share the primitive on different memories."""
     given = {fill: trial.case.round(fill) for fill in FILLS}
     brief = sum(desc.nbytes for _, desc in trial.pd.arguments) < BRIEF
     repeats = range(REPEATS if brief else 2)
@@ -67,7 +67,7 @@ def _quick_switches() -> Iterator[None]:
 
 
 class Late(Event):
-    """An event of no engine's: it completes, by calling `deliver`, when it is first waited for."""
+    """An event without an engine: the first wait for it completes it, by a call of `deliver`."""
 
     __slots__ = ("_deliver", "_done", "_lock")
 
@@ -77,7 +77,7 @@ class Late(Event):
         self._lock = threading.Lock()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Deliver."""
+        """Call `deliver`, once."""
         with self._lock:
             if not self._done:
                 time.sleep(LATE_SECONDS)
@@ -86,13 +86,13 @@ class Late(Event):
 
     @property
     def done(self) -> bool:
-        """Whether anyone has waited."""
+        """Whether a wait has completed the event."""
         return self._done
 
 
 def events(trial: Trial) -> None:
-    """A launch waits for the events that it is given, its own tells when it has ended, and its
-    stream's wait, too, waits for it.
+    """A launch waits for the events that it is passed. Its own event and its stream's wait return
+    after it has ended.
     """
     for way in ("execute", "bound call"):
         for waits in ("event", "stream"):
@@ -131,18 +131,18 @@ def engine_threads(trial: Trial) -> None:
         return
     try:
         for count in (1, 2):
-            engine.num_threads = count  # type: ignore[attr-defined]  # it has one
+            engine.num_threads = count  # type: ignore[attr-defined]  # checked above
             _forget_all()
             pd = trial.case.sibling(trial, trial.case.attr)
             if pd is not None:
                 outputs = trial.execute(trial.case.round("random").inputs, pd=pd)
                 trial.verify("random", outputs, f"num_threads={count}")
     finally:
-        engine.num_threads = usual  # type: ignore[attr-defined]  # it has one
+        engine.num_threads = usual  # type: ignore[attr-defined]  # checked above
         _forget_all()
 
 
 def _forget_all() -> None:
-    """What was selected and built for one number of threads must not serve another."""
+    """Drop selections and primitives of one thread count, which must not be used for another."""
     ranking.forget()
     primitives.clear()

@@ -1,4 +1,4 @@
-"""Checks of the plugin contract: `accept` pure and quick, refusals that tell, keys."""
+"""Checks of the plugin contract: `accept` pure and quick, informative refusals, keys."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["accept", "descriptors", "refusals"]
 
-QUICK_SECONDS = 0.02  # of the quickest of some askings; built-in implementations take 20 to 200 us
+QUICK_SECONDS = 0.02  # the quickest of several calls; built-in implementations take 20 to 200 us
 ASKED = 3
-OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # those two are the core's to give
+OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # only the core uses those two
 
 
 def accept(case: Case, implementation: Implementation[Any]) -> None:
-    """`accept` gives the same answer each time, builds and allocates nothing, changes nothing that
-    others see, and is quick.
+    """`accept` returns the same answer each time, builds and allocates nothing, changes no shared
+    state, and is quick.
     """
     answers, seconds = [], []
-    _ = case.engine.peaks  # which an estimate of seconds asks for; measuring them builds kernels
+    _ = case.engine.peaks  # estimates of seconds use them; measuring them builds kernels
     before, world = _built(), _world(case.engine)
     with _counted_allocations(case.engine) as allocated:
         for _ in range(ASKED):
@@ -74,7 +74,7 @@ def _ask(case: Case, implementation: Implementation[Any]) -> Any:
 
 
 def _content(answer: Accepted | Refused) -> dict[str, Any]:
-    """All that an answer says; the builder is a new function each time."""
+    """Return the fields of an answer without the builder, which is a new function each time."""
     return {f.name: getattr(answer, f.name) for f in fields(answer) if f.name != "build"}
 
 
@@ -93,12 +93,12 @@ def _built() -> dict[str, int]:
 
 
 def _world(engine: Engine) -> dict[str, Any]:
-    """What everybody in the process shares, by its name for the message."""
+    """Return the state shared in the process, by its name for the message."""
     return {
         "os.environ": dict(os.environ),
         "the current folder": Path.cwd(),
         "numpy's error handling": np.geterr(),
-        "numpy's global generator": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - the global one is meant
+        "numpy's global generator": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - the global one is checked
         "Python's global generator": random.getstate(),
         "the filters of warnings": len(warnings.filters),
         "the engine's num_threads": getattr(engine, "num_threads", None),
@@ -107,7 +107,7 @@ def _world(engine: Engine) -> dict[str, Any]:
 
 @contextmanager
 def _counted_allocations(engine: Engine) -> Iterator[list[int]]:
-    """The sizes of all allocations of an engine during a block."""
+    """Record the sizes of all allocations of an engine during a block."""
     sizes: list[int] = []
     allocate = engine.allocate
 
@@ -115,7 +115,7 @@ def _counted_allocations(engine: Engine) -> Iterator[list[int]]:
         sizes.append(nbytes)
         return allocate(nbytes)
 
-    engine.allocate = counted  # type: ignore[method-assign]  # put back below
+    engine.allocate = counted  # type: ignore[method-assign]  # restored below
     try:
         yield sizes
     finally:
@@ -133,7 +133,7 @@ _WORDS = {
 
 
 def refusals(case: Case, implementation: Implementation[Any]) -> None:
-    """A refusal has a kind of the list and a reason that tells of the problem or the device."""
+    """A refusal has a kind of the list and a reason about the problem or the device."""
     answer = _ask(case, implementation)
     if isinstance(answer, Accepted):
         return
@@ -141,15 +141,15 @@ def refusals(case: Case, implementation: Implementation[Any]) -> None:
         raise CheckFailed(
             f"a refusal's kind must be one of {', '.join(sorted(OWN_KINDS))}; got {answer.kind!r}"
         )
-    if not _tells(case, answer):
+    if not _is_informative(case, answer):
         raise CheckFailed(
-            "a refusal's reason must tell what it is in the problem: a number, a format, a type,"
+            "a refusal's reason must name its cause in the problem: a number, a format, a type,"
             " an algorithm, an argument or an attribute, or else name the device;"
             f" got {answer.reason!r}"
         )
 
 
-def _tells(case: Case, refused: Refused) -> bool:
+def _is_informative(case: Case, refused: Refused) -> bool:
     device, reason = case.engine.device.name, refused.reason
     if refused.kind == "device" and device and device in reason:
         return True

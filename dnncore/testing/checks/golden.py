@@ -1,4 +1,4 @@
-"""Check of golden cases: small problems whose answers were worked out by hand."""
+"""Check of golden cases: small problems with results computed by hand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["GOLDEN", "Golden", "golden"]
 
 @dataclass(frozen=True)
 class Golden:
-    """A problem's text, its inputs, and what must come out, in nested lists of logical order."""
+    """A problem's text, its inputs and its outputs, as nested lists in logical order."""
 
     text: str
     inputs: dict[str, Any]
@@ -27,7 +27,7 @@ class Golden:
         return self.text
 
 
-ROUNDING = 1e-5  # relative: the answers have 7 digits where they are not whole
+ROUNDING = 1e-5  # relative: results that are not whole have 7 digits
 
 GOLDEN = (
     Golden(  # 1*1 + 2*0 + 4*0 + 5*-1 + 10 and so on: cross-correlation, the kernel is not flipped
@@ -86,7 +86,7 @@ GOLDEN = (
         {"src": [[[[1, 5, 2, 5, 3]]]]},
         {"dst": [[[[5, 5]]]], "workspace": [[[[1, 1]]]]},
     ),
-    Golden(  # 3 and 6 of windows that reach over the border, counted with it: / 3
+    Golden(  # windows with sums 3 and 6 reach over the border, which counts: / 3
         "--pool --alg=avg_p mb1ic1ih1iw3oh1ow3kh1kw3sh1sw1ph0pw1",
         {"src": [[[[1, 2, 3]]]]},
         {"dst": [[[[1, 2, 1.6666667]]]]},
@@ -143,7 +143,7 @@ GOLDEN = (
         {"src": [[1, 2, 3], [4, 5, 6]]},
         {"dst": [[1, 2, 3], [4, 5, 6]]},
     ),
-    # Sums of f16 and bf16 are added up in f32 and rounded once, half to even: 2051 lies between
+    # Sums of f16 and bf16 are computed in f32 and rounded once, half to even: 2051 lies between
     # 2050 and 2052, 259 between 258 and 260.
     Golden(
         "--conv --dir=FWD_D --dt=f16 mb1ic4ih1oc1oh1kh1ph0",
@@ -204,7 +204,7 @@ GOLDEN = (
         {"src": [[[[2048, 1, 1, 1]]]]},
         {"dst": [[[[513]]]]},
     ),
-    Golden(  # windows that see nothing
+    Golden(  # windows without a cell in src
         "--pool --alg=max --dt=f16 mb1ic1ih1iw1oh1ow3kh1kw1sh1sw1ph0pw1",
         {"src": [[[[5]]]]},
         {"dst": [[[[-65504, 5, -65504]]]], "workspace": [[[[0, 0, 0]]]]},
@@ -214,7 +214,7 @@ GOLDEN = (
         {"diff_dst": [[[[256, 3]]]], "workspace": [[[[2, 0]]]]},
         {"diff_src": [[[[0, 0, 260, 0, 0]]]]},
     ),
-    Golden(  # what is kept for the gradient stays f32
+    Golden(  # the tensor kept for the gradient stays f32
         "--lrn --alg=across --dt=f16 ls1alpha1beta1k1mb1ic1ih1",
         {"src": [[[[64.0625]]]]},
         {"dst": [[[[0.015605927]]]], "workspace": [[[[4105.00390625]]]]},
@@ -223,7 +223,7 @@ GOLDEN = (
 
 
 def golden(trial: Trial) -> None:
-    """The golden cases of the operation, as far as the implementation accepts them."""
+    """The golden cases of the operation that the implementation accepts."""
     for case in GOLDEN:
         (problem,) = read(case.text)
         if type(problem.op) is type(trial.pd.op):

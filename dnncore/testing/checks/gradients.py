@@ -1,7 +1,7 @@
 """Checks by algebra: gradients against forward implementations, and sums of arguments.
 
-For a linear f, <f(x), y> = <x, f'(y)>; of an affine f, f(a) + f(b) = f(a + b) + f(0). On whole
-numbers both hold without any rounding.
+For a linear f, <f(x), y> = <x, f'(y)>. For an affine f, f(a) + f(b) = f(a + b) + f(0). For whole
+numbers both hold without rounding.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["adjoint", "linear", "slope", "workspaces"]
 
 Array = np.ndarray[Any, Any]
-ROUNDING = 1e-5  # of the sum of absolute values: what float32 may lose where there is rounding
+ROUNDING = 1e-5  # relative to the sum of absolute values: float32's error if anything is rounded
 
 
 def _run(pd: PrimitiveDesc, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """An execution of another implementation than the trial's."""
+    """Execute another implementation than the trial's."""
     arguments = Arguments(pd, inputs)
     stream = pd.engine.stream()
     pd.primitive().execute(stream, **arguments.memories).wait()
@@ -48,7 +48,7 @@ def _forwards(trial: Trial) -> list[PrimitiveDesc]:
 
 
 def _rounding(op: Operation, *, exact: bool) -> float:
-    """What may be lost of the sum of absolute values; stored in half of the bits, results are
+    """Return the allowed error relative to the sum of absolute values; results in 16-bit types are
     rounded where they would be exact in f32.
     """
     halves = [desc.dtype for _, desc in op.tensors() if desc.data_type in HALF_TYPES]
@@ -65,9 +65,9 @@ def _product(a: Array, b: Array) -> float:
 
 
 def adjoint(trial: Trial) -> None:
-    """A gradient of a linear operation is its adjoint, by the best forward implementation.
+    """A gradient of a linear operation is its adjoint, of the best forward implementation.
 
-    Maxima are linear as long as the same elements win.
+    Max pooling is linear if the same elements are the maxima.
     """
     op = trial.pd.op
     if op.forward_op is None or not _affine_in(op) or trial.case.attr.post_ops:
@@ -81,7 +81,7 @@ def adjoint(trial: Trial) -> None:
     y = given.inputs["diff_dst"]
     dst = _run(forward, x)["dst"]
     if np.any(dst == finfo(dst.dtype).min):  # type: ignore[no-untyped-call]  # of ml_dtypes
-        return  # a window that lies in the padding has no winner
+        return  # a window inside the padding has no maximum
     left = _product(dst, y)
     right = sum(_product(x[n.removeprefix("diff_")], g) for n, g in gradients.items())
     scale = _product(np.abs(dst), np.abs(y)) + 1.0
@@ -89,7 +89,7 @@ def adjoint(trial: Trial) -> None:
     allowed = _rounding(op, exact=exact) * scale
     if abs(left - right) > allowed * max(trial.pd.error_factor, forward.error_factor):
         if trial.wrong(given, gradients):
-            return  # wrong values are told by the checks of values
+            return  # the checks of values report wrong values
         raise CheckFailed(
             f"not the adjoint of {forward.impl_name}: <f(x), y> is {left:.9g} and <x, f'(y)>"
             f" {right:.9g}; allowed {allowed:.2g}"
@@ -99,7 +99,7 @@ def adjoint(trial: Trial) -> None:
 def _forward_inputs(
     op: Operation, forward: PrimitiveDesc, given: Mapping[str, Array], seed: int
 ) -> dict[str, Array]:
-    """What was given to the gradient, random values where it has a gradient, zeros elsewhere."""
+    """The gradient's inputs; random values for tensors whose gradient it computes, else zeros."""
     written = {a.name.removeprefix("diff_") for a, _ in op.tensors() if a.direction == "out"}
     inputs = {}
     for place, (argument, desc) in enumerate(forward.arguments):
@@ -115,10 +115,10 @@ def _forward_inputs(
 
 
 def workspaces(trial: Trial) -> None:
-    """The workspace of every forward implementation feeds this gradient.
+    """The gradient is correct with the workspace of every forward implementation.
 
-    Rounding of the workspace may change the result. So even the reference, whose results with its
-    own workspace define what is right, has a bound here.
+    Rounding of the workspace may change the result. So a bound applies even to the reference, whose
+    results with its own workspace define correct results.
     """
     if "workspace" not in trial.pd.op.saved:
         return
@@ -136,7 +136,7 @@ def workspaces(trial: Trial) -> None:
 
 
 def _with_workspace_of(forward: PrimitiveDesc, given: Round) -> Mapping[str, Expected]:
-    """What must come out of a gradient that reads any right workspace of `forward`."""
+    """Return the expected outputs of a gradient that reads any correct workspace of `forward`."""
     own = expected_outputs(forward.op, Attributes(), {"src": given.inputs["src"]})
     error = own["workspace"].bound(forward.error_factor)
     if not isinstance(error, np.ndarray):  # exact
@@ -187,7 +187,7 @@ def slope(trial: Trial) -> None:
     if trial.case.attr.post_ops:
         return
     if any(desc.data_type in HALF_TYPES for _, desc in op.tensors()):
-        return  # too coarse for steps; formulas do not depend on types
+        return  # too coarse for finite steps; formulas do not depend on types
     src = smooth(op, trial.case.round("random").inputs["src"].astype(np.float64))
     y = trial.case.round("random").inputs["diff_dst"]
     forward = next(pd for pd in _forwards(trial) if pd.is_reference)

@@ -1,4 +1,4 @@
-"""Memories in buffers of known bytes, so that every byte written is accounted for."""
+"""Memories in buffers of known bytes, so that every written byte is found."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["Arguments", "Finding", "Guarded"]
 
 Array = np.ndarray[Any, Any]
 
-GUARD = 4096  # bytes behind every tensor, on hosts also before it, that nothing may touch
-HOST_GUARD = GUARD + 16  # hosts' tensors begin off the allocation's alignment, as numpy's may
-GARBAGE = 0xFF  # four such bytes are NaN in float32, so that reading them shows
+GUARD = 4096  # bytes after every tensor, on hosts also before it, that must not change
+HOST_GUARD = GUARD + 16  # tensors on hosts begin off the allocation's alignment, as numpy's may
+GARBAGE = 0xFF  # four such bytes are NaN in float32, so that wrong reads show
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A byte that should not have been written; `check` is the name of the check meant for it."""
+    """A byte that should not have been written; `check` names the check that reports it."""
 
     check: str
     message: str
@@ -54,26 +54,26 @@ class Guarded:
         self.engine.copy_in(self.engine.stream(), data, self.buffer).wait()
 
     def after(self) -> Array:
-        """All bytes as they are now."""
+        """Return all present bytes."""
         host = np.empty_like(self.before)
         self.engine.copy_out(self.engine.stream(), self.buffer, host).wait()
         return host
 
     def touched(self) -> str:
-        """Where an input was written to; "" where it was not."""
+        """Describe where an input was written; "" if it was not."""
         return self._range(np.flatnonzero(self.after() != self.before))
 
     def result(self) -> tuple[Array, str, str]:
-        """The values, what was written outside of the tensor, and where padding is not zero.
+        """Return the values, where bytes outside the tensor were written, and non-zero padding.
 
-        Where nothing was written, the values alone tell.
+        If nothing was written, only the values show it.
         """
         after = self.after()
         values = np.array(self.desc.unpack(after[self.start :]))
         wrong = after != self._packed(values, self.before)
         if not wrong.any() or np.array_equal(after, self.before):
             return values, "", ""
-        # Whatever packing leaves as it was belongs to no element and no padding.
+        # Bytes that packing does not change belong to no element and no padding.
         owned = self._packed(values, np.zeros_like(after))
         owned = owned == self._packed(values, np.full_like(after, GARBAGE))
         outside, padding = (np.flatnonzero(wrong & where) for where in (~owned, owned))
@@ -92,7 +92,7 @@ class Guarded:
 
 
 def _reordered(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
-    """The bytes of an opaque format, which only its owner's reorder can make."""
+    """Return the bytes of an opaque format, which only its owner's reorder can make."""
     memory = reorder(Memory.from_numpy(np.array(array, desc.dtype)), desc, engine)
     host = np.empty(desc.nbytes, np.uint8)
     engine.copy_out(engine.stream(), memory.buffer, host).wait()
@@ -100,10 +100,10 @@ def _reordered(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
 
 
 class Arguments:
-    """Guarded memories for all arguments of a primitive descriptor, its user scratchpad included.
+    """Guarded memories for all arguments of a primitive descriptor, with a user's scratchpad.
 
     inputs: arrays by argument name; outputs among them begin with these values, others as garbage.
-    in_place: an input and the output that is to be the same memory.
+    in_place: an input and the output that share one memory.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class Arguments:
 
     @property
     def memories(self) -> dict[str, Any]:
-        """What `Primitive.execute` takes."""
+        """The arguments of `Primitive.execute`."""
         return {name: box.memory for name, box in self.boxes.items()}
 
     def outcome(self) -> tuple[dict[str, Array], list[Finding]]:
-        """The outputs' values by name, and what was written that should not have been."""
+        """Return the outputs' values by name, and the wrongly written bytes."""
         outputs: dict[str, Array] = {}
         return outputs, list(self._findings(outputs))
 
@@ -155,18 +155,18 @@ class Arguments:
             box.write(np.full_like(box.before, GARBAGE))
 
     def restore(self) -> None:
-        """Give all memories their values again."""
+        """Give all memories their former values."""
         for box in self.boxes.values():
             box.write(box.before)
 
     def exchange(self, other: Arguments) -> None:
-        """Let `restore` give these memories the values of the others, and these to them."""
+        """Exchange the values that `restore` writes with those of `other`."""
         for name, box in self.boxes.items():
             twin = other.boxes[name]
             box.before, twin.before = twin.before, box.before
 
     def touch(self, stream: Stream, event: Event) -> None:
-        """Copy an output by another stream, behind `event`."""
+        """Copy an output by another stream, after `event`."""
         box = next(box for name, box in self.boxes.items() if name not in self._read)
         host = np.empty_like(box.before)
         box.engine.copy_out(stream, box.buffer, host, [event]).wait()

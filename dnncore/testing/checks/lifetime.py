@@ -1,4 +1,4 @@
-"""Check of memory: it returns when nobody uses it any more."""
+"""Check of memory: it is freed when nothing uses it any more."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dnncore.testing.checks.results import CheckFailed
 __all__ = ["memory"]
 
 ROUNDS = 5
-EXECUTIONS = (8, 64)  # of a round, the more where fewer seem to leak
+EXECUTIONS = (8, 64)  # of a round; the larger number only if the smaller shows growth
 CREATIONS = 3
-LEAK_BYTES = 64  # of native memory, by which each execution may grow
+LEAK_BYTES = 64  # bytes of native memory by which each execution may grow
 
 
 def memory(trial: Trial) -> None:
-    """Memories and primitives die with their last user; executions take no more and more.
+    """Memories and primitives are freed after their last use; executions do not use more and more.
 
-    What grows is counted in the blocks of Python's allocator, of which every object, every array
-    and every buffer takes one at least, and in the bytes of the C library's, where it tells them;
-    it is a leak if each of several rounds grew.
+    Growth is counted in blocks of Python's allocator, of which every object, array and buffer uses
+    at least one, and in bytes of the C library's allocator if that reports them. It is a leak if
+    every one of several rounds grew.
     """
     with _quick_collections():
         _memories_die(trial)
@@ -41,7 +41,7 @@ def memory(trial: Trial) -> None:
 
 @contextmanager
 def _quick_collections() -> Iterator[None]:
-    """Let the garbage collector look at new objects alone."""
+    """Restrict the garbage collector to new objects."""
     gc.freeze()
     try:
         yield
@@ -92,7 +92,7 @@ def _forget() -> None:
 
 
 def _executions_stay_level(trial: Trial) -> None:
-    for executions in EXECUTIONS:  # a cache that fills up slows down where a leak does not
+    for executions in EXECUTIONS:  # a cache that fills grows ever more slowly, a leak does not
         objects, native = _growth(trial, executions)
         if objects < 1 and native < LEAK_BYTES:
             return
@@ -102,7 +102,7 @@ def _executions_stay_level(trial: Trial) -> None:
 
 
 def _growth(trial: Trial, executions: int) -> tuple[float, ...]:
-    """By how many objects and native bytes an execution grew in the best of the rounds."""
+    """Return the objects and native bytes by which an execution grew in the best round."""
     arguments = trial.arguments(trial.case.round("random").inputs)
     stream = trial.case.engine.stream()
     counts = []
@@ -130,7 +130,7 @@ class _MallInfo(ctypes.Structure):
 
 @cache
 def _mallinfo() -> Callable[[], Any] | None:
-    """The C library's report on its allocator, from glibc 2.33 on; None elsewhere."""
+    """Return the C library's report on its allocator, from glibc 2.33 on; None elsewhere."""
     function = getattr(ctypes.CDLL(None), "mallinfo2", None) if os.name == "posix" else None
     if function is not None:
         function.restype = _MallInfo
@@ -138,7 +138,7 @@ def _mallinfo() -> Callable[[], Any] | None:
 
 
 def _native_bytes() -> int:
-    """Bytes in use of malloc's; 0 where nobody tells."""
+    """Return the bytes in use in malloc; 0 if the C library does not report them."""
     report = _mallinfo()
     if report is None:
         return 0

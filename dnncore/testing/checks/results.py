@@ -1,4 +1,4 @@
-"""What a case's checks have found: plain data that goes from process to process and into JSON."""
+"""Results of a case's checks: plain data that is sent between processes and written as JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Status: TypeAlias = Literal["passed", "failed", "unsupported"]
 
 
 class CheckFailed(AssertionError):
-    """A property does not hold; the text tells where, what was expected and what is there."""
+    """A property does not hold; the text states the place, the expected and the actual value."""
 
 
 class OnTrial(NamedTuple):
-    """A check that begins, and the implementation that it is about; "" for the case itself."""
+    """A check that begins, and its implementation; "" for the case itself."""
 
     check: str
     impl_name: str
@@ -23,7 +23,7 @@ class OnTrial(NamedTuple):
 
 @dataclass(frozen=True)
 class Failure:
-    """One check that one implementation, or the case itself (impl_name ""), does not pass."""
+    """A check that fails for an implementation, or for the case itself (impl_name "")."""
 
     check: str
     impl_name: str
@@ -35,15 +35,16 @@ class Failure:
 
 @dataclass(frozen=True)
 class CaseResult:
-    """What became of one problem on one engine.
+    """The result of one problem on one engine.
 
-    problem: its text. engine: its name.
-    status: "unsupported" where every implementation refused, and did so well.
+    problem: its text.
+    engine: its name.
+    status: "unsupported" if every implementation refused, with valid refusals.
     impl_names: the implementations that accepted, best first.
-    refusals: why the others did not, as text.
-    executed: how many checks ran, over all implementations.
+    refusals: the reasons of the others, as text.
+    executed: the number of checks that ran, over all implementations.
     seconds: "reference" (expected values), "building" (selecting and building primitives) and
-        "running" (executing and comparing); together the time that the case took.
+        "running" (executing and comparing); the sum is the time of the case.
     """
 
     problem: str

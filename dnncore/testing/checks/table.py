@@ -1,4 +1,4 @@
-"""The table of checks, and what runs them on one case."""
+"""The table of checks, and their execution on one case."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ Scope: TypeAlias = Literal["case", "candidate", "trial"]
 class Check:
     """A property, checked by a plain function that raises `CheckFailed`.
 
-    scope: what the function takes: "case" a `Case`; "candidate" a `Case` and an `Implementation`,
-        which may refuse it; "trial" a `Trial`, of an implementation that accepts.
-    every: of what is too dear for every case: made until it is passed once per operation,
-        implementation and engine in a process, and on one case of so many, chosen by its text.
+    scope: the arguments of the function. "case": a `Case`. "candidate": a `Case` and an
+        `Implementation`, which may refuse it. "trial": a `Trial` of one that accepts.
+    every: for checks too slow for every case. Such a check runs until it has passed once per
+        operation, implementation and engine in a process, and on one of `every` cases, chosen by
+        its text.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Check:
     every: int = 1
 
 
-# In the order in which they run: those at the end look at all executions before them.
+# In the order in which they run: the last ones examine all executions before them.
 CHECKS: dict[str, Check] = {
     check.name: check
     for check in (
@@ -75,7 +76,7 @@ CHECKS: dict[str, Check] = {
     )
 }
 
-_made: set[tuple[str, type, str, str]] = set()  # dear checks that were passed in this process
+_made: set[tuple[str, type, str, str]] = set()  # slow checks that passed in this process
 
 
 def run_case(
@@ -91,9 +92,9 @@ def run_case(
 
     impl: name patterns of the implementations to be tested; "" is all.
     skip: names of checks that are left out.
-    announce: is told of each check before it begins.
+    announce: is called with each check before it begins.
 
-    Checks that are dear are left out on most cases, unless they are named.
+    Slow checks are left out on most cases, unless they are named.
     """
     run = _Run(Case(problem, engine, impl), checks, skip, announce)
     run.all()
@@ -112,7 +113,7 @@ def run_case(
 
 
 class _Run:
-    """The checks of one case, and what they find."""
+    """The checks of one case, and their findings."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class _Run:
         self._skipped = set(skip)
 
     def all(self) -> None:
-        """Ask the candidates first, before anything else asks and builds."""
+        """Run all checks, those of candidates first, before other checks query and build."""
         for implementation in self.case.implementations:
             for check in self._wanted("candidate"):
                 self._make(check, implementation.name, self.case, implementation)

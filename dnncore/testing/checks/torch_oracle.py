@@ -1,4 +1,4 @@
-"""The operations as torch computes them, in float64: a peer's answer to every problem."""
+"""The operations computed by torch in float64: independent results for every problem."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def is_available() -> bool:
 def _torch() -> Any:
     import torch
 
-    torch.set_num_threads(1)  # small tensors: waking threads costs more than the work
+    torch.set_num_threads(1)  # small tensors: starting threads costs more than the work
     return torch
 
 
 def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
-    """The outputs of `op` by torch; gradients come from its own differentiation.
+    """Return the outputs of `op` by torch; its autograd computes gradients.
 
-    Raises `ImportError` where torch is not installed.
+    Raises `ImportError` if torch is not installed.
     """
     torch = _torch()
     tensors = {name: torch.tensor(a.astype(np.float64)) for name, a in inputs.items()}
     outputs = driver_of(type(op)).oracles[type(op)](torch, op, tensors)
     outputs[op.result_name] = _chain(torch, attr, outputs[op.result_name], tensors, op.result_name)
     written = [(a.name, d) for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"]
-    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is inf
+    with np.errstate(over="ignore", invalid="ignore"):  # values beyond float32's range become inf
         return {n: _stored(outputs[n].numpy(), d.dtype) for n, d in written if n in outputs}
 
 
 def _stored(values: Array, dtype: np.dtype[Any]) -> Array:
-    """Rounded once; integers half to even, and saturated."""
+    """Round once; integers half to even, and saturated."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         values = np.clip(np.rint(values), limits.min, limits.max)

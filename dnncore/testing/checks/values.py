@@ -1,4 +1,4 @@
-"""Checks of values: right on whole numbers, right on random ones, the same every time."""
+"""Checks of values: correct for whole numbers, correct for random ones, the same every time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["integers", "random", "repeatable"]
 
 
 def integers(trial: Trial) -> None:
-    """Whole numbers: equal bit for bit where the implementation claims to be exact on them."""
+    """Whole numbers: bit-equal if the implementation claims to be exact for them."""
     _right(trial, "integers")
 
 
 def random(trial: Trial) -> None:
-    """Random numbers: within the bound of rounding times the error factor claimed."""
+    """Random numbers: within the bound of rounding times the claimed error factor."""
     _right(trial, "random")
 
 
@@ -26,7 +26,7 @@ def _right(trial: Trial, fill: FillName) -> None:
 
 
 def repeatable(trial: Trial) -> None:
-    """A second execution gives the same bits where the implementation claims determinism."""
+    """A second execution has bit-equal results if the implementation claims determinism."""
     if not trial.pd.deterministic:
         return
     first = trial.outputs("random")

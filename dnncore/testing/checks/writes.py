@@ -1,6 +1,6 @@
-"""Checks of bytes: nothing is written but the outputs, and padding is zero.
+"""Checks of bytes: only outputs are written, and padding is zero.
 
-They look at all executions of a trial, and so come last.
+They run last, since they examine all executions of a trial.
 """
 
 from __future__ import annotations
