@@ -1,1 +1,1 @@
-"""Valid calls changed at random: each must raise one of the library's errors or be right."""
+"""Valid calls with random changes: each must raise an error of dnncore or be correct."""

@@ -1,9 +1,13 @@
-"""One program of the mutations: how it ends, and what is wrong with that.
+"""One program of the mutations: how it ends, and the fault in that, if any.
 
-A program is at fault if it raises anything but a `DnnError` that says something, unless Python
-itself refuses the call; if it hides a foreign exception in one; if it takes long; if it executes a
-primitive and its outputs are not those of the reference; and if it crashes or hangs the process
-that is spawned for it.
+These are faults:
+
+- An exception that is not a `DnnError` with an informative message, unless Python itself refuses
+  the call.
+- An exception of other software that a `DnnError` hides.
+- A long run time.
+- Outputs of an executed primitive that differ from those of the reference.
+- A crash or a hang of the process that is spawned for the program.
 """
 
 from __future__ import annotations
@@ -30,16 +34,16 @@ __all__ = ["examine", "examine_in", "examiner"]
 
 MODULE = "dnncore.testing.bad_input.examination"  # also where it is __main__
 PROGRAM = "<program>"
-SLOW = 0.05  # seconds of processor time within which a descriptor is made or refused
-HANGS = 60.0  # seconds after which a process is given up
-HEADROOM = 2**31 - 2**26  # bytes that a process may allocate; the absurd sizes are beyond
-VOLUME = 2**18  # elements of all tensors above which nothing is executed
-SHORTEST = 20  # characters of a message that tells what and what was got
+SLOW = 0.05  # seconds of processor time allowed to create or refuse a descriptor
+HANGS = 60.0  # seconds after which a process is killed
+HEADROOM = 2**31 - 2**26  # bytes that a process may allocate; the absurd sizes are larger
+VOLUME = 2**18  # elements of all tensors; larger programs are not executed
+SHORTEST = 20  # characters of a message that states the object and the value
 _WRONG_CALL = re.compile(r"\(\) (missing|takes|got an unexpected|got multiple|got some)")
 
 
 class _TooLarge(Exception):
-    """What a program would execute is beyond what there is time for."""
+    """The program would execute a problem that takes too long."""
 
 
 class _Elsewhere(dnn.backend.HostEngine):
@@ -52,10 +56,10 @@ _ELSEWHERE = _Elsewhere()
 
 
 def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
-    """Run a program: how it ended, and what is wrong with that, "" if nothing is.
+    """Run a program; return how it ended, and a fault or "".
 
-    It ends "passed", with the reference's answers where it executed a primitive; "refused" by the
-    library; refused by "python" itself; or "left", where it would execute too much.
+    It ends "passed": the outputs are the reference's if it executed a primitive. "refused": dnncore
+    raised an error. "python": Python itself refused. "left": it would execute too much.
     """
     cpu = dnn.engine("cpu")
     scope = {
@@ -70,7 +74,7 @@ def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", ReferenceWarning)
-            exec(code, scope)  # noqa: S102 - the point of it
+            exec(code, scope)  # noqa: S102 - the program under test
     except _TooLarge:
         return "left", ""
     except DnnError as error:
@@ -86,9 +90,9 @@ def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
 
 
 def _is_pythons(error: Exception) -> bool:
-    """Whether the library was not reached, or has no such attribute.
+    """Whether dnncore was not called, or has no such attribute.
 
-    A call with wrong keywords never leaves the program's own line.
+    An error about wrong keywords is raised in the program's own line.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     codes = [frame.f_code for frame in frames]
@@ -102,12 +106,12 @@ def _is_pythons(error: Exception) -> bool:
 
 
 def _is_ours(names: dict[str, Any]) -> bool:
-    """Whether these are the globals of this module, of the library's or of a backend's."""
+    """Whether these are the globals of this module, of dnncore or of a backend."""
     return names is globals() or str(names.get("__name__")).startswith("dnncore")
 
 
 def _unfit(error: DnnError) -> str:
-    """What is wrong with one of the library's own errors."""
+    """Describe a fault in an error of dnncore; "" if there is none."""
     text = str(error)
     if len(text) < SHORTEST or " " not in text:
         return f"the message says too little: {text!r}"
@@ -126,7 +130,7 @@ def _unfit_refusal(refusal: Any) -> str:
 
 
 def _inputs(pd: dnn.PrimitiveDesc) -> dict[str, Any]:
-    """Values of all inputs, where there is time to execute it."""
+    """Return values of all inputs; raises `_TooLarge` if an execution would take too long."""
     elements = sum(desc.nelems for _, desc in pd.arguments)
     if elements > VOLUME or pd.op.flops > 64 * VOLUME:
         raise _TooLarge
@@ -144,7 +148,7 @@ def _copies(arguments: Any) -> dict[str, Any]:
 
 
 def _wrong(scope: dict[str, Any], program: str) -> str:
-    """What is wrong with the answers of a program that ended well."""
+    """Describe faults in the results of a program that raised nothing."""
     pd = scope.get("pd")
     if isinstance(pd, dnn.PrimitiveDesc):
         broken = "".join(map(_unfit_refusal, pd.refusals))
@@ -165,7 +169,7 @@ def _wrong(scope: dict[str, Any], program: str) -> str:
 
 
 def _executes(program: str) -> bool:
-    """Whether the program still runs its primitive, once, on its arguments."""
+    """Whether the program still runs its primitive, once, with its arguments."""
     return "primitive = pd.primitive()" in program and (
         len(re.findall(r"primitive\.(?:execute|bind)\([^\n]*\*\*arguments\)", program)) == 1
         and len(re.findall(r"\b(?:execute|bind)\(", program)) == 1
@@ -185,7 +189,7 @@ def _inconsistent(desc: dnn.MemoryDesc) -> str:
     if (
         again != desc
         or hash(again) != hash(desc)
-        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc  # noqa: S307 - of our own making
+        or eval(repr(desc), {"MemoryDesc": dnn.MemoryDesc}) != desc  # noqa: S307 - our own text
     ):
         return f"{desc!r} cannot be made again from what it says of itself"
     return ""
@@ -203,17 +207,17 @@ def _differs(pd: dnn.PrimitiveDesc, before: dict[str, Any], arguments: dict[str,
 
 
 def examiner() -> Process:
-    """A process for `examine_in`."""
+    """Return a process for `examine_in`."""
     return Process(MODULE)
 
 
 def examine_in(
     process: Process, program: str, engine: str, level: str, timeout: float = HANGS
 ) -> tuple[str, str]:
-    """How a program ends in a process of its own, and what is wrong with that.
+    """Return how a program ends in a separate process, and a fault or "".
 
-    timeout: seconds that it may take. Beside the ends of `examine` there are "fault", "slow" and
-    "died".
+    timeout: seconds allowed to it. In addition to the results of `examine` there are "fault",
+    "slow" and "died".
     """
     try:
         end, reason = process.ask(_Request(program, engine, level), timeout)
@@ -251,7 +255,7 @@ def _timed(program: str, engine: dnn.Engine, level: str) -> tuple[str, str]:
     seconds = time.process_time() - started
     if level == "described" and seconds > SLOW and not reason:
         ranking.forget()
-        gc.collect()  # neither a collection nor a first import counts
+        gc.collect()  # neither a collection nor a first import is timed
         started = time.process_time()
         examine(program, engine)
         seconds = min(seconds, time.process_time() - started)
@@ -261,7 +265,7 @@ def _timed(program: str, engine: dnn.Engine, level: str) -> tuple[str, str]:
 
 
 def _warm_up(engine: dnn.Engine) -> None:
-    """Import and measure what the first use does, with one valid program of each operation."""
+    """Do the imports and measurements of first uses, by a valid program of each operation."""
     chosen = valid_calls.described()[2]
     for program in chosen[:: len(chosen) // len(valid_calls.OPERATIONS)]:
         examine(program, engine)
@@ -269,13 +273,13 @@ def _warm_up(engine: dnn.Engine) -> None:
 
 
 def _limit_memory() -> None:
-    """Make absurd sizes fail at once, as on a machine without overcommitment."""
+    """Make absurd sizes fail at once, as on a machine without overcommitment of memory."""
     try:
         import resource
         from pathlib import Path
 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
-    except (ImportError, OSError):  # no such limits or no such file here
+    except (ImportError, OSError):  # the system has no such limits or no such file
         return
     limit = pages * resource.getpagesize() + HEADROOM
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))

@@ -1,7 +1,7 @@
-"""Programs of `valid_calls` with mistakes put in: the calls that bad input makes.
+"""Programs of `valid_calls` with mistakes: the source of bad input.
 
-A few expressions of a valid program are replaced, dropped, doubled or exchanged, as a seed and an
-index say, the same on every machine. What is made is text again, and its own reproducer.
+A few expressions of a valid program are replaced, dropped, doubled or exchanged. A seed and an
+index determine them, equally on every machine. The result is text, which reproduces the case.
 """
 
 # ruff: noqa: ARG001, ISC004 - all changes take the same arguments; long texts in a table
@@ -27,9 +27,9 @@ PROGRAMS: dict[str, Callable[[], tuple[tuple[str, ...], ...]]] = {
     "executed": valid_calls.executed,
 }
 WEIGHTS = {"described": (3, 2, 6, 1), "executed": (1, 5)}
-OURS = ("inputs(pd)", "copies(arguments)", "event.wait()")  # of the harness, not under test
+OURS = ("inputs(pd)", "copies(arguments)", "event.wait()")  # of the test code, not under test
 
-# Things that stand where something else belongs.
+# Expressions for places where other types or values belong.
 STRANGERS = (
     "None", "True", "False", "0", "1", "-1", "2", "1.5", "-0.0", "float('nan')", "float('inf')",
     "1e39", "10**400", "2**31", "2**40", "2**63", "2**64", "-2**63", "1j", "...", "''", "'x'",
@@ -80,7 +80,7 @@ Place: TypeAlias = tuple[ast.AST, tuple[str, int | None], ast.expr]  # parent, f
 
 
 def mutation(level: str, seed: int, index: int) -> str:
-    """The program of that place in the endless list of a seed; `level` is a key of `PROGRAMS`."""
+    """Return program `index` in the endless list of a seed; `level` is a key of `PROGRAMS`."""
     rng = random.Random(f"{level}:{seed}:{index}")  # noqa: S311 - reproducible
     (group,) = rng.choices(PROGRAMS[level](), WEIGHTS[level])
     valid = rng.choice(group)
@@ -95,7 +95,7 @@ def mutation(level: str, seed: int, index: int) -> str:
 
 
 def _is_python(text: str) -> bool:
-    """Whether it can be compiled at all; a keyword given twice cannot."""
+    """Whether it can be compiled; a keyword given twice, for instance, cannot."""
     try:
         compile(text, "", "exec")
     except SyntaxError:
@@ -123,8 +123,8 @@ def _mutate(rng: Rng, tree: ast.Module, donor: ast.AST) -> None:
 
 
 def _places(tree: ast.AST) -> Iterator[Place]:
-    """All expressions that may change."""
-    if isinstance(tree, ast.Subscript | ast.BinOp):  # 2 ** 2 ** 63 is Python's to compute
+    """Yield all expressions that may change."""
+    if isinstance(tree, ast.Subscript | ast.BinOp):  # Python itself would compute 2 ** 2 ** 63
         return
     if _is_ours(getattr(tree, "value", None)):
         return
@@ -141,12 +141,12 @@ def _places(tree: ast.AST) -> Iterator[Place]:
 
 
 def _numbers(places: list[Place]) -> list[Place]:
-    """The innermost: few, but they make most of the difference."""
+    """Return the innermost expressions: few, but changes of them have the most effect."""
     return [place for place in places if isinstance(place[2], ast.Constant | ast.Tuple)]
 
 
 def _described(places: list[Place]) -> list[Place]:
-    """The memory descriptors: in another layout they make another valid program, as a rule."""
+    """Return the memory descriptors: another layout of one usually makes a valid program."""
     calls = [place for place in places if isinstance(place[2], ast.Call)]
     return [place for place in calls if ast.unparse(place[2]).startswith("dnn.MemoryDesc(")]
 
@@ -160,19 +160,19 @@ def _parsed(text: str) -> ast.expr:
 
 
 def _stranger(rng: Rng, node: ast.expr, donor: ast.AST) -> ast.expr:
-    """Something that does not belong here."""
+    """Return an expression that does not belong here."""
     return _parsed(rng.choice(STRANGERS))
 
 
 def _transplant(rng: Rng, node: ast.expr, donor: ast.AST) -> ast.expr:
-    """An expression of another program, of the same sort if there is one."""
+    """Return an expression of another program, of the same kind if there is one."""
     found = [other for *_, other in _places(donor)]
     alike = [other for other in found if type(other) is type(node)]
     return copy.deepcopy(rng.choice(alike or found or [node]))
 
 
 def _constant(rng: Rng, node: ast.expr, donor: ast.AST) -> ast.expr:
-    """Another number or word."""
+    """Return another number or word."""
     value = node.value if isinstance(node, ast.Constant) else None
     if isinstance(value, str):
         long = len(value) > 40
@@ -189,7 +189,7 @@ def _word(rng: Rng) -> str:
 
 
 def _garbled(rng: Rng, text: str) -> str:
-    """The text with a character, a number or a word dropped, doubled or replaced."""
+    """Return the text with a character, number or word dropped, doubled or replaced."""
     unit = rng.choice(("character", "number", "word"))
     parts = list(text) if unit == "character" else _split(text, unit)
     places = [i for i, part in enumerate(parts) if part.strip()] or [0]
@@ -211,7 +211,7 @@ def _split(text: str, unit: str) -> list[str]:
 
 
 def _sequence(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
-    """A tuple or list with an element more, less or elsewhere, or as another kind of thing."""
+    """Return a tuple or list with an element more, less or elsewhere, or of another type."""
     items = list(node.elts)
     place = rng.randrange(len(items) + 1)
     way = rng.choice(("drop", "double", "turn", "insert", "swap", "numpy", "list", "iterator"))
@@ -231,7 +231,7 @@ def _sequence(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
 
 
 def _arguments(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
-    """A call with an argument missing, doubled, renamed, exchanged or too many."""
+    """Return a call with an argument missing, doubled, renamed, exchanged or added."""
     call: ast.Call = copy.deepcopy(node)
     way = rng.choice(("drop", "drop", "double", "rename", "exchange", "add", "position"))
     keywords = [k for k in call.keywords if k.arg]
@@ -269,7 +269,7 @@ def _keywords(tree: ast.AST) -> list[Any]:
 
 
 def _relaid(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
-    """A call of MemoryDesc with another layout of its dims; other calls as `_arguments`."""
+    """Return a call of MemoryDesc with another layout of its dims; others as `_arguments`."""
     dims = node.args[0] if node.args else None
     if not (ast.unparse(node.func) == "dnn.MemoryDesc" and isinstance(dims, ast.Tuple)):
         return _arguments(rng, node, donor)
@@ -292,7 +292,7 @@ def _relaid(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
 
 
 def _entries(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
-    """A dict with an entry missing, more, renamed, or two of them exchanged."""
+    """Return a dict with an entry missing, added or renamed, or with two entries exchanged."""
     made: ast.Dict = copy.deepcopy(node)
     way = rng.choice(("drop", "add", "rename", "exchange", "share"))
     if not made.keys:
@@ -309,7 +309,7 @@ def _entries(rng: Rng, node: Any, donor: ast.AST) -> ast.expr:
         made.keys[a] = ast.Constant(rng.choice(("src", "weights", "post_op_0_src", "src99", "")))
     elif way == "exchange":
         made.values[a], made.values[b] = made.values[b], made.values[a]
-    else:  # one memory for two
+    else:  # one memory for two arguments
         shared = ast.NamedExpr(ast.Name("shared", ast.Store()), made.values[a])
         made.values[a] = shared
         made.values[(a + 1) % len(made.keys)] = ast.Name("shared", ast.Load())

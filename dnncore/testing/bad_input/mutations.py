@@ -1,9 +1,9 @@
-"""Bad input: valid calls changed at random must end in the library's errors or in right answers.
+"""Bad input: valid calls with random changes must raise errors of dnncore or be correct.
 
     python -m dnncore.testing.bad_input.mutations cpu opencl:0 --described 20000 --seed 1
     python -m dnncore.testing.bad_input.mutations cpu --level executed --seed 1 --index 17
 
-`examination.py` decides which ends are faults.
+`examination.py` defines the faults.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dnncore.testing.bad_input.mutated_programs import mutation
 __all__ = ["Fault", "Report", "survey"]
 
 PROGRAM_NAME = "dnncore.testing.bad_input.mutations"  # also where it is __main__
-CHUNK = 100  # programs of one engine in a row
-MOST_FAULTS = 200  # after which nothing more is to be learned
+CHUNK = 100  # consecutive programs of one engine
+MOST_FAULTS = 200  # after which the run ends
 
 
 class Fault(NamedTuple):
-    """A program that ended as none may; `str` is the whole story, the reproducer first."""
+    """A program with a fault; `str` is the full description, the reproducer first."""
 
     engine: str
     level: str
@@ -47,7 +47,7 @@ class Fault(NamedTuple):
 
 @dataclass
 class Report:
-    """What became of all programs: (level, "refused" | "python" | "passed" | ...) -> how many."""
+    """The results of all programs: (level, "refused" | "python" | "passed" | ...) -> count."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     faults: list[Fault] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Report:
 
 
 def survey(tasks: Iterable[tuple[str, str, int]], seed: int, processes: int = 2) -> Report:
-    """Run mutations in `processes` processes. tasks: (engine's name, level, how many)."""
+    """Run mutations in `processes` processes. tasks: (engine's name, level, count)."""
     pending = [
         (engine, level, range(start, min(start + CHUNK, count)))
         for engine, level, count in tasks

@@ -1,11 +1,11 @@
-"""Valid programs, as text, from which bad input is made.
+"""Valid programs, as text; bad input is made by changes to them.
 
 A program is a few lines of Python over `dnn`, `np`, `problem`, `engine` (the one under test) and
-`other` (another engine). Those that execute end with `pd`, `arguments`, `before` and `event`, so
-that the results can be compared with the reference.
+`other` (another engine). Those that execute a primitive end with `pd`, `arguments`, `before` and
+`event`, so that the results can be compared with the reference.
 """
 
-# ruff: noqa: E501 - a program reads best as Python has it
+# ruff: noqa: E501 - the programs are formatted as Python code
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ OPERATIONS = (
         " dst=dnn.MemoryDesc((2, 19, 3, 3), 's8', 'aBcd16b'))"
     ),
 )
-# Operands of dst's shape fit behind every operation.
+# Operands with dst's shape are valid after every operation.
 ATTRIBUTES = (
     "dnn.Attributes()",
     "dnn.Attributes(scratchpad='user', deterministic=True, fpmath='any')",
@@ -242,7 +242,7 @@ SCRATCHPAD = (
 
 @cache
 def described() -> tuple[tuple[str, ...], ...]:
-    """Programs that make descriptors, read problem texts, and choose implementations."""
+    """Return programs that make descriptors, read problem texts, and select implementations."""
     chosen = [
         f"op = {op}\nattr = {attr}\npd = dnn.PrimitiveDesc(op, engine, attr{wishes})"
         for op, attr, wishes in itertools.product(OPERATIONS, ATTRIBUTES, WISHES)
@@ -253,7 +253,7 @@ def described() -> tuple[tuple[str, ...], ...]:
 
 @cache
 def executed() -> tuple[tuple[str, ...], ...]:
-    """Programs that make memories, and that execute primitives."""
+    """Return programs that make memories and execute primitives."""
     ran = [
         "\n".join(
             [
@@ -276,7 +276,7 @@ def executed() -> tuple[tuple[str, ...], ...]:
 
 @cache
 def _memories(op_text: str, attr_text: str) -> tuple[str, ...]:
-    """The entries of the dict of arguments."""
+    """Return the entries of the dict of arguments."""
     scope: dict[str, Any] = {**NAMES}
     exec(f"op = {op_text}\nattr = {attr_text}", scope)  # noqa: S102 - our own texts
     op, attr = scope["op"], scope["attr"]
@@ -293,7 +293,7 @@ def _memories(op_text: str, attr_text: str) -> tuple[str, ...]:
 
 @cache
 def _texts() -> tuple[str, ...]:
-    """The problem texts of all operations that have a driver."""
+    """Return the problem texts of all operations that have a driver."""
     return tuple(_written())
 
 

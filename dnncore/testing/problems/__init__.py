@@ -1,1 +1,1 @@
-"""The problems on which implementations are tried: `*.txt` lists, and random ones."""
+"""The problems with which implementations are tested: `*.txt` lists, and random ones."""

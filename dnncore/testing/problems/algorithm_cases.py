@@ -1,6 +1,6 @@
 """Problem texts of every algorithm and post-op, from the records of `dnncore.algorithms`.
 
-An algorithm that is added to the records is tried without a line in the lists.
+A new algorithm in the records is tested without a new line in the lists.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ NORMS = "--p=1,1.5,2,3 --eps=0,0.5,100"
 # A convolution with each algorithm as its post-op.
 CONVOLUTION = "--conv --dir=FWD_B --stag=abx,axb --dtag=any"
 LAYER = "ic3oc9_ih5kh3ph1"
-POSITIVE = "abs+linear:1:0.5"  # post-ops in front of those that need positive numbers
+POSITIVE = "abs+linear:1:0.5"  # post-ops before those that need positive numbers
 
 
 def texts(size: str) -> list[str]:
-    """The texts of a size: `smoke` tries each algorithm once, `full` each of its parameters.
+    """Return the texts of a size: `smoke` has each algorithm once, `full` each of its parameters.
 
     Other sizes have none.
     """

@@ -1,4 +1,4 @@
-"""The problems on which the kit tries implementations: lists of problem texts, by size.
+"""The problems with which the kit tests implementations: lists of problem texts, by size.
 
     tiny      a few of every operation, with tensors of at most 512 elements, for slow simulators
     smoke     every operation, direction, algorithm and family of formats once, in under a minute
@@ -6,9 +6,9 @@
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
     random    drawn from a seed by `random_problems.py`, which needs hypothesis
 
-The lists of all but the last lie beside this file: a file with the size's name, or a folder of
-files. To add a case, add a line. `algorithm_cases.py` adds every algorithm of eltwise, binary and
-reduction.
+The lists of all sizes but the last are beside this file: a file with the size's name, or a folder
+of files. To add a case, add a line. `algorithm_cases.py` adds every algorithm of eltwise, binary
+and reduction.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ FOLDER = Path(__file__).parent
 
 
 def case_files(size: str) -> list[Path]:
-    """The files of a size's problem texts; none of random ones.
+    """Return the files of a size's problem texts; random problems have none.
 
-    Raises `DescriptorError` where there is no such size.
+    Raises `DescriptorError` if there is no such size.
     """
     if size not in SIZES:
         raise DescriptorError(f"cases: size must be one of {', '.join(SIZES)}; got {size!r}")
@@ -37,9 +37,9 @@ def case_files(size: str) -> list[Path]:
 
 
 def cases(size: str, *, seed: int = 0) -> list[Problem]:
-    """The problems of a size, each of them once; the seed is that of random ones.
+    """Return the problems of a size, without duplicates. seed: the seed of random ones.
 
-    Lists of values make some twice, as where two formats are one because a dim is 1.
+    Lists of values make duplicates, for instance if two formats are equal because a dim is 1.
     """
     if size == "random":
         from dnncore.testing.problems import random_problems

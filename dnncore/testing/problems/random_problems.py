@@ -1,8 +1,8 @@
 """Problems drawn at random by hypothesis, which finds the shortest text of those that fail.
 
-A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may be
-moved: behind the start of its buffer, apart in it, its dims in another order. All choices shrink to
-the plainest, which the text leaves out. What is drawn depends on the seed alone.
+A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may
+change its place: an offset, gaps between elements, another order of dims. All choices shrink to the
+simplest, which the text omits. The seed alone determines what is drawn.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ AXES = ("w", "hw", "dhw")
 
 @dataclass(frozen=True)
 class HypothesisDraws:
-    """`Draws` by hypothesis; see there."""
+    """`Draws` by hypothesis."""
 
     draw: Draw
 
@@ -88,7 +88,7 @@ class HypothesisDraws:
         return [1 if self.draw(st.booleans()) else n for n in dims]
 
     def window(self) -> str:
-        """The right padding is what the output's size leaves over."""
+        """The right padding is the remainder that the output's size leaves."""
         text = ""
         for axis in self.one_of(AXES):
             o, k, s = (self.integer(1, high) for high in (4, 4, 3))
@@ -104,14 +104,14 @@ class HypothesisDraws:
 
 # -- places in buffers -----------------------------------------------------------------------------
 
-MOVES = (*[""] * 6, "offset", "gaps", "order")  # each does what those before it do, too
-MOST_MOVES = 8  # of a problem; always as many are drawn, so that fewer tensors are not plainer
+MOVES = (*[""] * 6, "offset", "gaps", "order")  # each also does those before it
+MOST_MOVES = 8  # of a problem; as many are always drawn, so that fewer tensors are not simpler
 OFFSETS = st.sampled_from((1, 2, 3, 5, 8, 16, 64))  # elements
 GAPS = st.sampled_from((0, 1, 3))  # elements, or blocks of them
 
 
 def _moved(draw: Draw, desc: MemoryDesc, move: str) -> MemoryDesc:
-    """The same dims and blocks at an offset, perhaps with gaps, perhaps in another order."""
+    """Return the same dims and blocks at an offset, perhaps with gaps or in another order."""
     if not move:
         return desc
     desc = desc.with_format(None) if desc.is_any else desc
@@ -131,7 +131,7 @@ def _moved(draw: Draw, desc: MemoryDesc, move: str) -> MemoryDesc:
 
 
 def _with_moves(draw: Draw, problem: Problem) -> Problem:
-    """The problem with some of its tensors moved, operands of post-ops among them."""
+    """Return the problem with some of its tensors moved, operands of post-ops included."""
     moves = iter(draw(st.tuples(*[st.sampled_from(MOVES)] * MOST_MOVES)))
 
     def moved(desc: MemoryDesc) -> MemoryDesc:
@@ -148,12 +148,12 @@ def _with_moves(draw: Draw, problem: Problem) -> Problem:
 
 # -- problems --------------------------------------------------------------------------------------
 
-MOST_BYTES = 100_000  # so that most of the time goes into different problems, not into large ones
+MOST_BYTES = 100_000  # so that most of the time is spent on different problems, not on large ones
 
 
 @st.composite
 def problems(draw: Draw, driver: str = "") -> Problem:
-    """Problems of one driver, or of all; what the library's rules forbid is drawn again."""
+    """Draw problems of one driver, or of all; invalid ones are drawn again."""
     driver = driver or draw(st.sampled_from([*DRIVERS]))
     words = [f"--{driver}", *_options(draw, DRIVERS[driver].options), *_attributes(draw)]
     try:
@@ -177,7 +177,7 @@ def _settings(examples: int, *phases: Phase) -> settings:
 
 
 def draw(count: int, driver: str, *, seed: int = 0) -> list[Problem]:
-    """That many problems of a driver, no two alike."""
+    """Return `count` different problems of a driver."""
     found: dict[Problem, None] = {}
 
     def enough(problem: Problem) -> bool:
@@ -192,10 +192,10 @@ def draw(count: int, driver: str, *, seed: int = 0) -> list[Problem]:
 def shortest_failure(
     fails: Callable[[Problem], bool], *, driver: str = "", examples: int = 200, seed: int = 0
 ) -> Problem | None:
-    """The simplest problem for which `fails` is true, None if none of so many examples is.
+    """Return the simplest problem for which `fails` is true, None if no example fails.
 
-    driver: that of all problems tried, if given. A failure that is found is made simpler as long as
-    it fails, so that its text is the shortest that hypothesis can reach.
+    driver: the driver of all problems tried, if given. A failing problem is simplified as long as
+    it fails, so that its text is the shortest that hypothesis can find.
     """
     limit = _settings(examples, Phase.generate, Phase.shrink)
     try:
