@@ -37,7 +37,7 @@ The functions run over the elements s along the reduced dims. NaN gives NaN. p i
 
 
 def page() -> Iterator[str]:
-    """The lines of the page."""
+    """Yield the lines of the page."""
     yield INTRODUCTION.rstrip()
     yield ABOUT_ELTWISE
     titles = ("Name", "f(s)", "f'(s)", "f' of d", "Rule")
@@ -59,7 +59,7 @@ def _rule(rule: tuple[str, object] | None) -> str:
 
 
 def _table(titles: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> Iterator[str]:
-    """A table whose cells are code."""
+    """Yield the lines of a table whose cells are code."""
     yield f"| {' | '.join(titles)} |"
     yield "|" + "---|" * len(titles)
     for row in rows:

@@ -1,4 +1,4 @@
-"""The binary algorithms: y = f(src0, src1), and `select`, which reads src2, too."""
+"""The binary algorithms: y = f(src0, src1), and `select`, which also reads src2."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ __all__ = ["BINARY", "BinaryAlgorithm", "check_condition"]
 class BinaryAlgorithm:
     """One algorithm.
 
-    formula: text in Python's words. roundings: the error, in roundings of |y|. oracle: what torch
-    computes, as oracle(torch, src0, src1) or, with a condition, oracle(torch, src0, src1, src2).
-    keeps_integers: whether whole numbers give whole numbers. has_condition: whether it reads src2,
-    a tensor of type s8.
+    formula: text in Python's syntax.
+    roundings: the error, in roundings of |y|.
+    oracle: torch's result, as oracle(torch, src0, src1) or, with a condition, oracle(torch, src0,
+        src1, src2).
+    keeps_integers: whether whole numbers give whole numbers.
+    has_condition: whether it reads src2, a tensor of type s8.
     """
 
     formula: str
@@ -29,7 +31,7 @@ class BinaryAlgorithm:
     has_condition: bool = False
 
 
-# In max and min NaN wins, whichever input it is. A comparison gives 1 or 0.
+# In max and min, NaN in either input gives NaN. A comparison gives 1 or 0.
 BINARY = {
     "add": BinaryAlgorithm(formula="src0 + src1", roundings=2, oracle=lambda _, a, b: a + b),
     "sub": BinaryAlgorithm(formula="src0 - src1", roundings=2, oracle=lambda _, a, b: a - b),
@@ -61,7 +63,7 @@ BINARY = {
 
 
 def check_condition(what: str, algorithm: str, src2: MemoryDesc | None) -> None:
-    """Raise `DescriptorError` unless src2, an s8 tensor, is given for `select` and for it alone."""
+    """Raise `DescriptorError` unless src2, an s8 tensor, is given for `select` and only for it."""
     if BINARY[algorithm].has_condition != (src2 is not None):
         raise DescriptorError(
             f"{what}: src2, the s8 condition, belongs to select alone; got {algorithm}"

@@ -29,17 +29,18 @@ def _nowhere(_alpha: float, _beta: float) -> tuple[float, ...]:
 class EltwiseAlgorithm:
     """One algorithm.
 
-    formula, slope: texts of f(s) and f'(s), with Python's words and the names of `math`. An empty
+    formula, slope: texts of f(s) and f'(s), in Python's syntax with the names of `math`. An empty
         slope means that there is no gradient.
     slope_of_dst: text of f' as a function of d = f(s). Empty if there is no variant `USE_DST`.
     error, slope_error, slope_of_dst_error: error bounds of the three.
-    oracle: what torch computes, as oracle(torch, s, alpha, beta). Its gradient is torch's own.
+    oracle: torch's result, as oracle(torch, s, alpha, beta). torch's autograd gives the gradient.
     inverse: the s of a d for torch, as inverse(torch, d, alpha, beta), if there is a variant.
     defaults: alpha, or alpha and beta, in one-line calls; None if the caller must give them.
-    probes: the parameters that the conformance kit tries.
-    rule, variant_rule: a text and a test of alpha and beta; of the variant, in addition.
+    probes: the parameters that the conformance kit tests.
+    rule: a text and a test of alpha and beta.
+    variant_rule: an additional rule of the variant.
     corners: the places where f' jumps, from alpha and beta.
-    is_positive: whether f is defined for positive s alone.
+    is_positive: whether f is defined only for positive s.
     keeps_integers: whether whole s, alpha and beta give whole y.
     """
 
@@ -83,17 +84,17 @@ def _of_logarithm(y: Array, exponent: float, s: Array) -> Array:
 
 
 def _ramp(torch: Any, x: Any) -> Any:
-    """From 0 to 1, flat at both ends. torch's clamp has slope 1 there."""
+    """A ramp from 0 to 1 with slope 0 at both ends, where torch's clamp has slope 1."""
     return torch.where(x <= 0, 0.0, torch.where(x >= 1, 1.0, x))
 
 
 def _clip(torch: Any, s: Any, alpha: float, beta: float) -> Any:
-    """Slope 0 at the lower limit, where torch's clamp has slope 1."""
+    """A clip with slope 0 at the lower limit, where torch's clamp has slope 1."""
     return torch.where(s <= alpha, alpha, torch.where(s > beta, beta, s))
 
 
 def _clip_v2(torch: Any, s: Any, alpha: float, beta: float) -> Any:
-    """Slope 0 at both limits."""
+    """A clip with slope 0 at both limits."""
     return torch.where(s <= alpha, alpha, torch.where(s >= beta, beta, s))
 
 
@@ -112,7 +113,7 @@ _POWERS = tuple(
 _GATE = "tanh(sqrt(2 / pi) * (s + 0.044715 * s**3))"
 _SOFTPLUS = "tanh(log(1 + exp(s)))"
 
-# In all of them NaN gives NaN.
+# In all of them, NaN gives NaN.
 ELTWISE = {
     "abs": EltwiseAlgorithm(
         formula="abs(s)",
@@ -335,7 +336,9 @@ ELTWISE = {
 
 
 def eltwise_names(*, gradient: bool = False) -> list[str]:
-    """The names of all algorithms with a gradient, variants included, or of all functions."""
+    """Return the names of all functions; with `gradient`, of all algorithms with a gradient,
+    variants included.
+    """
     if not gradient:
         return list(ELTWISE)
     variants = [name + USE_DST for name, record in ELTWISE.items() if record.slope_of_dst]

@@ -21,42 +21,44 @@ PostOpKind = Literal["eltwise", "sum", "binary", "prelu"]
 
 
 class Step(Protocol):
-    """What the records read of a `dnncore.PostOp`."""
+    """The fields of a `dnncore.PostOp` that the records read."""
 
     @property
     def algorithm(self) -> str:
-        """Name, if the kind has algorithms."""
+        """The algorithm's name, if the kind has algorithms."""
 
     @property
     def alpha(self) -> float:
-        """First parameter."""
+        """The first parameter."""
 
     @property
     def beta(self) -> float:
-        """Second parameter."""
+        """The second parameter."""
 
     @property
     def scale(self) -> float:
-        """Factor of dst's old value."""
+        """The factor of dst's old value."""
 
     @property
     def src2(self) -> MemoryDesc | None:
-        """Condition of `select`."""
+        """The condition of `select`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PostOpRecord:
-    """One kind.
+    """One kind of post-op.
 
-    fields: those of a `PostOp` that the kind reads. operands: the fields that are tensors.
+    fields: the fields of a `PostOp` that the kind reads.
+    operands: the fields that are tensors.
     check: check(what, step) raises `DescriptorError` unless the step's algorithm and parameters
-        are right, and returns the algorithm's name.
-    error: error(step, x, y, old) is the absolute error of y = f(x) if x is exact; `old` is what
-        dst held before, or None.
-    keeps_integers: whether a step gives whole numbers of whole numbers.
-    oracle: oracle(torch, step, x, operands, old) is what torch computes; operands by field.
-    probe: probe(dims, channel) are the fields of a step that changes nearly every result, so that
-        an implementation which ignores it is wrong; `channel` is a tensor of one value per channel.
+        are valid, and returns the algorithm's name.
+    error: error(step, x, y, old) is the absolute error of y = f(x) if x is exact; `old` is the old
+        value of dst, or None.
+    keeps_integers: whether a step maps whole numbers to whole numbers.
+    oracle: oracle(torch, step, x, operands, old) is torch's result; operands by field.
+    probe: probe(dims, channel) returns the fields of a step that changes nearly every result, so
+        that an implementation which ignores it is wrong; `channel` is a tensor of one value per
+        channel.
     """
 
     fields: tuple[str, ...]

@@ -17,11 +17,13 @@ __all__ = ["REDUCTION", "ReductionAlgorithm", "check_power"]
 class ReductionAlgorithm:
     """One algorithm.
 
-    formula: text; `sum`, `max` and the like run over the elements s. roundings: from the number of
-    elements to the error, in roundings of the result of absolute values. oracle: what torch
-    computes, as oracle(torch, src, dims, p, eps). is_norm: whether it reads p and eps.
-    keeps_integers: whether whole numbers give whole numbers. is_linear: whether f(a + b) is
-    f(a) + f(b).
+    formula: text; `sum`, `max` and the like apply to the elements s.
+    roundings: from the number of elements to the error, in roundings of the result of absolute
+        values.
+    oracle: torch's result, as oracle(torch, src, dims, p, eps).
+    is_norm: whether it reads p and eps.
+    keeps_integers: whether whole numbers give whole numbers.
+    is_linear: whether f(a + b) is f(a) + f(b).
     """
 
     formula: str
@@ -43,7 +45,7 @@ def _powers(src: Any, dims: tuple[int, ...], p: float) -> Any:
 
 
 def _norm(formula: str, oracle: Callable[..., Any]) -> ReductionAlgorithm:
-    """A norm takes a power of each term and perhaps one of their sum."""
+    """Return a norm: it takes a power of each term and perhaps one of their sum."""
     return ReductionAlgorithm(
         formula=formula,
         roundings=lambda terms: float(growth(terms)) + 2 * POWER,
@@ -75,7 +77,7 @@ REDUCTION = {
     ),
     "mul": ReductionAlgorithm(
         formula="prod(s)", roundings=lambda terms: terms, oracle=_product
-    ),  # products of integers soon exceed 2**24
+    ),  # products of integers often exceed 2**24
     "mean": ReductionAlgorithm(
         formula="sum(s) / count",
         roundings=growth,

@@ -1,4 +1,4 @@
-"""What error bounds are made of: f32's roundoff, growth of sums, and the errors of functions."""
+"""The parts of error bounds: f32's roundoff, growth of sums, and the errors of functions."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ DIVISION = 5
 class Error(NamedTuple):
     """The error of y = f(s) when s is exact: `roundings` times the roundoff of `size`.
 
-    size: from arrays s and y and numbers alpha and beta. It may exceed |y|, since the terms of a
-    sum may exceed it, and since exp(alpha * s) turns a relative error of its argument into one of
-    alpha * s times that of y.
+    size: computed from arrays s and y and numbers alpha and beta. It may exceed |y|, since terms of
+    a sum may exceed the sum, and since exp(alpha * s) turns a relative error of its argument into
+    a relative error of y that is alpha * s times larger.
     """
 
     roundings: float
     size: Size
 
     def bound(self, s: Array, y: Array, alpha: float, beta: float) -> Array:
-        """The absolute error of each element."""
+        """Return the absolute error of each element."""
         return self.roundings * ROUNDOFF * self.size(s, y, alpha, beta)
 
 
 def of_result(_s: Array, y: Array, _alpha: float, _beta: float) -> Array:
-    """|y|."""
+    """Return |y|."""
     return np.abs(y)
 
 
 def of_argument(s: Array, _y: Array, _alpha: float, _beta: float) -> Array:
-    """|s|."""
+    """Return |s|."""
     return np.abs(s)
 
 
 def of_one(s: Array, _y: Array, _alpha: float, _beta: float) -> Array:
-    """1."""
+    """Return 1."""
     return np.ones_like(s)
 
 
 def growth(terms: Any) -> Any:
-    """The roundings that a sum of that many terms may cost; a number or an array."""
+    """Return the roundings that a sum of `terms` terms may have; a number or an array."""
     return np.minimum(terms, 8.0 * np.sqrt(terms))
 
 
 def power_error(base: Array, exponent: float) -> Array:
-    """The relative error of base**exponent if computed as exp(exponent * log(base))."""
+    """Return the relative error of base**exponent computed as exp(exponent * log(base))."""
     return POWER * ROUNDOFF * (1.0 + np.abs(exponent * np.log(np.abs(base))))
