@@ -4,6 +4,7 @@ import gc
 import itertools
 import threading
 import weakref
+from functools import cache
 
 import numpy as np
 import pytest
@@ -49,6 +50,34 @@ def arguments(engine, value, size=SIZE):
     }
 
 
+@cache
+def overtakes(name):
+    """Whether the driver runs a command beside an earlier one of its queue that waits."""
+    engine, gate = dnn.engine(name), Gate()
+    primitive, stream = product(engine), engine.stream("out")
+    events = [
+        primitive.execute(stream, wait_for=wait_for, **arguments(engine, 1))
+        for wait_for in ((gate,), ())
+    ]
+    try:
+        events[1].wait(timeout=5)
+    except TimeoutError:
+        return False
+    finally:
+        gate.open()
+        for event in events:
+            event.wait(timeout=60)
+    return True
+
+
+@pytest.fixture
+def overtaking_engine(engine):
+    """An engine whose commands may overtake others. NVIDIA's driver lets none do so."""
+    if not overtakes(engine.name):
+        pytest.skip("this driver runs no command beside an earlier one of its queue that waits")
+    return engine
+
+
 def dst(args):
     return args["dst"].numpy()
 
@@ -76,7 +105,8 @@ def hold(stream, number):
 
 
 @pytest.mark.parametrize("how", ["execute", "bound", "sequence"])
-def test_a_command_does_not_disturb_one_that_is_between_its_kernels(engine, how):
+def test_a_command_does_not_disturb_one_that_is_between_its_kernels(overtaking_engine, how):
+    engine = overtaking_engine
     primitive, stream = product(engine), engine.stream("out")
     a, b = arguments(engine, 1), arguments(engine, 2)
     for number in (1, 2, 3):
@@ -92,7 +122,8 @@ def test_a_command_does_not_disturb_one_that_is_between_its_kernels(engine, how)
         stream = engine.stream("out")
 
 
-def test_launches_of_one_bound_call_do_not_share(engine):
+def test_launches_of_one_bound_call_do_not_share(overtaking_engine):
+    engine = overtaking_engine
     primitive, stream = product(engine), engine.stream("out")
     args = arguments(engine, 1)
     bound = primitive.bind(**args)
@@ -119,7 +150,8 @@ def test_many_commands_take_few_scratchpads_and_do_not_block(engine):
         assert np.all(dst(one) == value * SIZE)
 
 
-def test_commands_held_up_by_another_engine_hold_up_no_others(engine):
+def test_commands_held_up_by_another_engine_hold_up_no_others(overtaking_engine):
+    engine = overtaking_engine
     primitive, stream, gate = product(engine), engine.stream("out"), Gate()
     held = [arguments(engine, 1) for _ in range(2 * MOST)]
     free = [arguments(engine, 2) for _ in range(2 * MOST)]
