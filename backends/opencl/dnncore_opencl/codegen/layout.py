@@ -39,7 +39,8 @@ Digits = tuple[Digit, ...]  # of one logical index, slowest first
 
 def digits(desc: MemoryDesc, dim: int) -> Digits:
     """Return the digits of dim `dim`; the first one counts whole blocks, or plain elements."""
-    inner, stride = [], 1
+    inner: list[Digit] = []
+    stride = 1
     for place, size in reversed(desc.inner_blocks):
         if place == dim:
             inner.insert(0, Digit(size, stride))

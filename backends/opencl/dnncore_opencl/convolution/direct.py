@@ -42,7 +42,7 @@ LETTERS = "abcdef"
 EFFICIENCY = 0.8  # where vectors and lines are full
 
 
-class Direct(Implementation):
+class Direct(Implementation[Any]):
     """What both directions share."""
 
     name = "opencl:direct:simd"
@@ -91,7 +91,7 @@ class Direct(Implementation):
         """The share of lanes that hold channels."""
         _, oc, ic, *_ = op.grouped_weights
         columns, depth = (oc, ic) if self.columns_dim == 0 else (ic, oc)
-        return columns / padded(columns, 2 * lanes) * min(1, depth / lanes) ** 0.5
+        return float(columns / padded(columns, 2 * lanes) * min(1, depth / lanes) ** 0.5)
 
     # -- formats ---------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class DirectBackwardData(Direct):
             src=image_view(op, "diff_dst", lanes),
             weights=self._filter(op, lanes).moved(along("tap", 0), along("tap_step", 1)),
             dst=image_view(op, "diff_src", lanes).moved(pixel, stride),
-            post_ops=attr.post_ops,
+            post_ops=tuple(attr.post_ops),
             operands=tuple(view.moved(pixel, stride) for view in operands(op, attr)),
             is_blocked=not op.diff_src.is_plain,
             src_is_blocked=not op.diff_dst.is_plain,

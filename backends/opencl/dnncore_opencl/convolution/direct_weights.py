@@ -201,7 +201,7 @@ class DirectBackwardWeights(Direct):
     def _product(self, op: Any, pixels: Pixels, sums: Sums, lanes: int, start: int) -> Launch:
         _, oc, _, *taps = op.grouped_weights
         rows = ROWS[lanes]
-        defines = {
+        defines: dict[str, str | int | float] = {
             "LANES": lanes,
             "ROWS": rows,
             "MOST_LINES": MOST_LINES,

@@ -33,6 +33,7 @@ from dnncore_opencl.convolution.winograd import gpu as planes
 from dnncore_opencl.convolution.winograd.cpu import CpuWinogradBackwardData, CpuWinogradForward
 from dnncore_opencl.copies.staging import plain
 from dnncore_opencl.gemm.families import FAMILIES
+from dnncore_opencl.gemm.family import Family
 from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.product import (
     Gemm,
@@ -248,20 +249,22 @@ def _image_strides(strides: Sequence[int], channels: int) -> Strides:
     return Strides(batch=(channels * channel,), m=channel, n=(image, *spatial))
 
 
+DATA_FAMILIES: tuple[type[Family], ...] = (Depthwise, *FAMILIES)
+WEIGHTS_FAMILIES: tuple[type[Family], ...] = (DepthwiseWeights, *FAMILIES)
 FORWARD = (
     CpuWinogradForward(),
     DirectForward(),
     *planes.FORWARD,
-    *(Forward(family) for family in (Depthwise, *FAMILIES)),
+    *(Forward(family) for family in DATA_FAMILIES),
 )
 BACKWARD_DATA = (
     CpuWinogradBackwardData(),
     DirectBackwardData(),
     *planes.BACKWARD_DATA,
-    *(BackwardData(family) for family in (Depthwise, *FAMILIES)),
+    *(BackwardData(family) for family in DATA_FAMILIES),
 )
 BACKWARD_WEIGHTS = (
     DirectBackwardWeights(),
     *planes.BACKWARD_WEIGHTS,
-    *(BackwardWeights(family) for family in (DepthwiseWeights, *FAMILIES)),
+    *(BackwardWeights(family) for family in WEIGHTS_FAMILIES),
 )

@@ -148,7 +148,7 @@ class Lines:
         span = depth if self.is_deep else self.lanes
         chain = steps(self.post_ops, self.operands)
         pixels = [(run, pixel) for run in range(2) for pixel in range(self.run)]
-        defines = {
+        defines: dict[str, str | int | float] = {
             "LANES": self.lanes,
             "RUN": self.run,
             "MOST_PIXELS": MOST_PIXELS,

@@ -94,9 +94,8 @@ class Staging:
         if not own.nelems:
             return None
         src, dst = (copy, own) if back else (own, copy)
-        work: Pass = TransposedPass(engine, [src, dst], 1)
-        if not work.is_fit:
-            work = Pass(engine, [src, dst], 1)
+        transposed = TransposedPass(engine, [src, dst], 1)
+        work = transposed if transposed.is_fit else Pass(engine, [src, dst], 1)
         work.start("v0", dst.data_type)
         buffers = (Scratch(), Arg(place)) if back else (Arg(place), Scratch())
         return redirected(work.launch(), dict(enumerate(buffers)))
@@ -121,7 +120,8 @@ class _Area:
 
 def _moved(step: PostOp, taken: Callable[[MemoryDesc], MemoryDesc]) -> PostOp:
     """Replace a step's operands, in their order."""
-    return replace(step, **{name: taken(desc) for name, desc in step.operands})
+    operands: dict[str, Any] = {name: taken(desc) for name, desc in step.operands}
+    return replace(step, **operands)
 
 
 def redirected(launch: Launch, buffers: Mapping[int, Arg | Scratch]) -> Launch:

@@ -63,7 +63,7 @@ class TransposedPass(Pass):
     @property
     def workers(self) -> int:
         """Work-items of a group."""
-        return min(MOST_WORKERS, self.engine.device.limits["max_work_group"])
+        return int(min(MOST_WORKERS, self.engine.device.limits["max_work_group"]))
 
     @cached_property
     def lanes(self) -> int:

@@ -168,8 +168,8 @@ BINARY_CHANGES_ZERO = ("div", "ge", "le", "eq")
 def eltwise(function: str, alpha: float, beta: float, number: Number) -> Step:
     """Compute x = function(x)."""
     text = ELTWISE["relu without slope" if function == "relu" and alpha == 0 else function]
-    changes_zero = CHANGES_ZERO.get(function, lambda *_: False)
-    return Step(_of_s(text, alpha, beta, beta, number), not changes_zero(alpha, beta))
+    keeps_zero = function not in CHANGES_ZERO or not CHANGES_ZERO[function](alpha, beta)
+    return Step(_of_s(text, alpha, beta, beta, number), keeps_zero)
 
 
 def eltwise_gradient(

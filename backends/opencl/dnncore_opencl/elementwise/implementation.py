@@ -233,14 +233,14 @@ class Pass:
         return write(self.engine, data_type, lanes, pointer, value) + ";"
 
 
-class Elementwise(Implementation):
+class Elementwise(Implementation[Any]):
     """An operation that is one pass; a subclass defines the formats of `any`, and x.
 
     Efficiency was measured on tensors beyond all caches.
     """
 
     name = "opencl:pointwise"
-    data_types = ("f32", *HALVES)
+    data_types: tuple[str, ...] = ("f32", *HALVES)
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
     pass_type: ClassVar[type[Pass]] = Pass
 

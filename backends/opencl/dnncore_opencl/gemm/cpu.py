@@ -52,7 +52,7 @@ class CpuFamily(Strided):
         n_blocks = math.ceil(gemm.columns / columns)
         wanted = math.ceil(TASKS_PER_CORE * self.units / (n_blocks * gemm.batches))
         rows = min(padded(math.ceil(gemm.m / wanted), tile), MAX_ROWS // tile * tile)
-        defines = {
+        defines: dict[str, str | int] = {
             "VECTOR": self.vector,
             "TILE_ROWS": tile,
             "DEPTH": PANEL_DEPTH,

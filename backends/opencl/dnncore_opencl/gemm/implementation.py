@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
 
 
-class GemmImplementation(Implementation):
+class GemmImplementation(Implementation[Any]):
     """One family's implementation of one operation; subclasses say what products it is made of."""
 
     def __init__(self, family: type[Family]) -> None:

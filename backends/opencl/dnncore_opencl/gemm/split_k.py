@@ -113,7 +113,7 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
     steps = gemm_epilogue(gemm)
     result = result_defines(c.data_type)
     width = str(lanes) if lanes > 1 else ""
-    defines = {
+    defines: dict[str, str | int | float] = {
         "LANES": lanes,
         "WAYS": ways,
         "FLOATS": f"float{width}",

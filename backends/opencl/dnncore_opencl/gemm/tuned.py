@@ -68,7 +68,8 @@ def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
     if found is None:
         return family
     try:
-        return with_parameters(family, found)
+        chosen: AnyFamily = with_parameters(family, found)
+        return chosen
     except (TypeError, DescriptorError) as error:
         remark(engine, f"tuning: {name} cannot have {dict(found)} for {key(gemm)}: {error}")
         return family

@@ -22,7 +22,7 @@ from dnncore_opencl.gemm.implementation import accepted, opaque_refusal, size_re
 EFFICIENCY = 0.7
 
 
-class Direct(Implementation):
+class Direct(Implementation[Any]):
     """What both directions share; `image` and `rows` are the tensors of more and of two dims."""
 
     name = "opencl:direct:simd"

@@ -14,6 +14,7 @@ from dnncore.backend import (
     InnerProductBackwardData,
     InnerProductBackwardWeights,
     InnerProductForward,
+    Operation,
 )
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.implementation import GemmImplementation
@@ -24,7 +25,7 @@ from dnncore_opencl.inner_product.direct import DirectBackwardData, DirectForwar
 class Forward(GemmImplementation):
     """m: images; n: output channels; k: (input channel, pixels)."""
 
-    def formats(self, op: InnerProductForward) -> dict[str, str]:
+    def formats(self, op: Operation) -> dict[str, str]:
         """Put output channels, the columns of weights, last if the family is faster so."""
         tags = super().formats(op)
         if self.family.columns_last:

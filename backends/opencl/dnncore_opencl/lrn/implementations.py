@@ -33,7 +33,7 @@ POWERS = {
 }  # fmt: skip
 
 
-class LRN(Implementation):
+class LRN(Implementation[Any]):
     """Sums over windows, each added up anew, in one order."""
 
     name = "opencl:direct"

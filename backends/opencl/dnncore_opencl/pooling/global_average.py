@@ -17,7 +17,7 @@ GPU_EFFICIENCY = 0.85  # a short row's workers are neighbours, too
 MEAN_OF_TWO = Reduction("mean", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 
 
-class Mean(Implementation):
+class Mean(Implementation[Any]):
     """Forward, as a reduction."""
 
     name = NAME

@@ -41,7 +41,7 @@ LOWEST_PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "
 LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
-class Pooling(Implementation):
+class Pooling(Implementation[Any]):
     """One kernel, with the workspace in any layout."""
 
     name = "opencl:gather"
@@ -158,7 +158,7 @@ class Backward(Pooling):
         in_vectors = "UNROLL" in defines and windows.lanes > 1
         if in_vectors and held <= MOST_HELD and _makes_blocks(op):
             blocks = windows.blocks(_blocks(op))
-            snippets = ("pooling_window",)
+            snippets: tuple[str, ...] = ("pooling_window",)
             if in_pairs:
                 defines |= _pairs(windows)
                 snippets += (_pairs_template(windows),)

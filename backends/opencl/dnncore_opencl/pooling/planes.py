@@ -80,7 +80,7 @@ def _extent(op: Any, i: int) -> int:
     """Cells from the first to the last of a window along a spatial dim, counted from the end."""
     if -i > len(op.kernel):
         return 1
-    return (op.kernel[i] - 1) * (op.dilations[i] + 1) + 1
+    return int((op.kernel[i] - 1) * (op.dilations[i] + 1) + 1)
 
 
 def _phases(op: Any, i: int) -> int:

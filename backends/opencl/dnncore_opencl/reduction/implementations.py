@@ -57,7 +57,7 @@ SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 
 
-class Reduction(Implementation):
+class Reduction(Implementation[Any]):
     """All algorithms, with post-ops."""
 
     name = "opencl:staged"

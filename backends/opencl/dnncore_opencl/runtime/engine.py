@@ -65,7 +65,8 @@ class OpenCLEngine(OpenedDevice):
         """Queue a copy of a 1-D uint8 host array to the start of a buffer."""
         wait_for = stream.behind_writers(host, wait_for, reads=True)
         if self._goes_pinned(stream, host.size, wait_for):
-            return self._copying(host.size, self._pinned.copy_in, stream, host, buffer)
+            copied: Event = self._copying(host.size, self._pinned.copy_in, stream, host, buffer)
+            return copied
         return self._copy(stream, buffer, host, host.size, wait_for)
 
     def copy_out(
@@ -74,7 +75,7 @@ class OpenCLEngine(OpenedDevice):
         """Queue a copy of the start of a buffer to a 1-D uint8 host array."""
         wait_for = stream.behind_writers(host, wait_for)
         if self._goes_pinned(stream, host.size, wait_for):
-            landing = self._copying(host.size, self._pinned.copy_out, stream, buffer, host)
+            landing: Event = self._copying(host.size, self._pinned.copy_out, stream, buffer, host)
             stream.under_way.keep(landing, host)
             return landing
         return self._copy(stream, host, buffer, host.size, wait_for)

@@ -47,7 +47,7 @@ class OpenCLEvent(Command):
 
         By default the engine's limit holds. With `math.inf` there is no limit.
         """
-        error = None
+        error: BaseException | None = None
         timeout = self.stream.engine.wait_timeout if timeout is None else timeout
         if timeout is not None and timeout < math.inf:
             self.poll(timeout)

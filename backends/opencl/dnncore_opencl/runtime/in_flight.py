@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import threading
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,7 @@ class UnderWay:
     def tidy(self) -> None:
         """Land commands that are over and drop them, except for their errors."""
         with _lock:
-            ended = (event.is_over for event in self.events)
+            ended: Iterator[bool] = (event.is_over for event in self.events)
             if self._in_order:  # commands after the first that is not over are not over
                 ended = itertools.takewhile(bool, ended)
             over = list(itertools.compress(self.events, ended))

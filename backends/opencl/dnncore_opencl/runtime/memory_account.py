@@ -51,7 +51,9 @@ class Account:
         buffers = list(self._living)
         holders = gc.get_referrers(*buffers) if buffers else []
         memories = {id(m.buffer): m for m in holders if isinstance(m, Memory)}
-        pads = {id(s.scratchpad): s for s in holders if isinstance(s, Stream)}
+        pads: dict[int, Stream | Scratchpad] = {
+            id(s.scratchpad): s for s in holders if isinstance(s, Stream)
+        }
         pads |= {id(p.buffer): p for p in holders if isinstance(p, Scratchpad)}
         sizes = {id(buffer): buffer.size for buffer in buffers}
         total = sum(sizes.values())

@@ -86,7 +86,8 @@ def _flops(engine: OpenedDevice, data_type: str) -> float:
         cl.enqueue_nd_range_kernel(queue, kernel, (local * groups,), (local,))
         queue.finish()
 
-    return 2.0 * CHAINS * width * rounds * local * groups / _best(work)
+    operations: float = 2.0 * CHAINS * width * rounds * local * groups
+    return operations / _best(work)
 
 
 def _bandwidth(engine: OpenedDevice) -> float:

@@ -41,7 +41,7 @@ class LaunchProgram(Executable):
     ) -> Event:
         """Launch with the thread's own kernel objects. OpenCL copies arguments at each launch."""
         try:
-            call = self._own.call
+            call: BoundCall = self._own.call
         except AttributeError:
             call = self._own.call = self._call(None)
         for one in call.ready:
@@ -54,7 +54,7 @@ class LaunchProgram(Executable):
         return BoundCall([_Ready(program, launch) for program, launch in pairs], owned)
 
     @staticmethod
-    def chain(runs: Sequence[Any]) -> Run:
+    def chain(runs: Sequence[Any]) -> Run:  # type: ignore[override]  # a field for mypy
         """Make one call of several, with one loop over all kernels."""
         return BoundCall([one for run in runs for one in run.ready], [run.owned for run in runs])
 
@@ -92,7 +92,8 @@ class BoundCall:
             status = enqueue(queue, *one.raw)
             if status:
                 raise stream.engine.failure("cannot launch", status)
-        return stream.point or stream.new_point()
+        point: Event = stream.point or stream.new_point()
+        return point
 
     def _queue_behind(self, stream: Any, wait_for: Sequence[Event]) -> Event:
         """Queue all kernels behind other events, and on an out-of-order queue behind each other."""

@@ -38,7 +38,7 @@ class Value:
         """Return the text of a parameter."""
         return f"const {self.text} {name}"
 
-    def checked(self, given: Any) -> np.generic:
+    def checked(self, given: Any) -> Any:
         """Return the argument, of a Python number if it fits. Raises `TypeError` for others."""
         if isinstance(given, np.generic):
             if given.dtype == self.dtype:

@@ -145,7 +145,8 @@ class OpenCLStream(Stream):
 
     def _native_events(self, events: Sequence[Event]) -> tuple[list[Any], list[Event]]:
         """The pyopencl events to wait for, and the foreign ones that may fail."""
-        native, causes = [], []
+        native: list[Any] = []
+        causes: list[Event] = []
         for event in events:
             if isinstance(event, OpenCLEvent) and event.stream.engine.shares_context(self.engine):
                 native.append(event.native)  # which a point may queue now

@@ -125,7 +125,7 @@ class Rows:
         return not self.chains[place]
 
 
-class Softmax(Implementation):
+class Softmax(Implementation[Any]):
     """What both families share.
 
     element_work: multiply-adds in the time of an element, for the work of the launch.

@@ -116,7 +116,7 @@ class Tiles:
         return min(self.count, max(1, CHUNK_BYTES // self.tile_bytes))
 
 
-class CpuWinograd(Implementation):
+class CpuWinograd(Implementation[Any]):
     """What the directions share."""
 
     name = "opencl:winograd:simd"

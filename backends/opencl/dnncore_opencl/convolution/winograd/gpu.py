@@ -53,7 +53,7 @@ SEEN_TRAFFIC = 0.8  # of all bytes, measured on an H200: products hide the rest
 AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
 
 
-class GpuWinograd(Implementation):
+class GpuWinograd(Implementation[Any]):
     """What the directions share.
 
     direction: the one whose transform of filters is used.
@@ -179,7 +179,8 @@ class GpuWinograd(Implementation):
         nbytes = traffic + op.src_role.nbytes + op.dst_role.nbytes
         product = flops / peaks.flops["f32"] / self.family.efficiency[device_type]
         moved = SEEN_TRAFFIC * nbytes / peaks.bandwidth
-        return product + moved + len(plan.launches) * peaks.launch
+        seconds: float = product + moved + len(plan.launches) * peaks.launch
+        return seconds
 
 
 @dataclass

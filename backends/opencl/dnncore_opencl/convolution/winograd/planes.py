@@ -225,7 +225,7 @@ class Planes:
             "size": int2(image.size),
             "x": image.argument,
         }
-        defines = {
+        defines: dict[str, int | str] = {
             "PIXELS_DOWN": down,
             "PIXELS_ACROSS": across,
             "POINTS_DOWN": f"{name}_points_down",

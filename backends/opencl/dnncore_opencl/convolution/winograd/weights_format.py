@@ -54,7 +54,7 @@ class Filters(ABC):
         return (ic, oc, -row, -column), weights.offset0 + (TAPS - 1) * (row + column)
 
 
-class FilterReorder(Implementation):
+class FilterReorder(Implementation[Any]):
     """Transforms filters of any layout; they cannot be transformed back."""
 
     efficiency: ClassVar[float]  # of the memory's bandwidth

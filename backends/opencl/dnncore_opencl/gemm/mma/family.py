@@ -142,9 +142,11 @@ class Mma(Family):
             return Refused(
                 "device", f"needs compute capability 8.0; {engine.device.name} has {got}"
             )
-        has, needs = engine.device.limits["local_memory"], TILES_NEED
-        if has < needs:
-            return Refused("device", f"needs {needs} bytes of local memory for a group; got {has}")
+        has = engine.device.limits["local_memory"]
+        if has < TILES_NEED:
+            return Refused(
+                "device", f"needs {TILES_NEED} bytes of local memory for a group; got {has}"
+            )
         return None
 
     def refusal_of(self, gemm: Gemm) -> Refused | None:

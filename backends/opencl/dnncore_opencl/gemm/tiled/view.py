@@ -57,7 +57,7 @@ class Side(NamedTuple):
     along the rows. width: the number of them, 4 or 1.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides the method of tuples
     offset: int
     batch: tuple[int, ...]
     rows: tuple[int, ...]
@@ -82,7 +82,7 @@ class TiledWindow(NamedTuple):
 class Target(NamedTuple):
     """The result, or an operand of the steps behind it: its strides per digit, in elements."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # hides the method of tuples
     offset: int
     batch: tuple[int, ...]
     rows: tuple[int, ...]
