@@ -22,7 +22,7 @@ __all__ = ["TABLE"]
 SRC, DST = 0, 1  # binding order
 
 
-class ReorderImplementation(Implementation):
+class ReorderImplementation(Implementation[Any]):
     """Copy, transpose and convert in one pass."""
 
     name = "cpu_numba:simd"

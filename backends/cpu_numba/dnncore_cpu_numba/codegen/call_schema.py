@@ -19,9 +19,9 @@ compiled, `BuildError`.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -124,6 +124,12 @@ class Record:
                 self.fields[field] = Field(field, kind, self.size, *meaning)
                 count = _slots(kind)
                 self._size = None if count is None else self.size + count
+
+    if TYPE_CHECKING:
+        # Functions that numba compiles use these; `call_typing.py` defines them.
+        at: Callable[[Any], Any]
+        call: Callable[..., Any]
+        room: Callable[[], Any]
 
     @property
     def size(self) -> int:

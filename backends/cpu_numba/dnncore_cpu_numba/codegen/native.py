@@ -119,8 +119,8 @@ def _environment() -> str:
         for path in sorted(package.rglob("*.py")):
             name = path.relative_to(package.parent).as_posix()
             digest.update(name.encode() + b"\0" + path.read_bytes())
-    for package in ("numba", "llvmlite"):
-        digest.update(f"{package} {importlib.metadata.version(package)}\n".encode())
+    for compiler in ("numba", "llvmlite"):
+        digest.update(f"{compiler} {importlib.metadata.version(compiler)}\n".encode())
     digest.update(f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()}\n".encode())
     digest.update(repr(sorted(host_features().items())).encode())
     return digest.hexdigest()

@@ -34,7 +34,8 @@ def _loader(numba_type, element):
     @intrinsic
     def load(typingctx, address, index):
         def codegen(context, builder, signature, args):
-            value = builder.load(_pointer(builder, *args, element))
+            address, index = args
+            value = builder.load(_pointer(builder, address, index, element))
             value.align = element.get_abi_size(context.target_data)
             return builder.sext(value, _I64) if element in (_I8, _I32) else value
 

@@ -74,7 +74,7 @@ class Task:
     def llvm_text(self, symbol: str) -> str:
         """The optimised LLVM assembly of a module that defines the task as `symbol`."""
         try:
-            return _llvm_text(self, symbol)
+            return str(_llvm_text(self, symbol))
         except NumbaError as error:
             raise BuildError(
                 f"cpu_numba: numba cannot compile task {self.name}: {error}"

@@ -6,12 +6,10 @@ rounded once, half to even. To an integer type it saturates, and NaN becomes 0.
 
 from __future__ import annotations
 
-from typing import Any
-
 from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
-from dnncore_cpu_numba.codegen.vector_ir import F32, suffix_of
+from dnncore_cpu_numba.codegen.vector_ir import F32, Builder, Value, suffix_of
 
 __all__ = ["STORED", "converted"]
 
@@ -23,9 +21,6 @@ STORED = {
     "s32": I32, "s8": ir.IntType(8), "u8": ir.IntType(8),
 }  # fmt: skip
 """The elements of a vector as it is loaded and stored; of a bf16, its bits."""
-
-Builder = ir.IRBuilder
-Value = Any
 
 
 def converted(builder: Builder, x: Value, source: str, target: str) -> Value:

@@ -63,14 +63,14 @@ def _polynomial(coefficients: Sequence[float], kind: type = np.float32) -> Calla
     first, *rest = map(kind, coefficients)
     following = tuple(rest)
 
-    @exact
     def value(x):
         y = first
         for coefficient in following:
             y = y * x + coefficient
         return y
 
-    return value
+    compiled: Callable[[Any], Any] = exact(value)
+    return compiled
 
 
 _exp_tail = _polynomial((

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
@@ -79,7 +80,8 @@ class Brgemm(PlannedImplementation):
 
     def gathered(self, op: Any) -> MemoryDesc:
         """The image whose channels are the filter's that come first in `filter_letters`."""
-        return op.src_role
+        desc: MemoryDesc = op.src_role
+        return desc
 
     def weights_format(self, op: Any) -> str:
         """Vectors of the output's channels; inside, the image's channels in its own runs."""
@@ -119,13 +121,14 @@ class Brgemm(PlannedImplementation):
         tensor = tensor.seen_as(as_5d(tensor.desc))
         left, size = border or ((0, 0, 0), tensor.desc.dims[2:])
         image = None if order else Image.of(tensor)
-        serves = image is not None and self.serves(image, per_group)
+        if image is not None and not self.serves(image, per_group):
+            image = None
         inside = not any(left) and all(map(int.__le__, size, tensor.desc.dims[2:]))
-        if serves and inside:
+        if image is not None and inside:
             return image
-        tag = image.tag if serves else self.room(per_group)
+        tag = self.room(per_group) if image is None else image.tag
         wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
-        return Image.of(plan.read(tensor, wanted, (0, 0, *left), order=order))
+        return Image.chosen(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
     def _read_weights(self, plan: ProgramPlan, op: Any) -> Tensor:
         """The filter in this direction's format, as 6-D."""
@@ -154,7 +157,7 @@ class Brgemm(PlannedImplementation):
         image = None if order else Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:
             wanted = tensor.desc.with_format(self.room(per_group) if order else "acdeb")
-            image = Image.of(plan.read(tensor, wanted, order=order))
+            image = Image.chosen(plan.read(tensor, wanted, order=order))
         return image
 
     def _write_image(
@@ -167,7 +170,7 @@ class Brgemm(PlannedImplementation):
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:
             wanted = tensor.desc.with_format(self.room(per_group))
             tensor = plan.write(tensor, wanted, old=has_sum(attr), order=order)
-            image = Image.of(tensor)
+            image = Image.chosen(tensor)
         edge = "zeroed" if tensor.desc.has_padding else "masked"
         return image.matrix(self.isa.lanes, per_group), edge
 
@@ -212,7 +215,7 @@ class _Gathering(Brgemm):
             return tile_step(problem, plan.num_threads)
 
         for phase in phases:
-            plan.add(lambda phase=phase: part(phase))
+            plan.add(partial(part, phase))
 
     def reached(self, output: MemoryDesc, pixels: int, columns: int, depth: int) -> float:
         """The part of the peak that tiles reach; blocks with padding are stored whole."""
@@ -249,7 +252,8 @@ class BrgemmBackwardData(_Gathering):
 
     def gathered(self, op: Any) -> MemoryDesc:
         """The image that is read."""
-        return op.dst_role
+        desc: MemoryDesc = op.dst_role
+        return desc
 
     def utilisation(self, op: Any) -> float:
         """The utilisation of tiles of pixels of one phase by input channels."""
@@ -264,8 +268,8 @@ class BrgemmBackwardData(_Gathering):
         diff_dst = self.read_image(plan, plan.argument("diff_dst", op.diff_dst), g.oc)
         weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, g.ic)
-        diff_src = plan.argument("diff_src", op.diff_src)
-        diff_src, edge = self._write_image(plan, diff_src, g.ic, attr)
+        result = plan.argument("diff_src", op.diff_src)
+        diff_src, edge = self._write_image(plan, result, g.ic, attr)
         self.gather(
             plan, g, g.phases(), ONES, diff_dst, weights, (g.oc, g.ic), diff_src, g.stride,
             edge=edge, epilogue=epilogue, operands=operands,

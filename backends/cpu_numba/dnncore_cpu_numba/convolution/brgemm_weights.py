@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -137,10 +137,10 @@ class BrgemmBackwardWeights(Brgemm):
         whole = -(-g.oc // lanes) * lanes
         aligned = g.groups == 1 or g.oc == whole
         if desc.inner_blocks == ((1, lanes),) and desc.strides[4] == lanes and aligned:
-            return Image.of(tensor)
+            return Image.chosen(tensor)
         wanted = MemoryDesc((g.batch, g.groups * whole, *g.dst), "f32", f"aBcde{lanes}b")
         if aligned:
-            return Image.of(plan.read(tensor, wanted))
+            return Image.chosen(plan.read(tensor, wanted))
         copy = plan.scratch(wanted)
 
         def spread() -> Step:
@@ -151,7 +151,7 @@ class BrgemmBackwardWeights(Brgemm):
             return gather_step(tensor.address, copy.address, axes)
 
         plan.add(spread, desc.nbytes + wanted.nbytes)
-        return Image.of(copy)
+        return Image.chosen(copy)
 
     def _read_operands(
         self, plan: ProgramPlan, op: Any, attr: Attributes, run: int
@@ -198,14 +198,15 @@ def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
 
 def _joined(problem: MatrixProblem) -> MatrixProblem:
     """The same problem with the rows of neighbouring taps joined; all taps see all pixels."""
-    *outside, across = problem.cover.kernel
+    cover = cast(Taps, problem.cover)
+    *outside, across = cover.kernel
     a, c = (
         replace(matrix, outer=(*matrix.outer, *matrix.planes[:2]), planes=())
         for matrix in (problem.a, problem.c)
     )
     return replace(
         problem, outer=(*problem.outer, *outside), a=a, c=c,
-        cover=Rows(across * problem.cover.channels),
+        cover=Rows(across * cover.channels),
         chunks=[
             Chunk(list(zip(part.a.tolist(), part.b.tolist(), strict=True)), part.width)
             for part in problem.chunks
@@ -271,7 +272,7 @@ class _Pixels:
         return [
             replace(
                 self, a=self.a[part], b=self.b[part],
-                seen=tuple(seen[:, part] for seen in self.seen),
+                seen=(self.seen[0][:, part], self.seen[1][:, part]),
             )
             for part in parts
         ]  # fmt: skip

@@ -88,7 +88,10 @@ class Geometry:
 
 def _phase(dims: tuple[phases.Phase, ...]) -> Phase:
     taps = [[(d.tap + t * d.tap_step, d.at - t * d.shrink) for t in range(d.taps)] for d in dims]
-    gathered = [tuple(zip(*choice, strict=True)) for choice in itertools.product(*taps)]
+    choices = itertools.product(*taps)
+    gathered = [
+        (tuple(tap for tap, _ in choice), tuple(shift for _, shift in choice)) for choice in choices
+    ]
     return Phase(tuple(d.pixel for d in dims), tuple(d.pixels for d in dims), gathered)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import cast
 
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.gemm.problem import Matrix
@@ -26,6 +27,11 @@ class Image:
     spatial: tuple[int, ...]
     run: int
     block: int
+
+    @classmethod
+    def chosen(cls, tensor: Tensor) -> Image:
+        """A tensor in a format that this backend chose for an image."""
+        return cast(Image, cls.of(tensor))
 
     @classmethod
     def of(cls, tensor: Tensor) -> Image | None:

@@ -68,8 +68,8 @@ class _Pointwise(PlannedImplementation):
 
     def _weights_tag(self, op: Any) -> str:
         """The tag of the filter. A's rows are contiguous, so their offsets need no registers."""
-        ndims = op.src_role.ndims
-        return "g" * (op.weights_role.ndims - ndims) + self.filter_letters + spatial_tag(ndims)
+        ndims: int = op.src_role.ndims
+        return "g" * int(op.weights_role.ndims - ndims) + self.filter_letters + spatial_tag(ndims)
 
     def _read_weights(self, plan: ProgramPlan, op: Any, g: Geometry) -> Tensor:
         """The filter in this direction's format as (1, G, OC, IC)."""

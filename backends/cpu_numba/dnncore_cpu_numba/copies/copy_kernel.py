@@ -23,7 +23,7 @@ from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
-from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
 
 __all__ = ["COPY_CALL", "SHAPES", "SIDE", "TRANSPOSED", "CopyKernel", "transposed"]
 
@@ -44,8 +44,6 @@ TRANSPOSED = Record(
 )
 SHAPES = {"rows": ROWS, "transposed": TRANSPOSED}
 I32 = ir.IntType(32)
-Value = Any
-Builder = ir.IRBuilder
 
 
 @dataclass(frozen=True)

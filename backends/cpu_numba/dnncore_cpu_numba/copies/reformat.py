@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -60,8 +60,8 @@ def _copy(params, begin, end):
 
 
 def _step(
-    kind: str, part: Nest, outer: Nest, dst: Tensor, src: Tensor, shape: Mapping[str, Any], *,
-    aligned: bool,
+    kind: Literal["rows", "transposed"], part: Nest, outer: Nest, dst: Tensor, src: Tensor,
+    shape: Mapping[str, Any], *, aligned: bool,
 ) -> Step:  # fmt: skip
     """A step of tiles. aligned: each tile of dst is made of whole vectors if its address is."""
     types = src.desc.data_type, dst.desc.data_type
@@ -179,7 +179,7 @@ def _chains(loops: Sequence[Loop]) -> list[list[Loop]]:
     Each is the contiguous loop of a tensor and those it goes on with. Both are made whole blocks
     before either is made long.
     """
-    chains = [[loops[_contiguous(loops, tensor)]] for tensor in (DST, SRC)]
+    chains = [[loops[cast(int, _contiguous(loops, tensor))]] for tensor in (DST, SRC)]
     for least in (SIDE, _LONGEST):
         for tensor in (DST, SRC):
             while following := _following(loops, chains, tensor, least):

@@ -95,7 +95,8 @@ def _inside(x, low, high):
 
 
 def _inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    return exact(getattr(function, "py_func", function))
+    inlined: Callable[..., Any] = exact(getattr(function, "py_func", function))
+    return inlined
 
 
 Element = Callable[..., Any]

@@ -77,7 +77,7 @@ def chain_steps(
     other type of four bytes where there are no stages. A dim of size 1 is broadcast to `dims`.
     """
     chain = _Chain(tensors, stages)
-    steps = []
+    steps: list[Step] = []
     for nest in nests(_covered(dims, chain.descs), chain.descs):
         ordered = nest.ordered()
         steps += chain.in_tiles(ordered) if len(ordered.loops) > 1 else [chain.along(ordered)]

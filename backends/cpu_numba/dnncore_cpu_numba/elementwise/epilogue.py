@@ -20,7 +20,7 @@ from llvmlite import ir
 
 from dnncore.backend import Attributes, PostOp
 from dnncore_cpu_numba.codegen import vector_ir as vir
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
@@ -28,9 +28,6 @@ __all__ = [
     "Call", "Eltwise", "Epilogue", "Operand", "Stage", "Sum", "View", "apply", "call_rows",
     "from_post_ops", "table_rows",
 ]  # fmt: skip
-
-Value = Any
-Builder = ir.IRBuilder
 
 
 @dataclass(frozen=True)

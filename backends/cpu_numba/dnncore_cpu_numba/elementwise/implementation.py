@@ -24,7 +24,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-class ElementWise(Implementation):
+class ElementWise(Implementation[Any]):
     """result = chain(first input, the other inputs), then the post-ops, in one pass over memory.
 
     stages: the chain of an operation, whose inputs are numbered from 1 on.

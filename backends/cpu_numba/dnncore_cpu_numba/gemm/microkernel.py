@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from llvmlite import ir
 
@@ -34,7 +34,7 @@ from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
@@ -58,8 +58,6 @@ MICROKERNEL = Record(
     ("operands", Pointer(OPERAND), "of the epilogue, then one per call: the address of its stage"),
 )
 UNROLL = 4  # steps of k per turn of the inner loop
-
-Value = Any
 
 
 @dataclass(frozen=True)
@@ -224,9 +222,11 @@ class _Emitter:
         if not self.kernel.whole:
             turns.append((builder.and_(k, I64(UNROLL - 1)), 1))
         for count, steps in turns:
-            state = vir.loop(
-                builder, count, state, lambda _, s, steps=steps: self._steps(rows, s, steps)
-            )
+
+            def turn(_: Value, state: Sequence[Value], steps: int = steps) -> list[Value]:
+                return self._steps(rows, state, steps)
+
+            state = vir.loop(builder, count, state, turn)
         return [builder.add(entry, I64(ELEMENT.nbytes)), *state[2:]]
 
     def _steps(self, rows: Sequence[int], state: Sequence[Value], steps: int) -> list[Value]:

@@ -89,7 +89,7 @@ class ProgramPlan:
 
     def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
         """Append a chain of stages; tensors: dst, src, then the stages' operands."""
-        places = [(tensor.address, tensor.desc) for tensor in tensors]
+        places: list[tuple[Any, MemoryDesc]] = [(t.address, t.desc) for t in tensors]
         self._append(
             lambda: chain_steps(tensors[0].desc.dims, places, stages),
             sum(tensor.desc.nbytes for tensor in tensors),
@@ -211,10 +211,11 @@ class ProgramPlan:
         arithmetic = peaks.ideal_seconds(op.flops / utilisation, op.bytes)
         arithmetic += NOT_HIDDEN * peaks.ideal_seconds(op.flops / utilisation, 0)
         launches = self._launches - 1
-        return arithmetic + self._copied / (peaks.bandwidth * COPY_EFFICIENCY) + launches * LAUNCH
+        copies = self._copied / (peaks.bandwidth * COPY_EFFICIENCY)
+        return float(arithmetic + copies + launches * LAUNCH)
 
 
-class PlannedImplementation(Implementation):
+class PlannedImplementation(Implementation[Any]):
     """An implementation that makes a plan for one instruction set."""
 
     def __init__(self, isa: Isa) -> None:

@@ -10,7 +10,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
@@ -174,13 +174,13 @@ class MatrixProblem:
 
     def _is_flat(self) -> bool:
         """Whether the rows of an image follow each other."""
-        _, height, width = self.cover.pixels
+        _, height, width = cast(Windows, self.cover).pixels
         flat = (m.planes[-1:] in ((), (width * m.row,)) for m in (self.a, self.c, *self.operands))
         return height == 1 or all(flat)
 
     def _as_rows(self) -> MatrixProblem:
         """The same problem with the image's planes as outer dims, and its rows joined."""
-        depth, height, width = self.cover.pixels
+        depth, height, width = cast(Windows, self.cover).pixels
 
         def joined(matrix: Matrix) -> Matrix:
             return dataclasses.replace(matrix, planes=matrix.planes[:1]).unfolded

@@ -13,6 +13,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, cast
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
@@ -23,6 +24,7 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
+from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["MatrixProduct", "blocked_columns", "transposed"]
@@ -64,7 +66,7 @@ class MatrixProduct:
         """The number of multiply-adds, including those of empty lanes, plus the cost of copies."""
         rows, columns = self.c.desc.dims[-2:]
         lanes = self.isa.lanes
-        multiply_adds = self.c.desc.nelems * self.a.desc.dims[-1]
+        multiply_adds: float = self.c.desc.nelems * self.a.desc.dims[-1]
         if columns:
             multiply_adds *= -(-columns // lanes) * lanes / columns
         copied = self._copies_a() * self.a.desc.nelems
@@ -93,14 +95,14 @@ class MatrixProduct:
         wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
         target = plan.write(self.c, wanted, old=has_sum(self.attr))
         c = self._with_columns(target)
-        edge = "zeroed" if target.desc.has_padding else "masked"
+        edge: Literal["zeroed", "masked"] = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
         chunks = 1 if has_sum(self.attr) else max(1, -(-depth // longest))
         length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
 
-        def loop():
+        def loop() -> Step:
             problem = MatrixProblem(
                 isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
                 a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
@@ -178,7 +180,7 @@ class MatrixProduct:
     def _with_columns(self, tensor: Tensor) -> Matrix:
         *batch, row, _ = _steps(tensor.desc)
         block = 0 if tensor.desc.dims[-1] == 1 else self._column_step(tensor.desc)
-        return Matrix(tensor.address, tuple(batch), row, block)
+        return Matrix(tensor.address, tuple(batch), row, cast(int, block))
 
     def _column_step(self, desc: MemoryDesc) -> int | None:
         """Bytes from vector to vector of columns, None if they cannot be loaded as such."""
@@ -191,7 +193,7 @@ class MatrixProduct:
 def blocked_columns(desc: MemoryDesc, lanes: int) -> MemoryDesc:
     """The same dims as panels: vectors of columns, row after row, then the next columns."""
     letters = "abcdefghijkl"[: desc.ndims]
-    row, column = letters[-2:]
+    row, column = letters[-2], letters[-1]
     return desc.with_format(f"{letters[:-2]}{column.upper()}{row}{lanes}{column}")
 
 

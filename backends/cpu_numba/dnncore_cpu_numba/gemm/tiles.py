@@ -61,7 +61,8 @@ def _tables(problem: MatrixProblem, tiling: Tiling) -> tuple[Any, ...]:
     kinds: dict[TileKind, int] = {}
     batches: dict[tuple[Any, ...], int] = {}
     places: dict[int, int] = {}  # of the first of some tiles
-    tile_table, block_table = [], []
+    tile_table: list[Any] = []
+    block_table: list[Any] = []
     for made, place in tiling.tiles.blocks:
         if id(made) not in places:
             places[id(made)] = len(tile_table)

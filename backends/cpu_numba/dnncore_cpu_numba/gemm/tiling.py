@@ -161,7 +161,8 @@ def _shares_b(problem: MatrixProblem) -> bool:
 
 def _bytes_of_b(problem: MatrixProblem) -> int:
     """The bytes of B of one outer index."""
-    return 4 * problem.columns * sum(chunk.depth for chunk in problem.chunks)
+    depth: int = sum(chunk.depth for chunk in problem.chunks)
+    return 4 * problem.columns * depth
 
 
 def utilisation(isa: Isa, rows: int, columns: int) -> float:

@@ -47,7 +47,7 @@ class _Window:
     tensors: Mapping[str, Tensor]  # by their names in `arithmetic.TENSORS`
 
 
-class LRNImplementation(Implementation):
+class LRNImplementation(Implementation[Any]):
     """Window sums in the first-level cache."""
 
     name = "cpu_numba:simd"

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llvmlite import ir
 
@@ -26,7 +25,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
 
 __all__ = ["FIELDS", "LANES", "LRN_CALL", "MOST_ALPHA", "POINT", "POWERS", "LrnKernel"]
@@ -52,7 +51,6 @@ QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate a
 VECTOR = vir.vector_of(LANES)
 INTEGERS = ir.VectorType(I32, LANES)
 AHEAD = 8  # points from what is read to what is prefetched (measured)
-Value = Any
 
 
 @dataclass(frozen=True)

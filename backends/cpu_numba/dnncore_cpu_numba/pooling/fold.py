@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["PoolingFold", "fold_of"]
 
+FoldName: TypeAlias = Literal["largest", "sum", "winners", "shares"]
+
 
 @dataclass(frozen=True)
 class PoolingFold:
@@ -25,7 +27,7 @@ class PoolingFold:
     sum, None where each has its own. axes: d, h and w; a missing dim has one place.
     """
 
-    name: Literal["largest", "sum", "winners", "shares"]
+    name: FoldName
     tensors: tuple[Tensor, Tensor, Tensor]
     index: int
     divisor: int | None
@@ -67,7 +69,7 @@ def fold_of(op: Any, workspace: MemoryDesc | None) -> PoolingFold:
     divisor = cells if even else None
     if forward:
         b = Tensor(Arg(2), workspace) if workspace else nowhere
-        name = "largest" if op.is_max else "sum"
+        name: FoldName = "largest" if op.is_max else "sum"
         tensors = Tensor(Arg(1), op.dst), Tensor(Arg(0), op.src), b
     else:
         result = Tensor(Arg(1 + (workspace is not None)), op.diff_src)

@@ -8,7 +8,7 @@ first is kept.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.nontemporal import LINE
@@ -22,13 +22,13 @@ from dnncore_cpu_numba.elementwise.implementation import (
 )
 from dnncore_cpu_numba.pooling.fold import PoolingFold, fold_of
 from dnncore_cpu_numba.pooling.plan import are_even, fold_steps
-from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
+from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["BACKWARD", "FORWARD"]
 
 
-class DirectPooling(Implementation):
+class DirectPooling(Implementation[Any]):
     """Pooling in both directions, with each result in registers."""
 
     name = "cpu_numba:direct"
@@ -55,7 +55,7 @@ class DirectPooling(Implementation):
         self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
     ) -> Executable:
         fold = fold_of(op, workspace)
-        result = fold.tensors[0].address.index
+        result = cast(Arg, fold.tensors[0].address).index
         if are_even(fold):
             steps = fold_steps(fold)
         else:
@@ -63,7 +63,7 @@ class DirectPooling(Implementation):
             steps = [*before, *fold_steps(copy), *after]
         steps = with_post_ops(steps, op, attr, result, 2 if workspace is None else 3)
         if fold.name == "largest" and workspace is not None:
-            steps += zero_padding(fold.tensors[2].address.index, workspace)
+            steps += zero_padding(cast(Arg, fold.tensors[2].address).index, workspace)
         return Program(steps, num_threads)
 
 
@@ -87,7 +87,8 @@ def _copied(fold: PoolingFold, start: int) -> tuple[PoolingFold, list[Step], lis
         else:
             before += copy_steps(copy, tensor)
         copies.append(copy)
-    return replace(fold, tensors=(*copies, *fold.tensors[len(copies) :])), before, after
+    dst, a, b = (*copies, *fold.tensors[len(copies) :])
+    return replace(fold, tensors=(dst, a, b)), before, after
 
 
 def _copies_bytes(op: Any, workspace: MemoryDesc | None) -> int:

@@ -27,7 +27,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
 
 __all__ = ["FIELDS", "POOLING_CALL", "PoolingKernel"]
 
@@ -47,7 +47,6 @@ FIELDS = Record(
 POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
 
 I8, I32 = (ir.IntType(width) for width in (8, 32))
-Value = Any
 
 
 @dataclass(frozen=True)
@@ -268,7 +267,7 @@ class _Emitter:
             places.append(self._next("w", places[-1]))
         kept = []
         for i, point in enumerate(self._points(state, size)):
-            row, *others = (self._term(*place, i) for place in places)
+            row, *others = (self._term(a, b, where, i) for a, b, where in places)
             for other in others:
                 row = self._joined(row, other, heed_nan=size == 1)
             kept += self._joined(point, row, heed_nan=size == 1).values

@@ -164,7 +164,8 @@ def _fields(
     fold: PoolingFold, columns: int, strides: Sequence[tuple[int, ...]]
 ) -> dict[str, float]:
     """The fields of the kernel that stay."""
-    fields: dict[str, float] = dict.fromkeys(FIELDS.fields, 0) | {"columns": columns}
+    fields: dict[str, float] = dict.fromkeys(FIELDS.fields, 0)
+    fields["columns"] = columns
     _, a, b = strides
     for dim, (name, axis) in enumerate(zip("dhw", fold.axes, strict=True)):
         fields[f"a_{name}"] = axis.source_step * a[dim]
@@ -221,7 +222,8 @@ def _fitting(fold: PoolingFold) -> _Bands | None:
 def _cut(fold: PoolingFold, height: int) -> _Bands:
     """Bands of `height` rows."""
     depths, heights, _ = fold.axes
-    table, runs = [], []
+    table: list[Any] = []
+    runs: list[Any] = []
     for first in range(0, len(heights.taps), height):
         last = min(first + height, len(heights.taps))
         found = heights.segments(first, last, by_tap=fold.uses_b)

@@ -37,7 +37,7 @@ _GRAIN = 4096  # elements that a thread folds at least
 _ALIGNMENT = 64  # bytes
 
 
-class ReductionImplementation(Implementation):
+class ReductionImplementation(Implementation[Any]):
     """Rows folded into accumulators in the first-level cache."""
 
     name = "cpu_numba:simd"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llvmlite import ir
 
@@ -18,7 +17,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import NEST
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64
+from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 
 __all__ = ["FOLD", "FOLD_CALL", "MAPS", "SOURCE", "TENSORS", "RowsKernel"]
 
@@ -52,8 +51,6 @@ FOLD_CALL = Record(
 AT_ONCE = 4  # vectors that are folded at a time
 AHEAD = 4096  # bytes from what is folded to what is prefetched
 I32 = ir.IntType(32)
-Value = Any
-Builder = ir.IRBuilder
 
 
 @dataclass(frozen=True)

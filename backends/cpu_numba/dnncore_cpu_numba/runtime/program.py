@@ -12,12 +12,12 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dnncore.backend import COMPLETED, Event, Executable, Stream, TimedEvent
-from dnncore_cpu_numba.codegen.call_schema import Arg, Param, Scratch, Table
+from dnncore_cpu_numba.codegen.call_schema import Arg, Param, Record, Scratch, Table
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.runtime.driver import MAX_PARTS, PROGRAM, ROW
 from dnncore_cpu_numba.runtime.pool import pool
@@ -49,7 +49,8 @@ class Step:
 
     def __post_init__(self, values: Mapping[str, Any]) -> None:
         if self.items > 0:
-            object.__setattr__(self, "params", self.task.params.pack(values))
+            params = cast(Record, self.task.params)  # a step's task has parameters
+            object.__setattr__(self, "params", params.pack(values))
 
     def with_params(self, params: Sequence[Param]) -> Step:
         """A copy of the step with other slots."""
@@ -85,7 +86,8 @@ class Program(Executable):
 
     def _block(self, steps: Sequence[Step], threads: int) -> array[int]:
         end = ROWS + ROW.size * len(steps)
-        rows, params = [], array("q")
+        rows: list[dict[str, int]] = []
+        params = array("q")
         for step in steps:
             place = ROWS + ROW.size * len(rows)
             rows.append(step.row(8 * (end + len(params) - place), threads))
@@ -120,7 +122,7 @@ class Program(Executable):
         return BoundProgram(block, self.rows, self._helpers, (self, memories, scratchpad))
 
     @staticmethod
-    def chain(runs: Sequence[BoundProgram]) -> BoundProgram:
+    def chain(runs: Sequence[BoundProgram]) -> BoundProgram:  # type: ignore[override]  # a field
         """Merge bound programs into one, whose table contains all their rows in order."""
         rows = sum(run.rows for run in runs)
         table = _table([])
@@ -139,7 +141,8 @@ class Program(Executable):
 
 def _table(rows: Sequence[Mapping[str, int]]) -> array[int]:
     """The beginning of a program's block."""
-    return array("q", PROGRAM.pack({"count": len(rows), "pool": pool().state, "rows": rows}))
+    slots: list[Any] = PROGRAM.pack({"count": len(rows), "pool": pool().state, "rows": rows})
+    return array("q", slots)
 
 
 class BoundProgram:

@@ -40,7 +40,7 @@ _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
 
 
-class SoftmaxImplementation(Implementation):
+class SoftmaxImplementation(Implementation[Any]):
     """The three passes of the formula over vectors or slabs."""
 
     name = "cpu_numba:simd"

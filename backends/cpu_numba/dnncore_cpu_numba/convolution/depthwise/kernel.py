@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from llvmlite import ir
 
@@ -29,7 +29,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
@@ -57,8 +57,6 @@ DEPTHWISE_CALL = Record(
     ("lanes", "count"),
     ("operands", Pointer(OPERAND), "of the epilogue"),
 )
-
-Value = Any
 
 
 @dataclass(frozen=True)

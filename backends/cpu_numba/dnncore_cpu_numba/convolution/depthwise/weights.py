@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS
 from dnncore_cpu_numba.elementwise.post_ops import add, stages_of
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
-from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.runtime.program import Param, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 __all__ = ["DepthwiseBackwardWeights"]
@@ -110,7 +110,7 @@ class _Sums:
             self.first = self.rooms[0]
         self.step = 0
         if parts > 1:
-            places = [room.address.byte_offset for room in self.rooms]
+            places = [cast(Scratch, room.address).byte_offset for room in self.rooms]
             self.step = places[1] - places[0]
 
     def finish(self, plan: ProgramPlan, attr: Attributes) -> None:
@@ -212,9 +212,9 @@ class _Loop:
     def _bias(self) -> tuple[Param, int, int, int]:
         if self.bias is None:
             return 0, 0, 0, 0
-        image = Image.of(self.bias.first)
+        image = Image.chosen(self.bias.first)
         width = self.shared.width
-        block = image.vector_step(self.isa.lanes, width)
+        block = cast(int, image.vector_step(self.isa.lanes, width))
         return image.address, self.bias.step, image.channel(width), block
 
     def _groups(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -224,7 +224,8 @@ class _Loop:
         count = -(-len(rows) // max(1, self.isa.rows[1] // width))
         size = -(-len(rows) // count)
         groups = [rows[first : first + size] for first in range(0, len(rows), size)]
-        entries, records = [], []
+        entries: list[Any] = []
+        records: list[Any] = []
         for with_bias in (self.bias is not None, False):
             for group in groups:
                 whole, last = self._kernels(group, bias=with_bias and group is groups[0])

@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from llvmlite import ir
 
@@ -27,7 +26,7 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
-from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 
 __all__ = ["DEPTHWISE_WEIGHTS_CALL", "DepthwiseWeightsKernel", "row_record"]
@@ -42,8 +41,6 @@ DEPTHWISE_WEIGHTS_CALL = Record(
     ("src_block diff_dst_block sums_block bias_block", "bytes", "from vector to vector"),
 )
 CHAINS = 8  # sums that hide the latency of a multiply-add
-
-Value = Any
 
 
 @functools.cache

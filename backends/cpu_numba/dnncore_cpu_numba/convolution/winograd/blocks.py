@@ -53,10 +53,11 @@ class WinogradProblem:
     def of(cls, op: Any, *, forward: bool) -> WinogradProblem:
         """Read it from an operation of either direction."""
         g = Geometry.of(op)
-        src, dst, padding = g.src[1:], g.dst[1:], g.padding[1:]
+        (_, *src), (_, *dst), (_, top, left) = g.src, g.dst, g.padding
         if forward:
-            return cls(g.batch, g.ic, g.oc, src, dst, padding)
-        return cls(g.batch, g.oc, g.ic, dst, src, tuple(TAPS - 1 - p for p in padding))
+            return cls(g.batch, g.ic, g.oc, _pair(src), _pair(dst), (top, left))
+        most = TAPS - 1
+        return cls(g.batch, g.oc, g.ic, _pair(dst), _pair(src), (most - top, most - left))
 
     @property
     def tiling(self) -> tuple[int, int]:
@@ -193,9 +194,10 @@ class WinogradLoop:
         """Kernels by [last tile of a row][last vector]; 0 where a combination does not occur."""
         whole, tail = divmod(self.problem.columns, self.isa.lanes)
         tiles, last = divmod(self.problem.dst[1], OUTPUTS)
+        full: Literal["full"] = "full"
         return _kernel_pairs(
             [DstTransform(self.isa, columns, kind, chain) if occurs else None
-             for kind, occurs in (("full", some and whole), (edge, some and tail))]
+             for kind, occurs in ((full, some and whole), (edge, some and tail))]
             for columns, some in ((OUTPUTS, tiles), (last, last))
         )  # fmt: skip
 
@@ -235,3 +237,8 @@ def _odd_lines(nbytes: int) -> int:
     """
     lines = -(-nbytes // 64)
     return 64 * (lines + 1 - lines % 2)
+
+
+def _pair(sizes: Sequence[int]) -> tuple[int, int]:
+    height, width = sizes
+    return height, width

@@ -103,7 +103,7 @@ class Winograd(Brgemm):
             work += filter_bytes * CACHED_FLOPS
         else:
             work += filter_bytes * WinogradLoop.of(self.isa, problem, 1).blocks * MEMORY_FLOPS
-        return max(op.flops, 1.0) / work
+        return float(max(op.flops, 1.0) / work)
 
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
@@ -113,8 +113,8 @@ class Winograd(Brgemm):
         weights = self._transformed(plan, op.weights)
         bias = None if op.bias_role is None else plan.argument(op.BIAS, op.bias_role)
         chain, operands = self._epilogue(plan, attr, problem.columns, bias)
-        dst = plan.argument(dst_name, getattr(op, dst_name))
-        dst, edge = self._write_image(plan, dst, problem.columns, attr)
+        result = plan.argument(dst_name, getattr(op, dst_name))
+        dst, edge = self._write_image(plan, result, problem.columns, attr)
         loop = WinogradLoop.of(self.isa, problem, plan.num_threads)
         room = plan.scratch(MemoryDesc((loop.shares * loop.share_bytes // 4,))).address
 
@@ -140,7 +140,7 @@ class Winograd(Brgemm):
         image = Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, channels) is None:
             blocked = f"aBcde{self.isa.lanes}b"
-            image = Image.of(plan.read(tensor, tensor.desc.with_format(blocked)))
+            image = Image.chosen(plan.read(tensor, tensor.desc.with_format(blocked)))
         return image
 
 

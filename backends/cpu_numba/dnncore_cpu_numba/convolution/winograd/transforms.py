@@ -19,7 +19,7 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
-from dnncore_cpu_numba.codegen.vector_ir import I64
+from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
 from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS, SPAN
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
@@ -61,9 +61,6 @@ DST_CALL = Record(
     ("count rows lanes", "count", "vectors, and rows and lanes that exist"),
     ("operands", Pointer(OPERAND), "for each row that the epilogue reads"),
 )
-
-Value = Any
-Builder = ir.IRBuilder
 
 
 # -- sums of vectors -------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ class WinogradFilter:
         plan.add(step, weights.desc.nbytes + target.desc.nbytes)
 
 
-class WinogradReorder(Implementation):
+class WinogradReorder(Implementation[Any]):
     """Transforms filters of any layout; they cannot be transformed back."""
 
     name = "cpu_numba:winograd"
