@@ -1,4 +1,4 @@
-"""The drivers: one file per operation, with what problem text, checks and the kit know of it."""
+"""The drivers: one file per operation, with the data for problem text, checks and the kit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drivers draw random problems from: sizes, shapes, and the values of common options."""
+"""The source of random problems for drivers: sizes, shapes, and the values of common options."""
 
 from __future__ import annotations
 

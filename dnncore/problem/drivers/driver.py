@@ -1,4 +1,4 @@
-"""The record of an operation: what problem text, checks and the conformance kit know of it."""
+"""The record of an operation: its data for problem text, checks and the conformance kit."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Driver:
         operations: all that it writes.
         defaults: its options, with their values if the text does not give them.
         read: makes the operation of all options and the shape. Raises `Misread` if a text cannot
-            be read, `DescriptorError` if the tensors do not go together.
+            be read, `DescriptorError` if the tensors do not fit together.
         write: the inverse of `read`; options that it leaves out have their defaults.
         verbose: how verbose lines show it.
         always_printed: the options that benchdnn prints even if they have their defaults.
-        printed_shape: the letters of its shape in benchdnn's order, or "". A letter with * stands
-            for all axes that are printed.
+        printed_shape: the letters of its shape in benchdnn's order, or "". A letter with * means
+            all axes that are printed.
     Correctness:
         oracles: operation type -> torch's results.
         errors: operation type -> error bound. The default bounds sums of products.

@@ -116,7 +116,7 @@ def _keeps_integers(op: Eltwise) -> bool:
 
 
 def _smooth(op: Eltwise, src: Array) -> Array:
-    """Values where f is defined, none within a few steps of a corner."""
+    """Values for which f is defined, none within a few steps of a corner."""
     record = eltwise.ELTWISE[op.function]
     src = np.abs(src) + 0.5 if record.is_positive else src
     for corner in record.corners(op.alpha, op.beta):

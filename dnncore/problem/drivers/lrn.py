@@ -121,7 +121,7 @@ def _gradient_errors(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> dic
 
 
 def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
-    """What an error of the workspace adds to the error of the gradient.
+    """The error that an error of the workspace adds to the gradient.
 
     The relative error of a base is multiplied by the power to which each term takes it.
     """

@@ -93,7 +93,7 @@ def _average(torch: Any, op: Pooling, src: Any) -> Any:
 
 
 def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    """Maxima only move values, and their gradient adds some up.
+    """Maxima only move values; their gradient adds several of them.
 
     An average of n terms takes n - 1 additions. Each term, or their sum, is divided by the number
     of cells: in one rounding, or in two as a product with a rounded reciprocal. An element of a
@@ -121,7 +121,7 @@ def _terms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> Array:
 
 
 def _linear_in(op: Pooling) -> str:
-    """Maxima are linear in the gradient alone."""
+    """The gradient of a maximum is linear; the maximum is not."""
     if isinstance(op, PoolingBackward):
         return "diff_dst"
     return "" if op.is_max else "src"

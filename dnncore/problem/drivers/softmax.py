@@ -76,7 +76,7 @@ def _formula(torch: Any, op: Softmax, tensors: Mapping[str, Any]) -> Any:
 
 
 def _gradient(torch: Any, op: SoftmaxBackward, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """By torch's own kernels, which read dst. A rounded dst is the softmax of no src."""
+    """Use torch's own kernels, which read dst. A rounded dst is the softmax of no src."""
     name = f"_{'log_softmax' if op.algorithm == 'log' else 'softmax'}_backward_data"
     kernel = getattr(torch.ops.aten, name)
     return {"diff_src": kernel(tensors["diff_dst"], tensors["dst"], op.axis, torch.float64)}

@@ -72,7 +72,7 @@ def _errors(op: Sum, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
 
 
 def _scales(op: Sum) -> Iterator[str]:
-    """oneDNN does not print them."""
+    """Yield the scales as words, since oneDNN does not print them."""
     if set(op.scales) != {1.0}:
         yield "scales:" + ":".join(map(six_digits, op.scales))
 
