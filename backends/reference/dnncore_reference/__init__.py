@@ -1,7 +1,7 @@
-"""The reference backend: every operation as its formula says, in float64 with numpy.
+"""The reference backend: every operation by its formula, in float64 with numpy.
 
-It is the definition of right answers, so it is written to be checked by eye and shares no code with
-fast kernels. `definition.py` tells what all operations have in common; then one file per operation.
+It defines the right answers. So its code is simple enough to check by reading, and it shares no code
+with fast kernels. `definition.py` has what is common to all operations. Each operation has a file.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """The native loop of pooling around its kernel: bands of rows of results.
 
 A band is cut into runs of rows and segments along w whose results have the same taps: one call of
-the kernel each. Tables tell where places along d, runs and segments lie in each tensor and what
-taps they have. Where channels are neighbours, the kernel works in place. Where places along w are,
-up to 16 channels are transposed into buffers, and the results are transposed back.
+the kernel each. Tables contain the offsets of places along d, of runs and of segments in each
+tensor, and their taps. If channels are neighbours in memory, the kernel works in place. If places
+along w are neighbours, up to 16 channels are transposed into buffers, and the results are
+transposed back.
 """
 
 from __future__ import annotations

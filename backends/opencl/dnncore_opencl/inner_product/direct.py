@@ -68,7 +68,7 @@ class Direct(Implementation[Any]):
         raise NotImplementedError
 
     def refusal(self, op: Any, attr: Attributes) -> Refused | None:
-        """Tell what of an operation, whose tensors are as they are wanted, is in the way."""
+        """Return why an operation whose tensors have the wanted formats is refused, or None."""
         return None
 
     def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:

@@ -17,7 +17,7 @@ OUT_OF_MEMORY = frozenset((-4, -6))
 
 ADVICE = {
     -2: "the device has gone; this engine is lost: close the process, `dnncore devices` in a new"
-    " one tells what is there",
+    " one lists the devices that work",
     -5: "a kernel ran longer than the driver's watchdog allows, met a fault, or found no room:"
     " {account}",
     -9999: "a kernel read or wrote outside its buffers, by the word of NVIDIA's driver, which gives"
