@@ -1,7 +1,8 @@
 """The reference backend: every operation by its formula, in float64 with numpy.
 
-It defines the right answers. So its code is simple enough to check by reading, and it shares no code
-with fast kernels. `definition.py` has what is common to all operations. Each operation has a file.
+It defines the right answers. So its code is simple enough to check by reading, and it shares no
+code with fast kernels. `definition.py` has what is common to all operations. Each operation has a
+file.
 """
 
 from __future__ import annotations
