@@ -17,6 +17,7 @@ from dnncore_opencl.runtime.program import LaunchProgram
 
 import dnncore as dnn
 from benchmarks import tune_opencl
+from dnncore.errors import DescriptorError
 from dnncore.selection.plugins import registry
 
 KEY = "f32 b1 m8 n8 k64"
@@ -32,7 +33,8 @@ class Tile:
     times: int
 
     def __post_init__(self) -> None:
-        assert self.times >= 0
+        if self.times < 0:
+            raise DescriptorError("times must be at least 0")
 
 
 @dataclass(frozen=True)
