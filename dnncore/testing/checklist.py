@@ -24,7 +24,7 @@ from dnncore.backend import Engine
 from dnncore.comparison.fills import reads
 from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
-from dnncore.problem import DRIVERS, Problem, driver_of
+from dnncore.problem import DRIVERS, Problem, driver_of, read
 from dnncore.selection.plugins import registry
 from dnncore.selection.primitive_desc import primitive_descs
 from dnncore.tensors.datatypes import DATA_TYPES
@@ -84,8 +84,11 @@ def _places(kind: type[Operation], engines: Sequence[Engine]) -> Iterator[tuple[
     driver = next((d for d in DRIVERS.values() if kind in d.operations), None)
     if driver is None:
         yield "dnncore/problem/drivers", "no driver, so no problem text, error bound and oracle"
-    elif kind not in driver.oracles:
-        yield f"dnncore/problem/drivers, {driver.name}", "no oracle"
+    else:
+        if kind not in driver.oracles:
+            yield f"dnncore/problem/drivers, {driver.name}", "no oracle"
+        if not any(type(read(case.text)[0].op) is kind for case in driver.golden):
+            yield f"dnncore/problem/drivers, {driver.name}", "no golden case"
     for size in LISTS:
         if not any(type(problem.op) is kind for problem in _listed(size)):
             yield f"dnncore/testing/problems, size {size}", "no case"

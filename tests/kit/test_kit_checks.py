@@ -11,16 +11,17 @@ from dnncore_reference import algorithms, convolution, matmul, softmax
 
 import dnncore as dnn
 from dnncore.comparison.compare import compare
-from dnncore.problem import read
+from dnncore.problem import DRIVERS, read
 from dnncore.testing import CHECKS, run_case
 from dnncore.testing.checks import case, gradients, torch_oracle
 from dnncore.testing.checks import table as checks
 from dnncore.testing.checks.clock import Clock
-from dnncore.testing.checks.golden import GOLDEN, ROUNDING
+from dnncore.testing.checks.golden import ROUNDING
 from dnncore.testing.checks.guarded import Guarded
 
 CONVOLUTION = "--conv --dir=FWD_B --stag=abx --dtag=abx mb1ic3ih5oc4oh5kh3ph1"
 
+GOLDEN = [one for driver in DRIVERS.values() for one in driver.golden]
 NO_SRC = {"diff_dst", "workspace"}  # of max pooling's gradient, for which torch wants src
 
 
@@ -121,8 +122,8 @@ def test_golden_answers_are_torch_s(one):
     (problem,) = read(one.text)
     inputs = {name: np.array(values, np.float32) for name, values in one.inputs.items()}
     got = torch_oracle.torch_outputs(problem.op, problem.attr, inputs)
-    for name in one.expected.keys() & got.keys():
-        expected = np.array(one.expected[name], got[name].dtype)
+    for name in one.outputs.keys() & got.keys():
+        expected = np.array(one.outputs[name], got[name].dtype)
         bound = ROUNDING * np.abs(expected.astype(np.float64))
         assert compare(got[name], expected, bound).ok, name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -509,13 +510,17 @@ def chains(draw, dims):
     )
 
 
-POOL = [op for kind in KINDS for op in problems(kind, 40)]
 NAMES = st.text(st.characters(codec="ascii", exclude_characters='"', categories=("L", "N", "P")))
+
+
+@cache
+def pool():
+    return [op for kind in KINDS for op in problems(kind, 40)]
 
 
 @st.composite
 def any_problem(draw):
-    op = reformatted(draw, draw(st.sampled_from(POOL)))
+    op = reformatted(draw, draw(st.sampled_from(pool())))
     op = retyped(op, draw(st.sampled_from(("f16", "bf16"))), lambda: draw(st.booleans()))
     if hasattr(op, "prop_kind"):
         prop_kind = draw(st.sampled_from(("forward_training", "forward_inference")))

@@ -18,7 +18,7 @@ from dnncore.problem.drivers.draws import (
     Draws,
     shape_text,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
     Dims,
@@ -92,6 +92,19 @@ def _draw_shape(draws: Draws) -> str:
     return shape_text(*sources[: draws.integer(2, 3)])
 
 
+GOLDEN = (
+    Golden(
+        "--binary --alg=sub 2x2:1x2",
+        {"src0": [[1, 2], [3, 4]], "src1": [[1, -1]]},
+        {"dst": [[0, 3], [2, 5]]},
+    ),
+    Golden(  # 1 + 3/256 lies between 1 + 2/256 and 1 + 4/256
+        "--binary --alg=add --sdt=bf16:f32 --ddt=bf16 2:2",
+        {"src0": [1, 1], "src1": [0.00390625, 0.01171875]},
+        {"dst": [1, 1.015625]},
+    ),
+)  # fmt: skip
+
 BINARY = Driver(
     name="binary",
     operations=(Binary,),
@@ -99,6 +112,7 @@ BINARY = Driver(
     read=read,
     write=write,
     verbose=VerboseLine(auxiliary="alg:binary_{algorithm}"),
+    golden=GOLDEN,
     oracles={Binary: forward(_formula)},
     errors={Binary: _errors},
     keeps_integers=lambda op: binary.BINARY[op.algorithm].keeps_integers,

@@ -26,7 +26,7 @@ from dnncore.problem.drivers.draws import (
     LAYER_TYPES,
     Draws,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward, gradient, padded
 from dnncore.problem.settings import (
     Misread,
@@ -169,6 +169,42 @@ def _ranges(op: Convolution) -> Iterator[list[slice]]:
         yield [slice(max(0, first - TILE), max(0, end + TILE)) for first, end in ends]
 
 
+GOLDEN = (
+    Golden(  # 1*1 + 2*0 + 4*0 + 5*-1 + 10 and so on: cross-correlation, the kernel is not flipped
+        "--conv --dir=FWD_B mb1ic1ih3oc1oh2kh2ph0",
+        {"src": [[[[1, 2, 3], [4, 5, 6], [7, 8, 10]]]], "weights": [[[[1, 0], [0, -1]]]],
+         "bias": [10]},
+        {"dst": [[[[6, 6], [6, 5]]]]},
+    ),
+    Golden(  # each diff_dst, times the kernel, at its window
+        "--conv --dir=BWD_D mb1ic1ih3oc1oh2kh2ph0",
+        {"diff_dst": [[[[1, 2], [3, 4]]]], "weights": [[[[1, 0], [0, -1]]]]},
+        {"diff_src": [[[[1, 2, 0], [3, 3, -2], [0, -3, -4]]]]},
+    ),
+    Golden(
+        "--conv --dir=BWD_WB mb1ic1ih3oc1oh2kh2ph0",
+        {"diff_dst": [[[[1, 2], [3, 4]]]], "src": [[[[1, 2, 3], [4, 5, 6], [7, 8, 10]]]]},
+        {"diff_weights": [[[[37, 47], [67, 81]]]], "diff_bias": [10]},
+    ),
+    # Rounded once from f32, half to even: 2051 is between 2050 and 2052, 259 between 258 and 260.
+    Golden(
+        "--conv --dir=FWD_D --dt=f16 mb1ic4ih1oc1oh1kh1ph0",
+        {"src": [[[[2048]], [[1]], [[1]], [[1]]]], "weights": [[[[1]], [[1]], [[1]], [[1]]]]},
+        {"dst": [[[[2052]]]]},
+    ),
+    Golden(
+        "--conv --dir=BWD_D --dt=bf16 mb1ic1ih1oc4oh1kh1ph0",
+        {"diff_dst": [[[[256]], [[1]], [[1]], [[1]]]],
+         "weights": [[[[1]]], [[[1]]], [[[1]]], [[[1]]]]},
+        {"diff_src": [[[[260]]]]},
+    ),
+    Golden(
+        "--conv --dir=BWD_WB --dt=f16 --bia-dt=f16 mb1ic1ih1iw4oc1oh1ow4kh1kw1ph0pw0",
+        {"src": [[[[1, 1, 1, 1]]]], "diff_dst": [[[[2048, 1, 1, 1]]]]},
+        {"diff_weights": [[[[2052]]]], "diff_bias": [2052]},
+    ),
+)  # fmt: skip
+
 CONVOLUTION = Driver(
     name="conv",
     operations=(ConvolutionForward, ConvolutionBackwardData, ConvolutionBackwardWeights),
@@ -181,6 +217,7 @@ CONVOLUTION = Driver(
             ConvolutionBackwardWeights: "src wei:diff_weights bia:diff_bias dst:diff_dst",
         }, auxiliary="alg:convolution_{algorithm}", letters="pr[dhw]"),
     printed_shape="g mb ic i* oc o* k* s* p* d*",
+    golden=GOLDEN,
     oracles={
         ConvolutionForward: forward(_formula),
         ConvolutionBackwardData: gradient(_formula, "src"),

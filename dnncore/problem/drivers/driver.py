@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from dnncore.ops import Operation
 from dnncore.problem.drivers.draws import Draws, Options
 from dnncore.problem.settings import Settings
 
-__all__ = ["Driver", "ErrorRule", "Evaluate", "Inputs", "Oracle", "VerboseLine"]
+__all__ = ["Driver", "ErrorRule", "Evaluate", "Golden", "Inputs", "Oracle", "VerboseLine"]
 
 Inputs = Mapping[str, Array]
 """Argument name -> values."""
@@ -29,6 +29,22 @@ Oracle = Callable[[Any, Any, Mapping[str, Any]], dict[str, Any]]
 
 def _no_words(_op: Operation) -> Iterator[str]:
     return iter(())
+
+
+@dataclass(frozen=True)
+class Golden:
+    """A problem with results that were computed by hand.
+
+    text: the problem text. inputs, outputs: the values by argument, as nested lists. An output that
+    is not a whole number is checked to 5 digits.
+    """
+
+    text: str
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return self.text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +82,7 @@ class Driver:
         printed_shape: the letters of its shape in benchdnn's order, or "". A letter with * means
             all axes that are printed.
     Correctness:
+        golden: problems with results that were computed by hand; each operation needs one.
         oracles: operation type -> torch's results.
         errors: operation type -> error bound. The default bounds sums of products.
         workspace_errors: what errors of the workspace add to the error of a gradient that reads it.
@@ -89,6 +106,7 @@ class Driver:
     always_printed: tuple[str, ...] = ()
     printed_shape: str = ""
 
+    golden: Sequence[Golden]
     oracles: Mapping[type[Operation], Oracle]
     errors: Mapping[type[Operation], ErrorRule] = field(default_factory=dict)
     workspace_errors: Callable[[Any, Inputs, Array, Evaluate], Array] | None = None

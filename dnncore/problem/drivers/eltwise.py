@@ -20,7 +20,7 @@ from dnncore.problem.drivers.draws import (
     TYPES,
     shape_text,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward, gradient
 from dnncore.problem.settings import (
     Settings,
@@ -127,6 +127,29 @@ def _smooth(op: Eltwise, src: Array) -> Array:
 NUMBERS = ("0", "1", "0.5", "2", "-1", "-0.25")
 
 
+GOLDEN = (
+    Golden(
+        "--eltwise --alg=relu --alpha=0.25 5",
+        {"src": [-4, -1, 0, 1, 3]},
+        {"dst": [-1, -0.25, 0, 1, 3]},
+    ),
+    Golden(
+        "--eltwise --alg=tanh 3",
+        {"src": [-1, 0, 2]},
+        {"dst": [-0.7615942, 0, 0.9640276]},
+    ),
+    Golden(  # the slope at 0 is alpha's
+        "--eltwise --dir=BWD_D --alg=relu --alpha=0.25 5",
+        {"src": [-4, -1, 0, 1, 3], "diff_dst": [4, 8, 12, 16, 20]},
+        {"diff_src": [1, 2, 3, 16, 20]},
+    ),
+    Golden(  # too large for f16; its least number, which is a normal one of f32
+        "--eltwise --alg=square --dt=f16 3",
+        {"src": [300, -255.875, 0.000244140625]},
+        {"dst": [np.inf, 65472, 5.9604644775390625e-08]},
+    ),
+)  # fmt: skip
+
 ELTWISE = Driver(
     name="eltwise",
     operations=(EltwiseForward, EltwiseBackward),
@@ -141,6 +164,7 @@ ELTWISE = Driver(
         auxiliary="alg:eltwise_{algorithm} alpha:{alpha} beta:{beta}",
     ),
     always_printed=("alg", "alpha", "beta"),
+    golden=GOLDEN,
     oracles={EltwiseForward: forward(_formula), EltwiseBackward: _gradient},
     errors={EltwiseForward: _errors, EltwiseBackward: _gradient_errors},
     keeps_integers=_keeps_integers,

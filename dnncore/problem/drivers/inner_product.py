@@ -21,7 +21,7 @@ from dnncore.problem.drivers.draws import (
     LAYER_TYPES,
     Draws,
 )
-from dnncore.problem.drivers.driver import Driver, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Golden, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward, gradient
 from dnncore.problem.settings import Settings
 from dnncore.problem.shapes import read_batch, read_letters
@@ -58,6 +58,40 @@ def _draw_shape(draws: Draws) -> str:
     return f"mb{draws.batch()}ic{draws.channels()}{draws.image()}oc{draws.channels()}"
 
 
+GOLDEN = (
+    Golden(
+        "--ip --dir=FWD_B mb1ic3oc2",
+        {"src": [[1, 2, 3]], "weights": [[1, 0, -1], [2, 2, 2]], "bias": [5, -12]},
+        {"dst": [[3, 0]]},
+    ),
+    Golden(
+        "--ip --dir=BWD_D mb1ic3oc2",
+        {"diff_dst": [[3, 1]], "weights": [[1, 0, -1], [2, 2, 2]]},
+        {"diff_src": [[5, 2, -1]]},
+    ),
+    Golden(
+        "--ip --dir=BWD_WB mb2ic3oc1",
+        {"diff_dst": [[1], [-2]], "src": [[1, 2, 3], [4, 5, 6]]},
+        {"diff_weights": [[-7, -8, -9]], "diff_bias": [-1]},
+    ),
+    # Rounded once from f32, half to even: 2051 is between 2050 and 2052, 259 between 258 and 260.
+    Golden(
+        "--ip --dir=FWD_B --dt=f16 mb1ic3oc1",
+        {"src": [[2048, 1, 1]], "weights": [[1, 1, 1]], "bias": [1]},
+        {"dst": [[2052]]},
+    ),
+    Golden(
+        "--ip --dir=BWD_D --dt=f16 mb1ic1oc4",
+        {"diff_dst": [[2048, 1, 1, 1]], "weights": [[1], [1], [1], [1]]},
+        {"diff_src": [[2052]]},
+    ),
+    Golden(
+        "--ip --dir=BWD_W --dt=bf16:f32:bf16 mb4ic1oc1",
+        {"diff_dst": [[256], [1], [1], [1]], "src": [[1], [1], [1], [1]]},
+        {"diff_weights": [[259]]},
+    ),
+)  # fmt: skip
+
 INNER_PRODUCT = Driver(
     name="ip",
     operations=(InnerProductForward, InnerProductBackwardData, InnerProductBackwardWeights),
@@ -70,6 +104,7 @@ INNER_PRODUCT = Driver(
             InnerProductBackwardWeights: "src wei:diff_weights bia:diff_bias dst:diff_dst",
         }, spelling=("_", "")),
     printed_shape="mb ic i* oc",
+    golden=GOLDEN,
     oracles={
         InnerProductForward: forward(_formula),
         InnerProductBackwardData: gradient(_formula, "src"),

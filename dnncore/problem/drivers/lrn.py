@@ -18,7 +18,7 @@ from dnncore.problem.drivers.draws import (
     TYPES,
     Draws,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import gradient
 from dnncore.problem.settings import (
     Settings,
@@ -155,6 +155,24 @@ def _draw_shape(draws: Draws) -> str:
     return f"{size}alpha{alpha}beta{beta}"
 
 
+GOLDEN = (
+    Golden(  # base 1 + 3 / 3 * (squares of two neighbours and its own), to the power of -1
+        "--lrn --alg=across ls3alpha3beta1k1mb1ic3ih1",
+        {"src": [[[[1]], [[2]], [[0]]]]},
+        {"dst": [[[[0.16666667]], [[0.33333333]], [[0]]]], "workspace": [[[[6]], [[6]], [[5]]]]},
+    ),
+    Golden(  # diff_dst / base - 2 * alpha * beta / n * src * sum(diff_dst * src / base**2)
+        "--lrn --dir=BWD_D --alg=across ls1alpha1beta1k1mb1ic1ih1",
+        {"src": [[[[2]]]], "diff_dst": [[[[25]]]], "workspace": [[[[5]]]]},
+        {"diff_src": [[[[-3]]]]},
+    ),
+    Golden(  # the tensor kept for the gradient stays f32
+        "--lrn --alg=across --dt=f16 ls1alpha1beta1k1mb1ic1ih1",
+        {"src": [[[[64.0625]]]]},
+        {"dst": [[[[0.015605927]]]], "workspace": [[[[4105.00390625]]]]},
+    ),
+)  # fmt: skip
+
 LRN = Driver(
     name="lrn",
     operations=(LRNForward, LRNBackward),
@@ -171,6 +189,7 @@ LRN = Driver(
         letters="alpha|k",
     ),
     printed_shape="mb ic i* ls alpha beta k",
+    golden=GOLDEN,
     oracles={LRNForward: _forward_oracle, LRNBackward: gradient(_formula, "src")},
     errors={LRNForward: _errors, LRNBackward: _gradient_errors},
     workspace_errors=_workspace_errors,

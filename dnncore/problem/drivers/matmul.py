@@ -12,7 +12,7 @@ from dnncore.problem.drivers.draws import (
     Draws,
     shape_text,
 )
-from dnncore.problem.drivers.driver import Driver, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Golden, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
     Misread,
@@ -64,6 +64,21 @@ def _draw_shape(draws: Draws) -> str:
     return shape_text([*draws.some_ones(batch), m, k], [*draws.some_ones(batch), k, n])
 
 
+GOLDEN = (
+    Golden(
+        "--matmul 2x2:2x2",
+        {"src": [[1, 2], [3, 4]], "weights": [[0, 1], [1, 1]]},
+        {"dst": [[2, 3], [4, 7]]},
+    ),
+    # Rounded once from f32, half to even: 2051 is between 2050 and 2052, 259 between 258 and 260.
+    Golden("--matmul --dt=f16 1x4:4x1", {"src": [[2048, 1, 1, 1]], "weights": [[1]] * 4},
+           {"dst": [[2052]]}),
+    Golden("--matmul --dt=bf16 1x4:4x1", {"src": [[256, 1, 1, 1]], "weights": [[1]] * 4},
+           {"dst": [[260]]}),
+    Golden("--matmul --dt=bf16:bf16:f32 1x4:4x1", {"src": [[256, 1, 1, 1]], "weights": [[1]] * 4},
+           {"dst": [[259]]}),
+)  # fmt: skip
+
 MATMUL = Driver(
     name="matmul",
     operations=(MatMul,),
@@ -71,6 +86,7 @@ MATMUL = Driver(
     read=read,
     write=write,
     verbose=VerboseLine(tensors={MatMul: "src wei:weights bia?:bias dst"}),
+    golden=GOLDEN,
     oracles={MatMul: forward(_formula)},
     has_products=True,
     linear_in=lambda _op: "src",

@@ -20,7 +20,7 @@ from dnncore.problem.drivers.draws import (
     TAGS,
     TYPES,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward, gradient, padded
 from dnncore.problem.settings import (
     Settings,
@@ -127,6 +127,44 @@ def _linear_in(op: Pooling) -> str:
     return "" if op.is_max else "src"
 
 
+GOLDEN = (
+    Golden(
+        "--pool --alg=max mb1ic1ih1iw5oh1ow2kh1kw3sh1sw2ph0pw0",
+        {"src": [[[[1, 5, 2, 5, 3]]]]},
+        {"dst": [[[[5, 5]]]], "workspace": [[[[1, 1]]]]},
+    ),
+    Golden(  # windows with sums 3 and 6 reach over the border, which counts: / 3
+        "--pool --alg=avg_p mb1ic1ih1iw3oh1ow3kh1kw3sh1sw1ph0pw1",
+        {"src": [[[[1, 2, 3]]]]},
+        {"dst": [[[[1, 2, 1.6666667]]]]},
+    ),
+    Golden(
+        "--pool --alg=avg_np mb1ic1ih1iw3oh1ow3kh1kw3sh1sw1ph0pw1",
+        {"src": [[[[1, 2, 3]]]]},
+        {"dst": [[[[1.5, 2, 2.5]]]]},
+    ),
+    Golden(  # both windows chose the same element
+        "--pool --dir=BWD_D --alg=max mb1ic1ih1iw5oh1ow2kh1kw3sh1sw2ph0pw0",
+        {"diff_dst": [[[[10, 7]]]], "workspace": [[[[2, 0]]]]},
+        {"diff_src": [[[[0, 0, 17, 0, 0]]]]},
+    ),
+    Golden(  # 2051 / 4, between 512.5 and 513
+        "--pool --alg=avg_p --dt=f16 mb1ic1ih1iw4oh1ow1kh1kw4sh1sw1ph0pw0",
+        {"src": [[[[2048, 1, 1, 1]]]]},
+        {"dst": [[[[513]]]]},
+    ),
+    Golden(  # windows without a cell in src
+        "--pool --alg=max --dt=f16 mb1ic1ih1iw1oh1ow3kh1kw1sh1sw1ph0pw1",
+        {"src": [[[[5]]]]},
+        {"dst": [[[[-65504, 5, -65504]]]], "workspace": [[[[0, 0, 0]]]]},
+    ),
+    Golden(  # two windows of a maximum
+        "--pool --dir=BWD_D --alg=max --dt=bf16 mb1ic1ih1iw5oh1ow2kh1kw3sh1sw2ph0pw0",
+        {"diff_dst": [[[[256, 3]]]], "workspace": [[[[2, 0]]]]},
+        {"diff_src": [[[[0, 0, 260, 0, 0]]]]},
+    ),
+)  # fmt: skip
+
 POOLING = Driver(
     name="pool",
     operations=(PoolingForward, PoolingBackward),
@@ -143,6 +181,7 @@ POOLING = Driver(
         letters="pr[dhw]",
     ),
     printed_shape="mb ic i* o* k* s* p* d*",
+    golden=GOLDEN,
     oracles={PoolingForward: forward(_formula), PoolingBackward: gradient(_formula, "src")},
     errors={PoolingForward: _errors, PoolingBackward: _errors},
     keeps_integers=lambda op: bool(op.is_max),

@@ -18,7 +18,7 @@ from dnncore.problem.drivers.draws import (
     Draws,
     shape_text,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
     Settings,
@@ -79,6 +79,13 @@ def _draw_shape(draws: Draws) -> str:
     return shape_text(dims, draws.some_ones(dims))
 
 
+GOLDEN = (
+    Golden("--reduction --alg=sum 2x3:2x1", {"src": [[1, 2, 3], [4, 5, 6]]}, {"dst": [[6], [15]]}),
+    Golden("--reduction --alg=max 2x3:1x3", {"src": [[1, 9, 3], [4, 5, 6]]}, {"dst": [[4, 9, 6]]}),
+    Golden("--reduction --alg=sum --sdt=f16 --ddt=f16 1x4:1x1", {"src": [[2048, 1, 1, 1]]},
+           {"dst": [[2052]]}),
+)  # fmt: skip
+
 REDUCTION = Driver(
     name="reduction",
     operations=(Reduction,),
@@ -86,6 +93,7 @@ REDUCTION = Driver(
     read=read,
     write=write,
     verbose=VerboseLine(auxiliary="alg:reduction_{algorithm} p:{p} eps:{eps}"),
+    golden=GOLDEN,
     oracles={Reduction: forward(_formula)},
     errors={Reduction: _errors},
     keeps_integers=lambda op: reduction.REDUCTION[op.algorithm].keeps_integers,

@@ -13,7 +13,7 @@ from dnncore.problem.drivers.draws import (
     TAGS,
     shape_text,
 )
-from dnncore.problem.drivers.driver import Driver
+from dnncore.problem.drivers.driver import Driver, Golden
 from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import Settings
 from dnncore.problem.shapes import dims_text, read_dims
@@ -41,6 +41,19 @@ def _formula(_torch: Any, _op: Reorder, tensors: Mapping[str, Any]) -> Any:
     return tensors["src"]
 
 
+GOLDEN = (
+    Golden(  # half to even, then saturated
+        "--reorder --sdt=f32 --ddt=s8 6",
+        {"src": [0.5, 1.5, -2.5, 200, -200, 3]},
+        {"dst": [0, 2, -2, 127, -128, 3]},
+    ),
+    Golden(
+        "--reorder --stag=ab --dtag=ba 2x3",
+        {"src": [[1, 2, 3], [4, 5, 6]]},
+        {"dst": [[1, 2, 3], [4, 5, 6]]},
+    ),
+)  # fmt: skip
+
 REORDER = Driver(
     name="reorder",
     operations=(Reorder,),
@@ -48,6 +61,7 @@ REORDER = Driver(
     read=read,
     write=write,
     always_printed=("sdt", "ddt", "stag", "dtag"),
+    golden=GOLDEN,
     oracles={Reorder: forward(_formula)},
     errors={Reorder: exact},
     options={

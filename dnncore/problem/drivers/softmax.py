@@ -17,7 +17,7 @@ from dnncore.problem.drivers.draws import (
     TYPES,
     shape_text,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
     Settings,
@@ -106,6 +106,19 @@ def _gradient_errors(op: SoftmaxBackward, inputs: Inputs, _evaluate: Evaluate) -
     return {"diff_src": (growth(op.dst.dims[op.axis]) + 16) * ROUNDOFF * size}
 
 
+GOLDEN = (
+    Golden(
+        "--softmax --alg=SOFTMAX --axis=1 1x3",
+        {"src": [[0, 0, 0.6931472]]},
+        {"dst": [[0.25, 0.25, 0.5]]},
+    ),
+    Golden(  # dst * (diff_dst - sum(dst * diff_dst))
+        "--softmax --dir=BWD_D --alg=SOFTMAX --dtag=ab --axis=1 1x3",
+        {"dst": [[0.25, 0.25, 0.5]], "diff_dst": [[4, 0, 2]]},
+        {"diff_src": [[0.5, -0.5, 0]]},
+    ),
+)  # fmt: skip
+
 SOFTMAX = Driver(
     name="softmax",
     operations=(SoftmaxForward, SoftmaxBackward),
@@ -119,6 +132,7 @@ SOFTMAX = Driver(
         },
         auxiliary="alg:softmax_{algorithm} axis:{axis}",
     ),
+    golden=GOLDEN,
     oracles={SoftmaxForward: forward(_formula), SoftmaxBackward: _gradient},
     errors={SoftmaxForward: _errors, SoftmaxBackward: _gradient_errors},
     keeps_integers=lambda _op: False,

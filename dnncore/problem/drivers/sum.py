@@ -16,7 +16,7 @@ from dnncore.problem.drivers.draws import (
     Draws,
     shape_text,
 )
-from dnncore.problem.drivers.driver import Driver, Evaluate, Inputs, VerboseLine
+from dnncore.problem.drivers.driver import Driver, Evaluate, Golden, Inputs, VerboseLine
 from dnncore.problem.drivers.torch_formulas import forward
 from dnncore.problem.settings import (
     Settings,
@@ -83,6 +83,19 @@ def _draw_shape(draws: Draws) -> str:
     return f"--sdt={':'.join(types)} --scales={':'.join(scales)} {shape_text(draws.dims())}"
 
 
+GOLDEN = (
+    Golden(
+        "--sum --sdt=f32:f32 --scales=2:-1 1x3",
+        {"src0": [[1, 2, 3]], "src1": [[1, 1, 10]]},
+        {"dst": [[1, 3, -4]]},
+    ),
+    Golden(
+        "--sum --sdt=f16:f16:f16:f16 --ddt=f16 --scales=1 1",
+        {"src0": [2048], "src1": [1], "src2": [1], "src3": [1]},
+        {"dst": [2052]},
+    ),
+)  # fmt: skip
+
 SUM = Driver(
     name="sum",
     operations=(Sum,),
@@ -91,6 +104,7 @@ SUM = Driver(
     write=write,
     verbose=VerboseLine(words=_scales),
     always_printed=("scales",),
+    golden=GOLDEN,
     oracles={Sum: forward(_formula)},
     errors={Sum: _errors},
     keeps_integers=lambda op: all(scale.is_integer() for scale in op.scales),

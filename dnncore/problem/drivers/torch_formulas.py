@@ -44,5 +44,9 @@ def gradient(formula: Formula, *names: str) -> Oracle:
 
 def padded(torch: Any, op: Windowed, image: Any, value: float) -> Any:
     """The image with the padding of a windowed operation, which may be unequal or negative."""
-    pairs = reversed([*zip(op.padding_l, op.padding_r, strict=True)])  # innermost dim first
-    return torch.nn.functional.pad(image, [p for pair in pairs for p in pair], value=value)
+    pairs = [*zip(op.padding_l, op.padding_r, strict=True)]
+    added = [max(0, p) for pair in reversed(pairs) for p in pair]  # innermost dim first
+    image = torch.nn.functional.pad(image, added, value=value)
+    for dim, (left, right) in enumerate(pairs, start=2):  # pad refuses to remove more than there is
+        image = image.narrow(dim, max(0, -left), image.shape[dim] + min(0, left) + min(0, right))
+    return image
