@@ -1,8 +1,8 @@
 """Train the first layers of AlexNet: convolution, relu, LRN and max pooling, forward and backward.
 
-The user's tensors are in plain formats (nchw, oihw, x). The convolution and the pooling select
-their formats. The layers between them use the format that the convolution selected. `Net._add` adds
-a reorder only where a user's tensor has another format than the primitive.
+The user's tensors have plain formats (nchw, oihw, x). The convolution and the pooling select their
+formats. The layers between them use the format that the convolution selected. `Net._add` adds a
+reorder if a user's tensor does not have the format of the primitive.
 
     python examples/cnn_training_f32.py
     python examples/cnn_training_f32.py --engine opencl:0 --compare reference
@@ -57,9 +57,9 @@ class Net:
 
     wishes: keyword arguments of `dnn.PrimitiveDesc` for every primitive, such as impl=.
 
-    The user's memories are `src`, `weights`, `bias`, `diff_dst` (given) and `dst`, `diff_weights`,
-    `diff_bias` (computed). `forward` and `backward` are sequences of the calls in `forward_steps`
-    and `backward_steps`.
+    The user's memories are the inputs `src`, `weights`, `bias`, `diff_dst` and the outputs `dst`,
+    `diff_weights`, `diff_bias`. `forward` and `backward` are sequences of the calls in
+    `forward_steps` and `backward_steps`.
     """
 
     def __init__(self, engine: dnn.Engine, batch: int = BATCH, **wishes: object) -> None:
@@ -85,9 +85,9 @@ class Net:
     def step(self, stream: dnn.Stream) -> dnn.Event:
         """Launch one iteration: the gradients of the weights and of the bias from src."""
         self.forward(stream)
-        # A user computes diff_dst from dst here, ...
+        # A real program computes diff_dst from dst here.
         return self.backward(stream)
-        # ... and updates weights and bias with diff_weights and diff_bias here.
+        # A real program then updates weights and bias with diff_weights and diff_bias.
 
     # -- layers ---------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Net:
         )  # fmt: skip
 
     def _add_backward(self, convolution: Step, relu: Step, lrn: Step, pooling: Step) -> None:
-        """Each gradient gets the forward descriptor as its hint, and the forward workspace."""
+        """Each backward primitive gets the forward descriptor as hint, and its workspace."""
         desc = lrn["dst"].desc
         pooling_backward = self._add(
             "pooling backward",
@@ -165,9 +165,8 @@ class Net:
     ) -> Step:  # fmt: skip
         """Append the best primitive for `op`, and reorders for memories in another format.
 
-        given: memories by argument name. If the format of one differs from the selected format, an
-            input is reordered before the primitive and an output after it. Missing memories are
-            made here.
+        given: memories by argument name. If a memory does not have the selected format, an input is
+            reordered before the primitive, and an output after it. Missing memories are made here.
         """
         pd = self._choose(op, hint)
         memories, before, after = dict(given), [], []
@@ -278,11 +277,15 @@ def verdict(check: dnn.Comparison | None) -> tuple[str, ...]:
 
 
 @click.command()
-@click.option("--engine", "name", default="cpu", show_default=True, help="A name of an engine.")
-@click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1))
-@click.option("--iterations", default=10, show_default=True, type=click.IntRange(1))
-@click.option("--compare", type=click.Choice(["reference"]), help="Check every primitive.")
-@click.option("--host-fallback", is_flag=True, help="Let the CPU compute what the engine lacks.")
+@click.option("--engine", "name", default="cpu", show_default=True, help="Such as gpu or opencl:1.")
+@click.option("--batch", default=BATCH, show_default=True, type=click.IntRange(1),
+              help="The number of images.")  # fmt: skip
+@click.option("--iterations", default=10, show_default=True, type=click.IntRange(1),
+              help="The number of measured iterations.")  # fmt: skip
+@click.option("--compare", type=click.Choice(["reference"]),
+              help="Compare every primitive with the reference.")  # fmt: skip
+@click.option("--host-fallback", is_flag=True,
+              help="Let the CPU compute operations that the engine lacks.")  # fmt: skip
 def main(name: str, batch: int, iterations: int, compare: str | None, host_fallback: bool) -> None:
     """Run iterations and print the implementation and the time of each primitive."""
     try:

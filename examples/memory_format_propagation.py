@@ -1,8 +1,9 @@
 """Memory format propagation: a convolution selects its formats, and a pooling reuses them.
 
-A convolution runs fastest on formats that suit it. So its operation has the format "any". The
-primitive descriptor reports the selected formats. Data in another format is reordered. The pooling
-takes the result of the convolution without a reorder.
+A memory format is the order of a tensor's elements in memory. The tensors of the convolution have
+the format "any", so the implementation selects the formats with which it is fastest. The primitive
+descriptor reports the selected formats. The program reorders inputs that have another format. The
+pooling reads the result of the convolution without a reorder.
 
     python examples/memory_format_propagation.py
     python examples/memory_format_propagation.py --engine opencl
@@ -19,7 +20,7 @@ BATCH, IN_CHANNELS, OUT_CHANNELS, SIZE = 4, 16, 32, 28
 
 
 def convolution(engine: dnn.Engine) -> dnn.PrimitiveDesc:
-    """Select a 3x3 convolution with relu. Each tensor may have any format."""
+    """Select an implementation of a 3x3 convolution with relu, and the formats of its tensors."""
     image = (BATCH, IN_CHANNELS, SIZE, SIZE)
     result = (BATCH, OUT_CHANNELS, SIZE, SIZE)
     op = dnn.ConvolutionForward(
@@ -34,7 +35,7 @@ def convolution(engine: dnn.Engine) -> dnn.PrimitiveDesc:
 
 
 def pooling(src: dnn.MemoryDesc, engine: dnn.Engine) -> dnn.PrimitiveDesc:
-    """Select a 2x2 max pooling of `src`. Its dst is "any" and gets the format of src."""
+    """Select an implementation of a 2x2 max pooling of `src`, and the format of its dst."""
     dims = (BATCH, OUT_CHANNELS, SIZE // 2, SIZE // 2)
     op = dnn.PoolingForward(
         "forward_inference",
@@ -53,16 +54,18 @@ def argument(
     """The memory in the format of the primitive's argument, reordered if necessary."""
     wanted = pd.descs[name]
     if not pd.needs_reorder(memory, name):
-        print(f"  {name}: {memory.desc.tag}, taken as it is")
+        print(f"  {name}: {memory.desc.tag}, not reordered")
         return memory
     print(f"  {name}: {memory.desc.tag}, reordered to {wanted.tag}")
     return dnn.reorder(memory, wanted, stream=stream)
 
 
 @click.command()
-@click.option("--engine", "name", default="cpu", show_default=True, help="cpu, gpu, opencl:1")
+@click.option(
+    "--engine", "name", default="cpu", show_default=True, help="Such as cpu, gpu or opencl:1."
+)
 def main(name: str) -> None:
-    """Run a convolution and a pooling in the formats that the convolution chose."""
+    """Run a convolution and a pooling in the formats that the convolution selected."""
     try:
         engine = dnn.engine(name)
     except (dnn.BackendNotFound, dnn.EngineUnavailable) as error:
@@ -71,14 +74,14 @@ def main(name: str) -> None:
     rng = np.random.default_rng(0)
     # Small integers, so every order of summation gives exactly the same result.
     image = rng.integers(-3, 4, (BATCH, IN_CHANNELS, SIZE, SIZE)).astype(np.float32)
-    filters = rng.integers(-3, 4, (OUT_CHANNELS, IN_CHANNELS, 3, 3)).astype(np.float32)
+    user_weights = rng.integers(-3, 4, (OUT_CHANNELS, IN_CHANNELS, 3, 3)).astype(np.float32)
 
-    # In tags, a, b, c, d are the dims N, C, H, W. The outermost dim in memory is first. A capital
-    # letter marks a dim that also has an inner block, such as in aBcd16b.
+    # In format tags, a, b, c, d are the dims N, C, H, W. The outermost dim in memory is first. A
+    # capital letter marks a dim that is divided into blocks: aBcd16b has blocks of 16 channels.
     conv = convolution(engine)
     print(f"convolution by {conv.impl_name}")
     src = argument(conv, "src", dnn.Memory.from_numpy(image, engine=engine), stream)
-    weights = argument(conv, "weights", dnn.Memory.from_numpy(filters, engine=engine), stream)
+    weights = argument(conv, "weights", dnn.Memory.from_numpy(user_weights, engine=engine), stream)
     features = dnn.Memory(conv.dst_desc, engine)
     print(f"  dst: {features.desc.tag}")
     conv.primitive().execute(stream, src=src, weights=weights, dst=features)
@@ -90,13 +93,13 @@ def main(name: str) -> None:
     print(f"  dst: {pooled.desc.tag}")
     pool.primitive().execute(stream, src=src, dst=pooled)
 
-    # Back to the user's format. reorder() returns the memory itself if it has this format.
+    # The user wants nchw. If the memory has this format already, reorder() returns it.
     result = dnn.reorder(pooled, pooled.desc.with_format("nchw"), stream=stream)
     print(f"result: {result.desc.tag}")
 
-    plain = dnn.functional.conv2d(image, filters, padding=1, activation="relu", engine=engine)
+    plain = dnn.functional.conv2d(image, user_weights, padding=1, activation="relu", engine=engine)
     if not np.array_equal(result.numpy(stream), dnn.functional.max_pool2d(plain, 2)):
-        raise click.ClickException("the result must not depend on the formats")
+        raise click.ClickException("the result differs from the result in nchw")
     print("equal to the result in nchw")
 
 

@@ -1,10 +1,10 @@
 """Train a convolutional network on handwritten digits, on one engine after the other.
 
 The data are the 1,797 digits of scikit-learn (8x8 pixels). The network has two blocks of
-convolution, relu and pooling with 32 and 64 channels, an inner product and a log-softmax. The
-training uses stochastic gradient descent with momentum. dnncore primitives, replayed as
-`dnncore.Sequence`s, do all tensor work. The host only writes the gradient of the cross-entropy and
-sums the printed loss.
+convolution, relu and pooling with 32 and 64 channels, an inner product and a log-softmax. It is
+trained by stochastic gradient descent with momentum. Instances of `dnncore.Sequence` compute the
+forward pass, the backward pass and the update of the parameters. Python only computes the loss and
+its gradient with respect to the log-probabilities.
 
     python examples/train_digits.py                       # the CPU and every OpenCL device
     python examples/train_digits.py --engine opencl:0
@@ -27,7 +27,7 @@ import dnncore as dnn
 
 BATCH = 64
 MOMENTUM = 0.9
-LEARNING_RATES = (0.05, 0.02, 0.005)  # one for each third of the epochs
+LEARNING_RATES = (0.05, 0.02, 0.005)  # each for a third of the epochs
 
 
 @dataclass
@@ -467,10 +467,15 @@ def opened(names):
 
 
 @click.command()
-@click.option("--engine", "engines", multiple=True, help="Engine to train on; may be repeated.")
-@click.option("--epochs", default=15, show_default=True, type=click.IntRange(1))
-@click.option("--host-fallback", is_flag=True, help="Let the CPU compute what an engine lacks.")
-@click.option("--plot", "picture", type=Path, default="digits.png", show_default=True)
+@click.option("--engine", "engines", multiple=True,
+              help="Engine to train on; may be repeated. Default: the CPU and all OpenCL devices."
+              )  # fmt: skip
+@click.option("--epochs", default=15, show_default=True, type=click.IntRange(1),
+              help="The number of passes over the training images.")  # fmt: skip
+@click.option("--host-fallback", is_flag=True,
+              help="Let the CPU compute operations that an engine lacks.")  # fmt: skip
+@click.option("--plot", "picture", type=Path, default="digits.png", show_default=True,
+              help="The file for the curves of loss and accuracy.")  # fmt: skip
 def main(engines, epochs, host_fallback, picture):
     """Train the digits on each engine and compare."""
     console = Console()

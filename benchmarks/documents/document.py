@@ -28,24 +28,28 @@ NEAR, OF_LAYERS, OF_TIME = 0.9, 0.9, 0.95
 SPARE_BYTES, SPARE_FACTOR = 1 << 20, 1.1
 
 HOW = """\
-Both sides compute the same problem on the same values, in one process on {threads} threads. Each
-side chooses the formats that a problem leaves open and packs weights before the measurement. All
-buffers are filled. Every result is compared with the other side's result; a wrong result has no
-speed. The sides are sampled in turn. The pause between samples is 20 ms, because the threads of
-OpenMP stay active for a while after their work. A figure is the median of 9 samples.
+Each problem is computed by two sides, dnncore and a peer: oneDNN or torch. Both sides use the same
+values, in one process on {threads} threads. Each side selects the formats that a problem leaves
+open, and packs weights before the measurement. The result of each side is compared with the other
+one. If a result is wrong, no time is listed. The samples of the two sides alternate, with pauses of
+20 ms, because the threads of OpenMP stay active for a while after their work. A time is the median
+of 9 samples.
 
 Some sides have several contestants: torch's two orders of images, oneDNN's inner product and its
-matrix product, or runs with and without reorders. One pass finds the fastest contestant, and
-another pass measures it. {processes}
+matrix product, or runs with and without reorders. One pass finds the fastest contestant of each
+side, and another pass measures it. {processes}
 
 **The ratio is the peer's time divided by dnncore's time.** Above 1, dnncore is faster. Repeated
-runs of one problem differ by about 5 %. GF/s count all taps of the weights, also the taps in
-padding, which need no computation. So a point may lie above the roofline. A point whose data stay
-in the last-level cache may also lie above it.
+runs of one problem differ by about 5 %. A goal such as ">= 1.03" is the least geometric mean of the
+ratios of all problems in a row. "each >= 0.9" is the least ratio of each problem.
+
+GF/s are billions of operations per second. The operations of all taps are counted, although taps in
+the padding need no computation. So a point may lie above the roofline. A point whose data stay in
+the last-level cache may also lie above it, because the roofline contains the rate of main memory.
 """
 PROCESSES = {
-    True: "Each figure is the median of three new processes.",
-    False: "Each figure comes from one process.",
+    True: "Each time is the median of three new processes.",
+    False: "Each time comes from one process.",
 }
 
 
@@ -125,7 +129,7 @@ def _onednn_version() -> str:
 
 def _goals(figures: Figures) -> str:
     """A table with a row for each line and each program."""
-    head = ("", "goal", "geometric mean", "least", "problems", "")
+    head = ("line", "goal", "geometric mean", "least", "problems", "result")
     rows = [_goal_row(line, figures.lines[line.title]) for line in LINES]
     step = figures.programs["alexnet"]["cpu"]["the whole step"]
     rows.append(
@@ -179,10 +183,10 @@ def _selection(outcomes: list[Outcome]) -> str:
     text = (
         f"Without tuning, the selected implementation is within 10 % of dnncore's fastest on"
         f" {near:.0%} of {len(ratios)} layers, forward and backward (goal: {OF_LAYERS:.0%}). With"
-        f" the fastest implementation for each, all layers together would take"
+        f" the fastest implementation of each layer, all layers together would take"
         f" {best / ours:.1%} of the time (goal: {OF_TIME:.0%})."
     )
-    heading = "Layers with a larger difference, selected and fastest implementation:"
+    heading = "Layers with a larger difference, with the selected and the fastest implementation:"
     return "\n".join([text, *(["", heading, "", *far] if far else [])])
 
 
@@ -208,7 +212,7 @@ def _scratchpads(figures: Figures) -> str:
 def _details(title: str, outcomes: list[Outcome]) -> str:
     """All rows of a line, in a folded section."""
     found = report.figures(outcomes)
-    head = ("problem", "dnncore", "ms", "", "peer", "ms", "", "ratio")
+    head = ("problem", "dnncore", "ms", "rate", "peer", "ms", "rate", "ratio")
     parts = [f"<details><summary>{title}</summary>", markdown(head, map(_cells, found["rows"]))]
     rest = [f"- `{report.one_line(outcome)}`" for outcome in (*found["wrong"], *found["left_out"])]
     return "\n\n".join([*parts, *(["\n".join(rest)] if rest else []), "</details>"])

@@ -20,21 +20,27 @@ NAME = "benchmarks_gpu.md"
 ACCURATE = 5e-7  # relative error; a smaller one may exceed the peer's
 
 HOW = """\
-Both sides compute the same problem on the same values in one process. Each side chooses the formats
-that a problem leaves open and prepares weights before the measurement. dnncore's calls are enqueued
-without gaps in an in-order queue without profiling, at least 20 per sample. torch's calls run in
-CUDA graphs. So the host delays neither side, unless a kernel runs for less time than its enqueueing
-takes; "Launches and starts" has the cost of enqueueing.
+Each problem is computed by two sides, dnncore and a peer. On a GPU, the peer is torch, whose
+convolutions are cuDNN's. On a CPU, the peer is dnncore's CPU engine. Both sides use the same values
+in one process. Each side selects the formats that a problem leaves open, and packs weights before
+the measurement. dnncore enqueues at least 20 calls per sample without gaps, in an in-order queue
+without profiling. torch's calls run in CUDA graphs. So the host delays neither side, unless a
+kernel takes less time than its enqueueing. "Launches and starts" lists the cost of enqueueing.
 
-torch computes float32 without TF32. cuDNN searches among all of its algorithms; dnncore selects an
-algorithm if the problem contains `--alg=auto`. torch is measured with both of its orders of images,
-and the faster one counts. torch has no kernel for LRN; it computes LRN with several other kernels.
+torch computes float32 without TF32. cuDNN measures all of its algorithms and uses the fastest.
+dnncore selects an algorithm without a measurement if the problem contains `--alg=auto`. torch is
+measured with both of its orders of images, and the faster one counts. torch has no kernel for LRN.
+It computes LRN with several other kernels.
 
-A figure is the median of 9 samples, taken in turn. Every result is compared with float64; a wrong
-result has no speed. **The ratio is the peer's time divided by dnncore's time.** Above 1, dnncore is
-faster. An error is the norm of the difference from float64, divided by the norm of the result. "Of
-a copy" is the time of the device's own copy divided by dnncore's time; the copy reads and writes
-as many bytes as the operation must. A figure stays until the problem is measured again.
+A time is the median of 9 samples. The samples of the two sides alternate. Every result is compared
+with float64. If a result is wrong, no time is listed. **The ratio is the peer's time divided by
+dnncore's time.** Above 1, dnncore is faster. A goal such as ">= 1.4" is the least geometric mean of
+the ratios of all problems in a row. "each >= 0.75" is the least ratio of each problem.
+
+An error is the norm of the difference from float64, divided by the norm of the result. The column
+"error, peer's" has the geometric means of dnncore's errors and of the peer's. "Of a copy" is the
+time of a copy by the device, divided by dnncore's time. The copy reads and writes as many bytes as
+the operation must. A row stays on this page until its problem is measured again.
 """
 
 
@@ -100,7 +106,9 @@ def _device(figures: Figures) -> Iterator[str]:
 
 # -- goals -----------------------------------------------------------------------------------------
 
-HEAD = ("", "goal", "geometric mean", "least", "error, peer's", "of a copy", "problems", "")
+HEAD = (
+    "line", "goal", "geometric mean", "least", "error, peer's", "of a copy", "problems", "result",
+)  # fmt: skip
 
 
 def _goals(figures: Figures) -> str:
@@ -176,7 +184,7 @@ def _programs(found: dict[str, Outcome]) -> Iterator[str]:
     for name, title, text in (
         ("gpu_step", "AlexNet's training step", _step),
         ("gpu_costs", "Launches and starts", limits),
-        ("gpu_smoke", "Right results", _smoke),
+        ("gpu_smoke", "Small problems with correct and with wrong results", _smoke),
     ):
         outcome = found.get(name)
         if outcome and outcome["figures"]:
@@ -197,10 +205,10 @@ def _step(figures: Outcome) -> str:
 
 
 def _smoke(found: dict[str, dict[str, list[str]]]) -> str:
-    """A table of implementations of products: numbers of right and wrong small problems."""
+    """A table of implementations of products: numbers of small problems, correct and wrong."""
     rows = [(name, *(str(len(texts)) for texts in problems.values()))
             for name, problems in sorted(found.items())]  # fmt: skip
-    return markdown(("implementation", "right", "wrong"), rows)
+    return markdown(("implementation", "correct", "wrong"), rows)
 
 
 # -- every problem ---------------------------------------------------------------------------------
@@ -209,7 +217,9 @@ def _smoke(found: dict[str, dict[str, list[str]]]) -> str:
 def _details(line: Line, outcomes: list[Outcome]) -> str:
     """All rows of a line, in a folded section."""
     found = report.figures(outcomes)
-    head = ("problem", "dnncore", "ms", "", "error", "peer", "ms", "error", "ratio", "of a copy")
+    head = (
+        "problem", "dnncore", "ms", "rate", "error", "peer", "ms", "error", "ratio", "of a copy",
+    )  # fmt: skip
     title = f"<details><summary>{line.title}</summary>"
     rest = [f"- `{report.one_line(outcome)}`" for outcome in (*found["wrong"], *found["left_out"])]
     rest += [

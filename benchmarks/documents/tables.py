@@ -21,4 +21,4 @@ def limits(rows: Iterable[Sequence[Any]]) -> str:
         most = "" if limit is None else f"{limit:g} {unit}"
         mark = "" if limit is None else "holds" if value <= limit else "**over**"
         cells.append((what, f"{value:.3g} {unit}", most, mark))
-    return markdown(("", "measured", "at most", ""), cells)
+    return markdown(("figure", "measured", "at most", "result"), cells)

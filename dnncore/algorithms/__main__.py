@@ -10,29 +10,31 @@ from dnncore.algorithms.reduction import REDUCTION
 
 INTRODUCTION = """# Algorithms
 
-The formulas of eltwise, binary and reduction, in Python's notation. `python -m dnncore.algorithms >
-docs/algorithms.md` writes this page from the records in `dnncore/algorithms/`, and tests compare
-the formulas with the reference.
+This page lists the formulas of eltwise, binary and reduction algorithms, in the syntax of Python.
+`python -m dnncore.algorithms > docs/algorithms.md` writes it from the records in
+`dnncore/algorithms/`. Tests compare the formulas with the reference.
 """
 
 ABOUT_ELTWISE = """
 ## Eltwise
 
-y = f(s), with the parameters alpha and beta. NaN gives NaN. The gradient is diff_dst * f'. An
-algorithm with f' of d = f(s) also exists as NAME_use_dst_for_bwd, which computes its gradient from
-dst.
+For each element s of src, dst = f(s). The parameters are alpha and beta. f(NaN) is NaN. The
+gradient is diff_src = diff_dst * f'(s). The column "f' of d" has f' as a formula of d = f(s). If it
+has one, the algorithm NAME_use_dst_for_bwd exists, too. Its gradient reads dst instead of src.
 """
 
 ABOUT_BINARY = """
 ## Binary
 
-A comparison gives 1 or 0. `max` and `min` give NaN if one of the inputs is NaN.
+The operands src0 and src1 are broadcast. The result of a comparison is 1 or 0. The result of `max`
+and `min` is NaN if src0 or src1 is NaN. The condition src2 of `select` has the type s8.
 """
 
 ABOUT_REDUCTION = """
 ## Reduction
 
-The functions run over the elements s along the reduced dims. NaN gives NaN. p is at least 1.
+In each formula, s stands for all elements along the reduced dims, and count is their number. If one
+of them is NaN, the result is NaN. The norms have the parameters p, at least 1, and eps.
 """
 
 

@@ -16,13 +16,13 @@ __all__ = ["main"]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(dnncore.__version__, prog_name="dnncore")
 def main() -> None:
-    """Deep-learning primitives on every engine."""
+    """List backends, devices and implementations, and check results."""
 
 
 @main.command()
 @as_json_option
 def backends(as_json: bool) -> None:
-    """List the backends, the status of each (ok, unavailable, failed, blocked) and its reason."""
+    """List the backends. The status of each is ok, unavailable, failed or blocked."""
     rows: list[Row] = [
         {
             "name": backend.name,
@@ -39,7 +39,7 @@ def backends(as_json: bool) -> None:
 @main.command()
 @as_json_option
 def devices(as_json: bool) -> None:
-    """List the devices by their names for dnncore.engine, and why a device cannot be opened."""
+    """List the devices. If an engine kind has no usable device, list the reason."""
     nothing = dnncore.Device("")
     rows: list[Row] = []
     for row in dnncore.devices():

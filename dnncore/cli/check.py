@@ -38,18 +38,18 @@ NUMBERS = ("got", "expected", "bound", "ulp", "wrong", "share", "place")
 @as_json_option
 @problem_words
 def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
-    """Compare every implementation that accepts a problem with the reference.
+    """Compare implementations with the reference.
 
-    PROBLEM is a text, as in: dnncore check --conv --dir=FWD_B,BWD_D mb2ic3oc8_ih5kh3ph1
+    PROBLEM is a text, such as: dnncore check --conv --dir=FWD_B,BWD_D mb2ic3oc8_ih5kh3ph1
 
     {WORDS}
 
-    Each implementation runs on integers and on random numbers. On integers, the result must be
-    exact if the implementation claims exactness. On random numbers, the error must be within the
-    bound of rounding.
+    Each implementation that accepts the problem runs with integers and with random numbers. With
+    integers, the result must be exact if the implementation claims exactness. With random numbers,
+    the error must be within the bound of rounding errors.
 
-    The exit status is 1 if a result is wrong or a run fails. Otherwise it is 2 if a line could not
-    be read. Otherwise it is 1 if there was nothing to compare.
+    The exit status is 1 if a result is wrong or a run fails. Otherwise it is 2 if a line of a file
+    could not be read. Otherwise it is 1 if nothing was compared, and 0 if something was.
     """
     names = [row.name for row in chosen_devices(engines)]
     rows: list[Row] = []

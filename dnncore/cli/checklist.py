@@ -19,10 +19,11 @@ __all__ = ["checklist"]
 @as_json_option
 @click.argument("words", nargs=-1, metavar="[WORD]...")
 def checklist(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
-    """List every place that an operation, algorithm, post-op or data type still lacks.
+    """List missing parts of operations and backends.
 
-    A place is a file of the core, or a backend on an engine. Nothing is compiled. With WORDs, only
-    subjects are listed that contain one of them, as in: dnncore checklist Pooling "data type f16"
+    The subjects are operations, algorithms, post-ops and data types. A part is a file of the core,
+    or an implementation of a backend on an engine. Nothing is compiled. With WORDs, only subjects
+    that contain one of them are listed, as in: dnncore checklist Pooling "data type f16"
     """
     from dnncore.testing.checklist import gaps
 

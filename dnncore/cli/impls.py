@@ -30,16 +30,24 @@ __all__ = ["impls"]
 @click.command(context_settings=SETTINGS)
 @engine_option("cpu")
 @click.option(
-    "-v", "verbose", is_flag=True, help="Also list refusals by filters and of host fallbacks."
+    "-v",
+    "verbose",
+    is_flag=True,
+    help="Also list refusals of host fallbacks, and refusals by filters such as --impl.",
 )
 @as_json_option
 @problem_words
 def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool) -> None:
-    """Rank the implementations of a problem by estimated seconds, and list refusals.
+    """List the implementations of a problem.
 
-    PROBLEM is a text, as in: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
+    Those that accept come first, ranked by estimated seconds. Then come those that refuse, with
+    their reasons.
 
-    {WORDS} The exit status is then 2.
+    PROBLEM is a text, such as: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
+
+    {WORDS}
+
+    The exit status is 2 if a line of a file could not be read, else 0.
     """
     names = [row.name for row in chosen_devices(engines)]
     rows: list[Row] = []

@@ -19,14 +19,15 @@ __all__ = ["SETTINGS", "Reading", "chosen_devices", "engine_option", "print_read
 
 SETTINGS = {"ignore_unknown_options": True, "allow_interspersed_args": True}
 
-WORDS = f"""Drivers: {", ".join(f"--{name}" for name in DRIVERS)}. The error for an unknown option
-    lists the options of the driver. --impl=PATTERN and --skip-impl=PATTERN choose implementations.
-    --batch=FILE reads words from a file. --from-verbose=FILE reads verbose lines of dnncore or
+WORDS = f"""It begins with an operation: {", ".join(f"--{name}" for name in DRIVERS)}. Options of
+    the operation and shapes follow. The error for an unknown option lists the options of the
+    operation. --impl=PATTERN and --skip-impl=PATTERN restrict the implementations. --batch=FILE
+    reads problems from a file. --from-verbose=FILE reads them from verbose lines of dnncore or
     oneDNN. --match=REGEX keeps only matching problems.
 
-    Some problems of a file are left out: those that need a feature which dnncore does not have, and
-    those that break a rule of their operation. This is not a failure. A line that cannot be read is
-    an error, but the other lines are read."""
+    A problem of a file is left out if it needs a feature that dnncore lacks, or if it breaks a rule
+    of its operation. This is not a failure. A line that cannot be read is an error, but the other
+    lines are read."""
 
 
 def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,10 +39,10 @@ def problem_words(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def engine_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option for names of engines, the same for both commands."""
+    """The option for names of engines, the same for all commands."""
     text = (
-        "Names of engines, separated by commas, such as opencl:1, gpu or opencl:nvidia. Each"
-        f" name means all devices that it fits. Default: {default or 'all'}."
+        "Names of engines, separated by commas, such as opencl:1, gpu or opencl:nvidia. A name"
+        f" selects all devices that it means. Default: {default or 'all'}."
     )
     return click.option("--engines", "--engine", "engines", default=default, help=text)
 

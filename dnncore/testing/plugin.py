@@ -33,42 +33,46 @@ _registered = pytest.StashKey[list[Any]]()  # the plugins that the command line 
 TEST_ARGUMENT = "dnncore_job"  # the fixture argument of the kit's tests
 
 OPTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
-    ("backend", {"metavar": "NAMES", "action": "append", "help": "backends to be checked"}),
+    ("backend", {"metavar": "NAMES", "action": "append", "help": "the backends to check"}),
     ("size", {"metavar": "SIZE", "default": "smoke",
-              "help": "smoke (default), tiny, full, networks or random"}),
+              "help": "the list of cases: tiny, smoke (default), full, networks or random"}),
     ("engine", {"metavar": "NAMES", "default": "",
-                "help": "engines, as in opencl:1, gpu, or words of a device's description; default:"
-                        " every engine that the backend has implementations for"}),
-    ("match", {"metavar": "REGEX", "default": "", "help": "run cases whose id contains this"}),
+                "help": "names of engines, such as opencl:1, gpu or words of a device's"
+                        " description; default: all engines for which the backend has"
+                        " implementations"}),
+    ("match", {"metavar": "REGEX", "default": "",
+               "help": "run only cases whose id contains a match"}),
     ("shard", {"metavar": "I/N", "default": "1/1",
                "help": "run the I-th of N shards of the cases"}),
     ("unsupported", {"metavar": "FILE", "action": "append",
-                     "help": "lines PATTERN  # reason of cases that are left out for good"}),
+                     "help": "cases to leave out permanently: lines PATTERN  # reason"}),
     ("xfail", {"metavar": "FILE", "action": "append",
-                "help": "lines PATTERN  # reason of cases that are known to fail, and must"}),
+               "help": "cases that are known to fail: lines PATTERN  # reason; the run fails if"
+                       " one of them passes"}),
     ("floor", {"metavar": "N", "type": int,
-               "help": "fail where fewer cases were executed; the default depends on the size"}),
-    ("json", {"metavar": "FILE", "help": "write everything that was found to a file"}),
+               "help": "fail if fewer cases were executed; the default depends on the size"}),
+    ("json", {"metavar": "FILE", "help": "write all results to a file"}),
     ("seed", {"metavar": "N", "type": int, "default": 0,
-              "help": "what size random draws its problems with, and a budget its cases"
-                      " (default 0)"}),
+              "help": "the seed of the problems of size random, and of the order of cases with a"
+                      " budget (default 0)"}),
     ("budget", {"metavar": "SECONDS", "type": float,
-                "help": "leave out what has not begun after so many seconds; the cases run in an"
-                        " order drawn from the seed, one of each operation, data type, direction"
-                        " and engine first, which always runs"}),
+                "help": "run a sample: leave out cases that have not begun after this time; the"
+                        " seed determines their order; one case of each operation, data type,"
+                        " direction and engine is first and always runs"}),
     ("ledger", {"metavar": "FOLDER",
-                "help": "record each case in FOLDER/COMMIT, and leave cases out that are recorded"
+                "help": "record each case in FOLDER/COMMIT; leave out cases that are recorded"
                         " there and have not failed"}),
     ("commit", {"metavar": "ID", "default": "",
-                "help": "the ledger's name of the source; default: git's for the present folder"}),
+                "help": "the name of the source in the ledger; default: the checked-out commit"}),
     ("timeout", {"metavar": "SECONDS", "type": float, "default": 60.0,
-                 "help": "that a check of a case may take (default 60)"}),
+                 "help": "the time limit of each check of a case (default 60)"}),
     ("skip-checks", {"metavar": "NAMES", "default": "",
-                     "help": "checks that are left out, where a runtime cannot serve them"}),
+                     "help": "checks to leave out because a runtime does not support them"}),
     ("plugin", {"metavar": "MODULE", "action": "append",
                 "help": "register a backend that is not installed"}),
     ("forbid", {"metavar": "REGEX", "default": "",
-                "help": "fail a case that prints this, as a sanitizer or a simulator does"}),
+                "help": "fail a case that prints a match, such as a report of a sanitizer or a"
+                        " simulator"}),
 )  # fmt: skip
 
 

@@ -209,9 +209,10 @@ def save(path: str | Path, entries: Sequence[Entry], size: str) -> None:
 
 INTRODUCTION = """# Coverage
 
-This page shows how many cases of the conformance kit each backend passes, by operation, data types
-and direction. A number without a word is the number of passed cases. All implementations of the
-backend refuse the "unsupported" cases, with a reason. `make coverage` writes this page.
+This page lists the numbers of cases of the conformance kit, by operation, data types, direction,
+backend and engine. A number without a word counts passed cases. If all implementations of the
+backend refuse a case, it counts as unsupported. `make coverage` writes this page from the results
+of `make conformance-full`.
 """
 
 
@@ -222,7 +223,7 @@ def markdown(*paths: str | Path) -> str:
     lines = [heading, ["---"] * len(heading), *body]
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     devices = "\n".join(f"- {line}" for run in runs for line in run["run"] if "engine " in line)
-    return f"{INTRODUCTION}\n{rows}\n\nRan on\n\n{devices}\n"
+    return f"{INTRODUCTION}\n{rows}\n\nThe cases ran on these engines:\n\n{devices}\n"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A complete backend for dnncore. Its engine "toy" computes eltwise operations.
 
-After `pip install .`, `dnncore backends` lists it and `dnncore.engine("toy")` opens it. The CPU can
-compute all other operations: `python train_digits.py --engine toy --host-fallback`. To write your
-own backend, copy these two files, rename "toy", and add one operation after the other.
+After `pip install .`, `dnncore backends` lists the backend and `dnncore.engine("toy")` opens the
+engine. The CPU can compute all other operations: `python train_digits.py --engine toy
+--host-fallback`. To write your own backend, copy these two files, rename "toy", and add operations.
 """
 
 from functools import partial
@@ -56,7 +56,7 @@ class Numpy(backend.Implementation):
     name = "toy:numpy"
 
     def accept(self, op, attr, engine, hint):
-        """Accept `op`, or refuse it with a reason. Must be fast: each implementation is asked."""
+        """Accept `op`, or refuse it with a reason. This is called often, so it must be fast."""
         if op.algorithm not in FORMULAS or attr.post_ops:
             return backend.Refused("attribute", f"only {', '.join(FORMULAS)}, without post-ops")
         op = op.resolve_any(**{argument.name: op.src for argument, _ in op.tensors()})
