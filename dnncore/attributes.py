@@ -25,14 +25,15 @@ ScratchpadMode = Literal["library", "user"]
 
 @dataclass(frozen=True)
 class PostOp:
-    """One step applied, in float32, to each element `x` of a primitive's result before its store.
+    """A step that is applied, in float32, to each element `x` of a result before it is stored.
 
-    Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * the value that
-    dst held before), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x or weights * x). Leave
+    Use the constructors: `PostOp.eltwise` (x = f(x)), `PostOp.sum` (x = x + scale * the old value
+    of dst), `PostOp.binary` (x = x op src) and `PostOp.prelu` (x if x > 0, else weights * x). Leave
     out fields that the kind does not have. Raises `DescriptorError`.
 
-    Steps of the last two kinds read operands: tensors of dst's rank, each dim 1 or dst's. At
-    execution they are passed as `post_op_{i}_src` and the like, with i the position in the chain.
+    `binary` and `prelu` read operands: tensors of dst's rank, whose dims are 1 or dst's. At
+    execution, they are the arguments `post_op_{i}_src`, `post_op_{i}_src2` and
+    `post_op_{i}_weights`. i is the position of the step in the chain.
     """
 
     kind: PostOpKind
@@ -61,7 +62,7 @@ class PostOp:
             object.__setattr__(self, name, float(getattr(self, name)))
 
     def _check_own(self, what: str) -> None:
-        """Check the fields that the kind reads; an eltwise step stores its function's name."""
+        """Check the fields that the kind has."""
         check_finite(what, alpha=self.alpha, beta=self.beta, scale=self.scale)
         object.__setattr__(self, "algorithm", POST_OPS[self.kind].check(what, self))
         for name in POST_OPS[self.kind].operands:
@@ -83,8 +84,8 @@ class PostOp:
     def binary(cls, algorithm: str, src: MemoryDesc, src2: MemoryDesc | None = None) -> PostOp:
         """x = algorithm(x, src), with the algorithms of `Binary`.
 
-        The operands are the arguments `post_op_{i}_src` and, for `select` alone, the condition
-        `post_op_{i}_src2` of type s8: x stays where it is not 0, and becomes src elsewhere.
+        The operand is the argument `post_op_{i}_src`. Only `select` has the second operand
+        `post_op_{i}_src2`, the condition of type s8. If it is 0, x becomes src.
         """
         return cls("binary", algorithm, src=src, src2=src2)
 
@@ -92,8 +93,8 @@ class PostOp:
     def prelu(cls, weights: MemoryDesc) -> PostOp:
         """x = x where x > 0, else weights * x; the operand is the argument `post_op_{i}_weights`.
 
-        Elements share a slope along dims in which `weights` has size 1: all dims 1 is one slope
-        for everything, all but dim 1 is one slope per channel.
+        Along a dim in which `weights` has size 1, all elements have the same slope. With size 1 in
+        all dims there is one slope. With size 1 in all dims except dim 1 there is one per channel.
         """
         return cls("prelu", weights=weights)
 
@@ -133,17 +134,18 @@ def _checked_chain(post_ops: Any) -> tuple[PostOp, ...]:
 
 @dataclass(frozen=True)
 class Attributes:
-    """How a primitive is computed, in addition to its operation.
+    """Requirements on the computation of a primitive, in addition to its operation.
 
-    post_ops: steps fused into the store of the result, in order.
-    scratchpad: "library" (the stream owns it) or "user" (an argument `scratchpad` of
-        `pd.scratchpad_desc`; launches that may overlap in time must not share one).
+    post_ops: steps that are applied to the result in order.
+    scratchpad: "library" or "user". With "library", the stream provides the scratchpad. With
+        "user", the program passes an argument `scratchpad` with `pd.scratchpad_desc`. Launches that
+        may overlap in time must not share a scratchpad.
     deterministic: allow only implementations whose result does not depend on timing.
-    fpmath: the arithmetic allowed inside for f32 data. "strict" is as exact as f32 arithmetic, with
-        any operations. "ieee" is f32 arithmetic for each product and each sum. The others name the
-        type to which values may be rounded on the way.
-    scratchpad_limit: allow only implementations that need at most so many bytes of scratchpad; None
-        is no limit.
+    fpmath: the arithmetic allowed for f32 data. "strict" allows any arithmetic whose sums are as
+        exact as in f32. "ieee" allows only f32 arithmetic for each product and each sum. "tf32",
+        "bf16" and "f16" allow rounding to this type before products, "any" to any type.
+    scratchpad_limit: the most bytes of scratchpad that an implementation may need; None for no
+        limit.
     """
 
     post_ops: Sequence[PostOp] = ()
@@ -184,8 +186,8 @@ class Attributes:
         for name, desc in self.operands():
             if not desc.broadcasts_to(dims):
                 raise DescriptorError(
-                    f"{op.KIND}: {name} must have dst's rank and each of its dims be 1 or dst's;"
-                    f" got {desc.dims} for dst {dims}; reshape the operand's descriptor"
+                    f"{op.KIND}: {name} must have dst's rank, and each of its dims must be 1 or"
+                    f" dst's; got {desc.dims} for dst {dims}; reshape the operand's descriptor"
                 )
             if desc.format_kind != "blocked":
                 raise DescriptorError(

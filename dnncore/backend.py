@@ -1,6 +1,7 @@
-"""The plugin contract: a backend imports everything that it needs from dnncore here.
+"""The plugin contract: all that a backend imports from dnncore.
 
-A backend is a module with one hook, found through the entry-point group `dnncore.backends`:
+A plugin is a module with one hook. dnncore finds it through the entry-point group
+`dnncore.backends`. The hook returns a backend:
 
     from dnncore.backend import API_VERSION, Backend, hookimpl
 
@@ -11,8 +12,8 @@ A backend is a module with one hook, found through the entry-point group `dnncor
                        implementations={("mine", EltwiseForward): "my_package.eltwise:TABLE"})
 
 A backend may provide engines, implementations for any engine kind, or both. The strings name
-objects that are imported when they are first needed, so the module itself imports little. A TABLE
-is a sequence of `Implementation`s, best first by convention; their estimates decide the ranking.
+objects that are imported on first use, so the module itself imports little. A TABLE is a sequence
+of `Implementation`s, best first by convention. Their estimates decide the ranking.
 """
 
 from __future__ import annotations
@@ -68,9 +69,10 @@ RefusalKind: TypeAlias = Literal[
 
 @dataclass(frozen=True)
 class Backend:
-    """The result of the hook `dnncore_backends`, which returns one or a list of them.
+    """The result of the hook `dnncore_backends`, which may also return a list of backends.
 
-    role: "reference" for the backend that defines correct results; it is never chosen silently.
+    role: "reference" for the backend that defines correct results. dnncore warns if it selects this
+        backend without the user's request.
     engines: engine kind -> "module:EngineClass".
     implementations: (engine kind, operation class) -> "module:TABLE".
     """
@@ -84,7 +86,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class Refused:
-    """A refusal of an implementation: the kind of the obstacle and the reason, with its numbers."""
+    """The refusal of an implementation: the kind of the reason, and the reason with its numbers."""
 
     kind: RefusalKind
     reason: str
@@ -107,13 +109,16 @@ class Accepted:
     """The answer of an implementation that can compute the operation.
 
     op: the operation with every format `any` resolved.
-    efficiency: seconds of a perfect implementation divided by those of this one; may exceed 1.
-        Give either this or `seconds`.
-    workspace: its descriptor where it differs from the public one, `op.workspace_desc(hint)`.
+    build: makes the executable. It may take long and may raise. It is called once per cached
+        primitive.
+    efficiency: the seconds of a perfect implementation divided by the seconds of this one. It may
+        exceed 1. Give either `efficiency` or `seconds`.
+    seconds: the estimated seconds of an execution.
+    scratchpad_bytes: bytes of scratchpad that an execution needs.
+    workspace: its descriptor if it differs from the public one, `op.workspace_desc(hint)`.
     deterministic: the result is bit-equal from run to run.
-    exact: small-integer inputs give the exact result.
-    error_factor: multiple of the plain rounding bound that the algorithm needs.
-    build: makes the executable; may take long, may raise; called once per cached primitive.
+    exact: results for small integers are exact.
+    error_factor: the error bound of the algorithm, as a multiple of the plain rounding bound.
     """
 
     op: Operation
@@ -135,8 +140,8 @@ class Implementation(ABC, Generic[OpT]):
 
     A subclass may name the operation for type checkers, as in `Implementation[EltwiseForward]`.
 
-    data_types: the types of floating-point tensors that it reads and writes. `answer` refuses all
-    others without a call of `accept`.
+    data_types: the types of floating-point tensors that it reads and writes. `answer` refuses other
+        types without a call of `accept`.
     """
 
     name: str
@@ -158,14 +163,14 @@ class Implementation(ABC, Generic[OpT]):
     def accept(
         self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept or refuse the problem. Pure and quick: nothing is compiled or allocated.
+        """Accept or refuse the problem. This must be quick, and must not compile or allocate.
 
         hint: the forward primitive descriptor of a backward operation, if the user gave it.
         """
 
 
 Run: TypeAlias = Callable[[Stream, Sequence[Event]], Event]
-"""A call with everything resolved: run(stream, wait_for) launches it and returns its event."""
+"""A call with fixed arguments: run(stream, wait_for) launches it and returns its event."""
 
 
 class Executable(ABC):
@@ -179,8 +184,10 @@ class Executable(ABC):
 
     @abstractmethod
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
-        """Fix the arguments: the operation's table in order, without absent rows, then post-op
-        operands. The run keeps references to what it needs, so the memories live as long as it.
+        """Return a run with these arguments. It keeps the memories alive.
+
+        memories: in the order of the operation's argument table, without absent arguments; then the
+            operands of post-ops.
         """
 
     def execute(
@@ -190,10 +197,10 @@ class Executable(ABC):
         scratchpad: Buffer | None,
         wait_for: Sequence[Event],
     ) -> Event:
-        """Run once; override this where `bind` is expensive.
+        """Run once. Override this if `bind` is expensive.
 
-        On an out-of-order stream all launches with a scratchpad call this, those of bound calls
-        too. Each has its own scratchpad, and its event ends after the last use of that scratchpad.
+        On an out-of-order stream, all launches with a scratchpad call this, also those of bound
+        calls. The returned event must end after the last use of the scratchpad.
         """
         return self.bind(memories, scratchpad)(stream, wait_for)
 

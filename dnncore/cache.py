@@ -1,4 +1,4 @@
-"""Caches: ready primitives in memory, compiled code on disk, and the counters of both."""
+"""Caches: executables in memory, compiled code on disk, and the counters of both."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Entry(Generic[T]):
 
 
 class MemoryCache(Generic[T]):
-    """A least-recently-used cache of values; if several threads ask for one key, one builds."""
+    """A least-recently-used cache. If several threads request one key, one of them builds."""
 
     def __init__(self, capacity: int, events: tuple[str, str] | None = None) -> None:
         self._capacity = capacity
@@ -69,7 +69,7 @@ class MemoryCache(Generic[T]):
 
     @property
     def capacity(self) -> int:
-        """The number of values that are kept; 0 switches the cache off. Assign to change it."""
+        """The largest number of values; 0 disables the cache. Assign to change it."""
         return self._capacity
 
     @capacity.setter
@@ -84,12 +84,15 @@ class MemoryCache(Generic[T]):
         return len(self._entries)
 
     def clear(self) -> None:
-        """Drop all values; those in use stay valid."""
+        """Drop all values. Values in use stay valid."""
         with self._lock:
             self._entries.clear()
 
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
-        """Return the value of `key`; the first thread that asks builds it. Errors are not kept."""
+        """Return the value of `key`. The first thread that requests it builds it.
+
+        An error of `build` is raised in all threads that wait, and is not cached.
+        """
         with self._lock:
             entry = self._entries.get(key)
             mine = entry is None
@@ -104,7 +107,7 @@ class MemoryCache(Generic[T]):
         return entry.result()
 
     def forget_unfinished(self) -> None:
-        """Drop entries in work; in a forked child the threads that were building do not exist."""
+        """Drop unfinished entries. A forked child lacks the threads that were building them."""
         self._lock = threading.Lock()
         ready = ((key, entry) for key, entry in self._entries.items() if entry.ready.is_set())
         self._entries = OrderedDict(ready)
@@ -155,12 +158,13 @@ primitives: MemoryCache[Any] = MemoryCache(_capacity(), events=("built", "from_m
 
 
 class DiskStore:
-    """Bytes on disk by key, for compiled code: checked when read, written by atomic rename.
+    """Bytes on disk by key, such as compiled code.
 
-    Files lie under the user's cache folder (`DNNCORE_CACHE_DIR` overrides it) in a folder of mode
-    0700 that must belong to the user, since what is stored is later executed. Each file begins with
-    the sha256 of its key and content. Every failure to read is a miss, every failure to write a
-    `CacheWarning`; `DNNCORE_DISK_CACHE=0` switches all stores off.
+    The folder is in the user's cache folder, or in `DNNCORE_CACHE_DIR`. It has the mode 0700 and
+    must belong to the user, because the stored code is executed later. Each file begins with the
+    sha256 of its key and content, which `get` verifies. Files are written by atomic renames. A
+    failure to read is a miss. A failure to write is a `CacheWarning`. `DNNCORE_DISK_CACHE=0`
+    disables all stores.
     """
 
     def __init__(self, namespace: str) -> None:
@@ -178,7 +182,7 @@ class DiskStore:
         return self._folder
 
     def get(self, key: str) -> bytes | None:
-        """Return the bytes stored under `key`, or None."""
+        """Return the bytes stored for `key`, or None."""
         path = self._path(key)
         if path is None:
             return None
@@ -190,7 +194,7 @@ class DiskStore:
         return content if digest == _digest(key, content) else None
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data` under `key`."""
+        """Store `data` for `key`."""
         path = self._path(key)
         if path is None:
             return
@@ -233,7 +237,7 @@ def _private_folder(folder: Path) -> Path | None:
             if status.st_mode & 0o077:
                 folder.chmod(0o700)
     except OSError as error:
-        text = f"cache: {folder} is not used: {error}; set DNNCORE_CACHE_DIR to a folder of yours"
+        text = f"cache: {folder} is not used: {error}; set DNNCORE_CACHE_DIR to your own folder"
         warnings.warn(text, CacheWarning, stacklevel=3)
         return None
     return folder

@@ -67,7 +67,7 @@ class BackendNotFound(DnnError, LookupError):
 
 
 class EngineUnavailable(DnnError, RuntimeError):
-    """The engine's name is known, but the engine cannot be opened here."""
+    """The engine's name is known, but the engine cannot be opened on this machine."""
 
 
 class PluginError(DnnError):
@@ -79,7 +79,7 @@ class BuildError(DnnError, RuntimeError):
 
 
 class ExecutionError(DnnError, RuntimeError):
-    """A primitive was built but failed, or its arguments at execution do not fit."""
+    """A built primitive failed, or an engine ran out of memory."""
 
 
 class CacheWarning(_Observed, UserWarning):
@@ -87,7 +87,7 @@ class CacheWarning(_Observed, UserWarning):
 
 
 class ReferenceWarning(_Observed, UserWarning):
-    """A slow reference implementation was chosen because nothing faster accepts the problem."""
+    """The slow reference was selected, because no other implementation accepts the problem."""
 
 
 def describe(error: BaseException) -> str:

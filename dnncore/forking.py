@@ -1,6 +1,6 @@
-"""Locks that a fork waits for, so that no child gets one held by a thread that it lacks.
+"""Locks that a fork acquires first. The child could never acquire a lock held by another thread.
 
-Data behind such a lock is consistent in the child, since no other thread changes it at the fork.
+Data that such a lock protects is consistent in the child, because no thread changes it at the fork.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Protocol
 
 __all__ = ["COMPILER", "INNERMOST", "OUTPUT", "PLUGINS", "hold_at_fork"]
 
-# The order in which locks are taken: a thread that holds one takes only those of higher levels.
+# The order of acquisition: a thread that holds a lock acquires only locks of higher levels.
 PLUGINS, COMPILER, OUTPUT, INNERMOST = range(4)
 
 
 class Lock(Protocol):
-    """An object that can be held."""
+    """A lock, such as `threading.Lock`."""
 
     def acquire(self) -> object:
-        """Wait for the lock and take it."""
+        """Wait for the lock and acquire it."""
 
     def release(self) -> None:
         """Release the lock."""
@@ -28,9 +28,10 @@ _locks: list[tuple[int, Lock]] = []
 
 
 def hold_at_fork(lock: Lock, level: int = COMPILER) -> None:
-    """Let every fork of this process wait for `lock` and hold it; a backend's guards its compiler.
+    """Let every fork of this process acquire `lock` first.
 
-    level: one of this module's. A thread that holds a lock of the last level takes no other lock.
+    level: one of this module's levels. Locks of backends protect their compilers. A thread that
+        holds a lock of the last level acquires no other lock.
     """
     _locks.append((level, lock))
     _locks.sort(key=lambda row: row[0])

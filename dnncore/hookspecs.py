@@ -13,4 +13,4 @@ hookspec = pluggy.HookspecMarker("dnncore")
 
 @hookspec
 def dnncore_backends() -> Backend | Sequence[Backend]:  # type: ignore[empty-body]
-    """Return the plugin's `Backend` or a sequence of them; must be quick and import little."""
+    """Return the plugin's `Backend` or a sequence of them. Must be quick and import little."""

@@ -1,14 +1,14 @@
 """Observers: objects that are notified of selections, creations and errors, and may wrap launches.
 
-Verbose lines are written by an observer. Other observers may record or check a running program:
+An observer writes the verbose lines. Other observers may record or check a running program:
 
-    observers.add(observer)        # it watches new and existing primitives from here on
+    observers.add(observer)        # it watches new and existing primitives from now on
     observers.remove(observer)
 
-Every primitive, bound call and sequence has one slot that holds the function its launches call.
-When an observer is added or removed, all these objects fill their slots again. A launch therefore
-does not check whether it is watched, and nothing of a removed observer remains. Executables, which
-primitives share through the primitive cache, do not refer to observers.
+Every primitive, bound call and sequence has one slot for the function that its launches call. If an
+observer is added or removed, all slots are filled again. So a launch does not check whether there
+are observers, and no reference to a removed observer remains. Executables, which primitives share
+through the primitive cache, do not refer to observers.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ class Observer:
     """Base of observers; each method is called in the thread that causes the event."""
 
     def watch(self, primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:
-        """Return the function to call in place of `run`; `run` itself if nothing is to be added.
+        """Return the function that launches call instead of `run`, or `run` itself.
 
         memories: one per entry of the primitive descriptor's `arguments`.
         """
         return run
 
     def selected(self, request: Request, selection: Selection) -> None:
-        """Implementations were asked for a problem; `selection` holds their answers."""
+        """Implementations were selected for a problem. `selection` has candidates and refusals."""
 
     def created(self, pd: PrimitiveDesc, origin: str, seconds: float) -> None:
-        """A primitive was created. origin: "cache_miss" if built, "cache_hit", or "from_disk"."""
+        """A primitive was created. origin: "cache_miss" if built, "cache_hit" or "from_disk"."""
 
     def raised(self, error: Exception) -> None:
         """An error or a warning of this library was created; its message is complete."""
 
     def remarked(self, engine: Engine, text: str) -> None:
-        """A backend reported the basis of its choices on `engine`."""
+        """A backend called `remark`."""
 
 
 class Slot(Protocol):
-    """An object that holds a run and can add the present observers to it."""
+    """An object with a run, which the present observers may wrap."""
 
     def refill(self) -> None:
-        """Drop the run that holds the former observers."""
+        """Replace the run, or drop it until the next launch, because the observers changed."""
 
 
 active: tuple[Observer, ...] = ()
-"""All observers, the first added closest to the launch; the tuple is replaced, never changed."""
+"""All observers. The first one wraps the launch innermost. Changes replace the tuple."""
 
 _lock = threading.RLock()
 hold_at_fork(_lock, INNERMOST)
@@ -70,25 +70,25 @@ _slots: weakref.WeakSet[Slot] = weakref.WeakSet()
 
 
 def add(observer: Observer) -> None:
-    """Let `observer` watch everything until it is removed."""
+    """Notify `observer` until it is removed."""
     with _lock:
         _replace((*active, observer))
 
 
 def remove(observer: Observer) -> None:
-    """Stop `observer` from watching; it is no error if it does not watch."""
+    """Do not notify `observer` any more. It need not have been added."""
     with _lock:
         _replace(tuple(other for other in active if other is not observer))
 
 
 def remark(engine: Engine, text: str) -> None:
-    """Report to all observers, in one line, the basis of choices on `engine`; backends call it."""
+    """Report one line about the choices on `engine` to all observers. Backends call this."""
     for observer in active:
         observer.remarked(engine, text)
 
 
 def fill(slot: Slot) -> None:
-    """Fill the slot of a new object, now and at each change of the observers while it lives."""
+    """Fill the slot of a new object, now and at each later change of the observers."""
     with _lock:
         _slots.add(slot)
         slot.refill()

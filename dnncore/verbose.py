@@ -1,25 +1,26 @@
-"""Verbose lines: what is chosen, created, executed and refused, one line on stdout for each.
+"""Verbose lines: one line on stdout for each refusal, creation, execution, error and warning.
 
     DNNCORE_VERBOSE=profile_exec python train.py
 
     dnncore_verbose,v1,primitive,exec,cpu,convolution,cpu_numba:brgemm:avx2,forward_training,
         src:f32::blocked:acdb::f0 ...,attr-post-ops:eltwise_relu,alg:convolution_direct,mb1...,0.2
 
-Words and fields are oneDNN's (`dnncore.problem.verbose_fields`), so its tools can read the lines;
-`dnncore.problem.from_verbose` reads both. DNNCORE_VERBOSE is a list of words with commas between:
+Words and fields are oneDNN's (`dnncore.problem.verbose_fields`), so oneDNN's tools can read the
+lines. `dnncore.problem.from_verbose` reads the lines of both libraries. DNNCORE_VERBOSE is a list
+of words, separated by commas:
 
-    none, 0          nothing, whatever words precede it
+    none, 0          nothing; cancels the words before it
     error            errors other than those of `check`
     warn             warnings
     check            descriptors, attributes and arguments that break a rule
-    dispatch         why implementations refused a problem, and the basis of backends' choices
+    dispatch         reasons for refusals, and the basis of backends' choices
     profile_create   primitives as they are created: built, loaded from disk or taken from the cache
     profile_exec     executions with their milliseconds
     profile          profile_create and profile_exec
     all, -1          everything
     1                error, warn, profile_exec
     2                error, warn, profile_exec, profile_create
-    filter=REGEX     only kinds of primitives in which REGEX is found
+    filter=REGEX     only kinds of primitives that contain a match of REGEX
 
 An unknown word causes a warning, and DNNCORE_VERBOSE is ignored. With DNNCORE_VERBOSE_TIMESTAMP=1
 each line has the milliseconds since 1970 after its version.
@@ -89,10 +90,12 @@ hold_at_fork(_switching, OUTPUT)
 
 
 def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
-    """Write verbose lines from now on, as these words of DNNCORE_VERBOSE select; "none" for none.
+    """Write verbose lines from now on, in all threads.
 
-    `with set_verbose("profile_exec"):` lasts until the end of the block. It holds for all threads.
-    Raises `DescriptorError` for an unknown word or a filter that is no regular expression.
+    words: as in DNNCORE_VERBOSE; "none" for no lines.
+
+    `with set_verbose("profile_exec"):` writes them until the end of the block. Raises
+    `DescriptorError` for an unknown word or a filter that is not a regular expression.
     """
     if not isinstance(words, str):
         raise DescriptorError(f"verbose: expected words, as in 'profile_exec'; got {words!r}")
@@ -106,12 +109,12 @@ def read_environment() -> None:
     try:
         set_verbose(os.environ.get("DNNCORE_VERBOSE", ""))
     except DescriptorError as error:
-        text = f"DNNCORE_VERBOSE is as if it were not set: {error}"
+        text = f"DNNCORE_VERBOSE is ignored: {error}"
         warnings.warn(text, stacklevel=2)
 
 
 def _put(verbose: Verbose | None) -> Verbose | None:
-    """Make `verbose` the observer that writes; returns the former one."""
+    """Make `verbose` the observer that writes. Return the former one."""
     global _current
     with _switching:
         before, _current = _current, verbose
@@ -135,7 +138,7 @@ def _read(text: str) -> tuple[frozenset[str], re.Pattern[str] | None]:
             levels.update(WORDS[word.lower()])
         else:
             known = ", ".join(["none", "0", *WORDS, "filter=REGEX"])
-            raise DescriptorError(f"verbose: {word!r} is no word; expected some of {known}")
+            raise DescriptorError(f"verbose: unknown word {word!r}; expected some of {known}")
     return frozenset(levels), pattern
 
 
@@ -152,7 +155,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 class Verbose(observers.Observer):
-    """The observer that writes lines of `levels` about kinds in which `pattern` is found."""
+    """The observer that writes lines of `levels` about kinds that contain a match of `pattern`."""
 
     def __init__(
         self, levels: Iterable[str], pattern: re.Pattern[str] | None, *, timestamps: bool
@@ -228,7 +231,7 @@ class Verbose(observers.Observer):
         self._write(engine, moment, [f"primitive,{command},{fields},{seconds * 1e3:g}"])
 
     def _write(self, engine: Engine | None, moment: float, lines: Iterable[str]) -> None:
-        """Write lines with the mark; the header before the first, the engine before its first."""
+        """Write lines, after the header and the engine's line if they are not yet written."""
         mark = "dnncore_verbose,v1,"
         stamp = f"{moment * 1e3:.3f}," if self.timestamps else ""
         with _writing:
@@ -239,7 +242,7 @@ class Verbose(observers.Observer):
             self._print(text)
 
     def _print(self, text: str) -> None:
-        """Write to stdout; if that fails, stop and warn, since the program must go on."""
+        """Write to stdout. If this fails, write no more lines and warn."""
         if sys.stdout is None:
             return
         try:
@@ -247,7 +250,7 @@ class Verbose(observers.Observer):
             sys.stdout.flush()
         except (OSError, ValueError) as error:  # the pipe's reader has ended, or stdout is closed
             observers.remove(self)
-            text = f"verbose: no more lines, since stdout does not take them: {error}"
+            text = f"verbose: lines end here, because stdout cannot be written: {error}"
             warnings.warn(text, stacklevel=2)
 
 

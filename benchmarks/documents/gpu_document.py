@@ -35,7 +35,8 @@ It computes LRN with several other kernels.
 A time is the median of 9 samples. The samples of the two sides alternate. Every result is compared
 with float64. If a result is wrong, no time is listed. **The ratio is the peer's time divided by
 dnncore's time.** Above 1, dnncore is faster. A goal such as ">= 1.4" is the least geometric mean of
-the ratios of all problems in a row. "each >= 0.75" is the least ratio of each problem.
+the ratios of all problems in a row. "each >= 0.75" is the least ratio of each problem. "errors no
+larger" requires that dnncore's errors do not exceed the peer's.
 
 An error is the norm of the difference from float64, divided by the norm of the result. The column
 "error, peer's" has the geometric means of dnncore's errors and of the peer's. "Of a copy" is the

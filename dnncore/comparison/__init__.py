@@ -1,1 +1,1 @@
-"""Comparison of results: inputs to fill in, error bounds, the check against the reference."""
+"""Comparison of results: values of inputs, error bounds, comparison with the reference."""

@@ -48,21 +48,21 @@ _LEAST_NORMAL = float(np.finfo(np.float32).tiny)
 
 @dataclass(frozen=True)
 class Comparison:
-    """The difference between an array and the expected one; as text, one line with all fields.
+    """The difference between an array and the expected array. `str` returns one line about it.
 
     ok: every element is within its bound, and NaN and inf are where they are expected.
     error: norm-wise, ||got - expected|| / ||expected||, over the finite elements.
     max_error: the largest absolute difference.
-    index: the worst element, furthest above its bound or least below; None if there is none.
+    index: the worst element: furthest above its bound or least below; None without elements.
     got, expected, bound: values of that element.
     misplaced: the number of elements that are NaN or inf in one array and not the same in the
         other; if there are any, `index` is the first of them.
     ulp: the error of the worst element in units in the last place of the expected value; 0 if one
         of the two is NaN or inf.
     wrong: the number of wrong elements.
-    share: the wrong elements' share of all elements, 0 to 1.
-    place: a description of where those lie, with dims named as in format tags: "only in the last 3
-        of 19 along c".
+    share: the share of wrong elements among all elements, 0 to 1.
+    place: the places of the wrong elements as text, with dims named as in format tags: "only in the
+        last 3 of 19 along c".
     """
 
     ok: bool
@@ -94,7 +94,7 @@ class Comparison:
 
 
 def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparison:
-    """Compare two arrays of one shape; `bound` is the difference allowed, for all or per element.
+    """Compare two arrays of one shape. `bound` is the allowed difference, per element or for all.
 
     NaN equals NaN, and inf equals inf of its sign. Raises `DescriptorError` for different shapes.
     """
@@ -102,7 +102,7 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
     g, e, limits = _real("got", got), _real("expected", expected), _real("bound", bound)
     if got.shape != expected.shape:
         raise DescriptorError(
-            f"compare: the arrays must have one shape; got {got.shape} and {expected.shape}"
+            f"compare: the arrays must have equal shapes; got {got.shape} and {expected.shape}"
         )
     if limits.ndim and limits.shape != got.shape:
         raise DescriptorError(
@@ -154,7 +154,7 @@ def _place(wrong: Array) -> str:
     hits = [np.any(wrong, axis=tuple(a for a in axes if a != axis)) for axis in axes]
     parts = [_along("abcdefghijkl"[axis], hit) for axis, hit in zip(axes, hits, strict=True)]
     known = [part for part in parts if part]
-    return f"only {' and '.join(known)}" if known else "spread everywhere"
+    return f"only {' and '.join(known)}" if known else "scattered over all dims"
 
 
 def _along(letter: str, hit: Array) -> str:
@@ -169,7 +169,7 @@ def _along(letter: str, hit: Array) -> str:
     if not np.all(np.diff(indices) == step):
         return f"at {count} of {size} along {letter}"
     if step > 1:
-        return f"at every {step}th of {letter} from {first} to {last}"
+        return f"at {letter} = {first} to {last} in steps of {step}"
     if last == size - 1:
         return f"in the last {count} of {size} along {letter}"
     which = f"{first} to {last}" if first else f"the first {count}"
@@ -195,13 +195,13 @@ def _ratio(difference: float, norm: float) -> float:
 
 @dataclass(frozen=True)
 class Expected:
-    """An output computed by the reference; `noise` is the error allowed for rounding inside."""
+    """An output of the reference. `noise` is the allowed error before the result is stored."""
 
     values: Array
     noise: Array | float = 0.0
 
     def bound(self, error_factor: float = 1.0) -> Array | float:
-        """The absolute error allowed to an implementation with this error factor, per element."""
+        """The allowed absolute error of an implementation with this error factor, per element."""
         if isinstance(self.noise, float):
             return self.noise
         eps, least = _precision(self.values.dtype)
@@ -209,7 +209,7 @@ class Expected:
         return np.nan_to_num(stored + error_factor * self.noise, nan=np.inf, posinf=np.inf)
 
     def check(self, got: Array, *, exact: bool = False, error_factor: float = 1.0) -> Comparison:
-        """Compare an implementation's output; with `exact` no difference is allowed."""
+        """Compare an implementation's output. With `exact`, no difference is allowed."""
         return compare(got, self.values, 0.0 if exact else self.bound(error_factor))
 
 
@@ -234,10 +234,10 @@ def expected_outputs(
 ) -> dict[str, Expected]:
     """Compute the correct outputs of `op`, by name, with the backend whose role is "reference".
 
-    inputs: arrays of logical dims by argument name, among them post-op operands and, if a sum in
-        the chain reads them, the result's old values under the result's name.
-    workspace_error: the bounds hold for any workspace that differs from that of `inputs` by at most
-        this much, per element.
+    inputs: arrays with logical dims by argument name, with the operands of post-ops. If a post-op
+        `sum` reads the old values of the result, they have the result's name.
+    workspace_error: the largest difference per element between the workspace in `inputs` and the
+        workspace that the implementation reads; the bounds allow for it.
 
     The formats of `op` do not matter. Raises `BackendNotFound` if no reference is installed.
     """
@@ -257,8 +257,8 @@ def consistent_inputs(
 ) -> dict[str, Array]:
     """Return arrays for all tensors that `op` reads, by argument name.
 
-    If a gradient reads outputs of its forward operation, the reference computes them from random
-    src, which is then one of the arrays.
+    If a gradient reads outputs of its forward operation, the reference computes them from src, and
+    src is one of the arrays.
     """
     inputs = fill_inputs(op, attr, fill, seed)
     forward: Any = op.forward_op
@@ -281,11 +281,11 @@ def against_reference(
     *,
     exact: bool = False,
 ) -> dict[str, Comparison]:
-    """Execute `pd` on these memories, and the reference on copies; compare each output.
+    """Execute `pd` on these memories, and the reference on copies of them. Compare the outputs.
 
-    pd: of any engine.
+    pd: a primitive descriptor of any engine.
     arguments: as for `Primitive.execute`.
-    exact: require equal bits, as an implementation may claim for whole numbers.
+    exact: whether the outputs must be equal; an implementation may claim this for integers.
 
     Returns one comparison per output name. Raises the errors of `Primitive.bind`, and
     `BackendNotFound` if no reference is installed.
@@ -306,7 +306,7 @@ def against_reference(
 
 
 def _old_value(op: Operation, attr: Attributes) -> str | None:
-    """The output whose old value a post-op reads, or None."""
+    """The name of the output whose old value a post-op reads, or None."""
     return op.result_name if attr.reads_dst else None
 
 
@@ -330,8 +330,8 @@ def _reference(op: Operation, attr: Attributes) -> PrimitiveDesc:
     pd = next(primitive_descs(op, engine("cpu"), attr, impl=names, skip_impl=""), None)
     if pd is None or not pd.is_reference:
         raise BackendNotFound(
-            f"{op.KIND}: a check needs a backend of role 'reference' that implements it on the CPU;"
-            " none is there; `dnncore backends` shows why"
+            f"{op.KIND}: a check needs a backend with role 'reference' that computes it on the CPU;"
+            " there is none; `dnncore backends` lists the reasons"
         )
     return pd
 

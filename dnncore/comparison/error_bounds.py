@@ -1,21 +1,20 @@
-"""The errors allowed to a correct result.
+"""The allowed errors of a result.
 
 A result y of K accumulated products, computed with f32's unit roundoff u, is correct if
 
     |y - ref| <= eps * |ref| + growth(K) * u * magnitude + tiny
     growth(K) = min(K, 8 * sqrt(K))
 
-where magnitude is the same result computed from absolute values, so that cancellation is not
-counted as an error of y. eps is twice the roundoff of y's type, since the reference is rounded as
-well; for f16 and bf16 nothing else changes. The square root applies to long sums, in which rounding
-errors cancel (Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"). If
-`fpmath` allows f32 to be rounded to fewer bits before it is multiplied, the bound grows by that
-rounding of the magnitude.
+magnitude is the same result computed from absolute values, so that the bound also holds if terms
+cancel. eps is twice the roundoff of y's type, because the reference is rounded as well. For f16 and
+bf16, only eps differs. The square root applies to long sums, in which rounding errors cancel
+(Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"). If `fpmath`
+allows f32 to be rounded to fewer bits before products, this rounding of the magnitude is added.
 
-An elementary function may have the roundings that OpenCL allows it; an ulp is two roundings. The
-records of `dnncore.algorithms` state their number and size. Through a chain of post-ops an error
-propagates as the next step maps x - error and x + error. This module computes all terms except the
-first and the last.
+An elementary function may have the error that OpenCL allows. One ulp counts as two roundings. The
+records of `dnncore.algorithms` state the number and size of roundings. For a post-op, the error of
+its input x becomes the difference between its results for x and for x - error or x + error. This
+module computes all terms except the first and the last.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ def noise(
     evaluate: Evaluate,
     workspace_error: Array | None = None,
 ) -> dict[str, Array]:
-    """The error allowed to each float output before it is stored; exact outputs are omitted.
+    """The allowed error of each float output before it is stored. Exact outputs are omitted.
 
     evaluate: computes the outputs of an operation as the reference does.
-    workspace_error: absolute errors of the workspace that `op` reads; None is an exact workspace.
+    workspace_error: absolute errors of the workspace that `op` reads; None if it is exact.
     """
     with np.errstate(all="ignore"):
         driver = driver_of(type(op))
@@ -87,7 +86,7 @@ def _lost_by_factors(
 def _through(
     step: PostOp, x: Array, error: Array, operands: Inputs, old: Array | None, evaluate: Evaluate
 ) -> tuple[Array, Array]:
-    """The value after a step, and its error: the step's own plus the propagated former one."""
+    """The value after a step, and its error: the step's own error plus the propagated one."""
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
     before = {} if old is None else {"dst": old}

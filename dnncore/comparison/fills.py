@@ -1,4 +1,4 @@
-"""Values of tensors for checks of results: whole or random numbers, from a seed."""
+"""Values of inputs for checks of results: integers or random numbers, from a seed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Fill: TypeAlias = Callable[[MemoryDesc, Seed], Array]
 def fill_integers(
     desc: MemoryDesc, seed: Seed, low: int = -4, high: int = 4, density: float = 1.0
 ) -> Array:
-    """Draw whole numbers from low to high, then set a share of 1 - density of them to zero.
+    """Draw integers from low to high, then set a share of 1 - density of them to zero.
 
     A million products of such numbers have an exact sum in float32, in any order. Unsigned types
     start at 0. Returns an array of desc's dims and dtype.
@@ -36,14 +36,15 @@ def fill_integers(
 
 
 def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
-    """Draw from the normal distribution; returns an array of desc's dims and dtype."""
+    """Draw from the normal distribution. Return an array of desc's dims and dtype."""
     return (scale * np.random.default_rng(seed).standard_normal(desc.dims)).astype(desc.dtype)
 
 
 def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
-    """The tensors that an execution reads, argument name -> descriptor, old values of dst included.
+    """The tensors that an execution reads, as argument name -> descriptor.
 
-    A workspace is left out, since a forward operation determines its values.
+    They include dst if a post-op reads its old values. A workspace is left out, because a forward
+    operation determines its values.
     """
     descs = {a.name: desc for a, desc in op.tensors() if a.direction == "in"}
     descs.update(attr.operands())
@@ -53,7 +54,7 @@ def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
 
 
 def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> dict[str, Array]:
-    """Return an array per tensor of `reads`; each name has its own seed."""
+    """Return an array for each tensor of `reads`. Each name has its own seed."""
     return {
         name: fill(desc, (seed, zlib.crc32(name.encode())))
         for name, desc in reads(op, attr).items()
@@ -64,7 +65,7 @@ def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> d
 
 
 def keeps_integers(op: Operation, attr: Attributes) -> bool:
-    """Whether whole inputs give whole outputs, so that every order of summation is exact."""
+    """Whether integer inputs give integer outputs, so that every order of summation is exact."""
     return driver_of(type(op)).keeps_integers(op) and all(
         POST_OPS[step.kind].keeps_integers(step) for step in attr.post_ops
     )

@@ -1,4 +1,4 @@
-"""Engines: where memories are stored and primitives run; the CPU engine belongs to the core."""
+"""Engines hold memories and run primitives. The core provides the CPU engine, and no other."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ DEVICE_TYPES = ("cpu", "gpu", "accelerator")
 class Device:
     """One device that an engine kind can open; its place in the kind's list is its index.
 
-    type: "cpu", "gpu", "accelerator", another word, or "" if unknown; `dnncore.engine` accepts it
-        as a name.
+    type: "cpu", "gpu", "accelerator" or another word; "" if unknown. `dnncore.engine` accepts it as
+        a name.
     """
 
     name: str
@@ -92,7 +92,7 @@ class Engine:
         """Free a buffer; called when no memory uses it any more."""
 
     def owns(self, buffer: object, nbytes: int) -> bool:
-        """Whether the user's `buffer` is one of this engine and has at least `nbytes`."""
+        """Whether the user's `buffer` belongs to this engine and has at least `nbytes` bytes."""
         return True
 
     def copy_in(
@@ -102,7 +102,7 @@ class Engine:
         buffer: Buffer,
         wait_for: Sequence[Event] = (),
     ) -> Event:
-        """Copy a 1-D uint8 host array to a buffer's start; `host` is free after the event."""
+        """Copy a 1-D uint8 host array to a buffer's start; `host` may change after the event."""
         raise NotImplementedError
 
     def copy_out(
@@ -116,7 +116,7 @@ class Engine:
         raise NotImplementedError
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
-        """Open a new stream; `order="out"` and `profiling` only if the engine supports them."""
+        """Open a new stream. Some engines do not support `order="out"` or `profiling`."""
         raise NotImplementedError
 
     def __repr__(self) -> str:
@@ -124,7 +124,7 @@ class Engine:
 
 
 class HostEngine(Engine):
-    """A complete engine over host memory: aligned numpy arrays, work runs in the calling thread.
+    """A complete engine. Its buffers are numpy arrays, and its work runs in the calling thread.
 
     Derive from it for a device whose kernels use host memory, and set `kind`.
     """
@@ -193,7 +193,7 @@ class HostEngine(Engine):
 
 
 class CpuEngine(HostEngine):
-    """The CPU with the host's memory; backends give it implementations.
+    """The CPU with the host's memory. Backends provide its implementations.
 
     num_threads: the number of threads of every backend's implementations; see `set_num_threads`.
     """
@@ -237,9 +237,11 @@ class CpuEngine(HostEngine):
 
 
 def check_size(name: str, nbytes: object) -> None:
-    """Raise `DescriptorError` unless `nbytes`, requested of the engine `name`, is a byte count."""
+    """Raise `DescriptorError` unless `nbytes` is an integer of at least 0; name: the engine's."""
     if not isinstance(nbytes, Integral) or nbytes < 0:
-        raise DescriptorError(f"{name}: a size in bytes is an integer, at least 0; got {nbytes!r}")
+        raise DescriptorError(
+            f"{name}: a size in bytes must be an integer, at least 0; got {nbytes!r}"
+        )
 
 
 def _copy(

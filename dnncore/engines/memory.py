@@ -24,11 +24,13 @@ Array = np.ndarray[Any, Any]
 class Memory:
     """A tensor: `buffer` on `engine`, laid out as `desc` describes.
 
-    Without `buffer`, one is allocated, and freed with the memory. It is uninitialised except for a
-    blocked format's padding. With `buffer` (of the engine's own kind; on host engines a 1-D uint8
-    array of at least desc.nbytes bytes), memory is shared. `nbytes` is the layout's number of bytes
-    from the buffer's start. Raises `DescriptorError` for a descriptor without a concrete layout or
-    a buffer that does not fit, `ExecutionError` when out of memory.
+    Without `buffer`, a buffer is allocated, and freed with the memory. Its elements are
+    uninitialised. The padding of a blocked format is zero. With `buffer`, the memory uses this
+    buffer. It must belong to the engine and have at least `desc.nbytes` bytes; on host engines it
+    is a 1-D uint8 array. `nbytes` is the layout's number of bytes from the buffer's start.
+
+    Raises `DescriptorError` for a descriptor without a concrete layout or a buffer that does not
+    fit, `ExecutionError` if there is not enough memory.
     """
 
     __slots__ = ("__weakref__", "_span", "buffer", "desc", "engine", "nbytes")
@@ -62,11 +64,13 @@ class Memory:
     def from_numpy(
         cls, array: Any, desc: MemoryDesc | None = None, engine: Engine | None = None
     ) -> Memory:
-        """Make a memory with the values of `array` (logical dims, any strides).
+        """Make a memory with the values of `array`, which has the descriptor's dims.
 
-        On a host engine it shares the array's own storage if that has the descriptor's type and
-        strides and is contiguous and writable; otherwise the values are copied. Without `desc` it
-        uses the array's type and row-major order. A copy to a device has ended on return.
+        desc: by default the array's type and row-major order.
+
+        On a host engine, the memory shares the array's storage if the array has the descriptor's
+        strides and is contiguous and writable. Otherwise the values are copied. A copy to a device
+        has ended when this returns. Raises `DescriptorError` for other dims or another type.
         """
         array = np.asarray(array)
         if desc is None:
@@ -114,8 +118,11 @@ class Memory:
     def map(self, stream: Stream | None = None, mode: MapMode = "rw") -> Iterator[Array]:
         """Return the buffer as a 1-D uint8 host array for the time of a `with` block.
 
-        mode: "r" reads (changes are lost on a device), "w" writes all of it, "rw" both. The call
-        waits for `stream` (a new one by default) before the block and, if it writes, after it.
+        mode: "r" reads the buffer, and changes are lost on a device. "w" writes all of the buffer.
+            "rw" reads and writes.
+
+        The call waits for `stream`, by default a new one, before the block. If the block writes, it
+        also waits after the block.
         """
         if mode not in ("r", "w", "rw"):
             raise DescriptorError(f"memory: map's mode must be 'r', 'w' or 'rw'; got {mode!r}")
@@ -146,7 +153,7 @@ class Memory:
             return self.desc.unpack(buffer)
 
     def physical(self, stream: Stream | None = None) -> Array:
-        """The values as stored: a plain array of `desc.physical_shape`; a view on host engines."""
+        """The values in the order of memory, with shape `desc.physical_shape`; a view on hosts."""
         with self.map(stream, "r") as buffer:
             return self.desc.view(buffer)
 
@@ -163,7 +170,7 @@ class Memory:
             self.desc.pack(array, buffer)
 
     def submemory(self, dims: tuple[int, ...], offsets: tuple[int, ...]) -> Memory:
-        """Share a part of this memory: `desc.submemory(dims, offsets)` on the same buffer."""
+        """Return a part of this memory: `desc.submemory(dims, offsets)` on the same buffer."""
         return Memory(self.desc.submemory(dims, offsets), self.engine, self.buffer)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

@@ -34,11 +34,12 @@ class Scratchpad:
 class Scratchpads:
     """The scratchpads of one stream.
 
-    A launch gets one whose last command has ended or is among the events that the launch waits for.
-    If there is none, the launch gets a new one. If there are already `MOST`, or memory runs out, it
-    waits on the device for an older command. It never waits for a command that is held up by an
-    event of another engine, since that may not end before the launch, or may fail; it gets a new
-    one instead.
+    A launch gets a scratchpad whose last command has ended or is among the events that the launch
+    waits for. If there is none, the launch gets a new scratchpad. If there are already `MOST`, or
+    memory runs out, the launch gets the scratchpad of an older command and waits for it on the
+    device. A launch never waits for a command that is held up by an event of another engine,
+    because this command may fail, or may not end before the launch. It gets a new scratchpad
+    instead.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -73,7 +74,7 @@ class Scratchpads:
                     pad.event = None
 
     def _take(self, nbytes: int, wait_for: Sequence[Event]) -> tuple[Scratchpad, Sequence[Event]]:
-        """Remove a scratchpad from the list; return it and what its next command waits for."""
+        """Remove a scratchpad from the list. Return it and the events to wait for."""
         pad = self._take_free(nbytes, wait_for)
         if pad is not None:
             return pad, wait_for
@@ -91,10 +92,10 @@ class Scratchpads:
         return older, (*wait_for, older.event)
 
     def _take_free(self, nbytes: int, wait_for: Sequence[Event]) -> Scratchpad | None:
-        """Remove and return the smallest free one that is large enough; None if there is none.
+        """Remove and return the smallest free scratchpad that is large enough, or None.
 
-        Free ones above the number that is kept are dropped. One that is too small is dropped, too,
-        since the new one replaces it.
+        Free scratchpads are dropped if there are more than `_most`. If all free ones are too small,
+        the largest is dropped, because a new scratchpad replaces it.
         """
         free = [pad for pad in self._pads if pad.is_free(wait_for)]
         free.sort(key=lambda pad: pad.nbytes)

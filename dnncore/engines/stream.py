@@ -54,9 +54,9 @@ class Event:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether the command waits, directly or not, for an event of another engine.
+        """Whether the command waits, directly or indirectly, for an event of another engine.
 
-        Commands without an explicit order after it must not wait for it in that case.
+        Then only commands with its event in `wait_for` may wait for it.
         """
         return False
 
@@ -72,7 +72,7 @@ class Event:
 
 
 COMPLETED = Event()
-"""The event of a command that had ended when its call returned."""
+"""The event of a command that has ended before its call returns."""
 
 
 class TimedEvent(Event):
@@ -117,13 +117,13 @@ class Stream:
         self._lock = threading.Lock()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Block until all commands have ended; `timeout` is in seconds if the engine supports it.
+        """Block until all commands have ended, `timeout` seconds at most if the engine supports it.
 
         Raises `ExecutionError` if one failed and `TimeoutError` if they have not ended.
         """
 
     def reserve(self, nbytes: int) -> Any:
-        """Make `scratchpad` at least `nbytes` large and return it (None until one is needed).
+        """Enlarge `scratchpad` to at least `nbytes` bytes and return it; None while it has 0 bytes.
 
         On an out-of-order stream it stays None: use `scratchpads.launch`.
         """

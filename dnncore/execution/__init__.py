@@ -1,1 +1,1 @@
-"""Primitives, bound calls and sequences: what runs on streams."""
+"""Primitives, bound calls and sequences, which run on streams."""

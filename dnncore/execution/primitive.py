@@ -1,4 +1,4 @@
-"""Primitives: executed with arguments by name, or with arguments bound once for loops."""
+"""Primitives take their arguments at each execution; bound calls have fixed arguments."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Primitive:
         observers.fill(self)
 
     def refill(self) -> None:
-        """Fill the slot with the present observers."""
+        """Set the function that launches call, with the present observers."""
         self._launch = self._launch_watched if observers.active else self.executable.execute
 
     @property
@@ -54,7 +54,9 @@ class Primitive:
     ) -> Event:
         """Launch on `stream` with a memory for every argument of `pd.arguments`, by name.
 
-        Returns the event of the launch. Raises `DescriptorError` for arguments that are missing,
+        wait_for: events that the launch waits for.
+
+        Returns the event of the launch. Raises `DescriptorError` for arguments that are missing or
         unknown, have another descriptor or engine, or overlap although the operation forbids it.
         Raises `ExecutionError` if the launch fails.
         """
@@ -74,7 +76,7 @@ class Primitive:
             raise self.failed(error) from error
 
     def bind(self, **arguments: Memory) -> BoundPrimitive:
-        """Check and resolve the arguments once; call the result with a stream."""
+        """Return a bound call with these arguments. They are checked now, not at each launch."""
         memories = self._ordered(arguments)
         scratchpad = arguments.get("scratchpad")
         if self._user_scratchpad is not None:
@@ -173,7 +175,7 @@ class Primitive:
         return self.pd.op.KIND
 
     def failed(self, error: Exception) -> ExecutionError:
-        """The `ExecutionError` for a launch that ended in an exception of another library."""
+        """The `ExecutionError` for a launch that raised an exception of another library."""
         return ExecutionError(
             f"{self._kind}: {self.impl_name} failed: {type(error).__name__}: {error}"
         )
@@ -203,8 +205,8 @@ class Primitive:
         allowed = ", ".join(f"{a} and {b}" for a, b in self.pd.op.IN_PLACE) or "none"
         how = "is the memory of" if same else "overlaps"
         raise DescriptorError(
-            f"{self._kind}: {written} {how} {other}; arguments must be apart, except in place"
-            f" pairs with one descriptor: {allowed}; use another memory"
+            f"{self._kind}: {written} {how} {other}; an output must not overlap another argument,"
+            f" except in-place pairs with equal descriptors: {allowed}; use another memory"
         )
 
 
@@ -226,7 +228,7 @@ class BoundPrimitive:
         observers.fill(self)
 
     def refill(self) -> None:
-        """Drop the stream, so that the next call attaches with the present observers."""
+        """Forget the stream. The next call resolves its run with the present observers."""
         self._attached = (_unattached, None, _unattached)
 
     def __call__(self, stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
@@ -328,7 +330,7 @@ def _overlap(a: Memory, b: Memory) -> bool:
 
 
 def _ghost(desc: MemoryDesc, start: int) -> np.ndarray[Any, Any]:
-    """Build an array of the tensor's shape and strides at `start`; its data are never read."""
+    """Build an array with the tensor's shape and strides at `start`. Its data are never read."""
     base = _GHOST_BYTES.ctypes.data
     interface = {
         "shape": desc.physical_shape,

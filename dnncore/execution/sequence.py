@@ -19,8 +19,8 @@ __all__ = ["Sequence"]
 class Sequence:
     """Bound calls that run in order: `sequence(stream)` returns the event of the last one.
 
-    Adjacent calls whose executables can be chained become one launch: a native loop on the CPU, one
-    enqueue loop on OpenCL.
+    Consecutive calls whose executables have the same `chain` function become one launch: a native
+    loop on the CPU, one loop that enqueues kernels on OpenCL.
     """
 
     def __init__(self, calls: Iterable[BoundPrimitive | Sequence]) -> None:
@@ -41,7 +41,7 @@ class Sequence:
         observers.fill(self)
 
     def refill(self) -> None:
-        """Drop the stream, so that the next call attaches with the present observers."""
+        """Forget the stream. The next call resolves its runs with the present observers."""
         self._attached = (_NO_STREAM, None, [], [])
 
     def __len__(self) -> int:
@@ -92,7 +92,7 @@ _NO_STREAM = object()
 
 
 def _chained(chain: Any, bound: list[Run], watched: list[Run]) -> list[Run]:
-    """Join adjacent calls into one launch, unless an observer watches one of them."""
+    """Join consecutive calls into one launch, unless an observer wraps one of them."""
     return [chain(bound)] if chain and len(bound) > 1 and watched == bound else watched
 
 

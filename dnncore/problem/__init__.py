@@ -3,14 +3,15 @@
     --conv --dir=FWD_D --stag=acdb --wtag=any --attr-post-ops=relu+sum:0.5 mb2ic3oc8_ih5kh3ph1
 
 A driver (`--conv`) names the operation, options (`--dir=FWD_D`) set its properties, and a shape
-completes a problem. An option applies to all shapes after it, until a driver is named again or
-`--reset` restores the defaults. If an option has several values, separated by commas, each value
-makes a problem. Several such options make a problem of each combination. A blank may replace the =.
+completes a problem. An option applies to all shapes after it, until the next driver or `--reset`
+restores the defaults. If an option has several values, separated by commas, there is a problem for
+each value. If several options have several values, there is a problem for each combination. A blank
+may replace the =.
 
     --impl=PATTERN --skip-impl=PATTERN      the implementations to use and to leave out
     --match=REGEX                           keeps only problems whose text, as printed by benchdnn
-                                            (`matching.py`), contains a match, for all drivers; an
-                                            empty value and `--reset` end this
+                                            (`matching.py`), contains a match; applies to all
+                                            drivers, until an empty value or `--reset`
     --inplace=true                          the output is the memory of an input
     --batch=FILE                            reads the words of a file in the folder of the present
                                             file or in the working directory
@@ -19,15 +20,15 @@ makes a problem. Several such options make a problem of each combination. A blan
 
 dnncore extends benchdnn's language. Formats may have strides and an offset, `ab@8x1@3`
 (`tensors.py`). The format of a gradient may follow that of its tensor, `--dtag=abx:axb`. FWD_IB is
-inference with bias (`directions.py`). `prh` is the padding at the end, for the case that the size
-of the output does not determine it (`windows.py`).
+inference with bias (`directions.py`). `prh` is the padding at the end, if the size of the output
+does not determine it (`windows.py`).
 
 An empty value is the default. Options that control benchdnn's own runs are read and ignored. An
 option for a feature that dnncore does not have makes the problem `Unsupported` (`options.py`). A
 problem that breaks a rule of its operation is `Invalid`. A word that cannot be read is
 `Unreadable`. With a report, `read` continues after all of these.
 
-The text of a problem serves as test id, as filter and as input. Every operation without opaque
+The text of a problem is used as test id and as input of benchmarks. Every operation without opaque
 formats has a text: `read(str(problem)) == [problem]`.
 """
 

@@ -1,1 +1,1 @@
-"""Plugins, and the selection of implementations, up to a primitive descriptor."""
+"""Plugins, the selection of implementations, and primitive descriptors."""

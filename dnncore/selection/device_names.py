@@ -1,4 +1,4 @@
-"""Names of engines: a name means an engine kind, a type of device or words of a description.
+"""Names of engines: an engine kind, a type of device or words of a description.
 
     cpu, opencl, opencl:1        an engine kind, and an index among its devices
     gpu, gpu:1                   a type of device, of any engine kind
@@ -28,7 +28,7 @@ Status = Literal["ok", "unavailable", "failed", "blocked"]
 
 @dataclass(frozen=True)
 class DeviceStatus:
-    """One row of `dnncore devices`; `name` is one that `dnncore.engine` takes."""
+    """One row of `dnncore devices`. `dnncore.engine` accepts `name`."""
 
     name: str
     status: Status
@@ -62,7 +62,7 @@ class DeviceStatus:
 def matching(name: str, rows: Sequence[DeviceStatus]) -> list[DeviceStatus]:
     """Return the rows with devices that `name` means, in their order.
 
-    rows: all devices of each engine kind that has one in the list, since an index counts them.
+    rows: must contain all devices of an engine kind or none, because an index counts them.
     """
     rows = [row for row in rows if row.device]
     head, colon, tail = _parts(name)
@@ -86,13 +86,13 @@ def no_match(name: str, rows: Sequence[DeviceStatus], there: str) -> DnnError:
     count = len(_of_kind_or_type(head, [row for row in rows if row.device]))
     if not count and head not in DEVICE_TYPES:
         return BackendNotFound(
-            f"unknown engine {name!r}; {there}; name one of these, a type as in 'gpu', or words of"
-            " a description as in 'opencl:nvidia'"
+            f"unknown engine {name!r}; {there}; use one of these names, a type such as 'gpu', or"
+            " words of a description such as 'opencl:nvidia'"
         )
     if not count:
         return EngineUnavailable(
-            f"engine {name!r}: no device is of type {head!r}; {there}; install the driver of yours,"
-            " or name one of these"
+            f"engine {name!r}: there is no device of type {head!r}; {there}; install the driver of"
+            " such a device, or use one of these names"
         )
     if tail.isdecimal():
         return EngineUnavailable(
@@ -102,7 +102,7 @@ def no_match(name: str, rows: Sequence[DeviceStatus], there: str) -> DnnError:
     if _has_letters(tail):
         return EngineUnavailable(
             f"engine {name!r}: no {head!r} device has all of these words in its description;"
-            f" {there}; name one of these"
+            f" {there}; use one of these names"
         )
     return BackendNotFound(
         f"engine {name!r}: write kind, kind:index or kind:words, as in 'opencl:1' or"

@@ -1,4 +1,4 @@
-"""Host fallback: a CPU implementation serves another engine on copied memories."""
+"""Host fallback: a CPU implementation computes for another engine, on copied memories."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class HostFallback(Implementation[Operation]):
     def accept(
         self, op: Operation, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what the CPU accepts; the estimate includes both transfers."""
+        """Accept what the CPU's implementation accepts. The estimate includes the transfers."""
         if not self._allowed:
             return Refused("filter", "pass host_fallback=True or set DNNCORE_HOST_FALLBACK=1")
         answer = self._implementation.answer(op, attr, self._cpu, hint)
@@ -79,7 +79,7 @@ class _HostExecutable(Executable):
         self._keeps_dst = attr.reads_dst
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
-        """Allocate a host memory for each memory once; host engines share their buffers instead."""
+        """Allocate a host memory per memory. The buffers of a host engine are used directly."""
         cpu, engine = self._cpu, self._engine
         shared = engine.is_host
         staged = [Memory(m.desc, cpu, m.buffer if shared else None) for m in memories]

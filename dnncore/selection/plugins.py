@@ -1,4 +1,4 @@
-"""Plugins: find them, isolate each from the others, validate their results, record failures."""
+"""Plugins: discovery, validation, isolation of failures, and opening of engines."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Registry:
             self._fail(origin, error)
 
     def add(self, plugin: object, origin: BackendStatus) -> list[Backend]:
-        """Register one plugin; after a failure nothing of it is registered."""
+        """Register one plugin. If this fails, none of its backends is registered."""
         with self._lock:
             try:
                 self._manager.register(plugin, name=f"{origin.name}@{id(plugin)}")
@@ -124,7 +124,7 @@ class Registry:
                 if not self._manager.get_hookcallers(plugin):
                     raise PluginError(
                         f"plugin {origin.name!r} must implement the hook dnncore_backends; it has"
-                        " none; mark a function of that name with dnncore.backend.hookimpl"
+                        " no hook; mark a function of this name with dnncore.backend.hookimpl"
                     )
                 others = [p for p in self._manager.get_plugins() if p is not plugin]
                 hook = self._manager.subset_hook_caller("dnncore_backends", others)
@@ -164,14 +164,14 @@ class Registry:
             )
         if backend.api_version != API_VERSION:
             raise PluginError(
-                f"backend {backend.name!r}: api_version must be {API_VERSION}, this dnncore's;"
-                f" got {backend.api_version}; install a matching version of the backend"
+                f"backend {backend.name!r}: api_version must be {API_VERSION}, that of this"
+                f" dnncore; got {backend.api_version}; install a matching version of the backend"
             )
         other = self.loaded.get(backend.name)
         if other is not None:
             raise PluginError(
                 f"backend {backend.name!r} is provided by {other.status.distribution or 'a plugin'}"
-                f" and by {origin.distribution or 'another plugin'}; block one with"
+                f" and by {origin.distribution or 'another plugin'}; disable one of them with"
                 " DNNCORE_DISABLE_BACKENDS"
             )
         for kind in backend.engines:
@@ -180,7 +180,7 @@ class Registry:
             if owner is not None:
                 raise PluginError(
                     f"backend {backend.name!r}: engine kind {kind!r} must be new; it belongs to"
-                    f" {owner}"
+                    f" {owner}; use another name"
                 )
         return backend
 
@@ -208,7 +208,7 @@ class Registry:
     def implementations(
         self, kind: str, operation: type[Operation]
     ) -> list[tuple[Backend, Implementation[Any]]]:
-        """Yield all implementations of `operation` on engines of this kind."""
+        """Return all implementations of `operation` on engines of this kind."""
         self.discover()
         key = (kind, operation)
         table = self._tables.get(key)
@@ -262,18 +262,18 @@ class Registry:
         )
 
     def kinds(self) -> Iterator[str]:
-        """All engine kinds, `cpu` first, before the plugins are loaded."""
+        """Yield all engine kinds. `cpu` comes first, before the plugins are loaded."""
         yield CpuEngine.kind
         self.discover()
         for backend in self._backends():
             yield from backend.engines
 
     def excuses(self) -> str:
-        """Name the unavailable backends with the reasons, for the end of a message."""
+        """List the unavailable backends with the reasons, for the end of a message."""
         return _absent(self.failures.values())
 
     def engine(self, name: str) -> Engine:
-        """Open the first device that `name` means (see `meant`); the same object each time."""
+        """Open the first device that `name` means (see `meant`). Each device has one object."""
         if not isinstance(name, str):
             raise BackendNotFound(
                 f"an engine's name must be a string, as in 'cpu', 'gpu' or 'opencl:1'; got {name!r}"
@@ -315,7 +315,7 @@ class Registry:
         return f"there are: {there}{_absent([*(row for row in rows if not row.device), *unloaded])}"
 
     def _devices(self, kind: str) -> list[DeviceStatus]:
-        """Return one row per device of this kind; raises as the class and its `devices` do."""
+        """Return one row per device of this kind. Raises the errors of the class's `devices`."""
         found: Sequence[Any] = self.engine_class(kind).devices()
         if not found:
             raise EngineUnavailable(f"{kind}: there is no device of this kind")
@@ -336,7 +336,7 @@ class Registry:
     # -- reports ------------------------------------------------------------------------------
 
     def probe(self) -> list[BackendStatus]:
-        """Import every table and list every device; report the state of each backend."""
+        """Import every table and list every device. Return the status of each backend."""
         self.discover()
         for backend in self._backends():
             try:
@@ -366,14 +366,16 @@ registry = Registry()
 
 
 def engine(name: str | None = None) -> Engine:
-    """Open the first device that a name means, by default that of `DNNCORE_ENGINE`, else "cpu".
+    """Open the first device that a name means.
 
     name: an engine kind, "cpu" or "opencl"; a device by its index, "opencl:1"; a type of device,
         "gpu", of any backend; words of a device's description, "opencl:nvidia h200" or "nvidia".
-        Upper and lower case are equal; the module `dnncore.selection.device_names` has all rules.
+        Upper and lower case are equal. The module `dnncore.selection.device_names` has all rules.
+        By default, the name in `DNNCORE_ENGINE`, else "cpu".
 
-    Raises `BackendNotFound` for an unknown name, and `EngineUnavailable` if there is no such device
-    or it cannot be opened; the message lists the available devices. No other device is substituted.
+    Raises `BackendNotFound` for an unknown name. Raises `EngineUnavailable` if there is no such
+    device or it cannot be opened. The message lists the available devices. No other device is
+    opened instead.
     """
     if name is None:
         name = os.environ.get("DNNCORE_ENGINE") or CpuEngine.kind
@@ -381,7 +383,7 @@ def engine(name: str | None = None) -> Engine:
 
 
 def backends() -> list[BackendStatus]:
-    """All backends with their state; imports every table to find out."""
+    """All backends with their status. This imports the tables of all backends."""
     return registry.probe()
 
 
@@ -391,9 +393,9 @@ def devices() -> list[DeviceStatus]:
 
 
 def register(plugin: object) -> list[Backend]:
-    """Add a plugin (a module or object with the hook) by hand, for notebooks and tests.
+    """Register a plugin, which is a module or object with the hook, in this process.
 
-    Raises `PluginError` when it breaks the contract; then nothing of it is registered.
+    Raises `PluginError` if it breaks the contract. Then none of its backends is registered.
     """
     registry.discover()
     name = getattr(plugin, "__name__", type(plugin).__name__)

@@ -1,4 +1,4 @@
-"""Primitive descriptors: an operation with the implementation selected from all that accept it."""
+"""Primitive descriptors: an operation with its selected implementation."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ _warned: set[type[Operation]] = set()
 
 
 class PrimitiveDesc:
-    """The best implementation that accepts an operation on an engine; nothing is compiled yet.
+    """An operation with the best implementation that accepts it on an engine. Compiles nothing.
 
     op: the operation descriptor; its formats may be `any`.
     engine: an engine, by default `dnncore.engine()`.
     hint: the forward primitive descriptor of a backward operation.
     impl: comma-separated name patterns; the implementation must match one.
     skip_impl: comma-separated name patterns; the implementation must match none.
-    host_fallback: allow the CPU to serve an engine that lacks the operation.
+    host_fallback: whether the CPU may compute for an engine that lacks the operation; by default
+        the value of `DNNCORE_HOST_FALLBACK`.
     src_engine: for a reorder, the engine of src if it differs.
 
     Raises `NoImplementation`, whose `refusals` contain the reason of each candidate.
@@ -102,7 +103,7 @@ class PrimitiveDesc:
         pd._settle(request, selection, place)
         return pd
 
-    # -- what was chosen ------------------------------------------------------------------------
+    # -- the selection --------------------------------------------------------------------------
 
     @property
     def arguments(self) -> tuple[tuple[Argument, MemoryDesc], ...]:
@@ -121,12 +122,12 @@ class PrimitiveDesc:
 
     @property
     def is_host_fallback(self) -> bool:
-        """Whether the CPU serves this primitive on copied memories."""
+        """Whether the CPU computes this primitive on copied memories."""
         return self.impl_name.startswith(host_fallback.PREFIX)
 
     @property
     def seconds(self) -> float:
-        """The estimated seconds, by which this implementation was ranked."""
+        """The estimated seconds of an execution, by which this implementation was ranked."""
         return self._candidate.seconds
 
     @property
@@ -186,15 +187,17 @@ class PrimitiveDesc:
     # -- iteration ------------------------------------------------------------------------------
 
     def next(self) -> PrimitiveDesc | None:
-        """Return the next best implementation that accepts the problem, None after the last."""
+        """Return a descriptor of the next best implementation that accepts; None after the last."""
         place = self._place + 1
         if place >= len(self._selection.candidates):
             return None
         return PrimitiveDesc._at(self._request, self._selection, place)
 
     def explain(self) -> str:
-        """List every candidate: accepted or refused, the reason, its rank, the origin of the
-        estimate, and the bytes of scratchpad it needs.
+        """Return a text about all implementations.
+
+        For those that accept, it states the rank, the estimated time, the origin of the estimate
+        and the bytes of scratchpad. For those that refuse, it states the reason.
         """
         lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):
@@ -212,7 +215,7 @@ class PrimitiveDesc:
     def primitive(self) -> Primitive:
         """Build the primitive, or take its executable from the primitive cache.
 
-        Raises `BuildError` when the implementation fails to build what it accepted.
+        Raises `BuildError` if the implementation fails to build a problem that it accepted.
         """
         get = _get_observed if observers.active else _get
         return Primitive(self, get(self))
@@ -231,7 +234,7 @@ class PrimitiveDesc:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The values that interchangeable primitive descriptors have in common."""
+        """The values that determine the executable. Equal keys share one executable."""
         request = self._request
         return (
             self.op,
@@ -284,9 +287,9 @@ def primitive_descs(
     attr: Attributes | None = None,
     **wishes: Any,
 ) -> Iterator[PrimitiveDesc]:
-    """Iterate over all implementations that accept, best first; may be empty.
+    """Yield a primitive descriptor per implementation that accepts, best first.
 
-    `wishes` are the keywords of `PrimitiveDesc`.
+    wishes: the keyword arguments of `PrimitiveDesc`.
     """
     request, selection = _choose(op, engine, attr, **wishes)
     for place in range(len(selection.candidates)):
@@ -348,7 +351,7 @@ def _none_accepts(request: Request, selection: Selection) -> str:
     if not reasons:
         return f"{text}: no backend implements it there{registry.excuses()}"
     if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):
-        text += "; pass host_fallback=True to let the CPU serve it on copied memories"
+        text += "; pass host_fallback=True to let the CPU compute it on copied memories"
     return f"{text}:{reasons}"
 
 
@@ -359,8 +362,8 @@ def _warn_reference(pd: PrimitiveDesc) -> None:
         return
     _warned.add(kind)
     warnings.warn(
-        f"{pd.op.KIND}: {pd.impl_name}, which is made for checking, not for speed, was chosen since"
-        f" nothing else accepts the problem{registry.excuses()}:\n{pd.explain()}",
+        f"{pd.op.KIND}: the slow {pd.impl_name} was selected, because no other implementation"
+        f" accepts the problem{registry.excuses()}:\n{pd.explain()}",
         ReferenceWarning,
         stacklevel=3,
     )

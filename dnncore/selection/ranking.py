@@ -32,7 +32,7 @@ class Request:
 
     src_engine: the engine that a reorder reads from, if it is not `engine`.
     impl, skip_impl: comma-separated name patterns in the syntax of `fnmatch`.
-    num_threads: threads of the CPU, for any engine, since the CPU may serve others.
+    num_threads: threads of the CPU, for any engine, because of host fallbacks.
     """
 
     op: Operation
@@ -100,7 +100,7 @@ _selections: MemoryCache[Selection] = MemoryCache(4096)
 
 
 def select(request: Request) -> Selection:
-    """Ask every implementation, apply the user's filters, rank. The result is cached."""
+    """Ask all implementations, apply the user's filters and rank. The result is cached."""
     filters = _Filters(
         _patterns(request.impl, "DNNCORE_IMPL"),
         _patterns(request.skip_impl, "DNNCORE_SKIP_IMPL"),
@@ -112,7 +112,7 @@ def select(request: Request) -> Selection:
 
 
 def is_wanted(request: Request, name: str) -> bool:
-    """Whether the user's name patterns admit an implementation of this name."""
+    """Whether the user asks for an implementation of this name by a pattern."""
     return _matches(name, _patterns(request.impl, "DNNCORE_IMPL"))
 
 
@@ -144,10 +144,10 @@ def _select(request: Request, filters: _Filters) -> Selection:
 def _implementations(
     request: Request, accepting: list[Candidate]
 ) -> Iterator[tuple[Backend, Implementation[Any]]]:
-    """Native implementations, then the CPU's as host fallbacks; for two engines, the crossings.
+    """Yield implementations of the engine, then host fallbacks; for two engines, the crossings.
 
-    accepting: those that have accepted so far. If there are any, host fallbacks that the user does
-    not allow are left out, since they would require an import of the CPU's backends.
+    accepting: the candidates so far. If there are any, host fallbacks that the user does not allow
+        are left out, because they would require an import of the CPU's backends.
     """
     if request.src_engine is not None and request.src_engine is not request.engine:
         for side in (request.engine, request.src_engine):

@@ -1,4 +1,4 @@
-"""`dnncore.reorder`: a memory in another format, data type or place, in one call."""
+"""`dnncore.reorder`: a memory in another format, with another data type or on another engine."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ def reorder(
     engine: Engine | None = None,
     stream: Stream | None = None,
 ) -> Memory:
-    """Return `memory` laid out as `desc` on `engine`: itself if it already is, else a new memory.
+    """Return a memory with the values of `memory`, laid out as `desc` on `engine`.
+
+    It is `memory` itself if layout and engine are the same, else a new memory.
 
     desc: by default the memory's own.
     engine: by default the memory's own.
-    stream: of either engine; without one the call waits for the copy.
+    stream: of one of the two engines; without a stream, the call waits for the copy.
 
     Raises `DescriptorError` for other dims or an `any` format.
     """

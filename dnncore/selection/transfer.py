@@ -1,7 +1,8 @@
-"""Crossing engines: a reorder whose src and dst lie on different engines.
+"""Crossings: reorders whose src and dst are on different engines.
 
-The engines' copy commands transfer the bytes. The engine that has an implementation converts them;
-if both have one, the faster. Between two devices the bytes pass through host memory.
+The engines' copy commands transfer the bytes. One of the engines converts them, with its reorder
+implementation. If both engines have one, the estimates decide. Between two devices, the bytes pass
+through host memory.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ class Crossing(Implementation[Reorder]):
     def accept(
         self, op: Reorder, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what the converting engine accepts; the transfer counts at the slower rate."""
+        """Accept what `side` accepts. The estimate includes the transfer at the lower bandwidth."""
         if self._side is not engine and op.dst.has_neighbours:
-            return Refused("format", f"would copy over what lies beside dst's elements, {op.dst}")
+            return Refused("format", f"would overwrite bytes between dst's elements; got {op.dst}")
         answer = self._implementation.answer(op, attr, self._side, hint)
         if isinstance(answer, Refused):
             return answer
@@ -96,7 +97,7 @@ class _CrossingExecutable(Executable):
 
 
 def _on(engine: Engine, run: Run) -> Run:
-    """Run on the caller's stream if it is the engine's, else on a new stream, and wait for it.
+    """Run on the caller's stream if it is the engine's, else on a new stream and wait.
 
     Without the wait, later commands of the caller's stream could overtake the run.
     """

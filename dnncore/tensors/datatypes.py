@@ -1,8 +1,8 @@
 """The data types: one table of name, bits, numpy dtype and accumulation type.
 
-Everywhere else a data type is its plain name, such as `"f32"`. bf16, the 8-bit and the 4-bit types
-have no numpy dtype of their own, so `ml_dtypes` supplies it. In numpy a 4-bit element takes a whole
-byte; in a dnncore buffer two share one, the first in the low nibble.
+Other modules use the name of a data type, such as `"f32"`. numpy has no dtypes for bf16, the 8-bit
+floating-point and the 4-bit types, so they come from `ml_dtypes`. A 4-bit element takes a whole
+byte in a numpy array. In a dnncore buffer two elements share a byte, the first in the low 4 bits.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ _NAME_OF_DTYPE: dict[np.dtype[Any], str] = {row.dtype: row.name for row in DATA_
 
 
 def data_type(name: object) -> DataType:
-    """Return the row of the data type called `name`; `DescriptorError` if there is none."""
+    """Return the row of the data type `name`. Raises `DescriptorError` if there is none."""
     row = DATA_TYPES.get(name) if isinstance(name, str) else None
     if row is None:
         raise DescriptorError(
@@ -108,5 +108,5 @@ def from_numpy_dtype(dtype: DTypeLike) -> str:
     except (KeyError, TypeError):
         known = ", ".join(str(row.dtype) for row in DATA_TYPES.values())
         raise DescriptorError(
-            f"data type: no type is stored as numpy dtype {dtype!r}; convert it to one of {known}"
+            f"data type: numpy dtype {dtype!r} is not supported; convert to one of {known}"
         ) from None

@@ -6,15 +6,15 @@ that is also split into blocks, and the blocks follow as `<size><letter>`, outer
 `ABcd8a16b2a` is a/16, b/16, c, d, then 8 of a, 16 of b, 2 of a.
 
 A *domain tag* uses the letters of a role instead: `nchw` for activations, `gOIhw16i16o` for
-grouped weights, `ldigo` for recurrent weights. A set of letters always names dims in one logical
-order, so renaming turns a domain tag into a letter tag; `_LOGICAL_ORDERS` maps the letters.
+grouped weights, `ldigo` for recurrent weights. Each set of letters has one logical order of dims,
+which `_LOGICAL_ORDERS` lists. So a domain tag is a letter tag with other letters.
 
-In a *rank-free tag* `x` means all dims that the tag does not name: at rank 4 `abx` is `abcd`,
-`axb` is `acdb` and `aBx16b` is `aBcd16b`. Dims that a lower rank lacks are omitted: at rank 1 all
+In a *rank-free tag*, `x` means all dims that the tag does not name. For 4 dims, `abx` is `abcd`,
+`axb` is `acdb` and `aBx16b` is `aBcd16b`. Dims that a tensor lacks are omitted: for 1 dim, all
 three are `a`.
 
-`any` (an implementation chooses) and `undef` (no layout) are not layouts; `MemoryDesc` handles them
-separately.
+`any` (an implementation selects the layout) and `undef` (no layout) are not tags. `MemoryDesc`
+handles them separately.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def parse_tag(tag: str, ndims: int) -> ParsedTag:
     and for a tag of another rank.
     """
     if tag in ("any", "undef"):
-        _refuse(tag, "a tag names a layout, which this does not; pass it to MemoryDesc instead")
+        _refuse(tag, "this is not the tag of a layout; pass it to MemoryDesc instead")
     match = _TAG.fullmatch(_IRREGULAR.get(tag, tag))
     if match is None:
         _refuse(tag, "a tag is one letter per dim, then blocks of a size and a letter: aBcd16b")
@@ -103,7 +103,7 @@ def canonical_tag(order: Iterable[int], inner_blocks: Iterable[tuple[int, int]] 
 
 
 def _is_rank_free(outer: str) -> bool:
-    """Whether `x` means other dims; `x` alone is a name."""
+    """Whether `x` stands for other dims. The tag `x` is the domain tag of vectors."""
     return outer != "x" and outer.count("x") == 1
 
 
@@ -125,8 +125,8 @@ def _check_letters(tag: str, outer: str, ndims: int) -> None:
         roles = ", ".join(order for order in _LOGICAL_ORDERS if len(order) == ndims) or "none"
         _refuse(
             tag,
-            f"{ndims} dims are called by all letters of {first} or of a role; got {letters}; "
-            f"the roles of this rank are: {roles}",
+            f"the letters of {ndims} dims must be {first} or those of a role; got {letters}; "
+            f"the roles with {ndims} dims are: {roles}",
         )
 
 

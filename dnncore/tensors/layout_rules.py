@@ -39,7 +39,7 @@ def layout_of(
         refuse(f"a format is a string, or None for row-major; got {format_name!r}")
     if format_name in ("any", "undef") or ":" in format_name:
         if strides is not None:
-            refuse(f"strides go with a format tag; got them with format {format_name!r}")
+            refuse(f"strides go only with a format tag or None; got them with {format_name!r}")
         if ":" in format_name:
             return "opaque", (), (), _checked_opaque(format_name, nbytes)
         return format_name, (), (), None
@@ -72,31 +72,31 @@ def check_dims(dims: Dims, data_type_name: str, format_name: str | None) -> None
 
 
 def check_range(padded: Dims, outer: Dims, strides: Dims, offset0: int) -> None:
-    """Refuse layouts that 64 bits cannot address: numpy, kernels and devices count bytes so."""
+    """Refuse layouts whose bytes cannot be counted in 64 bits, as numpy and kernels do."""
     last = offset0 + sum(map(operator.mul, outer, strides))
     if max(math.prod([n or 1 for n in padded]), last) >= LARGEST:
         refuse(
-            f"a tensor has less than 2**59 elements and places; got padded dims {padded}, strides"
-            f" {strides}, offset0 {offset0}"
+            "a tensor must have less than 2**59 elements and places; got padded dims"
+            f" {padded}, strides {strides}, offset0 {offset0}"
         )
 
 
 def _checked_opaque(format_name: str, nbytes: int | None) -> Opaque:
     if _OPAQUE.fullmatch(format_name) is None:
-        refuse(f"an opaque format reads owner:name or owner:name:params; got {format_name!r}")
+        refuse(f"an opaque format is owner:name or owner:name:params; got {format_name!r}")
     if nbytes is None:
-        refuse(f"an opaque format needs its size, nbytes; got none for {format_name!r}")
+        refuse(f"an opaque format needs its size in bytes, nbytes; got none for {format_name!r}")
     (size,) = integers("nbytes", (nbytes,))
     if not 0 <= size < 8 * LARGEST:
         refuse(
-            f"an opaque format needs its size, nbytes from 0 to 2**62; got {size} for"
+            f"an opaque format needs its size in bytes, nbytes, below 2**62; got {size} for"
             f" {format_name!r}"
         )
     return format_name, size
 
 
 def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex], blocks: Blocks) -> Dims:
-    """Return `strides` as a tuple; refuse those by which elements overlap, except by stride 0."""
+    """Return `strides` as a tuple. Refuse strides that overlap elements, except stride 0."""
     steps = integers("strides", strides)
     if len(steps) != len(dims):
         refuse(f"there is one stride per dim; got strides {steps} for dims {dims}")
@@ -109,8 +109,8 @@ def _checked_strides(dims: Dims, strides: Iterable[SupportsIndex], blocks: Block
             continue
         if step < span:
             refuse(
-                f"elements must not overlap; got strides {steps} for dims {dims}, where {step} is "
-                f"less than the {span} elements inside it; use 0 to repeat a dim"
+                f"elements must not overlap; got strides {steps} for dims {dims}: stride {step} is "
+                f"less than the {span} elements that the inner dims span; use 0 to repeat a dim"
             )
         span += step * (size - 1)
     return steps

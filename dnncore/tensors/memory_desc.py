@@ -53,9 +53,9 @@ class MemoryDesc:
     - `strides`, in elements, one per dim: 0 repeats a dim, otherwise elements must not overlap;
     - a tag and `strides`: the tag gives the inner blocks, the strides step from block to block;
     - neither: row-major;
-    - `"any"`: an implementation chooses when a primitive descriptor is created;
+    - `"any"`: an implementation selects the layout when a primitive descriptor is created;
     - `"undef"`: there is no layout; with `dims=()` the tensor is absent, `MemoryDesc.zero()`;
-    - `"owner:name:params"` with `nbytes`: opaque, known only to its owner.
+    - `"owner:name:params"` with `nbytes`, the size in bytes: opaque, known only to its owner.
 
     `offset0` is the place of the first element, in elements from the buffer's start. Invalid
     arguments raise `DescriptorError`.
@@ -104,11 +104,13 @@ class MemoryDesc:
         check_dims(sizes, data_type, format)
         kind, steps, blocks, opaque = layout_of(sizes, format, strides, nbytes)
         if nbytes is not None and opaque is None:
-            refuse(f"nbytes is for opaque formats, others imply their size; got format {format!r}")
+            refuse(f"nbytes is for opaque formats only; got format {format!r}; leave nbytes out")
         if type(offset0) is not int or offset0 != 0:
             (offset0,) = integers("offset0", (offset0,))
             if offset0 < 0 or (offset0 and kind != "blocked"):
-                refuse(f"offset0 is at least 0, only of strides; got {offset0}, format {format!r}")
+                refuse(
+                    f"offset0 is at least 0, only with strides; got {offset0}, format {format!r}"
+                )
         self._fill(sizes, data_type, kind, steps, blocks, offset0, opaque)
 
     @classmethod
@@ -236,7 +238,7 @@ class MemoryDesc:
 
     @property
     def is_any(self) -> bool:
-        """Whether an implementation chooses the layout."""
+        """Whether an implementation selects the layout."""
         return self.format_kind == "any"
 
     @property
@@ -272,8 +274,8 @@ class MemoryDesc:
     def tag(self) -> str | None:
         """The format as text: a letter tag, "any", "undef" or the opaque format.
 
-        None if the layout is blocked but not dense. Dims of size 1 may be anywhere in it, so equal
-        descriptors can have different tags; `matches` compares a layout with a tag.
+        None if the layout is blocked but not dense. The place of a dim of size 1 has no meaning, so
+        equal descriptors can have different tags. `matches` compares a layout with a tag.
         """
         dense = self.format_kind != "blocked" or self.is_dense
         return self.order_tag if dense else None
@@ -339,9 +341,9 @@ class MemoryDesc:
         return self == MemoryDesc._make(*fields)
 
     def offset(self, index: Iterable[SupportsIndex]) -> int:
-        """Return the place of logical element `index`, in elements from the buffer's start.
+        """Return the place of the element `index`, in elements from the buffer's start.
 
-        `index` has one entry per dim, 0 <= entry < `padded_dims`: padding has places, too.
+        `index` has one entry per dim, 0 <= entry < `padded_dims`, so padding has places, too.
         """
         self._require_blocked("offset")
         position = list(integers("index", index))
@@ -374,7 +376,7 @@ class MemoryDesc:
         """Return the same layout with the data type `name`; an opaque layout has only its own."""
         data_type(name)
         if self._opaque and name != self.data_type:
-            refuse(f"an opaque layout has one data type; got {name} for {self!r}; use with_format")
+            refuse(f"the data type of an opaque layout is fixed; got {name} for {self!r}")
         return self._replace(data_type=name)
 
     def with_offset0(self, offset0: int) -> MemoryDesc:
@@ -388,10 +390,10 @@ class MemoryDesc:
     def like(self, other: MemoryDesc) -> MemoryDesc:
         """Return these dims and data type in the format of `other`: its order and inner blocks.
 
-        The result is dense, from offset 0, even if `other` has gaps or repeats. "any" and "undef"
-        are copied. An opaque format is valid for one shape and data type: it is copied if both
-        agree, else the result is "any", and an implementation chooses again. Raises
-        `DescriptorError` if `other` has a layout of another rank.
+        The result is dense, from offset 0, even if `other` has gaps or repeats. The formats "any"
+        and "undef" are copied. An opaque format is copied if the dims and data types are equal;
+        otherwise the result has the format "any". Raises `DescriptorError` if `other` has a layout
+        of another rank.
         """
         if not isinstance(other, MemoryDesc):
             refuse(f"like: other is a MemoryDesc; got {type(other).__name__}")
@@ -411,8 +413,8 @@ class MemoryDesc:
     ) -> MemoryDesc:
         """Return the part of this tensor that has `dims` and starts at logical index `offsets`.
 
-        In a blocked dim the part must begin at a block's start, and end at a block's or the dim's
-        end: otherwise its padding would be a neighbour's data.
+        In a blocked dim, the part must begin at the start of a block. It must end at the end of a
+        block or of the dim. Otherwise its padding would contain elements of the tensor.
         """
         self._require_blocked("submemory")
         lengths, starts = integers("dims", dims), integers("offsets", offsets)
@@ -426,8 +428,8 @@ class MemoryDesc:
                 refuse(f"submemory: dim {dim} has {whole} elements; got {start} to {end}")
             if start % size or (end % size and end != whole):
                 refuse(
-                    f"submemory: dim {dim} is cut between blocks of {size} only; got {start} to "
-                    f"{end} of {whole}; reorder to a plain format first"
+                    f"submemory: dim {dim} can be cut only between blocks of {size}; got {start} "
+                    f"to {end} of {whole}; reorder to a plain format first"
                 )
             offset0 += start // size * self.strides[dim]
         return self._replace(dims=lengths, offset0=offset0)
@@ -447,7 +449,7 @@ class MemoryDesc:
         )
 
     def reshape(self, dims: Iterable[SupportsIndex]) -> MemoryDesc:
-        """Describe the same memory with other logical `dims` of as many elements; none is moved.
+        """Describe the same memory with other logical `dims` with as many elements.
 
         Dims of size 1 may be added and removed. Adjacent dims may be joined or split if they have
         no blocks and no gap lies between them. Raises `DescriptorError` if a copy would be needed.
@@ -519,7 +521,7 @@ class MemoryDesc:
         4 bits, since numpy cannot address half a byte.
         """
         if DATA_TYPES[self.data_type].is_packed:
-            refuse(f"view: an element is whole bytes; got {self.data_type}; use unpack and pack")
+            refuse(f"view: elements must be whole bytes; got {self.data_type}; use unpack and pack")
         self._check_buffer(buffer)
         return self._strided(buffer)
 

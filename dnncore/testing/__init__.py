@@ -1,4 +1,4 @@
-"""The conformance kit: it checks whether implementations are correct, by problem and engine.
+"""The conformance kit, which checks the implementations of a backend.
 
 In any folder, for an installed backend:
 
@@ -51,7 +51,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is used: every run of pytest imports this package, few use it."""
+    """Import a name on first use, because every run of pytest imports this package."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

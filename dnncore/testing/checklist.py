@@ -1,4 +1,4 @@
-"""Features that are missing for operations, algorithms, post-ops and data types, by place.
+"""Missing parts of operations, algorithms, post-ops and data types.
 
 A place is a file of the core that must contain an operation, or a backend on an engine that must
 compute something. Backends are queried with problems of the kit's smoke list; nothing is compiled.

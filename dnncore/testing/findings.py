@@ -1,4 +1,4 @@
-"""The findings of a run in all of its processes: entries, and cases without time left."""
+"""The results of a run in all of its processes, and the number of cases left out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Findings:
         self._recorded = 0  # number of entries from earlier runs
 
     def add(self, found: Entry, is_recorded: bool) -> None:
-        """Keep an entry; raises `DescriptorError` if the source has changed: see `Ledger`."""
+        """Keep an entry. Raises the errors of `Ledger.add`."""
         if found["status"] == LATE:
             self._late += 1
             return

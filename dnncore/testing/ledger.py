@@ -1,8 +1,8 @@
 """The ledger: the result of every case that has ended, by commit, as JSON lines.
 
-A run with a ledger appends to a file of its own, FOLDER/COMMIT/BACKEND-DIGITS.jsonl, and leaves
-cases to the lines that any file in FOLDER/COMMIT has. So an interrupted run goes on, and the lines
-of several machines are merged by copying their files into one folder.
+A run with a ledger appends to its own file, FOLDER/COMMIT/BACKEND-DIGITS.jsonl. It leaves out the
+cases that any file in FOLDER/COMMIT contains. So the same command continues an interrupted run, and
+the results of several machines are merged by copying their files into one folder.
 
 python -m dnncore.testing.ledger FOLDER --require='cpu_numba*full'
 """
@@ -29,11 +29,11 @@ from dnncore.testing.running.source_state import source_state
 
 __all__ = ["Ledger", "Run", "report", "runs"]
 
-WRITE_SECONDS = 5.0  # between two writes; a process that is killed loses the cases of this period
+WRITE_SECONDS = 5.0  # between two writes; a killed process loses the cases of this time
 
 IRRELEVANT = ("DNNCORE_CACHE_DIR", "DNNCORE_DISK_CACHE")  # settings that change no result
 
-# The fields of a line that state where the case ran; cases of other places are other cases.
+# The fields that identify the place of a case. The same problem at another place is another case.
 PLACE = ("backend", "device", "settings", "size")
 
 
@@ -41,7 +41,7 @@ class Ledger:
     """The cases of one commit: those already recorded, and those that this run adds.
 
     folder: contains a folder per commit.
-    commit: "" is the state of the checkout that contains the present folder. That state is
+    commit: by default, the state of the checkout that contains the working directory. This state is
         determined again before each write.
     options: the kit's options that change the meaning of "passed".
 
@@ -69,7 +69,7 @@ class Ledger:
         return found if found and found["listed"] == listed else None
 
     def add(self, job_entry: Entry) -> None:
-        """Record the entry of a case; it is written within `WRITE_SECONDS` or by `write`."""
+        """Record the entry of a case. It is written later, by this method or by `write`."""
         backend, engine = job_entry["target"].split("@", 1)
         place = dict(zip(PLACE, self._place(backend, engine), strict=False))
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
@@ -78,7 +78,7 @@ class Ledger:
             self.write()
 
     def write(self) -> None:
-        """Write the added entries; raises `DescriptorError` if the source has changed since."""
+        """Write the added entries. Raises `DescriptorError` if the source has changed."""
         if not self._lines:
             return
         state = self.commit if self._is_given else source_state()
@@ -117,7 +117,7 @@ def _lines(folder: Path) -> list[Entry]:
 
 
 def _read(path: Path) -> Iterator[Entry]:
-    """Yield the lines of a file; a last line without its end is from a run that was killed."""
+    """Yield the lines of a file. Ignore an incomplete last line of a run that was killed."""
     for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
         if not text.endswith("\n"):
             return
@@ -161,7 +161,7 @@ class Run:
 
 
 def runs(folder: str | Path) -> list[Run]:
-    """Return the runs in the folder of a commit, by name; raises as `Ledger` does."""
+    """Return the runs in the folder of a commit, by name. Raises the errors of `Ledger`."""
     found: dict[str, Run] = {}
     lines = _lines(Path(folder))
     failures = {_key(line) for line in lines if line["status"] == "failed"}

@@ -1,4 +1,4 @@
-"""A backend whose primitives do nothing, so that the cost of a call is that of the core.
+"""A backend whose primitives do nothing. It measures the cost of the core.
 
 python -m dnncore.testing.null
 """

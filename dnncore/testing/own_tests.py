@@ -1,4 +1,4 @@
-"""The kit in an implementer's own tests: three lines add the backend's cases to them."""
+"""The kit in the tests of a backend's own repository."""
 
 from __future__ import annotations
 

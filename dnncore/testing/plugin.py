@@ -195,7 +195,7 @@ def dnncore_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
 
 
 def _new_worker(config: pytest.Config) -> Worker:
-    """Return a worker with the options of the command line; the first case starts its process."""
+    """Return a worker with the options of the command line. Its first case starts the process."""
     from dnncore.testing.running.worker import Worker
 
     option = config.option
@@ -239,7 +239,7 @@ def _is_late(config: pytest.Config) -> bool:
 
 
 def _run(job: Job, worker: Worker) -> tuple[Entry, CaseResult | None]:
-    """Return a job's entry and result; the result is None if the job is left out for good."""
+    """Return a job's entry and result. The result is None if the job is left out."""
     from dnncore.testing.report import entry
 
     start = time.perf_counter()
@@ -262,12 +262,12 @@ def _open_ledger(config: pytest.Config) -> Ledger | None:
 
 
 def _is_fatal(result: CaseResult) -> bool:
-    """Whether the case ended the process; to repeat such a case takes too long."""
+    """Whether the case ended the process. Repeating such a case takes too long."""
     return any(failure.check == "worker" for failure in result.failures)
 
 
 def _shortest(job: Job, worker: Worker) -> Job:
-    """Return a job with the simplest problem of the operation that fails as drawn ones do."""
+    """Return a job with the simplest failing problem of the operation."""
     from dnncore.problem import driver_of
     from dnncore.testing.problems.random_problems import shortest_failure
 

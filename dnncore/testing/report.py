@@ -1,4 +1,4 @@
-"""What a run of the kit has found, as a table, as JSON, and as a page of the documents.
+"""The results of a run of the kit, as a table, as JSON, and as docs/coverage.md.
 
 python -m dnncore.testing.report cpu.json opencl.json > docs/coverage.md
 """
@@ -46,7 +46,7 @@ SHOWN = 10  # reasons for refusals that no list contains
 
 
 def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
-    """Return a row of the report; without a result the job was left out.
+    """Return a row of the report. Without a result, the job was left out.
 
     seconds: the duration of the job, with the start of the process if this job started it.
     """
@@ -87,7 +87,7 @@ def coverage(entries: Iterable[Entry]) -> list[dict[str, Any]]:
 
 
 def _grid(rows: Iterable[Mapping[str, Any]]) -> list[list[str]]:
-    """Return lines of cells, the headings first: one line per problem kind, a column per target."""
+    """Return rows of cells: the headings, then a row per problem kind, with a column per target."""
     cells = {
         (row["operation"], row["type"], row["direction"], row["target"]): _cell(row) for row in rows
     }
@@ -103,7 +103,7 @@ def _cell(row: Mapping[str, Any]) -> str:
 
 
 def table(entries: Iterable[Entry]) -> str:
-    """Return the coverage as aligned text; a number alone counts passed cases."""
+    """Return the coverage as aligned text. A number without a word counts passed cases."""
     grid = _grid(coverage(entries))
     widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in grid]
@@ -111,8 +111,8 @@ def table(entries: Iterable[Entry]) -> str:
 
 
 def left_out(entries: Iterable[Entry]) -> list[str]:
-    """Return lines about cases that every implementation refuses though no list contains them: a
-    line per reason, with one of its cases.
+    """Return lines about unlisted cases that all implementations refuse: the reasons, each with one
+    of its cases.
     """
     groups: dict[str, list[str]] = {}
     for row in entries:
@@ -121,9 +121,9 @@ def left_out(entries: Iterable[Entry]) -> list[str]:
             groups.setdefault(why, []).append(row["id"])
     if not groups:
         return []
-    lines = [f"{sum(map(len, groups.values()))} not supported and listed nowhere:"]
+    lines = [f"{sum(map(len, groups.values()))} unsupported cases that are not listed:"]
     for why, ids in sorted(groups.items(), key=lambda group: -len(group[1]))[:SHOWN]:
-        lines += [f"  {len(ids)} as {ids[0]}", *(f"    {line}" for line in why.splitlines())]
+        lines += [f"  {len(ids)}, such as {ids[0]}", *(f"    {line}" for line in why.splitlines())]
     more = len(groups) - SHOWN
     return [*lines, f"  and for {more} more reasons"] if more > 0 else lines
 

@@ -85,9 +85,9 @@ def test_wrong_elements_are_counted_and_measured_in_ulp():
         (np.s_[:, :, 16:], "only in the last 3 of 19 along c"),
         (np.s_[:, :, :16], "only in the first 16 of 19 along c"),
         (np.s_[:, :, 2:5], "only in 2 to 4 of 19 along c"),
-        (np.s_[:, 1, ::4], "only at b = 1 and at every 4th of c from 0 to 16"),
+        (np.s_[:, 1, ::4], "only at b = 1 and at c = 0 to 16 in steps of 4"),
         (np.s_[:, :, [1, 2, 7]], "only at 3 of 19 along c"),
-        ((np.arange(19) % 2, np.arange(19) % 5, np.arange(19)), "spread everywhere"),
+        ((np.arange(19) % 2, np.arange(19) % 5, np.arange(19)), "scattered over all dims"),
     ],
 )
 def test_the_place_of_wrong_elements_is_told_in_words(where, place):
@@ -125,7 +125,7 @@ def test_empty_arrays_are_equal():
 
 
 def test_arrays_of_different_shapes_are_refused():
-    with pytest.raises(dnn.DescriptorError, match=r"one shape; got \(2,\) and \(3,\)"):
+    with pytest.raises(dnn.DescriptorError, match=r"equal shapes; got \(2,\) and \(3,\)"):
         compare(np.zeros(2), np.zeros(3))
     with pytest.raises(dnn.DescriptorError, match=r"bound must be a number or .*; got \(3,\)"):
         compare([1, 2], [1, 2], np.ones(3))

@@ -69,7 +69,7 @@ def test_numpy_types_may_be_given_in_any_of_numpys_ways():
 
 @pytest.mark.parametrize("dtype", [np.complex64, np.int16, ">f4", "no such dtype", "U3"])
 def test_other_numpy_types_are_refused(dtype):
-    with pytest.raises(DescriptorError, match="convert it to one of float64, float32"):
+    with pytest.raises(DescriptorError, match="convert to one of float64, float32"):
         from_numpy_dtype(dtype)
 
 

@@ -99,7 +99,7 @@ def test_names_and_what_they_mean(machine, name, expected):
         ("ocl:intel", dnn.EngineUnavailable, "no 'ocl' device has all of these words"),
         ("ocl:amd h200", dnn.EngineUnavailable, "no 'ocl' device has all of these words"),
         ("cpu:x", dnn.EngineUnavailable, "no 'cpu' device has all of these words"),
-        ("accelerator", dnn.EngineUnavailable, "no device is of type 'accelerator'"),
+        ("accelerator", dnn.EngineUnavailable, "there is no device of type 'accelerator'"),
         (3, dnn.BackendNotFound, "must be a string, as in 'cpu', 'gpu' or 'opencl:1'; got 3"),
         (b"cpu", dnn.BackendNotFound, "must be a string"),
         (["cpu"], dnn.BackendNotFound, "must be a string"),
@@ -117,7 +117,7 @@ def test_names_that_mean_nothing(machine, name, error, message):
 
 def test_without_a_gpu_the_error_lists_all_devices_and_what_is_broken(machine):
     machine(ocl=[EPYC], broken=[RuntimeError("no driver loaded")], empty=[], odd=["a string"])
-    with pytest.raises(dnn.EngineUnavailable, match="no device is of type 'gpu'") as raised:
+    with pytest.raises(dnn.EngineUnavailable, match="there is no device of type 'gpu'") as raised:
         dnn.engine("gpu")
     for part in (
         "there are: cpu (cpu, ",
@@ -126,7 +126,7 @@ def test_without_a_gpu_the_error_lists_all_devices_and_what_is_broken(machine):
         "empty (unavailable: empty: there is no device of this kind)",
         "odd (failed: odd: devices() must return Device objects; got 'a string')",
         "opencl (blocked: not in DNNCORE_BACKENDS=reference)",
-        "install the driver of yours, or name one of these",
+        "install the driver of such a device, or use one of these names",
     ):
         assert part in str(raised.value)
 

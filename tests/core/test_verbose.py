@@ -198,7 +198,7 @@ def test_a_program_goes_on_where_stdout_is_gone(monkeypatch):
 
     monkeypatch.setattr(sys, "stdout", Gone())
     with dnn.set_verbose("profile_exec"):
-        with pytest.warns(UserWarning, match="verbose: no more lines, .*nobody reads"):
+        with pytest.warns(UserWarning, match="verbose: lines end here, .*nobody reads"):
             call(stream)
         call(stream)
     assert (call.memories[1].numpy() == np.resize([0, 1], (4, 5))).all()
@@ -274,7 +274,7 @@ def test_an_unknown_word_in_the_variable_is_warned_of_and_breaks_nothing():
         check=True,
     )
     assert done.stdout == "()\n"
-    assert "DNNCORE_VERBOSE is as if it were not set: verbose: 'bogus' is no word" in done.stderr
+    assert "DNNCORE_VERBOSE is ignored: verbose: unknown word 'bogus'" in done.stderr
 
 
 def test_threads_that_switch_at_once_leave_nothing_behind():

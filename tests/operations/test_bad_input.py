@@ -175,7 +175,7 @@ TYPES = {
     "data type: no such type; got 'f31'; use one of f64, f32": lambda: desc(1, type="f31"),
     "memory: the array must be of type f32 (float32); got float64; convert it with astype":
         lambda: dnn.Memory.from_numpy(np.ones(4), BIAS),
-    "no type is stored as numpy dtype": lambda: dnn.Memory.from_numpy(np.array(["text"])),
+    "is not supported; convert to one of": lambda: dnn.Memory.from_numpy(np.array(["text"])),
 }  # fmt: skip
 
 FORMATS = {
@@ -398,7 +398,7 @@ def test_in_place_where_the_table_forbids_it_is_refused():
     op = dnn.MatMul(src=square, weights=square, dst=square)
     primitive = dnn.PrimitiveDesc(op, CPU, impl=REFERENCE).primitive()
     src, weights = dnn.Memory(square, CPU), dnn.Memory(square, CPU)
-    message = "matmul: dst is the memory of src; arguments must be apart"
+    message = "matmul: dst is the memory of src; an output must not overlap another argument"
     refused(primitive, {"src": src, "weights": weights, "dst": src}, message)
 
 
@@ -417,7 +417,9 @@ def test_partial_overlap_is_refused(pool, arguments):
     block = np.zeros(SRC.nbytes + 64, np.uint8)
     arguments["src"] = dnn.Memory(SRC, CPU, block[: SRC.nbytes])
     arguments["dst"] = dnn.Memory(pool.pd.dst_desc, CPU, block[64:])
-    refused(pool, arguments, "pooling: dst overlaps src; arguments must be apart")
+    refused(
+        pool, arguments, "pooling: dst overlaps src; an output must not overlap another argument"
+    )
 
 
 def test_two_outputs_may_not_share_a_memory(pool, arguments):
@@ -491,7 +493,7 @@ def test_a_plugin_without_backends_is_refused(thing):
 
 ARRAY = np.array([2, 3])
 STRANGERS = {
-    "memory descriptor: a tensor has less than 2**59 elements and places":
+    "memory descriptor: a tensor must have less than 2**59 elements and places":
         lambda: desc(2**40, 2**40),
     "places; got padded dims (2, 3), strides (3, 1), offset0 1152921504606846976":
         lambda: dnn.MemoryDesc((2, 3), offset0=2**60),
@@ -508,7 +510,7 @@ STRANGERS = {
     "attributes: post_ops must be a sequence": lambda: dnn.Attributes(np.array("relu")),
     "convolution: prop_kind must be one of": lambda: convolution(ARRAY),
     "axis must be an integer from 0 to 0": lambda: softmax(ARRAY),
-    "cpu: a size in bytes is an integer, at least 0; got 'x'": lambda: CPU.allocate("x"),
+    "cpu: a size in bytes must be an integer, at least 0; got 'x'": lambda: CPU.allocate("x"),
     "streams of this engine must have order 'in'; got array": lambda: CPU.stream(ARRAY),
     "compare: bound must be a number or an array of them": lambda: dnn.compare(ARRAY, ARRAY, 1j),
     "memory: fill needs a value that s8 can hold; got nan":

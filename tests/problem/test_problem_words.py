@@ -53,7 +53,7 @@ MALFORMED = {
     "--eltwise --tag=ab@8 2x3": (2, "one stride per dim"),
     "--eltwise --tag=ab@1x1 2x3": (2, "elements must not overlap"),
     "--eltwise --tag=ab@3x1@x 2x3": (2, "expected a format, TAG"),
-    "--eltwise --dtag=any@3x1 2x3": (2, "strides go with a format tag"),
+    "--eltwise --dtag=any@3x1 2x3": (2, "strides go only with a format tag"),
     "--matmul --strides=8x1:4x1 2x3:3x4": (2, "strides of src, weights, dst"),
     "--matmul --stag=ab@8x1 --strides=8x1:: 2x3:3x4": (3, "has strides"),
     "--matmul --strides=8x1:4x: 2x3:3x4": (2, "expected a format, TAG|got '8x1:4x:'"),

@@ -71,13 +71,13 @@ class Driver:
     """The record of the operations of one kind.
 
     Problem text:
-        name: of the option that names it.
-        operations: all that it writes.
-        defaults: its options, with their values if the text does not give them.
+        name: the name of the option that selects the driver.
+        operations: the operation types of the driver.
+        defaults: the options, with their default values.
         read: makes the operation of all options and the shape. Raises `Misread` if a text cannot
             be read, `DescriptorError` if the tensors do not fit together.
         write: the inverse of `read`; options that it leaves out have their defaults.
-        verbose: how verbose lines show it.
+        verbose: the fields of verbose lines.
         always_printed: the options that benchdnn prints even if they have their defaults.
         printed_shape: the letters of its shape in benchdnn's order, or "". A letter with * means
             all axes that are printed.
@@ -85,9 +85,9 @@ class Driver:
         golden: problems with results that were computed by hand; each operation needs one.
         oracles: operation type -> torch's results.
         errors: operation type -> error bound. The default bounds sums of products.
-        workspace_errors: what errors of the workspace add to the error of a gradient that reads it.
-        has_products: whether it is made of products, whose factors `fpmath` may round.
-        keeps_integers: whether whole numbers give whole numbers.
+        workspace_errors: the error of a gradient that errors of its workspace cause.
+        has_products: whether it computes products, whose factors `fpmath` may round.
+        keeps_integers: whether integer inputs give integer outputs.
         linear_in: the argument in which an operation is affine, or "". A gradient that has one is
             the adjoint of its forward operation.
         smooth: from an operation and src to values where its slope may be measured; None if its

@@ -1,4 +1,4 @@
-"""One program of the mutations: how it ends, and the fault in that, if any.
+"""The examination of one mutated program: how it ends, and its fault, if any.
 
 These are faults:
 
@@ -58,8 +58,9 @@ _ELSEWHERE = _Elsewhere()
 def examine(program: str, engine: dnn.Engine) -> tuple[str, str]:
     """Run a program; return how it ended, and a fault or "".
 
-    It ends "passed": the outputs are the reference's if it executed a primitive. "refused": dnncore
-    raised an error. "python": Python itself refused. "left": it would execute too much.
+    "passed": the program ended; if it executed a primitive, the outputs are correct. "refused":
+    dnncore raised an error. "python": Python itself refused the call. "left": the program was not
+    run, because it would execute too much.
     """
     cpu = dnn.engine("cpu")
     scope = {

@@ -1,4 +1,4 @@
-"""Programs of `valid_calls` with mistakes: the source of bad input.
+"""Programs of `valid_calls` with random mistakes.
 
 A few expressions of a valid program are replaced, dropped, doubled or exchanged. A seed and an
 index determine them, equally on every machine. The result is text, which reproduces the case.

@@ -1,4 +1,4 @@
-"""Bad input: valid calls with random changes must raise errors of dnncore or be correct.
+"""Bad input: valid calls with random changes. Each must raise an error of dnncore or be correct.
 
     python -m dnncore.testing.bad_input.mutations cpu opencl:0 --described 20000 --seed 1
     python -m dnncore.testing.bad_input.mutations cpu --level executed --seed 1 --index 17

@@ -1,4 +1,4 @@
-"""Valid programs, as text; bad input is made by changes to them.
+"""Valid programs as text. Changes to them make bad input.
 
 A program is a few lines of Python over `dnn`, `np`, `problem`, `engine` (the one under test) and
 `other` (another engine). Those that execute a primitive end with `pd`, `arguments`, `before` and

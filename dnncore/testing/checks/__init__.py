@@ -1,1 +1,1 @@
-"""Checks of one implementation on one problem: `table.py` lists them, `case.py` prepares them."""
+"""Checks of one implementation on one problem. `table.py` lists the checks."""

@@ -15,13 +15,13 @@ __all__ = ["attributes", "probes"]
 
 
 def probes(dims: tuple[int, ...]) -> list[PostOp]:
-    """Return a post-op of each kind that changes nearly every result."""
+    """Return a post-op of each kind. Each changes nearly every result."""
     channel = MemoryDesc(tuple(n if d == min(1, len(dims) - 1) else 1 for d, n in enumerate(dims)))
     return [PostOp(kind, **record.probe(channel)) for kind, record in POST_OPS.items()]
 
 
 def attributes(trial: Trial) -> None:
-    """An implementation that accepts one more post-op of any kind computes it."""
+    """An implementation that accepts an additional post-op of any kind computes it."""
     case = trial.case
     for step in probes(case.op.result.dims):
         attr = replace(case.attr, post_ops=(*case.attr.post_ops, step))

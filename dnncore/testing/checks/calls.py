@@ -12,14 +12,12 @@ __all__ = ["bound", "in_place", "scratchpad", "sequence"]
 
 
 def bound(trial: Trial) -> None:
-    """Several bound calls each return what `execute` returns, for the values that their memories
-    have at the call.
-    """
+    """Bound calls give the results of `execute`, for the present values of their memories."""
     _call_bound(trial, as_sequence=False)
 
 
 def sequence(trial: Trial) -> None:
-    """A `Sequence` of bound calls returns what `execute` returns."""
+    """A `Sequence` of bound calls gives the results of `execute`."""
     _call_bound(trial, as_sequence=True)
 
 
@@ -27,7 +25,9 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
     given = {fill: trial.arguments(trial.case.round(fill).inputs) for fill in FILLS}
     calls = [trial.primitive.bind(**arguments.memories) for arguments in given.values()]
     stream = trial.case.engine.stream()
-    for call in calls:  # resolves them; wrongly shared or kept data shows with other values
+    for (
+        call
+    ) in calls:  # resolves the calls; other values reveal data that is wrongly shared or kept
         call(stream).wait()
     first, second = given.values()
     first.exchange(second)
@@ -44,7 +44,7 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
 
 
 def in_place(trial: Trial) -> None:
-    """The output may be the memory of an input if the operation permits it and formats agree."""
+    """The output may be the memory of an input with the same format, if the operation permits."""
     descs = trial.pd.descs
     for source, target in trial.pd.op.IN_PLACE:
         if descs.get(source) is None or descs[source] != descs.get(target):
@@ -59,7 +59,7 @@ def in_place(trial: Trial) -> None:
 
 
 def scratchpad(trial: Trial) -> None:
-    """A user's scratchpad with garbage gives the same results as the stream's."""
+    """The results with a user's scratchpad, filled with garbage, are the same."""
     attr = trial.case.attr
     other: ScratchpadMode = "library" if attr.scratchpad == "user" else "user"
     pd = trial.case.sibling(trial, replace(attr, scratchpad=other))

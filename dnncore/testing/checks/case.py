@@ -1,4 +1,4 @@
-"""A problem on an engine, its expected outputs, and one implementation of it under test."""
+"""A problem on an engine, its expected outputs, and the implementation that is checked."""
 
 from __future__ import annotations
 
@@ -39,12 +39,14 @@ FillName: TypeAlias = Literal["integers", "random"]
 EXACT_LIMIT = 2.0**24  # float32 represents every whole number up to this
 # So that some conversions to integers saturate.
 RANDOM_SCALE: dict[type[Operation], float] = {Reorder: 100.0}
-KEPT_ROUNDS = 64  # those of several problems, since implementations and engines follow in turn
+KEPT_ROUNDS = (
+    64  # rounds of several problems, because other implementations and engines use them next
+)
 KEPT_BYTES = 2**24  # of a problem's tensors; the rounds of larger ones are freed after the case
 
 
 def fill_random(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
-    """Return normal values; whole numbers if the type has no others."""
+    """Return normally distributed values; integers for integer types."""
     if desc.data_type[0] in "su":
         return fill_integers(desc, seed)
     return fill_normal(desc, seed, scale)
@@ -58,7 +60,7 @@ FILLS: tuple[FillName, ...] = ("integers", "random")
 
 @dataclass(frozen=True)
 class Round:
-    """Inputs of a problem and its expected outputs; `exact` if no rounding can occur."""
+    """Inputs of a problem and its expected outputs. exact: whether no rounding can occur."""
 
     op: Operation
     attr: Attributes
@@ -81,9 +83,10 @@ class Round:
 
 @lru_cache(maxsize=KEPT_ROUNDS)
 def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias: Any) -> Round:
-    """Return a round, computed once for all implementations and engines.
+    """Return a round. It is computed once for all implementations and engines.
 
-    alias: an input and an output whose old value is that input's, as in place; or None.
+    alias: None, or an input and an output in one memory, so that the output's old values are the
+        input's.
     """
     scale = RANDOM_SCALE.get(type(op), 1.0)
     whole = fill == "integers"
@@ -149,7 +152,7 @@ class Case:
 
     @cached_property
     def refusals(self) -> tuple[str, ...]:
-        """The reasons of implementations that refuse, except those that the filters exclude."""
+        """The reasons of implementations that refuse, except refusals by filters."""
         found = self.trials[0].pd.refusals if self.trials else self._no_implementation()
         return tuple(str(r) for r in found if r.kind != "filter" and self.wants(r.impl_name))
 
@@ -196,9 +199,9 @@ def by_name(primitive: Primitive, stream: Stream, memories: dict[str, Any]) -> E
 
 
 class Trial:
-    """One implementation of a case; its executions are shared by the checks that examine them.
+    """One implementation of a case. Several checks examine the same executions.
 
-    findings: all bytes that the executions so far should not have written.
+    findings: bytes that executions have written outside the outputs.
     """
 
     def __init__(self, case: Case, pd: PrimitiveDesc) -> None:
@@ -215,19 +218,19 @@ class Trial:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a first execution raised, so that other checks are impossible."""
+        """Whether a first execution raised, so that other checks cannot run."""
         return any(isinstance(outputs, Exception) for outputs in self._outputs.values())
 
     @property
     def in_place(self) -> tuple[str, str] | None:
-        """The input and the output that the problem wants in one memory, if formats agree."""
+        """The input and the output that the problem requires in one memory, if formats allow it."""
         pair = self.case.problem.alike if self.case.problem.inplace else None
         if pair is None or self.pd.descs[pair[0]] != self.pd.descs[pair[1]]:
             return None
         return pair
 
     def outputs(self, fill: FillName) -> dict[str, Array]:
-        """The outputs of the first execution on a round; its exception is raised each time."""
+        """The outputs of the first execution with a round. Its exception is raised each time."""
         if fill not in self._outputs:
             try:
                 inputs = self.case.round(fill).inputs
@@ -247,7 +250,7 @@ class Trial:
         in_place: tuple[str, str] | None = None,
         launch: Launch = by_name,
     ) -> dict[str, Array]:
-        """Execute on new guarded memories and return the outputs; `pd` may be a sibling's."""
+        """Execute with new guarded memories and return the outputs. `pd` may be a sibling's."""
         arguments = self.arguments(inputs, pd=pd, in_place=in_place)
         stream = self.case.engine.stream()
         launch(self._built(pd), stream, arguments.memories).wait()
@@ -265,7 +268,7 @@ class Trial:
         return Arguments(self.pd if pd is None else pd, inputs, in_place)
 
     def finish(self, arguments: Arguments) -> dict[str, Array]:
-        """Return the outputs of an execution that has ended; keep findings of wrong writes."""
+        """Return the outputs of an ended execution, and record wrongly written bytes."""
         outputs, findings = arguments.outcome()
         self.findings += findings
         return outputs
@@ -284,7 +287,7 @@ class Trial:
     def unlike(
         self, expected: Mapping[str, Expected], outputs: Arrays, *, exact: bool = False
     ) -> str:
-        """Describe the outputs that differ from the expected ones; "" if none does."""
+        """Describe the outputs that differ from the expected ones; "" if none differs."""
         comparisons = {
             name: right.check(
                 outputs[name],

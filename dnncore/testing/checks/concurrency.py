@@ -67,7 +67,7 @@ def _quick_switches() -> Iterator[None]:
 
 
 class Late(Event):
-    """An event without an engine: the first wait for it completes it, by a call of `deliver`."""
+    """An event without an engine. The first wait for it calls `deliver` and completes it."""
 
     __slots__ = ("_deliver", "_done", "_lock")
 
@@ -91,9 +91,7 @@ class Late(Event):
 
 
 def events(trial: Trial) -> None:
-    """A launch waits for the events that it is passed. Its own event and its stream's wait return
-    after it has ended.
-    """
+    """A launch waits for the events in `wait_for`. A wait for its event or stream ends after it."""
     for way in ("execute", "bound call"):
         for waits in ("event", "stream"):
             _behind_an_event(trial, way, waits)
@@ -124,7 +122,7 @@ def _behind_an_event(trial: Trial, way: str, waits: str) -> None:
 
 
 def engine_threads(trial: Trial) -> None:
-    """One and two threads of the engine give right results; for engines with `num_threads`."""
+    """Results with one and two threads of the engine are correct, if it has `num_threads`."""
     engine = trial.case.engine
     usual = getattr(engine, "num_threads", None)
     if usual is None:
@@ -143,6 +141,6 @@ def engine_threads(trial: Trial) -> None:
 
 
 def _forget_all() -> None:
-    """Drop selections and primitives of one thread count, which must not be used for another."""
+    """Drop selections and primitives of one thread count before another one is used."""
     ranking.forget()
     primitives.clear()

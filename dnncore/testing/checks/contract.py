@@ -1,4 +1,4 @@
-"""Checks of the plugin contract: `accept` pure and quick, informative refusals, keys."""
+"""Checks of the plugin contract: `accept` is pure and quick, refusals are informative."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ OWN_KINDS = set(get_args(RefusalKind)) - {"filter", "failed"}  # only the core u
 
 
 def accept(case: Case, implementation: Implementation[Any]) -> None:
-    """`accept` returns the same answer each time, builds and allocates nothing, changes no shared
-    state, and is quick.
+    """`accept` is quick, always gives the same answer, builds and allocates nothing, and changes no
+    shared state.
     """
     answers, seconds = [], []
     _ = case.engine.peaks  # estimates of seconds use them; measuring them builds kernels
@@ -51,7 +51,7 @@ def accept(case: Case, implementation: Implementation[Any]) -> None:
     if changed:
         raise CheckFailed(f"accept must be pure; it changed {', '.join(changed)}")
     if any(_content(answer) != _content(answers[0]) for answer in answers):
-        raise CheckFailed(f"asked twice, it answers differently: {_different(answers)}")
+        raise CheckFailed(f"accept must always give one answer; two differ: {_different(answers)}")
     built = {name: n - before[name] for name, n in _built().items() if n != before[name]}
     if built:
         raise CheckFailed(f"accept must build nothing; cache counters grew by {built}")
@@ -59,7 +59,7 @@ def accept(case: Case, implementation: Implementation[Any]) -> None:
         raise CheckFailed(f"accept must allocate nothing; it allocated {allocated} bytes")
     if min(seconds) > QUICK_SECONDS:
         raise CheckFailed(
-            f"accept must be quick, below {QUICK_SECONDS * 1e3:.0f} ms, since every implementation"
+            f"accept must take less than {QUICK_SECONDS * 1e3:.0f} ms, since every implementation"
             f" is asked; the quickest of {ASKED} took {min(seconds) * 1e3:.1f} ms"
         )
 
@@ -93,7 +93,7 @@ def _built() -> dict[str, int]:
 
 
 def _world(engine: Engine) -> dict[str, Any]:
-    """Return the state shared in the process, by its name for the message."""
+    """Return the shared state of the process, by name."""
     return {
         "os.environ": dict(os.environ),
         "the current folder": Path.cwd(),
@@ -133,7 +133,7 @@ _WORDS = {
 
 
 def refusals(case: Case, implementation: Implementation[Any]) -> None:
-    """A refusal has a kind of the list and a reason about the problem or the device."""
+    """A refusal has a valid kind, and a reason that names its cause."""
     answer = _ask(case, implementation)
     if isinstance(answer, Accepted):
         return
@@ -170,8 +170,10 @@ def descriptors(case: Case) -> None:
     for value in values:
         copies = (pickle.loads(pickle.dumps(value)), copy.copy(value), copy.deepcopy(value))  # noqa: S301 - our own bytes
         if not all(one == value and hash(one) == hash(value) for one in copies):
-            raise CheckFailed(f"pickled or copied, this is not equal or hashes otherwise: {value}")
+            raise CheckFailed(
+                f"a pickled or copied descriptor must be equal, with equal hash: {value}"
+            )
     for pd in case.descs(case.attr):
         again = case.descs(case.attr, pd.impl_name)[0]
         if again != pd or hash(again) != hash(pd):
-            raise CheckFailed(f"two primitive descriptors of one problem differ: {pd}")
+            raise CheckFailed(f"two primitive descriptors of one problem must be equal: {pd}")

@@ -1,4 +1,4 @@
-"""Checks by algebra: gradients against forward implementations, and sums of arguments.
+"""Algebraic checks: gradients compared with forward implementations, and linearity.
 
 For a linear f, <f(x), y> = <x, f'(y)>. For an affine f, f(a) + f(b) = f(a + b) + f(0). For whole
 numbers both hold without rounding.
@@ -48,8 +48,8 @@ def _forwards(trial: Trial) -> list[PrimitiveDesc]:
 
 
 def _rounding(op: Operation, *, exact: bool) -> float:
-    """Return the allowed error relative to the sum of absolute values; results in 16-bit types are
-    rounded where they would be exact in f32.
+    """Return the allowed error relative to the sum of absolute values. It is larger for results in
+    16-bit types, which are rounded even if they are exact in f32.
     """
     halves = [desc.dtype for _, desc in op.tensors() if desc.data_type in HALF_TYPES]
     if halves:
@@ -65,7 +65,7 @@ def _product(a: Array, b: Array) -> float:
 
 
 def adjoint(trial: Trial) -> None:
-    """A gradient of a linear operation is its adjoint, of the best forward implementation.
+    """The gradient of a linear operation is the adjoint of the best forward implementation.
 
     Max pooling is linear if the same elements are the maxima.
     """
@@ -99,7 +99,7 @@ def adjoint(trial: Trial) -> None:
 def _forward_inputs(
     op: Operation, forward: PrimitiveDesc, given: Mapping[str, Array], seed: int
 ) -> dict[str, Array]:
-    """The gradient's inputs; random values for tensors whose gradient it computes, else zeros."""
+    """Forward inputs: random for tensors whose gradient is computed, zeros for the others."""
     written = {a.name.removeprefix("diff_") for a, _ in op.tensors() if a.direction == "out"}
     inputs = {}
     for place, (argument, desc) in enumerate(forward.arguments):

@@ -1,4 +1,4 @@
-"""Memories in buffers of known bytes, so that every written byte is found."""
+"""Memories between guard bytes, which reveal wrong writes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 GUARD = 4096  # bytes after every tensor, on hosts also before it, that must not change
 HOST_GUARD = GUARD + 16  # tensors on hosts begin off the allocation's alignment, as numpy's may
-GARBAGE = 0xFF  # four such bytes are NaN in float32, so that wrong reads show
+GARBAGE = 0xFF  # four such bytes are NaN in float32, which reveals wrong reads
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Finding:
 
 
 class Guarded:
-    """A memory with `array`'s values, or garbage, between guard bytes."""
+    """A memory between guard bytes, with the values of `array` or with garbage."""
 
     def __init__(self, engine: Engine, desc: MemoryDesc, array: Array | None = None) -> None:
         self.engine = engine
@@ -64,9 +64,8 @@ class Guarded:
         return self._range(np.flatnonzero(self.after() != self.before))
 
     def result(self) -> tuple[Array, str, str]:
-        """Return the values, where bytes outside the tensor were written, and non-zero padding.
-
-        If nothing was written, only the values show it.
+        """Return the values, and descriptions of bytes written outside the tensor and of non-zero
+        padding.
         """
         after = self.after()
         values = np.array(self.desc.unpack(after[self.start :]))
@@ -92,7 +91,7 @@ class Guarded:
 
 
 def _reordered(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
-    """Return the bytes of an opaque format, which only its owner's reorder can make."""
+    """Return the bytes of an opaque format. Only the reorder of its owner can make them."""
     memory = reorder(Memory.from_numpy(np.array(array, desc.dtype)), desc, engine)
     host = np.empty(desc.nbytes, np.uint8)
     engine.copy_out(engine.stream(), memory.buffer, host).wait()
@@ -102,7 +101,8 @@ def _reordered(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
 class Arguments:
     """Guarded memories for all arguments of a primitive descriptor, with a user's scratchpad.
 
-    inputs: arrays by argument name; outputs among them begin with these values, others as garbage.
+    inputs: arrays by argument name, also for outputs with old values. Other outputs begin as
+        garbage.
     in_place: an input and the output that share one memory.
     """
 

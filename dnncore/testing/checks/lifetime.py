@@ -1,4 +1,4 @@
-"""Check of memory: it is freed when nothing uses it any more."""
+"""Check of memory: it is freed after its last use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LEAK_BYTES = 64  # bytes of native memory by which each execution may grow
 
 
 def memory(trial: Trial) -> None:
-    """Memories and primitives are freed after their last use; executions do not use more and more.
+    """Memories and primitives are freed after their last use. Executions leak no memory.
 
     Growth is counted in blocks of Python's allocator, of which every object, array and buffer uses
     at least one, and in bytes of the C library's allocator if that reports them. It is a leak if
@@ -63,7 +63,7 @@ def _memories_die(trial: Trial) -> None:
     left = [name for name, one in alive.items() if one() is not None]
     if left:
         raise CheckFailed(
-            f"still kept after the call and the memories were deleted: {', '.join(left)}"
+            f"must be freed after the call and the memories were deleted: {', '.join(left)}"
         )
 
 
@@ -97,7 +97,7 @@ def _executions_stay_level(trial: Trial) -> None:
         if objects < 1 and native < LEAK_BYTES:
             return
     raise CheckFailed(
-        f"each execution keeps {objects:.0f} objects and {native:.0f} bytes of native memory more"
+        f"each execution leaks {objects:.0f} objects and {native:.0f} bytes of native memory"
     )
 
 

@@ -11,7 +11,7 @@ Status: TypeAlias = Literal["passed", "failed", "unsupported"]
 
 
 class CheckFailed(AssertionError):
-    """A property does not hold; the text states the place, the expected and the actual value."""
+    """A property does not hold. The text states the place, the expected and the actual value."""
 
 
 class OnTrial(NamedTuple):

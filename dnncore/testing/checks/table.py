@@ -35,9 +35,9 @@ class Check:
 
     scope: the arguments of the function. "case": a `Case`. "candidate": a `Case` and an
         `Implementation`, which may refuse it. "trial": a `Trial` of one that accepts.
-    every: for checks too slow for every case. Such a check runs until it has passed once per
-        operation, implementation and engine in a process, and on one of `every` cases, chosen by
-        its text.
+    every: for slow checks, the number of cases of which one is checked. In each process, the check
+        also runs until it has passed once for an operation, an implementation and an engine. The
+        texts of problems decide which cases are checked.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Check:
     every: int = 1
 
 
-# In the order in which they run: the last ones examine all executions before them.
+# In the order of execution. The last checks examine the executions of all others.
 CHECKS: dict[str, Check] = {
     check.name: check
     for check in (
@@ -130,7 +130,7 @@ class _Run:
         self._skipped = set(skip)
 
     def all(self) -> None:
-        """Run all checks, those of candidates first, before other checks query and build."""
+        """Run all checks. The checks of candidates are first, because others query and build."""
         for implementation in self.case.implementations:
             for check in self._wanted("candidate"):
                 self._make(check, implementation.name, self.case, implementation)

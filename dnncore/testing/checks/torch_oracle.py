@@ -1,4 +1,4 @@
-"""The operations computed by torch in float64: independent results for every problem."""
+"""Results of operations by torch in float64, as an independent oracle."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _torch() -> Any:
 
 
 def torch_outputs(op: Operation, attr: dnn.Attributes, inputs: Inputs) -> dict[str, Array]:
-    """Return the outputs of `op` by torch; its autograd computes gradients.
+    """Return the outputs of `op`, computed by torch. Its autograd computes gradients.
 
     Raises `ImportError` if torch is not installed.
     """

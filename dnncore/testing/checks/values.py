@@ -1,4 +1,4 @@
-"""Checks of values: correct for whole numbers, correct for random ones, the same every time."""
+"""Checks of values: results are correct for integers and random numbers, and repeatable."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["integers", "random", "repeatable"]
 
 
 def integers(trial: Trial) -> None:
-    """Whole numbers: bit-equal if the implementation claims to be exact for them."""
+    """Results for integers are correct, and exact if the implementation claims this."""
     _right(trial, "integers")
 
 
 def random(trial: Trial) -> None:
-    """Random numbers: within the bound of rounding times the claimed error factor."""
+    """Errors for random numbers are within the error bound times the claimed error factor."""
     _right(trial, "random")
 
 

@@ -1,6 +1,6 @@
 """Checks of bytes: only outputs are written, and padding is zero.
 
-They run last, since they examine all executions of a trial.
+They run last, because they examine all executions of a trial.
 """
 
 from __future__ import annotations

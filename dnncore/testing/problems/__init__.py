@@ -1,1 +1,1 @@
-"""The problems with which implementations are tested: `*.txt` lists, and random ones."""
+"""The problems with which the kit tests implementations: lists in `*.txt`, and random ones."""

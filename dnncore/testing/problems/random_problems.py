@@ -1,4 +1,4 @@
-"""Problems drawn at random by hypothesis, which finds the shortest text of those that fail.
+"""Random problems. Hypothesis draws them and reduces a failing problem to the shortest text.
 
 A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may
 change its place: an offset, gaps between elements, another order of dims. All choices shrink to the

@@ -1,1 +1,1 @@
-"""Runs of many cases: plans, order, worker processes, and results."""
+"""Runs of many cases: plans, the order of cases, and worker processes."""

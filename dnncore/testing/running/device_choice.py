@@ -1,4 +1,4 @@
-"""Devices that a list of names means; see `dnncore.selection.device_names`."""
+"""The devices that a list of names means; see `dnncore.selection.device_names`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def devices_of(backend: str, wanted: str = "") -> list[DeviceStatus]:
 
 
 def choose(wanted: str, kinds: Collection[str] | None = None) -> list[DeviceStatus]:
-    """Return all devices that these names mean, in device order; without names all devices.
+    """Return all devices that these names mean, in the order of `dnncore devices`.
 
-    wanted: names separated by commas.
+    wanted: names separated by commas; "" for all devices.
     kinds: the engine kinds to choose from, by default all.
-    If devices have equal descriptions, a name means the first of them: a runtime that is registered
-    twice lists its devices twice.
+
+    Of devices with equal descriptions, a name means only the first, because a runtime that is
+    registered twice lists its devices twice.
 
     Raises the errors of `dnncore.engine`, and `EngineUnavailable` if a name means no device of
     these kinds.
@@ -42,8 +43,8 @@ def choose(wanted: str, kinds: Collection[str] | None = None) -> list[DeviceStat
         found = [row for row in meant if row.device and (kinds is None or row.kind in kinds)]
         if not found:
             raise EngineUnavailable(
-                f"no device of kind {' or '.join(sorted(kinds or ()))} is meant by"
-                f" {name or 'default'}; {registry.listing()}"
+                f"engine {name or 'default'}: there is no such device of kind"
+                f" {' or '.join(sorted(kinds or ()))}; {registry.listing()}"
             )
         chosen += _distinct(found)
     return [row for row in rows if row in chosen]

@@ -1,4 +1,4 @@
-"""The extent of a run: its cases, its engines, and the cases that are known not to pass."""
+"""The plan of a run: its cases, its engines, and the cases that are left out or must fail."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ __all__ = [
     "read_patterns",
 ]
 
-# The least number of cases that must have run, unless fewer were selected. Every operation has at
-# least as many in all its directions, so a backend with one operation in f32 reaches it. The number
-# of random ones in f32 depends on the seed.
+# The least number of cases that must run, unless fewer were selected. Every operation has at least
+# as many f32 cases in all its directions, so a backend with one operation in f32 reaches the floor.
+# For random cases the floor is 1, because their number in f32 depends on the seed.
 FLOORS = {"tiny": 2, "smoke": 9, "full": 106, "networks": 8, "random": 1}
 
 
 @dataclass(frozen=True)
 class Job:
-    """A problem for the implementations of one backend on one engine; its text is a test's id.
+    """A problem for the implementations of one backend on one engine. Its text is a test's id.
 
-    unsupported: the reason to leave it out for good; "" if it is not left out.
-    xfail: the reason for which it is known to fail; "" if it is not.
+    unsupported: the reason why it is left out permanently; "" if it is not left out.
+    xfail: the reason why it must fail; "" if it must pass.
     seed: the seed with which the problem was drawn; None unless the size is random.
     size: the size of the plan.
     planned: the number of cases of the plan on this engine, in all shards and without `match`.
-    required: a time budget does not leave it out.
+    required: whether it runs even if the time budget is used up.
     """
 
     backend: str
@@ -84,8 +84,8 @@ class Plan:
 
     engine: selects from the engines for which the backend has implementations; see `devices_of`.
     match: a regular expression that a job's text must contain.
-    unsupported: pattern -> reason, for jobs that are left out for good.
-    xfail: pattern -> reason, for jobs that are known to fail. A pattern has the syntax of
+    unsupported: pattern -> reason, for jobs that are left out permanently.
+    xfail: pattern -> reason, for jobs that must fail. A pattern has the syntax of
         `fnmatch`, or is `re:` and a regular expression. It applies to the text of a job or of its
         problem.
     seed: the seed of problems of size random.
@@ -108,7 +108,7 @@ class Plan:
         Shard.read(self.shard)
 
     def jobs(self) -> list[Job]:
-        """Return all jobs to run; raises `DescriptorError` if a pattern matches none."""
+        """Return all jobs to run. Raises `DescriptorError` if a pattern matches no job."""
         engines = [row.name for row in devices_of(self.backend, self.engine)]
         seed = self.seed if self.size == "random" else None
         problems = cases(self.size, seed=self.seed)

@@ -1,10 +1,11 @@
-"""A spawned process that answers requests: a crash or hang loses only the present request.
+"""A spawned process that answers requests. A crash or hang loses only the present request.
 
     with Process("dnncore.testing.running.worker") as process:
         reply = process.ask(request, seconds=60)
 
-That module's main calls `serve(start)`. Requests and replies are pickled through stdin and stdout.
-Printed text goes to a file; if the process dies, the message contains the file's end.
+The module calls `serve(start)` if it is run. Requests and replies are pickled and sent through
+stdin and stdout. Printed text is written to a file. If the process dies, the message contains the
+end of this file.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from dnncore.errors import ExecutionError
 
 __all__ = ["Died", "Process", "last_lines", "serve"]
 
-START_SECONDS = 120  # for imports and plugins, on a loaded machine
+START_SECONDS = 120  # for imports and plugins on a busy machine
 GRACE = 5.0  # seconds after the timeout in which the process itself prints where it hangs
-LINES = 40  # of the end of the printed text are shown
+LINES = 40  # of printed text that a message contains
 
 
 class Died(Exception):
@@ -42,15 +43,15 @@ class _Request(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """A message about a request in progress; the request's time starts again with it."""
+    """A message about a request in progress. It restarts the time of the request."""
 
     content: Any
 
 
 class Process:
-    """A spawned process that is replaced if it dies; the next request starts a process.
+    """A spawned process. If it dies, the next request starts another process.
 
-    module: its name is run as `python -m module *arguments`.
+    module: the name of the module, which is run as `python -m module *arguments`.
     environment: variables for it in addition to those of this process.
 
     Use it in one thread, and close it, or enter it as a context.
@@ -168,7 +169,7 @@ class _Live:
             self._process.stdin.flush()
 
     def message(self, seconds: float) -> Any:
-        """Return the next message; a late process gets `GRACE` seconds to print where it hangs.
+        """Return the next message. A late process gets `GRACE` seconds to print where it hangs.
 
         Its own timer, which ends it with status 1, may have started a little before ours.
         """

@@ -24,11 +24,11 @@ def stratum(op: Operation) -> tuple[str, str, str]:
 
 
 def in_sample_order(jobs: Iterable[Job], seed: int) -> list[Job]:
-    """Return jobs in an order drawn from `seed`; each prefix of it is a stratified sample.
+    """Return jobs in an order drawn from `seed`. Each prefix of it is a stratified sample.
 
     A stratum is an operation, its data types, a direction and an engine. One job of each stratum
-    comes first and is marked as `required`. Of the others, each prefix of the list contains about
-    the same share of every stratum. A job's draw depends only on the seed and its text.
+    comes first and is marked as `required`. Each prefix of the other jobs contains about the same
+    share of every stratum. A job's draw depends only on the seed and its text.
     """
     drawn = sorted(jobs, key=lambda job: _draw(str(job), seed))
     strata = [(job.target, *stratum(job.problem.op)) for job in drawn]

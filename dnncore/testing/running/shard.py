@@ -1,4 +1,4 @@
-"""Shards: a long list is split over several runs, or only a part of it is run."""
+"""Shards: parts of a long list, for several runs or machines."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Shard:
 
     @classmethod
     def read(cls, text: str) -> Shard:
-        """Read a text such as 2/3; raises `DescriptorError` for other texts."""
+        """Read a text such as 2/3. Raises `DescriptorError` for other texts."""
         match = re.fullmatch(r"(\d+)/(\d+)", text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise DescriptorError(f"shard: expected i/n with 1 <= i <= n; got {text!r}")

@@ -1,4 +1,4 @@
-"""The name of the tested source: its commit, with a hash of the changes if there are any."""
+"""The name of the tested source: its commit, and a hash of uncommitted changes if any."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DIGITS = 12  # hexadecimal, of the hash of changes
 
 
 def source_state(folder: str | Path = ".") -> str:
-    """Return the commit checked out in `folder` or above it; with changes, COMMIT-dirty-HASH.
+    """Return the commit checked out in `folder` or above it, or COMMIT-dirty-HASH with changes.
 
     The hash covers all changes and all files that git neither tracks nor ignores. Raises
     `DescriptorError` if there is no git or no commit.

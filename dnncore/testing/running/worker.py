@@ -1,4 +1,4 @@
-"""Runs cases in a separate process: a crash or a hang ends a case, and the suite continues.
+"""Runs cases in a separate process. A crash or a hang ends a case, and the run continues.
 
     with Worker(timeout=60) as worker:
         result = worker.run("--conv mb1ic1oc1ih3kh3", "cpu", "mine:*")
@@ -36,13 +36,13 @@ class _Request(NamedTuple):
 
 
 class Worker:
-    """Runs cases in order in a spawned process, which is replaced when it dies.
+    """Runs cases in order in a spawned process, which is replaced if it dies.
 
     timeout: seconds allowed to a check of a case.
     plugins: modules that the process registers as `dnncore.register` does, for backends that are
         not installed.
-    forbidden: a regular expression; a case that prints a match fails. So reports of a sanitizer or
-        a simulator are detected.
+    forbidden: a regular expression, such as for reports of a sanitizer or a simulator. A case that
+        prints a match fails.
     skip_checks: names of checks that are left out, for runtimes that cannot support them.
     environment: variables for the process in addition to those of this one.
 
@@ -78,9 +78,9 @@ class Worker:
     def run(self, problem: str, engine: str, impl: str = "") -> CaseResult:
         """Run the checks of a problem's text on an engine; `impl` selects implementations.
 
-        A case that crashes, hangs or raises is a failure of the check "worker". So is a process
-        found dead because of earlier cases. A case that prints forbidden text is a failure of the
-        check "output". Raises `ExecutionError` if no process starts.
+        If a case crashes, hangs or raises, the check "worker" fails. It also fails if the process
+        has died since the case before. If a case prints forbidden text, the check "output" fails.
+        Raises `ExecutionError` if no process starts.
         """
         started = time.perf_counter()
         request = _Request(problem, engine, impl, self._skipped)
