@@ -1,1 +1,4 @@
-"""Comparison of results: inputs to fill in, error bounds, the check against the reference."""
+"""Comparison of results: inputs to fill in, error bounds, the check against the reference.
+
+`testing` and `cli` may import it.
+"""

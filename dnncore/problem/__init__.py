@@ -29,6 +29,8 @@ problem that breaks a rule of its operation is `Invalid`. A word that cannot be 
 
 The text of a problem serves as test id, as filter and as input. Every operation without opaque
 formats has a text: `read(str(problem)) == [problem]`.
+
+`comparison`, `testing` and `cli` import it.
 """
 
 from dnncore.problem.drivers import DRIVERS, driver_of

@@ -1,1 +1,4 @@
-"""The problems with which implementations are tested: `*.txt` lists, and random ones."""
+"""The problems with which implementations are tested: `*.txt` lists, and random ones.
+
+`testing` and `running` import it.
+"""

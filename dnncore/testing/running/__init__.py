@@ -1,1 +1,4 @@
-"""Runs of many cases: plans, order, worker processes, and results."""
+"""Runs of many cases: plans, order, worker processes, and results.
+
+`testing`, `bad_input` and `cli` import it.
+"""
