@@ -1,4 +1,7 @@
-"""The command `dnncore`: lists backends, devices, implementations and gaps, and checks results."""
+"""The command `dnncore`: lists backends, devices, implementations and gaps, and checks results.
+
+The highest layer: no other package imports it.
+"""
 
 from __future__ import annotations
 

@@ -25,8 +25,14 @@ def checklist(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
     or an implementation of a backend on an engine. Nothing is compiled. With WORDs, only subjects
     that contain one of them are listed, as in: dnncore checklist Pooling "data type f16"
     """
-    from dnncore.testing.checklist import gaps
+    from dnncore.testing.checklist import gaps, subjects
 
+    for word in words:
+        if not any(word.casefold() in subject.casefold() for subject in subjects()):
+            raise click.UsageError(
+                f"no operation, algorithm, post-op or data type is called {word!r}; CONTRIBUTING.md"
+                ' lists the files of a new one under "How to add"'
+            )
     opened = [engine(row.name) for row in chosen_devices(engines)]
     found = [
         gap

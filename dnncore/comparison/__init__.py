@@ -1,1 +1,4 @@
-"""Comparison of results: values of inputs, error bounds, comparison with the reference."""
+"""Comparison of results: values of inputs, error bounds, comparison with the reference.
+
+`testing` and `cli` may import it.
+"""

@@ -1,4 +1,7 @@
-"""The operations: one file each, with its fields, argument table, rules and cost."""
+"""The operations: one file each, with its fields, argument table, rules and cost.
+
+Every layer of the core above may import it. Backends get operations from `dnncore.backend`.
+"""
 
 from dnncore.ops.binary import Binary
 from dnncore.ops.convolution import (

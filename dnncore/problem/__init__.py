@@ -30,6 +30,8 @@ problem that breaks a rule of its operation is `Invalid`. A word that cannot be 
 
 The text of a problem is used as test id and as input of benchmarks. Every operation without opaque
 formats has a text: `read(str(problem)) == [problem]`.
+
+`comparison`, `testing` and `cli` import it.
 """
 
 from dnncore.problem.drivers import DRIVERS, driver_of

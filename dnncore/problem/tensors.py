@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from dnncore.errors import DescriptorError
 from dnncore.ops import Operation
-from dnncore.problem.settings import Dims, Misread, Settings, misread, read_list
+from dnncore.problem.settings import Dims, Misread, Settings, Unsupported, misread, read_list
 from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -24,6 +24,7 @@ __all__ = ["ONE_TAG", "format_text", "joined", "read_desc", "read_tensors", "rea
 
 ROLES = ("src", "weights", "bias", "dst")
 FORMAT_OPTIONS = {"src": "stag", "weights": "wtag", "bias": "btag", "dst": "dtag"}
+MISSING_TYPES = ("f4_e3m0",)  # some releases of oneDNN have it
 TYPE_OPTIONS = {"src": "sdt", "bias": "bia-dt", "dst": "ddt"}
 
 ONE_TAG: Settings = {"tag": "abx", "stag": "", "dtag": ""}
@@ -126,8 +127,13 @@ def _read_type_list(settings: Settings, option: str, count: int) -> list[str]:
 
 
 def read_type(settings: Settings, option: str, text: str) -> str:
-    """The data type named by `text`, the setting or a part of it. Case does not matter."""
+    """The data type named by `text`, the setting or a part of it. Case does not matter.
+
+    Raises `Unsupported` for types that only oneDNN has.
+    """
     name = text.lower()
+    if name in MISSING_TYPES:
+        raise Unsupported([f"data type {name}"])
     if name not in DATA_TYPES:
         misread(settings, option, f"types among {', '.join(DATA_TYPES)}")
     return name

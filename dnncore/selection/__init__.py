@@ -1,1 +1,4 @@
-"""Plugins, the selection of implementations, and primitive descriptors."""
+"""Plugins, the selection of implementations, and primitive descriptors.
+
+`functional`, `comparison`, `testing` and `cli` may import it.
+"""

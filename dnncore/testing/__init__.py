@@ -16,6 +16,8 @@ In a notebook: `dnncore.testing.check_backend("mine")`; for one problem:
 
 Sub-packages: `problems` lists the problems; `checks` has the checks and the expected results;
 `running` plans and runs cases in worker processes; `bad_input` makes invalid calls.
+
+Only `cli` imports it. Tests of backends may import it too.
 """
 
 from __future__ import annotations

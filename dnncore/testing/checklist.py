@@ -11,12 +11,13 @@ import pkgutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import dnncore
 from dnncore import functional, ops
 from dnncore.algorithms.binary import BINARY
-from dnncore.algorithms.eltwise import eltwise_names
+from dnncore.algorithms.eltwise import USE_DST, eltwise_names
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.algorithms.reduction import REDUCTION
 from dnncore.attributes import Attributes
@@ -31,7 +32,7 @@ from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.checks.attributes import probes
 from dnncore.testing.problems.cases import cases
 
-__all__ = ["Gap", "gaps"]
+__all__ = ["Gap", "gaps", "subjects"]
 
 LISTS = ("tiny", "smoke", "full")
 
@@ -56,6 +57,16 @@ def gaps(engines: Sequence[Engine]) -> Iterator[Gap]:
     yield from _algorithms(engines)
     yield from _post_ops(engines)
     yield from _data_types(engines)
+
+
+def subjects() -> list[str]:
+    """Return the subjects that gaps can have."""
+    return [
+        *(f"operation {kind.__name__}" for kind in _kinds()),
+        *(f"algorithm {name}" for names in _algorithm_names().values() for name in names),
+        *(f"post-op {kind}" for kind in POST_OPS),
+        *(f"data type {name}" for name in DATA_TYPES),
+    ]
 
 
 # -- operations ------------------------------------------------------------------------------------
@@ -102,17 +113,34 @@ def _places(kind: type[Operation], engines: Sequence[Engine]) -> Iterator[tuple[
 
 def _has_function(kind: type[Operation]) -> bool:
     """Whether a module of one-line functions uses the operation."""
+    return any(value is kind for value in _function_values())
+
+
+def _names_algorithm(name: str) -> bool:
+    """Whether a one-line function has the algorithm's name as a constant."""
+    functions = (value for value in _function_values() if isinstance(value, FunctionType))
+    return any(name in function.__code__.co_consts for function in functions)
+
+
+@cache
+def _function_values() -> list[object]:
+    """All values of the modules of one-line functions."""
     names = (row.name for row in pkgutil.iter_modules(functional.__path__))
     modules = (importlib.import_module(f"{functional.__name__}.{name}") for name in names)
-    return any(value is kind for module in modules for value in vars(module).values())
+    return [value for module in modules for value in vars(module).values()]
 
 
 # -- what backends accept --------------------------------------------------------------------------
 
 
-def _algorithms(engines: Sequence[Engine]) -> Iterator[Gap]:
+def _algorithm_names() -> dict[str, list[str]]:
+    """Return the algorithms of each driver."""
     eltwise = dict.fromkeys([*eltwise_names(), *eltwise_names(gradient=True)])
-    for driver, names in (("eltwise", eltwise), ("binary", BINARY), ("reduction", REDUCTION)):
+    return {"eltwise": [*eltwise], "binary": [*BINARY], "reduction": [*REDUCTION]}
+
+
+def _algorithms(engines: Sequence[Engine]) -> Iterator[Gap]:
+    for driver, names in _algorithm_names().items():
         for name in names:
             problems: dict[type[Operation], Problem] = {}
             for problem in _plain_problems():
@@ -121,7 +149,10 @@ def _algorithms(engines: Sequence[Engine]) -> Iterator[Gap]:
                     name,
                 ):
                     problems.setdefault(type(problem.op), problem)
-            yield from _refused(f"algorithm {name}", list(problems.values()), engines)
+            subject = f"algorithm {name}"
+            if not name.endswith(USE_DST) and not _names_algorithm(name):
+                yield Gap(subject, "dnncore/functional", "no function")
+            yield from _refused(subject, list(problems.values()), engines)
 
 
 def _post_ops(engines: Sequence[Engine]) -> Iterator[Gap]:
@@ -130,7 +161,11 @@ def _post_ops(engines: Sequence[Engine]) -> Iterator[Gap]:
         for problem in _each_operation():
             post_op = probes(problem.op.result.dims)[place]
             problems.append(replace(problem, attr=Attributes((post_op,))))
-        yield from _refused(f"post-op {kind}", problems, engines)
+        subject = f"post-op {kind}"
+        steps = (step for problem in _listed("full") for step in problem.attr.post_ops)
+        if not any(step.kind == kind for step in steps):
+            yield Gap(subject, "dnncore/testing/problems, size full", "no case")
+        yield from _refused(subject, problems, engines)
 
 
 def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
@@ -144,6 +179,8 @@ def _data_types(engines: Sequence[Engine]) -> Iterator[Gap]:
         subject = f"data type {name}"
         if forbidden:
             yield Gap(subject, "dnncore/ops", f"not a type of {', '.join(forbidden)}")
+        if name not in _listed_types():
+            yield Gap(subject, "dnncore/testing/problems, size full", "no case")
         yield from _refused(subject, allowed, engines)
 
 
@@ -200,6 +237,12 @@ def _plain_problems() -> list[Problem]:
         return types == {"f32"} and problem.attr == Attributes() and problem.op.result.nelems > 0
 
     return [problem for problem in _listed("smoke") if is_plain(problem)]
+
+
+@cache
+def _listed_types() -> set[str]:
+    """The data types of the tensors in the full list."""
+    return {desc.data_type for problem in _listed("full") for _, desc in problem.op.tensors()}
 
 
 @cache

@@ -69,6 +69,12 @@ def test_torch_checks_the_reference():
     assert found[0]["error"] == 0
 
 
+@pytest.mark.peer
+def test_torch_checks_reductions_without_results_along_an_empty_dim():
+    found = rows("check", "--engines=cpu", "--reduction", "--alg=max,min", "2x0x0:1x0x1")
+    assert {row["status"] for row in found} == {"ok"}
+
+
 def test_the_text_has_the_reason_why_the_reference_is_unchecked():
     command = ("check", "--engines=cpu", "--eltwise", "--impl=reference*", "2x3x4")
     lines = invoke(*command, code=1).splitlines()

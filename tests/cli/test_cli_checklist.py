@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 import dnncore as dnn
+from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.cli import main
 from dnncore.problem import drivers
 from dnncore.testing import checklist
@@ -78,11 +81,52 @@ def test_an_algorithm_that_a_backend_lacks_is_listed(monkeypatch):
     ]
 
 
+ADDING = """
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.reduction import REDUCTION
+ELTWISE["new1"] = ELTWISE["mish"]
+BINARY["new2"] = BINARY["add"]
+REDUCTION["new3"] = REDUCTION["mean"]
+from dnncore.cli import main
+main(["checklist", "--engine=cpu", "--json", "algorithm new"])
+"""
+
+
+def test_a_new_record_lacks_its_function_and_all_formulas():
+    """In another process, since drivers read the records when they are imported."""
+    done = subprocess.run(
+        [sys.executable, "-c", ADDING], check=True, capture_output=True, text=True
+    )
+    found = {(row["subject"], row["place"]): row["reason"] for row in json.loads(done.stdout)}
+    expected = {}
+    kinds = ("EltwiseForward, EltwiseBackward", "Binary", "Reduction")
+    for number, names in enumerate(kinds, 1):
+        subject = f"algorithm new{number}"
+        expected[subject, "dnncore/functional"] = "no function"
+        expected[subject, "cpu_numba on cpu"] = f"refuses {names}"
+        expected[subject, "reference on cpu"] = f"refuses {names}"
+    assert found == expected
+
+
+def test_a_new_post_op_lacks_cases_and_all_formulas(monkeypatch):
+    monkeypatch.setitem(POST_OPS, "other", POST_OPS["sum"])
+    places = {gap.place for gap in of("post-op other", gaps([CPU]))}
+    core = "dnncore/testing/problems, size full"
+    assert places == {core, "cpu_numba on cpu", "reference on cpu"}
+
+
 def test_the_command_filters_by_words_and_prints_json():
     arguments = ["checklist", "--engine=cpu", "--json", "type f16"]
     done = CliRunner().invoke(main, arguments)
     assert done.exit_code == 0, done.output
     rows = json.loads(done.output)
     assert {row["subject"] for row in rows} == {"data type f16"}
-    text = CliRunner().invoke(main, ["checklist", "--engine=cpu", "no subject"]).output
+    text = CliRunner().invoke(main, ["checklist", "--engine=cpu", "type f32"]).output
     assert text == "0 gaps\n"
+
+
+def test_a_word_without_a_subject_is_an_error():
+    done = CliRunner().invoke(main, ["checklist", "--engine=cpu", "cosh"])
+    assert done.exit_code == 2
+    assert "no operation, algorithm, post-op or data type is called 'cosh'" in done.output

@@ -109,6 +109,13 @@ def verbose_line(kind, desc="f32", attributes="", algorithm="relu"):
     )
 
 
+def test_a_type_that_only_onednn_has_is_a_missing_feature():
+    reports = []
+    (problem,) = read("--reorder --ddt=f4_e3m0,f16 2x3", report=reports.append)
+    assert str(problem) == "--reorder --ddt=f16 2x3"
+    assert [error.features for error in reports] == [("data type f4_e3m0",)]
+
+
 VERBOSE = [
     verbose_line("eltwise", "s8"),
     verbose_line("shuffle"),

@@ -18,4 +18,8 @@ def forward(op: Binary, **srcs: Array) -> dict[str, Array]:
     return {"dst": BINARY[op.algorithm](*srcs.values())}
 
 
-TABLE = (Definition("binary", forward, like={"dst": "src0"}),)
+TABLE = (
+    Definition(
+        "binary", forward, like={"dst": "src0"}, has_formula=lambda op: op.algorithm in BINARY
+    ),
+)

@@ -41,20 +41,31 @@ class Definition(Implementation[Any]):
     """An operation computed by its formula, for every format, data type and attribute.
 
     `like` names the tensors that take another one's format where theirs is `any`; all others
-    become row-major.
+    become row-major. `has_formula` returns whether there is a formula for an operation's algorithm.
     """
 
     data_types = FLOAT_TYPES
 
-    def __init__(self, operation: str, formula: Formula, like: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        operation: str,
+        formula: Formula,
+        like: Mapping[str, str] | None = None,
+        has_formula: Callable[[Any], bool] = lambda _op: True,
+    ):
         self.name = f"reference:{operation}"
         self.formula = formula
         self.like = like or {}
+        self.has_formula = has_formula
 
     def accept(self, op: Operation, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept all that lies in host memory in a layout that is not some backend's secret."""
         if not engine.is_host:
             return Refused("device", f"works on host memory only; got engine {engine.name}")
+        if not self.has_formula(op):
+            return Refused("algorithm", "the reference has no formula for this algorithm")
+        if not all(map(post_ops.has_formula, attr.post_ops)):
+            return Refused("attribute", "the reference has no formula for one of the post-ops")
         op = self._resolve(op)
         workspace = op.workspace_desc(hint)
         if (

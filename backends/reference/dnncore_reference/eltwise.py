@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,29 @@ def forward(op: EltwiseForward, src: Array) -> dict[str, Array]:
     return {"dst": ELTWISE[op.function](src, op.alpha, op.beta)}
 
 
+def slopes(op: EltwiseBackward) -> Mapping[str, Callable[..., Any]]:
+    """The slopes as functions of the tensor that the gradient reads."""
+    return ELTWISE_SLOPES_OF_DST if op.uses_dst else ELTWISE_SLOPES
+
+
 def backward(
     op: EltwiseBackward, diff_dst: Array, src: Array | None = None, dst: Array | None = None
 ) -> dict[str, Array]:
     """Scale each gradient by the slope of f."""
-    slopes = ELTWISE_SLOPES_OF_DST if op.uses_dst else ELTWISE_SLOPES
-    slope = slopes[op.function](dst if op.uses_dst else src, op.alpha, op.beta)
+    slope = slopes(op)[op.function](dst if op.uses_dst else src, op.alpha, op.beta)
     return {"diff_src": diff_dst * slope}
 
 
-FORWARD = (Definition("eltwise", forward, like={"dst": "src"}),)
-BACKWARD = (Definition("eltwise", backward, like={"diff_dst": "kept", "diff_src": "kept"}),)
+FORWARD = (
+    Definition(
+        "eltwise", forward, like={"dst": "src"}, has_formula=lambda op: op.function in ELTWISE
+    ),
+)
+BACKWARD = (
+    Definition(
+        "eltwise",
+        backward,
+        like={"diff_dst": "kept", "diff_src": "kept"},
+        has_formula=lambda op: op.function in slopes(op),
+    ),
+)

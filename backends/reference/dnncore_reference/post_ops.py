@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 
+def has_formula(step: PostOp) -> bool:
+    """Whether `apply` computes the kind of the step and its algorithm."""
+    formulas = {"eltwise": ELTWISE, "binary": BINARY}
+    if step.kind in formulas:
+        return step.algorithm in formulas[step.kind]
+    return step.kind in ("sum", "prelu")
+
+
 def apply(
     chain: Iterable[PostOp], x: Array, old: Callable[[], Array], operands: Iterable[Array]
 ) -> Array:

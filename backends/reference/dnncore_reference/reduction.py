@@ -19,6 +19,7 @@ PLAIN: dict[str, Callable[..., Array]] = {
     "mul": np.prod,
     "mean": np.mean,
 }
+NORMS = ("norm_lp_max", "norm_lp_sum", "norm_lp_power_p_max", "norm_lp_power_p_sum")
 
 
 def forward(op: Reduction, src: Array) -> dict[str, Array]:
@@ -26,11 +27,15 @@ def forward(op: Reduction, src: Array) -> dict[str, Array]:
     dims = op.reduced_dims
     if not src.size:
         return {"dst": np.zeros(op.dst.dims)}
-    if not op.is_norm:
+    if op.algorithm in PLAIN:
         return {"dst": PLAIN[op.algorithm](src, axis=dims, keepdims=True)}
     total = (np.abs(src) ** op.p).sum(axis=dims, keepdims=True)
     total = np.maximum(total, op.eps) if op.algorithm.endswith("max") else total + op.eps
     return {"dst": total if "power_p" in op.algorithm else total ** (1 / op.p)}
 
 
-TABLE = (Definition("reduction", forward),)
+TABLE = (
+    Definition(
+        "reduction", forward, has_formula=lambda op: op.algorithm in PLAIN or op.algorithm in NORMS
+    ),
+)

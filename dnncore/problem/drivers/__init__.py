@@ -1,4 +1,7 @@
-"""The drivers: one file per operation, with the data for problem text, checks and the kit."""
+"""The drivers: one file per operation, with the data for problem text, checks and the kit.
+
+`problem`, `comparison` and `testing` import it; operations are found by `DRIVERS` and `driver_of`.
+"""
 
 from __future__ import annotations
 

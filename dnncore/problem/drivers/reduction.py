@@ -62,6 +62,8 @@ def write(op: Reduction) -> Settings:
 
 
 def _formula(torch: Any, op: Reduction, tensors: Mapping[str, Any]) -> Any:
+    if not op.dst.nelems:  # torch refuses the maximum along an empty dim, even of no results
+        return torch.zeros(op.dst.dims, dtype=torch.float64)
     oracle = reduction.REDUCTION[op.algorithm].oracle
     return oracle(torch, tensors["src"], op.reduced_dims, op.p, op.eps)
 

@@ -1,1 +1,4 @@
-"""Valid calls with random changes. Each must raise an error of dnncore or be correct."""
+"""Valid calls with random changes. Each must raise an error of dnncore or be correct.
+
+Only tests import it.
+"""

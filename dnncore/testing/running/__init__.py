@@ -1,1 +1,4 @@
-"""Runs of many cases: plans, the order of cases, and worker processes."""
+"""Runs of many cases: plans, the order of cases, and worker processes.
+
+`testing`, `bad_input` and `cli` import it.
+"""
