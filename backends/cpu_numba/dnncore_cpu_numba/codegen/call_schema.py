@@ -25,11 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = [
-    "UNITS", "Arg", "CallMismatch", "Field", "Kind", "Many", "Param", "Pointer", "Record",
-    "Scratch", "Table",
-]  # fmt: skip
-
 
 class CallMismatch(TypeError):
     """A use of a record that differs from its declaration."""

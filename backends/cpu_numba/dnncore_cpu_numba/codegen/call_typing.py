@@ -44,8 +44,6 @@ from numba.extending import typeof_impl
 
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Many, Pointer, Record
 
-__all__ = ["numba_type", "room", "value_of_slot"]
-
 _I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _NSW = ("nsw",)
 

@@ -17,11 +17,6 @@ from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import device, exact
 from dnncore_cpu_numba.codegen.vector_ir import multiply_add, repeat
 
-__all__ = [
-    "LINE", "STREAM_BYTES", "mark_streamed", "prefetch", "scaled", "stream", "stream_row",
-    "stream_scaled",
-]  # fmt: skip
-
 STREAM_BYTES = 32 << 20
 """From this size of all tensors of a call on, results bypass the caches.
 

@@ -14,11 +14,6 @@ from numba.extending import intrinsic
 
 from dnncore_cpu_numba.codegen.call_typing import room
 
-__all__ = [
-    "address", "bits_to_f32", "bits_to_f64", "f32_to_bits", "f64_to_bits", "load_f32", "load_i32",
-    "load_i64", "load_s8", "stack", "store_f32", "store_i8", "store_i32", "store_i64",
-]  # fmt: skip
-
 _I8, _I32, _I64 = (ir.IntType(width) for width in (8, 32, 64))
 _F32, _F64 = ir.FloatType(), ir.DoubleType()
 

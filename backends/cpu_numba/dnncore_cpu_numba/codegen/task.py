@@ -26,8 +26,6 @@ from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Pointer, Record
 from dnncore_cpu_numba.codegen.call_typing import numba_type, value_of_slot
 from dnncore_cpu_numba.codegen.isa import BEST
 
-__all__ = ["TASK", "Task", "device", "exact", "native_function", "task"]
-
 # Sums may be reordered for vectors; NaN and infinities stay what IEEE says.
 FASTMATH = {"reassoc", "nsz", "arcp", "contract"}
 

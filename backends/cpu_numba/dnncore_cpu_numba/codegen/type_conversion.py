@@ -11,8 +11,6 @@ from llvmlite import ir
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.vector_ir import F32, Builder, Value, suffix_of
 
-__all__ = ["STORED", "converted"]
-
 I16, I32 = ir.IntType(16), ir.IntType(32)
 F64, HALF = ir.DoubleType(), ir.HalfType()
 INTEGERS = ("s8", "u8", "s32")

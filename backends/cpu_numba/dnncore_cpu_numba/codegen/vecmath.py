@@ -27,12 +27,6 @@ from numba.extending import intrinsic
 from dnncore_cpu_numba.codegen.pointers import bits_to_f32, bits_to_f64, f32_to_bits, f64_to_bits
 from dnncore_cpu_numba.codegen.task import exact
 
-__all__ = [
-    "decay", "exp", "expm1", "gelu_erf", "gelu_erf_slope", "gelu_tanh", "gelu_tanh_slope",
-    "log", "logistic", "logistic_slope", "mish", "mish_slope", "power", "softplus", "sqrt",
-    "swish", "swish_slope", "tanh", "tanh_slope",
-]  # fmt: skip
-
 _F, _D = np.float32, np.float64
 _ZERO, _HALF, _ONE, _TWO, _FOUR = _F(0), _F(0.5), _F(1), _F(2), _F(4)
 _NAN, _INFINITY = _F("nan"), _F("inf")

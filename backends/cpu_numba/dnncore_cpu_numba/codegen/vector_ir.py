@@ -9,12 +9,6 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen.call_schema import Record
 
-__all__ = [
-    "F32", "I64", "Builder", "Value", "address", "at", "bytes_of", "call", "constant", "entry",
-    "field", "fields", "first_lanes", "float_of", "function_text", "intrinsic", "load", "loop",
-    "multiple", "multiply_add", "prefetch", "repeat", "room", "store", "suffix_of", "vector_of",
-]  # fmt: skip
-
 I8, I32, I64 = (ir.IntType(width) for width in (8, 32, 64))
 F32 = ir.FloatType()
 POINTER = ir.PointerType()

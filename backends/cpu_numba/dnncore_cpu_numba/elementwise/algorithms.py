@@ -20,11 +20,6 @@ from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream
 from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
 from dnncore_cpu_numba.codegen.task import Task, exact, native_function
 
-__all__ = [
-    "ADD_SCALED", "BINARY", "COSTS", "ELTWISE", "POWERS", "POWER_GRADIENTS", "PRELU", "SELECT",
-    "SLOPES", "SLOPES_OF_DST", "STAGE", "STAGE_CALL", "STREAMED",
-]  # fmt: skip
-
 STAGE = Record(
     "stage",
     ("function", "address", "a `STAGE_CALL`"),

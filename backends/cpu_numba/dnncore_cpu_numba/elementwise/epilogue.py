@@ -24,11 +24,6 @@ from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
-__all__ = [
-    "Call", "Eltwise", "Epilogue", "Operand", "Stage", "Sum", "View", "apply", "call_rows",
-    "from_post_ops", "table_rows",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Operand:

@@ -18,11 +18,6 @@ from dnncore_cpu_numba.elementwise.post_ops import (
 )
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 
-__all__ = [
-    "ElementWise", "post_op_steps", "refuse_layouts", "refuse_operands", "refuse_post_ops",
-    "second_pass_bytes", "with_post_ops",
-]  # fmt: skip
-
 
 class ElementWise(Implementation[Any]):
     """result = chain(first input, the other inputs), then the post-ops, in one pass over memory.

@@ -23,8 +23,6 @@ from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, f
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import moved
 
-__all__ = ["TABLE"]
-
 SRC_PLACE, DST_PLACE = 0, 1  # binding order
 DST, SRC = 0, 1  # in nests
 _SHORT = 64  # elements; shorter rows are not worth a call

@@ -19,8 +19,6 @@ from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 
-__all__ = ["FOLD", "FOLD_CALL", "MAPS", "SOURCE", "TENSORS", "RowsKernel"]
-
 SOURCE = Record("source of a reduction", ("src", "address"))
 TENSORS = Record("tensors of a reduction", ("dst", "address"), ("source", SOURCE))
 FOLD = Record(

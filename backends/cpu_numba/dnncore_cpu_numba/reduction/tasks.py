@@ -32,8 +32,6 @@ from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, task
 from dnncore_cpu_numba.reduction.kernel import FOLD, FOLD_CALL, MAPS, SOURCE, TENSORS, RowsKernel
 
-__all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "ReductionFold", "fold"]
-
 COLUMNS = 1024  # results of a row at most
 LANES = 64
 _STRETCH = 4 * LANES  # elements that are folded before the sums in memory are touched

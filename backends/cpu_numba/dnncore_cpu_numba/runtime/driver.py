@@ -25,8 +25,6 @@ from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.pointers import address
 from dnncore_cpu_numba.codegen.task import TASK, device, native_function
 
-__all__ = ["MAX_PARTS", "PROGRAM", "ROW", "STATE", "run_program", "wait_for_work"]
-
 MAX_PARTS = 1 << 14  # of a step; a ticket has 16 bits for the claims, which may be more
 
 ROW = Record(

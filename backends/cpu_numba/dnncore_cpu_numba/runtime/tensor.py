@@ -9,8 +9,6 @@ from typing import Any
 from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Table
 
-__all__ = ["STREAM_RESULT_BYTES", "Tensor", "is_streamed", "moved"]
-
 STREAM_RESULT_BYTES = 4 << 20
 """Results of element-wise chains, pooling and LRN from this size on are written past the caches.
 

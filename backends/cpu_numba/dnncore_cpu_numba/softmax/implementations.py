@@ -34,8 +34,6 @@ from dnncore_cpu_numba.softmax.tasks import (
     forward_vectors,
 )
 
-__all__ = ["BACKWARD", "FORWARD"]
-
 _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
 

@@ -23,11 +23,6 @@ from dnncore_cpu_numba.codegen.pointers import (
 )
 from dnncore_cpu_numba.codegen.task import device, exact, task
 
-__all__ = [
-    "COLUMNS", "LINE_LENGTH", "SLAB", "backward_slabs", "backward_vectors", "forward_slabs",
-    "forward_vectors",
-]  # fmt: skip
-
 COLUMNS = 256  # of a slab at most
 SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
 LINE_LENGTH = 16  # elements of a cache line
