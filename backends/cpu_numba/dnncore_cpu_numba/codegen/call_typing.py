@@ -43,8 +43,9 @@ from numba.core.typing.templates import (
 from numba.extending import typeof_impl
 
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Many, Pointer, Record
+from dnncore_cpu_numba.codegen.pointers import room
+from dnncore_cpu_numba.codegen.vector_ir import F32, I32, I64
 
-_I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _NSW = ("nsw",)
 
 
@@ -84,7 +85,7 @@ class Declaration(types.Opaque):
 @register_default(Address)
 class _AddressModel(models.PrimitiveModel):
     def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, _I64)
+        super().__init__(dmm, fe_type, I64)
 
 
 register_default(Declaration)(models.OpaqueModel)
@@ -128,7 +129,7 @@ class _Fields(AttributeTemplate):
 def _load_field(context, builder, typ, address, name):
     field = typ.record.field(name)
     if isinstance(field.kind, Record) or isinstance(getattr(field.kind, "kind", None), Record):
-        return builder.add(address, _I64(8 * field.slot), flags=_NSW)
+        return builder.add(address, I64(8 * field.slot), flags=_NSW)
     if isinstance(field.kind, Many):
         return address
     pointer, align = _pointer(builder, address, field)
@@ -145,9 +146,9 @@ def _store_field(context, builder, sig, args, name):
 
 def _pointer(builder, address, field):
     """The pointer to a field and its alignment. A float32 is in the low half of its slot."""
-    kind, per_slot = (_F32, 2) if field.kind == "float32" else (_I64, 1)
+    kind, per_slot = (F32, 2) if field.kind == "float32" else (I64, 1)
     base = builder.inttoptr(address, kind.as_pointer())
-    return builder.gep(base, [_I64(per_slot * field.slot)]), 8 // per_slot
+    return builder.gep(base, [I64(per_slot * field.slot)]), 8 // per_slot
 
 
 @infer_global(operator.getitem)
@@ -166,10 +167,10 @@ def _item(context, builder, sig, args):
     address, index = args
     record, field = sig.args[0].key
     if field is None:
-        step = builder.mul(index, _I64(record.nbytes), flags=_NSW)
+        step = builder.mul(index, I64(record.nbytes), flags=_NSW)
         return builder.add(address, step, flags=_NSW)
-    index = builder.add(_I64(field.slot), index, flags=_NSW)
-    value = builder.load(builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index]))
+    index = builder.add(I64(field.slot), index, flags=_NSW)
+    value = builder.load(builder.gep(builder.inttoptr(address, I64.as_pointer()), [index]))
     value.align = 8
     return value
 
@@ -178,7 +179,7 @@ def _item(context, builder, sig, args):
 def _as_integer(context, builder, fromty, toty, value):
     if fromty.field is None:
         return value
-    return builder.add(value, _I64(8 * fromty.field.slot), flags=_NSW)
+    return builder.add(value, I64(8 * fromty.field.slot), flags=_NSW)
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -217,14 +218,6 @@ def _room(context, builder, sig, args):
     return room(builder, sig.args[0].record.size)
 
 
-def room(builder, slots):
-    """The address of memory for some slots, which exists until the task returns."""
-    with builder.goto_entry_block():
-        place = builder.alloca(ir.ArrayType(_I64, slots))
-    place.align = 64
-    return builder.ptrtoint(place, _I64)
-
-
 class _Call(AbstractTemplate):
     key = "record.call"
 
@@ -260,22 +253,22 @@ def _argument(record, field, given):
 def _call(context, builder, sig, args):
     _, function, *values = args
     slots = [_slot_of(builder, value) for value in values]
-    kind = ir.FunctionType(ir.VoidType(), [_I64] * len(slots))
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(slots))
     builder.call(builder.inttoptr(function, kind.as_pointer()), slots)
     return context.get_dummy_value()
 
 
 def _slot_of(builder, value):
     """The slot of a value; of a float32, its bits."""
-    if value.type == _F32:
-        return builder.zext(builder.bitcast(value, _I32), _I64)
+    if value.type == F32:
+        return builder.zext(builder.bitcast(value, I32), I64)
     return value
 
 
 def value_of_slot(builder, kind, slot):
     """The value in a slot."""
     if kind == "float32":
-        return builder.bitcast(builder.trunc(slot, _I32), _F32)
+        return builder.bitcast(builder.trunc(slot, I32), F32)
     return slot
 
 
