@@ -161,9 +161,7 @@ class _Emitter:
             both = builder.select(mask, self.combine(builder, folded, value), folded)
             ways = (before, (nan, folded)), (builder.block, (self._nan(nan, [value]), both))
         merged = [builder.phi(value.type) for value in (nan, folded)]
-        for block, values in ways:
-            for phi, value in zip(merged, values, strict=True):
-                phi.add_incoming(value, block)
+        vir.join(merged, *ways)
         return merged[0], merged[1]
 
     def _of_lanes(self, vector: Value) -> Value:
@@ -192,7 +190,7 @@ def _extreme(sign: str) -> Callable[[Builder, Value, Value], Value]:
 
 MAPS: dict[str, Callable[[Builder, Value], Value]] = {
     "itself": lambda _, x: x,
-    "size": lambda builder, x: vir.intrinsic(builder, f"llvm.fabs.v{x.type.count}f32", x.type, [x]),
+    "size": lambda builder, x: vir.lanewise(builder, "fabs", x),
     "square": lambda builder, x: builder.fmul(x, x),
 }
 COMBINATIONS: dict[str, Callable[[Builder, Value, Value], Value]] = {
