@@ -219,7 +219,7 @@ def _absolute(x):
 
 
 @exact
-def _between(low, x, high):
+def clipped(x, low, high):
     """x limited to [low, high]; NaN stays NaN."""
     x = high if x > high else x
     return low if x < low else x
@@ -268,7 +268,7 @@ def swish(x, alpha):
 @exact
 def swish_slope(x, alpha):
     """The derivative of swish."""
-    return _gated_slope(_between(-_SWISH_END, alpha * x, _SWISH_END), _ONE)
+    return _gated_slope(clipped(alpha * x, -_SWISH_END, _SWISH_END), _ONE)
 
 
 @exact
@@ -307,7 +307,7 @@ def gelu_tanh(x):
 @exact
 def gelu_tanh_slope(x):
     """The derivative of gelu_tanh."""
-    x = _between(-_GELU_TANH_END, x, _GELU_TANH_END)
+    x = clipped(x, -_GELU_TANH_END, _GELU_TANH_END)
     square = x * x
     gate = _GATE + _GATE_CUBE * square
     growth = _ONE + _TWO * _GATE_CUBE * square / gate

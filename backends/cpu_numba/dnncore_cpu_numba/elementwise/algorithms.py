@@ -48,14 +48,8 @@ _HEAVY = {
 
 
 @exact
-def _clipped(x, low, high):
-    x = high if x > high else x
-    return low if x < low else x
-
-
-@exact
 def _unit(x, alpha, beta):
-    return _clipped(alpha * x + beta, _ZERO, _ONE)
+    return vecmath.clipped(alpha * x + beta, _ZERO, _ONE)
 
 
 @exact
@@ -184,8 +178,8 @@ def _tasks(
 
 ELTWISE = _tasks(_map, "eltwise", {
     "abs": lambda x, alpha, beta: abs(x),
-    "clip": _clipped,
-    "clip_v2": _clipped,
+    "clip": vecmath.clipped,
+    "clip_v2": vecmath.clipped,
     "elu": lambda x, alpha, beta: x if x > _ZERO else alpha * vecmath.expm1(x),
     "exp": lambda x, alpha, beta: vecmath.exp(x),
     "gelu_erf": lambda x, alpha, beta: vecmath.gelu_erf(x),

@@ -16,7 +16,7 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     refuse_unknown,
     stages_of,
 )
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
+from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 
 
 class ElementWise(Implementation[Any]):
@@ -107,36 +107,15 @@ def with_post_ops(
     """The steps of an operation, then its post-ops and the zeros that pad the result.
 
     steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
-    place, arguments: as for `post_op_steps`. start: where in the scratchpad, in bytes,
-    `second_pass_bytes` are free.
-    """
-    if not attr.reads_dst:
-        after = post_op_steps(op, attr, place, arguments)
-        return [*steps, *(after or zero_padding(place, op.result))]
-    first = [_redirected(step, place, start) for step in steps]
-    return [*first, *post_op_steps(op, attr, place, arguments, Scratch(start))]
-
-
-def post_op_steps(
-    op: Any, attr: Attributes, place: int, arguments: int, src: Place | None = None
-) -> list[Step]:
-    """The second pass: result = chain(src); nothing without post-ops.
-
     place: the result's in binding order. arguments: how many come before the post-ops' operands.
-    src: a tensor laid out like the result, by default the result itself.
+    start: where in the scratchpad, in bytes, `second_pass_bytes` are free.
     """
     if not attr.post_ops:
-        return []
+        return [*steps, *zero_padding(place, op.result)]
+    src: Place = place
+    if attr.reads_dst:
+        src = Scratch(start)
+        steps = [step.redirected(place, start) for step in steps]
     operands = enumerate([desc for _, desc in attr.operands()], arguments)
-    tensors = [(place, op.result), (place if src is None else src, op.result), *operands]
-    return chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
-
-
-def _redirected(step: Step, place: int, start: int) -> Step:
-    """The same step with a part of the scratchpad in place of an argument."""
-    params = [
-        Scratch(start + param.byte_offset) if isinstance(param, Arg) and param.index == place
-        else param
-        for param in step.params
-    ]  # fmt: skip
-    return step.with_params(params)
+    tensors = [(place, op.result), (src, op.result), *operands]
+    return [*steps, *chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))]
