@@ -16,8 +16,6 @@ from dnncore_cpu_numba.elementwise.implementation import (
 from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
 from dnncore_cpu_numba.runtime.program import Program, Step
 
-__all__ = ["TABLE"]
-
 SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
 
 

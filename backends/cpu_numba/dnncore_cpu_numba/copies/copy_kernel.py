@@ -25,8 +25,6 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
 
-__all__ = ["COPY_CALL", "SHAPES", "SIDE", "TRANSPOSED", "CopyKernel", "transposed"]
-
 SIDE = 16  # of a block that is transposed
 COPY_CALL = Record(
     "copy kernel", ("src dst", "address"), ("shape", "address", "a `ROWS` or a `TRANSPOSED`")

@@ -20,8 +20,6 @@ from dnncore_cpu_numba.copies.gather_task import ACROSS, ALONG, SCATTERED, copy
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 
-__all__ = ["Axis", "gather_step", "gather_tensor_step", "places"]
-
 Places = np.ndarray[Any, Any]
 SHORTEST_STRETCH = WIDTH  # elements; below, single ones are copied by their places
 LONGEST_AXIS = 1 << 16  # to which axes are joined: half a megabyte of places

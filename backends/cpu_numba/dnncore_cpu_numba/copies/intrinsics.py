@@ -11,8 +11,6 @@ from numba.extending import intrinsic
 
 from dnncore_cpu_numba.copies.copy_kernel import SIDE, transposed
 
-__all__ = ["WIDTH", "copy_and_claim", "copy_and_fetch", "copy_vector", "transpose_block"]
-
 WIDTH = SIDE  # floats of a vector; LLVM splits it where registers are smaller
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)

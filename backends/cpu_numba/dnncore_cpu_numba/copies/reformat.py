@@ -18,8 +18,6 @@ from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, SHAPES, SIDE, CopyKe
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-__all__ = ["copy_steps"]
-
 DST, SRC = 0, 1
 _LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
 _TILE = 1 << 14  # elements of a tile of rows at most, so that there is one for each thread

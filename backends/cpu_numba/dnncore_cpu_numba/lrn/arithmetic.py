@@ -28,12 +28,6 @@ from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.pointers import f32_to_bits, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
 
-__all__ = [
-    "RESULTS_CALL", "TENSORS", "TERMS_CALL", "WIDE_CALL", "WINDOW", "Constants", "add", "fill",
-    "finish_backward", "finish_forward", "only_own", "power_task", "products", "squares",
-    "sum_5", "sum_ring", "wide_products",
-]  # fmt: skip
-
 _ZERO, _ONE = np.float32(0), np.float32(1)
 # Reassociated, scale * src * src might overflow where its value does not.
 _ORDERED = {"contract", "nsz"}

@@ -29,8 +29,6 @@ from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKe
 from dnncore_cpu_numba.runtime.program import Arg, Param, Program, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved
 
-__all__ = ["BACKWARD", "FORWARD"]
-
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
 _MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
 _GRAIN = 2048  # elements of a part at least

@@ -28,8 +28,6 @@ from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
 
-__all__ = ["FIELDS", "LANES", "LRN_CALL", "MOST_ALPHA", "POINT", "POWERS", "LrnKernel"]
-
 LANES = 16
 POWERS = (0.5, 0.75, 1.0)
 """The betas for which base**-beta is made of reciprocal roots."""

@@ -28,8 +28,6 @@ from dnncore_cpu_numba.lrn.arithmetic import (
 )
 from dnncore_cpu_numba.lrn.kernel import FIELDS, LRN_CALL, POINT
 
-__all__ = ["RING", "SLABS", "VECTORS", "room", "rows"]
-
 TILE = 2048  # floats of a buffer of `vectors`: five of them fit into a first-level cache
 RING = 16384  # floats of a ring of `slabs`, which should use a part of it only
 _UNIT = 64  # loops run over whole units: four vectors, as LLVM unrolls them

@@ -14,8 +14,6 @@ from dnncore_cpu_numba.pooling import windows
 from dnncore_cpu_numba.runtime.program import Arg, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["PoolingFold", "fold_of"]
-
 FoldName: TypeAlias = Literal["largest", "sum", "winners", "shares"]
 
 

@@ -25,8 +25,6 @@ from dnncore_cpu_numba.pooling.plan import are_even, fold_steps
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["BACKWARD", "FORWARD"]
-
 
 class DirectPooling(Implementation[Any]):
     """Pooling in both directions, with each result in registers."""

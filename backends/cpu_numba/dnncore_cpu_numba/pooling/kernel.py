@@ -29,8 +29,6 @@ from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
 
-__all__ = ["FIELDS", "POOLING_CALL", "PoolingKernel"]
-
 FIELDS = Record(
     "fields of the pooling kernel",
     ("result a b", "address"),

@@ -21,8 +21,6 @@ from dnncore_cpu_numba.pooling.kernel import FIELDS, PoolingKernel
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import is_streamed, moved
 
-__all__ = ["are_even", "fold_steps"]
-
 _MAX_COLUMNS = 512
 _BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
 _FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
