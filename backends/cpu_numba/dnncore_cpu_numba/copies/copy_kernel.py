@@ -59,12 +59,6 @@ class CopyKernel(NativeKernel):
     target: str
     streamed: bool = False
 
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        way = f"{BEST.name}_{self.kind}{'_streamed' * self.streamed}"
-        return f"copy_{self.source}_{self.target}_{way}"
-
     def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
         src, dst, shape = (vir.address(builder, arg) for arg in args.values())
         emit = _emit_rows if self.kind == "rows" else _emit_transposed

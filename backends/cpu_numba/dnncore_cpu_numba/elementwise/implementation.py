@@ -96,9 +96,13 @@ def refuse_operands(attr: Attributes) -> Refused | None:
     return refuse_layouts(operands) or refuse_unknown(attr.post_ops)
 
 
-def refuse_post_ops(op: Any, attr: Attributes) -> Refused | None:
+def refuse_post_ops(
+    op: Any, attr: Attributes, workspace: MemoryDesc | None = None
+) -> Refused | None:
     """Refuse what an operation cannot do whose post-ops are a second pass, see `with_post_ops`."""
-    return refuse_operands(attr) or refuse_layouts((desc for _, desc in op.tensors()), op.result)
+    written = [op.result] if workspace is None else [op.result, workspace]
+    descs = [desc for _, desc in op.tensors(workspace)]
+    return refuse_operands(attr) or refuse_layouts(descs, *written)
 
 
 def second_pass_bytes(op: Any, attr: Attributes) -> int:

@@ -39,7 +39,7 @@ FIELDS = Record(
     ("points vectors length", "count", "of a row of points, of the axis, places of the axis"),
     ("result_point base_point src_point diff_point", "bytes", "from point to point"),
     ("result_vector base_vector src_vector diff_vector", "bytes", "from vector to vector"),
-    ("k scale unit factor", "float32", "see `arithmetic.Constants`"),
+    ("k scale unit factor", "float32", "see `arithmetic.constants`"),
     ("wide", "address", "a `WIDE_CALL`"),
 )
 LRN_CALL = Record("LRN kernel", ("tensors", Pointer(POINT)), ("fields", Pointer(FIELDS)))
@@ -69,13 +69,6 @@ class LrnKernel(NativeKernel):
     keeps_base: bool = False
     fetches: bool = False
     streamed: bool = False
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        way = f"{BEST.name}_{'forward' if self.forward else 'backward'}_{self.reach}"
-        flags = f"{int(self.keeps_base)}{int(self.fetches)}{int(self.streamed)}"
-        return f"lrn_{way}_{int(100 * self.beta)}_{flags}"
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()

@@ -24,7 +24,7 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
-from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
@@ -61,8 +61,8 @@ class PoolingKernel(NativeKernel):
     """
 
     ARGUMENTS = POOLING_CALL
+    isa = BEST
 
-    isa: Isa
     fold: Literal["largest", "sum", "winners", "shares"]
     lanes: int
     along: Literal["columns", "points"]
@@ -80,13 +80,6 @@ class PoolingKernel(NativeKernel):
         few = self.along == "columns" or (self.fold == "largest" and self.index > 0)
         registers = 32 if self.isa.lanes == LINE // 4 else 16
         return registers // 8 if few else registers // 4
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        way = f"{self.lanes}x{self.along}_{self.width}_{self.index}"
-        memory = f"{int(self.fetches)}{int(self.streamed)}"
-        return f"pooling_{self.isa.name}_{self.fold}_{way}_{memory}"
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args["fields"]).emit()

@@ -134,7 +134,7 @@ def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
     lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
     width = width if width <= _MOST_UNROLLED else 1
-    kernel = PoolingKernel(BEST, fold.name, lanes, "points", fold.index, width)
+    kernel = PoolingKernel(fold.name, lanes, "points", fold.index, width)
     if columns >= lanes * kernel.tile:
         return replace(kernel, along="columns")
     return kernel
