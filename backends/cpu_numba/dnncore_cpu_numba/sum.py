@@ -54,7 +54,7 @@ class SumImplementation(ElementWise):
             tensors = [dst, *([dst] if first else []), *srcs[part]]
             scales = [*([1.0] if first else []), *op.scales[part]]
             steps += chain_steps(op.dst.dims, tensors, _scaled_sum(scales))
-        return Program(with_post_ops(steps, op, attr, place, place + 1), num_threads)
+        return Program(with_post_ops(steps, op, attr), num_threads)
 
 
 TABLE = (SumImplementation(_stages),)

@@ -19,7 +19,7 @@ from dnncore_cpu_numba.elementwise.post_ops import (
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 
 __all__ = [
-    "ElementWise", "post_op_steps", "refuse_layouts", "refuse_operands", "refuse_post_ops",
+    "ElementWise", "refuse_layouts", "refuse_operands", "refuse_post_ops",
     "second_pass_bytes", "with_post_ops",
 ]  # fmt: skip
 
@@ -111,34 +111,29 @@ def second_pass_bytes(op: Any, attr: Attributes) -> int:
 
 
 def with_post_ops(
-    steps: Sequence[Step], op: Any, attr: Attributes, place: int, arguments: int, start: int = 0
-) -> list[Step]:
-    """The steps of an operation, then its post-ops and the zeros that pad the result.
+    steps: Sequence[Step], op: Any, attr: Attributes, workspace: MemoryDesc | None = None,
+    start: int = 0,
+) -> list[Step]:  # fmt: skip
+    """The steps of an operation, then a second pass: its post-ops, and zeros in what pads outputs.
 
     steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
-    place, arguments: as for `post_op_steps`. start: where in the scratchpad, in bytes,
-    `second_pass_bytes` are free.
+    start: where in the scratchpad, in bytes, `second_pass_bytes` are free.
     """
-    if not attr.reads_dst:
-        after = post_op_steps(op, attr, place, arguments)
-        return [*steps, *(after or zero_padding(place, op.result))]
-    first = [_redirected(step, place, start) for step in steps]
-    return [*first, *post_op_steps(op, attr, place, arguments, Scratch(start))]
-
-
-def post_op_steps(
-    op: Any, attr: Attributes, place: int, arguments: int, src: Place | None = None
-) -> list[Step]:
-    """The second pass: result = chain(src); nothing without post-ops.
-
-    place: the result's in binding order. arguments: how many come before the post-ops' operands.
-    src: a tensor laid out like the result, by default the result itself.
-    """
-    if not attr.post_ops:
-        return []
-    operands = enumerate([desc for _, desc in attr.operands()], arguments)
-    tensors = [(place, op.result), (place if src is None else src, op.result), *operands]
-    return chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
+    names = [argument.name for argument, _ in op.tensors(workspace)]
+    place = names.index(op.result_name)
+    src: Place = place
+    if attr.reads_dst:
+        src = Scratch(start)
+        steps = [_redirected(step, place, start) for step in steps]
+    if attr.post_ops:
+        operands = enumerate([desc for _, desc in attr.operands()], len(names))
+        tensors = [(place, op.result), (src, op.result), *operands]
+        after = chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
+    else:
+        after = zero_padding(place, op.result)
+    if workspace is not None and op.result_name == "dst":
+        after += zero_padding(names.index("workspace"), workspace)
+    return [*steps, *after]
 
 
 def _redirected(step: Step, place: int, start: int) -> Step:

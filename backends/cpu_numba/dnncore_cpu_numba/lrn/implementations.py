@@ -18,7 +18,6 @@ from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests, places
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
-from dnncore_cpu_numba.elementwise.chains import zero_padding
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_post_ops,
     second_pass_bytes,
@@ -26,8 +25,8 @@ from dnncore_cpu_numba.elementwise.implementation import (
 )
 from dnncore_cpu_numba.lrn import arithmetic, tasks
 from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKernel
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table
-from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, walked
+from dnncore_cpu_numba.runtime.program import Program, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, is_streamed, walked
 
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
 _MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
@@ -81,19 +80,10 @@ class LRNImplementation(Implementation[Any]):
     def _build(
         self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
     ) -> Executable:
-        tensors = {
-            argument.name: Tensor(Arg(place), desc)
-            for place, (argument, desc) in enumerate(op.tensors(workspace))
-        }
         steps = []
-        for window in _windows(op, tensors) if op.src.nelems else []:
+        for window in _windows(op, arguments(op, workspace)) if op.src.nelems else []:
             steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
-        names = [*tensors]
-        result = names.index(op.result_name)
-        steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
-        if "dst" in names and workspace is not None:
-            steps += zero_padding(names.index("workspace"), workspace)
-        return Program(steps, num_threads)
+        return Program(with_post_ops(steps, op, attr, workspace, _sums_bytes(op)), num_threads)
 
 
 def _sums_bytes(op: Any) -> int:

@@ -58,7 +58,7 @@ class ReductionImplementation(Implementation[Any]):
         )
 
     def _build(self, op: Any, attr: Attributes, plan: _Plan, num_threads: int) -> Executable:
-        steps = with_post_ops(plan.steps(), op, attr, DST_PLACE, 2, plan.nbytes)
+        steps = with_post_ops(plan.steps(), op, attr, start=plan.nbytes)
         return Program(steps, num_threads)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import MemoryDesc
+from dnncore.backend import MemoryDesc, Operation
 from dnncore_cpu_numba.codegen.nest import Nest
-from dnncore_cpu_numba.runtime.program import Param, Scratch
+from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch
 
 __all__ = ["STREAM_RESULT_BYTES", "Tensor", "is_streamed", "moved"]
 
@@ -47,6 +47,12 @@ class Tensor:
             return self
         start = (first, *[0] * (self.desc.ndims - 1))
         return Tensor(self.address, self.desc.submemory((count, *self.desc.dims[1:]), start))
+
+
+def arguments(op: Operation, workspace: MemoryDesc | None = None) -> dict[str, Tensor]:
+    """The tensors of an operation by name, in binding order."""
+    tensors = enumerate(op.tensors(workspace))
+    return {argument.name: Tensor(Arg(place), desc) for place, (argument, desc) in tensors}
 
 
 def moved(address: Any, nbytes: int) -> Any:
