@@ -7,8 +7,6 @@ from typing import Any
 from dnncore_cpu_numba.elementwise.implementation import ElementWise
 from dnncore_cpu_numba.elementwise.post_ops import Stage, binary
 
-__all__ = ["TABLE"]
-
 SRC1 = 2  # its number in the chain: dst, src0, src1
 
 

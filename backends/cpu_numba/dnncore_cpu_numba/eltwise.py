@@ -7,8 +7,6 @@ from typing import Any
 from dnncore_cpu_numba.elementwise.implementation import ElementWise
 from dnncore_cpu_numba.elementwise.post_ops import Stage, eltwise, gradient
 
-__all__ = ["BACKWARD", "FORWARD"]
-
 DIFF_DST = 2  # its number in the chain: diff_src, src or dst, diff_dst
 
 

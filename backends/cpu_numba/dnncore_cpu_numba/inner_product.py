@@ -20,8 +20,6 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]
-
 
 class _BrgemmInnerProduct(PlannedImplementation):
     """Base of the directions: formats, and the views of tensors as matrices."""

@@ -10,8 +10,6 @@ from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
-__all__ = ["TABLE"]
-
 
 class BrgemmMatMul(PlannedImplementation):
     """One product; weights that may be `any` become panels."""

@@ -17,8 +17,6 @@ from dnncore_cpu_numba.elementwise.post_ops import stages_of
 from dnncore_cpu_numba.runtime.program import Arg, Program
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["TABLE"]
-
 SRC, DST = 0, 1  # binding order
 
 

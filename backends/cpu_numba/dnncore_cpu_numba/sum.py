@@ -16,8 +16,6 @@ from dnncore_cpu_numba.elementwise.implementation import (
 from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
 from dnncore_cpu_numba.runtime.program import Program, Step
 
-__all__ = ["TABLE"]
-
 SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
 
 
@@ -56,7 +54,7 @@ class SumImplementation(ElementWise):
             tensors = [dst, *([dst] if first else []), *srcs[part]]
             scales = [*([1.0] if first else []), *op.scales[part]]
             steps += chain_steps(op.dst.dims, tensors, _scaled_sum(scales))
-        return Program(with_post_ops(steps, op, attr, place, place + 1), num_threads)
+        return Program(with_post_ops(steps, op, attr), num_threads)
 
 
 TABLE = (SumImplementation(_stages),)

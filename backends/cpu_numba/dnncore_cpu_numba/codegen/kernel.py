@@ -20,7 +20,7 @@ class NativeKernel:
     @property
     def name(self) -> str:
         """An identifier of everything that is compiled in."""
-        raise NotImplementedError
+        return f"{type(self).__name__}_{self.isa.name}_{digest(self, 24)}"
 
     @property
     def address(self) -> int:

@@ -220,9 +220,10 @@ def barrier(builder: Builder) -> None:
     builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
-def prefetch(builder: Builder, pointer: Value) -> None:
-    """Prefetch a cache line for reading into all levels of the cache."""
-    intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)])
+def prefetch(builder: Builder, pointer: Value, *, write: bool = False) -> None:
+    """Prefetch a cache line for reading or writing into all levels of the cache."""
+    flags = [I32(int(write)), I32(3), I32(1)]
+    intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *flags])
 
 
 def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:

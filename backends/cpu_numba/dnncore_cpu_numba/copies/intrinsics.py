@@ -4,19 +4,16 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.vector_ir import I64
 from dnncore_cpu_numba.copies.copy_kernel import SIDE, transposed
-
-__all__ = ["WIDTH", "copy_and_claim", "copy_and_fetch", "copy_vector", "transpose_block"]
 
 WIDTH = SIDE  # floats of a vector; LLVM splits it where registers are smaller
 
-_VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
-_I64 = ir.IntType(64)
+_VECTOR = vir.vector_of(WIDTH)
 
 
 @intrinsic
@@ -24,8 +21,8 @@ def copy_vector(typingctx, source, target):
     """Copy `WIDTH` floats from one address to another."""
 
     def codegen(context, builder, signature, args):
-        source, target = (_pointer(builder, address) for address in args)
-        builder.store(builder.load(source, align=4), target, align=4)
+        source, target = (vir.address(builder, address) for address in args)
+        vir.store(builder, vir.load(builder, source, _VECTOR, None), target, None)
 
     return types.void(types.int64, types.int64), codegen
 
@@ -36,14 +33,9 @@ def _copier_ahead(*, write):
     @intrinsic
     def copy_vector_ahead(typingctx, source, target, ahead):
         def codegen(context, builder, signature, args):
-            source, target, ahead = (_pointer(builder, address) for address in args)
-            builder.store(builder.load(source, align=4), target, align=4)
-            flags = [ir.IntType(32)(flag) for flag in (int(write), 3, 1)]  # into all caches, data
-            kinds = [ahead.type, *(flag.type for flag in flags)]
-            prefetch = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(ir.VoidType(), kinds), "llvm.prefetch.p0"
-            )
-            builder.call(prefetch, [ahead, *flags])
+            source, target, ahead = (vir.address(builder, address) for address in args)
+            vir.store(builder, vir.load(builder, source, _VECTOR, None), target, None)
+            vir.prefetch(builder, ahead, write=write)
 
         return types.void(*[types.int64] * 3), codegen
 
@@ -64,18 +56,13 @@ def transpose_block(typingctx, source, places, target, target_step):
 
     def codegen(context, builder, signature, args):
         source, places, target, target_step = args
-        table = builder.inttoptr(places, _I64.as_pointer())
-        rows = []
+        table, rows = vir.address(builder, places), []
         for i in range(WIDTH):
-            place = builder.load(builder.gep(table, [_I64(i)]))
-            place = builder.add(source, builder.shl(place, _I64(2)))
-            rows.append(builder.load(_pointer(builder, place), align=4))
+            place = builder.load(vir.at(builder, table, 8 * i), typ=I64)
+            place = builder.add(source, builder.shl(place, I64(2)))
+            rows.append(vir.load(builder, vir.address(builder, place), _VECTOR, None))
         for i, row in enumerate(transposed(builder, rows)):
-            place = builder.add(target, builder.mul(target_step, _I64(i)))
-            builder.store(row, _pointer(builder, place), align=4)
+            place = builder.add(target, builder.mul(target_step, I64(i)))
+            vir.store(builder, row, vir.address(builder, place), None)
 
     return types.void(*[types.int64] * 4), codegen
-
-
-def _pointer(builder, address):
-    return builder.inttoptr(address, _VECTOR.as_pointer())

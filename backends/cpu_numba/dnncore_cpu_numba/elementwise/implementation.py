@@ -91,9 +91,13 @@ def refuse_operands(attr: Attributes) -> Refused | None:
     return refuse_layouts(operands) or refuse_unknown(attr.post_ops)
 
 
-def refuse_post_ops(op: Any, attr: Attributes) -> Refused | None:
+def refuse_post_ops(
+    op: Any, attr: Attributes, workspace: MemoryDesc | None = None
+) -> Refused | None:
     """Refuse what an operation cannot do whose post-ops are a second pass, see `with_post_ops`."""
-    return refuse_operands(attr) or refuse_layouts((desc for _, desc in op.tensors()), op.result)
+    written = [op.result] if workspace is None else [op.result, workspace]
+    descs = [desc for _, desc in op.tensors(workspace)]
+    return refuse_operands(attr) or refuse_layouts(descs, *written)
 
 
 def second_pass_bytes(op: Any, attr: Attributes) -> int:
@@ -102,20 +106,26 @@ def second_pass_bytes(op: Any, attr: Attributes) -> int:
 
 
 def with_post_ops(
-    steps: Sequence[Step], op: Any, attr: Attributes, place: int, arguments: int, start: int = 0
-) -> list[Step]:
-    """The steps of an operation, then its post-ops and the zeros that pad the result.
+    steps: Sequence[Step], op: Any, attr: Attributes, workspace: MemoryDesc | None = None,
+    start: int = 0,
+) -> list[Step]:  # fmt: skip
+    """The steps of an operation, then a second pass: its post-ops, and zeros in what pads outputs.
 
     steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
-    place: the result's in binding order. arguments: how many come before the post-ops' operands.
     start: where in the scratchpad, in bytes, `second_pass_bytes` are free.
     """
-    if not attr.post_ops:
-        return [*steps, *zero_padding(place, op.result)]
+    names = [argument.name for argument, _ in op.tensors(workspace)]
+    place = names.index(op.result_name)
     src: Place = place
     if attr.reads_dst:
         src = Scratch(start)
         steps = [step.redirected(place, start) for step in steps]
-    operands = enumerate([desc for _, desc in attr.operands()], arguments)
-    tensors = [(place, op.result), (src, op.result), *operands]
-    return [*steps, *chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))]
+    if attr.post_ops:
+        operands = enumerate([desc for _, desc in attr.operands()], len(names))
+        tensors = [(place, op.result), (src, op.result), *operands]
+        after = chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
+    else:
+        after = zero_padding(place, op.result)
+    if workspace is not None and op.result_name == "dst":
+        after += zero_padding(names.index("workspace"), workspace)
+    return [*steps, *after]

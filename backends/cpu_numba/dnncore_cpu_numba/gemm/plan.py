@@ -46,8 +46,7 @@ class _Copy:
         a, b = self.source, self.target
         if self._is_reorder:
             return copy_steps(b, a)
-        options: dict[str, Any] = {"expand": self.expand, "order": self.order}
-        return [gather_tensor_step(a.address, a.desc, b.address, b.desc, self.starts, **options)]
+        return [gather_tensor_step(a, b, self.starts, expand=self.expand, order=self.order)]
 
     @property
     def _is_reorder(self) -> bool:

@@ -28,8 +28,6 @@ from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
 
-__all__ = ["FIELDS", "LANES", "LRN_CALL", "MOST_ALPHA", "POINT", "POWERS", "LrnKernel"]
-
 LANES = 16
 POWERS = (0.5, 0.75, 1.0)
 """The betas for which base**-beta is made of reciprocal roots."""
@@ -41,7 +39,7 @@ FIELDS = Record(
     ("points vectors length", "count", "of a row of points, of the axis, places of the axis"),
     ("result_point base_point src_point diff_point", "bytes", "from point to point"),
     ("result_vector base_vector src_vector diff_vector", "bytes", "from vector to vector"),
-    ("k scale unit factor", "float32", "see `arithmetic.Constants`"),
+    ("k scale unit factor", "float32", "see `arithmetic.constants`"),
     ("wide", "address", "a `WIDE_CALL`"),
 )
 LRN_CALL = Record("LRN kernel", ("tensors", Pointer(POINT)), ("fields", Pointer(FIELDS)))
@@ -71,13 +69,6 @@ class LrnKernel(NativeKernel):
     keeps_base: bool = False
     fetches: bool = False
     streamed: bool = False
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        way = f"{BEST.name}_{'forward' if self.forward else 'backward'}_{self.reach}"
-        flags = f"{int(self.keeps_base)}{int(self.fetches)}{int(self.streamed)}"
-        return f"lrn_{way}_{int(100 * self.beta)}_{flags}"
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()

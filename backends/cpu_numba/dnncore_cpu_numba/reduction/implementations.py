@@ -23,8 +23,7 @@ from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, f
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import moved
 
-DST_PLACE = 1  # in binding order
-SRC_ARG, DST_ARG = Arg(0), Arg(DST_PLACE)
+SRC_ARG, DST_ARG = Arg(0), Arg(1)
 DST, SRC = 0, 1  # in nests
 _SHORT = 64  # elements; shorter rows are not worth a call
 _FEW = 16  # elements; a row of fewer is no vector
@@ -51,7 +50,7 @@ class ReductionImplementation(Implementation[Any]):
 
         def build() -> Program:
             steps = [step for fold in folds for step in fold.steps(op)]
-            steps = with_post_ops(steps, op, attr, DST_PLACE, 2, nbytes)
+            steps = with_post_ops(steps, op, attr, start=nbytes)
             return Program(steps, engine.num_threads)
 
         return Accepted(

@@ -71,8 +71,7 @@ class SoftmaxImplementation(Implementation[Any]):
         function = self.vectors if in_vectors else self.slabs
         columns = 1 if in_vectors else _slab_columns(descs[0].dims[op.axis])
         steps = _steps(function, columns, descs, tensors, op.axis, op.algorithm == "log")
-        result = tensors[op.result_name]
-        return Program(with_post_ops(steps, op, attr, result, len(names)), num_threads)
+        return Program(with_post_ops(steps, op, attr), num_threads)
 
 
 def _is_contiguous(descs: Sequence[MemoryDesc], axis: int) -> bool:
