@@ -64,11 +64,6 @@ class RowsKernel(NativeKernel):
     map: str
     combine: str
 
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        return f"reduction_rows_{BEST.name}_{self.map}_{self.combine}"
-
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()
 
