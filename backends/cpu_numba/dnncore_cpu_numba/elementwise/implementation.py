@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, Place, chain_steps, zero_padding
 from dnncore_cpu_numba.elementwise.post_ops import (
     Stage,
@@ -47,22 +47,16 @@ class ElementWise(Implementation[Any]):
         self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]
     ) -> Accepted | Refused:
         """Offer the whole chain, if a thread has room for its tensors."""
-        tensors = [desc for _, desc in op.tensors()] + [desc for _, desc in attr.operands()]
-        if len(tensors) > MAX_TENSORS:
-            return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
-        return Accepted(
-            op,
-            build=lambda: self._build(op, attr, stages, engine.num_threads),
-            efficiency=efficiency(stages),
-        )
-
-    def _build(
-        self, op: Any, attr: Attributes, stages: Sequence[Stage], num_threads: int
-    ) -> Executable:
         *inputs, result = enumerate(desc for _, desc in op.tensors())
         operands = enumerate([desc for _, desc in attr.operands()], len(inputs) + 1)
-        steps = chain_steps(op.result.dims, [result, *inputs, *operands], stages)
-        return Program(steps, num_threads)
+        tensors = [result, *inputs, *operands]
+        if len(tensors) > MAX_TENSORS:
+            return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
+
+        def build() -> Program:
+            return Program(chain_steps(op.result.dims, tensors, stages), engine.num_threads)
+
+        return Accepted(op, build, efficiency=efficiency(stages))
 
 
 def efficiency(stages: Iterable[Stage]) -> float:
