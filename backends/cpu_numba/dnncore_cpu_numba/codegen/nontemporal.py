@@ -15,7 +15,7 @@ from numba.extending import intrinsic
 
 from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import device, exact
-from dnncore_cpu_numba.codegen.vector_ir import multiply_add, repeat
+from dnncore_cpu_numba.codegen.vector_ir import bytes_of, multiply_add, repeat
 
 __all__ = [
     "LINE", "STREAM_BYTES", "mark_streamed", "prefetch", "scaled", "stream", "stream_row",
@@ -32,8 +32,9 @@ _LANES = ir.VectorType(ir.FloatType(), LINE // 4)
 
 
 def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction) -> None:
-    """Make an LLVM store non-temporal. It must write a whole, aligned cache line."""
-    store.align = LINE
+    """Make an LLVM store non-temporal. It must write a whole, aligned vector."""
+    vector = store.operands[0].type
+    store.align = bytes_of(vector.element) * vector.count
     store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
 
 

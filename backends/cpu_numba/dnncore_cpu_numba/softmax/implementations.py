@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.codegen.nest import nests, places
+from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_post_ops,
     second_pass_bytes,
@@ -103,7 +102,7 @@ def _steps(
     """
     dims = descs[0].dims
     streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES
-    tables = [Table(4 * np.array(places(desc, axis), np.int64)) for desc in descs]
+    tables = [Table(4 * places(desc, axis)[: dims[axis]]) for desc in descs]
     steps = []
     for nest in nests(dims, descs, without=(axis,)):
         for part in nest.ordered().rows(columns):
