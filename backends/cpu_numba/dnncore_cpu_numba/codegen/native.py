@@ -21,8 +21,6 @@ from dnncore import planning
 from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork
 from dnncore_cpu_numba.codegen.isa import BEST, Isa, host_features
 
-__all__ = ["function", "machine", "optimized", "symbol_of"]
-
 _store = DiskStore("cpu_numba")
 _addresses: dict[str, int] = {}
 hold_at_fork(global_compiler_lock)

@@ -22,8 +22,6 @@ from dnncore_cpu_numba.codegen.call_schema import Many, Record, Table
 from dnncore_cpu_numba.codegen.pointers import load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device
 
-__all__ = ["MAX_LOOPS", "NEST", "Loop", "Nest", "advance", "nests", "padding", "seek"]
-
 _LINE = 16  # elements of a cache line, mostly
 MAX_LOOPS = 64  # of a nest; 12 dims and the blocks of several tensors need fewer
 NEST = Record(

@@ -38,8 +38,6 @@ from dnncore_cpu_numba.elementwise.post_ops import (
 from dnncore_cpu_numba.runtime.program import Arg, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import is_streamed
 
-__all__ = ["MAX_TENSORS", "Place", "chain_steps", "zero_padding"]
-
 MAX_TENSORS = 128  # of one chain: what a thread has room for
 _WIDTH = TENSOR.size
 _TENSORS = _WIDTH * MAX_TENSORS

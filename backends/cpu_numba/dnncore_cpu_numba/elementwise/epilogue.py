@@ -24,11 +24,6 @@ from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
-__all__ = [
-    "Call", "Eltwise", "Epilogue", "Operand", "Stage", "Sum", "View", "apply", "call_rows",
-    "from_post_ops", "table_rows",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Operand:
@@ -224,13 +219,9 @@ def _hardswish(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
     return builder.fmul(x, _hardsigmoid(builder, x, alpha, beta))
 
 
-def _intrinsic(name: str) -> Callable[..., Value]:
+def _lanewise(name: str) -> Callable[..., Value]:
     """A function of one vector that LLVM has."""
-
-    def emit(builder: Builder, x: Value, _alpha: float, _beta: float) -> Value:
-        return vir.intrinsic(builder, f"llvm.{name}.v{x.type.count}f32", x.type, [x])
-
-    return emit
+    return lambda builder, x, _alpha, _beta: vir.lanewise(builder, name, x)
 
 
 def _larger(sign: str) -> Callable[..., Value]:
@@ -284,14 +275,14 @@ _BINARY: dict[str, Callable[..., Value]] = {
 }
 
 INLINE: dict[str, Callable[..., Value]] = {
-    "abs": _intrinsic("fabs"),
+    "abs": _lanewise("fabs"),
     "clip": _clip,
     "clip_v2": _clip,
     "hardsigmoid": _hardsigmoid,
     "hardswish": _hardswish,
     "linear": _linear,
     "relu": _relu,
-    "round": _intrinsic("rint"),
-    "sqrt": _intrinsic("sqrt"),
+    "round": _lanewise("rint"),
+    "sqrt": _lanewise("sqrt"),
     "square": lambda builder, x, _alpha, _beta: builder.fmul(x, x),
 }

@@ -16,12 +16,7 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     refuse_unknown,
     stages_of,
 )
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
-
-__all__ = [
-    "ElementWise", "refuse_layouts", "refuse_operands", "refuse_post_ops",
-    "second_pass_bytes", "with_post_ops",
-]  # fmt: skip
+from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 
 
 class ElementWise(Implementation[Any]):
@@ -124,7 +119,7 @@ def with_post_ops(
     src: Place = place
     if attr.reads_dst:
         src = Scratch(start)
-        steps = [_redirected(step, place, start) for step in steps]
+        steps = [step.redirected(place, start) for step in steps]
     if attr.post_ops:
         operands = enumerate([desc for _, desc in attr.operands()], len(names))
         tensors = [(place, op.result), (src, op.result), *operands]
@@ -134,13 +129,3 @@ def with_post_ops(
     if workspace is not None and op.result_name == "dst":
         after += zero_padding(names.index("workspace"), workspace)
     return [*steps, *after]
-
-
-def _redirected(step: Step, place: int, start: int) -> Step:
-    """The same step with a part of the scratchpad in place of an argument."""
-    params = [
-        Scratch(start + param.byte_offset) if isinstance(param, Arg) and param.index == place
-        else param
-        for param in step.params
-    ]  # fmt: skip
-    return step.with_params(params)

@@ -28,7 +28,7 @@ ROWS = PROGRAM.field("rows").slot
 DISTANCE, PARTS = (ROW.field(name).slot for name in ("distance", "parts"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Step:
     """One task over `items` work items, after all steps before it have ended.
 
@@ -49,13 +49,17 @@ class Step:
 
     def __post_init__(self, values: Mapping[str, Any]) -> None:
         if self.items > 0:
-            params = cast(Record, self.task.params)  # a step's task has parameters
-            object.__setattr__(self, "params", params.pack(values))
+            self.params = cast(Record, self.task.params).pack(values)  # a step's task has them
 
-    def with_params(self, params: Sequence[Param]) -> Step:
-        """A copy of the step with other slots."""
+    def redirected(self, index: int, start: int) -> Step:
+        """A copy of the step with the scratchpad, from `start` bytes on, in place of a memory."""
         step = copy.copy(self)
-        object.__setattr__(step, "params", params)
+        step.params = [
+            Scratch(start + param.byte_offset)
+            if isinstance(param, Arg) and param.index == index
+            else param
+            for param in self.params
+        ]
         return step
 
     def row(self, distance: int, threads: int) -> dict[str, int]:

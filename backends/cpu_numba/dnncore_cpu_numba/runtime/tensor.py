@@ -11,8 +11,6 @@ from dnncore.backend import MemoryDesc, Operation
 from dnncore_cpu_numba.codegen.nest import Nest
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch
 
-__all__ = ["STREAM_RESULT_BYTES", "Tensor", "is_streamed", "moved"]
-
 STREAM_RESULT_BYTES = 4 << 20
 """Results of element-wise chains, pooling and LRN from this size on are written past the caches.
 
