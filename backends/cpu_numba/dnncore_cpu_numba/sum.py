@@ -19,10 +19,6 @@ from dnncore_cpu_numba.runtime.program import Program, Step
 SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
 
 
-def _stages(op: Any) -> list[Stage]:
-    return _scaled_sum(op.scales)
-
-
 def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
     """x = scales[0] * x + scales[1] * tensor 2 + ..."""
     first, *others = scales
@@ -46,8 +42,7 @@ class SumImplementation(ElementWise):
         )
 
     def _build_passes(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
-        srcs, place = [*enumerate(op.srcs)], len(op.srcs)
-        dst = (place, op.dst)
+        srcs, dst = [*enumerate(op.srcs)], (len(op.srcs), op.dst)
         steps: list[Step] = []
         for first in range(0, len(srcs), SRCS):
             part = slice(first, first + SRCS)
@@ -57,4 +52,4 @@ class SumImplementation(ElementWise):
         return Program(with_post_ops(steps, op, attr), num_threads)
 
 
-TABLE = (SumImplementation(_stages),)
+TABLE = (SumImplementation(lambda op: _scaled_sum(op.scales)),)

@@ -114,15 +114,10 @@ def nests(
 ) -> list[Nest]:
     """Cover the logical elements of `dims`; a tensor's dim of size 1 is broadcast to them.
 
-    without: dims of which only the first place is covered; see `places`.
+    without: dims of which only the first place is covered.
     """
     ranges = [(0, min(n, 1) if dim in without else n) for dim, n in enumerate(dims)]
     return _cross(ranges, dims, descs)
-
-
-def places(desc: MemoryDesc, dim: int) -> list[int]:
-    """The distance in elements from the first place along a dim to each place."""
-    return [_offset(desc, dim, place, desc.dims[dim]) for place in range(desc.dims[dim])]
 
 
 def padding(desc: MemoryDesc) -> list[Nest]:

@@ -23,8 +23,9 @@ _LANES = vir.vector_of(LINE // 4)
 
 
 def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction) -> None:
-    """Make an LLVM store non-temporal. It must write a whole, aligned cache line."""
-    store.align = LINE
+    """Make an LLVM store non-temporal. It must write a whole, aligned vector."""
+    vector = store.operands[0].type
+    store.align = vir.bytes_of(vector.element) * vector.count
     store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
 
 

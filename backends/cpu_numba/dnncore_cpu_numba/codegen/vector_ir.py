@@ -226,11 +226,10 @@ def prefetch(builder: Builder, pointer: Value, *, write: bool = False) -> None:
     intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *flags])
 
 
-def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
-    """Store a vector of any type, or the lanes of a mask."""
+def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> Value:
+    """Store a vector of any type, or the lanes of a mask; returns the instruction."""
     align = bytes_of(value.type.element)
     if mask is None:
-        builder.store(value, pointer, align=align)
-        return
+        return builder.store(value, pointer, align=align)
     name = f"llvm.masked.store.{suffix_of(value.type)}.p0"
-    intrinsic(builder, name, ir.VoidType(), [value, pointer, I32(align), mask])
+    return intrinsic(builder, name, ir.VoidType(), [value, pointer, I32(align), mask])

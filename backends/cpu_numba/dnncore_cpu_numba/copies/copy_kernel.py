@@ -21,7 +21,7 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
 from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
 
@@ -189,12 +189,9 @@ def _shuffled(builder: Builder, x: Value, y: Value, order: Sequence[int]) -> Val
 def _store(
     builder: Builder, value: Value, pointer: Value, mask: Value | None, *, streamed: bool
 ) -> None:
-    vector = value.type
-    if mask is not None or not streamed or vector.count == 1:
-        vir.store(builder, value, pointer, mask)
-        return
-    store = builder.store(value, pointer, align=vir.bytes_of(vector.element) * vector.count)
-    store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+    store = vir.store(builder, value, pointer, mask)
+    if streamed and mask is None and value.type.count > 1:
+        mark_streamed(builder, store)
 
 
 def _smaller(builder: Builder, x: Value, y: Value) -> Value:

@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.call_schema import Record
-from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests, places
+from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_post_ops,
@@ -141,7 +140,7 @@ def _steps(window: _Window, op: Any) -> list[Step]:
     }  # fmt: skip
     common = arithmetic.constants(op) | {
         "length": length, "reach": reach, "pieces": pieces.values(),
-        "places": [Table(4 * np.array(places(tensor.desc, window.axis), np.int64))
+        "places": [Table(4 * places(tensor.desc, window.axis)[:length])
                    for tensor in tensors.values()],
         **{name: each.address if each else 0 for name, each in called.items()},
     }  # fmt: skip

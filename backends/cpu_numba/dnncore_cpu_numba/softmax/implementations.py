@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
-from dnncore_cpu_numba.codegen.nest import nests, places
+from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_post_ops,
     second_pass_bytes,
@@ -90,7 +89,7 @@ def _steps(function: Task, columns: int, op: Any, tensors: Mapping[str, Tensor])
     descs = [tensor.desc for tensor in tensors.values()]
     length = op.result.dims[op.axis]
     streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES
-    tables = [Table(4 * np.array(places(desc, op.axis), np.int64)) for desc in descs]
+    tables = [Table(4 * places(desc, op.axis)[:length]) for desc in descs]
     steps = []
     for nest in nests(op.result.dims, descs, without=(op.axis,)):
         for part in nest.ordered().rows(columns):
