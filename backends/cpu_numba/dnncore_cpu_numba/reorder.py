@@ -14,10 +14,8 @@ from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
 from dnncore_cpu_numba.elementwise.implementation import refuse_layouts
 from dnncore_cpu_numba.elementwise.post_ops import stages_of
-from dnncore_cpu_numba.runtime.program import Arg, Program
-from dnncore_cpu_numba.runtime.tensor import Tensor
-
-SRC, DST = 0, 1  # binding order
+from dnncore_cpu_numba.runtime.program import Program
+from dnncore_cpu_numba.runtime.tensor import arguments
 
 
 class ReorderImplementation(Implementation[Any]):
@@ -40,13 +38,12 @@ class ReorderImplementation(Implementation[Any]):
         )
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+        src, dst, *operands = arguments(op, attr=attr).values()
         if attr.post_ops:
-            tensors = [(DST, op.dst), (SRC, op.src)]
-            tensors += enumerate([desc for _, desc in attr.operands()], 2)
-            steps = chain_steps(op.dst.dims, tensors, stages_of(attr.post_ops, 2))
+            stages = stages_of(attr.post_ops, 2)
+            steps = chain_steps(op.dst.dims, [dst, src, *operands], stages)
         else:
-            steps = copy_steps(Tensor(Arg(DST), op.dst), Tensor(Arg(SRC), op.src))
-            steps += zero_padding(DST, op.dst)
+            steps = copy_steps(dst, src) + zero_padding(dst)
         return Program(steps, num_threads)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, Place, chain_steps, zero_padding
+from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps, zero_padding
 from dnncore_cpu_numba.elementwise.post_ops import (
     Stage,
     UnknownAlgorithm,
@@ -17,6 +17,7 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     stages_of,
 )
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 
 class ElementWise(Implementation[Any]):
@@ -47,9 +48,8 @@ class ElementWise(Implementation[Any]):
         self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]
     ) -> Accepted | Refused:
         """Offer the whole chain, if a thread has room for its tensors."""
-        *inputs, result = enumerate(desc for _, desc in op.tensors())
-        operands = enumerate([desc for _, desc in attr.operands()], len(inputs) + 1)
-        tensors = [result, *inputs, *operands]
+        named = arguments(op, attr=attr)
+        tensors = [named.pop(op.result_name), *named.values()]
         if len(tensors) > MAX_TENSORS:
             return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
 
@@ -108,18 +108,17 @@ def with_post_ops(
     steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
     start: where in the scratchpad, in bytes, `second_pass_bytes` are free.
     """
-    names = [argument.name for argument, _ in op.tensors(workspace)]
-    place = names.index(op.result_name)
-    src: Place = place
+    tensors = arguments(op, workspace, attr)
+    src = result = tensors[op.result_name]
     if attr.reads_dst:
-        src = Scratch(start)
-        steps = [step.redirected(place, start) for step in steps]
+        src = Tensor(Scratch(start), op.result)
+        steps = [step.redirected([*tensors].index(op.result_name), start) for step in steps]
     if attr.post_ops:
-        operands = enumerate([desc for _, desc in attr.operands()], len(names))
-        tensors = [(place, op.result), (src, op.result), *operands]
-        after = chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
+        operands = [tensors[name] for name, _ in attr.operands()]
+        stages = stages_of(attr.post_ops, 2)
+        after = chain_steps(op.result.dims, [result, src, *operands], stages)
     else:
-        after = zero_padding(place, op.result)
+        after = zero_padding(result)
     if workspace is not None and op.result_name == "dst":
-        after += zero_padding(names.index("workspace"), workspace)
+        after += zero_padding(tensors["workspace"])
     return [*steps, *after]
