@@ -9,13 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps, zero_padding
-from dnncore_cpu_numba.elementwise.post_ops import (
-    Stage,
-    UnknownAlgorithm,
-    refuse_unknown,
-    stages_of,
-)
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
@@ -28,7 +23,7 @@ class ElementWise(Implementation[Any]):
 
     name = "cpu_numba:simd"
 
-    def __init__(self, stages: Callable[[Any], list[Stage]]) -> None:
+    def __init__(self, stages: Callable[[Any], list[post_ops.Stage]]) -> None:
         self.stages = stages
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
@@ -39,13 +34,13 @@ class ElementWise(Implementation[Any]):
         if refusal := refuse_layouts(descs, op.result) or refuse_operands(attr):
             return refusal
         try:
-            stages = [*self.stages(op), *stages_of(attr.post_ops, len(descs))]
-        except UnknownAlgorithm as error:
+            stages = [*self.stages(op), *post_ops.stages_of(attr.post_ops, len(descs))]
+        except post_ops.UnknownAlgorithm as error:
             return Refused("attribute", str(error))
         return self.accepted(op, attr, engine, stages)
 
     def accepted(
-        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]
+        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[post_ops.Stage]
     ) -> Accepted | Refused:
         """Offer the whole chain, if a thread has room for its tensors."""
         named = arguments(op, attr=attr)
@@ -59,7 +54,7 @@ class ElementWise(Implementation[Any]):
         return Accepted(op, build, efficiency=efficiency(stages))
 
 
-def efficiency(stages: Iterable[Stage]) -> float:
+def efficiency(stages: Iterable[post_ops.Stage]) -> float:
     """The measured efficiency: the speed of memory, reduced by the cost of arithmetic."""
     return 0.8 / (1.0 + sum(stage.cost for stage in stages))
 
@@ -82,7 +77,7 @@ def refuse_operands(attr: Attributes) -> Refused | None:
         return Refused(
             "attribute", f"takes up to {MAX_TENSORS - 2} post-op operands; got {len(operands)}"
         )
-    return refuse_layouts(operands) or refuse_unknown(attr.post_ops)
+    return refuse_layouts(operands) or post_ops.refuse_unknown(attr.post_ops)
 
 
 def refuse_post_ops(
@@ -115,7 +110,7 @@ def with_post_ops(
         steps = [step.redirected([*tensors].index(op.result_name), start) for step in steps]
     if attr.post_ops:
         operands = [tensors[name] for name, _ in attr.operands()]
-        stages = stages_of(attr.post_ops, 2)
+        stages = post_ops.stages_of(attr.post_ops, 2)
         after = chain_steps(op.result.dims, [result, src, *operands], stages)
     else:
         after = zero_padding(result)
