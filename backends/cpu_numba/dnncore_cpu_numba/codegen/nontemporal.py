@@ -22,10 +22,9 @@ LINE = 64  # bytes of a cache line
 _LANES = vir.vector_of(LINE // 4)
 
 
-def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction) -> None:
-    """Make an LLVM store non-temporal. It must write a whole, aligned vector."""
-    vector = store.operands[0].type
-    store.align = vir.bytes_of(vector.element) * vector.count
+def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction, align: int = LINE) -> None:
+    """Make an LLVM store non-temporal. It must write a whole vector that is aligned to `align`."""
+    store.align = align
     store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
 
 

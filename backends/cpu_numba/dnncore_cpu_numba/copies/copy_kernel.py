@@ -189,9 +189,9 @@ def _shuffled(builder: Builder, x: Value, y: Value, order: Sequence[int]) -> Val
 def _store(
     builder: Builder, value: Value, pointer: Value, mask: Value | None, *, streamed: bool
 ) -> None:
-    store = vir.store(builder, value, pointer, mask)
-    if streamed and mask is None and value.type.count > 1:
-        mark_streamed(builder, store)
+    store, vector = vir.store(builder, value, pointer, mask), value.type
+    if streamed and mask is None and vector.count > 1:
+        mark_streamed(builder, store, vir.bytes_of(vector.element) * vector.count)
 
 
 def _smaller(builder: Builder, x: Value, y: Value) -> Value:
