@@ -1,4 +1,4 @@
-"""Memory in tasks: loads and stores through 64-bit integer addresses.
+"""Memory in tasks: loads and stores through 64-bit integer addresses, and their decorator.
 
 Each access is one LLVM instruction or a few. Its index counts elements. Nothing checks bounds, so
 LLVM vectorises loops over these accesses. Integers are widened to 64 bits on load and cut on store.
