@@ -17,8 +17,6 @@ from dnncore_cpu_numba.elementwise.post_ops import stages_of
 from dnncore_cpu_numba.runtime.program import Program
 from dnncore_cpu_numba.runtime.tensor import arguments
 
-SRC, DST = 0, 1  # binding order
-
 
 class ReorderImplementation(Implementation[Any]):
     """Copy, transpose and convert in one pass."""
@@ -42,13 +40,12 @@ class ReorderImplementation(Implementation[Any]):
         )
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+        src, dst, *operands = arguments(op, attr=attr).values()
         if attr.post_ops:
-            operands = enumerate([desc for _, desc in attr.operands()], 2)
-            chain = [(DST, op.dst), (SRC, op.src), *operands]
-            steps = chain_steps(op.dst.dims, chain, stages_of(attr.post_ops, 2))
+            stages = stages_of(attr.post_ops, 2)
+            steps = chain_steps(op.dst.dims, [dst, src, *operands], stages)
         else:
-            tensors = arguments(op)
-            steps = copy_steps(tensors["dst"], tensors["src"]) + zero_padding(DST, op.dst)
+            steps = copy_steps(dst, src) + zero_padding(dst)
         return Program(steps, num_threads)
 
 

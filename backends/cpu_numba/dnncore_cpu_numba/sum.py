@@ -15,6 +15,7 @@ from dnncore_cpu_numba.elementwise.implementation import (
 )
 from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
 from dnncore_cpu_numba.runtime.program import Program, Step
+from dnncore_cpu_numba.runtime.tensor import arguments
 
 SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
 
@@ -42,7 +43,7 @@ class SumImplementation(ElementWise):
         )
 
     def _build_passes(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
-        srcs, dst = [*enumerate(op.srcs)], (len(op.srcs), op.dst)
+        *srcs, dst = arguments(op).values()
         steps: list[Step] = []
         for first in range(0, len(srcs), SRCS):
             part = slice(first, first + SRCS)

@@ -14,8 +14,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dnncore.backend import BuildError, MemoryDesc
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore_cpu_numba.codegen.call_schema import Many, Record, Table
@@ -64,7 +62,7 @@ class Nest:
         ]
         extents = [loop.extent for loop in self.loops]
         sizes = {"loops": len(extents), "tensors": len(itemsizes)}
-        return Table(np.array(NEST.pack(sizes | {"numbers": [*extents, *strides]}), np.int64))
+        return Table(NEST.table([sizes | {"numbers": [*extents, *strides]}]))
 
     def ordered(self, lead: int = 0) -> Nest:
         """The same elements with neighbouring loops joined, in the memory order of a tensor."""

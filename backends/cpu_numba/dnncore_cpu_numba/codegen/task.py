@@ -61,8 +61,8 @@ class Task:
         self.fastmath = fastmath
         self.name = f"{function.__module__.rpartition('.')[2]}_{function.__name__}"
         self.__doc__ = function.__doc__
-        if (own := [*inspect.signature(function).parameters]) != [*arguments.fields]:
-            wanted = [*arguments.fields]
+        own, wanted = [*inspect.signature(function).parameters], [*arguments.fields]
+        if own != wanted:
             raise CallMismatch(f"{self.name}: {arguments.name} has {wanted}; got {own}")
 
     @property

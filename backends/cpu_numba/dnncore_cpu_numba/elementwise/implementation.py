@@ -8,15 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, Place, chain_steps, zero_padding
-from dnncore_cpu_numba.elementwise.post_ops import (
-    Stage,
-    UnknownAlgorithm,
-    refuse_unknown,
-    stages_of,
-)
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.elementwise import post_ops
+from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps, zero_padding
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 
 class ElementWise(Implementation[Any]):
@@ -27,7 +23,7 @@ class ElementWise(Implementation[Any]):
 
     name = "cpu_numba:simd"
 
-    def __init__(self, stages: Callable[[Any], list[Stage]]) -> None:
+    def __init__(self, stages: Callable[[Any], list[post_ops.Stage]]) -> None:
         self.stages = stages
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
@@ -38,34 +34,27 @@ class ElementWise(Implementation[Any]):
         if refusal := refuse_layouts(descs, op.result) or refuse_operands(attr):
             return refusal
         try:
-            stages = [*self.stages(op), *stages_of(attr.post_ops, len(descs))]
-        except UnknownAlgorithm as error:
+            stages = [*self.stages(op), *post_ops.stages_of(attr.post_ops, len(descs))]
+        except post_ops.UnknownAlgorithm as error:
             return Refused("attribute", str(error))
         return self.accepted(op, attr, engine, stages)
 
     def accepted(
-        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]
+        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[post_ops.Stage]
     ) -> Accepted | Refused:
         """Offer the whole chain, if a thread has room for its tensors."""
-        tensors = [desc for _, desc in op.tensors()] + [desc for _, desc in attr.operands()]
+        named = arguments(op, attr=attr)
+        tensors = [named.pop(op.result_name), *named.values()]
         if len(tensors) > MAX_TENSORS:
             return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
-        return Accepted(
-            op,
-            build=lambda: self._build(op, attr, stages, engine.num_threads),
-            efficiency=efficiency(stages),
-        )
 
-    def _build(
-        self, op: Any, attr: Attributes, stages: Sequence[Stage], num_threads: int
-    ) -> Executable:
-        *inputs, result = enumerate(desc for _, desc in op.tensors())
-        operands = enumerate([desc for _, desc in attr.operands()], len(inputs) + 1)
-        steps = chain_steps(op.result.dims, [result, *inputs, *operands], stages)
-        return Program(steps, num_threads)
+        def build() -> Program:
+            return Program(chain_steps(op.result.dims, tensors, stages), engine.num_threads)
+
+        return Accepted(op, build, efficiency=efficiency(stages))
 
 
-def efficiency(stages: Iterable[Stage]) -> float:
+def efficiency(stages: Iterable[post_ops.Stage]) -> float:
     """The measured efficiency: the speed of memory, reduced by the cost of arithmetic."""
     return 0.8 / (1.0 + sum(stage.cost for stage in stages))
 
@@ -88,7 +77,7 @@ def refuse_operands(attr: Attributes) -> Refused | None:
         return Refused(
             "attribute", f"takes up to {MAX_TENSORS - 2} post-op operands; got {len(operands)}"
         )
-    return refuse_layouts(operands) or refuse_unknown(attr.post_ops)
+    return refuse_layouts(operands) or post_ops.refuse_unknown(attr.post_ops)
 
 
 def refuse_post_ops(
@@ -114,18 +103,17 @@ def with_post_ops(
     steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
     start: where in the scratchpad, in bytes, `second_pass_bytes` are free.
     """
-    names = [argument.name for argument, _ in op.tensors(workspace)]
-    place = names.index(op.result_name)
-    src: Place = place
+    tensors = arguments(op, workspace, attr)
+    src = result = tensors[op.result_name]
     if attr.reads_dst:
-        src = Scratch(start)
-        steps = [step.redirected(place, start) for step in steps]
+        src = Tensor(Scratch(start), op.result)
+        steps = [step.redirected([*tensors].index(op.result_name), start) for step in steps]
     if attr.post_ops:
-        operands = enumerate([desc for _, desc in attr.operands()], len(names))
-        tensors = [(place, op.result), (src, op.result), *operands]
-        after = chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
+        operands = [tensors[name] for name, _ in attr.operands()]
+        stages = post_ops.stages_of(attr.post_ops, 2)
+        after = chain_steps(op.result.dims, [result, src, *operands], stages)
     else:
-        after = zero_padding(place, op.result)
+        after = zero_padding(result)
     if workspace is not None and op.result_name == "dst":
-        after += zero_padding(names.index("workspace"), workspace)
+        after += zero_padding(tensors["workspace"])
     return [*steps, *after]

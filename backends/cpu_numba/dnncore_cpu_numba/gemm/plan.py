@@ -88,9 +88,8 @@ class ProgramPlan:
 
     def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
         """Append a chain of stages; tensors: dst, src, then the stages' operands."""
-        places: list[tuple[Any, MemoryDesc]] = [(t.address, t.desc) for t in tensors]
         self._append(
-            lambda: chain_steps(tensors[0].desc.dims, places, stages),
+            lambda: chain_steps(tensors[0].desc.dims, tensors, stages),
             sum(tensor.desc.nbytes for tensor in tensors),
         )
 

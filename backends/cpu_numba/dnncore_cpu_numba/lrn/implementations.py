@@ -180,7 +180,7 @@ def _row_steps(window: _Window, op: Any) -> list[Step]:
         fetches=vectors > 1 and blocked,
     )  # fmt: skip
     streamed = 0
-    if is_streamed(result.address, result.desc) and _are_lines(window):
+    if is_streamed(result) and _are_lines(window):
         streamed = replace(kernel, streamed=True).address
     constants = arithmetic.constants(op)
     common = {name: constants[name] for name in ("k", "scale", "unit", "factor")}

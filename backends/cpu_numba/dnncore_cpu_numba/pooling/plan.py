@@ -75,7 +75,7 @@ def _in_place(fold: PoolingFold, part: Nest) -> Step:
     kernel = replace(kernel, fetches=fetches)
     result = fold.tensors["result"]
     in_lines = whole and not any(step % LINE for step in strides[0])
-    streams = in_lines and is_streamed(result.address, result.desc)
+    streams = in_lines and is_streamed(result)
     bands = _cut(fold, _height(fold, columns))
     return _step(fold, part, bands, strides, {
         "kernel": kernel.address,

@@ -73,7 +73,7 @@ class _Piece:
     """Places of src that are folded into a nest of results.
 
     results: over (target, src). places: of one result, over src, from its first one on.
-    way: see `reduction_tasks`; in lanes and rows, the innermost loop of places is folded at once.
+    way: see `tasks.py`; in lanes and rows, the innermost loop of places is folded at once.
     beside: how many outcomes of each part are kept side by side, which makes short rows longer; the
     results' outermost loop runs over them.
     """
@@ -178,8 +178,12 @@ def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
     nbytes, count = 4 * results.size, 0
     folds: list[_Fold] = []
     for piece in pieces:
+        dense = _dense(piece.results)
+        if piece.beside > 1:
+            dense = dense.ordered(SRC)  # joins the row with its neighbours
         target = Scratch(start + nbytes * count)
-        folds.append(_Fold(_targeted(piece), target, part_bytes=nbytes * piece.beside))
+        dense_piece = replace(piece, results=dense)
+        folds.append(_Fold(dense_piece, target, part_bytes=nbytes * piece.beside))
         count += piece.outcomes
     loops = tuple(
         Loop(a.extent, (a.strides[DST], b.strides[DST]))
@@ -252,14 +256,6 @@ def _dense(results: Nest) -> Nest:
         loops.insert(0, Loop(loop.extent, (size, loop.strides[SRC])))
         size *= loop.extent
     return Nest((0, results.offsets[SRC]), tuple(loops))
-
-
-def _targeted(piece: _Piece) -> _Piece:
-    """The piece with dense results."""
-    results = _dense(piece.results)
-    if piece.beside > 1:
-        results = results.ordered(SRC)  # joins the row with its neighbours
-    return replace(piece, results=results)
 
 
 def _rules(op: Any) -> tuple[Any, Any]:

@@ -84,8 +84,7 @@ class Program(Executable):
         self._scratch: list[tuple[int, int]] = []  # slot, offset
         self._template = self._block(steps, num_threads)
         parts = self._template[ROWS + PARTS : ROWS + ROW.size * self.rows : ROW.size]
-        most_parts = max(parts, default=1)
-        self._helpers = min(most_parts, num_threads) - 1
+        self._helpers = min(max(parts, default=1), num_threads) - 1
         pool().need(self._helpers)
 
     def _block(self, steps: Sequence[Step], threads: int) -> array[int]:
@@ -172,12 +171,9 @@ class BoundProgram:
             event.wait()
         if self.helpers and self._pool.asleep:
             self._pool.wake(self.helpers)
-        if stream.profiling:
-            return self._timed()
-        self.native(self.address)
-        return COMPLETED
-
-    def _timed(self) -> Event:
+        if not stream.profiling:
+            self.native(self.address)
+            return COMPLETED
         start = time.perf_counter()
         self.native(self.address)
         return TimedEvent(start, time.perf_counter())

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import MemoryDesc, Operation
+from dnncore.backend import Attributes, MemoryDesc, Operation
 from dnncore_cpu_numba.codegen.nest import Nest
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch
 
@@ -47,10 +47,13 @@ class Tensor:
         return Tensor(self.address, self.desc.submemory((count, *self.desc.dims[1:]), start))
 
 
-def arguments(op: Operation, workspace: MemoryDesc | None = None) -> dict[str, Tensor]:
-    """The tensors of an operation by name, in binding order."""
-    tensors = enumerate(op.tensors(workspace))
-    return {argument.name: Tensor(Arg(place), desc) for place, (argument, desc) in tensors}
+def arguments(
+    op: Operation, workspace: MemoryDesc | None = None, attr: Attributes | None = None
+) -> dict[str, Tensor]:
+    """The tensors of an operation, and its post-ops' operands, by name in binding order."""
+    named = [(argument.name, desc) for argument, desc in op.tensors(workspace)]
+    named += attr.operands() if attr else []
+    return {name: Tensor(Arg(place), desc) for place, (name, desc) in enumerate(named)}
 
 
 def moved(address: Any, nbytes: int) -> Any:
@@ -66,10 +69,10 @@ def walked(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     return {"nest": nest.table(sizes), "starts": starts}
 
 
-def is_streamed(address: Param, result: MemoryDesc) -> bool:
+def is_streamed(result: Tensor) -> bool:
     """Whether the result of a chain, of pooling or of LRN is written past the caches.
 
     Gaps do not count as bytes. Results in the scratchpad are not, since the next step reads them.
     """
-    nbytes = result.itemsize * math.prod(result.padded_dims)
-    return nbytes >= STREAM_RESULT_BYTES and not isinstance(address, Scratch)
+    nbytes = result.desc.itemsize * math.prod(result.desc.padded_dims)
+    return nbytes >= STREAM_RESULT_BYTES and not isinstance(result.address, Scratch)

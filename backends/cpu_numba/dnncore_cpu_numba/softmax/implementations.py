@@ -24,15 +24,7 @@ from dnncore_cpu_numba.elementwise.implementation import (
 )
 from dnncore_cpu_numba.runtime.program import Program, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, walked
-from dnncore_cpu_numba.softmax.tasks import (
-    COLUMNS,
-    LINE_LENGTH,
-    SLAB,
-    backward_slabs,
-    backward_vectors,
-    forward_slabs,
-    forward_vectors,
-)
+from dnncore_cpu_numba.softmax import tasks
 
 _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
@@ -80,8 +72,10 @@ def _is_contiguous(op: Any) -> bool:
 
 def _slab_columns(length: int) -> int:
     """The most vectors of a slab. If possible, the buffer has room for all of them."""
-    columns = min(COLUMNS, SLAB // max(1, length)) // LINE_LENGTH * LINE_LENGTH
-    return columns or COLUMNS
+    columns = (
+        min(tasks.COLUMNS, tasks.SLAB // max(1, length)) // tasks.LINE_LENGTH * tasks.LINE_LENGTH
+    )
+    return columns or tasks.COLUMNS
 
 
 def _steps(function: Task, columns: int, op: Any, tensors: Mapping[str, Tensor]) -> list[Step]:
@@ -104,5 +98,7 @@ def _steps(function: Task, columns: int, op: Any, tensors: Mapping[str, Tensor])
     return steps
 
 
-FORWARD = (SoftmaxImplementation(["src"], forward_vectors, forward_slabs),)
-BACKWARD = (SoftmaxImplementation(["dst", "diff_dst"], backward_vectors, backward_slabs),)
+FORWARD = (SoftmaxImplementation(["src"], tasks.forward_vectors, tasks.forward_slabs),)
+BACKWARD = (
+    SoftmaxImplementation(["dst", "diff_dst"], tasks.backward_vectors, tasks.backward_slabs),
+)
