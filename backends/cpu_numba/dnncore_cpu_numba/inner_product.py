@@ -158,12 +158,9 @@ def _order(desc: MemoryDesc) -> str:
 def _has_rows(desc: MemoryDesc, order: str) -> bool:
     """Whether the elements of each index of dim 0 lie dense, in this order."""
     dense = desc.with_format("a" + order)
-    return desc.inner_blocks == dense.inner_blocks and not dense.has_padding and all(
-        size == 1 or given == wanted
-        for size, given, wanted in zip(
-            desc.dims[1:], desc.strides[1:], dense.strides[1:], strict=True
-        )
-    )  # fmt: skip
+    steps = zip(desc.dims[1:], desc.strides[1:], dense.strides[1:], strict=True)
+    same = all(size == 1 or given == wanted for size, given, wanted in steps)
+    return same and desc.inner_blocks == dense.inner_blocks and not dense.has_padding
 
 
 def _read_rows(plan: ProgramPlan, tensor: Tensor, order: str) -> Tensor:

@@ -23,7 +23,7 @@ from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
-from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
+from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 
 SIDE = 16  # of a block that is transposed
 COPY_CALL = Record(
@@ -41,7 +41,6 @@ TRANSPOSED = Record(
     ("rows columns", "address", "of tables of places in bytes: of each a in src, of each j in dst"),
 )
 SHAPES = {"rows": ROWS, "transposed": TRANSPOSED}
-I32 = ir.IntType(32)
 
 
 @dataclass(frozen=True)

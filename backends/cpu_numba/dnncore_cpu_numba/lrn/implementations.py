@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE
@@ -67,22 +67,22 @@ class LRNImplementation(Implementation[Any]):
         workspace = op.workspace_desc(hint)
         if refusal := refuse_post_ops(op, attr, workspace) or _refuse_windows(op):
             return refusal
+
+        def build() -> Program:
+            steps = []
+            for window in _windows(op, arguments(op, workspace)) if op.src.nelems else []:
+                steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
+            steps = with_post_ops(steps, op, attr, workspace, _sums_bytes(op))
+            return Program(steps, engine.num_threads)
+
         return Accepted(
             op,
-            build=lambda: self._build(op, attr, workspace, engine.num_threads),
+            build,
             efficiency=0.6 / len(op.window_dims),
             scratchpad_bytes=_sums_bytes(op) + second_pass_bytes(op, attr),
             workspace=workspace,
             exact=False,
         )
-
-    def _build(
-        self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
-    ) -> Executable:
-        steps = []
-        for window in _windows(op, arguments(op, workspace)) if op.src.nelems else []:
-            steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
-        return Program(with_post_ops(steps, op, attr, workspace, _sums_bytes(op)), num_threads)
 
 
 def _sums_bytes(op: Any) -> int:

@@ -25,7 +25,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import I64, Value
+from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Value
 from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
 
 LANES = 16
@@ -44,7 +44,6 @@ FIELDS = Record(
 )
 LRN_CALL = Record("LRN kernel", ("tensors", Pointer(POINT)), ("fields", Pointer(FIELDS)))
 LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # of the bases for which quick powers are right
-I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
 INTEGERS = ir.VectorType(I32, LANES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.implementation import (
@@ -35,25 +35,20 @@ class DirectPooling(Implementation[Any]):
         workspace = op.workspace_desc(hint)
         if refusal := refuse_post_ops(op, attr, workspace):
             return refusal
+        fold, room = fold_of(op, workspace), second_pass_bytes(op, attr)
+
+        def build() -> Program:
+            steps = with_post_ops(_steps(fold, room), op, attr, workspace)
+            return Program(steps, engine.num_threads)
+
         return Accepted(
             op,
-            build=lambda: self._build(op, attr, workspace, engine.num_threads),
+            build,
             efficiency=0.5,
             workspace=workspace,
-            scratchpad_bytes=second_pass_bytes(op, attr) + _copies_bytes(op, workspace),
+            scratchpad_bytes=room + _copies_bytes(fold),
             exact=op.is_max or op.SRC == "src",  # backward adds up quotients
         )
-
-    def _build(
-        self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
-    ) -> Executable:
-        fold = fold_of(op, workspace)
-        if are_even(fold):
-            steps = fold_steps(fold)
-        else:
-            copy, before, after = _copied(fold, second_pass_bytes(op, attr))
-            steps = [*before, *fold_steps(copy), *after]
-        return Program(with_post_ops(steps, op, attr, workspace), num_threads)
 
 
 def _resolved(op: Any) -> Any:
@@ -64,8 +59,10 @@ def _resolved(op: Any) -> Any:
     return op.resolve_any(**{other: getattr(op, known)})
 
 
-def _copied(fold: PoolingFold, start: int) -> tuple[PoolingFold, list[Step], list[Step]]:
-    """The fold of channels-last copies in the scratchpad from `start` on, and the copies' steps."""
+def _steps(fold: PoolingFold, start: int) -> list[Step]:
+    """The steps of a fold, where neither way serves on copies in the scratchpad from `start` on."""
+    if are_even(fold):
+        return fold_steps(fold)
     copies, before, after = dict(fold.tensors), [], []
     outputs = ("result", "b") if fold.name == "largest" else ("result",)
     for name, desc in fold.used.items():
@@ -76,13 +73,14 @@ def _copied(fold: PoolingFold, start: int) -> tuple[PoolingFold, list[Step], lis
         else:
             before += copy_steps(copy, tensor)
         copies[name] = copy
-    return replace(fold, tensors=copies), before, after
+    return [*before, *fold_steps(replace(fold, tensors=copies)), *after]
 
 
-def _copies_bytes(op: Any, workspace: MemoryDesc | None) -> int:
+def _copies_bytes(fold: PoolingFold) -> int:
     """The scratchpad for copies, where neither way serves the layouts."""
-    fold = fold_of(op, workspace)
-    return 0 if are_even(fold) else sum(_room(_channels_last(desc)) for desc in fold.used.values())
+    if are_even(fold):
+        return 0
+    return sum(_room(_channels_last(desc)) for desc in fold.used.values())
 
 
 def _channels_last(desc: MemoryDesc) -> MemoryDesc:

@@ -27,7 +27,7 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
+from dnncore_cpu_numba.codegen.vector_ir import F32, I32, I64, Value
 
 FIELDS = Record(
     "fields of the pooling kernel",
@@ -44,8 +44,6 @@ FIELDS = Record(
 )
 FoldName: TypeAlias = Literal["largest", "sum", "winners", "shares"]
 POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
-
-I8, I32 = (ir.IntType(width) for width in (8, 32))
 
 
 @dataclass(frozen=True)
@@ -73,12 +71,17 @@ class PoolingKernel(NativeKernel):
     streamed: bool = False
 
     @property
+    def keeps_taps(self) -> bool:
+        """Whether each maximum is kept with its tap."""
+        return self.fold == "largest" and self.index > 0
+
+    @property
     def tile(self) -> int:
         """Vectors of a tile; what is kept of them should fit into half of the registers.
 
         Four of neighbouring columns are quicker than eight of points that lie apart (measured).
         """
-        few = self.along == "columns" or (self.fold == "largest" and self.index > 0)
+        few = self.along == "columns" or self.keeps_taps
         registers = 32 if self.isa.lanes == LINE // 4 else 16
         return registers // 8 if few else registers // 4
 
@@ -219,7 +222,7 @@ class _Emitter:
         """Fold points over the whole box. The fold of a single point propagates NaN."""
         builder, fields = self.builder, self.fields
         value = vir.repeat(builder, vir.float_of(builder, fields["start"]), self.vector)
-        tap = self._splat(fields["tap"]) if self._keeps_taps else None
+        tap = self._splat(fields["tap"]) if self.kernel.keeps_taps else None
         total = self.vector(None) if self.kernel.fold == "largest" and size > 1 else None
         state = [places["a"], places["b"], fields["tap"]]
         state += _Point(value, tap, total).values * size
@@ -229,13 +232,9 @@ class _Emitter:
         """The points that a state contains."""
         kept, each = state[3:], (len(state) - 3) // size
         rows = [kept[each * i : each * (i + 1)] for i in range(size)]
-        if self._keeps_taps:
+        if self.kernel.keeps_taps:
             return [_Point(*row) for row in rows]
         return [_Point(row[0], None, *row[1:]) for row in rows]
-
-    @property
-    def _keeps_taps(self) -> bool:
-        return self.kernel.fold == "largest" and self.kernel.index > 0
 
     def _box(self, dims: str, state: Sequence[Value], size: int, *, unrolled: bool) -> list[Value]:
         """Go through the box of taps; the state is a, b, the tap, and what is kept of points."""
@@ -276,7 +275,7 @@ class _Emitter:
         builder, kernel = self.builder, self.kernel
         value = vir.load(builder, self._at("a", a, i), self.vector, None)
         if kernel.fold == "largest":
-            return _Point(value, self._splat(tap) if self._keeps_taps else None, value)
+            return _Point(value, self._splat(tap) if self.kernel.keeps_taps else None, value)
         if kernel.fold == "shares":
             factor = builder.load(self._at("b", b, i), typ=F32, align=4)
             value = builder.fmul(value, vir.repeat(builder, factor, self.vector))

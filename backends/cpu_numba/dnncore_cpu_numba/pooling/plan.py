@@ -172,14 +172,12 @@ def _fields(
 class _Bands:
     """Rows of results.
 
-    table: of `BAND`; runs: what it refers to. rows: the most of result, a and b
-    that a band needs, of so many depths.
+    table: of `BAND`; runs: what it refers to. rows: the most of result, a and b that a band needs.
     """
 
     table: np.ndarray
     runs: list[windows.WindowSegment]
     rows: tuple[int, int, int]
-    depth: int
 
     def planes(self, fold: PoolingFold) -> list[int]:
         """The bytes of the buffers of result, a and b, of one depth."""
@@ -190,7 +188,8 @@ class _Bands:
 
     def places(self, fold: PoolingFold) -> list[int]:
         """The offset of each buffer, and the end of all."""
-        depths = 1, self.depth, 1 if fold.name == "largest" else self.depth
+        depth = int(fold.axes[0].taps.max())
+        depths = 1, depth, 1 if fold.name == "largest" else depth
         sizes = [n * depth for n, depth in zip(self.planes(fold), depths, strict=False)]
         return list(itertools.accumulate(sizes, initial=0))
 
@@ -227,7 +226,7 @@ def _cut(fold: PoolingFold, height: int) -> _Bands:
     most = max(band["stop"] - band["start"] for band in table)
     b = height if fold.name == "largest" else most
     table.sort(key=lambda band: (band["depth"], band["first"]))
-    return _Bands(tasks.BAND.table(table), runs, (height, most, b), int(depths.taps.max()))
+    return _Bands(tasks.BAND.table(table), runs, (height, most, b))
 
 
 def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
