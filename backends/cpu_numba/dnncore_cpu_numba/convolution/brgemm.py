@@ -36,8 +36,6 @@ from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
 from dnncore_cpu_numba.runtime.program import Arg, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-__all__ = ["Brgemm", "BrgemmBackwardData", "BrgemmForward", "in_phase"]
-
 FEW_CHANNELS = 4  # of a plain image, such as an input with its colours
 
 

@@ -32,8 +32,6 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-__all__ = ["REDUCTION", "BrgemmBackwardWeights"]
-
 Offsets = np.ndarray[Any, Any]
 
 REDUCTION = 1600  # pixels of a chunk: a second-level cache holds so many of a panel and of src

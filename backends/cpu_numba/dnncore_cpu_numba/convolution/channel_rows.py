@@ -10,8 +10,6 @@ from dnncore_cpu_numba.convolution.image import as_5d
 from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["read_bias", "read_matrices", "read_operand", "write_matrices"]
-
 
 def read_bias(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """A bias as (1, G, channels, 1)."""

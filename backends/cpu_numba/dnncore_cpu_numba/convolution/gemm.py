@@ -35,8 +35,6 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-__all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
-
 FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes to store and add it
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 

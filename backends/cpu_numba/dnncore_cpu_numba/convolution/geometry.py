@@ -11,10 +11,6 @@ from typing import Any
 from dnncore.backend import MemoryDesc, Refused
 from dnncore.planning import phases
 
-__all__ = [
-    "ONES", "Geometry", "Phase", "Triple", "dot", "refuse_algorithm", "scaled", "weights_as_6d",
-]  # fmt: skip
-
 Triple = tuple[int, ...]
 ONES: Triple = (1, 1, 1)
 

@@ -11,8 +11,6 @@ from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.runtime.program import Param
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["Image", "as_5d", "spatial_tag"]
-
 
 @dataclass(frozen=True)
 class Image:

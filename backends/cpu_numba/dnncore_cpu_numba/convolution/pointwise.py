@@ -25,8 +25,6 @@ from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["PointwiseBackwardData", "PointwiseForward"]
-
 REACHED = 0.95  # of what tiles reach whose data are in cache, measured
 
 

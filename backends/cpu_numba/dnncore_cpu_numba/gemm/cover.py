@@ -15,11 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = [
-    "ALL", "BatchSegment", "Cover", "GemmTile", "Rows", "Taps", "TileBlocks", "TileKind",
-    "Windows",
-]  # fmt: skip
-
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
 

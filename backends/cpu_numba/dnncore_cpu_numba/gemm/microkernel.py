@@ -38,8 +38,6 @@ from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
-__all__ = ["ELEMENT", "MICROKERNEL", "OPERAND", "SEGMENT", "UNROLL", "Microkernel"]
-
 ELEMENT = Record("element of a batch", ("a b", "bytes", "a_offset and b_offset"))
 SEGMENT = Record(
     "segment of a batch", ("count k", "count", "elements, and their k"), ("elements", Many(ELEMENT))

@@ -24,8 +24,6 @@ from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["PlannedImplementation", "ProgramPlan", "has_sum"]
-
 ALIGNMENT = 128  # bytes
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
 NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses

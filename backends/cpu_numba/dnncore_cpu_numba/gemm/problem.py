@@ -22,8 +22,6 @@ from dnncore_cpu_numba.gemm.microkernel import SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import OUTER
 from dnncore_cpu_numba.runtime.program import Param
 
-__all__ = ["Chunk", "Matrix", "MatrixProblem", "filled"]
-
 LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
 
 

@@ -27,8 +27,6 @@ from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["MatrixProduct", "blocked_columns", "transposed"]
-
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
 SHARED_DEPTH = 256  # where tiles share B: its panel is then 48 KB, a first-level cache
 SHARED_VECTORS = 3  # of such a panel

@@ -15,10 +15,6 @@ from dnncore_cpu_numba.gemm.cover import Rows, TileBlocks, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
 
-__all__ = [
-    "AHEAD", "ONE_TILE", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling", "lesser_share", "utilisation",
-]  # fmt: skip
-
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
 FEW_PIXELS = 256  # rows of C for which a large B is fetched ahead

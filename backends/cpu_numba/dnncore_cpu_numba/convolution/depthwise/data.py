@@ -37,8 +37,6 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["Depthwise", "DepthwiseBackwardData", "DepthwiseForward"]
-
 # Of what matrix tiles reach, measured: where each vector of the input serves one plane of the
 # output, where it is read from cache for several, and where it has several channels of a group.
 ONE_PLANE, PLANES, GROUPS = 0.25, 0.5, 0.7

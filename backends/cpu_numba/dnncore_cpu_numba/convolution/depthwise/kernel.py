@@ -34,8 +34,6 @@ from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
-__all__ = ["DEPTHWISE_CALL", "OPERAND", "PAIR", "ROW", "DepthwiseKernel"]
-
 ROW = Record(
     "row of dst",
     ("src dst", "bytes", "offsets"),

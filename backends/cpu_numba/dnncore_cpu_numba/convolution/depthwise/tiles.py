@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 
 from dnncore_cpu_numba.convolution.geometry import Geometry
 
-__all__ = ["DepthwiseGather", "DepthwiseTile", "Seen"]
-
 Seen = tuple[tuple[int, int], ...]
 """(tap, place) of each tap through which something is seen; places count from an origin."""
 

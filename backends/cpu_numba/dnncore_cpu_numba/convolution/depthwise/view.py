@@ -13,8 +13,6 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseGather
 from dnncore_cpu_numba.convolution.geometry import Geometry, Triple
 
-__all__ = ["MOST_TAPS", "Shared", "row_axes", "turned"]
-
 MOST_TAPS = 64  # of a row; they are unrolled
 FEW_PIXELS = 6  # of a row: a longer dim takes its part
 

@@ -33,8 +33,6 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.program import Param, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["DepthwiseBackwardWeights"]
-
 VECTORS = 8  # of channels of a work item where they are contiguous, measured
 SUMS_PER_PIXEL = 3  # registers for sums for each register for a pixel of a tile, measured
 

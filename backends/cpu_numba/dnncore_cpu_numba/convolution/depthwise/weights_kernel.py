@@ -29,8 +29,6 @@ from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
 from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 
-__all__ = ["DEPTHWISE_WEIGHTS_CALL", "DepthwiseWeightsKernel", "row_record"]
-
 DEPTHWISE_WEIGHTS_CALL = Record(
     "depthwise kernel of weights",
     ("src diff_dst sums bias", "address"),

@@ -25,8 +25,6 @@ from dnncore_cpu_numba.gemm.microkernel import Microkernel
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 
-__all__ = ["WinogradLoop", "WinogradProblem"]
-
 # Measured on 2 cores with 1 MiB of second-level and 32 MiB of third-level cache:
 LEAST_TILES = 24  # of a block, each a use of the whole filter, which comes from a farther cache
 MOST_TILES = 96  # whose transforms stay in a third-level cache

@@ -31,8 +31,6 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["WinogradBackwardData", "WinogradForward"]
-
 # Measured on 2 cores, as are the multiplications and additions in the time of a byte that is
 # transformed, or read of a filter from a third-level cache or from memory.
 SHORT_DEPTH = 32  # channels in whose time a microkernel starts and ends

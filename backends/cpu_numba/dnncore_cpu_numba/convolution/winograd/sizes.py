@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dnncore.planning.toom_cook import F43
 
-__all__ = ["OUTPUTS", "POSITIONS", "SPAN"]
-
 OUTPUTS = F43.outputs
 SPAN = F43.span
 POSITIONS = F43.positions

@@ -31,8 +31,6 @@ from dnncore_cpu_numba.convolution.winograd.transforms import (
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 
-__all__ = ["KERNELS", "transform_weights", "winograd_loop"]
-
 KERNELS = Record("kernels of a tile", ("whole last", "address", "for vectors that are"))
 MATRIX = Record(
     "operand of a convolution",

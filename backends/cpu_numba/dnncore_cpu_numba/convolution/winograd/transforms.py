@@ -24,11 +24,6 @@ from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS, SPAN
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
-__all__ = [
-    "DST_CALL", "OPERAND", "SRC_CALL", "WEIGHTS_CALL", "DstTransform", "SrcTransform",
-    "WeightsTransform",
-]  # fmt: skip
-
 SRC_CALL = Record(
     "transform of src",
     ("src", "address", "the tile's first pixel, which may lie outside"),

@@ -21,8 +21,6 @@ from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.program import Program, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-__all__ = ["WinogradFilter", "WinogradReorder"]
-
 PREFIX = f"cpu_numba:winograd:{OUTPUTS}x{TAPS}"
 BLOCKED = {"forward": "O{}i{}o", "backward_data": "I{}o{}i"}  # columns in vectors
 READ_EFFICIENCY = 0.25  # of the memory's bandwidth, measured
