@@ -76,7 +76,7 @@ class Cover(Protocol):
         """
 
 
-def _evenly(count: int, most: int) -> list[tuple[int, int]]:
+def evenly(count: int, most: int) -> list[tuple[int, int]]:
     """(first, count) of the fewest parts, as even as can be."""
     parts = -(-count // most)
     bounds = [count * i // parts for i in range(parts + 1)]
@@ -91,7 +91,7 @@ class Rows:
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
         """The sizes of even parts."""
-        return Counter(n for _, n in _evenly(self.count, most))
+        return Counter(n for _, n in evenly(self.count, most))
 
     def tiles(
         self, most: int, parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
@@ -103,7 +103,7 @@ class Rows:
         if wanted > 1:  # blocks of the size above may be fewer
             block = min(block, (self.count - 1) // (wanted - 1))
         made = {
-            rows: [GemmTile(TileKind(n), ALL, (first,)) for first, n in _evenly(rows, most)]
+            rows: [GemmTile(TileKind(n), ALL, (first,)) for first, n in evenly(rows, most)]
             for rows in {block, self.count % block or block}
         }
         starts = range(0, self.count, block)
@@ -155,7 +155,7 @@ class Windows:
         _, height, width = self.pixels
         follow = all(len(m) < 2 or m[-2] == width * m[-1] for m in others)
         rows = max(1, most // width) if follow else 1
-        return _evenly(height, rows), _evenly(width, most)
+        return evenly(height, rows), evenly(width, most)
 
     def tiles(
         self, most: int, _parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
@@ -225,14 +225,14 @@ class Taps:
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
         """The tiles of all taps by size."""
-        tap = Counter(n for _, n in _evenly(self.channels, most))
+        tap = Counter(n for _, n in evenly(self.channels, most))
         return Counter({size: math.prod(self.kernel) * count for size, count in tap.items()})
 
     def tiles(
         self, most: int, _parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
     ) -> TileBlocks:
         """A block is a tap."""
-        parts = _evenly(self.channels, most)
+        parts = evenly(self.channels, most)
         blocks = [
             ([GemmTile(TileKind(n), tap, (0, 0, 0, first)) for first, n in parts], (*tap, 0))
             for tap in itertools.product(*map(range, self.kernel))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -55,12 +55,14 @@ class _Copy:
 
 
 class ProgramPlan:
-    """Collects the scratchpad and the steps of one program."""
+    """Collects the scratchpad and the steps of one program.
+
+    tensors: the arguments of the operation and the post-ops' operands, by name.
+    """
 
     def __init__(self, op: Operation, attr: Attributes, num_threads: int) -> None:
-        names = [argument.name for argument, _ in op.tensors()]
-        names += [name for name, _ in attr.operands()]
-        self._places = {name: place for place, name in enumerate(names)}
+        descs = [*((argument.name, desc) for argument, desc in op.tensors()), *attr.operands()]
+        self.tensors = {name: Tensor(Arg(i), desc) for i, (name, desc) in enumerate(descs)}
         self._parts: list[Callable[[], list[Step]]] = []
         self._pending: list[_Copy] = []  # of outputs
         self._copied = 0  # bytes read and written
@@ -69,20 +71,16 @@ class ProgramPlan:
         self.num_threads = num_threads
         self.nbytes = 0  # of the scratchpad
 
-    def argument(self, name: str, desc: MemoryDesc) -> Tensor:
-        """An argument of the operation, or a post-op's operand."""
-        return Tensor(Arg(self._places[name]), desc)
-
     def operands(self, attr: Attributes) -> list[Tensor]:
         """The post-ops' operands, in order, all of them f32."""
-        return [self._as_f32(name, desc) for name, desc in attr.operands()]
+        return [self._as_f32(self.tensors[name]) for name, _ in attr.operands()]
 
-    def _as_f32(self, name: str, desc: MemoryDesc) -> Tensor:
-        """An operand, or its values as float32 in the scratchpad."""
-        if desc.data_type == "f32":
-            return self.argument(name, desc)
-        room = self.scratch(MemoryDesc(desc.dims))
-        self.chain([room, self.argument(name, desc)], [])
+    def _as_f32(self, tensor: Tensor) -> Tensor:
+        """A tensor, or its values as float32 in the scratchpad."""
+        if tensor.desc.data_type == "f32":
+            return tensor
+        room = self.scratch(MemoryDesc(tensor.desc.dims))
+        self.chain([room, tensor], [])
         return room
 
     def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
@@ -100,26 +98,26 @@ class ProgramPlan:
         self.nbytes = max(self.nbytes, self._top)
         return Tensor(Scratch(start), desc)
 
-    def repeat(self, times: int, part: Callable[[ProgramPlan, int], None]) -> None:
-        """Call part(plan, 0), part(plan, 1), ...; each appends steps and may use the same room.
+    def repeat(
+        self, stretches: Sequence[tuple[int, int]], part: Callable[[ProgramPlan, int, int], None]
+    ) -> None:
+        """Call part(plan, first, count) for each stretch of images, at least one.
 
-        The first one is planned now, and stands for the needs of all; the others when the plan is
-        built, which saves most of the time.
+        Each call appends steps and may use the same room. The first one is planned now, and stands
+        for the needs of all; the others when the plan is built, which saves most of the time.
         """
-        if not times:
-            return
         top, copied, launches = self._top, self._copied, self._launches
-        part(self, 0)
+        part(self, *stretches[0])
         self._top = top
-        self._copied += (times - 1) * (self._copied - copied)
-        self._launches += (times - 1) * (self._launches - launches)
+        self._copied += (len(stretches) - 1) * (self._copied - copied)
+        self._launches += (len(stretches) - 1) * (self._launches - launches)
 
         def others() -> list[Step]:
             steps = []
-            for index in range(1, times):
+            for stretch in stretches[1:]:
                 plan = copy(self)
                 plan._top, plan._parts, plan._pending = top, [], []
-                part(plan, index)
+                part(plan, *stretch)
                 steps += plan.steps()
             return steps
 
@@ -216,9 +214,11 @@ class ProgramPlan:
 class PlannedImplementation(Implementation[Any]):
     """An implementation that makes a plan for one instruction set."""
 
+    NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
+
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
-        self.name = f"cpu_numba:brgemm:{isa.name}"
+        self.name = self.NAME.format(isa=isa)
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Resolve formats and plan."""
@@ -256,8 +256,3 @@ def _missing(desc: MemoryDesc, wanted: MemoryDesc | str | None) -> MemoryDesc | 
     if isinstance(wanted, str):
         return None if desc.matches(wanted) else desc.with_format(wanted)
     return wanted
-
-
-def has_sum(attr: Attributes) -> bool:
-    """Whether post-ops read the former values of the output."""
-    return attr.reads_dst

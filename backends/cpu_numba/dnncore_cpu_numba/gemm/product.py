@@ -20,7 +20,7 @@ from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
 from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
-from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
@@ -91,13 +91,13 @@ class MatrixProduct:
         matrices = [self._read_operand(plan, operand) for operand in operands]
         epilogue = self._epilogue([operand.desc.dims[-1] == 1 for operand in operands])
         wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
-        target = plan.write(self.c, wanted, old=has_sum(self.attr))
+        target = plan.write(self.c, wanted, old=self.attr.reads_dst)
         c = self._with_columns(target)
         edge: Literal["zeroed", "masked"] = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
-        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // longest))
+        chunks = 1 if self.attr.reads_dst else max(1, -(-depth // longest))
         length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
 
         def loop() -> Step:
@@ -146,7 +146,7 @@ class MatrixProduct:
         nbytes = 4 * self.a.desc.dims[-1] * columns
         once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
         several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
-        return several and once and nbytes > SECOND_LEVEL and not has_sum(self.attr)
+        return several and once and nbytes > SECOND_LEVEL and not self.attr.reads_dst
 
     def _read_b(self, plan: ProgramPlan, rows: int) -> tuple[Matrix, int]:
         """B, and the bytes from k to k in it, 0 for panels."""

@@ -31,6 +31,11 @@ class DepthwiseGather:
     advance: int
 
     @classmethod
+    def of(cls, g: Geometry, dim: int) -> DepthwiseGather:
+        """Those of a problem's direction."""
+        return cls.backward(g, dim) if g.backward else cls.forward(g, dim)
+
+    @classmethod
     def forward(cls, g: Geometry, dim: int) -> DepthwiseGather:
         """Read src for dst."""
         taps = tuple((t, t * g.dilation[dim] - g.padding[dim]) for t in range(g.kernel[dim]))

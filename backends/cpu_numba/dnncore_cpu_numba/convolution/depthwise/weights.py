@@ -16,10 +16,8 @@ from typing import Any, cast
 import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.depthwise.data import Depthwise
-from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseGather
-from dnncore_cpu_numba.convolution.depthwise.view import Shared, row_axes, turned
+from dnncore_cpu_numba.convolution.depthwise.view import DepthwiseView
 from dnncore_cpu_numba.convolution.depthwise.weights_kernel import (
     DepthwiseWeightsKernel,
     row_record,
@@ -30,6 +28,7 @@ from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS
 from dnncore_cpu_numba.elementwise.post_ops import add, stages_of
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.runtime.program import Param, Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
@@ -37,54 +36,39 @@ VECTORS = 8  # of channels of a work item where they are contiguous, measured
 SUMS_PER_PIXEL = 3  # registers for sums for each register for a pixel of a tile, measured
 
 
-class DepthwiseBackwardWeights(Depthwise):
+class DepthwiseWeights(Depthwise):
     """Backward by weights and bias."""
 
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g = Geometry.of(op)
-        gathers = [DepthwiseGather.forward(g, dim) for dim in range(3)]
-        shared = Shared.of(self.isa, g)
-        orders = shared.order(g.ic), shared.order(g.oc)
+        view = DepthwiseView.of(self.isa, Geometry.of(op))
         src, diff_dst = (
-            self.read_image(plan, plan.argument(*tensor), shared.width, order=order)
-            for tensor, order in zip(
-                (("src", op.src), ("diff_dst", op.diff_dst)), orders, strict=True
-            )
+            self.read_image(plan, plan.tensors[name], view.width, order=order)
+            for name, order in zip(("src", "diff_dst"), view.orders, strict=True)
         )
-        axes = row_axes(gathers, g.kernel)
-        rows, most = math.prod(turned(g.dst, axes)[:2]), MAX_TENSORS - 2 - len(attr.operands())
-        cut = _Cut.of(self.isa, g, shared, rows, (src, diff_dst), plan.num_threads, most)
-        desc, tag = op.diff_weights, self.weights_format(op)
-        sums = _Sums(
-            plan, plan.argument("diff_weights", desc), desc.with_format(tag), cut.parts, attr
-        )
-        bias = self._bias(plan, op, shared, orders[1], cut.parts)
-        weights = weights_as_6d(sums.first.desc, op.src_role.ndims)
-        block, oc, ic, *taps = (4 * stride for stride in weights.strides)
+        most = MAX_TENSORS - 2 - len(attr.operands())
+        cut = _Cut.of(view, (src, diff_dst), plan.num_threads, most)
+        output = plan.tensors["diff_weights"]
+        wanted = output.desc.with_format(self.weights_format(op))
+        sums = _Sums(plan, output, wanted, cut.parts, attr)
+        bias = self._bias(plan, view, cut.parts)
+        weights = sums.first.seen_as(weights_as_6d(sums.first.desc, op.src.ndims))
 
         def loop() -> Step:
-            return _Loop(
-                isa=self.isa, g=g, shared=shared, gathers=turned(gathers, axes), cut=cut, src=src,
-                diff_dst=diff_dst, src_steps=turned(src.spatial, axes),
-                diff_dst_steps=turned(diff_dst.spatial, axes), kernel=turned(g.kernel, axes),
-                sums=sums, planes=(shared.channels * ic, oc), channel=ic, block=block,
-                taps=turned(taps, axes), bias=bias,
-            ).step()  # fmt: skip
+            images = view.image(src), view.image(diff_dst)
+            return _Loop(view, cut, *images, view.filter(weights), sums, bias).step()
 
         plan.add(loop)
         sums.finish(plan, attr)
         if bias is not None:
             bias.finish(plan, Attributes())
 
-    def _bias(
-        self, plan: ProgramPlan, op: Any, shared: Shared, order: Sequence[int] | None, parts: int
-    ) -> _Sums | None:
-        if op.diff_bias is None:
+    def _bias(self, plan: ProgramPlan, view: DepthwiseView, parts: int) -> _Sums | None:
+        if (bias := plan.tensors.get("diff_bias")) is None:
             return None
-        tensor = plan.argument("diff_bias", op.diff_bias.reshape((1, *op.diff_bias.dims, 1, 1, 1)))
-        wanted = tensor.desc.with_format(self.room(shared.width))
-        return _Sums(plan, tensor, wanted, parts, Attributes(), order)
+        bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims, 1, 1, 1)))
+        wanted = bias.desc.with_format(self.room(view.width))
+        return _Sums(plan, bias, wanted, parts, Attributes(), view.orders[1])
 
 
 class _Sums:
@@ -134,18 +118,15 @@ class _Cut:
     parts: int
 
     @classmethod
-    def of(
-        cls, isa: Isa, g: Geometry, shared: Shared, rows: int, images: Sequence[Image],
-        threads: int, most: int,
-    ) -> _Cut:  # fmt: skip
-        """rows: of an image. most: parts."""
-        vectors = -(-shared.width // isa.lanes)
-        blocks = {image.vector_step(isa.lanes, shared.width) for image in images}
-        in_turn = blocks == {4 * isa.lanes} and vectors > 1
+    def of(cls, view: DepthwiseView, images: Sequence[Image], threads: int, most: int) -> _Cut:
+        """most: parts."""
+        g, lanes, rows = view.g, view.isa.lanes, view.rows
+        vectors = -(-view.width // lanes)
+        blocks = {image.vector_step(lanes, view.width) for image in images}
+        in_turn = blocks == {4 * lanes} and vectors > 1
         chunk = min(VECTORS, -(-vectors // threads)) if in_turn else 1
         chunks = -(-vectors // chunk)
-        pairs = g.ic // shared.channels * (g.oc // shared.channels)
-        parts = 1 if chunks * pairs % threads == 0 else max(1, min(threads, most))
+        parts = 1 if chunks * math.prod(view.planes) % threads == 0 else max(1, min(threads, most))
         row_blocks = max(1, min(rows, -(-parts // max(1, g.batch))))
         row_block = max(1, -(-rows // row_blocks))
         row_blocks = max(1, -(-rows // row_block))
@@ -153,55 +134,41 @@ class _Cut:
         return cls(in_turn, chunk, chunks, row_block, row_blocks, parts)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Loop:
-    """The step that sums; all triples are along three dims of which the last is a row.
+    """The step that sums. weights: where the sums lie. All dims are in the view's order."""
 
-    planes: bytes between planes of src and of diff_dst in the sums. channel: between channels of
-    src in a plane. block: between vectors. taps: between taps.
-    """
-
-    isa: Isa
-    g: Geometry
-    shared: Shared
-    gathers: Sequence[DepthwiseGather]
+    view: DepthwiseView
     cut: _Cut
     src: Image
     diff_dst: Image
-    src_steps: Sequence[int]
-    diff_dst_steps: Sequence[int]
-    kernel: Sequence[int]
+    weights: Matrix
     sums: _Sums
-    planes: tuple[int, int]
-    channel: int
-    block: int
-    taps: Sequence[int]
     bias: _Sums | None
 
     def step(self) -> Step:
         """Compile the kernels and lay out the parameters."""
-        g, cut, lanes = self.g, self.cut, self.isa.lanes
-        width, channels = self.shared.width, self.shared.channels
-        planes = g.ic // channels, g.oc // channels
+        view, cut, lanes, batch = self.view, self.cut, self.view.isa.lanes, self.view.g.batch
+        width, planes = view.width, view.planes
         groups, records = self._groups()
-        rows = 0 if g.batch == 0 else math.prod(gather.length for gather in self.gathers[:2])
         bias, bias_part, bias_plane, bias_block = self._bias()
         src_block, diff_dst_block = (
             image.vector_step(lanes, width) or 0 for image in (self.src, self.diff_dst)
         )
         values = {
             "groups": Table(groups), "group_count": len(groups) // 2, "records": Table(records),
-            "row_count": rows, "row_block": cut.row_block, "row_blocks": cut.row_blocks,
-            "images": max(1, g.batch), "parts": cut.parts, "vectors": -(-width // lanes),
+            "row_count": view.rows if batch else 0, "row_block": cut.row_block,
+            "row_blocks": cut.row_blocks,
+            "images": max(1, batch), "parts": cut.parts, "vectors": -(-width // lanes),
             "whole": width // lanes, "chunk": cut.chunk, "chunks": cut.chunks,
             "lanes": width % lanes, "src_planes": planes[0], "diff_dst_planes": planes[1],
             "src": self.src.address, "src_batch": self.src.batch,
             "src_plane": self.src.channel(width), "src_block": src_block,
             "diff_dst": self.diff_dst.address, "diff_dst_batch": self.diff_dst.batch,
             "diff_dst_plane": self.diff_dst.channel(width), "diff_dst_block": diff_dst_block,
-            "sums": self.sums.first.address, "sums_part": self.sums.step,
-            "sums_src_plane": self.planes[0], "sums_diff_dst_plane": self.planes[1],
-            "sums_block": self.block, "bias": bias, "bias_part": bias_part,
+            "sums": self.weights.address, "sums_part": self.sums.step,
+            "sums_src_plane": self.weights.outer[0], "sums_diff_dst_plane": self.weights.outer[2],
+            "sums_block": self.weights.block, "bias": bias, "bias_part": bias_part,
             "bias_plane": bias_plane, "bias_block": bias_block,
         }  # fmt: skip
         items = cut.parts * cut.chunks * math.prod(planes)
@@ -211,15 +178,16 @@ class _Loop:
         if self.bias is None:
             return 0, 0, 0, 0
         image = Image.chosen(self.bias.first)
-        width = self.shared.width
-        block = cast(int, image.vector_step(self.isa.lanes, width))
+        width = self.view.width
+        block = cast(int, image.vector_step(self.view.isa.lanes, width))
         return image.address, self.bias.step, image.channel(width), block
 
     def _groups(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of groups and of their rows; see `depthwise_weights_loop`."""
-        rows = list(itertools.product(*map(range, self.kernel[:2])))
-        width = self.kernel[2] * self.shared.channels
-        count = -(-len(rows) // max(1, self.isa.rows[1] // width))
+        *kernel, across = map(range, self.view.turned(self.view.g.kernel))
+        rows = list(itertools.product(*kernel))
+        width = len(across) * self.view.channels
+        count = -(-len(rows) // max(1, self.view.isa.rows[1] // width))
         size = -(-len(rows) // count)
         groups = [rows[first : first + size] for first in range(0, len(rows), size)]
         entries: list[Any] = []
@@ -236,43 +204,45 @@ class _Loop:
 
     def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> tuple[int, int]:
         """Addresses: for whole vectors, and for the last one."""
-        most = self.isa.rows[1] // SUMS_PER_PIXEL
-        if self.shared.channels > 1:
-            sums = len(group) * self.kernel[2] * self.shared.channels
-            most = max(4, min(most, self.isa.rows[1] - sums))
+        view, channel = self.view, self.weights.outer[1]
+        across = view.turned(view.g.kernel)[2]
+        most = view.isa.rows[1] // SUMS_PER_PIXEL
+        if view.channels > 1:
+            sums = len(group) * across * view.channels
+            most = max(4, min(most, view.isa.rows[1] - sums))
         taps = tuple(
             tuple(
-                self._place(tap) - self._place(group[0]) + s * self.taps[2] + channel * self.channel
-                for channel in range(self.shared.channels)
-                for s in range(self.kernel[2])
+                self._place(tap) - self._place(group[0]) + s * self.weights.row + c * channel
+                for c in range(view.channels)
+                for s in range(across)
             )
             for tap in group
         )
-        fresh = self.gathers[1].advance
+        fresh = view.gathers[1].advance
+        _, src_row, src_pixel = self.src.spatial
         kernel = DepthwiseWeightsKernel(
-            self.isa, self.gathers[2].tiles(most), self.src_steps[2], fresh * self.src_steps[1],
-            fresh, self.diff_dst_steps[2], taps, self.shared.channels, bias, self.cut.in_turn,
-            whole=True,
+            view.isa, view.gathers[2].tiles(most), src_pixel, fresh * src_row, fresh,
+            self.diff_dst.spatial[2], taps, view.channels, bias, self.cut.in_turn, whole=True,
         )  # fmt: skip
-        whole, lanes = divmod(self.shared.width, self.isa.lanes)
+        whole, lanes = divmod(view.width, view.isa.lanes)
         partial = replace(kernel, whole=False)
         return kernel.address if whole else 0, partial.address if lanes else 0
 
     def _place(self, tap: Sequence[int]) -> int:
         """The offset of the sums of a row of taps."""
-        return dot(self.taps[:2], tap)
+        return dot(self.weights.planes, tap)
 
     def _records(self, group: Sequence[Sequence[int]]) -> list[Param]:
         """The records of all rows for a group of rows of taps, one behind the other."""
-        depth, height, _ = self.gathers
+        depth, height, _ = self.view.gathers
         records: list[Param] = []
         for z, y in itertools.product(range(depth.length), range(height.length)):
-            row = {"diff_dst": dot(self.diff_dst_steps, (z, y))}
-            origin = dot(self.src_steps, (depth.origin(z), height.origin(y)))
+            row = {"diff_dst": dot(self.diff_dst.spatial, (z, y))}
+            origin = dot(self.src.spatial, (depth.origin(z), height.origin(y)))
             seen_z, seen_y = dict(depth.inside(z)), dict(height.inside(y))
             for i, (tap_z, tap_y) in enumerate(group):
                 inside = tap_z in seen_z and tap_y in seen_y
-                shift = dot(self.src_steps, (seen_z[tap_z], seen_y[tap_y])) if inside else 0
+                shift = dot(self.src.spatial, (seen_z[tap_z], seen_y[tap_y])) if inside else 0
                 row |= {f"inside_{i}": inside, f"src_{i}": origin + shift}
             records += row_record(len(group)).pack(row)
         return records

@@ -21,10 +21,12 @@ from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.pointers import address, load_i64
 from dnncore_cpu_numba.codegen.task import device, task
-from dnncore_cpu_numba.convolution.winograd.sizes import OUTPUTS, POSITIONS, SPAN
 from dnncore_cpu_numba.convolution.winograd.transforms import (
     DST_CALL,
     OPERAND,
+    OUTPUTS,
+    POSITIONS,
+    SPAN,
     SRC_CALL,
     WEIGHTS_CALL,
 )
