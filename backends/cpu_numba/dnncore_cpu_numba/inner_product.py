@@ -81,7 +81,7 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
             bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims)))
         MatrixProduct(
             isa=self.isa, a=_read_rows(plan, plan.tensors["src"], order),
-            b=weights.seen_as(transposed(weights.desc)), c=plan.tensors["dst"], bias=bias,
+            b=transposed(weights), c=plan.tensors["dst"], bias=bias,
             attr=attr, operands=plan.operands(attr),
         ).append_to(plan)  # fmt: skip
 
@@ -133,7 +133,7 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
             weights = _write_rows(plan, weights, order, attr)
         diff_dst = plan.tensors["diff_dst"]
         MatrixProduct(
-            isa=self.isa, a=diff_dst.seen_as(transposed(diff_dst.desc)),
+            isa=self.isa, a=transposed(diff_dst),
             b=_read_rows(plan, plan.tensors["src"], order), c=weights,
             attr=attr, operands=self._operands(plan, op, attr, order),
         ).append_to(plan)  # fmt: skip

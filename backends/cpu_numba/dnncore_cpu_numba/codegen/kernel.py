@@ -14,15 +14,19 @@ __all__ = ["NativeKernel", "digest"]
 
 
 class NativeKernel:
-    """Base of the classes of kernels. A subclass is a dataclass of what is compiled in."""
+    """Base of the classes of kernels. A subclass is a dataclass of what is compiled in.
+
+    PREFIX: of the names of its kernels.
+    """
 
     ARGUMENTS: ClassVar[Record]
+    PREFIX: ClassVar[str]
     isa: Isa
 
     @property
     def name(self) -> str:
         """An identifier of everything that is compiled in."""
-        raise NotImplementedError
+        return f"{self.PREFIX}_{self.isa.name}_{digest(self, 24)}"
 
     @property
     def address(self) -> int:

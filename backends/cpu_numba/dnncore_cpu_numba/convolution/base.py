@@ -23,12 +23,12 @@ class Convolution(PlannedImplementation):
         return super().refused(op, attr)
 
     def resolved(self, op: Any) -> Any:
-        """Resolve the formats of activations and bias, then those of the filter."""
+        """Resolve the algorithm, the formats of activations and bias, then those of the filter."""
         src, dst = self.activations(Geometry.of(op), spatial_tag(op.src_role.ndims))
         formats = {op.SRC: src, op.DST: dst}
         if op.bias_role is not None:
             formats[op.BIAS] = "a"
-        op = op.resolve_any(**formats)
+        op = op.resolve_auto(self.ALGORITHM).resolve_any(**formats)
         return op.resolve_any(**{op.WEIGHTS: self.weights_format(op)})
 
     def activations(self, _g: Geometry, spatial: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ from dnncore_cpu_numba.convolution.geometry import (
 )
 from dnncore_cpu_numba.convolution.image import Image, as_5d
 from dnncore_cpu_numba.copies.gather import places
-from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
+from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
 from dnncore_cpu_numba.gemm.cover import Windows
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
@@ -60,7 +60,7 @@ class Brgemm(Convolution):
         """Vectors of the output's channels; inside, the image's channels in its own runs."""
         g, lanes = Geometry.of(op), self.isa.lanes
         read, written = "oi" if g.backward else "io"
-        image = Image.of(Tensor(Arg(0), as_5d(op.dst_role if g.backward else op.src_role)))
+        image = Image.of(as_5d(Tensor(Arg(0), op.dst_role if g.backward else op.src_role)))
         outer, inner = "", read
         if image is not None and not image.is_channels_last and self.serves(image, g.depth):
             if image.run == 1:
@@ -89,7 +89,7 @@ class Brgemm(Convolution):
         border: (pixels before the tensor's first one, size) of an image with a border of zeros.
         order: of the channels, if not the tensor's.
         """
-        tensor = tensor.seen_as(as_5d(tensor.desc))
+        tensor = as_5d(tensor)
         left, size = border or ((0, 0, 0), tensor.desc.dims[2:])
         image = None if order else Image.of(tensor)
         if image is not None and not self.serves(image, per_group):
@@ -103,21 +103,19 @@ class Brgemm(Convolution):
     def _read_weights(self, plan: ProgramPlan, op: Any) -> Tensor:
         """The filter in this direction's format, as 6-D."""
         weights = plan.read(plan.tensors["weights"], self.weights_format(op))
-        return weights.seen_as(weights_as_6d(weights.desc, op.src_role.ndims))
+        return weights_as_6d(weights, op.src_role.ndims)
 
     def _epilogue(
         self, plan: ProgramPlan, attr: Attributes, per_group: int,
         order: Sequence[int] | None = None,
     ) -> tuple[Epilogue, list[Matrix]]:  # fmt: skip
         """Bias and post-ops; operands whose layout does not serve are read as channels last."""
-        tensors = [operand.seen_as(as_5d(operand.desc)) for operand in plan.operands(attr)]
+        tensors = [as_5d(operand) for operand in plan.operands(attr)]
         if bias := plan.tensors.get("bias"):
             tensors.insert(0, bias.seen_as(bias.desc.reshape((1, *bias.desc.dims, 1, 1, 1))))
         images = [self._read_operand(plan, tensor, per_group, order) for tensor in tensors]
-        splats = [image.dims[1] == 1 for image in images]
-        first = () if bias is None else (Operand("add", splats.pop(0)),)
         matrices = [image.matrix(self.isa.lanes, per_group) for image in images]
-        return (*first, *from_post_ops(attr, splats)), matrices
+        return from_post_ops(attr, [image.dims[1] == 1 for image in images]), matrices
 
     def _read_operand(
         self, plan: ProgramPlan, tensor: Tensor, per_group: int, order: Sequence[int] | None
@@ -135,7 +133,7 @@ class Brgemm(Convolution):
         order: Sequence[int] | None = None,
     ) -> tuple[Matrix, Literal["zeroed", "masked"]]:  # fmt: skip
         """The output as a matrix, and the microkernel's `edge` for its last channels."""
-        tensor = tensor.seen_as(as_5d(tensor.desc))
+        tensor = as_5d(tensor)
         image = None if order else Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, per_group) is None:
             wanted = tensor.desc.with_format(self.room(per_group))

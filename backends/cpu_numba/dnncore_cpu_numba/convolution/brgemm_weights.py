@@ -26,7 +26,7 @@ from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
 from dnncore_cpu_numba.gemm.cover import Rows, Taps
 from dnncore_cpu_numba.gemm.microkernel import ELEMENT, SEGMENT
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
-from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem, steps
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
@@ -125,8 +125,8 @@ class BrgemmWeights(Brgemm):
 
     def _read_blocks(self, plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Image:
         """diff_dst with channels in vectors, a group's first in a new one, pixels without gap."""
-        tensor = tensor.seen_as(as_5d(tensor.desc))
-        desc, lanes = tensor.desc, self.isa.lanes
+        tensor, lanes = as_5d(tensor), self.isa.lanes
+        desc = tensor.desc
         whole = -(-g.oc // lanes) * lanes
         aligned = g.groups == 1 or g.oc == whole
         if desc.inner_blocks == ((1, lanes),) and desc.strides[4] == lanes and aligned:
@@ -150,16 +150,13 @@ class BrgemmWeights(Brgemm):
         self, plan: ProgramPlan, op: Any, attr: Attributes, run: int
     ) -> tuple[list[bool], list[Matrix]]:
         """The post-ops' operands, and which of them are broadcast along output channels."""
-        splats, matrices = [], []
-        for operand in plan.operands(attr):
-            desc = operand.desc
-            splat = desc.dims[desc.ndims - op.src.ndims] == 1
-            wanted: Any = self.weights_format(op)
+        operands, matrices = plan.operands(attr), []
+        splats = [operand.desc.dims[-op.src.ndims] == 1 for operand in operands]
+        for operand, splat in zip(operands, splats, strict=True):
+            desc, wanted = operand.desc, self.weights_format(op)
             if splat:
                 wanted = None if desc.is_plain else desc.with_format(None)
-            tensor = plan.read(operand, wanted)
-            splats.append(splat)
-            matrices.append(self._matrix(tensor, op, run))
+            matrices.append(self._matrix(plan.read(operand, wanted), op, run))
         return splats, matrices
 
     def _matrix(self, tensor: Tensor, op: Any, run: int) -> Matrix:
@@ -167,11 +164,8 @@ class BrgemmWeights(Brgemm):
 
         Its outer dims are groups and runs of input channels, its planes the kernel's.
         """
-        desc = weights_as_6d(tensor.desc, op.src.ndims)
-        group, block, _, *kernel = (
-            0 if size == 1 else 4 * stride
-            for size, stride in zip(desc.dims, desc.strides, strict=True)
-        )
+        desc = weights_as_6d(tensor, op.src.ndims).desc
+        group, block, _, *kernel = steps(desc)
         channels = 4 * places(desc, 2)
         row = 4 * self.isa.lanes
         if run > 1:
@@ -252,15 +246,12 @@ class _Pixels:
 
     def chunks(self, length: int) -> list[_Pixels]:
         """The rows in parts of `length` rows, at least one."""
-        starts = range(0, max(1, len(self.a)), max(1, length))
-        parts = (slice(first, first + max(1, length)) for first in starts)
+        length, (seen_z, seen_y) = max(1, length), self.seen
+        parts = (slice(at, at + length) for at in range(0, max(1, len(self.a)), length))
         return [
-            replace(
-                self, a=self.a[part], b=self.b[part],
-                seen=(self.seen[0][:, part], self.seen[1][:, part]),
-            )
-            for part in parts
-        ]  # fmt: skip
+            replace(self, a=self.a[rows], b=self.b[rows], seen=(seen_z[:, rows], seen_y[:, rows]))
+            for rows in parts
+        ]
 
     def table(self, tap: Triple) -> Offsets:
         """The batch for the microkernel: one segment, an element for each row that sees the tap."""

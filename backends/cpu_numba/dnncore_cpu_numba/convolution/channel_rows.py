@@ -20,29 +20,28 @@ def read_bias(plan: ProgramPlan, g: Geometry) -> Tensor | None:
 
 def read_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """An activation as (N, G, channels, pixels)."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
+    tensor = as_5d(tensor)
     return _as_matrices(plan.read(tensor, _with_rows(tensor.desc)), g.groups)
 
 
 def write_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry, attr: Attributes) -> Tensor:
     """An output, or room for it, as (N, G, channels, pixels)."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
+    tensor = as_5d(tensor)
     tensor = plan.write(tensor, _with_rows(tensor.desc), old=attr.reads_dst)
     return _as_matrices(tensor, g.groups)
 
 
 def read_operands(plan: ProgramPlan, attr: Attributes, g: Geometry) -> list[Tensor]:
     """The post-ops' operands as (N, G, channels, pixels of dst), any of which may be 1."""
-    operands = (operand.seen_as(as_5d(operand.desc)) for operand in plan.operands(attr))
+    operands = map(as_5d, plan.operands(attr))
     return [_as_matrices(_with_pixels(plan, operand, g.dst), g.groups) for operand in operands]
 
 
 def _with_pixels(plan: ProgramPlan, tensor: Tensor, pixels: Triple) -> Tensor:
     """A tensor with rows of so many pixels, or of one if it is broadcast along all of them."""
-    *channels, depth, height, width = tensor.desc.dims
-    given = depth, height, width
-    wanted = MemoryDesc((*channels, *(ONES if given == ONES else pixels)))
-    serves = wanted.dims == tensor.desc.dims and _with_rows(tensor.desc) is None
+    dims = tensor.desc.dims
+    wanted = MemoryDesc((*dims[:2], *(ONES if dims[2:] == ONES else pixels)))
+    serves = wanted.dims == dims and _with_rows(tensor.desc) is None
     return tensor if serves else plan.read(tensor, wanted, expand=True)
 
 

@@ -48,6 +48,12 @@ class _Gemm(Convolution):
     def __init__(self) -> None:
         super().__init__(BEST)
 
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Refuse post-ops on a gradient, since it is complete only after all tiles."""
+        if attr.post_ops and op.result_name != op.DST:
+            return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
+        return super().refused(op, attr)
+
     def weights_format(self, op: Any) -> str:
         """The order of dims."""
         return weights_tag(op, "oi")
@@ -56,14 +62,6 @@ class _Gemm(Convolution):
         """The utilisation of tiles of output channels by pixels."""
         g = Geometry.of(op)
         return utilisation(self.isa, g.oc, math.prod(g.dst))
-
-
-class _GemmBackward(_Gemm):
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """Refuse post-ops, since a gradient is complete only after all tiles."""
-        if attr.post_ops:
-            return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
-        return super().refused(op, attr)
 
 
 class GemmForward(_Gemm):
@@ -89,7 +87,7 @@ class GemmForward(_Gemm):
         plan.repeat(_stretches(g), part)
 
 
-class GemmBackwardData(_GemmBackward):
+class GemmBackwardData(_Gemm):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
 
     def utilisation(self, op: Any) -> float:
@@ -101,10 +99,8 @@ class GemmBackwardData(_GemmBackward):
         """Append the steps."""
         g = Geometry.of(op)
         diff_dst = read_matrices(plan, plan.tensors["diff_dst"], g)
-        weights = _read_weights(plan, g)
-        weights = weights.seen_as(transposed(weights.desc))
-        diff_src = plan.tensors["diff_src"]
-        diff_src = diff_src.seen_as(as_5d(diff_src.desc))
+        weights = transposed(_read_weights(plan, g))
+        diff_src = as_5d(plan.tensors["diff_src"])
         plain = diff_src.desc.is_plain
         diff_src = plan.write(diff_src, None if plain else diff_src.desc.with_format("abcde"))
         strides = diff_src.desc.strides
@@ -122,15 +118,14 @@ class GemmBackwardData(_GemmBackward):
         plan.repeat(_stretches(g), part)
 
 
-class GemmBackwardWeights(_GemmBackward):
+class GemmBackwardWeights(_Gemm):
     """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
 
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         image = _read_image(plan, g)
-        diff_dst = read_matrices(plan, plan.tensors["diff_dst"], g)
-        diff_dst = diff_dst.seen_as(transposed(diff_dst.desc))
+        diff_dst = transposed(read_matrices(plan, plan.tensors["diff_dst"], g))
         diff_weights = plan.write(plan.tensors["diff_weights"], weights_tag(op, "i", "o"))
         diff_bias = plan.tensors.get("diff_bias")
         if diff_bias is not None:
@@ -186,8 +181,7 @@ def _columns(g: Geometry, images: int) -> MemoryDesc:
 
 def _read_image(plan: ProgramPlan, g: Geometry) -> Tensor:
     """src in a plain layout, with the border that windows read."""
-    tensor = plan.tensors["src"]
-    tensor = tensor.seen_as(as_5d(tensor.desc))
+    tensor = as_5d(plan.tensors["src"])
     if g.is_inside and tensor.desc.is_plain:
         return tensor
     wanted = MemoryDesc((*tensor.desc.dims[:2], *g.span))

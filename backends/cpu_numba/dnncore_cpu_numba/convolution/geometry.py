@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import MemoryDesc
 from dnncore.planning import phases
+from dnncore_cpu_numba.runtime.tensor import Tensor
 
 Triple = tuple[int, ...]
 ONES: Triple = (1, 1, 1)
@@ -143,11 +143,12 @@ def gathered(op: Any) -> str:
 
 
 @functools.lru_cache(1024)  # every instruction set asks for the same
-def weights_as_6d(desc: MemoryDesc, ndims: int) -> MemoryDesc:
-    """A filter's descriptor as (G, OC, IC, D, H, W); ndims: of the activations."""
-    groups = desc.ndims - ndims
+def weights_as_6d(tensor: Tensor, ndims: int) -> Tensor:
+    """A filter as (G, OC, IC, D, H, W); ndims: of the activations."""
+    desc, groups = tensor.desc, tensor.desc.ndims - ndims
     channels, kernel = desc.dims[: 2 + groups], desc.dims[2 + groups :]
-    return desc.reshape(((1,) * (1 - groups)) + channels + (1,) * (3 - len(kernel)) + kernel)
+    dims = (1,) * (1 - groups) + channels + (1,) * (3 - len(kernel)) + kernel
+    return tensor.seen_as(desc.reshape(dims))
 
 
 def scaled(values: Iterable[int], factors: Iterable[int]) -> tuple[int, ...]:

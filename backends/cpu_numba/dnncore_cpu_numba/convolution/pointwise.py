@@ -65,6 +65,6 @@ class Pointwise(Convolution):
     def _read_weights(self, plan: ProgramPlan, op: Any, g: Geometry) -> Tensor:
         """The filter in this direction's format as (1, G, columns, depth)."""
         tensor = plan.read(plan.tensors["weights"], self.weights_format(op))
-        strides = weights_as_6d(tensor.desc, op.src_role.ndims).strides[:3]
-        desc = MemoryDesc((1, g.groups, g.oc, g.ic), strides=(0, *strides))
-        return tensor.seen_as(transposed(desc) if g.backward else desc)
+        strides = weights_as_6d(tensor, op.src_role.ndims).desc.strides[:3]
+        tensor = tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic), strides=(0, *strides)))
+        return transposed(tensor) if g.backward else tensor

@@ -4,6 +4,10 @@ A block is what one work item computes in one panel. Most problems have rows tha
 same batch, `Rows`. Those of a convolution are pixels, `Windows`: where a window leaves the image,
 its taps are left out, tile by tile, so that no image need be copied for the sake of a border. Those
 of a filter's gradient are input channels of a tap, `Taps`, each of which sees other pixels.
+
+A cover has the `count` of its rows, the `sizes` of its tiles, if they have at most `most` rows, and
+the `tiles`, in at least `parts` blocks if there are as many. a, others: the strides in bytes of A,
+and of C and operands, along the coordinates of a place, as `Matrix.spatial`.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
@@ -55,25 +59,6 @@ class TileBlocks:
 
     blocks: Sequence[tuple[Sequence[GemmTile], Place]]
     rows_per_block: int
-
-
-class Cover(Protocol):
-    """The division of rows. Places have a coordinate for each stride of `Matrix.spatial`."""
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-
-    def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
-        """The number of tiles by size, if tiles have at most `most` rows."""
-
-    def tiles(
-        self, most: int, parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
-    ) -> TileBlocks:
-        """Tiles of at most `most` rows, in at least `parts` blocks if there are as many tiles.
-
-        a, others: the strides in bytes of A, and of C and operands, along the coordinates.
-        """
 
 
 def evenly(count: int, most: int) -> list[tuple[int, int]]:
@@ -200,15 +185,13 @@ class Windows:
 
     def _runs(self, wide: dict[int, Subset]) -> list[tuple[int, int]]:
         """(first, length) of runs of joined taps that the same pixels have inside."""
-        runs: list[list[int]] = []
-        for index, (*row, shift) in enumerate(self.shifts):
-            if self.joined and runs:
-                *last_row, last = self.shifts[index - 1]
-                if row == last_row and wide[shift] == wide[last]:
-                    runs[-1][1] += 1
-                    continue
-            runs.append([index, 1])
-        return [(first, length) for first, length in runs]
+
+        def seen(index: int) -> object:
+            *row, shift = self.shifts[index]
+            return (row, wide[shift]) if self.joined else index
+
+        runs = [list(run) for _, run in itertools.groupby(range(len(self.shifts)), seen)]
+        return [(run[0], len(run)) for run in runs]
 
 
 @dataclass(frozen=True)
@@ -238,3 +221,6 @@ class Taps:
             for tap in itertools.product(*map(range, self.kernel))
         ]
         return TileBlocks(blocks, self.channels)
+
+
+Cover = Rows | Windows | Taps

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -30,30 +30,6 @@ NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
 LAUNCH = 3e-6  # seconds from step to step, measured
 
 
-@dataclass(frozen=True)
-class _Copy:
-    """A copy between layouts; see `gather_tensor_step`."""
-
-    source: Tensor
-    target: Tensor
-    starts: Sequence[int] | None = None
-    expand: bool = False
-    order: Sequence[int] | None = None
-
-    def steps(self) -> list[Step]:
-        a, b = self.source, self.target
-        if self._is_reorder:
-            return copy_steps(b, a)
-        options: dict[str, Any] = {"expand": self.expand, "order": self.order}
-        return [gather_tensor_step(a.address, a.desc, b.address, b.desc, self.starts, **options)]
-
-    @property
-    def _is_reorder(self) -> bool:
-        """Whether the target has the source's elements, in their order, and nothing else."""
-        a, b = self.source.desc, self.target.desc
-        return a.dims == b.dims and not (b.has_padding or any(self.starts or ()) or self.order)
-
-
 class ProgramPlan:
     """Collects the scratchpad and the steps of one program.
 
@@ -64,7 +40,7 @@ class ProgramPlan:
         descs = [*((argument.name, desc) for argument, desc in op.tensors()), *attr.operands()]
         self.tensors = {name: Tensor(Arg(i), desc) for i, (name, desc) in enumerate(descs)}
         self._parts: list[Callable[[], list[Step]]] = []
-        self._pending: list[_Copy] = []  # of outputs
+        self._pending: dict[int, Callable[[], None]] = {}  # id of room -> appends its copy
         self._copied = 0  # bytes read and written
         self._launches = 0
         self._top = 0  # where the next part of the scratchpad begins
@@ -116,7 +92,7 @@ class ProgramPlan:
             steps = []
             for stretch in stretches[1:]:
                 plan = copy(self)
-                plan._top, plan._parts, plan._pending = top, [], []
+                plan._top, plan._parts, plan._pending = top, [], {}
                 part(plan, *stretch)
                 steps += plan.steps()
             return steps
@@ -137,7 +113,7 @@ class ProgramPlan:
         if wanted is None:
             return tensor
         room = self.scratch(wanted)
-        self._copy(_Copy(tensor, room, starts, expand, order))
+        self._copy(tensor, room, starts=starts, expand=expand, order=order)
         return room
 
     def write(
@@ -159,19 +135,27 @@ class ProgramPlan:
             return tensor
         room = self.scratch(wanted)
         if old:
-            self._copy(_Copy(tensor, room, order=order))
+            self._copy(tensor, room, order=order)
         back = None if order is None else np.argsort(order).tolist()
-        self._pending.append(_Copy(room, tensor, order=back))
+        self._pending[id(room)] = partial(self._copy, room, tensor, order=back)
         return room
 
     def written(self, tensor: Tensor) -> None:
         """Append the copy to an output now, if the tensor is room for one."""
-        for pending in [pending for pending in self._pending if pending.source is tensor]:
-            self._pending.remove(pending)
-            self._copy(pending)
+        if append := self._pending.pop(id(tensor), None):
+            append()
 
-    def _copy(self, what: _Copy) -> None:
-        self._append(what.steps, what.source.desc.nbytes + what.target.desc.nbytes)
+    def _copy(self, source: Tensor, target: Tensor, **options: Any) -> None:
+        """Append a copy between layouts; options: those of `gather_tensor_step`."""
+        a, b = source.desc, target.desc
+        moves = any(options.get("starts") or ()) or options.get("order")
+
+        def steps() -> list[Step]:
+            if a.dims == b.dims and not (b.has_padding or moves):
+                return copy_steps(target, source)
+            return [gather_tensor_step(source.address, a, target.address, b, **options)]
+
+        self._append(steps, a.nbytes + b.nbytes)
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
@@ -192,8 +176,8 @@ class ProgramPlan:
         op: with every format resolved. utilisation: the part of the peak that the tiles reach when
         their data are in cache.
         """
-        for pending in list(self._pending):
-            self.written(pending.source)
+        for append in self._pending.values():
+            append()
         return Accepted(
             op,
             lambda: Program(self.steps(), self.num_threads),

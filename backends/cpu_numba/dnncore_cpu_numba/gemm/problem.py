@@ -14,6 +14,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
+from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Sum
@@ -196,6 +197,13 @@ class MatrixProblem:
 
 def _drop(values: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return values[:dim] + values[dim + 1 :]
+
+
+def steps(desc: MemoryDesc) -> list[int]:
+    """The strides of a tensor of f32 in bytes; 0 along dims of size 1, as of broadcast operands."""
+    return [
+        0 if size == 1 else 4 * stride for size, stride in zip(desc.dims, desc.strides, strict=True)
+    ]
 
 
 def filled(outer: Sequence[int]) -> list[int]:

@@ -13,6 +13,7 @@ There is little arithmetic, so nothing is copied for the sake of a border.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,14 +109,11 @@ class DepthwiseData(Depthwise):
         weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, width, written)
         dst, edge = self._write_image(plan, plan.tensors[op.result_name], width, attr, written)
-
-        def loop() -> Step:
-            return _Loop(
-                view, view.image(src), view.filter(weights), view.matrix(dst),
-                [view.matrix(operand) for operand in operands], edge, epilogue,
-            ).step(plan.num_threads)  # fmt: skip
-
-        plan.add(loop)
+        loop = _Loop(
+            view, view.image(src), view.filter(weights), view.matrix(dst),
+            [view.matrix(operand) for operand in operands], edge, epilogue,
+        )  # fmt: skip
+        plan.add(functools.partial(loop.step, plan.num_threads))
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class _Loop:
     """One step of a program that computes a depthwise convolution; dims are in the view's order."""
 
     view: DepthwiseView
-    src: Image
+    src: Matrix
     weights: Matrix
     dst: Matrix
     operands: Sequence[Matrix]
@@ -137,24 +135,21 @@ class _Loop:
             return Step(depthwise_loop, {}, items=0)
         lanes, width = view.isa.lanes, view.width
         vectors = -(-width // lanes)
-        src_block = self.src.vector_step(lanes, width) or 0
-        is_contiguous = src_block == self.dst.block == 4 * lanes
+        is_contiguous = self.src.block == self.dst.block == 4 * lanes
         chunk = min(vectors, VECTORS) if is_contiguous else 1
         chunks = -(-vectors // chunk)
         items = batch * view.planes[1] * chunks
         strips = 1 if items % threads == 0 else min(row_count, STRIPS_PER_THREAD * threads)
         rows, lists = self._rows()
-        kernels = self._kernels(PLACES if is_contiguous else 1 << 30)
         operands = [*self.operands, *(Matrix(Table(row)) for row in call_rows(self.epilogue))]
         image, plane = self.dst.outer
         values = {
-            "kernel": kernels[0], "last_kernel": kernels[1],
-            "stream_kernel": kernels[2], "lists": Table(lists),
+            **self._kernels(PLACES if is_contiguous else 1 << 30), "lists": Table(lists),
             "rows": Table(rows), "row_count": row_count, "strips": strips, "vectors": vectors,
             "whole": width // lanes, "chunk": chunk, "chunks": chunks,
             "lanes": width % lanes, "planes": view.planes[1],
-            "src": self.src.address, "src_batch": self.src.batch,
-            "src_block": src_block, "weights": self.weights.address,
+            "src": self.src.address, "src_batch": self.src.outer[0],
+            "src_block": self.src.block, "weights": self.weights.address,
             "weights_plane": self.weights.outer[2], "weights_block": self.weights.block,
             "dst": self.dst.address, "dst_batch": image, "dst_plane": plane,
             "dst_block": self.dst.block, "operand_count": len(operands),
@@ -162,7 +157,7 @@ class _Loop:
         }  # fmt: skip
         return Step(depthwise_loop, values, items * strips)
 
-    def _kernels(self, places: int) -> tuple[int, int, int]:
+    def _kernels(self, places: int) -> dict[str, int]:
         """Addresses: for whole vectors, for the last one, and for whole ones that are streamed."""
         view, row = self.view, self.view.gathers[2]
         most = max(4, view.isa.rows[1] - max(0, row.taps - 3))
@@ -176,11 +171,16 @@ class _Loop:
         partial = dataclasses.replace(kernel, edge=self.edge)
         whole, lanes = divmod(view.width, view.isa.lanes)
         streamed = dataclasses.replace(kernel, streamed=True)
-        return (
-            kernel.address if whole else 0,
-            partial.address if lanes else 0,
-            streamed.address if whole and self._streams() else 0,
-        )
+        return {
+            "kernel": kernel.address if whole else 0,
+            "last_kernel": partial.address if lanes else 0,
+            "stream_kernel": streamed.address if whole and self._streams() else 0,
+        }
+
+    @property
+    def _src_bytes(self) -> int:
+        g = self.view.g
+        return 4 * g.batch * g.groups * g.depth * math.prod(g.dst if g.backward else g.src)
 
     def _streams(self) -> bool:
         """Whether dst is written past the caches, since src and dst are larger than these."""
@@ -189,12 +189,12 @@ class _Loop:
         written = pixels * view.planes[1] * view.width
         steps = (*self.dst.outer, *self.dst.spatial, self.dst.block)
         in_lines = 4 * view.isa.lanes == LINE and not any(step % LINE for step in steps)
-        return in_lines and 4 * (math.prod(self.src.dims) + written) >= STREAM_BYTES
+        return in_lines and self._src_bytes + 4 * written >= STREAM_BYTES
 
     def _rows(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of rows and of lists; see `DepthwiseKernel`."""
         depth, height, _ = self.view.gathers
-        plane = self.src.channel(self.view.width), self.weights.outer[0]
+        plane = self.src.outer[1], self.weights.outer[0]
         lists: list[dict[str, int]] = []
         known: dict[Any, tuple[int, int]] = {}
         rows, last = [], []
@@ -229,7 +229,7 @@ class _Loop:
 
         Rows are too short for the processor to do so (measured).
         """
-        if 4 * math.prod(self.src.dims) < AHEAD_BYTES:
+        if self._src_bytes < AHEAD_BYTES:
             return ()
         height = self.view.gathers[1]
         return tuple(-row * self.src.spatial[1] for row in range(min(height.advance, height.span)))

@@ -86,9 +86,9 @@ class DepthwiseView:
         """Values for the dims D, H and W in the order `axes`."""
         return tuple(values[axis] for axis in self.axes)
 
-    def image(self, image: Image) -> Image:
-        """An image with its spatial dims in the order `axes`."""
-        return dataclasses.replace(image, spatial=self.turned(image.spatial))
+    def image(self, image: Image) -> Matrix:
+        """An image whose outer dims are images and planes; spatial dims in the order `axes`."""
+        return self.matrix(image.matrix(self.isa.lanes, self.width))
 
     def matrix(self, matrix: Matrix) -> Matrix:
         """A matrix with its spatial dims in the order `axes`."""

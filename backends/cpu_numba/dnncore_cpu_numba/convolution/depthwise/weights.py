@@ -43,22 +43,19 @@ class DepthwiseWeights(Depthwise):
         """Append the steps."""
         view = DepthwiseView.of(self.isa, Geometry.of(op))
         src, diff_dst = (
-            self.read_image(plan, plan.tensors[name], view.width, order=order)
+            view.image(self.read_image(plan, plan.tensors[name], view.width, order=order))
             for name, order in zip(("src", "diff_dst"), view.orders, strict=True)
         )
         most = MAX_TENSORS - 2 - len(attr.operands())
-        cut = _Cut.of(view, (src, diff_dst), plan.num_threads, most)
+        lanes = self.isa.lanes
+        in_turn = src.block == diff_dst.block == 4 * lanes and view.width > lanes
+        division = _division(view, plan.num_threads, most, in_turn=in_turn)
         output = plan.tensors["diff_weights"]
         wanted = output.desc.with_format(self.weights_format(op))
-        sums = _Sums(plan, output, wanted, cut.parts, attr)
-        bias = self._bias(plan, view, cut.parts)
-        weights = sums.first.seen_as(weights_as_6d(sums.first.desc, op.src.ndims))
-
-        def loop() -> Step:
-            images = view.image(src), view.image(diff_dst)
-            return _Loop(view, cut, *images, view.filter(weights), sums, bias).step()
-
-        plan.add(loop)
+        sums = _Sums(plan, output, wanted, division["parts"], attr)
+        bias = self._bias(plan, view, division["parts"])
+        weights = view.filter(weights_as_6d(sums.first, op.src.ndims))
+        plan.add(_Loop(view, division, in_turn, src, diff_dst, weights, sums, bias).step)
         sums.finish(plan, attr)
         if bias is not None:
             bias.finish(plan, Attributes())
@@ -90,10 +87,8 @@ class _Sums:
         else:
             self.rooms = [plan.scratch(wanted) for _ in range(parts)]
             self.first = self.rooms[0]
-        self.step = 0
-        if parts > 1:
-            places = [cast(Scratch, room.address).byte_offset for room in self.rooms]
-            self.step = places[1] - places[0]
+        offsets = [cast(Scratch, room.address).byte_offset for room in self.rooms[:2]] or [0]
+        self.step = offsets[-1] - offsets[0]
 
     def finish(self, plan: ProgramPlan, attr: Attributes) -> None:
         """Append the steps that compute the output from the sums."""
@@ -106,81 +101,66 @@ class _Sums:
             plan.chain([target, *self.rooms, *plan.operands(attr)], stages)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """The division of work: vectors of channels in chunks, pixels in parts of blocks of rows."""
+def _division(view: DepthwiseView, threads: int, most: int, *, in_turn: bool) -> dict[str, int]:
+    """The task's parameters that divide work: vectors in chunks, pixels in parts of blocks of rows.
 
-    in_turn: bool
-    chunk: int
-    chunks: int
-    row_block: int
-    row_blocks: int
-    parts: int
-
-    @classmethod
-    def of(cls, view: DepthwiseView, images: Sequence[Image], threads: int, most: int) -> _Cut:
-        """most: parts."""
-        g, lanes, rows = view.g, view.isa.lanes, view.rows
-        vectors = -(-view.width // lanes)
-        blocks = {image.vector_step(lanes, view.width) for image in images}
-        in_turn = blocks == {4 * lanes} and vectors > 1
-        chunk = min(VECTORS, -(-vectors // threads)) if in_turn else 1
-        chunks = -(-vectors // chunk)
-        parts = 1 if chunks * math.prod(view.planes) % threads == 0 else max(1, min(threads, most))
-        row_blocks = max(1, min(rows, -(-parts // max(1, g.batch))))
-        row_block = max(1, -(-rows // row_blocks))
-        row_blocks = max(1, -(-rows // row_block))
-        parts = max(1, min(parts, g.batch * row_blocks))
-        return cls(in_turn, chunk, chunks, row_block, row_blocks, parts)
+    most: parts.
+    """
+    batch, rows, vectors = view.g.batch, view.rows, -(-view.width // view.isa.lanes)
+    chunk = min(VECTORS, -(-vectors // threads)) if in_turn else 1
+    chunks = -(-vectors // chunk)
+    parts = 1 if chunks * math.prod(view.planes) % threads == 0 else max(1, min(threads, most))
+    row_blocks = max(1, min(rows, -(-parts // max(1, batch))))
+    row_block = max(1, -(-rows // row_blocks))
+    row_blocks = max(1, -(-rows // row_block))
+    parts = max(1, min(parts, batch * row_blocks))
+    blocks = {"row_block": row_block, "row_blocks": row_blocks}
+    return {"chunk": chunk, "chunks": chunks, "parts": parts, **blocks}
 
 
 @dataclass(frozen=True)
 class _Loop:
-    """The step that sums. weights: where the sums lie. All dims are in the view's order."""
+    """The step that sums. All dims are in the view's order.
+
+    in_turn: vectors of channels take turns. weights: where the sums lie.
+    """
 
     view: DepthwiseView
-    cut: _Cut
-    src: Image
-    diff_dst: Image
+    division: dict[str, int]
+    in_turn: bool
+    src: Matrix
+    diff_dst: Matrix
     weights: Matrix
     sums: _Sums
     bias: _Sums | None
 
     def step(self) -> Step:
         """Compile the kernels and lay out the parameters."""
-        view, cut, lanes, batch = self.view, self.cut, self.view.isa.lanes, self.view.g.batch
-        width, planes = view.width, view.planes
+        view, lanes, batch = self.view, self.view.isa.lanes, self.view.g.batch
+        width, planes, division = view.width, view.planes, self.division
         groups, records = self._groups()
-        bias, bias_part, bias_plane, bias_block = self._bias()
-        src_block, diff_dst_block = (
-            image.vector_step(lanes, width) or 0 for image in (self.src, self.diff_dst)
-        )
         values = {
             "groups": Table(groups), "group_count": len(groups) // 2, "records": Table(records),
-            "row_count": view.rows if batch else 0, "row_block": cut.row_block,
-            "row_blocks": cut.row_blocks,
-            "images": max(1, batch), "parts": cut.parts, "vectors": -(-width // lanes),
-            "whole": width // lanes, "chunk": cut.chunk, "chunks": cut.chunks,
-            "lanes": width % lanes, "src_planes": planes[0], "diff_dst_planes": planes[1],
-            "src": self.src.address, "src_batch": self.src.batch,
-            "src_plane": self.src.channel(width), "src_block": src_block,
-            "diff_dst": self.diff_dst.address, "diff_dst_batch": self.diff_dst.batch,
-            "diff_dst_plane": self.diff_dst.channel(width), "diff_dst_block": diff_dst_block,
+            "row_count": view.rows if batch else 0, "images": max(1, batch), **division,
+            "vectors": -(-width // lanes), "whole": width // lanes, "lanes": width % lanes,
+            "src_planes": planes[0], "diff_dst_planes": planes[1],
+            "src": self.src.address, "src_batch": self.src.outer[0],
+            "src_plane": self.src.outer[1], "src_block": self.src.block,
+            "diff_dst": self.diff_dst.address, "diff_dst_batch": self.diff_dst.outer[0],
+            "diff_dst_plane": self.diff_dst.outer[1], "diff_dst_block": self.diff_dst.block,
             "sums": self.weights.address, "sums_part": self.sums.step,
             "sums_src_plane": self.weights.outer[0], "sums_diff_dst_plane": self.weights.outer[2],
-            "sums_block": self.weights.block, "bias": bias, "bias_part": bias_part,
-            "bias_plane": bias_plane, "bias_block": bias_block,
+            "sums_block": self.weights.block, **self._bias(),
         }  # fmt: skip
-        items = cut.parts * cut.chunks * math.prod(planes)
+        items = division["parts"] * division["chunks"] * math.prod(planes)
         return Step(depthwise_weights_loop, values, items)
 
-    def _bias(self) -> tuple[Param, int, int, int]:
+    def _bias(self) -> dict[str, Param]:
         if self.bias is None:
-            return 0, 0, 0, 0
-        image = Image.chosen(self.bias.first)
-        width = self.view.width
-        block = cast(int, image.vector_step(self.view.isa.lanes, width))
-        return image.address, self.bias.step, image.channel(width), block
+            return dict.fromkeys(("bias", "bias_part", "bias_plane", "bias_block"), 0)
+        sums = self.view.image(Image.chosen(self.bias.first))
+        places = {"bias_plane": sums.outer[1], "bias_block": sums.block}
+        return {"bias": sums.address, "bias_part": self.bias.step, **places}
 
     def _groups(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """The tables of groups and of their rows; see `depthwise_weights_loop`."""
@@ -194,15 +174,15 @@ class _Loop:
         records: list[Any] = []
         for with_bias in (self.bias is not None, False):
             for group in groups:
-                whole, last = self._kernels(group, bias=with_bias and group is groups[0])
+                kernels = self._kernels(group, bias=with_bias and group is groups[0])
                 entries.append({
-                    "whole": whole, "last": last, "records": 8 * len(records),
-                    "nbytes": row_record(len(group)).nbytes, "sums": self._place(group[0]),
+                    **kernels, "records": 8 * len(records), "sums": self._place(group[0]),
+                    "nbytes": row_record(len(group)).nbytes,
                 })  # fmt: skip
                 records += self._records(group)
         return GROUP.table(entries), np.array(records, np.int64)
 
-    def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> tuple[int, int]:
+    def _kernels(self, group: Sequence[Sequence[int]], *, bias: bool) -> dict[str, int]:
         """Addresses: for whole vectors, and for the last one."""
         view, channel = self.view, self.weights.outer[1]
         across = view.turned(view.g.kernel)[2]
@@ -222,11 +202,14 @@ class _Loop:
         _, src_row, src_pixel = self.src.spatial
         kernel = DepthwiseWeightsKernel(
             view.isa, view.gathers[2].tiles(most), src_pixel, fresh * src_row, fresh,
-            self.diff_dst.spatial[2], taps, view.channels, bias, self.cut.in_turn, whole=True,
+            self.diff_dst.spatial[2], taps, view.channels, bias, self.in_turn,
         )  # fmt: skip
         whole, lanes = divmod(view.width, view.isa.lanes)
-        partial = replace(kernel, whole=False)
-        return kernel.address if whole else 0, partial.address if lanes else 0
+        partial = replace(kernel, edge="masked")
+        return {
+            "whole": kernel.address if whole else 0,
+            "last": partial.address if lanes else 0,
+        }
 
     def _place(self, tap: Sequence[int]) -> int:
         """The offset of the sums of a row of taps."""

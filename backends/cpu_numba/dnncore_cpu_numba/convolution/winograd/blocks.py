@@ -5,7 +5,6 @@ It makes the parameters of `convolution/winograd/task.py`, and copies nothing.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -167,10 +166,9 @@ class WinogradLoop:
         table = np.zeros((2, most + 1), np.int64)
         blocks = {self.block, self.tiles - (self.blocks - 1) * self.block}
         sizes = {n for block in blocks for _, n in evenly(block, most)}
-        for (last, vectors), rows in itertools.product(
-            enumerate((self.vectors, self.last_vectors)), sizes
-        ):
-            table[last, rows] = Microkernel(self.isa, rows, vectors).address
+        for last, vectors in enumerate((self.vectors, self.last_vectors)):
+            for rows in sizes:
+                table[last, rows] = Microkernel(self.isa, rows, vectors).address
         return Table(table)
 
 

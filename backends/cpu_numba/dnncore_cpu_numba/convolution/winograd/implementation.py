@@ -70,10 +70,6 @@ class Winograd(Brgemm):
         """The format of the transformed filter."""
         return WinogradFilter("backward_data" if Geometry.of(op).backward else "forward", self.isa)
 
-    def resolved(self, op: Any) -> Any:
-        """The filter becomes transformed."""
-        return super().resolved(op.resolve_auto("winograd"))
-
     def weights_format(self, op: Any) -> Any:
         """The transformed filter."""
         return self.filter(op).desc(op.weights)
@@ -118,7 +114,7 @@ class Winograd(Brgemm):
 
     def _read(self, plan: ProgramPlan, tensor: Tensor, channels: int) -> Image:
         """An image whose channels can be loaded as vectors."""
-        tensor = tensor.seen_as(as_5d(tensor.desc))
+        tensor = as_5d(tensor)
         image = Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, channels) is None:
             blocked = f"aBcde{self.isa.lanes}b"

@@ -17,7 +17,7 @@ from dnncore.planning.toom_cook import F43, TAPS, Rows
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
@@ -60,9 +60,10 @@ DST_CALL = Record(
 # -- sums of vectors -------------------------------------------------------------------------------
 
 
-def _combine(builder: Builder, terms: Sequence[tuple[Fraction, Value]]) -> Value:
+def _combine(builder: Builder, factors: Sequence[Fraction], vectors: Sequence[Value]) -> Value:
     """The sum of all factor * vector."""
-    terms = sorted((t for t in terms if t[0]), key=lambda term: term[0] != 1)
+    terms = [term for term in zip(factors, vectors, strict=True) if term[0]]
+    terms.sort(key=lambda term: term[0] != 1)
     (factor, total), *rest = terms
     if factor != 1:
         total = builder.fmul(vir.constant(total.type, float(factor)), total)
@@ -77,12 +78,11 @@ def _combine(builder: Builder, terms: Sequence[tuple[Fraction, Value]]) -> Value
 
 def _to_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
     """rows * x, for SRC and WEIGHTS: the rows of +p and -p differ by the sign of odd columns."""
-    results = [_combine(builder, list(zip(rows[0], x, strict=True)))]
+    results = [_combine(builder, rows[0], x)]
     for row in rows[1:-1:2]:
-        terms = list(zip(row, x, strict=True))
-        even, odd = _combine(builder, terms[::2]), _combine(builder, terms[1::2])
+        even, odd = (_combine(builder, row[i::2], x[i::2]) for i in range(2))
         results += [builder.fadd(even, odd), builder.fsub(even, odd)]
-    return [*results, _combine(builder, list(zip(rows[-1], x, strict=True)))]
+    return [*results, _combine(builder, rows[-1], x)]
 
 
 def _from_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
@@ -90,18 +90,15 @@ def _from_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value
     pairs = list(zip(x[1:-1:2], x[2::2], strict=False))
     sums = [builder.fadd(a, b) for a, b in pairs], [builder.fsub(a, b) for a, b in pairs]
     return [
-        _combine(
-            builder, list(zip((row[0], *row[1:-1:2], row[-1]), (x[0], *own, x[-1]), strict=True))
-        )
-        for row, own in ((row, sums[i % 2]) for i, row in enumerate(rows))
+        _combine(builder, (row[0], *row[1:-1:2], row[-1]), (x[0], *sums[i % 2], x[-1]))
+        for i, row in enumerate(rows)
     ]
 
 
 def _columns(apply: Callable[..., list[Value]], builder: Builder, rows: Rows, x: Any) -> Any:
     """rows * X, X as a list of rows."""
-    return list(
-        zip(*(apply(builder, rows, column) for column in zip(*x, strict=True)), strict=True)
-    )
+    columns = [apply(builder, rows, column) for column in zip(*x, strict=True)]
+    return list(zip(*columns, strict=True))
 
 
 # -- kernels ---------------------------------------------------------------------------------------
@@ -131,16 +128,11 @@ class SrcTransform(NativeKernel):
     """
 
     ARGUMENTS = SRC_CALL
+    PREFIX = "winograd_src"
 
     isa: Isa
     bordered: bool
     masked: bool
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        kind = "bordered" * self.bordered + "masked" * self.masked or "plain"
-        return f"winograd_src_{self.isa.name}_{kind}"
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         vector, size = vir.vector_of(self.isa.lanes), 4 * self.isa.lanes
@@ -178,13 +170,9 @@ class WeightsTransform(NativeKernel):
     """WEIGHTS G WEIGHTS^T of vectors that follow each other, of one channel after another."""
 
     ARGUMENTS = WEIGHTS_CALL
+    PREFIX = "winograd_weights"
 
     isa: Isa
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        return f"winograd_weights_{self.isa.name}"
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         vector, size = vir.vector_of(self.isa.lanes), 4 * self.isa.lanes
@@ -211,18 +199,12 @@ class DstTransform(NativeKernel):
     """
 
     ARGUMENTS = DST_CALL
+    PREFIX = "winograd_dst"
 
     isa: Isa
     columns: int
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        name = f"winograd_dst_{self.isa.name}_{self.columns}_{self.edge}"
-        chain = digest(self.epilogue, 16)
-        return f"{name}_{chain}" if self.epilogue else name
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         vector, size = vir.vector_of(self.isa.lanes), 4 * self.isa.lanes
@@ -250,7 +232,7 @@ class DstTransform(NativeKernel):
             for r, row in enumerate(_columns(_from_points, builder, F43.dst, tile)):
                 with builder.if_then(builder.icmp_signed(">", args["rows"], I64(r))):
                     pixels = _from_points(builder, F43.dst[: self.columns], row)
-                    views = [view(own, index, r) for own in operands]
+                    views = [view(operand, index, r) for operand in operands]
                     pointer = _at(builder, dst, (args["row"], r))
                     own = View(builder, vector, pointer, args["pixel"], I64(0), 0, mask)
                     self._finish(pixels, own, views)
