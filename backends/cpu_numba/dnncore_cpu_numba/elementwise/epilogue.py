@@ -11,7 +11,7 @@ needs to know, one row of `post_ops.Stage`, follows the operands in their table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,10 +72,12 @@ Stage = Operand | Sum | Eltwise | Call
 Epilogue = tuple[Stage, ...]
 
 
-def from_post_ops(attr: Attributes, splats: Iterable[bool]) -> Epilogue:
-    """The epilogue of a chain; splats: of each operand of its steps."""
-    splats = iter(splats)
-    return tuple(_stage(post_op, splats) for post_op in attr.post_ops)
+def from_post_ops(attr: Attributes, splats: Sequence[bool]) -> Epilogue:
+    """The epilogue of a chain; splats: of each operand of its steps, before them that of bias."""
+    bias = splats[: len(splats) - len(attr.operands())]
+    operands = iter(splats[len(bias) :])
+    stages = (_stage(post_op, operands) for post_op in attr.post_ops)
+    return (*(Operand("add", splat) for splat in bias), *stages)
 
 
 def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
