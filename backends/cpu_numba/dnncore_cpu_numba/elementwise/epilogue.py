@@ -29,18 +29,12 @@ from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 class Operand:
     """x = x op operand; `prelu` is one more algorithm.
 
-    splat: the operand has one value for all lanes of a vector. condition_splat: the same of the
-    condition, an operand of its own, that `select` has and no other.
+    splats: for each tensor that it reads, whether it has one value for all lanes of a vector.
+    `select` reads a condition after its operand.
     """
 
     algorithm: str
-    splat: bool = False
-    condition_splat: bool | None = None
-
-    @property
-    def splats(self) -> tuple[bool, ...]:
-        """One for each operand that it reads."""
-        return (self.splat,) if self.condition_splat is None else (self.splat, self.condition_splat)
+    splats: tuple[bool, ...] = (False,)
 
 
 @dataclass(frozen=True)
@@ -77,7 +71,7 @@ def from_post_ops(attr: Attributes, splats: Sequence[bool]) -> Epilogue:
     bias = splats[: len(splats) - len(attr.operands())]
     operands = iter(splats[len(bias) :])
     stages = (_stage(post_op, operands) for post_op in attr.post_ops)
-    return (*(Operand("add", splat) for splat in bias), *stages)
+    return (*(Operand("add", (splat,)) for splat in bias), *stages)
 
 
 def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
@@ -87,10 +81,9 @@ def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
         case "eltwise":
             kind = Eltwise if post_op.algorithm in INLINE else Call
             return kind(post_op.algorithm, post_op.alpha, post_op.beta)
-        case "prelu":
-            return Operand("prelu", next(splats))
-        case _:
-            return Operand(post_op.algorithm, *(next(splats) for _ in post_op.operands))
+        case kind:
+            algorithm = kind if kind == "prelu" else post_op.algorithm
+            return Operand(algorithm, tuple(next(splats) for _ in post_op.operands))
 
 
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
