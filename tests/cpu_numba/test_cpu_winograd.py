@@ -11,7 +11,8 @@ pytest.importorskip("numba")
 
 from checks import Target, check, run
 from dnncore_cpu_numba.codegen.isa import AVAILABLE, BEST
-from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop, WinogradProblem
+from dnncore_cpu_numba.convolution.geometry import ONES, Geometry
+from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop
 
 import dnncore as dnn
 from dnncore.cache import MemoryCache
@@ -71,8 +72,10 @@ def test_shapes_larger_than_the_kits(shape, direction):
 @pytest.mark.parametrize("tiles", [1, 2, 47, 48, 500, 10000])
 @pytest.mark.parametrize("columns", [1, 64, 1000])
 def test_shares_are_work_for_each_thread_and_blocks_hold_all_tiles(threads, tiles, columns):
-    problem = WinogradProblem(tiles, 64, columns, (4, 4), (4, 4), (1, 1))
-    loop = WinogradLoop.of(BEST, problem, threads)
+    sizes = {"src": (1, 4, 4), "dst": (1, 4, 4), "kernel": (1, 3, 3), "padding": (0, 1, 1)}
+    channels = {"groups": 1, "ic": 64, "oc": columns}
+    g = Geometry(tiles, **channels, **sizes, stride=ONES, dilation=ONES, backward=False)
+    loop = WinogradLoop.of(BEST, g, threads)
     assert (loop.blocks - 1) * loop.block < tiles <= loop.blocks * loop.block
     assert loop.shares == min(threads, loop.blocks * loop.groups)
     assert loop.groups <= loop.panels

@@ -204,7 +204,7 @@ def test_padding_is_zero_after_a_function_that_has_no_zero(isa):
 @pytest.mark.parametrize("splat", [False, True], ids=["vector", "splat"])
 @pytest.mark.parametrize("algorithm", ["add", "mul"])
 def test_operands_of_any_strides(isa, algorithm, splat):
-    kernel = Microkernel(isa, 3, 2, edge="masked", epilogue=(Operand(algorithm, splat),))
+    kernel = Microkernel(isa, 3, 2, edge="masked", epilogue=(Operand(algorithm, (splat,)),))
     problem = Problem(kernel, lanes=max(1, isa.lanes - 1))
     operand = np.random.default_rng(1).standard_normal((3, problem.columns), dtype=np.float32)
     function = {"add": np.add, "mul": np.multiply}[algorithm]
@@ -221,7 +221,7 @@ def test_a_long_chain(isa):
         Operand("add"),
         Eltwise("relu", alpha=0.25),
         Sum(0.5),
-        Operand("mul", splat=True),
+        Operand("mul", (True,)),
         Call("tanh"),
         Eltwise("linear", alpha=2.0, beta=1.0),
     )

@@ -4,52 +4,29 @@ from __future__ import annotations
 
 import importlib.util
 
-from dnncore.backend import (
-    API_VERSION,
-    Backend,
-    Binary,
-    ConvolutionBackwardData,
-    ConvolutionBackwardWeights,
-    ConvolutionForward,
-    EltwiseBackward,
-    EltwiseForward,
-    EngineUnavailable,
-    InnerProductBackwardData,
-    InnerProductBackwardWeights,
-    InnerProductForward,
-    LRNBackward,
-    LRNForward,
-    MatMul,
-    PoolingBackward,
-    PoolingForward,
-    Reduction,
-    Reorder,
-    SoftmaxBackward,
-    SoftmaxForward,
-    Sum,
-    hookimpl,
-)
+from dnncore import backend
+from dnncore.backend import API_VERSION, Backend, EngineUnavailable, hookimpl
 
 TABLES = {
-    Binary: "binary:TABLE",
-    ConvolutionForward: "convolution.implementations:FORWARD",
-    ConvolutionBackwardData: "convolution.implementations:BACKWARD_DATA",
-    ConvolutionBackwardWeights: "convolution.implementations:BACKWARD_WEIGHTS",
-    EltwiseForward: "eltwise:FORWARD",
-    EltwiseBackward: "eltwise:BACKWARD",
-    InnerProductForward: "inner_product:FORWARD",
-    InnerProductBackwardData: "inner_product:BACKWARD_DATA",
-    InnerProductBackwardWeights: "inner_product:BACKWARD_WEIGHTS",
-    LRNForward: "lrn.implementations:FORWARD",
-    LRNBackward: "lrn.implementations:BACKWARD",
-    MatMul: "matmul:TABLE",
-    PoolingForward: "pooling.implementations:FORWARD",
-    PoolingBackward: "pooling.implementations:BACKWARD",
-    Reduction: "reduction.implementations:TABLE",
-    Reorder: "reorder:TABLE",
-    SoftmaxForward: "softmax.implementations:FORWARD",
-    SoftmaxBackward: "softmax.implementations:BACKWARD",
-    Sum: "sum:TABLE",
+    backend.Binary: "binary:TABLE",
+    backend.ConvolutionForward: "convolution.implementations:FORWARD",
+    backend.ConvolutionBackwardData: "convolution.implementations:BACKWARD_DATA",
+    backend.ConvolutionBackwardWeights: "convolution.implementations:BACKWARD_WEIGHTS",
+    backend.EltwiseForward: "eltwise:FORWARD",
+    backend.EltwiseBackward: "eltwise:BACKWARD",
+    backend.InnerProductForward: "inner_product:FORWARD",
+    backend.InnerProductBackwardData: "inner_product:BACKWARD_DATA",
+    backend.InnerProductBackwardWeights: "inner_product:BACKWARD_WEIGHTS",
+    backend.LRNForward: "lrn.implementations:TABLE",
+    backend.LRNBackward: "lrn.implementations:TABLE",
+    backend.MatMul: "matmul:TABLE",
+    backend.PoolingForward: "pooling.implementations:TABLE",
+    backend.PoolingBackward: "pooling.implementations:TABLE",
+    backend.Reduction: "reduction.implementations:TABLE",
+    backend.Reorder: "reorder:TABLE",
+    backend.SoftmaxForward: "softmax.implementations:FORWARD",
+    backend.SoftmaxBackward: "softmax.implementations:BACKWARD",
+    backend.Sum: "sum:TABLE",
 }
 
 
@@ -58,5 +35,5 @@ def dnncore_backends() -> Backend:
     """Offer implementations for the core's engine "cpu"."""
     if importlib.util.find_spec("numba") is None:
         raise EngineUnavailable("cpu_numba needs numba: pip install numba")
-    tables = {("cpu", op): f"{__name__}.{table}" for op, table in TABLES.items()}
+    tables = {("cpu", op): f"{__name__}.{place}" for op, place in TABLES.items()}
     return Backend("cpu_numba", API_VERSION, implementations=tables)

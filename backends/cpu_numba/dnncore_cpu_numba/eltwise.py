@@ -7,18 +7,12 @@ from typing import Any
 from dnncore_cpu_numba.elementwise.implementation import ElementWise
 from dnncore_cpu_numba.elementwise.post_ops import Stage, eltwise, gradient
 
-__all__ = ["BACKWARD", "FORWARD"]
-
 DIFF_DST = 2  # its number in the chain: diff_src, src or dst, diff_dst
 
 
-def _forward(op: Any) -> list[Stage]:
-    return [eltwise(op.function, op.alpha, op.beta)]
-
-
-def _backward(op: Any) -> list[Stage]:
+def _slope(op: Any) -> list[Stage]:
     return [gradient(op.function, op.alpha, op.beta, DIFF_DST, of_dst=op.uses_dst)]
 
 
-FORWARD = (ElementWise(_forward),)
-BACKWARD = (ElementWise(_backward),)
+FORWARD = (ElementWise(lambda op: [eltwise(op.function, op.alpha, op.beta)]),)
+BACKWARD = (ElementWise(_slope),)

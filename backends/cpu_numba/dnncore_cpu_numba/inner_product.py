@@ -14,13 +14,11 @@ import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import ISAS
-from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan, has_sum
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
-
-__all__ = ["BACKWARD_DATA", "BACKWARD_WEIGHTS", "FORWARD"]
 
 
 class _BrgemmInnerProduct(PlannedImplementation):
@@ -73,15 +71,15 @@ class BrgemmInnerProductForward(_BrgemmInnerProduct):
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
-        weights = plan.argument("weights", op.weights)
+        weights = plan.tensors["weights"]
         if op.weights.ndims > 2 or op.weights.inner_blocks:
             weights = self._in_vectors(plan.read(weights, self._weights_tag(op.src_role)))
-        bias = None
-        if op.bias is not None:
-            bias = plan.argument("bias", op.bias.reshape((1, *op.bias.dims)))
+        bias = plan.tensors.get("bias")
+        if bias is not None:
+            bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims)))
         MatrixProduct(
-            isa=self.isa, a=_read_rows(plan, plan.argument("src", op.src), order),
-            b=weights.seen_as(transposed(weights.desc)), c=plan.argument("dst", op.dst), bias=bias,
+            isa=self.isa, a=_read_rows(plan, plan.tensors["src"], order),
+            b=transposed(weights), c=plan.tensors["dst"], bias=bias,
             attr=attr, operands=plan.operands(attr),
         ).append_to(plan)  # fmt: skip
 
@@ -108,14 +106,14 @@ class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
-        weights = plan.argument("weights", op.weights)
+        weights = plan.tensors["weights"]
         if op.weights.matches(self._weights_tag(op.src_role)):
             weights = self._in_vectors(weights)
         else:
             weights = _read_rows(plan, weights, order)
         MatrixProduct(
-            isa=self.isa, a=plan.argument("diff_dst", op.diff_dst), b=weights,
-            c=_write_rows(plan, plan.argument("diff_src", op.diff_src), order, attr),
+            isa=self.isa, a=plan.tensors["diff_dst"], b=weights,
+            c=_write_rows(plan, plan.tensors["diff_src"], order, attr),
             attr=attr, operands=self._operands(plan, op, attr, order),
         ).append_to(plan)  # fmt: skip
 
@@ -126,22 +124,22 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
-        weights = plan.argument("diff_weights", op.diff_weights)
+        weights = plan.tensors["diff_weights"]
         if op.diff_weights.matches(self._weights_tag(op.src_role)):
             weights = self._in_vectors(weights)
         else:
             weights = _write_rows(plan, weights, order, attr)
-        diff_dst = plan.argument("diff_dst", op.diff_dst)
+        diff_dst = plan.tensors["diff_dst"]
         MatrixProduct(
-            isa=self.isa, a=diff_dst.seen_as(transposed(diff_dst.desc)),
-            b=_read_rows(plan, plan.argument("src", op.src), order), c=weights,
+            isa=self.isa, a=transposed(diff_dst),
+            b=_read_rows(plan, plan.tensors["src"], order), c=weights,
             attr=attr, operands=self._operands(plan, op, attr, order),
         ).append_to(plan)  # fmt: skip
         if op.diff_bias is not None:
             batch = op.diff_dst.dims[0]
             ones = Tensor(Table(np.ones(batch, np.float32)), MemoryDesc((1, batch)))
-            diff_bias = op.diff_bias.reshape((1, *op.diff_bias.dims))
-            bias = plan.argument("diff_bias", diff_bias)
+            bias = plan.tensors["diff_bias"]
+            bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims)))
             MatrixProduct(isa=self.isa, a=ones, b=diff_dst, c=bias).append_to(plan)
 
 
@@ -160,12 +158,9 @@ def _order(desc: MemoryDesc) -> str:
 def _has_rows(desc: MemoryDesc, order: str) -> bool:
     """Whether the elements of each index of dim 0 lie dense, in this order."""
     dense = desc.with_format("a" + order)
-    return desc.inner_blocks == dense.inner_blocks and not dense.has_padding and all(
-        size == 1 or given == wanted
-        for size, given, wanted in zip(
-            desc.dims[1:], desc.strides[1:], dense.strides[1:], strict=True
-        )
-    )  # fmt: skip
+    steps = zip(desc.dims[1:], desc.strides[1:], dense.strides[1:], strict=True)
+    same = all(size == 1 or given == wanted for size, given, wanted in steps)
+    return same and desc.inner_blocks == dense.inner_blocks and not dense.has_padding
 
 
 def _read_rows(plan: ProgramPlan, tensor: Tensor, order: str) -> Tensor:
@@ -176,7 +171,7 @@ def _read_rows(plan: ProgramPlan, tensor: Tensor, order: str) -> Tensor:
 
 def _write_rows(plan: ProgramPlan, tensor: Tensor, order: str, attr: Attributes) -> Tensor:
     wanted = None if _has_rows(tensor.desc, order) else tensor.desc.with_format("a" + order)
-    return _rows(plan.write(tensor, wanted, old=has_sum(attr)))
+    return _rows(plan.write(tensor, wanted, old=attr.reads_dst))
 
 
 def _rows(tensor: Tensor) -> Tensor:

@@ -10,8 +10,6 @@ from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
-__all__ = ["TABLE"]
-
 
 class BrgemmMatMul(PlannedImplementation):
     """One product; weights that may be `any` become panels."""
@@ -26,9 +24,8 @@ class BrgemmMatMul(PlannedImplementation):
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         MatrixProduct(
-            isa=self.isa, a=plan.argument("src", op.src), b=plan.argument("weights", op.weights),
-            c=plan.argument("dst", op.dst), bias=op.bias and plan.argument("bias", op.bias),
-            attr=attr, operands=plan.operands(attr),
+            isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
+            bias=plan.tensors.get("bias"), attr=attr, operands=plan.operands(attr),
         ).append_to(plan)  # fmt: skip
 
     def utilisation(self, op: Any) -> float:

@@ -14,12 +14,8 @@ from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
 from dnncore_cpu_numba.elementwise.implementation import refuse_layouts
 from dnncore_cpu_numba.elementwise.post_ops import stages_of
-from dnncore_cpu_numba.runtime.program import Arg, Program
-from dnncore_cpu_numba.runtime.tensor import Tensor
-
-__all__ = ["TABLE"]
-
-SRC, DST = 0, 1  # binding order
+from dnncore_cpu_numba.runtime.program import Program
+from dnncore_cpu_numba.runtime.tensor import arguments
 
 
 class ReorderImplementation(Implementation[Any]):
@@ -38,17 +34,18 @@ class ReorderImplementation(Implementation[Any]):
             types = f"{op.src.data_type} to {op.dst.data_type}"
             return Refused("attribute", f"applies post-ops from f32 to f32 only; got {types}")
         return Accepted(
-            op, build=lambda: self._build(op, attr, engine.num_threads), efficiency=_efficiency(op)
+            op,
+            build=lambda: self._build(op, attr, engine.num_threads),
+            efficiency=0.6 if op.src.data_type == op.dst.data_type else 0.3,  # on 2 cores, measured
         )
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+        src, dst, *operands = arguments(op, attr=attr).values()
         if attr.post_ops:
-            tensors = [(DST, op.dst), (SRC, op.src)]
-            tensors += enumerate([desc for _, desc in attr.operands()], 2)
-            steps = chain_steps(op.dst.dims, tensors, stages_of(attr.post_ops, 2))
+            stages = stages_of(attr.post_ops, 2)
+            steps = chain_steps(op.dst.dims, [dst, src, *operands], stages)
         else:
-            steps = copy_steps(Tensor(Arg(DST), op.dst), Tensor(Arg(SRC), op.src))
-            steps += zero_padding(DST, op.dst)
+            steps = copy_steps(dst, src) + zero_padding(dst)
         return Program(steps, num_threads)
 
 
@@ -57,11 +54,6 @@ def _refuse_halves(op: Any) -> Refused | None:
     if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in BEST.features.split(","):
         return Refused("device", f"{BEST.name} lacks f16c, which converts f16")
     return None
-
-
-def _efficiency(op: Any) -> float:
-    """Measured on 2 cores."""
-    return 0.6 if op.src.data_type == op.dst.data_type else 0.3
 
 
 TABLE = (ReorderImplementation(), WinogradReorder())

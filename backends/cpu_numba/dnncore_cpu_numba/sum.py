@@ -15,14 +15,9 @@ from dnncore_cpu_numba.elementwise.implementation import (
 )
 from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
 from dnncore_cpu_numba.runtime.program import Program, Step
-
-__all__ = ["TABLE"]
+from dnncore_cpu_numba.runtime.tensor import arguments
 
 SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
-
-
-def _stages(op: Any) -> list[Stage]:
-    return _scaled_sum(op.scales)
 
 
 def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
@@ -48,15 +43,14 @@ class SumImplementation(ElementWise):
         )
 
     def _build_passes(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
-        srcs, place = [*enumerate(op.srcs)], len(op.srcs)
-        dst = (place, op.dst)
+        *srcs, dst = arguments(op).values()
         steps: list[Step] = []
         for first in range(0, len(srcs), SRCS):
             part = slice(first, first + SRCS)
             tensors = [dst, *([dst] if first else []), *srcs[part]]
             scales = [*([1.0] if first else []), *op.scales[part]]
             steps += chain_steps(op.dst.dims, tensors, _scaled_sum(scales))
-        return Program(with_post_ops(steps, op, attr, place, place + 1), num_threads)
+        return Program(with_post_ops(steps, op, attr), num_threads)
 
 
-TABLE = (SumImplementation(_stages),)
+TABLE = (SumImplementation(lambda op: _scaled_sum(op.scales)),)

@@ -25,11 +25,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-__all__ = [
-    "UNITS", "Arg", "CallMismatch", "Field", "Kind", "Many", "Param", "Pointer", "Record",
-    "Scratch", "Table",
-]  # fmt: skip
-
 
 class CallMismatch(TypeError):
     """A use of a record that differs from its declaration."""
@@ -104,24 +99,24 @@ class Field:
     name: str
     kind: Kind | Record
     slot: int
-    meaning: str = ""
 
 
 class Record:
     """A block of slots with named fields.
 
-    groups: (names between blanks, kind[, meaning]) of neighbouring fields of one kind.
+    groups: (names between blanks, kind[, meaning]) of neighbouring fields of one kind. The meaning
+    is for readers.
     """
 
     def __init__(self, name: str, *groups: Any) -> None:
         self.name = name
         self.fields: dict[str, Field] = {}
         self._size: int | None = 0
-        for names, kind, *meaning in groups:
+        for names, kind, *_ in groups:
             for field in names.split():
                 if field in self.fields:
                     raise CallMismatch(f"{name} has two fields {field!r}")
-                self.fields[field] = Field(field, kind, self.size, *meaning)
+                self.fields[field] = Field(field, kind, self.size)
                 count = _slots(kind)
                 self._size = None if count is None else self.size + count
 
@@ -171,10 +166,6 @@ class Record:
             return _packed(self.field(name).kind, value)
         except CallMismatch as error:
             raise CallMismatch(f"{self.name}: {name}: {error}") from None
-
-    def of(self, kind: Kind) -> Record:
-        """A record with the same names whose fields are all of one kind."""
-        return Record(f"{_described(kind)} for {self.name}", (" ".join(self.fields), kind))
 
     def table(self, rows: Iterable[Mapping[str, Any]]) -> np.ndarray[Any, Any]:
         """An array of records, one per row."""

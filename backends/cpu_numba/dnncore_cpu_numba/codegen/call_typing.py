@@ -11,7 +11,7 @@ In a task the address of a record is a value of its own type:
     RECORD.call(function, name=value, ...)      calls the native function at an address
 
 An address of a record is converted to an int64 wherever one is wanted. Each access is one LLVM
-instruction or a few, as those of `pointers.py`. Unknown names are errors of numba's type inference.
+instruction or a few, as those of `pointers.py`. Unknown names raise `CallMismatch`.
 """
 
 # ruff: noqa: ARG001 - numba prescribes the parameters of typing and lowering functions
@@ -24,7 +24,6 @@ import operator
 from llvmlite import ir
 from numba import types
 from numba.core.datamodel import models, register_default
-from numba.core.errors import NumbaTypeError
 from numba.core.imputils import (
     lower_builtin,
     lower_cast,
@@ -43,10 +42,9 @@ from numba.core.typing.templates import (
 from numba.extending import typeof_impl
 
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Many, Pointer, Record
+from dnncore_cpu_numba.codegen.pointers import room
+from dnncore_cpu_numba.codegen.vector_ir import F32, I32, I64
 
-__all__ = ["numba_type", "room", "value_of_slot"]
-
-_I32, _I64, _F32 = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _NSW = ("nsw",)
 
 
@@ -83,12 +81,7 @@ class Declaration(types.Opaque):
         return self.record
 
 
-@register_default(Address)
-class _AddressModel(models.PrimitiveModel):
-    def __init__(self, dmm, fe_type):
-        super().__init__(dmm, fe_type, _I64)
-
-
+register_default(Address)(lambda manager, typ: models.PrimitiveModel(manager, typ, I64))
 register_default(Declaration)(models.OpaqueModel)
 
 
@@ -119,7 +112,7 @@ class _Fields(AttributeTemplate):
     def generic_resolve(self, typ, name):
         if typ.field:
             return None
-        field = _checked(typ.record.field, name)
+        field = typ.record.field(name)
         kind = field.kind.kind if isinstance(field.kind, Many) else field.kind
         if isinstance(kind, Record):
             return Address(kind)
@@ -130,26 +123,24 @@ class _Fields(AttributeTemplate):
 def _load_field(context, builder, typ, address, name):
     field = typ.record.field(name)
     if isinstance(field.kind, Record) or isinstance(getattr(field.kind, "kind", None), Record):
-        return builder.add(address, _I64(8 * field.slot), flags=_NSW)
+        return builder.add(address, I64(8 * field.slot), flags=_NSW)
     if isinstance(field.kind, Many):
         return address
     pointer, align = _pointer(builder, address, field)
-    value = builder.load(pointer)
-    value.align = align
-    return value
+    return builder.load(pointer, align=align)
 
 
 @lower_setattr_generic(Address)
 def _store_field(context, builder, sig, args, name):
     pointer, align = _pointer(builder, args[0], sig.args[0].record.field(name))
-    builder.store(args[1], pointer).align = align
+    builder.store(args[1], pointer, align=align)
 
 
 def _pointer(builder, address, field):
     """The pointer to a field and its alignment. A float32 is in the low half of its slot."""
-    kind, per_slot = (_F32, 2) if field.kind == "float32" else (_I64, 1)
+    kind, per_slot = (F32, 2) if field.kind == "float32" else (I64, 1)
     base = builder.inttoptr(address, kind.as_pointer())
-    return builder.gep(base, [_I64(per_slot * field.slot)]), 8 // per_slot
+    return builder.gep(base, [I64(per_slot * field.slot)]), 8 // per_slot
 
 
 @infer_global(operator.getitem)
@@ -158,8 +149,6 @@ class _Items(AbstractTemplate):
         base = args[0]
         if not isinstance(base, Address):
             return None
-        if base.field is None:
-            _checked(lambda: base.record.size)
         return signature(types.int64 if base.field else base, base, types.int64)
 
 
@@ -168,19 +157,18 @@ def _item(context, builder, sig, args):
     address, index = args
     record, field = sig.args[0].key
     if field is None:
-        step = builder.mul(index, _I64(record.nbytes), flags=_NSW)
+        step = builder.mul(index, I64(record.nbytes), flags=_NSW)
         return builder.add(address, step, flags=_NSW)
-    index = builder.add(_I64(field.slot), index, flags=_NSW)
-    value = builder.load(builder.gep(builder.inttoptr(address, _I64.as_pointer()), [index]))
-    value.align = 8
-    return value
+    index = builder.add(I64(field.slot), index, flags=_NSW)
+    pointer = builder.gep(builder.inttoptr(address, I64.as_pointer()), [index])
+    return builder.load(pointer, align=8)
 
 
 @lower_cast(Address, types.int64)
 def _as_integer(context, builder, fromty, toty, value):
     if fromty.field is None:
         return value
-    return builder.add(value, _I64(8 * fromty.field.slot), flags=_NSW)
+    return builder.add(value, I64(8 * fromty.field.slot), flags=_NSW)
 
 
 # -- calls -----------------------------------------------------------------------------------------
@@ -219,22 +207,14 @@ def _room(context, builder, sig, args):
     return room(builder, sig.args[0].record.size)
 
 
-def room(builder, slots):
-    """The address of memory for some slots, which exists until the task returns."""
-    with builder.goto_entry_block():
-        place = builder.alloca(ir.ArrayType(_I64, slots))
-    place.align = 64
-    return builder.ptrtoint(place, _I64)
-
-
 class _Call(AbstractTemplate):
     key = "record.call"
 
     def generic(self, args, kws):
         record = self.this.record
         if len(args) != 1:
-            raise NumbaTypeError(f"{record.name} is called with (address, name=value, ...)")
-        _checked(lambda: record.check(kws))
+            raise CallMismatch(f"{record.name} is called with (address, name=value, ...)")
+        record.check(kws)
         given = [_argument(record, field, kws[name]) for name, field in record.fields.items()]
         parameters = [
             inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -254,36 +234,17 @@ def _argument(record, field, given):
     else:
         fits = isinstance(given, types.Integer | types.Boolean)
     if not fits:
-        raise NumbaTypeError(f"{record.name}: {field.name} is {wanted}; got {given}")
+        raise CallMismatch(f"{record.name}: {field.name} is {wanted}; got {given}")
     return wanted if wanted == types.float32 else types.int64
 
 
 @lower_builtin("record.call", Declaration, types.int64, types.VarArg(types.Any))
 def _call(context, builder, sig, args):
     _, function, *values = args
-    slots = [_slot_of(builder, value) for value in values]
-    kind = ir.FunctionType(ir.VoidType(), [_I64] * len(slots))
+    slots = [
+        builder.zext(builder.bitcast(value, I32), I64) if value.type == F32 else value
+        for value in values
+    ]
+    kind = ir.FunctionType(ir.VoidType(), [I64] * len(slots))
     builder.call(builder.inttoptr(function, kind.as_pointer()), slots)
     return context.get_dummy_value()
-
-
-def _slot_of(builder, value):
-    """The slot of a value; of a float32, its bits."""
-    if value.type == _F32:
-        return builder.zext(builder.bitcast(value, _I32), _I64)
-    return value
-
-
-def value_of_slot(builder, kind, slot):
-    """The value in a slot."""
-    if kind == "float32":
-        return builder.bitcast(builder.trunc(slot, _I32), _F32)
-    return slot
-
-
-def _checked(function, *args):
-    """Call a function; report its `CallMismatch` as an error of type inference."""
-    try:
-        return function(*args)
-    except CallMismatch as error:
-        raise NumbaTypeError(str(error)) from error

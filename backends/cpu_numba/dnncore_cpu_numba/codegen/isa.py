@@ -17,8 +17,6 @@ import llvmlite.binding as llvm
 
 from dnncore.backend import DescriptorError
 
-__all__ = ["AVAILABLE", "AVX2", "AVX512_CORE", "BEST", "ISAS", "SIMD128", "SSE41", "Isa"]
-
 CAP = "DNNCORE_MAX_CPU_ISA"
 
 

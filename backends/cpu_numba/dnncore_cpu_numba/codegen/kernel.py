@@ -10,8 +10,6 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
 
-__all__ = ["NativeKernel", "digest"]
-
 
 class NativeKernel:
     """Base of the classes of kernels. A subclass is a dataclass of what is compiled in."""
@@ -22,7 +20,7 @@ class NativeKernel:
     @property
     def name(self) -> str:
         """An identifier of everything that is compiled in."""
-        raise NotImplementedError
+        return f"{type(self).__name__}_{self.isa.name}_{digest(self, 24)}"
 
     @property
     def address(self) -> int:

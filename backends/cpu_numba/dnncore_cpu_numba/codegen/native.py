@@ -21,8 +21,6 @@ from dnncore import planning
 from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork
 from dnncore_cpu_numba.codegen.isa import BEST, Isa, host_features
 
-__all__ = ["function", "machine", "optimized", "symbol_of"]
-
 _store = DiskStore("cpu_numba")
 _addresses: dict[str, int] = {}
 hold_at_fork(global_compiler_lock)
@@ -63,18 +61,16 @@ def optimized(module: Any) -> str:
     return str(module)
 
 
-@functools.cache
-def machine(isa: Isa) -> Any:
-    """LLVM's target machine for an instruction set on this processor."""
-    return _new_machine(isa)
-
-
 def _new_machine(isa: Isa) -> Any:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple())
     cpu = llvm.get_host_cpu_name()
     return target.create_target_machine(cpu=cpu, features=isa.features, opt=3)
+
+
+machine = functools.cache(_new_machine)
+"""LLVM's target machine for an instruction set on this processor."""
 
 
 def _load(name: str, text: Callable[[str], str], isa: Isa) -> int:

@@ -14,15 +14,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from dnncore.backend import BuildError, MemoryDesc
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore_cpu_numba.codegen.call_schema import Many, Record, Table
 from dnncore_cpu_numba.codegen.pointers import load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device
-
-__all__ = ["MAX_LOOPS", "NEST", "Loop", "Nest", "advance", "nests", "padding", "places", "seek"]
 
 _LINE = 16  # elements of a cache line, mostly
 MAX_LOOPS = 64  # of a nest; 12 dims and the blocks of several tensors need fewer
@@ -66,7 +62,7 @@ class Nest:
         ]
         extents = [loop.extent for loop in self.loops]
         sizes = {"loops": len(extents), "tensors": len(itemsizes)}
-        return Table(np.array(NEST.pack(sizes | {"numbers": [*extents, *strides]}), np.int64))
+        return Table(NEST.table([sizes | {"numbers": [*extents, *strides]}]))
 
     def ordered(self, lead: int = 0) -> Nest:
         """The same elements with neighbouring loops joined, in the memory order of a tensor."""
@@ -116,15 +112,10 @@ def nests(
 ) -> list[Nest]:
     """Cover the logical elements of `dims`; a tensor's dim of size 1 is broadcast to them.
 
-    without: dims of which only the first place is covered; see `places`.
+    without: dims of which only the first place is covered.
     """
     ranges = [(0, min(n, 1) if dim in without else n) for dim, n in enumerate(dims)]
     return _cross(ranges, dims, descs)
-
-
-def places(desc: MemoryDesc, dim: int) -> list[int]:
-    """The distance in elements from the first place along a dim to each place."""
-    return [_offset(desc, dim, place, desc.dims[dim]) for place in range(desc.dims[dim])]
 
 
 def padding(desc: MemoryDesc) -> list[Nest]:

@@ -4,23 +4,14 @@ An ordinary store first reads the cache line that it writes. A streamed one does
 third of the traffic of a copy; but what is streamed has to be read from memory again.
 """
 
-# ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
-
 from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from dnncore_cpu_numba.codegen.pointers import load_f32, store_f32
+from dnncore_cpu_numba.codegen import vector_ir as vir
+from dnncore_cpu_numba.codegen.pointers import emitted, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import device, exact
-from dnncore_cpu_numba.codegen.vector_ir import multiply_add, repeat
-
-__all__ = [
-    "LINE", "STREAM_BYTES", "mark_streamed", "prefetch", "scaled", "stream", "stream_row",
-    "stream_scaled",
-]  # fmt: skip
 
 STREAM_BYTES = 32 << 20
 """From this size of all tensors of a call on, results bypass the caches.
@@ -28,12 +19,12 @@ STREAM_BYTES = 32 << 20
 Measured for one input and for two, with a last-level cache of 32 MB: such stores are twice as slow
 if the next call finds the tensors in the cache, and 1.3 times as fast if it does not."""
 LINE = 64  # bytes of a cache line
-_LANES = ir.VectorType(ir.FloatType(), LINE // 4)
+_LANES = vir.vector_of(LINE // 4)
 
 
-def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction) -> None:
-    """Make an LLVM store non-temporal. It must write a whole, aligned cache line."""
-    store.align = LINE
+def mark_streamed(builder: ir.IRBuilder, store: ir.Instruction, align: int = LINE) -> None:
+    """Make an LLVM store non-temporal. It must write a whole vector that is aligned to `align`."""
+    store.align = align
     store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
 
 
@@ -85,34 +76,21 @@ def prefetch(address, nbytes):
         _prefetch_line(address + i)
 
 
-@intrinsic
-def _stream_scaled_line(typingctx, x, y, shift, factor, rest):
-    def codegen(context, builder, signature, args):
-        x, y = (builder.inttoptr(address, _LANES.as_pointer()) for address in args[:2])
-        shift, factor, rest = (repeat(builder, value, _LANES) for value in args[2:])
-        less = builder.fsub(builder.load(x, align=4), shift)
-        value = multiply_add(builder, less, factor, builder.fneg(rest))
-        mark_streamed(builder, builder.store(value, y))
-
-    return types.void(types.int64, types.int64, *[types.float32] * 3), codegen
+@emitted(types.void, *[types.int64] * 2, *[types.float32] * 3)
+def _stream_scaled_line(builder, x, y, shift, factor, rest):
+    x, y = (vir.address(builder, address) for address in (x, y))
+    shift, factor, rest = (vir.repeat(builder, value, _LANES) for value in (shift, factor, rest))
+    less = builder.fsub(vir.load(builder, x, _LANES, None), shift)
+    value = vir.multiply_add(builder, less, factor, builder.fneg(rest))
+    mark_streamed(builder, builder.store(value, y))
 
 
-@intrinsic
-def _prefetch_line(typingctx, address):
-    def codegen(context, builder, signature, args):
-        pointer = builder.inttoptr(args[0], ir.IntType(8).as_pointer())
-        number = ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, number(0), number(3), number(1)])
-
-    return types.void(types.int64), codegen
+@emitted(types.void, types.int64)
+def _prefetch_line(builder, address):
+    vir.prefetch(builder, vir.address(builder, address))
 
 
-@intrinsic
-def _stream_line(typingctx, x, y):
-    def codegen(context, builder, signature, args):
-        x, y = (builder.inttoptr(address, _LANES.as_pointer()) for address in args)
-        mark_streamed(builder, builder.store(builder.load(x, align=4), y))
-
-    return types.void(types.int64, types.int64), codegen
+@emitted(types.void, types.int64, types.int64)
+def _stream_line(builder, x, y):
+    x, y = (vir.address(builder, address) for address in (x, y))
+    mark_streamed(builder, builder.store(vir.load(builder, x, _LANES, None), y))

@@ -23,10 +23,9 @@ from numba.core.errors import NumbaError
 from dnncore.backend import BuildError
 from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen.call_schema import CallMismatch, Pointer, Record
-from dnncore_cpu_numba.codegen.call_typing import numba_type, value_of_slot
+from dnncore_cpu_numba.codegen.call_typing import numba_type
 from dnncore_cpu_numba.codegen.isa import BEST
-
-__all__ = ["TASK", "Task", "device", "exact", "native_function", "task"]
+from dnncore_cpu_numba.codegen.vector_ir import I64, float_of
 
 # Sums may be reordered for vectors; NaN and infinities stay what IEEE says.
 FASTMATH = {"reassoc", "nsz", "arcp", "contract"}
@@ -62,8 +61,8 @@ class Task:
         self.fastmath = fastmath
         self.name = f"{function.__module__.rpartition('.')[2]}_{function.__name__}"
         self.__doc__ = function.__doc__
-        if (own := [*inspect.signature(function).parameters]) != [*arguments.fields]:
-            wanted = [*arguments.fields]
+        own, wanted = [*inspect.signature(function).parameters], [*arguments.fields]
+        if own != wanted:
             raise CallMismatch(f"{self.name}: {arguments.name} has {wanted}; got {own}")
 
     @property
@@ -75,7 +74,7 @@ class Task:
         """The optimised LLVM assembly of a module that defines the task as `symbol`."""
         try:
             return str(_llvm_text(self, symbol))
-        except NumbaError as error:
+        except (NumbaError, CallMismatch) as error:
             raise BuildError(
                 f"cpu_numba: numba cannot compile task {self.name}: {error}"
             ) from error
@@ -144,11 +143,11 @@ def _export(context: Any, fndesc: Any, arguments: Record, symbol: str) -> ir.Mod
         context.call_conv.get_function_type(fndesc.restype, fndesc.argtypes),
         fndesc.llvm_func_name,
     )
-    slots = [ir.IntType(64)] * len(fndesc.argtypes)
+    slots = [I64] * len(fndesc.argtypes)
     outer = ir.Function(module, ir.FunctionType(ir.VoidType(), slots), symbol)
     builder = ir.IRBuilder(outer.append_basic_block("entry"))
     values = [
-        value_of_slot(builder, field.kind, slot)
+        float_of(builder, slot) if field.kind == "float32" else slot
         for field, slot in zip(arguments.fields.values(), outer.args, strict=True)
     ]
     context.call_conv.call_function(builder, inner, fndesc.restype, fndesc.argtypes, values)

@@ -9,12 +9,9 @@ from __future__ import annotations
 from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
-from dnncore_cpu_numba.codegen.vector_ir import F32, Builder, Value, suffix_of
+from dnncore_cpu_numba.codegen.vector_ir import F32, I32, Builder, Value, constant, suffix_of
 
-__all__ = ["STORED", "converted"]
-
-I16, I32 = ir.IntType(16), ir.IntType(32)
-F64, HALF = ir.DoubleType(), ir.HalfType()
+I16, F64, HALF = ir.IntType(16), ir.DoubleType(), ir.HalfType()
 INTEGERS = ("s8", "u8", "s32")
 STORED = {
     "f32": F32, "f64": F64, "f16": HALF, "bf16": I16,
@@ -48,11 +45,9 @@ def _widened(builder: Builder, x: Value, source: str, target: str) -> Value:
 
 def _to_integer(builder: Builder, x: Value, target: str) -> Value:
     kind = ir.VectorType(STORED[target], x.type.count)
-    x = vir.intrinsic(builder, f"llvm.rint.{suffix_of(x.type)}", x.type, [x])
     way = "fptoui" if target == "u8" else "fptosi"
-    return vir.intrinsic(
-        builder, f"llvm.{way}.sat.{suffix_of(kind)}.{suffix_of(x.type)}", kind, [x]
-    )
+    name = f"llvm.{way}.sat.{suffix_of(kind)}.{suffix_of(x.type)}"
+    return vir.intrinsic(builder, name, kind, [vir.lanewise(builder, "rint", x)])
 
 
 def _to_real(builder: Builder, x: Value, target: str) -> Value:
@@ -69,9 +64,9 @@ def _to_real(builder: Builder, x: Value, target: str) -> Value:
 def _from_bf16(builder: Builder, x: Value) -> Value:
     """A bf16 is the upper half of a float32; NaN becomes quiet, as by any other conversion."""
     bits, real = (ir.VectorType(kind, x.type.count) for kind in (I32, F32))
-    x = builder.shl(builder.zext(x, bits), _all(bits, 16))
+    x = builder.shl(builder.zext(x, bits), constant(bits, 16))
     plain = builder.bitcast(x, real)
-    quiet = builder.bitcast(builder.or_(x, _all(bits, 0x400000)), real)
+    quiet = builder.bitcast(builder.or_(x, constant(bits, 0x400000)), real)
     return builder.select(builder.fcmp_unordered("uno", plain, plain), quiet, plain)
 
 
@@ -79,10 +74,12 @@ def _to_bf16(builder: Builder, x: Value) -> Value:
     """Add what carries into the upper half; NaN keeps its own, made quiet."""
     kind = ir.VectorType(I32, x.type.count)
     bits = builder.bitcast(x, kind)
-    upper = builder.lshr(bits, _all(kind, 16))
-    odd = builder.and_(upper, _all(kind, 1))
-    carried = builder.lshr(builder.add(bits, builder.add(odd, _all(kind, 0x7FFF))), _all(kind, 16))
-    quiet = builder.or_(upper, _all(kind, 0x40))
+    upper = builder.lshr(bits, constant(kind, 16))
+    odd = builder.and_(upper, constant(kind, 1))
+    carried = builder.lshr(
+        builder.add(bits, builder.add(odd, constant(kind, 0x7FFF))), constant(kind, 16)
+    )
+    quiet = builder.or_(upper, constant(kind, 0x40))
     is_nan = builder.fcmp_unordered("uno", x, x)
     return builder.trunc(builder.select(is_nan, quiet, carried), ir.VectorType(I16, x.type.count))
 
@@ -93,14 +90,9 @@ def _rounded_to_odd(builder: Builder, x: Value) -> Value:
     near = builder.fptrunc(x, real)
     back = builder.fpext(near, x.type)
     bits = builder.bitcast(near, kind)
-    sizes = [
-        vir.intrinsic(builder, f"llvm.fabs.{suffix_of(x.type)}", x.type, [v]) for v in (back, x)
-    ]
-    beyond = builder.fcmp_ordered(">", *sizes)
-    bits = builder.select(beyond, builder.sub(bits, _all(kind, 1)), bits)
+    beyond = builder.fcmp_ordered(">", *(vir.lanewise(builder, "fabs", v) for v in (back, x)))
+    bits = builder.select(beyond, builder.sub(bits, constant(kind, 1)), bits)
     inexact = builder.fcmp_ordered("!=", back, x)
-    return builder.bitcast(builder.select(inexact, builder.or_(bits, _all(kind, 1)), bits), real)
-
-
-def _all(kind: ir.VectorType, number: int) -> Value:
-    return ir.Constant(kind, [number] * kind.count)
+    return builder.bitcast(
+        builder.select(inexact, builder.or_(bits, constant(kind, 1)), bits), real
+    )

@@ -11,27 +11,23 @@ The polynomials of exp and log are the classic ones of the Cephes library (S. L.
 1989; single precision); the others are minimax fits of their own, with the error stated.
 """
 
-# ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
-
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from dnncore_cpu_numba.codegen.pointers import bits_to_f32, bits_to_f64, f32_to_bits, f64_to_bits
+from dnncore_cpu_numba.codegen.pointers import (
+    bits_to_f32,
+    bits_to_f64,
+    emitted,
+    f32_to_bits,
+    f64_to_bits,
+)
 from dnncore_cpu_numba.codegen.task import exact
-
-__all__ = [
-    "decay", "exp", "expm1", "gelu_erf", "gelu_erf_slope", "gelu_tanh", "gelu_tanh_slope",
-    "log", "logistic", "logistic_slope", "mish", "mish_slope", "power", "softplus", "sqrt",
-    "swish", "swish_slope", "tanh", "tanh_slope",
-]  # fmt: skip
+from dnncore_cpu_numba.codegen.vector_ir import F32, intrinsic
 
 _F, _D = np.float32, np.float64
 _ZERO, _HALF, _ONE, _TWO, _FOUR = _F(0), _F(0.5), _F(1), _F(2), _F(4)
@@ -211,16 +207,10 @@ def power(x, alpha, beta):
     return _F(_D(alpha) * y)
 
 
-@intrinsic
-def sqrt(typingctx, x):
+@emitted(types.float32, types.float32)
+def sqrt(builder, x):
     """The square root; numpy's would call a library for single elements."""
-
-    def codegen(context, builder, signature, args):
-        kind = ir.FunctionType(ir.FloatType(), [ir.FloatType()])
-        root = cgutils.get_or_insert_function(builder.module, kind, "llvm.sqrt.f32")
-        return builder.call(root, args)
-
-    return types.float32(types.float32), codegen
+    return intrinsic(builder, "llvm.sqrt.f32", F32, [x])
 
 
 @exact
@@ -229,7 +219,7 @@ def _absolute(x):
 
 
 @exact
-def _between(low, x, high):
+def clipped(x, low, high):
     """x limited to [low, high]; NaN stays NaN."""
     x = high if x > high else x
     return low if x < low else x
@@ -278,7 +268,7 @@ def swish(x, alpha):
 @exact
 def swish_slope(x, alpha):
     """The derivative of swish."""
-    return _gated_slope(_between(-_SWISH_END, alpha * x, _SWISH_END), _ONE)
+    return _gated_slope(clipped(alpha * x, -_SWISH_END, _SWISH_END), _ONE)
 
 
 @exact
@@ -317,7 +307,7 @@ def gelu_tanh(x):
 @exact
 def gelu_tanh_slope(x):
     """The derivative of gelu_tanh."""
-    x = _between(-_GELU_TANH_END, x, _GELU_TANH_END)
+    x = clipped(x, -_GELU_TANH_END, _GELU_TANH_END)
     square = x * x
     gate = _GATE + _GATE_CUBE * square
     growth = _ONE + _TWO * _GATE_CUBE * square / gate

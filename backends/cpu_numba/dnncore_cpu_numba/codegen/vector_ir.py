@@ -9,12 +9,6 @@ from llvmlite import ir
 
 from dnncore_cpu_numba.codegen.call_schema import Record
 
-__all__ = [
-    "F32", "I64", "Builder", "Value", "address", "at", "bytes_of", "call", "constant", "entry",
-    "field", "fields", "first_lanes", "float_of", "function_text", "intrinsic", "load", "loop",
-    "multiple", "multiply_add", "prefetch", "repeat", "room", "store", "suffix_of", "vector_of",
-]  # fmt: skip
-
 I8, I32, I64 = (ir.IntType(width) for width in (8, 32, 64))
 F32 = ir.FloatType()
 POINTER = ir.PointerType()
@@ -66,12 +60,13 @@ def loop(
     builder.cbranch(builder.icmp_signed("<", after[0], count), turn, done)
     builder.position_at_end(done)
     results = [builder.phi(value.type) for value in values]
-    _join(inside, (before, entering), (last, after))
-    _join(results, (before, values), (last, after[1:]))
+    join(inside, (before, entering), (last, after))
+    join(results, (before, values), (last, after[1:]))
     return results
 
 
-def _join(phis: Sequence[Value], *ways: tuple[ir.Block, Sequence[Value]]) -> None:
+def join(phis: Sequence[Value], *ways: tuple[ir.Block, Sequence[Value]]) -> None:
+    """Give phi nodes their values for each way to them, which ends in a block."""
     for block, values in ways:
         for phi, value in zip(phis, values, strict=True):
             phi.add_incoming(value, block)
@@ -186,27 +181,29 @@ def call(builder: Builder, function: Value, record: Record, **values: Value | fl
 
 def intrinsic(builder: Builder, name: str, result: Any, args: Sequence[Value]) -> Value:
     """Call an LLVM intrinsic, declared on first use."""
-    function = builder.module.globals.get(name)
-    if function is None:
-        kind = ir.FunctionType(result, [value.type for value in args])
-        function = ir.Function(builder.module, kind, name)
-    return builder.call(function, args)
+    kind = ir.FunctionType(result, [value.type for value in args])
+    return builder.call(builder.module.declare_intrinsic(name, fnty=kind), args)
+
+
+def lanewise(builder: Builder, name: str, *vectors: Value) -> Value:
+    """Call an LLVM intrinsic whose arguments and result are vectors of one type."""
+    vector = vectors[0].type
+    return intrinsic(builder, f"llvm.{name}.{suffix_of(vector)}", vector, vectors)
 
 
 def multiply_add(builder: Builder, x: Value, y: Value, z: Value) -> Value:
     """x * y + z, fused where the processor can: llvm.fma calls a slow library where it cannot."""
-    return intrinsic(builder, f"llvm.fmuladd.v{x.type.count}f32", x.type, [x, y, z])
+    return lanewise(builder, "fmuladd", x, y, z)
 
 
 def bytes_of(element: Any) -> int:
     """The size of a stored element in bytes."""
-    return {"float": 4, "double": 8, "half": 2}.get(str(element)) or element.width // 8
+    return int(element.intrinsic_name[1:]) // 8  # such as f32 or i8
 
 
 def suffix_of(vector: ir.VectorType) -> str:
     """The suffix of an intrinsic's name for a type of vectors, such as v16f32."""
-    names = {"float": "f32", "double": "f64", "half": "f16"}
-    return f"v{vector.count}{names.get(str(vector.element), str(vector.element))}"
+    return f"v{vector.count}{vector.element.intrinsic_name}"
 
 
 def load(builder: Builder, pointer: Value, vector: ir.VectorType, mask: Value | None) -> Value:
@@ -223,16 +220,16 @@ def barrier(builder: Builder) -> None:
     builder.asm(ir.FunctionType(ir.VoidType(), []), "", "~{memory}", [], side_effect=True)
 
 
-def prefetch(builder: Builder, pointer: Value) -> None:
-    """Prefetch a cache line for reading into all levels of the cache."""
-    intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, I32(0), I32(3), I32(1)])
+def prefetch(builder: Builder, pointer: Value, *, write: bool = False) -> None:
+    """Prefetch a cache line for reading or writing into all levels of the cache."""
+    flags = [I32(int(write)), I32(3), I32(1)]
+    intrinsic(builder, "llvm.prefetch.p0", ir.VoidType(), [pointer, *flags])
 
 
-def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
-    """Store a vector of any type, or the lanes of a mask."""
+def store(builder: Builder, value: Value, pointer: Value, mask: Value | None) -> Value:
+    """Store a vector of any type, or the lanes of a mask; returns the instruction."""
     align = bytes_of(value.type.element)
     if mask is None:
-        builder.store(value, pointer, align=align)
-        return
+        return builder.store(value, pointer, align=align)
     name = f"llvm.masked.store.{suffix_of(value.type)}.p0"
-    intrinsic(builder, name, ir.VoidType(), [value, pointer, I32(align), mask])
+    return intrinsic(builder, name, ir.VoidType(), [value, pointer, I32(align), mask])

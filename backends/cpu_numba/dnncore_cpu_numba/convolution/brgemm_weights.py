@@ -20,19 +20,17 @@ import numpy as np
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.geometry import Geometry, Triple, dot, scaled, weights_as_6d
-from dnncore_cpu_numba.convolution.image import Image, as_5d, spatial_tag
+from dnncore_cpu_numba.convolution.image import Image, as_5d
 from dnncore_cpu_numba.copies.gather import Axis, gather_step, places
 from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
 from dnncore_cpu_numba.gemm.cover import Rows, Taps
 from dnncore_cpu_numba.gemm.microkernel import ELEMENT, SEGMENT
-from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
-from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem, steps
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
-
-__all__ = ["REDUCTION", "BrgemmBackwardWeights"]
 
 Offsets = np.ndarray[Any, Any]
 
@@ -42,15 +40,13 @@ BORDERED_BYTES = 1 << 20  # of the images that get a border at a time
 FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 
 
-class BrgemmBackwardWeights(Brgemm):
+class BrgemmWeights(Brgemm):
     """Backward by weights and bias; weights become `OIhw16i16o`, as forward."""
 
-    def resolved(self, op: Any) -> Any:
+    def activations(self, g: Geometry, spatial: str) -> tuple[str, str]:
         """diff_dst becomes blocked, with padding if needed, as tiles read it."""
-        if Geometry.of(op).groups == 1:
-            blocked = f"nC{spatial_tag(op.src.ndims)}{self.isa.lanes}c"
-            op = op.resolve_any(diff_dst=blocked)
-        return super().resolved(op)
+        src, diff_dst = super().activations(g, spatial)
+        return src, f"nC{spatial}{self.isa.lanes}c" if g.groups == 1 else diff_dst
 
     def utilisation(self, op: Any) -> float:
         """The utilisation of tiles of input by output channels."""
@@ -60,30 +56,32 @@ class BrgemmBackwardWeights(Brgemm):
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        diff_dst = self._read_blocks(plan, plan.argument("diff_dst", op.diff_dst), g)
-        diff_weights = plan.argument("diff_weights", op.diff_weights)
-        diff_weights = plan.write(diff_weights, self.weights_format(op), old=has_sum(attr))
-        together = _images_together(g, op.src, attr)
+        diff_dst = self._read_blocks(plan, plan.tensors["diff_dst"], g)
+        diff_weights = plan.tensors["diff_weights"]
+        diff_weights = plan.write(diff_weights, self.weights_format(op), old=attr.reads_dst)
+        group = diff_dst.channel(diff_dst.dims[1] // g.groups)
+        b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
 
-        def part(plan: ProgramPlan, index: int) -> None:
-            first = index * together
-            images = replace(g, batch=min(together, g.batch - first))
-            self._plan_loop(plan, op, attr, images, first, diff_dst, diff_weights)
+        def part(plan: ProgramPlan, first: int, count: int) -> None:
+            images = replace(g, batch=count)
+            own = replace(b, address=moved(b.address, first * diff_dst.batch))
+            self._plan_loop(plan, op, attr, images, first, diff_dst, own, diff_weights)
 
-        plan.repeat(max(1, -(-g.batch // together)), part)
+        plan.repeat(g.stretches(_images_together(g, op.src, attr)), part)
         if op.diff_bias is not None:
-            group = diff_dst.channel(diff_dst.dims[1] // g.groups)
-            b = Matrix(diff_dst.address, (group,), block=diff_dst.block)
-            self._plan_bias(plan, op, g, diff_dst, b)
+            self._plan_bias(plan, g, diff_dst, b)
 
     def _plan_loop(
         self, plan: ProgramPlan, op: Any, attr: Attributes, g: Geometry, first: int,
-        diff_dst: Image, diff_weights: Tensor,
+        diff_dst: Image, b: Matrix, diff_weights: Tensor,
     ) -> None:  # fmt: skip
-        """Append the step that sums over some images. g: their geometry. first: their first one."""
+        """Append the step that sums over some images.
+
+        g: their geometry. first: their first one. b: diff_dst from there on.
+        """
         few = g.ic < FEW_ROWS
         border = (g.padding, g.span) if few else None
-        images = plan.argument("src", op.src).images(first, g.batch)
+        images = plan.tensors["src"].images(first, g.batch)
         src = self.read_image(plan, images, g.ic, border)
         run = min(src.run, g.ic)
         splats, operands = self._read_operands(plan, op, attr, run)
@@ -93,15 +91,12 @@ class BrgemmBackwardWeights(Brgemm):
             moved(src.address, -dot(src.spatial, padding)), (src.channel(g.ic), src.block), row=4,
             planes=scaled(src.spatial, g.dilation),
         )  # fmt: skip
-        group = diff_dst.channel(diff_dst.dims[1] // g.groups)
-        start = moved(diff_dst.address, first * diff_dst.batch)
-        b = Matrix(start, (group,), block=diff_dst.block)
         joins = few and not operands and a.planes[2] == 4 * run
         joins = joins and c.planes[2] in (0, run * c.row)
 
         def loop() -> Step:
             pixels = _Pixels.of(g, src, diff_dst, padding)
-            length = len(pixels.a) if has_sum(attr) else REDUCTION // max(1, pixels.width)
+            length = len(pixels.a) if attr.reads_dst else REDUCTION // max(1, pixels.width)
             problem = MatrixProblem(
                 isa=self.isa, outer=(g.groups, g.ic // run), cover=Taps(g.kernel, run),
                 columns=g.oc, a=a, b=b, c=c, a_k=src.spatial[2] * g.stride[2], edge="zeroed",
@@ -112,11 +107,9 @@ class BrgemmBackwardWeights(Brgemm):
 
         plan.add(loop)
 
-    def _plan_bias(
-        self, plan: ProgramPlan, op: Any, g: Geometry, diff_dst: Image, b: Matrix
-    ) -> None:
+    def _plan_bias(self, plan: ProgramPlan, g: Geometry, diff_dst: Image, b: Matrix) -> None:
         """The sum over all pixels: a product with ones."""
-        bias = plan.write(plan.argument("diff_bias", op.diff_bias), "a")
+        bias = plan.write(plan.tensors["diff_bias"], "a")
         ones = Table(np.ones(max(1, g.dst[2]), np.float32))
         c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
 
@@ -132,8 +125,8 @@ class BrgemmBackwardWeights(Brgemm):
 
     def _read_blocks(self, plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Image:
         """diff_dst with channels in vectors, a group's first in a new one, pixels without gap."""
-        tensor = tensor.seen_as(as_5d(tensor.desc))
-        desc, lanes = tensor.desc, self.isa.lanes
+        tensor, lanes = as_5d(tensor), self.isa.lanes
+        desc = tensor.desc
         whole = -(-g.oc // lanes) * lanes
         aligned = g.groups == 1 or g.oc == whole
         if desc.inner_blocks == ((1, lanes),) and desc.strides[4] == lanes and aligned:
@@ -157,16 +150,13 @@ class BrgemmBackwardWeights(Brgemm):
         self, plan: ProgramPlan, op: Any, attr: Attributes, run: int
     ) -> tuple[list[bool], list[Matrix]]:
         """The post-ops' operands, and which of them are broadcast along output channels."""
-        splats, matrices = [], []
-        for operand in plan.operands(attr):
-            desc = operand.desc
-            splat = desc.dims[desc.ndims - op.src.ndims] == 1
-            wanted: Any = self.weights_format(op)
+        operands, matrices = plan.operands(attr), []
+        splats = [operand.desc.dims[-op.src.ndims] == 1 for operand in operands]
+        for operand, splat in zip(operands, splats, strict=True):
+            desc, wanted = operand.desc, self.weights_format(op)
             if splat:
                 wanted = None if desc.is_plain else desc.with_format(None)
-            tensor = plan.read(operand, wanted)
-            splats.append(splat)
-            matrices.append(self._matrix(tensor, op, run))
+            matrices.append(self._matrix(plan.read(operand, wanted), op, run))
         return splats, matrices
 
     def _matrix(self, tensor: Tensor, op: Any, run: int) -> Matrix:
@@ -174,11 +164,8 @@ class BrgemmBackwardWeights(Brgemm):
 
         Its outer dims are groups and runs of input channels, its planes the kernel's.
         """
-        desc = weights_as_6d(tensor.desc, op.src.ndims)
-        group, block, _, *kernel = (
-            0 if size == 1 else 4 * stride
-            for size, stride in zip(desc.dims, desc.strides, strict=True)
-        )
+        desc = weights_as_6d(tensor, op.src.ndims).desc
+        group, block, _, *kernel = steps(desc)
         channels = 4 * places(desc, 2)
         row = 4 * self.isa.lanes
         if run > 1:
@@ -189,9 +176,8 @@ class BrgemmBackwardWeights(Brgemm):
 
 def _images_together(g: Geometry, src: MemoryDesc, attr: Attributes) -> int:
     """The number of images that are read at a time. Copies with borders limit it."""
-    inside = not any(g.padding) and all(map(int.__le__, g.span, g.src))
     apart = all(dim for dim, _ in src.inner_blocks) and not attr.post_ops
-    if g.ic >= FEW_ROWS or inside or not apart:
+    if g.ic >= FEW_ROWS or g.is_inside or not apart:
         return max(1, g.batch)
     return max(1, BORDERED_BYTES // max(1, 4 * g.groups * g.ic * math.prod(g.span)))
 
@@ -200,18 +186,11 @@ def _joined(problem: MatrixProblem) -> MatrixProblem:
     """The same problem with the rows of neighbouring taps joined; all taps see all pixels."""
     cover = cast(Taps, problem.cover)
     *outside, across = cover.kernel
-    a, c = (
-        replace(matrix, outer=(*matrix.outer, *matrix.planes[:2]), planes=())
-        for matrix in (problem.a, problem.c)
-    )
-    return replace(
-        problem, outer=(*problem.outer, *outside), a=a, c=c,
-        cover=Rows(across * cover.channels),
-        chunks=[
-            Chunk(list(zip(part.a.tolist(), part.b.tolist(), strict=True)), part.width)
-            for part in problem.chunks
-        ],
-    )  # fmt: skip
+    chunks = [
+        Chunk(list(zip(part.a.tolist(), part.b.tolist(), strict=True)), part.width)
+        for part in problem.chunks
+    ]
+    return replace(problem.as_rows(across * cover.channels, outside), chunks=chunks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,15 +246,12 @@ class _Pixels:
 
     def chunks(self, length: int) -> list[_Pixels]:
         """The rows in parts of `length` rows, at least one."""
-        starts = range(0, max(1, len(self.a)), max(1, length))
-        parts = (slice(first, first + max(1, length)) for first in starts)
+        length, (seen_z, seen_y) = max(1, length), self.seen
+        parts = (slice(at, at + length) for at in range(0, max(1, len(self.a)), length))
         return [
-            replace(
-                self, a=self.a[part], b=self.b[part],
-                seen=(self.seen[0][:, part], self.seen[1][:, part]),
-            )
-            for part in parts
-        ]  # fmt: skip
+            replace(self, a=self.a[rows], b=self.b[rows], seen=(seen_z[:, rows], seen_y[:, rows]))
+            for rows in parts
+        ]
 
     def table(self, tap: Triple) -> Offsets:
         """The batch for the microkernel: one segment, an element for each row that sees the tap."""

@@ -5,51 +5,52 @@ from __future__ import annotations
 import math
 
 from dnncore.backend import Attributes, MemoryDesc
-from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, Triple
 from dnncore_cpu_numba.convolution.image import as_5d
-from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
-__all__ = ["read_bias", "read_matrices", "read_operand", "write_matrices"]
 
-
-def read_bias(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
-    """A bias as (1, G, channels, 1)."""
-    return plan.read(tensor, "a").seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
+def read_bias(plan: ProgramPlan, g: Geometry) -> Tensor | None:
+    """Bias, if there is one, as (1, G, channels, 1)."""
+    if (bias := plan.tensors.get("bias")) is None:
+        return None
+    return plan.read(bias, "a").seen_as(MemoryDesc((1, g.groups, g.oc, 1)))
 
 
 def read_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
     """An activation as (N, G, channels, pixels)."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
-    if not _has_rows(tensor.desc):
-        tensor = plan.read(tensor, tensor.desc.with_format("abcde"))
-    return _as_matrices(tensor, g.groups)
+    tensor = as_5d(tensor)
+    return _as_matrices(plan.read(tensor, _with_rows(tensor.desc)), g.groups)
 
 
 def write_matrices(plan: ProgramPlan, tensor: Tensor, g: Geometry, attr: Attributes) -> Tensor:
     """An output, or room for it, as (N, G, channels, pixels)."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
-    wanted = None if _has_rows(tensor.desc) else tensor.desc.with_format("abcde")
-    return _as_matrices(plan.write(tensor, wanted, old=has_sum(attr)), g.groups)
-
-
-def read_operand(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
-    """A post-op's operand as (N, G, channels, pixels of dst), any of which may be 1."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
-    pixels = tensor.desc.dims[2:]
-    if pixels not in ((1, 1, 1), g.dst) or not _has_rows(tensor.desc):
-        full = (1, 1, 1) if pixels == (1, 1, 1) else g.dst
-        tensor = plan.read(tensor, MemoryDesc((*tensor.desc.dims[:2], *full)), expand=True)
+    tensor = as_5d(tensor)
+    tensor = plan.write(tensor, _with_rows(tensor.desc), old=attr.reads_dst)
     return _as_matrices(tensor, g.groups)
 
 
-def _has_rows(desc: MemoryDesc) -> bool:
-    """Whether the pixels of each channel lie dense and in order."""
-    dense = MemoryDesc(desc.dims).strides
-    return desc.is_plain and all(
-        size == 1 or given == wanted
-        for size, given, wanted in zip(desc.dims[2:], desc.strides[2:], dense[2:], strict=True)
-    )
+def read_operands(plan: ProgramPlan, attr: Attributes, g: Geometry) -> list[Tensor]:
+    """The post-ops' operands as (N, G, channels, pixels of dst), any of which may be 1."""
+    operands = map(as_5d, plan.operands(attr))
+    return [_as_matrices(_with_pixels(plan, operand, g.dst), g.groups) for operand in operands]
+
+
+def _with_pixels(plan: ProgramPlan, tensor: Tensor, pixels: Triple) -> Tensor:
+    """A tensor with rows of so many pixels, or of one if it is broadcast along all of them."""
+    dims = tensor.desc.dims
+    wanted = MemoryDesc((*dims[:2], *(ONES if dims[2:] == ONES else pixels)))
+    serves = wanted.dims == dims and _with_rows(tensor.desc) is None
+    return tensor if serves else plan.read(tensor, wanted, expand=True)
+
+
+def _with_rows(desc: MemoryDesc) -> MemoryDesc | None:
+    """The plain layout, None if the pixels of each channel lie dense and in order already."""
+    plain = desc.with_format("abcde")
+    spatial = zip(desc.dims[2:], desc.strides[2:], plain.strides[2:], strict=True)
+    has_rows = all(size == 1 or given == wanted for size, given, wanted in spatial)
+    return None if desc.is_plain and has_rows else plain
 
 
 def _as_matrices(tensor: Tensor, groups: int) -> Tensor:

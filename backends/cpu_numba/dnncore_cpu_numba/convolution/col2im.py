@@ -11,8 +11,6 @@ from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.runtime.program import Param, Step
 
-__all__ = ["col2im_step"]
-
 
 def col2im_step(
     columns: Param, image: Param, strides: Sequence[int], geometry: Geometry, images: int

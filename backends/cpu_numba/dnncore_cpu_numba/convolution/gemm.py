@@ -15,19 +15,20 @@ from typing import Any
 import numpy as np
 
 from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_cpu_numba.codegen.isa import BEST, Isa
+from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.convolution.base import Convolution, weights_tag
 from dnncore_cpu_numba.convolution.channel_rows import (
     read_bias,
     read_matrices,
-    read_operand,
+    read_operands,
     write_matrices,
 )
 from dnncore_cpu_numba.convolution.col2im import col2im_step
-from dnncore_cpu_numba.convolution.geometry import Geometry, refuse_algorithm
-from dnncore_cpu_numba.convolution.image import as_5d, spatial_tag
+from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.convolution.image import as_5d
 from dnncore_cpu_numba.copies.gather import Axis, gather_step, places
 from dnncore_cpu_numba.gemm.cover import Rows
-from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns, transposed
 from dnncore_cpu_numba.gemm.tiles import tile_step
@@ -35,32 +36,27 @@ from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
-__all__ = ["GemmBackwardData", "GemmBackwardWeights", "GemmForward"]
-
 FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes to store and add it
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
-class _Gemm(PlannedImplementation):
+class _Gemm(Convolution):
     """Base of the directions: plain formats, and the best instruction set."""
+
+    NAME = "cpu_numba:gemm"
 
     def __init__(self) -> None:
         super().__init__(BEST)
-        self.name = "cpu_numba:gemm"
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """Refuse other algorithms."""
-        return refuse_algorithm(op, "direct") or super().refused(op, attr)
+        """Refuse post-ops on a gradient, since it is complete only after all tiles."""
+        if attr.post_ops and op.result_name != op.DST:
+            return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
+        return super().refused(op, attr)
 
-    def resolved(self, op: Any) -> Any:
-        """All formats become plain, in the order of dims."""
-        spatial = spatial_tag(op.src_role.ndims)
-        grouped = "g" if op.weights_role.ndims > op.src_role.ndims else ""
-        formats = dict.fromkeys((op.SRC, op.DST), "nc" + spatial)
-        formats[op.WEIGHTS] = f"{grouped}oi{spatial}"
-        if op.bias_role is not None:
-            formats[op.BIAS] = "a"
-        return op.resolve_any(**formats)
+    def weights_format(self, op: Any) -> str:
+        """The order of dims."""
+        return weights_tag(op, "oi")
 
     def utilisation(self, op: Any) -> float:
         """The utilisation of tiles of output channels by pixels."""
@@ -68,41 +64,30 @@ class _Gemm(PlannedImplementation):
         return utilisation(self.isa, g.oc, math.prod(g.dst))
 
 
-class _GemmBackward(_Gemm):
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
-        """Refuse post-ops, since a gradient is complete only after all tiles."""
-        if attr.post_ops:
-            return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
-        return super().refused(op, attr)
-
-
 class GemmForward(_Gemm):
     """dst[n, g] = weights[g] * columns[n, g]."""
 
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g, isa = Geometry.of(op), self.isa
-        image = _read_image(plan, plan.argument("src", op.src), g)
-        weights = _read_weights(plan, plan.argument("weights", op.weights), g)
-        bias = None if op.bias is None else read_bias(plan, plan.argument("bias", op.bias), g)
-        operands = [read_operand(plan, operand, g) for operand in plan.operands(attr)]
-        dst = write_matrices(plan, plan.argument("dst", op.dst), g, attr)
-        stretches = _stretches(g)
+        g = Geometry.of(op)
+        image = _read_image(plan, g)
+        weights = _read_weights(plan, g)
+        bias = read_bias(plan, g)
+        operands = read_operands(plan, attr, g)
+        dst = write_matrices(plan, plan.tensors["dst"], g, attr)
 
-        def part(plan: ProgramPlan, index: int) -> None:
-            first, count = stretches[index]
-            desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
-            columns = plan.scratch(blocked_columns(desc, isa.lanes))
+        def part(plan: ProgramPlan, first: int, count: int) -> None:
+            columns = plan.scratch(blocked_columns(_columns(g, count), BEST.lanes))
             _add_columns(plan, image, columns, g, first)
             MatrixProduct(
-                isa=isa, a=weights, b=columns, c=dst.images(first, count), bias=bias,
+                isa=BEST, a=weights, b=columns, c=dst.images(first, count), bias=bias,
                 attr=attr, operands=[o.images(first, count) for o in operands],
             ).append_to(plan)  # fmt: skip
 
-        plan.repeat(len(stretches), part)
+        plan.repeat(_stretches(g), part)
 
 
-class GemmBackwardData(_GemmBackward):
+class GemmBackwardData(_Gemm):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
 
     def utilisation(self, op: Any) -> float:
@@ -112,71 +97,58 @@ class GemmBackwardData(_GemmBackward):
 
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g, isa = Geometry.of(op), self.isa
-        diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
-        weights = _read_weights(plan, plan.argument("weights", op.weights), g)
-        weights = weights.seen_as(transposed(weights.desc))
-        diff_src = plan.argument("diff_src", op.diff_src)
-        diff_src = diff_src.seen_as(as_5d(diff_src.desc))
+        g = Geometry.of(op)
+        diff_dst = read_matrices(plan, plan.tensors["diff_dst"], g)
+        weights = transposed(_read_weights(plan, g))
+        diff_src = as_5d(plan.tensors["diff_src"])
         plain = diff_src.desc.is_plain
         diff_src = plan.write(diff_src, None if plain else diff_src.desc.with_format("abcde"))
         strides = diff_src.desc.strides
-        stretches = _stretches(g)
 
-        def part(plan: ProgramPlan, index: int) -> None:
-            first, count = stretches[index]
-            desc = MemoryDesc((count, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
-            columns = plan.scratch(desc)
+        def part(plan: ProgramPlan, first: int, count: int) -> None:
+            columns = plan.scratch(_columns(g, count))
             images = diff_dst.images(first, count)
-            MatrixProduct(isa=isa, a=weights, b=images, c=columns).append_to(plan)
+            MatrixProduct(isa=BEST, a=weights, b=images, c=columns).append_to(plan)
             target = moved(diff_src.address, 4 * first * strides[0])
             plan.add(
                 lambda: col2im_step(columns.address, target, strides, g, count),
                 columns.desc.nbytes + 4 * count * math.prod(op.diff_src.dims[1:]),
             )
 
-        plan.repeat(len(stretches), part)
+        plan.repeat(_stretches(g), part)
 
 
-class GemmBackwardWeights(_GemmBackward):
+class GemmBackwardWeights(_Gemm):
     """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
 
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        g, isa = Geometry.of(op), self.isa
-        image = _read_image(plan, plan.argument("src", op.src), g)
-        diff_dst = read_matrices(plan, plan.argument("diff_dst", op.diff_dst), g)
-        diff_dst = diff_dst.seen_as(transposed(diff_dst.desc))
-        diff_weights = plan.argument("diff_weights", op.diff_weights)
-        letters = "abcdef"[: op.diff_weights.ndims]
-        oc = op.diff_weights.ndims - op.src.ndims
-        tag = letters.replace(letters[oc], "") + letters[oc]
-        diff_weights = plan.write(diff_weights, tag)
-        diff_bias = None
-        if op.diff_bias is not None:
-            diff_bias = plan.write(plan.argument("diff_bias", op.diff_bias), "a")
-        depth, pixels = g.ic * len(g.taps), math.prod(g.dst)
-        stretches = _stretches(g) or [(0, 0)]
+        g = Geometry.of(op)
+        image = _read_image(plan, g)
+        diff_dst = transposed(read_matrices(plan, plan.tensors["diff_dst"], g))
+        diff_weights = plan.write(plan.tensors["diff_weights"], weights_tag(op, "i", "o"))
+        diff_bias = plan.tensors.get("diff_bias")
+        if diff_bias is not None:
+            diff_bias = plan.write(diff_bias, "a")
 
-        def part(plan: ProgramPlan, index: int) -> None:
-            first, count = stretches[index]
-            columns = plan.scratch(MemoryDesc((count, g.groups, depth, pixels)))
+        def part(plan: ProgramPlan, first: int, count: int) -> None:
+            columns = plan.scratch(_columns(g, count))
             _add_columns(plan, image, columns, g, first)
             images = diff_dst.images(first, count)
-            panels = plan.read(images, blocked_columns(images.desc, isa.lanes))
-            a = Matrix(columns.address, (4 * depth * pixels,), row=4 * pixels)
-            step = 4 * g.groups * depth * pixels
-            _add_reduction(plan, g, isa, a, step, panels, diff_weights, depth, first > 0)
+            panels = plan.read(images, blocked_columns(images.desc, BEST.lanes))
+            step, group, row, _ = (4 * stride for stride in columns.desc.strides)
+            a, depth = Matrix(columns.address, (group,), row=row), columns.desc.dims[2]
+            _add_reduction(plan, g, a, step, panels, diff_weights, depth, first > 0)
             if diff_bias is not None:
-                ones = Matrix(Table(np.ones(max(1, pixels), np.float32)))
-                _add_reduction(plan, g, isa, ones, 0, panels, diff_bias, 1, first > 0)
+                ones = Matrix(Table(np.ones(max(1, math.prod(g.dst)), np.float32)))
+                _add_reduction(plan, g, ones, 0, panels, diff_bias, 1, first > 0)
 
-        plan.repeat(len(stretches), part)
+        plan.repeat(_stretches(g), part)
 
 
 def _add_reduction(
-    plan: ProgramPlan, g: Geometry, isa: Isa, a: Matrix, a_step: int, panels: Tensor,
-    output: Tensor, rows: int, continues: bool,
+    plan: ProgramPlan, g: Geometry, a: Matrix, a_step: int, panels: Tensor, output: Tensor,
+    rows: int, continues: bool,
 ) -> None:  # fmt: skip
     """Append output[g] = sum over images and pixels of A * panels; rows x output channels.
 
@@ -184,11 +156,11 @@ def _add_reduction(
     """
     batch, group, _, block = (4 * stride for stride in panels.desc.strides)
     images, _, pixels, _ = panels.desc.dims
-    c = Matrix(output.address, (4 * rows * g.oc,), row=4 * g.oc, block=4 * isa.lanes)
+    c = Matrix(output.address, (4 * rows * g.oc,), row=4 * g.oc, block=4 * BEST.lanes)
 
     def loop() -> Step:
         problem = MatrixProblem(
-            isa=isa, outer=(g.groups,), cover=Rows(rows), columns=g.oc, a=a,
+            isa=BEST, outer=(g.groups,), cover=Rows(rows), columns=g.oc, a=a,
             b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
             chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
         )  # fmt: skip
@@ -199,23 +171,26 @@ def _add_reduction(
 
 def _stretches(g: Geometry) -> list[tuple[int, int]]:
     """(first, count) of the images whose columns are made at a time."""
-    image_bytes = 4 * g.groups * g.ic * len(g.taps) * math.prod(g.dst)
-    count = max(1, min(g.batch, COLUMN_BYTES // max(1, image_bytes)))
-    return [(first, min(count, g.batch - first)) for first in range(0, g.batch, count)]
+    return g.stretches(max(1, COLUMN_BYTES // max(1, _columns(g, 1).nbytes)))
 
 
-def _read_image(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
-    """The image in a plain layout, with the border that windows read."""
-    tensor = tensor.seen_as(as_5d(tensor.desc))
-    inside = not any(g.padding) and all(map(int.__le__, g.span, tensor.desc.dims[2:]))
-    if inside and tensor.desc.is_plain:
+def _columns(g: Geometry, images: int) -> MemoryDesc:
+    """The column matrices of some images: (n, G, IC * taps, pixels)."""
+    return MemoryDesc((images, g.groups, g.ic * len(g.taps), math.prod(g.dst)))
+
+
+def _read_image(plan: ProgramPlan, g: Geometry) -> Tensor:
+    """src in a plain layout, with the border that windows read."""
+    tensor = as_5d(plan.tensors["src"])
+    if g.is_inside and tensor.desc.is_plain:
         return tensor
     wanted = MemoryDesc((*tensor.desc.dims[:2], *g.span))
     return plan.read(tensor, wanted, (0, 0, *g.padding))
 
 
-def _read_weights(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
+def _read_weights(plan: ProgramPlan, g: Geometry) -> Tensor:
     """The filter as (1, G, OC, IC * taps), row-major."""
+    tensor = plan.tensors["weights"]
     tensor = plan.read(tensor, "abcdef"[: tensor.desc.ndims])
     return tensor.seen_as(MemoryDesc((1, g.groups, g.oc, g.ic * len(g.taps))))
 
@@ -223,7 +198,7 @@ def _read_weights(plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Tensor:
 def _add_columns(
     plan: ProgramPlan, image: Tensor, columns: Tensor, g: Geometry, first: int
 ) -> None:
-    """Append the copy that makes the column matrices (n, G, IC * taps, pixels) of some images."""
+    """Append the copy that makes the column matrices of some images."""
 
     def step() -> Step:
         strides = image.desc.strides

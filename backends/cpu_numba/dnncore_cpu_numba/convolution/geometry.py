@@ -5,15 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import MemoryDesc, Refused
 from dnncore.planning import phases
-
-__all__ = [
-    "ONES", "Geometry", "Phase", "Triple", "dot", "refuse_algorithm", "scaled", "weights_as_6d",
-]  # fmt: skip
+from dnncore_cpu_numba.runtime.tensor import Tensor
 
 Triple = tuple[int, ...]
 ONES: Triple = (1, 1, 1)
@@ -21,9 +17,9 @@ ONES: Triple = (1, 1, 1)
 
 @dataclass(frozen=True)
 class Phase:
-    """The pixels position + stride * j of diff_src, j < count, which gather through the same taps.
+    """Some pixels of the output, position + phase_stride * j, which gather through the same taps.
 
-    taps: (tap, shift); through that tap, pixel j gathers from pixel shift + j of diff_dst.
+    count: of j. taps: (tap, shift); through that tap, pixel j gathers from pixel shift + step * j.
     """
 
     position: Triple
@@ -33,7 +29,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Sizes in forward roles: `ic` and `oc` are per group, `dilation` is 1 where dense."""
+    """Sizes in forward roles: `ic` and `oc` are per group, `dilation` is 1 where dense.
+
+    backward: pixels of src gather from dst, as backward by data; otherwise those of dst from src.
+    """
 
     batch: int
     groups: int
@@ -45,6 +44,7 @@ class Geometry:
     stride: Triple
     dilation: Triple
     padding: Triple
+    backward: bool
 
     @classmethod
     def of(cls, op: Any) -> Geometry:
@@ -59,6 +59,7 @@ class Geometry:
             op.src_role.dims[0], groups, ic, oc, three(op.src_role.dims[2:]),
             three(op.dst_role.dims[2:]), three(kernel), three(op.strides),
             three(d + 1 for d in op.dilations), three(op.padding_l, 0),
+            op.result_name == op.SRC,
         )  # fmt: skip
 
     @property
@@ -72,18 +73,59 @@ class Geometry:
         windows = zip(self.dst, self.stride, self.kernel, self.dilation, strict=True)
         return tuple((o - 1) * s + (k - 1) * d + 1 for o, s, k, d in windows)
 
-    def windows(self) -> Phase:
-        """All pixels of dst, which gather from src: pixel j from shift + stride * j."""
+    @property
+    def is_inside(self) -> bool:
+        """Whether no window leaves src."""
+        return not any(self.padding) and all(map(int.__le__, self.span, self.src))
+
+    @property
+    def depth(self) -> int:
+        """The channels per group of the side that is gathered from."""
+        return self.oc if self.backward else self.ic
+
+    @property
+    def columns(self) -> int:
+        """The channels per group of the side that gathers."""
+        return self.ic if self.backward else self.oc
+
+    @property
+    def step(self) -> Triple:
+        """From window to window in what is gathered from."""
+        return ONES if self.backward else self.stride
+
+    @property
+    def phase_stride(self) -> Triple:
+        """From pixel to pixel of a phase."""
+        return self.stride if self.backward else ONES
+
+    def as_forward(self) -> Geometry:
+        """The forward convolution with the same sums; backward, strides must be 1.
+
+        It gathers from dst through the filter flipped.
+        """
+        if not self.backward:
+            return self
+        reach = scaled((size - 1 for size in self.kernel), self.dilation)
+        return replace(
+            self, ic=self.oc, oc=self.ic, src=self.dst, dst=self.src, backward=False,
+            padding=tuple(map(int.__sub__, reach, self.padding)),
+        )  # fmt: skip
+
+    def stretches(self, most: int) -> list[tuple[int, int]]:
+        """(first, count) of stretches of at most `most` images; (0, 0) if there are none."""
+        starts = range(0, max(1, self.batch), most)
+        return [(first, min(most, self.batch - first)) for first in starts]
+
+    def phases(self) -> list[Phase]:
+        """The pixels of the output; backward, by their position modulo the strides."""
+        if self.backward:
+            dims = zip(self.src, self.kernel, self.stride, self.dilation, self.padding, strict=True)
+            by_dim = [phases.phases(*dim) for dim in dims]
+            return [_phase(chosen) for chosen in itertools.product(*by_dim)]
         shifts = [
             tuple(map(int.__sub__, scaled(tap, self.dilation), self.padding)) for tap in self.taps
         ]
-        return Phase((0, 0, 0), self.dst, list(zip(self.taps, shifts, strict=True)))
-
-    def phases(self) -> list[Phase]:
-        """The pixels of diff_src by their position modulo the strides."""
-        dims = zip(self.src, self.kernel, self.stride, self.dilation, self.padding, strict=True)
-        by_dim = [phases.phases(*dim) for dim in dims]
-        return [_phase(chosen) for chosen in itertools.product(*by_dim)]
+        return [Phase((0, 0, 0), self.dst, list(zip(self.taps, shifts, strict=True)))]
 
 
 def _phase(dims: tuple[phases.Phase, ...]) -> Phase:
@@ -95,19 +137,18 @@ def _phase(dims: tuple[phases.Phase, ...]) -> Phase:
     return Phase(tuple(d.pixel for d in dims), tuple(d.pixels for d in dims), gathered)
 
 
-def refuse_algorithm(op: Any, own: str) -> Refused | None:
-    """The refusal of what is asked to be computed by another algorithm than `own`."""
-    if op.algorithm in (own, "auto"):
-        return None
-    return Refused("algorithm", f"computes by algorithm {own}; got {op.algorithm}")
+def gathered(op: Any) -> str:
+    """The name of the image that is gathered from, forward or backward by data."""
+    return str(op.SRC if op.result_name == op.DST else op.DST)
 
 
 @functools.lru_cache(1024)  # every instruction set asks for the same
-def weights_as_6d(desc: MemoryDesc, ndims: int) -> MemoryDesc:
-    """A filter's descriptor as (G, OC, IC, D, H, W); ndims: of the activations."""
-    groups = desc.ndims - ndims
+def weights_as_6d(tensor: Tensor, ndims: int) -> Tensor:
+    """A filter as (G, OC, IC, D, H, W); ndims: of the activations."""
+    desc, groups = tensor.desc, tensor.desc.ndims - ndims
     channels, kernel = desc.dims[: 2 + groups], desc.dims[2 + groups :]
-    return desc.reshape(((1,) * (1 - groups)) + channels + (1,) * (3 - len(kernel)) + kernel)
+    dims = (1,) * (1 - groups) + channels + (1,) * (3 - len(kernel)) + kernel
+    return tensor.seen_as(desc.reshape(dims))
 
 
 def scaled(values: Iterable[int], factors: Iterable[int]) -> tuple[int, ...]:

@@ -6,12 +6,9 @@ import functools
 from dataclasses import dataclass
 from typing import cast
 
-from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.gemm.problem import Matrix
+from dnncore_cpu_numba.gemm.problem import Matrix, steps
 from dnncore_cpu_numba.runtime.program import Param
 from dnncore_cpu_numba.runtime.tensor import Tensor
-
-__all__ = ["Image", "as_5d", "spatial_tag"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +37,7 @@ class Image:
         Of a plain tensor whose channels are not contiguous, runs have one channel.
         """
         desc = tensor.desc
-        batch, channel, *spatial = (
-            0 if size == 1 else 4 * stride
-            for size, stride in zip(desc.dims, desc.strides, strict=True)
-        )
+        batch, channel, *spatial = steps(desc)
         match desc.inner_blocks:
             case ():
                 run, block = max(1, desc.dims[1]), 4 * desc.dims[1]
@@ -88,10 +82,10 @@ class Image:
 
 
 @functools.lru_cache(1024)  # every instruction set asks for the same
-def as_5d(desc: MemoryDesc) -> MemoryDesc:
-    """An activation's descriptor with the spatial dims that it lacks, of size 1, put in front."""
-    n, c, *spatial = desc.dims
-    return desc.reshape((n, c, *[1] * (5 - desc.ndims), *spatial))
+def as_5d(tensor: Tensor) -> Tensor:
+    """An activation with the spatial dims that it lacks, of size 1, put in front."""
+    n, c, *spatial = tensor.desc.dims
+    return tensor.seen_as(tensor.desc.reshape((n, c, *[1] * (3 - len(spatial)), *spatial)))
 
 
 def spatial_tag(ndims: int) -> str:

@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from dnncore_cpu_numba.codegen.isa import ISAS
-from dnncore_cpu_numba.convolution.brgemm import BrgemmBackwardData, BrgemmForward
-from dnncore_cpu_numba.convolution.brgemm_weights import BrgemmBackwardWeights
-from dnncore_cpu_numba.convolution.depthwise.data import DepthwiseBackwardData, DepthwiseForward
-from dnncore_cpu_numba.convolution.depthwise.weights import DepthwiseBackwardWeights
+from dnncore_cpu_numba.convolution.brgemm import BrgemmData
+from dnncore_cpu_numba.convolution.brgemm_weights import BrgemmWeights
+from dnncore_cpu_numba.convolution.depthwise.data import DepthwiseData
+from dnncore_cpu_numba.convolution.depthwise.weights import DepthwiseWeights
 from dnncore_cpu_numba.convolution.gemm import GemmBackwardData, GemmBackwardWeights, GemmForward
-from dnncore_cpu_numba.convolution.pointwise import PointwiseBackwardData, PointwiseForward
-from dnncore_cpu_numba.convolution.winograd.implementation import (
-    WinogradBackwardData,
-    WinogradForward,
-)
+from dnncore_cpu_numba.convolution.pointwise import Pointwise
+from dnncore_cpu_numba.convolution.winograd.implementation import Winograd
 
-FORWARD = (
-    *(
-        kind(isa)
-        for isa in ISAS
-        for kind in (DepthwiseForward, WinogradForward, BrgemmForward, PointwiseForward)
-    ),
-    GemmForward(),
+# Those of images compute forward and backward by data.
+OF_IMAGES = tuple(
+    kind(isa) for isa in ISAS for kind in (DepthwiseData, Winograd, BrgemmData, Pointwise)
 )
-BACKWARD_DATA = (
-    *(
-        kind(isa)
-        for isa in ISAS
-        for kind in (
-            DepthwiseBackwardData,
-            WinogradBackwardData,
-            BrgemmBackwardData,
-            PointwiseBackwardData,
-        )
-    ),
-    GemmBackwardData(),
-)
+FORWARD = (*OF_IMAGES, GemmForward())
+BACKWARD_DATA = (*OF_IMAGES, GemmBackwardData())
 BACKWARD_WEIGHTS = (
-    *(kind(isa) for isa in ISAS for kind in (DepthwiseBackwardWeights, BrgemmBackwardWeights)),
+    *(kind(isa) for isa in ISAS for kind in (DepthwiseWeights, BrgemmWeights)),
     GemmBackwardWeights(),
 )

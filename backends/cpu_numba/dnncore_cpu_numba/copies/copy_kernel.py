@@ -21,11 +21,9 @@ from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
-from dnncore_cpu_numba.codegen.nontemporal import LINE
+from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.type_conversion import STORED, converted
-from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
-
-__all__ = ["COPY_CALL", "SHAPES", "SIDE", "TRANSPOSED", "CopyKernel", "transposed"]
+from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Builder, Value
 
 SIDE = 16  # of a block that is transposed
 COPY_CALL = Record(
@@ -43,7 +41,6 @@ TRANSPOSED = Record(
     ("rows columns", "address", "of tables of places in bytes: of each a in src, of each j in dst"),
 )
 SHAPES = {"rows": ROWS, "transposed": TRANSPOSED}
-I32 = ir.IntType(32)
 
 
 @dataclass(frozen=True)
@@ -61,21 +58,10 @@ class CopyKernel(NativeKernel):
     target: str
     streamed: bool = False
 
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        way = f"{BEST.name}_{self.kind}{'_streamed' * self.streamed}"
-        return f"copy_{self.source}_{self.target}_{way}"
-
     def _emit(self, builder: Builder, args: dict[str, Value]) -> None:
         src, dst, shape = (vir.address(builder, arg) for arg in args.values())
         emit = _emit_rows if self.kind == "rows" else _emit_transposed
         emit(self, builder, src, dst, vir.fields(builder, shape, SHAPES[self.kind]))
-
-    def stored(self, builder: Builder, value: Value, pointer: Value, mask: Value | None) -> None:
-        """Convert a vector and store it."""
-        value = converted(builder, value, self.source, self.target)
-        _store(builder, value, pointer, mask, streamed=self.streamed)
 
 
 def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, sizes: Any) -> None:
@@ -86,38 +72,38 @@ def _emit_rows(kernel: CopyKernel, builder: Builder, src: Value, dst: Value, siz
         builder.icmp_signed("==", sizes["dst_column"], I64(vir.bytes_of(elements[1]))),
     )
 
-    def move(count: int, src: Value, dst: Value, column: Value) -> None:
-        source = builder.add(src, builder.mul(column, sizes["src_column"]))
-        target = builder.add(dst, builder.mul(column, sizes["dst_column"]))
+    def advanced(places: Sequence[Value], index: Value, step: str) -> list[Value]:
+        """The places in src and dst some columns, rows or planes further on."""
+        return [builder.add(place, builder.mul(index, sizes[f"{side}_{step}"]))
+                for side, place in zip(("src", "dst"), places, strict=True)]  # fmt: skip
+
+    def move(count: int, source: Value, target: Value) -> None:
         if kernel.streamed and count > 1:
             vir.prefetch(builder, vir.address(builder, builder.add(source, sizes["ahead"])))
-        value = builder.load(vir.address(builder, source), align=vir.bytes_of(elements[0]),
-                             typ=ir.VectorType(elements[0], count))  # fmt: skip
-        kernel.stored(builder, value, vir.address(builder, target), None)
+        vector = ir.VectorType(elements[0], count)
+        value = vir.load(builder, vir.address(builder, source), vector, None)
+        place = vir.address(builder, target)
+        value = converted(builder, value, kernel.source, kernel.target)
+        _store(builder, value, place, None, streamed=kernel.streamed)
 
-    def body(count: int) -> Callable[[Value, Value], None]:
-        def row(src: Value, dst: Value) -> None:
-            each(builder, sizes["columns"], count, lambda c: move(count, src, dst, c))
+    def columns(count: int, places: Sequence[Value]) -> None:
+        each(builder, sizes["columns"], count,
+             lambda column: move(count, *advanced(places, column, "column")))  # fmt: skip
 
-        return row
+    def rows(count: int, places: Sequence[Value]) -> None:
+        each(builder, sizes["rows"], 1, lambda row: columns(count, advanced(places, row, "row")))
 
-    def planes(row: Callable[[Value, Value], None]) -> None:
-        def plane(p: Value) -> None:
-            starts = [builder.add(side, builder.mul(p, sizes[f"{name}_plane"]))
-                      for name, side in zip(("src", "dst"), bases, strict=True)]  # fmt: skip
-            each(builder, sizes["rows"], 1, lambda r: row(
-                *(builder.add(start, builder.mul(r, sizes[f"{name}_row"]))
-                  for name, start in zip(("src", "dst"), starts, strict=True))))  # fmt: skip
-
-        each(builder, sizes["planes"], 1, plane)
+    def planes(count: int) -> None:
+        each(builder, sizes["planes"], 1,
+             lambda plane: rows(count, advanced(bases, plane, "plane")))  # fmt: skip
 
     bases = [builder.ptrtoint(side, I64) for side in (src, dst)]
     enough = builder.icmp_signed(">=", sizes["columns"], I64(lanes))
     with builder.if_else(builder.and_(contiguous, enough)) as (vectors, singles):
         with vectors:
-            planes(body(lanes))
+            planes(lanes)
         with singles:
-            planes(body(1))
+            planes(1)
 
 
 def _emit_transposed(
@@ -150,15 +136,17 @@ def _emit_transposed(
                 column = _smaller(builder, column, builder.sub(sizes["j"], I64(1)))
             _store(builder, value, place("columns", start, column), mask, streamed=kernel.streamed)
 
+    def blocks(lanes: tuple[Value, Value] | None) -> None:
+        each(builder, sizes["j"], SIDE, lambda j:
+             each(builder, sizes["a"], SIDE, lambda a: block(a, j, lanes)))  # fmt: skip
+
     whole = builder.and_(*(builder.icmp_signed(">=", sizes[n], I64(SIDE)) for n in "aj"))
-    with builder.if_else(whole) as (blocks, masked):
-        with blocks:
-            each(builder, sizes["j"], SIDE, lambda j:
-                 each(builder, sizes["a"], SIDE, lambda a: block(a, j, None)))  # fmt: skip
+    with builder.if_else(whole) as (unmasked, masked):
+        with unmasked:
+            blocks(None)
         with masked:
-            lanes = tuple(_smaller(builder, sizes[n], I64(SIDE)) for n in "aj")
-            each(builder, sizes["j"], SIDE, lambda j:
-                 each(builder, sizes["a"], SIDE, lambda a: block(a, j, lanes)))  # fmt: skip
+            a, j = (_smaller(builder, sizes[n], I64(SIDE)) for n in "aj")
+            blocks((a, j))
 
 
 def each(builder: Builder, count: Value, step: int, body: Callable[[Value], None]) -> None:
@@ -200,12 +188,9 @@ def _shuffled(builder: Builder, x: Value, y: Value, order: Sequence[int]) -> Val
 def _store(
     builder: Builder, value: Value, pointer: Value, mask: Value | None, *, streamed: bool
 ) -> None:
-    vector = value.type
-    if mask is not None or not streamed or vector.count == 1:
-        vir.store(builder, value, pointer, mask)
-        return
-    store = builder.store(value, pointer, align=vir.bytes_of(vector.element) * vector.count)
-    store.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+    store, vector = vir.store(builder, value, pointer, mask), value.type
+    if streamed and mask is None and vector.count > 1:
+        mark_streamed(builder, store, vir.bytes_of(vector.element) * vector.count)
 
 
 def _smaller(builder: Builder, x: Value, y: Value) -> Value:

@@ -19,11 +19,9 @@ from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.copies.gather_task import ACROSS, ALONG, SCATTERED, copy
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
-
-__all__ = ["Axis", "gather_step", "gather_tensor_step", "places"]
+from dnncore_cpu_numba.runtime.tensor import Tensor
 
 Places = np.ndarray[Any, Any]
-SHORTEST_STRETCH = WIDTH  # elements; below, single ones are copied by their places
 LONGEST_AXIS = 1 << 16  # to which axes are joined: half a megabyte of places
 GRAIN = 4096  # the least elements of a thread's part
 
@@ -113,10 +111,8 @@ def places(desc: MemoryDesc, dim: int) -> Places:
 
 
 def gather_tensor_step(
-    source: Param,
-    source_desc: MemoryDesc,
-    target: Param,
-    target_desc: MemoryDesc,
+    source: Tensor,
+    target: Tensor,
     starts: Sequence[int] | None = None,
     *,
     expand: bool = False,
@@ -124,22 +120,21 @@ def gather_tensor_step(
 ) -> Step:
     """Copy a tensor into another layout; the target's index i is the source's i - start.
 
-    source, target: the addresses of the first elements, offset0 included. The target's dims may be
-    larger, for a border of zeros, or smaller, which cuts the source off.
+    The target's dims may be larger, for a border of zeros, or smaller, which cuts the source off.
     expand: the source is repeated along dims in which it has size 1.
     order: the indices of the source's dim 1 in the order that they have in the target.
     """
     axes = []
-    for dim, start in enumerate(starts or [0] * target_desc.ndims):
-        size, wanted = source_desc.dims[dim], target_desc.dims[dim]
-        read = places(source_desc, dim)
+    for dim, start in enumerate(starts or [0] * target.desc.ndims):
+        size, wanted = source.desc.dims[dim], target.desc.dims[dim]
+        read = places(source.desc, dim)
         if order is not None and dim == 1:
             read = read[list(order)]
         read = read[: min(size, max(0, wanted - start))]
         if expand and size == 1:
             read = np.repeat(read, wanted)
-        axes.append(Axis(read, places(target_desc, dim), start))
-    return gather_step(source, target, axes)
+        axes.append(Axis(read, places(target.desc, dim), start))
+    return gather_step(source.address, target.address, axes)
 
 
 def gather_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
@@ -173,7 +168,7 @@ def _mode(middle: Axis, inner: Axis) -> tuple[int, int]:
     across = from_step != 1 == to_step and middle.steps[0] == 1 and middle.stretch >= WIDTH
     if across and inner.target_stretch >= WIDTH:
         return ACROSS, inner.target_stretch
-    if inner.stretch >= min(SHORTEST_STRETCH, len(inner.target)):
+    if inner.stretch >= min(WIDTH, len(inner.target)):
         return ALONG, max(1, inner.stretch)
     return SCATTERED, max(1, len(inner.target))
 

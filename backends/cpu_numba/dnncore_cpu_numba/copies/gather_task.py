@@ -18,8 +18,6 @@ from dnncore_cpu_numba.codegen.pointers import load_f32, load_i64, store_f32
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.copies.intrinsics import WIDTH, copy_vector, transpose_block
 
-__all__ = ["ACROSS", "ALONG", "SCATTERED", "copy"]
-
 ALONG, ACROSS, SCATTERED = 0, 1, 2
 UNITS = 8  # of a row that are copied before the next row, where rows are contiguous
 

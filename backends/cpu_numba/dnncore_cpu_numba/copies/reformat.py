@@ -16,9 +16,7 @@ from dnncore_cpu_numba.codegen.pointers import stack
 from dnncore_cpu_numba.codegen.task import task
 from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, SHAPES, SIDE, CopyKernel
 from dnncore_cpu_numba.runtime.program import Step, Table
-from dnncore_cpu_numba.runtime.tensor import Tensor, moved
-
-__all__ = ["copy_steps"]
+from dnncore_cpu_numba.runtime.tensor import Tensor, walked
 
 DST, SRC = 0, 1
 _LONGEST = 256  # elements of a tile's side: 256 KB of four bytes, within a second-level cache
@@ -68,14 +66,8 @@ def _step(
     kernel, streamed = CopyKernel(kind, *types), 0
     if aligned and dst.desc.nbytes + src.desc.nbytes >= STREAM_BYTES:
         streamed = CopyKernel(kind, *types, streamed=True).address
-    itemsizes = dst.desc.itemsize, src.desc.itemsize
-    starts = [
-        moved(tensor.address, size * offset)
-        for tensor, size, offset in zip((dst, src), itemsizes, part.offsets, strict=True)
-    ]
-    values = {
-        "nest": outer.table(itemsizes), "kernel": kernel.address, "streamed": streamed,
-        "starts": {"dst": starts[DST], "src": starts[SRC]}, "shape": SHAPES[kind].pack(shape),
+    values = walked(outer, {"dst": dst, "src": src}) | {
+        "kernel": kernel.address, "streamed": streamed, "shape": SHAPES[kind].pack(shape),
     }  # fmt: skip
     grain = -(-_GRAIN * outer.size // max(1, part.size))
     return Step(_copy, values, outer.size, grain=grain)

@@ -20,11 +20,6 @@ from dnncore_cpu_numba.codegen.nontemporal import prefetch, stream
 from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
 from dnncore_cpu_numba.codegen.task import Task, exact, native_function
 
-__all__ = [
-    "ADD_SCALED", "BINARY", "COSTS", "ELTWISE", "POWERS", "POWER_GRADIENTS", "PRELU", "SELECT",
-    "SLOPES", "SLOPES_OF_DST", "STAGE", "STAGE_CALL", "STREAMED",
-]  # fmt: skip
-
 STAGE = Record(
     "stage",
     ("function", "address", "a `STAGE_CALL`"),
@@ -53,14 +48,8 @@ _HEAVY = {
 
 
 @exact
-def _clipped(x, low, high):
-    x = high if x > high else x
-    return low if x < low else x
-
-
-@exact
 def _unit(x, alpha, beta):
-    return _clipped(alpha * x + beta, _ZERO, _ONE)
+    return vecmath.clipped(alpha * x + beta, _ZERO, _ONE)
 
 
 @exact
@@ -189,8 +178,8 @@ def _tasks(
 
 ELTWISE = _tasks(_map, "eltwise", {
     "abs": lambda x, alpha, beta: abs(x),
-    "clip": _clipped,
-    "clip_v2": _clipped,
+    "clip": vecmath.clipped,
+    "clip_v2": vecmath.clipped,
     "elu": lambda x, alpha, beta: x if x > _ZERO else alpha * vecmath.expm1(x),
     "exp": lambda x, alpha, beta: vecmath.exp(x),
     "gelu_erf": lambda x, alpha, beta: vecmath.gelu_erf(x),

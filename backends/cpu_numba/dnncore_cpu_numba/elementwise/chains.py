@@ -6,7 +6,6 @@ Eltwise, binary, sum and reorder without conversion are all this: dst = chain(sr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dnncore.backend import MemoryDesc
@@ -35,10 +34,8 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     forget,
     reader,
 )
-from dnncore_cpu_numba.runtime.program import Arg, Scratch, Step, Table
-from dnncore_cpu_numba.runtime.tensor import is_streamed
-
-__all__ = ["MAX_TENSORS", "Place", "chain_steps", "zero_padding"]
+from dnncore_cpu_numba.runtime.program import Param, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved, walked
 
 MAX_TENSORS = 128  # of one chain: what a thread has room for
 _WIDTH = TENSOR.size
@@ -64,12 +61,8 @@ MOVING = Record(
 )
 
 
-Place = int | Arg | Scratch
-"""The location of a tensor: its position in binding order, or its address."""
-
-
 def chain_steps(
-    dims: Sequence[int], tensors: Sequence[tuple[Place, MemoryDesc]], stages: Sequence[Stage]
+    dims: Sequence[int], tensors: Sequence[Tensor], stages: Sequence[Stage]
 ) -> list[Step]:
     """The steps of dst = chain(src).
 
@@ -81,21 +74,21 @@ def chain_steps(
     for nest in nests(_covered(dims, chain.descs), chain.descs):
         ordered = nest.ordered()
         steps += chain.in_tiles(ordered) if len(ordered.loops) > 1 else [chain.along(ordered)]
-    return steps + zero_padding(chain.places[0], chain.descs[0])
+    return steps + zero_padding(tensors[0])
 
 
 class _Chain:
     """Makes the steps of a chain on nests of its tensors."""
 
-    def __init__(self, tensors: Sequence[tuple[Place, MemoryDesc]], stages: Sequence[Stage]):
-        self.places, self.descs = zip(*tensors, strict=True)
+    def __init__(self, tensors: Sequence[Tensor], stages: Sequence[Stage]):
+        self.tensors = tensors
+        self.descs = [tensor.desc for tensor in tensors]
         self.itemsizes = [desc.itemsize for desc in self.descs]
         self.readers = [reader(itemsize).address for itemsize in self.itemsizes]
-        streamed = is_streamed(self.places[0], self.descs[0])
+        streamed = is_streamed(tensors[0])
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]
-        self.stages = len(rows)
-        self.common = {
+        self.common: dict[str, Any] = {
             "apply": apply_stages.address, "chain": Table(STAGE.table(rows)), "count": len(rows),
             "copy": copy_tile.address, "streamed": streamed,
         }  # fmt: skip
@@ -117,13 +110,13 @@ class _Chain:
 
     def along(self, nest: Nest) -> Step:
         """The step for a single loop, or none."""
-        loop = nest.loops[0] if nest.loops else Loop(1, (1,) * len(self.places))
-        plain = self.stages <= 1 and {*loop.strides} == {1} and {*self.itemsizes} == {4}
+        loop = nest.loops[0] if nest.loops else Loop(1, (1,) * len(self.tensors))
+        plain = self.common["count"] <= 1 and {*loop.strides} == {1} and {*self.itemsizes} == {4}
         steps = [s * n for s, n in zip(loop.strides, self.itemsizes, strict=True)]
         tensors = zip(self._starts(nest), steps, loop.strides, self.readers, strict=True)
         values = self.common | {
             "extent": loop.extent, "longest": loop.extent if plain else TILE_LENGTH,
-            "tensor_count": len(self.places),
+            "tensor_count": len(self.tensors),
             "tensors": [
                 {"address": start, "step": step, "column": stride, "read": read}
                 for start, step, stride, read in tensors
@@ -131,32 +124,24 @@ class _Chain:
         }  # fmt: skip
         return _step(_along, values, -(-loop.extent // _CHUNK), _CHUNK)
 
-    def _starts(self, nest: Nest) -> list[Arg | Scratch]:
-        parts = zip(self.places, self.itemsizes, nest.offsets, strict=True)
-        return [_moved(place, size * offset) for place, size, offset in parts]
+    def _starts(self, nest: Nest) -> list[Param]:
+        parts = zip(self.tensors, self.itemsizes, nest.offsets, strict=True)
+        return [moved(tensor.address, size * offset) for tensor, size, offset in parts]
 
 
-def zero_padding(place: Place, desc: MemoryDesc) -> list[Step]:
+def zero_padding(tensor: Tensor) -> list[Step]:
     """The steps that zero what pads a tensor's dims to whole blocks."""
     steps = []
-    for nest in padding(desc):
+    for nest in padding(tensor.desc):
         for part in nest.ordered().tiles(TILE_LENGTH):
             rows, columns = part.loops[-2:]
             outer = part.without(2)
-            values = {
-                "nest": outer.table([desc.itemsize]), "rows": rows.extent,
-                "columns": columns.extent, "row_stride": rows.strides[0],
-                "column_stride": columns.strides[0], "size": desc.itemsize,
-                "starts": {"target": _moved(place, desc.itemsize * part.offsets[0])},
+            values = walked(outer, {"target": tensor}) | {
+                "rows": rows.extent, "columns": columns.extent, "row_stride": rows.strides[0],
+                "column_stride": columns.strides[0], "size": tensor.desc.itemsize,
             }  # fmt: skip
             steps.append(_step(_zeros, values, outer.size, rows.extent * columns.extent))
     return steps
-
-
-def _moved(place: Place, nbytes: int) -> Arg | Scratch:
-    """The address plus an offset in bytes."""
-    address = Arg(place) if isinstance(place, int) else place
-    return replace(address, byte_offset=address.byte_offset + nbytes)
 
 
 def _step(task: Task, values: Mapping[str, Any], items: int, elements: int) -> Step:

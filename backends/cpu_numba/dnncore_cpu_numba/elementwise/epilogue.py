@@ -11,7 +11,7 @@ needs to know, one row of `post_ops.Stage`, follows the operands in their table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,28 +24,17 @@ from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
-__all__ = [
-    "Call", "Eltwise", "Epilogue", "Operand", "Stage", "Sum", "View", "apply", "call_rows",
-    "from_post_ops", "table_rows",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Operand:
     """x = x op operand; `prelu` is one more algorithm.
 
-    splat: the operand has one value for all lanes of a vector. condition_splat: the same of the
-    condition, an operand of its own, that `select` has and no other.
+    splats: for each tensor that it reads, whether it has one value for all lanes of a vector.
+    `select` reads a condition after its operand.
     """
 
     algorithm: str
-    splat: bool = False
-    condition_splat: bool | None = None
-
-    @property
-    def splats(self) -> tuple[bool, ...]:
-        """One for each operand that it reads."""
-        return (self.splat,) if self.condition_splat is None else (self.splat, self.condition_splat)
+    splats: tuple[bool, ...] = (False,)
 
 
 @dataclass(frozen=True)
@@ -77,10 +66,12 @@ Stage = Operand | Sum | Eltwise | Call
 Epilogue = tuple[Stage, ...]
 
 
-def from_post_ops(attr: Attributes, splats: Iterable[bool]) -> Epilogue:
-    """The epilogue of a chain; splats: of each operand of its steps."""
-    splats = iter(splats)
-    return tuple(_stage(post_op, splats) for post_op in attr.post_ops)
+def from_post_ops(attr: Attributes, splats: Sequence[bool]) -> Epilogue:
+    """The epilogue of a chain; splats: of each operand of its steps, before them that of bias."""
+    bias = splats[: len(splats) - len(attr.operands())]
+    operands = iter(splats[len(bias) :])
+    stages = (_stage(post_op, operands) for post_op in attr.post_ops)
+    return (*(Operand("add", (splat,)) for splat in bias), *stages)
 
 
 def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
@@ -90,10 +81,9 @@ def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
         case "eltwise":
             kind = Eltwise if post_op.algorithm in INLINE else Call
             return kind(post_op.algorithm, post_op.alpha, post_op.beta)
-        case "prelu":
-            return Operand("prelu", next(splats))
-        case _:
-            return Operand(post_op.algorithm, *(next(splats) for _ in post_op.operands))
+        case kind:
+            algorithm = kind if kind == "prelu" else post_op.algorithm
+            return Operand(algorithm, tuple(next(splats) for _ in post_op.operands))
 
 
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
@@ -224,13 +214,9 @@ def _hardswish(builder: Builder, x: Value, alpha: float, beta: float) -> Value:
     return builder.fmul(x, _hardsigmoid(builder, x, alpha, beta))
 
 
-def _intrinsic(name: str) -> Callable[..., Value]:
+def _lanewise(name: str) -> Callable[..., Value]:
     """A function of one vector that LLVM has."""
-
-    def emit(builder: Builder, x: Value, _alpha: float, _beta: float) -> Value:
-        return vir.intrinsic(builder, f"llvm.{name}.v{x.type.count}f32", x.type, [x])
-
-    return emit
+    return lambda builder, x, _alpha, _beta: vir.lanewise(builder, name, x)
 
 
 def _larger(sign: str) -> Callable[..., Value]:
@@ -284,14 +270,14 @@ _BINARY: dict[str, Callable[..., Value]] = {
 }
 
 INLINE: dict[str, Callable[..., Value]] = {
-    "abs": _intrinsic("fabs"),
+    "abs": _lanewise("fabs"),
     "clip": _clip,
     "clip_v2": _clip,
     "hardsigmoid": _hardsigmoid,
     "hardswish": _hardswish,
     "linear": _linear,
     "relu": _relu,
-    "round": _intrinsic("rint"),
-    "sqrt": _intrinsic("sqrt"),
+    "round": _lanewise("rint"),
+    "sqrt": _lanewise("sqrt"),
     "square": lambda builder, x, _alpha, _beta: builder.fmul(x, x),
 }

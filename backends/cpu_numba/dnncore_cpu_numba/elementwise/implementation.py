@@ -8,20 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, Place, chain_steps, zero_padding
-from dnncore_cpu_numba.elementwise.post_ops import (
-    Stage,
-    UnknownAlgorithm,
-    refuse_unknown,
-    stages_of,
-)
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
-
-__all__ = [
-    "ElementWise", "post_op_steps", "refuse_layouts", "refuse_operands", "refuse_post_ops",
-    "second_pass_bytes", "with_post_ops",
-]  # fmt: skip
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.elementwise import post_ops
+from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps, zero_padding
+from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 
 class ElementWise(Implementation[Any]):
@@ -32,7 +23,7 @@ class ElementWise(Implementation[Any]):
 
     name = "cpu_numba:simd"
 
-    def __init__(self, stages: Callable[[Any], list[Stage]]) -> None:
+    def __init__(self, stages: Callable[[Any], list[post_ops.Stage]]) -> None:
         self.stages = stages
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
@@ -43,34 +34,27 @@ class ElementWise(Implementation[Any]):
         if refusal := refuse_layouts(descs, op.result) or refuse_operands(attr):
             return refusal
         try:
-            stages = [*self.stages(op), *stages_of(attr.post_ops, len(descs))]
-        except UnknownAlgorithm as error:
+            stages = [*self.stages(op), *post_ops.stages_of(attr.post_ops, len(descs))]
+        except post_ops.UnknownAlgorithm as error:
             return Refused("attribute", str(error))
         return self.accepted(op, attr, engine, stages)
 
     def accepted(
-        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]
+        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[post_ops.Stage]
     ) -> Accepted | Refused:
         """Offer the whole chain, if a thread has room for its tensors."""
-        tensors = [desc for _, desc in op.tensors()] + [desc for _, desc in attr.operands()]
+        named = arguments(op, attr=attr)
+        tensors = [named.pop(op.result_name), *named.values()]
         if len(tensors) > MAX_TENSORS:
             return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
-        return Accepted(
-            op,
-            build=lambda: self._build(op, attr, stages, engine.num_threads),
-            efficiency=efficiency(stages),
-        )
 
-    def _build(
-        self, op: Any, attr: Attributes, stages: Sequence[Stage], num_threads: int
-    ) -> Executable:
-        *inputs, result = enumerate(desc for _, desc in op.tensors())
-        operands = enumerate([desc for _, desc in attr.operands()], len(inputs) + 1)
-        steps = chain_steps(op.result.dims, [result, *inputs, *operands], stages)
-        return Program(steps, num_threads)
+        def build() -> Program:
+            return Program(chain_steps(op.result.dims, tensors, stages), engine.num_threads)
+
+        return Accepted(op, build, efficiency=efficiency(stages))
 
 
-def efficiency(stages: Iterable[Stage]) -> float:
+def efficiency(stages: Iterable[post_ops.Stage]) -> float:
     """The measured efficiency: the speed of memory, reduced by the cost of arithmetic."""
     return 0.8 / (1.0 + sum(stage.cost for stage in stages))
 
@@ -93,12 +77,16 @@ def refuse_operands(attr: Attributes) -> Refused | None:
         return Refused(
             "attribute", f"takes up to {MAX_TENSORS - 2} post-op operands; got {len(operands)}"
         )
-    return refuse_layouts(operands) or refuse_unknown(attr.post_ops)
+    return refuse_layouts(operands) or post_ops.refuse_unknown(attr.post_ops)
 
 
-def refuse_post_ops(op: Any, attr: Attributes) -> Refused | None:
+def refuse_post_ops(
+    op: Any, attr: Attributes, workspace: MemoryDesc | None = None
+) -> Refused | None:
     """Refuse what an operation cannot do whose post-ops are a second pass, see `with_post_ops`."""
-    return refuse_operands(attr) or refuse_layouts((desc for _, desc in op.tensors()), op.result)
+    written = [op.result] if workspace is None else [op.result, workspace]
+    descs = [desc for _, desc in op.tensors(workspace)]
+    return refuse_operands(attr) or refuse_layouts(descs, *written)
 
 
 def second_pass_bytes(op: Any, attr: Attributes) -> int:
@@ -107,41 +95,25 @@ def second_pass_bytes(op: Any, attr: Attributes) -> int:
 
 
 def with_post_ops(
-    steps: Sequence[Step], op: Any, attr: Attributes, place: int, arguments: int, start: int = 0
-) -> list[Step]:
-    """The steps of an operation, then its post-ops and the zeros that pad the result.
+    steps: Sequence[Step], op: Any, attr: Attributes, workspace: MemoryDesc | None = None,
+    start: int = 0,
+) -> list[Step]:  # fmt: skip
+    """The steps of an operation, then a second pass: its post-ops, and zeros in what pads outputs.
 
     steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
-    place, arguments: as for `post_op_steps`. start: where in the scratchpad, in bytes,
-    `second_pass_bytes` are free.
+    start: where in the scratchpad, in bytes, `second_pass_bytes` are free.
     """
-    if not attr.reads_dst:
-        after = post_op_steps(op, attr, place, arguments)
-        return [*steps, *(after or zero_padding(place, op.result))]
-    first = [_redirected(step, place, start) for step in steps]
-    return [*first, *post_op_steps(op, attr, place, arguments, Scratch(start))]
-
-
-def post_op_steps(
-    op: Any, attr: Attributes, place: int, arguments: int, src: Place | None = None
-) -> list[Step]:
-    """The second pass: result = chain(src); nothing without post-ops.
-
-    place: the result's in binding order. arguments: how many come before the post-ops' operands.
-    src: a tensor laid out like the result, by default the result itself.
-    """
-    if not attr.post_ops:
-        return []
-    operands = enumerate([desc for _, desc in attr.operands()], arguments)
-    tensors = [(place, op.result), (place if src is None else src, op.result), *operands]
-    return chain_steps(op.result.dims, tensors, stages_of(attr.post_ops, 2))
-
-
-def _redirected(step: Step, place: int, start: int) -> Step:
-    """The same step with a part of the scratchpad in place of an argument."""
-    params = [
-        Scratch(start + param.byte_offset) if isinstance(param, Arg) and param.index == place
-        else param
-        for param in step.params
-    ]  # fmt: skip
-    return step.with_params(params)
+    tensors = arguments(op, workspace, attr)
+    src = result = tensors[op.result_name]
+    if attr.reads_dst:
+        src = Tensor(Scratch(start), op.result)
+        steps = [step.redirected([*tensors].index(op.result_name), start) for step in steps]
+    if attr.post_ops:
+        operands = [tensors[name] for name, _ in attr.operands()]
+        stages = post_ops.stages_of(attr.post_ops, 2)
+        after = chain_steps(op.result.dims, [result, src, *operands], stages)
+    else:
+        after = zero_padding(result)
+    if workspace is not None and op.result_name == "dst":
+        after += zero_padding(tensors["workspace"])
+    return [*steps, *after]

@@ -23,12 +23,6 @@ from dnncore_cpu_numba.codegen.task import Task, device, native_function
 from dnncore_cpu_numba.elementwise import algorithms
 from dnncore_cpu_numba.elementwise.algorithms import STAGE, STAGE_CALL
 
-__all__ = [
-    "CHAIN_CALL", "ROOM", "TENSOR", "TILE_LENGTH", "Stage", "UnknownAlgorithm", "add",
-    "apply_stages", "binary", "copy_tile", "eltwise", "forget", "gradient", "reader",
-    "refuse_unknown", "stages_of",
-]  # fmt: skip
-
 TILE_LENGTH = 2048  # elements: src, dst and two buffers of 8 KB each are about a first-level cache
 DST, SRC = 0, 1  # tensors
 _BUFFER = TILE_LENGTH // 2  # int64

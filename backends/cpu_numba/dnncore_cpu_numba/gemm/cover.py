@@ -4,6 +4,10 @@ A block is what one work item computes in one panel. Most problems have rows tha
 same batch, `Rows`. Those of a convolution are pixels, `Windows`: where a window leaves the image,
 its taps are left out, tile by tile, so that no image need be copied for the sake of a border. Those
 of a filter's gradient are input channels of a tap, `Taps`, each of which sees other pixels.
+
+A cover has the `count` of its rows, the `sizes` of its tiles, if they have at most `most` rows, and
+the `tiles`, in at least `parts` blocks if there are as many. a, others: the strides in bytes of A,
+and of C and operands, along the coordinates of a place, as `Matrix.spatial`.
 """
 
 from __future__ import annotations
@@ -13,12 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-__all__ = [
-    "ALL", "BatchSegment", "Cover", "GemmTile", "Rows", "Taps", "TileBlocks", "TileKind",
-    "Windows",
-]  # fmt: skip
+from typing import Any
 
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
@@ -62,26 +61,7 @@ class TileBlocks:
     rows_per_block: int
 
 
-class Cover(Protocol):
-    """The division of rows. Places have a coordinate for each stride of `Matrix.spatial`."""
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-
-    def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
-        """The number of tiles by size, if tiles have at most `most` rows."""
-
-    def tiles(
-        self, most: int, parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
-    ) -> TileBlocks:
-        """Tiles of at most `most` rows, in at least `parts` blocks if there are as many tiles.
-
-        a, others: the strides in bytes of A, and of C and operands, along the coordinates.
-        """
-
-
-def _evenly(count: int, most: int) -> list[tuple[int, int]]:
+def evenly(count: int, most: int) -> list[tuple[int, int]]:
     """(first, count) of the fewest parts, as even as can be."""
     parts = -(-count // most)
     bounds = [count * i // parts for i in range(parts + 1)]
@@ -96,7 +76,7 @@ class Rows:
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
         """The sizes of even parts."""
-        return Counter(n for _, n in _evenly(self.count, most))
+        return Counter(n for _, n in evenly(self.count, most))
 
     def tiles(
         self, most: int, parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
@@ -108,7 +88,7 @@ class Rows:
         if wanted > 1:  # blocks of the size above may be fewer
             block = min(block, (self.count - 1) // (wanted - 1))
         made = {
-            rows: [GemmTile(TileKind(n), ALL, (first,)) for first, n in _evenly(rows, most)]
+            rows: [GemmTile(TileKind(n), ALL, (first,)) for first, n in evenly(rows, most)]
             for rows in {block, self.count % block or block}
         }
         starts = range(0, self.count, block)
@@ -160,7 +140,7 @@ class Windows:
         _, height, width = self.pixels
         follow = all(len(m) < 2 or m[-2] == width * m[-1] for m in others)
         rows = max(1, most // width) if follow else 1
-        return _evenly(height, rows), _evenly(width, most)
+        return evenly(height, rows), evenly(width, most)
 
     def tiles(
         self, most: int, _parts: int, a: Sequence[int], others: Sequence[Sequence[int]]
@@ -205,15 +185,13 @@ class Windows:
 
     def _runs(self, wide: dict[int, Subset]) -> list[tuple[int, int]]:
         """(first, length) of runs of joined taps that the same pixels have inside."""
-        runs: list[list[int]] = []
-        for index, (*row, shift) in enumerate(self.shifts):
-            if self.joined and runs:
-                *last_row, last = self.shifts[index - 1]
-                if row == last_row and wide[shift] == wide[last]:
-                    runs[-1][1] += 1
-                    continue
-            runs.append([index, 1])
-        return [(first, length) for first, length in runs]
+
+        def seen(index: int) -> object:
+            *row, shift = self.shifts[index]
+            return (row, wide[shift]) if self.joined else index
+
+        runs = [list(run) for _, run in itertools.groupby(range(len(self.shifts)), seen)]
+        return [(run[0], len(run)) for run in runs]
 
 
 @dataclass(frozen=True)
@@ -230,16 +208,19 @@ class Taps:
 
     def sizes(self, most: int, _others: Sequence[Sequence[int]]) -> Counter[int]:
         """The tiles of all taps by size."""
-        tap = Counter(n for _, n in _evenly(self.channels, most))
+        tap = Counter(n for _, n in evenly(self.channels, most))
         return Counter({size: math.prod(self.kernel) * count for size, count in tap.items()})
 
     def tiles(
         self, most: int, _parts: int, _a: Sequence[int], _others: Sequence[Sequence[int]]
     ) -> TileBlocks:
         """A block is a tap."""
-        parts = _evenly(self.channels, most)
+        parts = evenly(self.channels, most)
         blocks = [
             ([GemmTile(TileKind(n), tap, (0, 0, 0, first)) for first, n in parts], (*tap, 0))
             for tap in itertools.product(*map(range, self.kernel))
         ]
         return TileBlocks(blocks, self.channels)
+
+
+Cover = Rows | Windows | Taps

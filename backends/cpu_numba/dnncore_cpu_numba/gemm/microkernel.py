@@ -25,7 +25,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from llvmlite import ir
 
@@ -37,8 +37,6 @@ from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
-
-__all__ = ["ELEMENT", "MICROKERNEL", "OPERAND", "SEGMENT", "UNROLL", "Microkernel"]
 
 ELEMENT = Record("element of a batch", ("a b", "bytes", "a_offset and b_offset"))
 SEGMENT = Record(
@@ -113,20 +111,24 @@ class Microkernel(NativeKernel):
         _Emitter(self, builder, args).emit()
 
 
-@dataclass
-class _Emitter:
-    """Writes one kernel's body."""
+class Emitter:
+    """Base of what writes kernels' bodies; mask: the `lanes` that exist if the edge is not full."""
 
-    kernel: Microkernel
-    builder: ir.IRBuilder
-    args: vir.Values
+    def __init__(self, kernel: Any, builder: ir.IRBuilder, args: vir.Values) -> None:
+        self.kernel, self.builder, self.args = kernel, builder, args
+        lanes = kernel.isa.lanes
+        self.vector, self.mask = vir.vector_of(lanes), None
+        if kernel.edge != "full":
+            self.mask = vir.first_lanes(builder, args["lanes"], lanes)
 
-    def __post_init__(self) -> None:
-        lanes = self.kernel.isa.lanes
-        self.vector = vir.vector_of(lanes)
-        self.mask = None
-        if self.kernel.edge != "full":
-            self.mask = vir.first_lanes(self.builder, self.args["lanes"], lanes)
+    def record(self, table: Value, index: Value, record: Record) -> vir.Values:
+        """The fields of a record of a table."""
+        place = vir.entry(self.builder, vir.address(self.builder, table), record, index)
+        return vir.fields(self.builder, place, record)
+
+
+class _Emitter(Emitter):
+    """Writes a microkernel's body."""
 
     def emit(self) -> None:
         """Emit the body: the tile, its epilogue, the store."""
@@ -193,17 +195,12 @@ class _Emitter:
     def _next_block(self, index: Value) -> Value:
         """The distance in A to the next block, or to the first block of the next tile."""
         builder, advance = self.builder, self.args["a_advance"]
-        if not self._is_strided:
+        if self.kernel.along == "rows" or self.kernel.a_rows:
             return advance
         height = builder.mul(self.args["a_stride"], I64(self.kernel.rows))
         tile = builder.sub(height, builder.mul(index, advance))
         is_last = builder.icmp_signed("==", builder.add(index, I64(1)), self.args["blocks"])
         return builder.select(is_last, tile, advance)
-
-    @property
-    def _is_strided(self) -> bool:
-        """Whether A's rows are a_stride apart."""
-        return self.kernel.along == "k" and not self.kernel.a_rows
 
     def _element(
         self, rows: Sequence[int], k: Value, block: Sequence[Value],

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps
 from dnncore_cpu_numba.elementwise.post_ops import Stage, refuse_unknown
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
-from dnncore_cpu_numba.runtime.tensor import Tensor
-
-__all__ = ["PlannedImplementation", "ProgramPlan", "has_sum"]
+from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 ALIGNMENT = 128  # bytes
 COPY_EFFICIENCY = 0.5  # of the memory's bandwidth, measured
@@ -32,66 +30,38 @@ NOT_HIDDEN = 0.05  # of arithmetic behind memory accesses
 LAUNCH = 3e-6  # seconds from step to step, measured
 
 
-@dataclass(frozen=True)
-class _Copy:
-    """A copy between layouts; see `gather_tensor_step`."""
-
-    source: Tensor
-    target: Tensor
-    starts: Sequence[int] | None = None
-    expand: bool = False
-    order: Sequence[int] | None = None
-
-    def steps(self) -> list[Step]:
-        a, b = self.source, self.target
-        if self._is_reorder:
-            return copy_steps(b, a)
-        options: dict[str, Any] = {"expand": self.expand, "order": self.order}
-        return [gather_tensor_step(a.address, a.desc, b.address, b.desc, self.starts, **options)]
-
-    @property
-    def _is_reorder(self) -> bool:
-        """Whether the target has the source's elements, in their order, and nothing else."""
-        a, b = self.source.desc, self.target.desc
-        return a.dims == b.dims and not (b.has_padding or any(self.starts or ()) or self.order)
-
-
 class ProgramPlan:
-    """Collects the scratchpad and the steps of one program."""
+    """Collects the scratchpad and the steps of one program.
+
+    tensors: the arguments of the operation and the post-ops' operands, by name.
+    """
 
     def __init__(self, op: Operation, attr: Attributes, num_threads: int) -> None:
-        names = [argument.name for argument, _ in op.tensors()]
-        names += [name for name, _ in attr.operands()]
-        self._places = {name: place for place, name in enumerate(names)}
+        self.tensors = arguments(op, attr=attr)
         self._parts: list[Callable[[], list[Step]]] = []
-        self._pending: list[_Copy] = []  # of outputs
+        self._pending: dict[int, Callable[[], None]] = {}  # id of room -> appends its copy
         self._copied = 0  # bytes read and written
         self._launches = 0
         self._top = 0  # where the next part of the scratchpad begins
         self.num_threads = num_threads
         self.nbytes = 0  # of the scratchpad
 
-    def argument(self, name: str, desc: MemoryDesc) -> Tensor:
-        """An argument of the operation, or a post-op's operand."""
-        return Tensor(Arg(self._places[name]), desc)
-
     def operands(self, attr: Attributes) -> list[Tensor]:
         """The post-ops' operands, in order, all of them f32."""
-        return [self._as_f32(name, desc) for name, desc in attr.operands()]
+        return [self._as_f32(self.tensors[name]) for name, _ in attr.operands()]
 
-    def _as_f32(self, name: str, desc: MemoryDesc) -> Tensor:
-        """An operand, or its values as float32 in the scratchpad."""
-        if desc.data_type == "f32":
-            return self.argument(name, desc)
-        room = self.scratch(MemoryDesc(desc.dims))
-        self.chain([room, self.argument(name, desc)], [])
+    def _as_f32(self, tensor: Tensor) -> Tensor:
+        """A tensor, or its values as float32 in the scratchpad."""
+        if tensor.desc.data_type == "f32":
+            return tensor
+        room = self.scratch(MemoryDesc(tensor.desc.dims))
+        self.chain([room, tensor], [])
         return room
 
     def chain(self, tensors: Sequence[Tensor], stages: Sequence[Stage]) -> None:
         """Append a chain of stages; tensors: dst, src, then the stages' operands."""
-        places: list[tuple[Any, MemoryDesc]] = [(t.address, t.desc) for t in tensors]
         self._append(
-            lambda: chain_steps(tensors[0].desc.dims, places, stages),
+            lambda: chain_steps(tensors[0].desc.dims, tensors, stages),
             sum(tensor.desc.nbytes for tensor in tensors),
         )
 
@@ -102,26 +72,26 @@ class ProgramPlan:
         self.nbytes = max(self.nbytes, self._top)
         return Tensor(Scratch(start), desc)
 
-    def repeat(self, times: int, part: Callable[[ProgramPlan, int], None]) -> None:
-        """Call part(plan, 0), part(plan, 1), ...; each appends steps and may use the same room.
+    def repeat(
+        self, stretches: Sequence[tuple[int, int]], part: Callable[[ProgramPlan, int, int], None]
+    ) -> None:
+        """Call part(plan, first, count) for each stretch of images, at least one.
 
-        The first one is planned now, and stands for the needs of all; the others when the plan is
-        built, which saves most of the time.
+        Each call appends steps and may use the same room. The first one is planned now, and stands
+        for the needs of all; the others when the plan is built, which saves most of the time.
         """
-        if not times:
-            return
         top, copied, launches = self._top, self._copied, self._launches
-        part(self, 0)
+        part(self, *stretches[0])
         self._top = top
-        self._copied += (times - 1) * (self._copied - copied)
-        self._launches += (times - 1) * (self._launches - launches)
+        self._copied += (len(stretches) - 1) * (self._copied - copied)
+        self._launches += (len(stretches) - 1) * (self._launches - launches)
 
         def others() -> list[Step]:
             steps = []
-            for index in range(1, times):
+            for stretch in stretches[1:]:
                 plan = copy(self)
-                plan._top, plan._parts, plan._pending = top, [], []
-                part(plan, index)
+                plan._top, plan._parts, plan._pending = top, [], {}
+                part(plan, *stretch)
                 steps += plan.steps()
             return steps
 
@@ -141,7 +111,7 @@ class ProgramPlan:
         if wanted is None:
             return tensor
         room = self.scratch(wanted)
-        self._copy(_Copy(tensor, room, starts, expand, order))
+        self._copy(tensor, room, starts=starts, expand=expand, order=order)
         return room
 
     def write(
@@ -163,19 +133,27 @@ class ProgramPlan:
             return tensor
         room = self.scratch(wanted)
         if old:
-            self._copy(_Copy(tensor, room, order=order))
+            self._copy(tensor, room, order=order)
         back = None if order is None else np.argsort(order).tolist()
-        self._pending.append(_Copy(room, tensor, order=back))
+        self._pending[id(room)] = partial(self._copy, room, tensor, order=back)
         return room
 
     def written(self, tensor: Tensor) -> None:
         """Append the copy to an output now, if the tensor is room for one."""
-        for pending in [pending for pending in self._pending if pending.source is tensor]:
-            self._pending.remove(pending)
-            self._copy(pending)
+        if append := self._pending.pop(id(tensor), None):
+            append()
 
-    def _copy(self, what: _Copy) -> None:
-        self._append(what.steps, what.source.desc.nbytes + what.target.desc.nbytes)
+    def _copy(self, source: Tensor, target: Tensor, **options: Any) -> None:
+        """Append a copy between layouts; options: those of `gather_tensor_step`."""
+        a, b = source.desc, target.desc
+        moves = any(options.get("starts") or ()) or options.get("order")
+
+        def steps() -> list[Step]:
+            if a.dims == b.dims and not (b.has_padding or moves):
+                return copy_steps(target, source)
+            return [gather_tensor_step(source, target, **options)]
+
+        self._append(steps, a.nbytes + b.nbytes)
 
     def add(self, part: Callable[[], Step], copied: int = 0) -> None:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
@@ -196,8 +174,8 @@ class ProgramPlan:
         op: with every format resolved. utilisation: the part of the peak that the tiles reach when
         their data are in cache.
         """
-        for pending in list(self._pending):
-            self.written(pending.source)
+        for append in self._pending.values():
+            append()
         return Accepted(
             op,
             lambda: Program(self.steps(), self.num_threads),
@@ -218,9 +196,11 @@ class ProgramPlan:
 class PlannedImplementation(Implementation[Any]):
     """An implementation that makes a plan for one instruction set."""
 
+    NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
+
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
-        self.name = f"cpu_numba:brgemm:{isa.name}"
+        self.name = self.NAME.format(isa=isa)
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Resolve formats and plan."""
@@ -258,8 +238,3 @@ def _missing(desc: MemoryDesc, wanted: MemoryDesc | str | None) -> MemoryDesc | 
     if isinstance(wanted, str):
         return None if desc.matches(wanted) else desc.with_format(wanted)
     return wanted
-
-
-def has_sum(attr: Attributes) -> bool:
-    """Whether post-ops read the former values of the output."""
-    return attr.reads_dst

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import numpy as np
 
+from dnncore.backend import MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Sum
@@ -21,8 +22,6 @@ from dnncore_cpu_numba.gemm.cover import BatchSegment, Cover, Rows, Windows
 from dnncore_cpu_numba.gemm.microkernel import SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import OUTER
 from dnncore_cpu_numba.runtime.program import Param
-
-__all__ = ["Chunk", "Matrix", "MatrixProblem", "filled"]
 
 LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
 
@@ -50,11 +49,6 @@ class Matrix:
     def spatial(self) -> tuple[int, ...]:
         """The strides along the coordinates of a place."""
         return (*self.planes, self.row)
-
-    @property
-    def unfolded(self) -> Matrix:
-        """The same with the planes as further outer dims."""
-        return dataclasses.replace(self, outer=(*self.outer, *self.planes), planes=())
 
     def at(self, place: Sequence[int]) -> int:
         """The offset of a place in bytes."""
@@ -157,20 +151,25 @@ class MatrixProblem:
     def collapsed(self) -> MatrixProblem:
         """The same problem with outer dims joined to the rows where all strides allow it."""
         if isinstance(self.cover, Windows) and self.cover.is_inside and self._is_flat():
-            return self._as_rows().collapsed()
+            depth, height, width = self.cover.pixels
+            return self.as_rows(height * width, [depth]).collapsed()
         if not isinstance(self.cover, Rows):
             return self
         rows, matrices = self.cover.count, [self.a, self.b, self.c, *self.operands]
         for dim in reversed(range(len(self.outer))):
             extent = self.outer[dim]
             if extent == 1 or all(filled(m.outer)[dim] == rows * m.row for m in matrices):
-                a, b, c, *operands = (_without(m, dim) for m in matrices)
-                joined = dataclasses.replace(
-                    self, cover=Rows(rows * extent), outer=_drop(self.outer, dim),
-                    a=a, b=b, c=c, operands=operands,
-                )  # fmt: skip
-                return joined.collapsed()
+                return self._without(dim).collapsed()
         return self
+
+    def _without(self, dim: int) -> MatrixProblem:
+        """The same problem with an outer dim joined to the rows."""
+
+        def reduced(matrix: Matrix) -> Matrix:
+            return dataclasses.replace(matrix, outer=_drop(matrix.outer, dim))
+
+        rows, outer = Rows(self.cover.count * self.outer[dim]), _drop(self.outer, dim)
+        return self._changed(reduced, cover=rows, outer=outer)
 
     def _is_flat(self) -> bool:
         """Whether the rows of an image follow each other."""
@@ -178,25 +177,33 @@ class MatrixProblem:
         flat = (m.planes[-1:] in ((), (width * m.row,)) for m in (self.a, self.c, *self.operands))
         return height == 1 or all(flat)
 
-    def _as_rows(self) -> MatrixProblem:
-        """The same problem with the image's planes as outer dims, and its rows joined."""
-        depth, height, width = cast(Windows, self.cover).pixels
+    def as_rows(self, count: int, extents: Sequence[int]) -> MatrixProblem:
+        """The same problem with the first planes, of these extents, as outer dims.
 
-        def joined(matrix: Matrix) -> Matrix:
-            return dataclasses.replace(matrix, planes=matrix.planes[:1]).unfolded
+        count: of the rows in each; those of the other planes must follow each other.
+        """
 
-        return dataclasses.replace(
-            self, cover=Rows(height * width), outer=(*self.outer, depth), a=joined(self.a),
-            b=joined(self.b), c=joined(self.c), operands=[joined(o) for o in self.operands],
-        )  # fmt: skip
+        def unfolded(matrix: Matrix) -> Matrix:
+            outer = (*matrix.outer, *matrix.planes[: len(extents)])
+            return dataclasses.replace(matrix, outer=outer, planes=())
 
+        return self._changed(unfolded, cover=Rows(count), outer=(*self.outer, *extents))
 
-def _without(matrix: Matrix, dim: int) -> Matrix:
-    return dataclasses.replace(matrix, outer=_drop(matrix.outer, dim))
+    def _changed(self, change: Callable[[Matrix], Matrix], **fields: Any) -> MatrixProblem:
+        """The same problem with each matrix changed, and other fields."""
+        a, b, c, *operands = map(change, (self.a, self.b, self.c, *self.operands))
+        return dataclasses.replace(self, a=a, b=b, c=c, operands=operands, **fields)
 
 
 def _drop(values: tuple[int, ...], dim: int) -> tuple[int, ...]:
     return values[:dim] + values[dim + 1 :]
+
+
+def steps(desc: MemoryDesc) -> list[int]:
+    """The strides of a tensor of f32 in bytes; 0 along dims of size 1, as of broadcast operands."""
+    return [
+        0 if size == 1 else 4 * stride for size, stride in zip(desc.dims, desc.strides, strict=True)
+    ]
 
 
 def filled(outer: Sequence[int]) -> list[int]:

@@ -12,22 +12,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast
 
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.elementwise.epilogue import Epilogue, Operand, from_post_ops
+from dnncore_cpu_numba.elementwise.epilogue import from_post_ops
 from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
-from dnncore_cpu_numba.gemm.plan import ProgramPlan, has_sum
-from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
+from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem, steps
 from dnncore_cpu_numba.gemm.tiles import tile_step
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
-
-__all__ = ["MatrixProduct", "blocked_columns", "transposed"]
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
 SHARED_DEPTH = 256  # where tiles share B: its panel is then 48 KB, a first-level cache
@@ -35,8 +33,6 @@ SHARED_VECTORS = 3  # of such a panel
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
 FEW_ROWS = 16  # nor is one that is read for so few rows
 COPY_COST = 64  # multiply-adds in the time of copying one element, measured
-
-NO_POST_OPS = Attributes()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +48,7 @@ class MatrixProduct:
     b: Tensor
     c: Tensor
     bias: Tensor | None = None
-    attr: Attributes = NO_POST_OPS
+    attr: Attributes = field(default_factory=Attributes)
     operands: Sequence[Tensor] = ()
     in_place: bool = False
 
@@ -79,9 +75,9 @@ class MatrixProduct:
     def _swapped(self) -> MatrixProduct:
         """The transposed product, whose A is the transpose of B."""
         return dataclasses.replace(
-            self, a=_transposed(self.b), b=_transposed(self.a), c=_transposed(self.c),
-            bias=self.bias and _transposed(self.bias),
-            operands=[_transposed(operand) for operand in self.operands], in_place=False,
+            self, a=transposed(self.b), b=transposed(self.a), c=transposed(self.c),
+            bias=self.bias and transposed(self.bias),
+            operands=[transposed(operand) for operand in self.operands], in_place=False,
         )  # fmt: skip
 
     def _append_to(self, plan: ProgramPlan) -> None:
@@ -91,21 +87,22 @@ class MatrixProduct:
         b, b_k = self._read_b(plan, rows)
         operands = [operand for operand in (self.bias, *self.operands) if operand is not None]
         matrices = [self._read_operand(plan, operand) for operand in operands]
-        epilogue = self._epilogue([operand.desc.dims[-1] == 1 for operand in operands])
+        splats = [operand.desc.dims[-1] == 1 for operand in operands]
         wanted = _row_major(self.c.desc) if self._column_step(self.c.desc) is None else None
-        target = plan.write(self.c, wanted, old=has_sum(self.attr))
+        target = plan.write(self.c, wanted, old=self.attr.reads_dst)
         c = self._with_columns(target)
         edge: Literal["zeroed", "masked"] = "zeroed" if target.desc.has_padding else "masked"
         b_step = b_k or 4 * self.isa.lanes
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
-        chunks = 1 if has_sum(self.attr) else max(1, -(-depth // longest))
+        chunks = 1 if self.attr.reads_dst else max(1, -(-depth // longest))
         length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
 
         def loop() -> Step:
             problem = MatrixProblem(
                 isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
-                a_k=a_k, b_k=b_k, edge=edge, epilogue=epilogue, operands=matrices,
+                a_k=a_k, b_k=b_k, edge=edge, operands=matrices,
+                epilogue=from_post_ops(self.attr, splats),
                 most_vectors=SHARED_VECTORS if shared else 0,
                 chunks=[
                     Chunk([(a_k * k, b_step * k)], min(length, depth - k))
@@ -117,18 +114,13 @@ class MatrixProduct:
         plan.add(loop)
         plan.written(target)
 
-    def _epilogue(self, splats: Sequence[bool]) -> Epilogue:
-        if self.bias is None:
-            return from_post_ops(self.attr, splats)
-        return (Operand("add", splats[0]), *from_post_ops(self.attr, splats[1:]))
-
     def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:
         """A, and the bytes from k to k in it."""
         tensor, shared = self.a, self._shares_b()
         if self._copies_a():
             layout = _column_major if shared else _row_major
             tensor = plan.read(tensor, layout(tensor.desc))
-        *batch, row, k = _steps(tensor.desc)
+        *batch, row, k = steps(tensor.desc)
         if not shared and _is_contiguous(tensor.desc, -1):
             return Matrix(tensor.address, tuple(batch), row=row), 4
         return Matrix(tensor.address, tuple(batch), row=4), k
@@ -148,17 +140,17 @@ class MatrixProduct:
         nbytes = 4 * self.a.desc.dims[-1] * columns
         once = math.prod(self.b.desc.dims[:-2]) == math.prod(self.c.desc.dims[:-2])
         several = ONE_TILE < rows <= STREAMED_ROWS and columns > SHARED_VECTORS * self.isa.lanes
-        return several and once and nbytes > SECOND_LEVEL and not has_sum(self.attr)
+        return several and once and nbytes > SECOND_LEVEL and not self.attr.reads_dst
 
     def _read_b(self, plan: ProgramPlan, rows: int) -> tuple[Matrix, int]:
         """B, and the bytes from k to k in it, 0 for panels."""
         tensor, lanes = self.b, self.isa.lanes
         if self._is_in_place(rows):
-            *batch, k, _ = _steps(tensor.desc)
+            *batch, k, _ = steps(tensor.desc)
             return Matrix(tensor.address, tuple(batch), block=4 * lanes), k or 4 * lanes
         if not self._is_panelled(tensor.desc):
             tensor = plan.read(tensor, blocked_columns(tensor.desc, lanes))
-        *batch, _, block = _steps(tensor.desc)
+        *batch, _, block = steps(tensor.desc)
         return Matrix(tensor.address, tuple(batch), block=block), 0
 
     def _is_in_place(self, rows: int) -> bool:
@@ -178,7 +170,7 @@ class MatrixProduct:
         return self._with_columns(tensor)
 
     def _with_columns(self, tensor: Tensor) -> Matrix:
-        *batch, row, _ = _steps(tensor.desc)
+        *batch, row, _ = steps(tensor.desc)
         block = 0 if tensor.desc.dims[-1] == 1 else self._column_step(tensor.desc)
         return Matrix(tensor.address, tuple(batch), row, cast(int, block))
 
@@ -197,14 +189,14 @@ def blocked_columns(desc: MemoryDesc, lanes: int) -> MemoryDesc:
     return desc.with_format(f"{letters[:-2]}{column.upper()}{row}{lanes}{column}")
 
 
-def transposed(desc: MemoryDesc) -> MemoryDesc:
+def transposed(tensor: Tensor) -> Tensor:
     """The same memory with its last two dims exchanged."""
+    return tensor.seen_as(_transposed(tensor.desc))
+
+
+def _transposed(desc: MemoryDesc) -> MemoryDesc:
     *batch, m, n = range(desc.ndims)
     return desc.permute_axes((*batch, n, m))
-
-
-def _transposed(tensor: Tensor) -> Tensor:
-    return tensor.seen_as(transposed(tensor.desc))
 
 
 def _row_major(desc: MemoryDesc) -> MemoryDesc:
@@ -212,15 +204,8 @@ def _row_major(desc: MemoryDesc) -> MemoryDesc:
 
 
 def _column_major(desc: MemoryDesc) -> MemoryDesc:
-    return transposed(_row_major(transposed(desc)))
+    return _transposed(_row_major(_transposed(desc)))
 
 
 def _is_contiguous(desc: MemoryDesc, dim: int) -> bool:
     return desc.is_plain and (desc.dims[dim] == 1 or desc.strides[dim] == 1)
-
-
-def _steps(desc: MemoryDesc) -> list[int]:
-    """Strides in bytes; 0 along dims of size 1."""
-    return [
-        0 if size == 1 else 4 * stride for size, stride in zip(desc.dims, desc.strides, strict=True)
-    ]

@@ -18,8 +18,6 @@ from dnncore_cpu_numba.codegen.pointers import address, load_i64, store_i64
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, OPERAND
 
-__all__ = ["BLOCK", "CHUNK", "MOST_OPERANDS", "OUTER", "TILE", "tile_loop"]
-
 OUTER = 10  # outer dims at most: the batch dims of a matrix with 12
 MOST_OPERANDS = 128  # that the post-ops read: what a thread has room for
 

@@ -17,8 +17,6 @@ from dnncore_cpu_numba.gemm.tile_loop import BLOCK, CHUNK, TILE, tile_loop
 from dnncore_cpu_numba.gemm.tiling import AHEAD, Tiling
 from dnncore_cpu_numba.runtime.program import Step, Table
 
-__all__ = ["tile_step"]
-
 
 def tile_step(problem: MatrixProblem, threads: int) -> Step:
     """A step that computes a problem. Compiles the microkernels that it needs."""

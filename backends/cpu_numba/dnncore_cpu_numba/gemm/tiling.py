@@ -15,10 +15,6 @@ from dnncore_cpu_numba.gemm.cover import Rows, TileBlocks, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
 
-__all__ = [
-    "AHEAD", "ONE_TILE", "SECOND_LEVEL", "STREAMED_ROWS", "Tiling", "lesser_share", "utilisation",
-]  # fmt: skip
-
 CACHE_BYTES = 256 << 10  # of A or of a panel of B that stay in a core's cache of 1 MiB or more
 
 FEW_PIXELS = 256  # rows of C for which a large B is fetched ahead
@@ -61,14 +57,9 @@ class Tiling:
         lanes = problem.isa.lanes
         blocks = max(1, -(-problem.columns // lanes))
         others = [matrix.spatial for matrix in (problem.c, *problem.operands)]
-        vectors = min(
-            (
-                -(-blocks // -(-blocks // most))
-                for most in problem.isa.rows
-                if most <= (problem.most_vectors or most)
-            ),
-            key=lambda vectors: (_cycles(problem, vectors, others), vectors),
-        )
+        limit = problem.most_vectors or problem.isa.most_vectors
+        widths = {-(-blocks // -(-blocks // most)) for most in problem.isa.rows if most <= limit}
+        vectors = min(widths, key=lambda vectors: (_cycles(problem, vectors, others), vectors))
         panels = -(-blocks // vectors)
         depth = 4 * max(chunk.depth for chunk in problem.chunks)
         panel_bytes = vectors * lanes * depth
@@ -94,8 +85,7 @@ class Tiling:
         return cls(
             vectors, panels, blocks - (panels - 1) * vectors,
             problem.columns - (blocks - 1) * lanes, tiles, rest, stretch,
-            1 if by_panels else panels,
-            b_ahead,
+            1 if by_panels else panels, b_ahead,
         )  # fmt: skip
 
     @property

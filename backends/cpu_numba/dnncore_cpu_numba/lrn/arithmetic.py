@@ -28,12 +28,6 @@ from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.pointers import f32_to_bits, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
 
-__all__ = [
-    "RESULTS_CALL", "TENSORS", "TERMS_CALL", "WIDE_CALL", "WINDOW", "Constants", "add", "fill",
-    "finish_backward", "finish_forward", "only_own", "power_task", "products", "squares",
-    "sum_5", "sum_ring", "wide_products",
-]  # fmt: skip
-
 _ZERO, _ONE = np.float32(0), np.float32(1)
 # Reassociated, scale * src * src might overflow where its value does not.
 _ORDERED = {"contract", "nsz"}
@@ -48,7 +42,7 @@ WINDOW = Record(
     ("make_results", "address", "a `RESULTS_CALL`"),
     ("power", "address", "a `POWER_CALL`"),
     ("wide", "address", "a `WIDE_CALL`"),
-    ("k scale exponent next_exponent unit factor", "float32", "see `Constants`"),
+    ("k scale exponent next_exponent unit factor", "float32", "see `constants`"),
     ("low outside", "bits"),
     ("strides", Many("elements", TENSORS.size), "from column to column"),
     ("places", Many("address", TENSORS.size), "of tables of the axis' places in bytes"),
@@ -69,27 +63,25 @@ WIDE_CALL = Record(
 )
 
 
-class Constants:
-    """The constants of an operation.
+def constants(op: Any) -> dict[str, float]:
+    """The constants of an operation, by their names in `WINDOW`.
 
     exponent, next_exponent: -beta and -beta - 1. unit: a power of two near the size of scale * src
     where base is about 2 * k, so that neither products nor factor are far from 1. low: the bits of
     1 / limit; the bits of a moderate base less those have none of the bits of `outside`.
     """
-
-    def __init__(self, op: Any) -> None:
-        scale = op.alpha / op.divisor
-        size = math.sqrt(abs(scale)) * math.sqrt(abs(op.k) or 1.0)
-        unit = 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
-        self.k, self.scale, self.unit = op.k, scale, unit
-        self.exponent, self.next_exponent = -op.beta, -op.beta - 1
-        self.factor = 2 * scale * op.beta / unit
-        # LLVM may compute base**1.5 on the way, which must not be out of range either.
-        octaves = 64
-        while octaves > 1 and octaves * max(1.5, abs(op.beta)) > 120:
-            octaves //= 2
-        self.low = (127 - octaves) << 23
-        self.outside = -(2 * octaves << 23)
+    scale = op.alpha / op.divisor
+    size = math.sqrt(abs(scale)) * math.sqrt(abs(op.k) or 1.0)
+    unit = 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
+    # LLVM may compute base**1.5 on the way, which must not be out of range either.
+    octaves = 64
+    while octaves > 1 and octaves * max(1.5, abs(op.beta)) > 120:
+        octaves //= 2
+    return {
+        "k": op.k, "scale": scale, "unit": unit, "factor": 2 * scale * op.beta / unit,
+        "exponent": -op.beta, "next_exponent": -op.beta - 1,
+        "low": (127 - octaves) << 23, "outside": -(2 * octaves << 23),
+    }  # fmt: skip
 
 
 @device

@@ -6,30 +6,26 @@ spatial dims but the last one go through the scratchpad. See `lrn/tasks.py` for 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.codegen.nest import Nest, nests, places
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore_cpu_numba.codegen.call_schema import Record
+from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
-from dnncore_cpu_numba.elementwise.chains import zero_padding
 from dnncore_cpu_numba.elementwise.implementation import (
-    refuse_layouts,
     refuse_post_ops,
     second_pass_bytes,
     with_post_ops,
 )
 from dnncore_cpu_numba.lrn import arithmetic, tasks
 from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKernel
-from dnncore_cpu_numba.runtime.program import Arg, Param, Program, Scratch, Step, Table
-from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved
-
-__all__ = ["BACKWARD", "FORWARD"]
+from dnncore_cpu_numba.runtime.program import Program, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, is_streamed, walked
 
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
 _MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
@@ -46,6 +42,19 @@ class _Window:
     make_results: Task | None  # None: the results are the sums
     tensors: Mapping[str, Tensor]  # by their names in `arithmetic.TENSORS`
 
+    def named(self, record: Record) -> dict[str, Tensor]:
+        """The tensors that a record names. An absent one has no address and stays there."""
+        dims = self.tensors["result"].desc.dims
+        absent = Tensor(0, MemoryDesc(dims, strides=(0,) * len(dims)))
+        return {name: self.tensors.get(name, absent) for name in record.fields}
+
+    def rows(self, tensors: Mapping[str, Tensor], most: int) -> Iterator[Nest]:
+        """Cover all dims but the axis; the innermost loop has at most `most` columns."""
+        dims = self.tensors["result"].desc.dims
+        descs = [tensor.desc for tensor in tensors.values()]
+        for nest in nests(dims, descs, without=(self.axis,)):
+            yield from nest.ordered().rows(most)
+
 
 class LRNImplementation(Implementation[Any]):
     """Window sums in the first-level cache."""
@@ -56,38 +65,24 @@ class LRNImplementation(Implementation[Any]):
         """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
         workspace = op.workspace_desc(hint)
-        refusal = refuse_post_ops(op, attr)
-        if workspace is not None:
-            refusal = refusal or refuse_layouts([workspace], workspace)
-        if refusal := refusal or _refuse_windows(op):
+        if refusal := refuse_post_ops(op, attr, workspace) or _refuse_windows(op):
             return refusal
-        passes = len(op.window_dims)
+
+        def build() -> Program:
+            steps = []
+            for window in _windows(op, arguments(op, workspace)) if op.src.nelems else []:
+                steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
+            steps = with_post_ops(steps, op, attr, workspace, _sums_bytes(op))
+            return Program(steps, engine.num_threads)
+
         return Accepted(
             op,
-            build=lambda: self._build(op, attr, workspace, engine.num_threads),
-            efficiency=0.6 / passes,
+            build,
+            efficiency=0.6 / len(op.window_dims),
             scratchpad_bytes=_sums_bytes(op) + second_pass_bytes(op, attr),
             workspace=workspace,
             exact=False,
         )
-
-    def _build(
-        self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
-    ) -> Executable:
-        descs = [desc for _, desc in op.tensors(workspace)]
-        names = [argument.name for argument, _ in op.tensors(workspace)]
-        tensors = {
-            name: Tensor(Arg(place), desc)
-            for place, (name, desc) in enumerate(zip(names, descs, strict=True))
-        }
-        steps = []
-        for window in _windows(op, tensors):
-            steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
-        result = names.index(op.result_name)
-        steps = with_post_ops(steps, op, attr, result, len(names), _sums_bytes(op))
-        if "dst" in names and workspace is not None:
-            steps += zero_padding(names.index("workspace"), workspace)
-        return Program(steps, num_threads)
 
 
 def _sums_bytes(op: Any) -> int:
@@ -107,13 +102,12 @@ def _refuse_windows(op: Any) -> Refused | None:
 def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     """The steps of an operation, the innermost axis first."""
     forward = "dst" in tensors
-    ends = {"src": tensors["src"], "result": tensors["dst" if forward else "diff_src"]}
     starts = {"src": tensors["src"]}
+    if not forward:
+        starts |= {"diff": tensors["diff_dst"], "base": tensors["workspace"]}
+    ends = starts | {"result": tensors[op.result_name]}
     if "workspace" in tensors:
         ends["base"] = tensors["workspace"]
-    if not forward:
-        ends["diff"] = tensors["diff_dst"]
-        starts |= {"diff": tensors["diff_dst"], "base": tensors["workspace"]}
     make_terms: Task | None = arithmetic.squares if forward else arithmetic.products
     make_results = arithmetic.finish_forward if forward else arithmetic.finish_backward
     *axes, last = reversed(op.window_dims)
@@ -127,20 +121,13 @@ def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
 
 
 def _steps(window: _Window, op: Any) -> list[Step]:
-    """The steps over all dims but the axis."""
-    result = window.tensors["result"].desc
-    if not result.nelems:
-        return []
-    length = result.dims[window.axis]
+    """The steps that sum in buffers."""
+    tensors = window.named(arithmetic.TENSORS)
+    length = op.src.dims[window.axis]
     reach = min(op.half_window, length - 1)
-    nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)  # an absent tensor stays at 0
-    names = [*arithmetic.TENSORS.fields]
-    descs = [window.tensors[n].desc if n in window.tensors else nowhere for n in names]
-    pieces = [_piece(desc, window.axis) for desc in descs]
-    tables = [Table(4 * np.array(places(desc, window.axis), np.int64)) for desc in descs]
+    pieces = {name: _piece(tensor.desc, window.axis) for name, tensor in tensors.items()}
     room = tasks.room(length, reach)
-    in_pieces = room > 0 and min(pieces[names.index(n)] for n in window.tensors) > 1
-    if in_pieces:
+    if room > 0 and min(pieces[name] for name in window.tensors) > 1:
         way, most = tasks.VECTORS, room
     else:
         rows = min(2 * reach + 1, length)
@@ -151,28 +138,19 @@ def _steps(window: _Window, op: Any) -> list[Step]:
         "make_results": window.make_results, "power": arithmetic.power_task(op.beta),
         "wide": arithmetic.wide_products,
     }  # fmt: skip
-    common: dict[str, Any] = {"length": length, "reach": reach, "places": tables, "pieces": pieces}
-    common |= {name: each.address if each else 0 for name, each in called.items()}
-    common |= vars(arithmetic.Constants(op))
+    common = arithmetic.constants(op) | {
+        "length": length, "reach": reach, "pieces": pieces.values(),
+        "places": [Table(4 * places(tensor.desc, window.axis)[:length])
+                   for tensor in tensors.values()],
+        **{name: each.address if each else 0 for name, each in called.items()},
+    }  # fmt: skip
     steps = []
-    for nest in nests(result.dims, descs, without=(window.axis,)):
-        for part in nest.ordered().rows(most):
-            columns, outer = part.loops[-1], part.without(1)
-            values = common | {
-                "nest": outer.table([4] * len(descs)), "columns": columns.extent,
-                "strides": columns.strides, "starts": _starts(window, names, part),
-            }  # fmt: skip
-            grain = -(-_GRAIN // (length * columns.extent))
-            steps.append(Step(task, values, outer.size, grain=grain))
+    for part in window.rows(tensors, most):
+        columns, outer = part.loops[-1], part.without(1)
+        values = common | walked(outer, tensors)
+        values |= {"columns": columns.extent, "strides": columns.strides}
+        steps.append(Step(task, values, outer.size, grain=_grain(length, columns)))
     return steps
-
-
-def _starts(window: _Window, names: Iterable[str], part: Nest) -> dict[str, Param]:
-    """The tensors' addresses; an absent tensor has none."""
-    return {
-        name: moved(window.tensors[name].address, 4 * offset) if name in window.tensors else 0
-        for name, offset in zip(names, part.offsets, strict=True)
-    }
 
 
 def _suits_rows(window: _Window, op: Any) -> bool:
@@ -188,46 +166,44 @@ def _suits_rows(window: _Window, op: Any) -> bool:
     # With a larger alpha squares may be out of range below sums that are not.
     quick = op.beta in POWERS and op.half_window < LANES and abs(op.alpha) < MOST_ALPHA
     whole = len(sizes) == 1 and not max(sizes) % LANES and all(in_vectors)
-    return one_step and quick and whole and bool(descs[0].nelems)
+    return one_step and quick and whole
 
 
 def _row_steps(window: _Window, op: Any) -> list[Step]:
-    """The steps over all points."""
-    names, axis = POINT.fields, window.axis
-    result = window.tensors["result"].desc
-    nowhere = MemoryDesc(result.dims, strides=(0,) * result.ndims)
-    descs = [window.tensors[i].desc if i in window.tensors else nowhere for i in names]
-    forward = "diff" not in window.tensors
-    vectors = result.padded_dims[axis] // LANES
+    """The steps of the kernel."""
+    tensors, axis = window.named(POINT), window.axis
+    result, forward = tensors["result"], "diff" not in window.tensors
+    length, vectors = op.src.dims[axis], result.desc.padded_dims[axis] // LANES
+    blocked = any(tensor.desc.inner_blocks for tensor in tensors.values())
     kernel = LrnKernel(
-        forward, op.half_window, op.beta, forward and "base" in window.tensors,
-        fetches=vectors > 1 and any(desc.inner_blocks for desc in descs),
+        forward, op.half_window, op.beta, keeps_base=forward and "base" in window.tensors,
+        fetches=vectors > 1 and blocked,
     )  # fmt: skip
     streamed = 0
-    if is_streamed(window.tensors["result"].address, result) and _are_lines(window):
+    if is_streamed(result) and _are_lines(window):
         streamed = replace(kernel, streamed=True).address
-    jumps = [4 * (desc.strides[axis] if desc.inner_blocks else LANES) for desc in descs]
-    constants = arithmetic.Constants(op)
-    common = {
-        "vectors": vectors, "length": result.dims[axis], "k": constants.k,
-        "scale": constants.scale, "unit": constants.unit, "factor": constants.factor,
-        "wide": arithmetic.wide_products.address,
-        **{f"{name}_vector": jump for name, jump in zip(names, jumps, strict=True)},
-    }  # fmt: skip
+    constants = arithmetic.constants(op)
+    common = {name: constants[name] for name in ("k", "scale", "unit", "factor")}
+    common |= {"vectors": vectors, "length": length, "wide": arithmetic.wide_products.address}
+    for name, tensor in tensors.items():
+        jump = tensor.desc.strides[axis] if tensor.desc.inner_blocks else LANES
+        common[f"{name}_vector"] = 4 * jump
+
     steps = []
-    for nest in nests(result.dims, descs, without=(axis,)):
-        for part in nest.ordered().rows(_MOST_POINTS):
-            points, outer = part.loops[-1], part.without(1)
-            strides = zip(names, points.strides, strict=True)
-            values = {
-                "nest": outer.table([4] * len(descs)), "kernel": kernel.address,
-                "streamed": streamed, "starts": _starts(window, names, part),
-                "fields": common | {"points": points.extent}
-                | {f"{name}_point": 4 * stride for name, stride in strides},
-            }  # fmt: skip
-            grain = -(-_GRAIN // (result.dims[axis] * points.extent))
-            steps.append(Step(tasks.rows, values, outer.size, grain=grain))
+    for part in window.rows(tensors, _MOST_POINTS):
+        points, outer = part.loops[-1], part.without(1)
+        fields = common | {"points": points.extent}
+        for name, stride in zip(tensors, points.strides, strict=True):
+            fields[f"{name}_point"] = 4 * stride
+        values = {"kernel": kernel.address, "streamed": streamed, "fields": fields}
+        values |= walked(outer, tensors)
+        steps.append(Step(tasks.rows, values, outer.size, grain=_grain(length, points)))
     return steps
+
+
+def _grain(length: int, row: Loop) -> int:
+    """The least items of a part, each of so many places along the axis."""
+    return -(-_GRAIN // (length * row.extent))
 
 
 def _are_lines(window: _Window) -> bool:
@@ -250,5 +226,4 @@ def _piece(desc: MemoryDesc, axis: int) -> int:
     return inner[-1] if desc.inner_blocks[-1][0] == axis else 1
 
 
-FORWARD = (LRNImplementation(),)
-BACKWARD = (LRNImplementation(),)
+TABLE = (LRNImplementation(),)

@@ -25,10 +25,8 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import I64, Value
+from dnncore_cpu_numba.codegen.vector_ir import I32, I64, Value
 from dnncore_cpu_numba.lrn.arithmetic import WIDE_CALL
-
-__all__ = ["FIELDS", "LANES", "LRN_CALL", "MOST_ALPHA", "POINT", "POWERS", "LrnKernel"]
 
 LANES = 16
 POWERS = (0.5, 0.75, 1.0)
@@ -41,12 +39,11 @@ FIELDS = Record(
     ("points vectors length", "count", "of a row of points, of the axis, places of the axis"),
     ("result_point base_point src_point diff_point", "bytes", "from point to point"),
     ("result_vector base_vector src_vector diff_vector", "bytes", "from vector to vector"),
-    ("k scale unit factor", "float32", "see `arithmetic.Constants`"),
+    ("k scale unit factor", "float32", "see `arithmetic.constants`"),
     ("wide", "address", "a `WIDE_CALL`"),
 )
 LRN_CALL = Record("LRN kernel", ("tensors", Pointer(POINT)), ("fields", Pointer(FIELDS)))
 LOW_BITS, RANGE_BITS = 63 << 23, 1 << 30  # of the bases for which quick powers are right
-I32 = ir.IntType(32)
 QUICK = ("reassoc", "nsz", "arcp", "contract")  # reciprocal roots by estimate and Newton's step
 VECTOR = vir.vector_of(LANES)
 INTEGERS = ir.VectorType(I32, LANES)
@@ -71,13 +68,6 @@ class LrnKernel(NativeKernel):
     keeps_base: bool = False
     fetches: bool = False
     streamed: bool = False
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        way = f"{BEST.name}_{'forward' if self.forward else 'backward'}_{self.reach}"
-        flags = f"{int(self.keeps_base)}{int(self.fetches)}{int(self.streamed)}"
-        return f"lrn_{way}_{int(100 * self.beta)}_{flags}"
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()
@@ -122,51 +112,52 @@ class _Emitter:
 
         def point(index: Value, state: Sequence[Value]) -> list[Value]:
             (self.odd,) = state
-            self._walk({
+            self.places = {
                 name: builder.add(start, builder.mul(index, fields[f"{name}_point"]))
                 for name, start in self.starts.items()
-            })  # fmt: skip
+            }
+            self._walk()
             return [self.odd]
 
         (odd,) = vir.loop(builder, fields["points"], [INTEGERS(None)], point)
         return odd
 
-    def _walk(self, places: dict[str, Value]) -> None:
-        """Compute a row."""
+    def _walk(self) -> None:
+        """Compute the row at `places`."""
         builder = self.builder
-        none, first = VECTOR(None), self._row(places, I64(0))
+        none, first = VECTOR(None), self._row(I64(0))
         state = [none, first.terms, first.src, first.own, self.odd]
         last = builder.sub(self.fields["vectors"], I64(1))
 
         def vector(v: Value, state: Sequence[Value]) -> list[Value]:
             before, middle, self.odd = state[0], _Row(*state[1:4]), state[4]
-            after = self._row(places, builder.add(v, I64(1)))
-            self._finish(places, v, before, middle, after.terms)
+            after = self._row(builder.add(v, I64(1)))
+            self._finish(v, before, middle, after.terms)
             return [middle.terms, after.terms, after.src, after.own, self.odd]
 
         before, *middle, self.odd = vir.loop(builder, last, state, vector)
-        self._finish(places, last, before, _Row(*middle), none)
+        self._finish(last, before, _Row(*middle), none)
 
-    def _place(self, places: dict[str, Value], name: str, v: Value) -> Value:
+    def _place(self, name: str, v: Value) -> Value:
         offset = self.builder.mul(v, self.fields[f"{name}_vector"])
-        return vir.address(self.builder, self.builder.add(places[name], offset))
+        return vir.address(self.builder, self.builder.add(self.places[name], offset))
 
-    def _load(self, places: dict[str, Value], name: str, v: Value) -> Value:
-        place = self._place(places, name, v)
+    def _load(self, name: str, v: Value) -> Value:
+        place = self._place(name, v)
         if self.kernel.fetches:
             vir.prefetch(self.builder, vir.at(self.builder, place, self.ahead[name]))
         return vir.load(self.builder, place, VECTOR, None)
 
-    def _row(self, places: dict[str, Value], v: Value) -> _Row:
+    def _row(self, v: Value) -> _Row:
         builder = self.builder
-        src = self._load(places, "src", v)
+        src = self._load("src", v)
         if self.kernel.forward:
             factor = builder.fmul(self.constants["scale"], src) if self.wide else src
             return _Row(builder.fmul(factor, src), src, src)
         left = builder.sub(self.fields["length"], builder.mul(v, I64(LANES)))
         inside = vir.first_lanes(builder, left, LANES)  # bases that pad a block are 0
-        base = builder.select(inside, self._load(places, "base", v), vir.constant(VECTOR, 1.0))
-        diff, unit = self._load(places, "diff", v), self.constants["unit"]
+        base = builder.select(inside, self._load("base", v), vir.constant(VECTOR, 1.0))
+        diff, unit = self._load("diff", v), self.constants["unit"]
 
         if self.wide:
             own = self._wide(base, diff, -self.kernel.beta)
@@ -177,9 +168,7 @@ class _Emitter:
         term = builder.fmul(own, builder.fmul(builder.fmul(unit, src), inverse))
         return _Row(term, src, own)
 
-    def _finish(
-        self, places: dict[str, Value], v: Value, before: Value, middle: _Row, after: Value
-    ) -> None:
+    def _finish(self, v: Value, before: Value, middle: _Row, after: Value) -> None:
         """Sum the windows of a vector and store its results."""
         builder, constants = self.builder, self.constants
         total = middle.terms
@@ -189,7 +178,7 @@ class _Emitter:
             total = builder.fadd(total, builder.fadd(low, high))
         if not self.kernel.forward:
             shared = builder.fmul(builder.fmul(constants["factor"], middle.src), total)
-            self._store(builder.fsub(middle.own, shared), places, "result", v)
+            self._store(builder.fsub(middle.own, shared), "result", v)
             return
         k, scale = constants["k"], constants["scale"]
         base = builder.fadd(total, k)
@@ -199,9 +188,9 @@ class _Emitter:
             result = self._wide(base, middle.src, -self.kernel.beta)
         else:
             result = builder.fmul(middle.src, self._powers(base)[0])
-        self._store(result, places, "result", v)
+        self._store(result, "result", v)
         if self.kernel.keeps_base:
-            self._store(base, places, "base", v)
+            self._store(base, "base", v)
 
     def _shifted(self, low: Value, high: Value, start: int) -> Value:
         order = ir.Constant(ir.VectorType(I32, LANES), list(range(start, start + LANES)))
@@ -245,7 +234,7 @@ class _Emitter:
             root.fastmath.add(flag)
         return builder.fdiv(vir.constant(VECTOR, 1.0), root, flags=QUICK)
 
-    def _store(self, value: Value, places: dict[str, Value], name: str, v: Value) -> None:
-        store = self.builder.store(value, self._place(places, name, v), align=4)
+    def _store(self, value: Value, name: str, v: Value) -> None:
+        store = self.builder.store(value, self._place(name, v), align=4)
         if self.kernel.streamed:
             mark_streamed(self.builder, store)

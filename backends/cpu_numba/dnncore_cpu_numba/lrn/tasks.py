@@ -28,8 +28,6 @@ from dnncore_cpu_numba.lrn.arithmetic import (
 )
 from dnncore_cpu_numba.lrn.kernel import FIELDS, LRN_CALL, POINT
 
-__all__ = ["RING", "SLABS", "VECTORS", "room", "rows"]
-
 TILE = 2048  # floats of a buffer of `vectors`: five of them fit into a first-level cache
 RING = 16384  # floats of a ring of `slabs`, which should use a part of it only
 _UNIT = 64  # loops run over whole units: four vectors, as LLVM unrolls them
@@ -194,60 +192,6 @@ def _aligned(count):
 # -- between tensors and buffers -------------------------------------------------------------------
 
 
-@native_function(PIECES_CALL)
-def read_vectors(params, tensors, tensor, buffer, pitch):
-    """Copy the columns of an item to a buffer, piece by piece of the axis."""
-    columns, length = params.columns, params.length
-    stride, places = 4 * params.strides[tensor], params.places[tensor]
-    piece = params.pieces[tensor]
-    for start in range(0, length, piece):
-        origin = load_i64(tensors, tensor) + load_i64(places, start)
-        for column in range(columns):
-            target = buffer + 4 * (column * pitch + start)
-            count = min(piece, length - start)
-            _copy_ahead(origin + column * stride, target, count, columns * stride)
-
-
-@native_function(PIECES_CALL)
-def write_vectors(params, tensors, tensor, buffer, pitch):
-    """Copy a buffer to the columns of an item, piece by piece of the axis."""
-    columns, length = params.columns, params.length
-    stride, places = 4 * params.strides[tensor], params.places[tensor]
-    piece = params.pieces[tensor]
-    for start in range(0, length, piece):
-        origin = load_i64(tensors, tensor) + load_i64(places, start)
-        for column in range(columns):
-            source = buffer + 4 * (column * pitch + start)
-            count = min(piece, length - start)
-            _copy_back(source, origin + column * stride, count, columns * stride)
-
-
-@native_function(ROW_CALL)
-def read_row(params, tensors, tensor, place, buffer):
-    """Copy one place of all columns to a buffer."""
-    columns, stride = params.columns, params.strides[tensor]
-    places = params.places[tensor]
-    row = load_i64(tensors, tensor) + load_i64(places, place)
-    if stride == 1:
-        _copy_ahead(row, buffer, columns, _distance(params, places, place))
-    else:
-        for i in range(columns):
-            store_f32(buffer, i, load_f32(row, i * stride))
-
-
-@native_function(ROW_CALL)
-def write_row(params, tensors, tensor, place, buffer):
-    """Copy a buffer to one place of all columns."""
-    columns, stride = params.columns, params.strides[tensor]
-    places = params.places[tensor]
-    row = load_i64(tensors, tensor) + load_i64(places, place)
-    if stride == 1:
-        _copy_back(buffer, row, columns, _distance(params, places, place))
-    else:
-        for i in range(columns):
-            store_f32(row, i * stride, load_f32(buffer, i))
-
-
 @device
 def _distance(params, places, place):
     """The bytes from a place to the next one."""
@@ -255,26 +199,56 @@ def _distance(params, places, place):
     return load_i64(places, following) - load_i64(places, place)
 
 
-@device
-def _copy_ahead(source, target, count, distance):
-    """Copy to a buffer, and prefetch for reading `distance` bytes further on."""
-    whole = count // WIDTH * WIDTH
-    for i in range(0, whole, WIDTH):
-        copy_and_fetch(source + 4 * i, target + 4 * i, source + 4 * i + distance)
-    for i in range(whole, count):
-        store_f32(target, i, load_f32(source, i))
+def _copies(way: str, copy_vector):
+    """The native functions that "read" columns or a place into a buffer, or "write" them back.
+
+    copy_vector: copies `WIDTH` floats, and prefetches memory that is needed later.
+    """
+    reads = way == "read"
+
+    @device
+    def move(memory, buffer, count, distance):
+        """Copy, and prefetch what lies `distance` bytes further on in memory."""
+        source, target = (memory, buffer) if reads else (buffer, memory)
+        whole = count // WIDTH * WIDTH
+        for i in range(0, whole, WIDTH):
+            copy_vector(source + 4 * i, target + 4 * i, memory + 4 * i + distance)
+        for i in range(whole, count):
+            store_f32(target, i, load_f32(source, i))
+
+    def pieces(params, tensors, tensor, buffer, pitch):
+        """The columns of an item, piece by piece of the axis."""
+        columns, length = params.columns, params.length
+        stride, places = 4 * params.strides[tensor], params.places[tensor]
+        piece = params.pieces[tensor]
+        for start in range(0, length, piece):
+            origin = load_i64(tensors, tensor) + load_i64(places, start)
+            for column in range(columns):
+                count = min(piece, length - start)
+                inside = buffer + 4 * (column * pitch + start)
+                move(origin + column * stride, inside, count, columns * stride)
+
+    def row(params, tensors, tensor, place, buffer):
+        """One place of all columns."""
+        columns, stride = params.columns, params.strides[tensor]
+        places = params.places[tensor]
+        memory = load_i64(tensors, tensor) + load_i64(places, place)
+        if stride == 1:
+            move(memory, buffer, columns, _distance(params, places, place))
+        elif reads:
+            for i in range(columns):
+                store_f32(buffer, i, load_f32(memory, i * stride))
+        else:
+            for i in range(columns):
+                store_f32(memory, i * stride, load_f32(buffer, i))
+
+    pieces.__name__, row.__name__ = f"{way}_pieces", f"{way}_row"
+    return native_function(PIECES_CALL)(pieces), native_function(ROW_CALL)(row)
 
 
-@device
-def _copy_back(source, target, count, distance):
-    """Copy from a buffer, and prefetch for writing `distance` bytes further on."""
-    whole = count // WIDTH * WIDTH
-    for i in range(0, whole, WIDTH):
-        copy_and_claim(source + 4 * i, target + 4 * i, target + 4 * i + distance)
-    for i in range(whole, count):
-        store_f32(target, i, load_f32(source, i))
-
-
-VECTORS = vectors, read_vectors, write_vectors
-SLABS = slabs, read_row, write_row
+(_READ_PIECES, _READ_ROW), (_WRITE_PIECES, _WRITE_ROW) = (
+    _copies("read", copy_and_fetch), _copies("write", copy_and_claim),
+)  # fmt: skip
+VECTORS = vectors, _READ_PIECES, _WRITE_PIECES
+SLABS = slabs, _READ_ROW, _WRITE_ROW
 """A way: the task of a step, and those that it calls to read and write buffers."""

@@ -8,24 +8,20 @@ first is kept.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.copies.reformat import copy_steps
-from dnncore_cpu_numba.elementwise.chains import zero_padding
 from dnncore_cpu_numba.elementwise.implementation import (
-    refuse_layouts,
     refuse_post_ops,
     second_pass_bytes,
     with_post_ops,
 )
 from dnncore_cpu_numba.pooling.fold import PoolingFold, fold_of
 from dnncore_cpu_numba.pooling.plan import are_even, fold_steps
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
+from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
-
-__all__ = ["BACKWARD", "FORWARD"]
 
 
 class DirectPooling(Implementation[Any]):
@@ -37,34 +33,22 @@ class DirectPooling(Implementation[Any]):
         """Accept every layout that has strides, and post-ops."""
         op = _resolved(op)
         workspace = op.workspace_desc(hint)
-        refusal = refuse_post_ops(op, attr)
-        if workspace is not None:
-            refusal = refusal or refuse_layouts([workspace], workspace)
-        if refusal:
+        if refusal := refuse_post_ops(op, attr, workspace):
             return refusal
+        fold, room = fold_of(op, workspace), second_pass_bytes(op, attr)
+
+        def build() -> Program:
+            steps = with_post_ops(_steps(fold, room), op, attr, workspace)
+            return Program(steps, engine.num_threads)
+
         return Accepted(
             op,
-            build=lambda: self._build(op, attr, workspace, engine.num_threads),
+            build,
             efficiency=0.5,
             workspace=workspace,
-            scratchpad_bytes=second_pass_bytes(op, attr) + _copies_bytes(op, workspace),
+            scratchpad_bytes=room + _copies_bytes(fold),
             exact=op.is_max or op.SRC == "src",  # backward adds up quotients
         )
-
-    def _build(
-        self, op: Any, attr: Attributes, workspace: MemoryDesc | None, num_threads: int
-    ) -> Executable:
-        fold = fold_of(op, workspace)
-        result = cast(Arg, fold.tensors[0].address).index
-        if are_even(fold):
-            steps = fold_steps(fold)
-        else:
-            copy, before, after = _copied(fold, second_pass_bytes(op, attr))
-            steps = [*before, *fold_steps(copy), *after]
-        steps = with_post_ops(steps, op, attr, result, 2 if workspace is None else 3)
-        if fold.name == "largest" and workspace is not None:
-            steps += zero_padding(cast(Arg, fold.tensors[2].address).index, workspace)
-        return Program(steps, num_threads)
 
 
 def _resolved(op: Any) -> Any:
@@ -75,26 +59,28 @@ def _resolved(op: Any) -> Any:
     return op.resolve_any(**{other: getattr(op, known)})
 
 
-def _copied(fold: PoolingFold, start: int) -> tuple[PoolingFold, list[Step], list[Step]]:
-    """The fold of channels-last copies in the scratchpad from `start` on, and the copies' steps."""
-    copies, before, after = [], [], []
-    outputs = (0, 2) if fold.name == "largest" else (0,)
-    for i, tensor in enumerate(fold.used):
-        copy = Tensor(Scratch(start), _channels_last(tensor.desc))
+def _steps(fold: PoolingFold, start: int) -> list[Step]:
+    """The steps of a fold, where neither way serves on copies in the scratchpad from `start` on."""
+    if are_even(fold):
+        return fold_steps(fold)
+    copies, before, after = dict(fold.tensors), [], []
+    outputs = ("result", "b") if fold.name == "largest" else ("result",)
+    for name, desc in fold.used.items():
+        tensor, copy = fold.tensors[name], Tensor(Scratch(start), _channels_last(desc))
         start += _room(copy.desc)
-        if i in outputs:
+        if name in outputs:
             after += copy_steps(tensor, copy)
         else:
             before += copy_steps(copy, tensor)
-        copies.append(copy)
-    dst, a, b = (*copies, *fold.tensors[len(copies) :])
-    return replace(fold, tensors=(dst, a, b)), before, after
+        copies[name] = copy
+    return [*before, *fold_steps(replace(fold, tensors=copies)), *after]
 
 
-def _copies_bytes(op: Any, workspace: MemoryDesc | None) -> int:
+def _copies_bytes(fold: PoolingFold) -> int:
     """The scratchpad for copies, where neither way serves the layouts."""
-    fold = fold_of(op, workspace)
-    return 0 if are_even(fold) else sum(_room(_channels_last(desc)) for desc in fold.used_descs)
+    if are_even(fold):
+        return 0
+    return sum(_room(_channels_last(desc)) for desc in fold.used.values())
 
 
 def _channels_last(desc: MemoryDesc) -> MemoryDesc:
@@ -105,5 +91,4 @@ def _room(desc: MemoryDesc) -> int:
     return -(-desc.nbytes // LINE) * LINE
 
 
-FORWARD = (DirectPooling(),)
-BACKWARD = (DirectPooling(),)
+TABLE = (DirectPooling(),)

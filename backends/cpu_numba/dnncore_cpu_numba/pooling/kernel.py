@@ -18,18 +18,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
-from dnncore_cpu_numba.codegen.isa import Isa
+from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import LINE, mark_streamed
-from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Value
-
-__all__ = ["FIELDS", "POOLING_CALL", "PoolingKernel"]
+from dnncore_cpu_numba.codegen.vector_ir import F32, I32, I64, Value
 
 FIELDS = Record(
     "fields of the pooling kernel",
@@ -44,9 +42,8 @@ FIELDS = Record(
     ("ahead", "bytes", "from a to the rows that the next line of results is the first to read"),
     ("ahead_rows", "count", "how many these are"),
 )
+FoldName: TypeAlias = Literal["largest", "sum", "winners", "shares"]
 POOLING_CALL = Record("pooling kernel", ("fields", Pointer(FIELDS)))
-
-I8, I32 = (ir.IntType(width) for width in (8, 32))
 
 
 @dataclass(frozen=True)
@@ -63,9 +60,9 @@ class PoolingKernel(NativeKernel):
     """
 
     ARGUMENTS = POOLING_CALL
+    isa = BEST
 
-    isa: Isa
-    fold: Literal["largest", "sum", "winners", "shares"]
+    fold: FoldName
     lanes: int
     along: Literal["columns", "points"]
     index: int = 0
@@ -74,21 +71,19 @@ class PoolingKernel(NativeKernel):
     streamed: bool = False
 
     @property
+    def keeps_taps(self) -> bool:
+        """Whether each maximum is kept with its tap."""
+        return self.fold == "largest" and self.index > 0
+
+    @property
     def tile(self) -> int:
         """Vectors of a tile; what is kept of them should fit into half of the registers.
 
         Four of neighbouring columns are quicker than eight of points that lie apart (measured).
         """
-        few = self.along == "columns" or (self.fold == "largest" and self.index > 0)
+        few = self.along == "columns" or self.keeps_taps
         registers = 32 if self.isa.lanes == LINE // 4 else 16
         return registers // 8 if few else registers // 4
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        way = f"{self.lanes}x{self.along}_{self.width}_{self.index}"
-        memory = f"{int(self.fetches)}{int(self.streamed)}"
-        return f"pooling_{self.isa.name}_{self.fold}_{way}_{memory}"
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args["fields"]).emit()
@@ -116,7 +111,7 @@ class _Emitter:
         self.fields = vir.fields(builder, vir.address(builder, block), FIELDS)
         self.vector = vir.vector_of(kernel.lanes)
         self.taps = ir.VectorType(I32, kernel.lanes)
-        self.b_size = kernel.index // 8
+        self.sizes = {"result": 4, "a": 4, "b": kernel.index // 8}
 
     def emit(self) -> None:
         """Loop over columns and points, in the order that suits the tile."""
@@ -159,9 +154,8 @@ class _Emitter:
     def _tile(self, line: Value, point: Value, column: Value, size: int) -> None:
         """Fold `size` points of a line, from one point and one column on."""
         builder, fields = self.builder, self.fields
-        sizes = {"result": 4, "a": 4, "b": self.b_size}
         places = {}
-        for name, nbytes in sizes.items():
+        for name, nbytes in self.sizes.items():
             place = builder.add(fields[name], builder.mul(point, fields[f"{name}_step"]))
             place = builder.add(place, builder.mul(line, fields[f"{name}_line"]))
             place = builder.add(place, builder.mul(column, I64(nbytes)))
@@ -220,7 +214,7 @@ class _Emitter:
         for name, place in places.items():
             step = self.fields[f"{name}_step"]
             if self.kernel.along == "columns":
-                step = I64(self.kernel.lanes * (self.b_size if name == "b" else 4))
+                step = I64(self.kernel.lanes * self.sizes[name])
             moved[name] = vir.at(builder, place, builder.mul(i, step))
         self._finish(self._folded(moved, 1, unrolled=False), moved)
 
@@ -228,7 +222,7 @@ class _Emitter:
         """Fold points over the whole box. The fold of a single point propagates NaN."""
         builder, fields = self.builder, self.fields
         value = vir.repeat(builder, vir.float_of(builder, fields["start"]), self.vector)
-        tap = self._splat(fields["tap"]) if self._keeps_taps else None
+        tap = self._splat(fields["tap"]) if self.kernel.keeps_taps else None
         total = self.vector(None) if self.kernel.fold == "largest" and size > 1 else None
         state = [places["a"], places["b"], fields["tap"]]
         state += _Point(value, tap, total).values * size
@@ -238,13 +232,9 @@ class _Emitter:
         """The points that a state contains."""
         kept, each = state[3:], (len(state) - 3) // size
         rows = [kept[each * i : each * (i + 1)] for i in range(size)]
-        if self._keeps_taps:
+        if self.kernel.keeps_taps:
             return [_Point(*row) for row in rows]
         return [_Point(row[0], None, *row[1:]) for row in rows]
-
-    @property
-    def _keeps_taps(self) -> bool:
-        return self.kernel.fold == "largest" and self.kernel.index > 0
 
     def _box(self, dims: str, state: Sequence[Value], size: int, *, unrolled: bool) -> list[Value]:
         """Go through the box of taps; the state is a, b, the tap, and what is kept of points."""
@@ -285,7 +275,7 @@ class _Emitter:
         builder, kernel = self.builder, self.kernel
         value = vir.load(builder, self._at("a", a, i), self.vector, None)
         if kernel.fold == "largest":
-            return _Point(value, self._splat(tap) if self._keeps_taps else None, value)
+            return _Point(value, self._splat(tap) if self.kernel.keeps_taps else None, value)
         if kernel.fold == "shares":
             factor = builder.load(self._at("b", b, i), typ=F32, align=4)
             value = builder.fmul(value, vir.repeat(builder, factor, self.vector))
@@ -331,8 +321,7 @@ class _Emitter:
     def _at(self, name: str, pointer: Value, i: int) -> Value:
         """The i-th point of a tile."""
         if self.kernel.along == "columns":
-            nbytes = self.b_size if name == "b" else 4
-            return vir.at(self.builder, pointer, nbytes * self.kernel.lanes * i)
+            return vir.at(self.builder, pointer, self.sizes[name] * self.kernel.lanes * i)
         return vir.multiple(self.builder, pointer, self.fields[f"{name}_step"], i)
 
     def _splat(self, number: Value, kind: ir.VectorType | None = None) -> Value:

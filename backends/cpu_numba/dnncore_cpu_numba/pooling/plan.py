@@ -19,16 +19,13 @@ from dnncore_cpu_numba.pooling import tasks, windows
 from dnncore_cpu_numba.pooling.fold import PoolingFold
 from dnncore_cpu_numba.pooling.kernel import FIELDS, PoolingKernel
 from dnncore_cpu_numba.runtime.program import Step, Table
-from dnncore_cpu_numba.runtime.tensor import is_streamed, moved
-
-__all__ = ["are_even", "fold_steps"]
+from dnncore_cpu_numba.runtime.tensor import is_streamed, walked
 
 _MAX_COLUMNS = 512
 _BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
 _FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
 _LOWEST = float(np.finfo(np.float32).min)
-_TENSORS = ("result", "a", "b")
 
 
 def fold_steps(fold: PoolingFold) -> list[Step]:
@@ -46,7 +43,7 @@ def fold_steps(fold: PoolingFold) -> list[Step]:
 
 def _nests(fold: PoolingFold) -> list[Nest]:
     """Over batch and channels; the columns are the innermost loop."""
-    descs = [tensor.desc for tensor in fold.tensors]
+    descs = [tensor.desc for tensor in fold.tensors.values()]
     found = nests(descs[0].dims, descs, without=range(2, descs[0].ndims))
     return [nest.ordered() for nest in found]
 
@@ -58,33 +55,57 @@ def _are_neighbours(nest: Nest, fold: PoolingFold) -> bool:
 
 def are_even(fold: PoolingFold) -> bool:
     """Whether either way serves: neighbours along channels or w, and no blocks of space."""
-    if any(dim > 1 for desc in fold.used_descs for dim, _ in desc.inner_blocks):
+    if any(dim > 1 for desc in fold.used.values() for dim, _ in desc.inner_blocks):
         return False
-    along_w = all(desc.strides[-1] == 1 or desc.dims[-1] == 1 for desc in fold.used_descs)
-    return along_w or all(_are_neighbours(nest, fold) for nest in _nests(fold))
+    return _are_rows(fold) or all(_are_neighbours(nest, fold) for nest in _nests(fold))
+
+
+def _are_rows(fold: PoolingFold) -> bool:
+    """Whether places along w are neighbours in all tensors."""
+    return all(desc.strides[-1] == 1 or desc.dims[-1] == 1 for desc in fold.used.values())
 
 
 def _in_place(fold: PoolingFold, part: Nest) -> Step:
     """A step whose kernel works on the tensors themselves."""
     columns = part.loops[-1].extent
-    strides = [_spatial(tensor.desc) for tensor in fold.tensors]
+    strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
     kernel = _kernel(fold, columns)
     whole = 4 * kernel.lanes == LINE and columns % kernel.lanes == 0
-    fetches = whole and sum(desc.nbytes for desc in fold.used_descs) >= _FETCH_BYTES
+    fetches = whole and sum(desc.nbytes for desc in fold.used.values()) >= _FETCH_BYTES
     kernel = replace(kernel, fetches=fetches)
-    result = fold.tensors[0]
+    result = fold.tensors["result"]
     in_lines = whole and not any(step % LINE for step in strides[0])
-    streams = in_lines and is_streamed(result.address, result.desc)
-    kernels = kernel.address, replace(kernel, streamed=True).address if streams else 0
+    streams = in_lines and is_streamed(result)
     bands = _cut(fold, _height(fold, columns))
-    values = _common(fold, part, kernels, bands, _fields(fold, columns, strides), strides)
-    return _step(fold, part, bands, values | {"staged": False, "staging": []})
+    return _step(fold, part, bands, strides, {
+        "kernel": kernel.address,
+        "streamed": replace(kernel, streamed=True).address if streams else 0,
+        "fields": Table(FIELDS.table([_fields(fold, columns, strides)])),
+        "staged": False, "staging": [],
+    })  # fmt: skip
 
 
-def _step(fold: PoolingFold, part: Nest, bands: _Bands, values: Mapping[str, Any]) -> Step:
-    items = part.without(1).size * len(bands.table)
+def _step(
+    fold: PoolingFold, part: Nest, bands: _Bands, strides: Sequence[tuple[int, ...]],
+    values: Mapping[str, Any],
+) -> Step:  # fmt: skip
+    """A step. strides: the bytes along d, h and w of result, a, b. values: for one of the ways."""
+    depths, _, widths = fold.axes
+    segments = [
+        [segment for d in range(len(depths.taps)) for segment in depths.segments(d, d + 1)],
+        bands.runs,
+        widths.segments(by_tap=fold.uses_b),
+    ]
+    along = [Table(_rows(fold, dim, found, strides)) for dim, found in enumerate(segments)]
+    outer, count = part.without(1), len(bands.table)
+    common = walked(outer, fold.tensors) | {
+        "d": along[0], "runs": along[1], "segments": along[2], "segment_count": len(segments[2]),
+        "bands": Table(bands.table), "band_count": count,
+        "empty": _LOWEST if fold.name == "largest" else 0.0, "uniform": fold.divisor is not None,
+    }  # fmt: skip
     height = _height(fold, part.loops[-1].extent)
-    return Step(tasks.pool, values, items, grain=-(-height // max(1, bands.rows[0])) // 4 or 1)
+    grain = -(-height // max(1, bands.rows[0])) // 4 or 1
+    return Step(tasks.pool, {**common, **values}, outer.size * count, grain=grain)
 
 
 def _height(fold: PoolingFold, columns: int) -> int:
@@ -99,44 +120,12 @@ def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
     return (0,) * (5 - desc.ndims) + tuple(desc.itemsize * s for s in desc.strides[2:])
 
 
-def _common(
-    fold: PoolingFold,
-    part: Nest,
-    kernels: tuple[int, int],
-    bands: _Bands,
-    fields: Mapping[str, float],
-    strides: Sequence[tuple[int, ...]],
-) -> dict[str, Any]:
-    """The parameters but for buffers. strides: the bytes along d, h and w of result, a, b."""
-    itemsizes = [tensor.desc.itemsize for tensor in fold.tensors]
-    depths, _, widths = fold.axes
-    segments = [
-        [segment for d in range(len(depths.taps)) for segment in depths.segments(d, d + 1)],
-        bands.runs,
-        widths.segments(by_tap=fold.uses_b),
-    ]
-    along = [Table(_rows(fold, dim, found, strides)) for dim, found in enumerate(segments)]
-    starts = [
-        tensor.address
-        if isinstance(tensor.address, Table)
-        else moved(tensor.address, size * offset)
-        for tensor, size, offset in zip(fold.tensors, itemsizes, part.offsets, strict=True)
-    ]
-    return {
-        "nest": part.without(1).table(itemsizes), "kernel": kernels[0], "streamed": kernels[1],
-        "fields": Table(FIELDS.table([fields])), "d": along[0], "runs": along[1],
-        "segments": along[2], "segment_count": len(segments[2]), "bands": Table(bands.table),
-        "band_count": len(bands.table), "empty": _LOWEST if fold.name == "largest" else 0.0,
-        "uniform": fold.divisor is not None, "starts": dict(zip(_TENSORS, starts, strict=True)),
-    }  # fmt: skip
-
-
 def _kernel(fold: PoolingFold, columns: int) -> PoolingKernel:
     """The kernel for this number of neighbouring columns."""
     lanes = min(BEST.lanes, 1 << (columns.bit_length() - 1))
     width = int(fold.axes[2].taps.max(initial=1))
     width = width if width <= _MOST_UNROLLED else 1
-    kernel = PoolingKernel(BEST, fold.name, lanes, "points", fold.index, width)
+    kernel = PoolingKernel(fold.name, lanes, "points", fold.index, width)
     if columns >= lanes * kernel.tile:
         return replace(kernel, along="columns")
     return kernel
@@ -154,7 +143,7 @@ def _rows(
         result, source = (segment.first, period), (segment.source, segment.source_step)
         of_tensors = result, source, result if fold.name == "largest" else source
         row = {"taps": segment.taps, "tap": segment.tap * fold.taps[dim], "count": segment.count}
-        for name, (first, step), stride in zip(_TENSORS, of_tensors, strides, strict=True):
+        for name, (first, step), stride in zip(fold.tensors, of_tensors, strides, strict=True):
             row |= {name: first * stride[dim], f"{name}_step": step * stride[dim]}
         rows.append(row)
     return tasks.ALONG.table(rows)
@@ -183,32 +172,31 @@ def _fields(
 class _Bands:
     """Rows of results.
 
-    table: of `BAND`; runs: what it refers to. rows: the most of result, a and b
-    that a band needs, of so many depths.
+    table: of `BAND`; runs: what it refers to. rows: the most of result, a and b that a band needs.
     """
 
     table: np.ndarray
     runs: list[windows.WindowSegment]
     rows: tuple[int, int, int]
-    depth: int
 
     def planes(self, fold: PoolingFold) -> list[int]:
         """The bytes of the buffers of result, a and b, of one depth."""
         return [
-            SIDE * tensor.desc.itemsize * tensor.desc.dims[-1] * rows
-            for tensor, rows in zip(fold.used, self.rows, strict=False)
+            SIDE * desc.itemsize * desc.dims[-1] * rows
+            for desc, rows in zip(fold.used.values(), self.rows, strict=False)
         ]
 
     def places(self, fold: PoolingFold) -> list[int]:
         """The offset of each buffer, and the end of all."""
-        depths = 1, self.depth, 1 if fold.name == "largest" else self.depth
+        depth = int(fold.axes[0].taps.max())
+        depths = 1, depth, 1 if fold.name == "largest" else depth
         sizes = [n * depth for n, depth in zip(self.planes(fold), depths, strict=False)]
         return list(itertools.accumulate(sizes, initial=0))
 
 
 def _fitting(fold: PoolingFold) -> _Bands | None:
     """Bands whose buffers fit into the room; None if places along w are no neighbours either."""
-    if any(desc.strides[-1] != 1 and desc.dims[-1] > 1 for desc in fold.used_descs):
+    if not _are_rows(fold):
         return None
     height = min(_height(fold, SIDE), len(fold.axes[1].taps))
     while height:
@@ -238,15 +226,14 @@ def _cut(fold: PoolingFold, height: int) -> _Bands:
     most = max(band["stop"] - band["start"] for band in table)
     b = height if fold.name == "largest" else most
     table.sort(key=lambda band: (band["depth"], band["first"]))
-    return _Bands(tasks.BAND.table(table), runs, (height, most, b), int(depths.taps.max()))
+    return _Bands(tasks.BAND.table(table), runs, (height, most, b))
 
 
 def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
     """A step whose kernel works on buffers."""
-    columns = part.loops[-1]
-    strides, views = [_spatial(tensor.desc) for tensor in fold.tensors], []
-    planes = bands.planes(fold)
-    for i, (desc, place) in enumerate(zip(fold.used_descs, bands.places(fold), strict=False)):
+    columns, planes, views = part.loops[-1], bands.planes(fold), []
+    strides = [_spatial(tensor.desc) for tensor in fold.tensors.values()]
+    for i, (desc, place) in enumerate(zip(fold.used.values(), bands.places(fold), strict=False)):
         size, width = desc.itemsize, desc.dims[-1]
         channels = np.minimum(np.arange(SIDE), columns.extent - 1) * (size * columns.strides[i])
         pixels = np.arange(bands.rows[i] * width) * (SIDE * size)
@@ -261,11 +248,13 @@ def _staged(fold: PoolingFold, part: Nest, bands: _Bands) -> Step:
     fields = _fields(fold, SIDE, strides) | {"a_d": planes[1]}
     if reads:
         fields["b_d"] = planes[2]
-    types = [tensor.desc.data_type for tensor in (fold.used[0], fold.used[-1])]
-    moves = [CopyKernel("transposed", kind, kind).address for kind in types]
-    values = _common(fold, part, (_kernel(fold, SIDE).address, 0), bands, fields, strides)
+    types = [desc.data_type for desc in fold.used.values()]
+    moves = [CopyKernel("transposed", kind, kind).address for kind in (types[0], types[-1])]
     staging = {
         "channels": columns.extent, "moves": moves, "b_read": reads,
         "b_written": fold.uses_b and not reads, "views": views,
     }  # fmt: skip
-    return _step(fold, part, bands, values | {"staged": True, "staging": [staging]})
+    return _step(fold, part, bands, strides, {
+        "kernel": _kernel(fold, SIDE).address, "streamed": 0,
+        "fields": Table(FIELDS.table([fields])), "staged": True, "staging": [staging],
+    })  # fmt: skip

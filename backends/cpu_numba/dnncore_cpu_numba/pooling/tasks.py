@@ -19,8 +19,6 @@ from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.copies.copy_kernel import COPY_CALL, SIDE, TRANSPOSED
 from dnncore_cpu_numba.pooling.kernel import FIELDS, POOLING_CALL
 
-__all__ = ["ALONG", "BAND", "BUFFERS", "pool"]
-
 BUFFERS = 256 << 10  # bytes for all buffers, a part of a second-level cache
 
 TENSORS = Record("tensors of a fold", ("result a b", "address"))

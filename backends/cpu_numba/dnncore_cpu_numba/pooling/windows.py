@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Along", "WindowSegment", "backward", "forward"]
-
 Places = np.ndarray[Any, Any]
 
 

@@ -8,11 +8,11 @@ problem only, not on the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, Refused
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_post_ops,
@@ -23,9 +23,7 @@ from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, f
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import moved
 
-__all__ = ["TABLE"]
-
-SRC_PLACE, DST_PLACE = 0, 1  # binding order
+SRC_ARG, DST_ARG = Arg(0), Arg(1)
 DST, SRC = 0, 1  # in nests
 _SHORT = 64  # elements; shorter rows are not worth a call
 _FEW = 16  # elements; a row of fewer is no vector
@@ -48,18 +46,20 @@ class ReductionImplementation(Implementation[Any]):
         refusal = refuse_post_ops(op, attr)
         if refusal:
             return refusal
-        plan = _Plan(op)
+        folds, nbytes = _plan(op)
+
+        def build() -> Program:
+            steps = [step for fold in folds for step in fold.steps(op)]
+            steps = with_post_ops(steps, op, attr, start=nbytes)
+            return Program(steps, engine.num_threads)
+
         return Accepted(
             op,
-            build=lambda: self._build(op, attr, plan, engine.num_threads),
+            build,
             efficiency=0.6,
-            scratchpad_bytes=plan.nbytes + second_pass_bytes(op, attr),
+            scratchpad_bytes=nbytes + second_pass_bytes(op, attr),
             exact=_is_exact(op),
         )
-
-    def _build(self, op: Any, attr: Attributes, plan: _Plan, num_threads: int) -> Executable:
-        steps = with_post_ops(plan.steps(), op, attr, DST_PLACE, 2, plan.nbytes)
-        return Program(steps, num_threads)
 
 
 def _is_exact(op: Any) -> bool:
@@ -73,7 +73,7 @@ class _Piece:
     """Places of src that are folded into a nest of results.
 
     results: over (target, src). places: of one result, over src, from its first one on.
-    way: see `reduction_tasks`; in lanes and rows, the innermost loop of places is folded at once.
+    way: see `tasks.py`; in lanes and rows, the innermost loop of places is folded at once.
     beside: how many outcomes of each part are kept side by side, which makes short rows longer; the
     results' outermost loop runs over them.
     """
@@ -110,53 +110,95 @@ class _Piece:
         return -(-self.steps // -(-self.steps // parts))  # of equal length, but for the last
 
 
-class _Plan:
-    """Collects the steps and the scratchpad's size."""
+@dataclass(frozen=True)
+class _Fold:
+    """The fold of a piece into dst or into outcomes in the scratchpad.
 
-    def __init__(self, op: Any) -> None:
-        self.op = op
-        self.nbytes = 0
-        self._makers: list[Any] = []
-        for pieces in _pieces(op):
-            if [piece.outcomes for piece in pieces] == [1]:
-                self._fold(pieces[0], Arg(DST_PLACE), Arg(SRC_PLACE), finish=True)
-            else:
-                self._fold_in_parts(pieces)
+    source: src, or outcomes in the scratchpad. part_bytes: of the outcomes of one part.
+    """
 
-    def steps(self) -> list[Step]:
+    piece: _Piece
+    target: Arg | Scratch
+    source: Arg | Scratch = SRC_ARG
+    part_bytes: int = 0
+
+    def steps(self, op: Any) -> Iterator[Step]:
         """Make the steps; compiles what they need."""
-        return [step for make in self._makers for step in make()]
+        piece, again = self.piece, isinstance(self.source, Scratch)
+        mapped, plain = _rules(op)
+        rule = plain if again else mapped
+        finish = FINISHES.get(op.algorithm, 0) if isinstance(self.target, Arg) else 0
+        parts = 1 if again else piece.parts
+        per_part = -(-piece.steps // parts)
+        places = piece.places if piece.way == "columns" else piece.places.without(1)
+        folded = Loop(1, (0,)) if piece.way == "columns" else piece.places.loops[-1]
+        for part in [piece.results] if piece.way == "lanes" else piece.results.rows(piece.width):
+            if piece.way == "lanes":
+                outer, row = part, Loop(1, (1, *folded.strides))
+                width, count = LANES, folded.extent
+            else:
+                outer, row = part.without(1), part.loops[-1]
+                width = count = row.extent
+            values = {
+                "results": outer.table([4, 4]), "places": places.table([4]), "steps": piece.steps,
+                "parts": parts, "per_part": per_part, "in_lanes": piece.way == "lanes",
+                "width": width, "length": count, "src_stride": row.strides[SRC],
+                "dst_stride": row.strides[DST], "function": getattr(rule, piece.way).address,
+                "merge": plain.columns.address, "start": rule.start, "power": op.p,
+                "finish": finish, "divisor": op.src.nelems / op.dst.nelems, "eps": op.eps,
+                "part_bytes": self.part_bytes, "row": folded.extent,
+                "starts": {
+                    "dst": moved(self.target, 4 * part.offsets[DST]),
+                    "source": {"src": moved(self.source, 4 * part.offsets[SRC])},
+                },
+            }  # fmt: skip
+            grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
+            yield Step(fold, values, outer.size * parts, grain=grain)
 
-    def _fold_in_parts(self, pieces: list[_Piece]) -> None:
-        """Fold into the scratchpad, a row of outcomes for each part, and fold those."""
-        results = pieces[0].results
-        if pieces[0].beside > 1:
-            results = Nest(results.offsets, results.loops[1:])
-        start, nbytes = self.nbytes, 4 * results.size
-        count = 0
-        for piece in pieces:
-            target = Scratch(start + nbytes * count)
-            self._fold(_targeted(piece), target, Arg(SRC_PLACE), nbytes=nbytes * piece.beside)
-            count += piece.outcomes
-        self.nbytes += -(-nbytes * count // _ALIGNMENT) * _ALIGNMENT
-        dense = _dense(results)
-        loops = [
-            Loop(a.extent, (a.strides[DST], b.strides[DST]))
-            for a, b in zip(results.loops, dense.loops, strict=True)
-        ]
-        merged = Nest((results.offsets[DST], 0), tuple(loops))
-        places = Nest((0,), (Loop(count, (results.size,)),))
-        piece = _Piece(merged, places, "columns" if loops else "lanes")
-        self._fold(piece, Arg(DST_PLACE), Scratch(start), finish=True, again=True)
 
-    def _fold(self, piece: _Piece, *args: Any, **kwargs: Any) -> None:
-        self._makers.append(lambda: list(_steps(self.op, piece, *args, **kwargs)))
+def _plan(op: Any) -> tuple[list[_Fold], int]:
+    """The folds of a reduction, and the bytes of the scratchpad that they need."""
+    folds: list[_Fold] = []
+    nbytes = 0
+    for pieces in _pieces(op):
+        if [piece.outcomes for piece in pieces] == [1]:
+            folds.append(_Fold(pieces[0], DST_ARG))
+        else:
+            in_parts, size = _in_parts(pieces, nbytes)
+            folds += in_parts
+            nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+    return folds, nbytes
+
+
+def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
+    """Folds into the scratchpad, a row of outcomes for each part, then of those; their bytes."""
+    results = pieces[0].results
+    if pieces[0].beside > 1:
+        results = Nest(results.offsets, results.loops[1:])
+    nbytes, count = 4 * results.size, 0
+    folds: list[_Fold] = []
+    for piece in pieces:
+        dense = _dense(piece.results)
+        if piece.beside > 1:
+            dense = dense.ordered(SRC)  # joins the row with its neighbours
+        target = Scratch(start + nbytes * count)
+        dense_piece = replace(piece, results=dense)
+        folds.append(_Fold(dense_piece, target, part_bytes=nbytes * piece.beside))
+        count += piece.outcomes
+    loops = tuple(
+        Loop(a.extent, (a.strides[DST], b.strides[DST]))
+        for a, b in zip(results.loops, _dense(results).loops, strict=True)
+    )
+    places = Nest((0,), (Loop(count, (results.size,)),))
+    merged = Nest((results.offsets[DST], 0), loops)
+    piece = _Piece(merged, places, "columns" if loops else "lanes")
+    return [*folds, _Fold(piece, DST_ARG, Scratch(start))], nbytes * count
 
 
 def _pieces(op: Any) -> list[list[_Piece]]:
     """The nests of src that are folded into the same results, for each part of dst."""
     found: dict[int, list[_Piece]] = {}
-    quick = _folds(op)[0].rows is not None
+    quick = _rules(op)[0].rows is not None
     for nest in nests(op.src.dims, (op.dst, op.src)):
         kept = tuple(loop for loop in nest.loops if loop.strides[DST])
         rest = [Loop(x.extent, x.strides[SRC:]) for x in nest.loops if not x.strides[DST]]
@@ -216,60 +258,7 @@ def _dense(results: Nest) -> Nest:
     return Nest((0, results.offsets[SRC]), tuple(loops))
 
 
-def _targeted(piece: _Piece) -> _Piece:
-    """The piece with dense results."""
-    results = _dense(piece.results)
-    if piece.beside > 1:
-        results = results.ordered(SRC)  # joins the row with its neighbours
-    return replace(piece, results=results)
-
-
-def _steps(
-    op: Any,
-    piece: _Piece,
-    target: Arg | Scratch,
-    source: Arg | Scratch,
-    *,
-    nbytes: int = 0,
-    finish: bool = False,
-    again: bool = False,
-) -> Iterator[Step]:
-    """The steps that fold a piece.
-
-    nbytes: of the outcomes of one part. finish: of the folding. again: source holds outcomes.
-    """
-    mapped, plain = _folds(op)
-    rule = plain if again else mapped
-    parts = 1 if again else piece.parts
-    per_part = -(-piece.steps // parts)
-    places = piece.places if piece.way == "columns" else piece.places.without(1)
-    folded = Loop(1, (0,)) if piece.way == "columns" else piece.places.loops[-1]
-    for part in [piece.results] if piece.way == "lanes" else piece.results.rows(piece.width):
-        if piece.way == "lanes":
-            outer, row = part, Loop(1, (1, *folded.strides))
-            width, count = LANES, folded.extent
-        else:
-            outer, row = part.without(1), part.loops[-1]
-            width = count = row.extent
-        values = {
-            "results": outer.table([4, 4]), "places": places.table([4]), "steps": piece.steps,
-            "parts": parts, "per_part": per_part, "in_lanes": piece.way == "lanes",
-            "width": width, "length": count, "src_stride": row.strides[SRC],
-            "dst_stride": row.strides[DST], "function": getattr(rule, piece.way).address,
-            "merge": plain.columns.address, "start": rule.start, "power": op.p,
-            "finish": FINISHES.get(op.algorithm, 0) if finish else 0,
-            "divisor": op.src.nelems / op.dst.nelems, "eps": op.eps, "part_bytes": nbytes,
-            "row": folded.extent,
-            "starts": {
-                "dst": moved(target, 4 * part.offsets[DST]),
-                "source": {"src": moved(source, 4 * part.offsets[SRC])},
-            },
-        }  # fmt: skip
-        grain = -(-_GRAIN // (per_part * row.extent * folded.extent))
-        yield Step(fold, values, outer.size * parts, grain=grain)
-
-
-def _folds(op: Any) -> tuple[Any, Any]:
+def _rules(op: Any) -> tuple[Any, Any]:
     """The folds of src and of outcomes."""
     if not op.is_norm:
         rule = FOLDS["sum" if op.algorithm == "mean" else op.algorithm]

@@ -19,8 +19,6 @@ from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.vector_ir import F32, I64, Builder, Value
 
-__all__ = ["FOLD", "FOLD_CALL", "MAPS", "SOURCE", "TENSORS", "RowsKernel"]
-
 SOURCE = Record("source of a reduction", ("src", "address"))
 TENSORS = Record("tensors of a reduction", ("dst", "address"), ("source", SOURCE))
 FOLD = Record(
@@ -65,11 +63,6 @@ class RowsKernel(NativeKernel):
 
     map: str
     combine: str
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        return f"reduction_rows_{BEST.name}_{self.map}_{self.combine}"
 
     def _emit(self, builder: Builder, args: vir.Values) -> None:
         _Emitter(self, builder, args).emit()
@@ -163,9 +156,7 @@ class _Emitter:
             both = builder.select(mask, self.combine(builder, folded, value), folded)
             ways = (before, (nan, folded)), (builder.block, (self._nan(nan, [value]), both))
         merged = [builder.phi(value.type) for value in (nan, folded)]
-        for block, values in ways:
-            for phi, value in zip(merged, values, strict=True):
-                phi.add_incoming(value, block)
+        vir.join(merged, *ways)
         return merged[0], merged[1]
 
     def _of_lanes(self, vector: Value) -> Value:
@@ -194,7 +185,7 @@ def _extreme(sign: str) -> Callable[[Builder, Value, Value], Value]:
 
 MAPS: dict[str, Callable[[Builder, Value], Value]] = {
     "itself": lambda _, x: x,
-    "size": lambda builder, x: vir.intrinsic(builder, f"llvm.fabs.v{x.type.count}f32", x.type, [x]),
+    "size": lambda builder, x: vir.lanewise(builder, "fabs", x),
     "square": lambda builder, x: builder.fmul(x, x),
 }
 COMBINATIONS: dict[str, Callable[[Builder, Value, Value], Value]] = {

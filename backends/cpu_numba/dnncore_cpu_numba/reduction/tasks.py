@@ -17,6 +17,8 @@ After each `_PATIENCE` steps the sums are folded into totals. So rounding errors
 than those of one long sum.
 """
 
+# ruff: noqa: ARG005 - maps have the same parameters
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -31,8 +33,6 @@ from dnncore_cpu_numba.codegen.nontemporal import prefetch
 from dnncore_cpu_numba.codegen.pointers import load_f32, stack, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, exact, native_function, task
 from dnncore_cpu_numba.reduction.kernel import FOLD, FOLD_CALL, MAPS, SOURCE, TENSORS, RowsKernel
-
-__all__ = ["COLUMNS", "FINISHES", "FOLDS", "LANES", "ReductionFold", "fold"]
 
 COLUMNS = 1024  # results of a row at most
 LANES = 64
@@ -133,6 +133,30 @@ def _divided(x, divisor):
 # -- algorithms ------------------------------------------------------------------------------------
 
 
+def _larger(x, y):
+    larger = y if y > x else x
+    return y if y != y else larger  # NaN stays
+
+
+def _smaller(x, y):
+    smaller = y if y < x else x
+    return y if y != y else smaller
+
+
+_EACH: dict[str, Callable[..., Any]] = {
+    "itself": lambda x, p: x,
+    "size": lambda x, p: -x if x < _ZERO else x,
+    "square": lambda x, p: x * x,
+    "power": lambda x, p: vecmath.exp(p * vecmath.log(-x if x < _ZERO else x)),
+}
+_BOTH: dict[str, Callable[..., Any]] = {
+    "larger": _larger,
+    "smaller": _smaller,
+    "sum": lambda x, y: x + y,
+    "product": lambda x, y: x * y,
+}
+
+
 @dataclass(frozen=True)
 class ReductionFold:
     """The ways to fold, if there are such; see the head of this file. start: of an empty set."""
@@ -143,11 +167,9 @@ class ReductionFold:
     start: float
 
 
-def _fold(
-    name: str, start: float, combine: Callable[..., Any], map_: Callable[..., Any]
-) -> ReductionFold:
+def _fold(name: str, start: float, combine: str, map_: str) -> ReductionFold:
     """The native functions of an algorithm; `columns` of nothing folds the lanes into the first."""
-    each, both = device(map_), device(combine)
+    each, both = device(_EACH[map_]), device(_BOTH[combine])
 
     def columns(src, stride, sums, count, params):
         p = params.power
@@ -180,8 +202,7 @@ def _fold(
 
     columns.__name__ = f"{name}_columns"
     lanes.__name__ = f"{name}_lanes"
-    names = each.__name__.removeprefix("_"), both.__name__.removeprefix("_")
-    rows = RowsKernel(*names) if names[0] in MAPS else None
+    rows = RowsKernel(map_, combine) if map_ in MAPS else None
     function = native_function(FOLD_CALL)
     return ReductionFold(function(columns), function(lanes), rows, start)
 
@@ -198,46 +219,12 @@ def _fold_lanes(sums, both):
         count //= 4
 
 
-def _larger(x, y):
-    larger = y if y > x else x
-    return y if y != y else larger  # NaN stays
-
-
-def _smaller(x, y):
-    smaller = y if y < x else x
-    return y if y != y else smaller
-
-
-def _sum(x, y):
-    return x + y
-
-
-def _product(x, y):
-    return x * y
-
-
-def _itself(x, p):  # noqa: ARG001 - maps have the same parameters
-    return x
-
-
-def _size(x, p):  # noqa: ARG001
-    return -x if x < _ZERO else x
-
-
-def _square(x, p):  # noqa: ARG001
-    return x * x
-
-
-def _power(x, p):
-    return vecmath.exp(p * vecmath.log(-x if x < _ZERO else x))
-
-
 FOLDS = {
-    "max": _fold("max", float("-inf"), _larger, _itself),
-    "min": _fold("min", float("inf"), _smaller, _itself),
-    "sum": _fold("sum", 0.0, _sum, _itself),
-    "mul": _fold("mul", 1.0, _product, _itself),
-    "sizes": _fold("sizes", 0.0, _sum, _size),
-    "squares": _fold("squares", 0.0, _sum, _square),
-    "powers": _fold("powers", 0.0, _sum, _power),
+    "max": _fold("max", float("-inf"), "larger", "itself"),
+    "min": _fold("min", float("inf"), "smaller", "itself"),
+    "sum": _fold("sum", 0.0, "sum", "itself"),
+    "mul": _fold("mul", 1.0, "product", "itself"),
+    "sizes": _fold("sizes", 0.0, "sum", "size"),
+    "squares": _fold("squares", 0.0, "sum", "square"),
+    "powers": _fold("powers", 0.0, "sum", "power"),
 }

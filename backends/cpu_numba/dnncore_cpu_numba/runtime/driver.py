@@ -10,22 +10,17 @@ The pool's `STATE` lies in shared memory. The *ticket* holds a number of the ste
 addition. Its result contains the number of the part and of its step.
 """
 
-# ruff: noqa: ARG001 - numba prescribes the parameters of intrinsics
-
 from __future__ import annotations
 
 import platform
 
-from llvmlite import ir
+from llvmlite.ir import VoidType
 from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
-from dnncore_cpu_numba.codegen.pointers import address
+from dnncore_cpu_numba.codegen.pointers import address, emitted
 from dnncore_cpu_numba.codegen.task import TASK, device, native_function
-
-__all__ = ["MAX_PARTS", "PROGRAM", "ROW", "STATE", "run_program", "wait_for_work"]
+from dnncore_cpu_numba.codegen.vector_ir import I64, intrinsic
 
 MAX_PARTS = 1 << 14  # of a step; a ticket has 16 bits for the claims, which may be more
 
@@ -118,56 +113,34 @@ def _params(row):
 
 
 def _pointer(builder, address):
-    return builder.inttoptr(address, ir.IntType(64).as_pointer())
+    return builder.inttoptr(address, I64.as_pointer())
 
 
-@intrinsic
-def _atomic_load(typingctx, address):
-    def codegen(context, builder, signature, args):
-        return builder.load_atomic(_pointer(builder, *args), "acquire", 8)
-
-    return types.int64(types.int64), codegen
+@emitted(types.int64, types.int64)
+def _atomic_load(builder, address):
+    return builder.load_atomic(_pointer(builder, address), "acquire", 8)
 
 
-@intrinsic
-def _atomic_store(typingctx, address, value):
-    def codegen(context, builder, signature, args):
-        builder.store_atomic(args[1], _pointer(builder, args[0]), "release", 8)
-
-    return types.void(types.int64, types.int64), codegen
+@emitted(types.void, types.int64, types.int64)
+def _atomic_store(builder, address, value):
+    builder.store_atomic(value, _pointer(builder, address), "release", 8)
 
 
-@intrinsic
-def _atomic_add(typingctx, address, value):
+@emitted(types.int64, types.int64, types.int64)
+def _atomic_add(builder, address, value):
     """Add to a number; returns its old value."""
-
-    def codegen(context, builder, signature, args):
-        return builder.atomic_rmw("add", _pointer(builder, args[0]), args[1], "acq_rel")
-
-    return types.int64(types.int64, types.int64), codegen
+    return builder.atomic_rmw("add", _pointer(builder, address), value, "acq_rel")
 
 
-@intrinsic
-def _compare_and_swap(typingctx, address, old, new):
+@emitted(types.boolean, types.int64, types.int64, types.int64)
+def _compare_and_swap(builder, address, old, new):
     """Replace `old` by `new`; returns whether the value was `old`."""
-
-    def codegen(context, builder, signature, args):
-        address, old, new = args
-        swapped = builder.cmpxchg(_pointer(builder, address), old, new, "acq_rel", "acquire")
-        return builder.extract_value(swapped, 1)
-
-    return types.boolean(*[types.int64] * 3), codegen
+    swapped = builder.cmpxchg(_pointer(builder, address), old, new, "acq_rel", "acquire")
+    return builder.extract_value(swapped, 1)
 
 
-@intrinsic
-def _pause(typingctx):
+@emitted(types.void)
+def _pause(builder):
     """The instruction that marks a waiting loop, if the processor has one."""
-
-    def codegen(context, builder, signature, args):
-        if platform.machine() in ("x86_64", "AMD64"):
-            kind = ir.FunctionType(ir.VoidType(), [])
-            builder.call(
-                cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.sse2.pause"), []
-            )
-
-    return types.void(), codegen
+    if platform.machine() in ("x86_64", "AMD64"):
+        intrinsic(builder, "llvm.x86.sse2.pause", VoidType(), [])

@@ -22,8 +22,6 @@ from numba.core.compiler_lock import global_compiler_lock
 
 from dnncore_cpu_numba.runtime.driver import STATE, run_program, wait_for_work
 
-__all__ = ["Pool", "pool"]
-
 _CACHE_LINE = 64  # bytes
 _PATIENCE = 20_000  # looks before a helper goes to sleep: a quarter of a millisecond or more
 

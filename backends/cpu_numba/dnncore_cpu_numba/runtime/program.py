@@ -28,7 +28,7 @@ ROWS = PROGRAM.field("rows").slot
 DISTANCE, PARTS = (ROW.field(name).slot for name in ("distance", "parts"))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Step:
     """One task over `items` work items, after all steps before it have ended.
 
@@ -49,13 +49,17 @@ class Step:
 
     def __post_init__(self, values: Mapping[str, Any]) -> None:
         if self.items > 0:
-            params = cast(Record, self.task.params)  # a step's task has parameters
-            object.__setattr__(self, "params", params.pack(values))
+            self.params = cast(Record, self.task.params).pack(values)  # a step's task has them
 
-    def with_params(self, params: Sequence[Param]) -> Step:
-        """A copy of the step with other slots."""
+    def redirected(self, index: int, start: int) -> Step:
+        """A copy of the step with the scratchpad, from `start` bytes on, in place of a memory."""
         step = copy.copy(self)
-        object.__setattr__(step, "params", params)
+        step.params = [
+            Scratch(start + param.byte_offset)
+            if isinstance(param, Arg) and param.index == index
+            else param
+            for param in self.params
+        ]
         return step
 
     def row(self, distance: int, threads: int) -> dict[str, int]:
@@ -80,8 +84,7 @@ class Program(Executable):
         self._scratch: list[tuple[int, int]] = []  # slot, offset
         self._template = self._block(steps, num_threads)
         parts = self._template[ROWS + PARTS : ROWS + ROW.size * self.rows : ROW.size]
-        most_parts = max(parts, default=1)
-        self._helpers = min(most_parts, num_threads) - 1
+        self._helpers = min(max(parts, default=1), num_threads) - 1
         pool().need(self._helpers)
 
     def _block(self, steps: Sequence[Step], threads: int) -> array[int]:
@@ -168,12 +171,9 @@ class BoundProgram:
             event.wait()
         if self.helpers and self._pool.asleep:
             self._pool.wake(self.helpers)
-        if stream.profiling:
-            return self._timed()
-        self.native(self.address)
-        return COMPLETED
-
-    def _timed(self) -> Event:
+        if not stream.profiling:
+            self.native(self.address)
+            return COMPLETED
         start = time.perf_counter()
         self.native(self.address)
         return TimedEvent(start, time.perf_counter())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import MemoryDesc
-from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch, Table
-
-__all__ = ["STREAM_RESULT_BYTES", "Tensor", "is_streamed", "moved"]
+from dnncore.backend import Attributes, MemoryDesc, Operation
+from dnncore_cpu_numba.codegen.nest import Nest
+from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch
 
 STREAM_RESULT_BYTES = 4 << 20
 """Results of element-wise chains, pooling and LRN from this size on are written past the caches.
@@ -27,7 +27,7 @@ class Tensor:
     0. So the address alone has the offset, whatever views and copies are made of the tensor.
     """
 
-    address: Arg | Scratch | Table
+    address: Param
     desc: MemoryDesc
 
     def __post_init__(self) -> None:
@@ -47,15 +47,32 @@ class Tensor:
         return Tensor(self.address, self.desc.submemory((count, *self.desc.dims[1:]), start))
 
 
+def arguments(
+    op: Operation, workspace: MemoryDesc | None = None, attr: Attributes | None = None
+) -> dict[str, Tensor]:
+    """The tensors of an operation, and its post-ops' operands, by name in binding order."""
+    named = [(argument.name, desc) for argument, desc in op.tensors(workspace)]
+    named += attr.operands() if attr else []
+    return {name: Tensor(Arg(place), desc) for place, (name, desc) in enumerate(named)}
+
+
 def moved(address: Any, nbytes: int) -> Any:
     """An address plus an offset in bytes."""
-    return replace(address, byte_offset=address.byte_offset + nbytes)
+    return replace(address, byte_offset=address.byte_offset + nbytes) if nbytes else address
 
 
-def is_streamed(address: Param, result: MemoryDesc) -> bool:
+def walked(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The parameters `nest` and `starts` of a task that walks a nest of these tensors, in order."""
+    sizes = [tensor.desc.itemsize for tensor in tensors.values()]
+    parts = zip(tensors.items(), sizes, nest.offsets, strict=True)
+    starts = {name: moved(tensor.address, size * offset) for (name, tensor), size, offset in parts}
+    return {"nest": nest.table(sizes), "starts": starts}
+
+
+def is_streamed(result: Tensor) -> bool:
     """Whether the result of a chain, of pooling or of LRN is written past the caches.
 
     Gaps do not count as bytes. Results in the scratchpad are not, since the next step reads them.
     """
-    nbytes = result.itemsize * math.prod(result.padded_dims)
-    return nbytes >= STREAM_RESULT_BYTES and not isinstance(address, Scratch)
+    nbytes = result.desc.itemsize * math.prod(result.desc.padded_dims)
+    return nbytes >= STREAM_RESULT_BYTES and not isinstance(result.address, Scratch)

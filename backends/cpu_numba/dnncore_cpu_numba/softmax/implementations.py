@@ -12,29 +12,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
-from dnncore_cpu_numba.codegen.nest import nests, places
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
+from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_post_ops,
     second_pass_bytes,
     with_post_ops,
 )
-from dnncore_cpu_numba.runtime.program import Arg, Program, Step, Table
-from dnncore_cpu_numba.softmax.tasks import (
-    COLUMNS,
-    LINE_LENGTH,
-    SLAB,
-    backward_slabs,
-    backward_vectors,
-    forward_slabs,
-    forward_vectors,
-)
-
-__all__ = ["BACKWARD", "FORWARD"]
+from dnncore_cpu_numba.runtime.program import Program, Step, Table
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, walked
+from dnncore_cpu_numba.softmax import tasks
 
 _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
@@ -53,74 +43,62 @@ class SoftmaxImplementation(Implementation[Any]):
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, any axis, and post-ops."""
         first = getattr(op, self.inputs[0])
-        op = op.resolve_any(**{a.name: first for a, _ in op.tensors() if a.name != self.inputs[0]})
-        refusal = refuse_post_ops(op, attr)
-        if refusal:
+        op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
+        if refusal := refuse_post_ops(op, attr):
             return refusal
-        contiguous = _is_contiguous([desc for _, desc in op.tensors()], op.axis)
         return Accepted(
             op,
             build=lambda: self._build(op, attr, engine.num_threads),
-            efficiency=0.5 if contiguous else 0.3,
+            efficiency=0.5 if _is_contiguous(op) else 0.3,
             scratchpad_bytes=second_pass_bytes(op, attr),
         )
 
     def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
-        names = [argument.name for argument, _ in op.tensors()]
-        tensors = {name: names.index(name) for name in (op.result_name, *self.inputs)}
-        descs = [getattr(op, name) for name in tensors]
-        in_vectors = _is_contiguous(descs, op.axis) and descs[0].dims[op.axis] >= _SHORT
-        function = self.vectors if in_vectors else self.slabs
-        columns = 1 if in_vectors else _slab_columns(descs[0].dims[op.axis])
-        steps = _steps(function, columns, descs, tensors, op.axis, op.algorithm == "log")
-        result = tensors[op.result_name]
-        return Program(with_post_ops(steps, op, attr, result, len(names)), num_threads)
+        named, length = arguments(op), op.result.dims[op.axis]
+        tensors = {name: named[name] for name in (op.result_name, *self.inputs)}
+        if _is_contiguous(op) and length >= _SHORT:
+            steps = _steps(self.vectors, 1, op, tensors)
+        else:
+            steps = _steps(self.slabs, _slab_columns(length), op, tensors)
+        return Program(with_post_ops(steps, op, attr), num_threads)
 
 
-def _is_contiguous(descs: Sequence[MemoryDesc], axis: int) -> bool:
+def _is_contiguous(op: Any) -> bool:
     return all(
-        desc.strides[axis] == 1 and axis not in {dim for dim, _ in desc.inner_blocks}
-        for desc in descs
+        desc.strides[op.axis] == 1 and op.axis not in {dim for dim, _ in desc.inner_blocks}
+        for _, desc in op.tensors()
     )
 
 
 def _slab_columns(length: int) -> int:
     """The most vectors of a slab. If possible, the buffer has room for all of them."""
-    columns = min(COLUMNS, SLAB // max(1, length)) // LINE_LENGTH * LINE_LENGTH
-    return columns or COLUMNS
+    columns = (
+        min(tasks.COLUMNS, tasks.SLAB // max(1, length)) // tasks.LINE_LENGTH * tasks.LINE_LENGTH
+    )
+    return columns or tasks.COLUMNS
 
 
-def _steps(
-    function: Task,
-    columns: int,
-    descs: Sequence[MemoryDesc],
-    tensors: Mapping[str, int],
-    axis: int,
-    log: bool,
-) -> list[Step]:
-    """The steps over all dims but the axis.
-
-    descs: of the tensors. tensors: their places in binding order, the result's first.
-    """
-    dims = descs[0].dims
+def _steps(function: Task, columns: int, op: Any, tensors: Mapping[str, Tensor]) -> list[Step]:
+    """The steps over all dims but the axis. columns: of a slab at most."""
+    descs = [tensor.desc for tensor in tensors.values()]
+    length = op.result.dims[op.axis]
     streamed = sum(desc.nbytes for desc in descs) >= STREAM_BYTES
-    tables = [Table(4 * np.array(places(desc, axis), np.int64)) for desc in descs]
+    tables = [Table(4 * places(desc, op.axis)[:length]) for desc in descs]
     steps = []
-    for nest in nests(dims, descs, without=(axis,)):
+    for nest in nests(op.result.dims, descs, without=(op.axis,)):
         for part in nest.ordered().rows(columns):
             row, outer = part.loops[-1], part.without(1)
-            starts = [Arg(a, 4 * o) for a, o in zip(tensors.values(), part.offsets, strict=True)]
-            values = {
-                "nest": outer.table([4] * len(descs)), "length": dims[axis], "log": log,
-                "streamed": streamed, "columns": row.extent,
-                "starts": dict(zip(tensors, starts, strict=True)),
-                "strides": dict(zip(tensors, row.strides, strict=True)),
+            values = walked(outer, tensors) | {
+                "length": length, "log": op.algorithm == "log", "streamed": streamed,
+                "columns": row.extent, "strides": dict(zip(tensors, row.strides, strict=True)),
                 "places": dict(zip(tensors, tables, strict=True)),
             }  # fmt: skip
-            grain = -(-_GRAIN // (dims[axis] * row.extent))
+            grain = -(-_GRAIN // (length * row.extent))
             steps.append(Step(function, values, outer.size, grain=grain))
     return steps
 
 
-FORWARD = (SoftmaxImplementation(["src"], forward_vectors, forward_slabs),)
-BACKWARD = (SoftmaxImplementation(["dst", "diff_dst"], backward_vectors, backward_slabs),)
+FORWARD = (SoftmaxImplementation(["src"], tasks.forward_vectors, tasks.forward_slabs),)
+BACKWARD = (
+    SoftmaxImplementation(["dst", "diff_dst"], tasks.backward_vectors, tasks.backward_slabs),
+)

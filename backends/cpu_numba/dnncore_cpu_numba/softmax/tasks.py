@@ -23,11 +23,6 @@ from dnncore_cpu_numba.codegen.pointers import (
 )
 from dnncore_cpu_numba.codegen.task import device, exact, task
 
-__all__ = [
-    "COLUMNS", "LINE_LENGTH", "SLAB", "backward_slabs", "backward_vectors", "forward_slabs",
-    "forward_vectors",
-]  # fmt: skip
-
 COLUMNS = 256  # of a slab at most
 SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
 LINE_LENGTH = 16  # elements of a cache line
@@ -38,23 +33,23 @@ _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what _key makes of it
 
 
-def _parameters(tensors: Record) -> Record:
-    """The record of the parameters of a task with these tensors."""
-    return Record(
-        f"softmax of {', '.join(tensors.fields)}",
+def _records(names: str) -> tuple[Record, Record]:
+    """The records of the tensors with these names, and of the parameters of a task with them."""
+    tensors = Record(f"tensors {names}", (names, "address"))
+    return tensors, Record(
+        f"softmax of {names}",
         ("nest", Pointer(NEST)),
         ("length", "count", "of the axis"),
         ("log streamed", "flag"),
         ("columns", "count", "of a slab"),
         ("starts", tensors),
-        ("strides", tensors.of("elements"), "from column to column"),
+        ("strides", Record(f"strides of {names}", (names, "elements")), "from column to column"),
         ("places", tensors, "of tables of the axis' places in bytes"),
     )
 
 
-FORWARD_TENSORS = Record("dst and src", ("dst src", "address"))
-BACKWARD_TENSORS = Record("diff_src, dst and diff_dst", ("diff_src dst diff_dst", "address"))
-FORWARD, BACKWARD = _parameters(FORWARD_TENSORS), _parameters(BACKWARD_TENSORS)
+FORWARD_TENSORS, FORWARD = _records("dst src")
+BACKWARD_TENSORS, BACKWARD = _records("diff_src dst diff_dst")
 
 
 # -- forward: dst, src -----------------------------------------------------------------------------
@@ -81,9 +76,9 @@ def forward_vectors(params, begin, end):
             if length > _VECTOR:
                 _take(src + 4 * start, x, count)
             if log:
-                total += _sum_of_decays(x, largest, count)
+                total += _decays(x, largest, count, False)
             else:
-                total += _replaced_by_decays(x, largest, count)
+                total += _decays(x, largest, count, True)
                 if length > _VECTOR:
                     _copy(x, 1, dst + 4 * start, 1, count)
         shift, factor, rest = _ZERO, _ONE / total, _ZERO
@@ -269,21 +264,13 @@ def _take(src, x, count):
 
 
 @device
-def _sum_of_decays(x, top, count):
-    """The sum of e**(x - top) over whole lines."""
-    total = _ZERO
-    for i in range(LINE_LENGTH * -(-count // LINE_LENGTH)):
-        total += vecmath.decay(load_f32(x, i) - top)
-    return total
-
-
-@device
-def _replaced_by_decays(x, top, count):
-    """The sum of e**(x - top), and each of them in place of x."""
+def _decays(x, top, count, replace):
+    """The sum of e**(x - top) over whole lines. replace: each of them takes the place of its x."""
     total = _ZERO
     for i in range(LINE_LENGTH * -(-count // LINE_LENGTH)):
         e = vecmath.decay(load_f32(x, i) - top)
-        store_f32(x, i, e)
+        if replace:
+            store_f32(x, i, e)
         total += e
     return total
 

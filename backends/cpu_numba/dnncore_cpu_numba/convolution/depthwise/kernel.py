@@ -19,7 +19,7 @@ these are the neighbours in memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from llvmlite import ir
@@ -27,14 +27,13 @@ from llvmlite import ir
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.nontemporal import mark_streamed
 from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
-
-__all__ = ["DEPTHWISE_CALL", "OPERAND", "PAIR", "ROW", "DepthwiseKernel"]
+from dnncore_cpu_numba.gemm.microkernel import Emitter
 
 ROW = Record(
     "row of dst",
@@ -84,32 +83,18 @@ class DepthwiseKernel(NativeKernel):
     streamed: bool = False
     ahead: tuple[int, ...] = ()
 
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        return f"depthwise_{self.isa.name}_{digest(self, 24)}"
-
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
         _Emitter(self, builder, args).rows()
 
 
-class _Emitter:
+class _Emitter(Emitter):
     """Emits a kernel; the methods are its loops, from the outermost in."""
-
-    def __init__(self, kernel: DepthwiseKernel, builder: ir.IRBuilder, args: vir.Values) -> None:
-        self.kernel = kernel
-        self.builder = builder
-        self.args = args
-        self.vector = vir.vector_of(kernel.isa.lanes)
-        self.mask = None
-        if kernel.edge != "full":
-            self.mask = vir.first_lanes(builder, args["lanes"], kernel.isa.lanes)
 
     def rows(self) -> None:
         """Compute all rows of output."""
 
         def row(index: Value, _none: Sequence[Value]) -> list[Value]:
-            table = self._record("rows", index, ROW)
+            table = self.record(self.args["rows"], index, ROW)
             operands = [
                 self._operand_row(i, table)
                 for i in range(epilogue.table_rows(self.kernel.epilogue))
@@ -121,7 +106,7 @@ class _Emitter:
         vir.loop(self.builder, self.args["row_count"], [], row)
 
     def _alike(
-        self, tile: DepthwiseTile, row: dict[str, Value], operands: Sequence[_Operand]
+        self, tile: DepthwiseTile, row: vir.Values, operands: Sequence[tuple[Value, Value, Value]]
     ) -> None:
         """Compute all tiles that are alike, for all vectors of channels."""
         b, kernel = self.builder, self.kernel
@@ -135,14 +120,17 @@ class _Emitter:
                 "dst": b.add(dst, b.mul(index, I64(tile.pixels * kernel.dst_pixel))),
                 "weights": self.args["weights"],
             }
-            views = [operand.moved(b, first) for operand in operands]
+            starts = [(b.add(place, b.mul(x, first)), x, block) for place, x, block in operands]
 
             def vector(number: Value, _none: Sequence[Value]) -> list[Value]:
                 places = {
                     name: b.add(place, b.mul(number, self.args[f"{name}_block"]))
                     for name, place in at.items()
                 }
-                self._tile(tile, row, places, [view.view(self, number) for view in views])
+                views = [
+                    self._view(b.add(place, b.mul(block, number)), x) for place, x, block in starts
+                ]
+                self._tile(tile, row, places, views)
                 return []
 
             return vir.loop(b, self.args["vectors"], [], vector)
@@ -150,19 +138,14 @@ class _Emitter:
         vir.loop(b, I64(tile.count), [], one)
 
     def _tile(
-        self,
-        tile: DepthwiseTile,
-        row: dict[str, Value],
-        at: dict[str, Value],
-        operands: Sequence[View],
+        self, tile: DepthwiseTile, row: vir.Values, at: dict[str, Value], operands: Sequence[View]
     ) -> None:
         """Compute one tile of one vector of channels."""
         b = self.builder
         pairs = b.add(self.args["lists"], row["list"])
 
         def taps(index: Value, sums: Sequence[Value]) -> list[Value]:
-            pair = vir.entry(b, vir.address(b, pairs), PAIR, index)
-            offsets = vir.fields(b, pair, PAIR)
+            offsets = self.record(pairs, index, PAIR)
             src, weights = (
                 vir.address(b, b.add(at[name], offsets[name])) for name in ("src", "weights")
             )
@@ -195,10 +178,10 @@ class _Emitter:
         for channel in range(kernel.channels):
             if channel:
                 vir.barrier(b)
-            factors = {
-                tap: self._factor(weights, tap * kernel.tap + channel * kernel.channel)
-                for tap in sorted({tap for seen in tile.seen for tap, _ in seen})
-            }
+            factors = {}
+            for tap in sorted({tap for seen in tile.seen for tap, _ in seen}):
+                place = vir.at(b, weights, tap * kernel.tap + channel * kernel.channel)
+                factors[tap] = vir.load(b, place, self.vector, None)
             order = vir.spread(kernel.isa.lanes, kernel.channels, channel)
             for place, readers in tile.readers.items():
                 pointer = vir.at(b, src, place * kernel.src_pixel)
@@ -207,37 +190,13 @@ class _Emitter:
                     sums[pixel] = vir.multiply_add(b, x, factors[tap], sums[pixel])
         return sums
 
-    def _factor(self, weights: Value, offset: int) -> Value:
+    def _operand_row(self, number: int, row: vir.Values) -> tuple[Value, Value, Value]:
+        """An operand's address at a row, and its strides from pixel to pixel, vector to vector."""
         b = self.builder
-        return vir.load(b, vir.at(b, weights, offset), self.vector, None)
-
-    def _operand_row(self, number: int, row: dict[str, Value]) -> _Operand:
-        b = self.builder
-        table = self._record("operands", I64(number), OPERAND)
+        table = self.record(self.args["operands"], I64(number), OPERAND)
         shifts = [b.mul(row[dim], table[dim]) for dim in ("z", "y")]
-        return _Operand(b.add(table["address"], b.add(*shifts)), table["x"], table["block"])
-
-    def _record(self, name: str, index: Value, record: Record) -> vir.Values:
-        """The fields of an entry of a table."""
-        b = self.builder
-        return vir.fields(b, vir.entry(b, vir.address(b, self.args[name]), record, index), record)
+        return b.add(table["address"], b.add(*shifts)), table["x"], table["block"]
 
     def _view(self, place: Value, pixel: Value) -> View:
         pointer = vir.address(self.builder, place)
         return View(self.builder, self.vector, pointer, pixel, I64(0), 0, self.mask)
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """An operand of the epilogue: the address of the next pixel, and strides."""
-
-    place: Value
-    pixel: Value
-    block: Value
-
-    def moved(self, builder: ir.IRBuilder, pixels: Value) -> _Operand:
-        return replace(self, place=builder.add(self.place, builder.mul(self.pixel, pixels)))
-
-    def view(self, emitter: _Emitter, vector: Value) -> View:
-        b = emitter.builder
-        return emitter._view(b.add(self.place, b.mul(self.block, vector)), self.pixel)

@@ -13,8 +13,6 @@ from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.convolution.depthwise.kernel import DEPTHWISE_CALL, OPERAND, ROW
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
 
-__all__ = ["depthwise_loop"]
-
 MATRIX = Record(
     "operand of a depthwise convolution",
     ("address", "address"),

@@ -9,10 +9,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from dnncore_cpu_numba.convolution.geometry import Geometry
-
-__all__ = ["DepthwiseGather", "DepthwiseTile", "Seen"]
 
 Seen = tuple[tuple[int, int], ...]
 """(tap, place) of each tap through which something is seen; places count from an origin."""
@@ -31,6 +30,11 @@ class DepthwiseGather:
     size: int
     seen: tuple[Seen, ...]
     advance: int
+
+    @classmethod
+    def of(cls, g: Geometry, dim: int) -> DepthwiseGather:
+        """Those of a problem's direction."""
+        return cls.backward(g, dim) if g.backward else cls.forward(g, dim)
 
     @classmethod
     def forward(cls, g: Geometry, dim: int) -> DepthwiseGather:
@@ -79,7 +83,8 @@ class DepthwiseGather:
         """The outputs in tiles of at most `most`, of about one size, equal ones together."""
         number = -(-self.length // most)
         pixels = -(-self.length // (number * self.period)) * self.period
-        groups = (list(alike) for _, alike in itertools.groupby(self._tiles(pixels), _seen))
+        tiles = itertools.groupby(self._tiles(pixels), attrgetter("seen"))
+        groups = (list(alike) for _, alike in tiles)
         return tuple(replace(alike[0], count=len(alike)) for alike in groups)
 
     def _tiles(self, pixels: int) -> Iterator[DepthwiseTile]:
@@ -129,7 +134,3 @@ class DepthwiseTile:
             for tap, at in seen:
                 found.setdefault(at, []).append((pixel, tap))
         return dict(sorted(found.items()))
-
-
-def _seen(tile: DepthwiseTile) -> tuple[Seen, ...]:
-    return tile.seen

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,48 +13,94 @@ import numpy as np
 
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseGather
-from dnncore_cpu_numba.convolution.geometry import Geometry, Triple
-
-__all__ = ["MOST_TAPS", "Shared", "row_axes", "turned"]
+from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.convolution.image import Image
+from dnncore_cpu_numba.gemm.problem import Matrix
+from dnncore_cpu_numba.runtime.tensor import Tensor
 
 MOST_TAPS = 64  # of a row; they are unrolled
 FEW_PIXELS = 6  # of a row: a longer dim takes its part
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The groups of a vector. channels: the neighbouring channels of each group in it."""
+class DepthwiseView:
+    """A problem as planes of rows; channels: the neighbouring channels of each group in a vector.
 
-    groups: int
+    Its pairs are of the side that is gathered from and of the other one.
+    """
+
+    isa: Isa
+    g: Geometry
     channels: int
 
     @classmethod
-    def of(cls, isa: Isa, g: Geometry) -> Shared:
+    def of(cls, isa: Isa, g: Geometry) -> DepthwiseView:
         """The most channels that divide both sides' and a vector, but not all lanes for a group."""
         channels = math.gcd(g.ic, g.oc, isa.lanes)
-        return cls(g.groups, channels if channels < isa.lanes else 1)
+        return cls(isa, g, channels if channels < isa.lanes else 1)
 
     @property
     def width(self) -> int:
         """The channels of a plane."""
-        return self.groups * self.channels
+        return self.g.groups * self.channels
 
-    def order(self, per_group: int) -> list[int] | None:
+    @property
+    def planes(self) -> tuple[int, int]:
+        """The numbers of planes."""
+        return self.g.depth // self.channels, self.g.columns // self.channels
+
+    @property
+    def orders(self) -> tuple[list[int] | None, list[int] | None]:
         """The channels in the order of planes; None if they have this order."""
-        if per_group == self.channels:
+        read, written = map(self._order, self.planes)
+        return read, written
+
+    def _order(self, planes: int) -> list[int] | None:
+        if planes == 1:
             return None
-        channels = np.arange(self.groups * per_group)
-        return channels.reshape(self.groups, -1, self.channels).swapaxes(0, 1).ravel().tolist()
+        channels = np.arange(planes * self.width)
+        return channels.reshape(-1, planes, self.channels).swapaxes(0, 1).ravel().tolist()
 
+    @functools.cached_property
+    def axes(self) -> tuple[int, ...]:
+        """The order of dims to work in.
 
-def row_axes(gathers: Sequence[DepthwiseGather], kernel: Triple) -> tuple[int, ...]:
-    """The order of dims to work in: the last is a row, W unless that is short or has many taps."""
-    longest = max(range(3), key=lambda dim: (kernel[dim] <= MOST_TAPS, gathers[dim].length))
-    serves = kernel[2] <= MOST_TAPS and gathers[2].length >= FEW_PIXELS
-    row = 2 if serves else longest
-    return (*(dim for dim in range(3) if dim != row), row)
+        The last is a row: W unless that is short or has many taps.
+        """
+        kernel, lengths = self.g.kernel, self.g.src if self.g.backward else self.g.dst
+        longest = max(range(3), key=lambda dim: (kernel[dim] <= MOST_TAPS, lengths[dim]))
+        row = 2 if kernel[2] <= MOST_TAPS and lengths[2] >= FEW_PIXELS else longest
+        return (*(dim for dim in range(3) if dim != row), row)
 
+    @functools.cached_property
+    def gathers(self) -> list[DepthwiseGather]:
+        """What the outputs read along each dim, in the order `axes`."""
+        return [DepthwiseGather.of(self.g, dim) for dim in self.axes]
 
-def turned(values: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
-    """Values for the dims D, H and W in the order `axes`."""
-    return tuple(values[axis] for axis in axes)
+    @property
+    def rows(self) -> int:
+        """The number of rows of an image."""
+        return self.gathers[0].length * self.gathers[1].length
+
+    def turned(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        """Values for the dims D, H and W in the order `axes`."""
+        return tuple(values[axis] for axis in self.axes)
+
+    def image(self, image: Image) -> Matrix:
+        """An image whose outer dims are images and planes; spatial dims in the order `axes`."""
+        return self.matrix(image.matrix(self.isa.lanes, self.width))
+
+    def matrix(self, matrix: Matrix) -> Matrix:
+        """A matrix with its spatial dims in the order `axes`."""
+        *planes, row = self.turned(matrix.spatial)
+        return dataclasses.replace(matrix, planes=tuple(planes), row=row)
+
+    def filter(self, weights: Tensor) -> Matrix:
+        """A 6-D filter: blocks are vectors, spatial dims taps in the order `axes`.
+
+        outer: planes and, in one, channels of the side that is gathered from; the other's planes.
+        """
+        block, oc, ic, *taps = (4 * stride for stride in weights.desc.strides)
+        read, written = (oc, ic) if self.g.backward else (ic, oc)
+        outer = self.channels * read, read, written
+        return self.matrix(Matrix(weights.address, outer, taps[2], block, tuple(taps[:2])))

@@ -19,17 +19,17 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from llvmlite import ir
 
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.vector_ir import I64, Value
 from dnncore_cpu_numba.convolution.depthwise.tiles import DepthwiseTile
-
-__all__ = ["DEPTHWISE_WEIGHTS_CALL", "DepthwiseWeightsKernel", "row_record"]
+from dnncore_cpu_numba.gemm.microkernel import Emitter
 
 DEPTHWISE_WEIGHTS_CALL = Record(
     "depthwise kernel of weights",
@@ -66,7 +66,7 @@ class DepthwiseWeightsKernel(NativeKernel):
     prefetched. fresh: so many rows of taps, the last ones, see there what none has seen before.
     taps: the place of each sum, in bytes, for each row of taps; of several channels of a group in a
     vector, those of the first one come first. bias: diff_dst is summed as well.
-    in_turn: there are several vectors. whole: all lanes are valid; if not, `lanes` of them.
+    in_turn: there are several vectors. edge: whether all lanes are valid, or `lanes` of them.
     """
 
     ARGUMENTS = DEPTHWISE_WEIGHTS_CALL
@@ -81,12 +81,7 @@ class DepthwiseWeightsKernel(NativeKernel):
     channels: int
     bias: bool
     in_turn: bool
-    whole: bool
-
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        return f"depthwise_weights_{self.isa.name}_{digest(self, 24)}"
+    edge: Literal["full", "masked"] = "full"
 
     @property
     def copies(self) -> int:
@@ -94,30 +89,23 @@ class DepthwiseWeightsKernel(NativeKernel):
         return max(1, CHAINS // max(1, sum(map(len, self.taps))))
 
     def _emit(self, builder: ir.IRBuilder, args: vir.Values) -> None:
-        _Emitter(self, builder, args).kernel()
+        _Emitter(self, builder, args).rows()
 
 
-class _Emitter:
+class _Emitter(Emitter):
     """Emits a kernel; what its loops carry is a list: copies of the sums, row by row, and bias."""
 
-    def __init__(
-        self, kernel: DepthwiseWeightsKernel, builder: ir.IRBuilder, args: vir.Values
-    ) -> None:
-        self.form = kernel
-        self.builder = builder
-        self.args = args
-        self.vector = vir.vector_of(kernel.isa.lanes)
-        self.mask = None
-        if not kernel.whole:
-            self.mask = vir.first_lanes(builder, args["lanes"], kernel.isa.lanes)
-        self.zeros = [self.vector(None)] * (sum(map(len, kernel.taps)) + kernel.bias)
+    @property
+    def zeros(self) -> list[Value]:
+        """One copy of the sums before anything is added."""
+        return [self.vector(None)] * (sum(map(len, self.kernel.taps)) + self.kernel.bias)
 
-    def kernel(self) -> None:
+    def rows(self) -> None:
         """Start from zeros or from the sums in memory; pass over all rows."""
         b, args = self.builder, self.args
-        if not self.form.in_turn:
+        if not self.kernel.in_turn:
             sums = vir.loop(b, args["accumulate"], self.zeros, lambda *_: self._load(I64(0)))
-            sums = [*sums, *self.zeros * (self.form.copies - 1)]
+            sums = [*sums, *self.zeros * (self.kernel.copies - 1)]
             self._store(I64(0), vir.loop(b, args["row_count"], sums, self._row))
             return
 
@@ -137,8 +125,8 @@ class _Emitter:
             for name in ("sums", "bias")
         )
         # padding's sums are zero, and stored as well
-        places = [(vir.at(b, sums, at), None) for row in self.form.taps for at in row]
-        return [*places, (bias, self.mask)] if self.form.bias else places
+        places = [(vir.at(b, sums, at), None) for row in self.kernel.taps for at in row]
+        return [*places, (bias, self.mask)] if self.kernel.bias else places
 
     def _load(self, number: Value) -> list[Value]:
         places = self._places(number)
@@ -154,23 +142,21 @@ class _Emitter:
 
     def _row(self, index: Value, sums: Sequence[Value]) -> list[Value]:
         """One row of diff_dst; it carries sums unless vectors take turns."""
-        b, form = self.builder, self.form
-        record = row_record(len(form.taps))
-        entry = vir.entry(b, vir.address(b, self.args["rows"]), record, index)
-        values = vir.fields(b, entry, record)
+        b, kernel = self.builder, self.kernel
+        values = self.record(self.args["rows"], index, row_record(len(kernel.taps)))
         at = values["diff_dst"]
-        rows = [(values[f"inside_{i}"], values[f"src_{i}"]) for i in range(len(form.taps))]
-        step = self._tile_in_turn if form.in_turn else self._tile
-        for tile in form.tiles:
-            pixel = b.add(self.args["diff_dst"], b.add(at, I64(tile.first * form.diff_dst_pixel)))
-            place = b.add(self.args["src"], I64(tile.origin * form.src_pixel))
+        rows = [(values[f"inside_{i}"], values[f"src_{i}"]) for i in range(len(kernel.taps))]
+        step = self._tile_in_turn if kernel.in_turn else self._tile
+        for tile in kernel.tiles:
+            pixel = b.add(self.args["diff_dst"], b.add(at, I64(tile.first * kernel.diff_dst_pixel)))
+            place = b.add(self.args["src"], I64(tile.origin * kernel.src_pixel))
 
             def one(
                 number: Value, sums: Sequence[Value],
                 tile: DepthwiseTile = tile, pixel: Value = pixel, place: Value = place,
             ) -> list[Value]:  # fmt: skip
-                first = b.add(pixel, b.mul(number, I64(tile.pixels * form.diff_dst_pixel)))
-                seen = b.add(place, b.mul(number, I64(tile.advance * form.src_pixel)))
+                first = b.add(pixel, b.mul(number, I64(tile.pixels * kernel.diff_dst_pixel)))
+                seen = b.add(place, b.mul(number, I64(tile.advance * kernel.src_pixel)))
                 return step(tile, first, seen, rows, sums)
 
             sums = vir.loop(b, I64(tile.count), sums, one)
@@ -186,7 +172,7 @@ class _Emitter:
         def vector(number: Value, _none: Sequence[Value]) -> list[Value]:
             pixel = b.add(first, b.mul(number, args["diff_dst_block"]))
             seen = b.add(place, b.mul(number, args["src_block"]))
-            sums = [*self._load(number), *self.zeros * (self.form.copies - 1)]
+            sums = [*self._load(number), *self.zeros * (self.kernel.copies - 1)]
             self._store(number, self._tile(tile, pixel, seen, rows, sums))
             return []
 
@@ -197,17 +183,17 @@ class _Emitter:
         sums: Sequence[Value],
     ) -> list[Value]:  # fmt: skip
         """Add the products of a tile of one vector."""
-        b, form, sums = self.builder, self.form, list(sums)
+        b, kernel, sums = self.builder, self.kernel, list(sums)
         pointer = vir.address(b, first)
         pixels = [
-            vir.load(b, vir.at(b, pointer, m * form.diff_dst_pixel), self.vector, self.mask)
+            vir.load(b, vir.at(b, pointer, m * kernel.diff_dst_pixel), self.vector, self.mask)
             for m in range(tile.pixels)
         ]
-        start, stale = 0, form.taps[: -form.fresh]
-        for (inside, offset), taps in zip(rows, form.taps, strict=True):
+        start, stale = 0, kernel.taps[: -kernel.fresh]
+        for (inside, offset), taps in zip(rows, kernel.taps, strict=True):
             own = [
                 copy * len(self.zeros) + start + tap
-                for copy in range(form.copies)
+                for copy in range(kernel.copies)
                 for tap in range(len(taps))
             ]
 
@@ -221,9 +207,9 @@ class _Emitter:
             for i, x in zip(own, vir.loop(b, inside, [sums[i] for i in own], row), strict=True):
                 sums[i] = x
             start += len(taps)
-        if form.bias:
+        if kernel.bias:
             for m, x in enumerate(pixels):
-                i = m % form.copies * len(self.zeros) + start
+                i = m % kernel.copies * len(self.zeros) + start
                 sums[i] = b.fadd(sums[i], x)
         return sums
 
@@ -233,15 +219,15 @@ class _Emitter:
     ) -> list[Value]:  # fmt: skip
         """Add the products of a tile with one row of taps."""
         b, sums = self.builder, list(sums)
-        channels, lanes = self.form.channels, self.form.isa.lanes
+        channels, lanes = self.kernel.channels, self.kernel.isa.lanes
         for place, readers in tile.readers.items():
-            pointer = vir.at(b, src, place * self.form.src_pixel)
+            pointer = vir.at(b, src, place * self.kernel.src_pixel)
             if is_fresh:
-                vir.prefetch(b, vir.at(b, pointer, self.form.ahead))
+                vir.prefetch(b, vir.at(b, pointer, self.kernel.ahead))
             x = vir.load(b, pointer, self.vector, self.mask)
             for channel in range(channels):
                 own = vir.shuffled(b, x, vir.spread(lanes, channels, channel))
                 for pixel, tap in readers:
-                    i = pixel % self.form.copies * width + channel * (width // channels) + tap
+                    i = pixel % self.kernel.copies * width + channel * (width // channels) + tap
                     sums[i] = vir.multiply_add(b, own, pixels[pixel], sums[i])
         return sums

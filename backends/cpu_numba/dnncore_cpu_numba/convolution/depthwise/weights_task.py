@@ -11,8 +11,6 @@ from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.task import device, task
 from dnncore_cpu_numba.convolution.depthwise.weights_kernel import DEPTHWISE_WEIGHTS_CALL
 
-__all__ = ["GROUP", "depthwise_weights_loop"]
-
 GROUP = Record(
     "group of rows of taps",
     ("whole last", "address", "a `DEPTHWISE_WEIGHTS_CALL`: for whole vectors, for the last one"),

@@ -12,20 +12,22 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image
-from dnncore_cpu_numba.convolution.winograd.sizes import OUTPUTS, POSITIONS, SPAN
 from dnncore_cpu_numba.convolution.winograd.task import KERNELS, winograd_loop
-from dnncore_cpu_numba.convolution.winograd.transforms import DstTransform, SrcTransform
+from dnncore_cpu_numba.convolution.winograd.transforms import (
+    OUTPUTS,
+    POSITIONS,
+    SPAN,
+    DstTransform,
+    SrcTransform,
+)
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue
-from dnncore_cpu_numba.gemm.cover import ALL
+from dnncore_cpu_numba.gemm.cover import ALL, evenly
 from dnncore_cpu_numba.gemm.microkernel import Microkernel
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
-
-__all__ = ["WinogradLoop", "WinogradProblem"]
 
 # Measured on 2 cores with 1 MiB of second-level and 32 MiB of third-level cache:
 LEAST_TILES = 24  # of a block, each a use of the whole filter, which comes from a farther cache
@@ -35,53 +37,11 @@ LONG_SHARE = 8  # blocks, of which the last one may be shorter
 
 
 @dataclass(frozen=True)
-class WinogradProblem:
-    """The sizes of a problem, in the roles of the direction.
-
-    depth: channels that are summed up; columns: those that come out. left: pixels of the first
-    window before the image.
-    """
-
-    batch: int
-    depth: int
-    columns: int
-    src: tuple[int, int]
-    dst: tuple[int, int]
-    left: tuple[int, int]
-
-    @classmethod
-    def of(cls, op: Any, *, forward: bool) -> WinogradProblem:
-        """Read it from an operation of either direction."""
-        g = Geometry.of(op)
-        (_, *src), (_, *dst), (_, top, left) = g.src, g.dst, g.padding
-        if forward:
-            return cls(g.batch, g.ic, g.oc, _pair(src), _pair(dst), (top, left))
-        most = TAPS - 1
-        return cls(g.batch, g.oc, g.ic, _pair(dst), _pair(src), (most - top, most - left))
-
-    @property
-    def tiling(self) -> tuple[int, int]:
-        """The numbers of tiles down and across an image of dst."""
-        down, across = (-(-size // OUTPUTS) for size in self.dst)
-        return down, across
-
-    def tiles_inside(self, dim: int) -> list[bool]:
-        """The number of tiles along a dim that read no pixel outside of src."""
-        starts = (OUTPUTS * tile - self.left[dim] for tile in range(self.tiling[dim]))
-        return [0 <= start <= self.src[dim] - SPAN for start in starts]
-
-    @property
-    def tiles(self) -> int:
-        """The number of tiles of all images."""
-        return self.batch * math.prod(self.tiling)
-
-
-@dataclass(frozen=True)
 class WinogradLoop:
-    """The division of a problem; see `convolution/winograd/task.py`."""
+    """The division of a forward convolution; see `convolution/winograd/task.py`."""
 
     isa: Isa
-    problem: WinogradProblem
+    g: Geometry
     block: int
     blocks: int
     groups: int
@@ -90,15 +50,15 @@ class WinogradLoop:
     shares: int
 
     @classmethod
-    def of(cls, isa: Isa, problem: WinogradProblem, threads: int) -> WinogradLoop:
+    def of(cls, isa: Isa, g: Geometry, threads: int) -> WinogradLoop:
         """Blocks so long that reading the filter costs little, and work for each thread."""
-        all_vectors = -(-problem.columns // isa.lanes)
+        all_vectors = -(-g.oc // isa.lanes)
         panels = -(-all_vectors // isa.most_vectors)
         vectors = -(-all_vectors // panels)
         panels = -(-all_vectors // vectors)
-        filter_bytes = 4 * POSITIONS * problem.depth * problem.columns
+        filter_bytes = 4 * POSITIONS * g.ic * g.oc
         wanted = min(max(LEAST_TILES, filter_bytes // FILTER_BYTES_PER_TILE), MOST_TILES)
-        tiles = max(1, problem.tiles)
+        tiles = max(1, g.batch * math.prod(_tiling(g)))
         per_thread = 0
         if tiles >= threads * LEAST_TILES:
             per_thread = max(1, round(tiles / (wanted * threads)))
@@ -108,22 +68,17 @@ class WinogradLoop:
             block = -(-block // isa.rows[vectors]) * isa.rows[vectors]
         blocks = -(-tiles // block)
         shares = min(threads, blocks * groups)
-        return cls(isa, problem, block, blocks, groups, panels, vectors, shares)
+        return cls(isa, g, block, blocks, groups, panels, vectors, shares)
 
     @property
-    def lane_bytes(self) -> int:
-        """The size of a vector in bytes."""
-        return 4 * self.isa.lanes
+    def tiles(self) -> int:
+        """The number of tiles of all images."""
+        return self.g.batch * math.prod(_tiling(self.g))
 
     @property
     def src_bytes(self) -> int:
         """The bytes of a transformed tile at one position."""
-        return -(-self.problem.depth // self.isa.lanes) * self.lane_bytes
-
-    @property
-    def dst_bytes(self) -> int:
-        """The bytes of a tile's products at one position, for one panel."""
-        return self.vectors * self.lane_bytes
+        return 4 * -(-self.g.ic // self.isa.lanes) * self.isa.lanes
 
     @property
     def src_plane(self) -> int:
@@ -132,8 +87,8 @@ class WinogradLoop:
 
     @property
     def dst_plane(self) -> int:
-        """The bytes from position to position of the products."""
-        return _odd_lines(self.block * self.dst_bytes)
+        """The bytes from position to position of the products of one panel."""
+        return _odd_lines(4 * self.block * self.vectors * self.isa.lanes)
 
     @property
     def share_bytes(self) -> int:
@@ -143,37 +98,37 @@ class WinogradLoop:
     @property
     def last_vectors(self) -> int:
         """The number of vectors of the last panel."""
-        return -(-self.problem.columns // self.isa.lanes) - (self.panels - 1) * self.vectors
+        return -(-self.g.oc // self.isa.lanes) - (self.panels - 1) * self.vectors
 
     def step(
         self, src: Image, weights: Param, dst: Matrix, scratch: Param, edge: Any, chain: Epilogue,
         operands: list[Matrix],
     ) -> Step:  # fmt: skip
         """The step; compiles its kernels."""
-        problem, lanes = self.problem, self.isa.lanes
-        if 0 in (problem.tiles, problem.columns):
+        g, lanes = self.g, self.isa.lanes
+        if self.tiles == 0:
             return Step(winograd_loop, {}, 0)
-        tail = problem.depth % lanes if src.is_channels_last else 0
-        down, across = problem.tiling
+        tail = g.ic % lanes if src.is_channels_last else 0
+        down, across = _tiling(g)
         most = self.isa.rows[self.vectors]
-        batch = Chunk([(0, 0)], problem.depth).table(ALL)
+        batch = Chunk([(0, 0)], g.ic).table(ALL)
         values = {
             "shares": self.shares, "blocks": self.blocks, "groups": self.groups,
-            "panels": self.panels, "block": self.block, "tiles": problem.tiles,
+            "panels": self.panels, "block": self.block, "tiles": self.tiles,
             "tiles_down": down, "tiles_across": across, "scratch": scratch,
             "share_bytes": self.share_bytes, "products": POSITIONS * self.src_plane,
             "src": src.address, "src_batch": src.batch, "src_row": src.spatial[1],
-            "src_pixel": src.spatial[2], "src_step": src.vector_step(lanes, problem.depth),
-            "src_vectors": -(-problem.depth // lanes) - (tail > 0), "src_lanes": tail,
-            "height": problem.src[0], "width": problem.src[1], "top": problem.left[0],
-            "left": problem.left[1], "readers": self._readers(tail),
+            "src_pixel": src.spatial[2], "src_step": src.vector_step(lanes, g.ic),
+            "src_vectors": -(-g.ic // lanes) - (tail > 0), "src_lanes": tail,
+            "height": g.src[1], "width": g.src[2], "top": g.padding[1],
+            "left": g.padding[2], "readers": self._readers(tail),
             "src_plane": self.src_plane, "src_bytes": self.src_bytes, "weights": weights,
-            "depth": problem.depth, "lane_bytes": self.lane_bytes, "batch_table": Table(batch),
+            "depth": g.ic, "lane_bytes": 4 * lanes, "batch_table": Table(batch),
             "kernels": self._kernels(), "most_rows": most, "vectors": self.vectors,
             "last_vectors": self.last_vectors, "dst_plane": self.dst_plane, "dst": dst.address,
             "dst_batch": dst.outer[0], "dst_row": dst.planes[1], "dst_pixel": dst.row,
-            "dst_step": dst.block, "dst_lanes": problem.columns % lanes,
-            "dst_height": problem.dst[0], "dst_width": problem.dst[1],
+            "dst_step": dst.block, "dst_lanes": g.oc % lanes,
+            "dst_height": g.dst[1], "dst_width": g.dst[2],
             "writers": self._writers(edge, chain), "operand_count": len(operands),
             "operands": [_operand(operand) for operand in operands],
         }  # fmt: skip
@@ -181,9 +136,13 @@ class WinogradLoop:
 
     def _readers(self, tail: int) -> Table:
         """Kernels by [bordered][the last, masked vector]; 0 where a combination does not occur."""
-        inside = [self.problem.tiles_inside(dim) for dim in range(2)]
+        sizes = zip(_tiling(self.g), self.g.padding[1:], self.g.src[1:], strict=True)
+        inside = [
+            [0 <= OUTPUTS * tile - left <= size - SPAN for tile in range(tiles)]
+            for tiles, left, size in sizes
+        ]
         occurs = all(map(any, inside)), not all(map(all, inside))
-        whole = self.problem.depth // self.isa.lanes > 0 or not tail
+        whole = self.g.ic // self.isa.lanes > 0 or not tail
         return _kernel_pairs(
             [SrcTransform(self.isa, bordered, masked) if occurs[bordered] and some else None
              for masked, some in ((False, whole), (True, tail))]
@@ -192,8 +151,8 @@ class WinogradLoop:
 
     def _writers(self, edge: Literal["masked", "zeroed"], chain: Epilogue) -> Table:
         """Kernels by [last tile of a row][last vector]; 0 where a combination does not occur."""
-        whole, tail = divmod(self.problem.columns, self.isa.lanes)
-        tiles, last = divmod(self.problem.dst[1], OUTPUTS)
+        whole, tail = divmod(self.g.oc, self.isa.lanes)
+        tiles, last = divmod(self.g.dst[2], OUTPUTS)
         full: Literal["full"] = "full"
         return _kernel_pairs(
             [DstTransform(self.isa, columns, kind, chain) if occurs else None
@@ -205,18 +164,17 @@ class WinogradLoop:
         """Microkernels by [last panel][rows]."""
         most = self.isa.rows[self.vectors]
         table = np.zeros((2, most + 1), np.int64)
+        blocks = {self.block, self.tiles - (self.blocks - 1) * self.block}
+        sizes = {n for block in blocks for _, n in evenly(block, most)}
         for last, vectors in enumerate((self.vectors, self.last_vectors)):
-            for rows in self._tile_rows(most):
+            for rows in sizes:
                 table[last, rows] = Microkernel(self.isa, rows, vectors).address
         return Table(table)
 
-    def _tile_rows(self, most: int) -> set[int]:
-        """Rows of the microkernels' tiles: blocks are cut as evenly as can be."""
-        sizes = set()
-        for block in {self.block, self.problem.tiles - (self.blocks - 1) * self.block}:
-            parts = -(-block // most)
-            sizes |= {block // parts, -(-block // parts)}
-        return sizes
+
+def _tiling(g: Geometry) -> list[int]:
+    """The numbers of tiles down and across an image of dst."""
+    return [-(-size // OUTPUTS) for size in g.dst[1:]]
 
 
 def _operand(operand: Matrix) -> dict[str, Any]:
@@ -237,8 +195,3 @@ def _odd_lines(nbytes: int) -> int:
     """
     lines = -(-nbytes // 64)
     return 64 * (lines + 1 - lines % 2)
-
-
-def _pair(sizes: Sequence[int]) -> tuple[int, int]:
-    height, width = sizes
-    return height, width

@@ -17,21 +17,18 @@ from typing import Any
 
 from dnncore.backend import Accepted, Attributes, MemoryDesc, Refused
 from dnncore.planning.toom_cook import F43, TAPS
-from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
-from dnncore_cpu_numba.convolution.geometry import refuse_algorithm
+from dnncore_cpu_numba.convolution.geometry import Geometry, gathered
 from dnncore_cpu_numba.convolution.image import Image, as_5d
-from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop, WinogradProblem
-from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS
+from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop
+from dnncore_cpu_numba.convolution.winograd.transforms import POSITIONS
 from dnncore_cpu_numba.convolution.winograd.weights import WinogradFilter
 from dnncore_cpu_numba.elementwise.epilogue import call_rows
-from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
+from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Matrix
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
-
-__all__ = ["WinogradBackwardData", "WinogradForward"]
 
 # Measured on 2 cores, as are the multiplications and additions in the time of a byte that is
 # transformed, or read of a filter from a third-level cache or from memory.
@@ -41,13 +38,10 @@ TRANSFORM_FLOPS, CACHED_FLOPS, MEMORY_FLOPS = 11, 4, 13
 
 
 class Winograd(Brgemm):
-    """Base of the directions."""
+    """Forward and backward by data."""
 
-    forward: bool
-
-    def __init__(self, isa: Isa) -> None:
-        super().__init__(isa)
-        self.name = f"cpu_numba:winograd:{isa.name}"
+    NAME = "cpu_numba:winograd:{isa.name}"
+    ALGORITHM = "winograd"
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Plan; the result is not exact."""
@@ -58,7 +52,7 @@ class Winograd(Brgemm):
 
     def refused(self, op: Any, attr: Attributes) -> Refused | None:
         """Refuse all but dense 3x3 windows with stride 1 of one group."""
-        if refused := refuse_algorithm(op, "winograd"):
+        if refused := super().refused(op, attr):
             return refused
         groups, _, _, *kernel = op.grouped_weights
         for what, got, wanted in (
@@ -68,54 +62,39 @@ class Winograd(Brgemm):
             if got != wanted:
                 return Refused("shape", f"{what} must be {wanted}; got {got}")
         weights = op.weights
-        if weights.format_kind == "opaque" and weights != self.filter.desc(weights):
+        if weights.format_kind == "opaque" and weights != self.weights_format(op):
             return Refused("format", f"weights must have strides; got {weights.tag}")
-        return PlannedImplementation.refused(self, op, attr)
+        return None
 
-    @property
-    def filter(self) -> WinogradFilter:
+    def filter(self, op: Any) -> WinogradFilter:
         """The format of the transformed filter."""
-        return WinogradFilter("forward" if self.forward else "backward_data", self.isa)
-
-    def problem(self, op: Any) -> WinogradProblem:
-        """The problem of an operation."""
-        return WinogradProblem.of(op, forward=self.forward)
-
-    def resolved(self, op: Any) -> Any:
-        """The filter becomes transformed."""
-        return super().resolved(op.resolve_auto("winograd"))
+        return WinogradFilter("backward_data" if Geometry.of(op).backward else "forward", self.isa)
 
     def weights_format(self, op: Any) -> Any:
         """The transformed filter."""
-        return self.filter.desc(op.weights)
+        return self.filter(op).desc(op.weights)
 
     def utilisation(self, op: Any) -> float:
         """The direct algorithm's work over this one's, traffic counted in the time of flops."""
-        problem = self.problem(op)
-        depth, columns = problem.depth, problem.columns
-        share = utilisation(self.isa, problem.tiles, columns) * depth / (depth + SHORT_DEPTH)
-        work = 2 * POSITIONS * problem.tiles * depth * columns / share
-        lanes = self.isa.lanes
+        loop = WinogradLoop.of(self.isa, Geometry.of(op).as_forward(), 1)
+        depth, columns, lanes = loop.g.ic, loop.g.oc, self.isa.lanes
+        share = utilisation(self.isa, loop.tiles, columns) * depth / (depth + SHORT_DEPTH)
+        work = 2 * POSITIONS * loop.tiles * depth * columns / share
         vectors = -(-depth // lanes) + -(-columns // lanes)
-        work += 4 * POSITIONS * problem.tiles * vectors * lanes * TRANSFORM_FLOPS
-        filter_bytes = self.filter.desc(op.weights).nbytes
-        if filter_bytes <= CACHED_FILTER:
-            work += filter_bytes * CACHED_FLOPS
-        else:
-            work += filter_bytes * WinogradLoop.of(self.isa, problem, 1).blocks * MEMORY_FLOPS
+        work += 4 * POSITIONS * loop.tiles * vectors * lanes * TRANSFORM_FLOPS
+        filter_bytes = self.weights_format(op).nbytes
+        cached = filter_bytes <= CACHED_FILTER
+        work += filter_bytes * (CACHED_FLOPS if cached else loop.blocks * MEMORY_FLOPS)
         return float(max(op.flops, 1.0) / work)
 
     def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
         """Append the steps."""
-        problem = self.problem(op)
-        src_name, dst_name = (op.SRC, op.DST) if self.forward else (op.DST, op.SRC)
-        src = self._read(plan, plan.argument(src_name, getattr(op, src_name)), problem.depth)
-        weights = self._transformed(plan, op.weights)
-        bias = None if op.bias_role is None else plan.argument(op.BIAS, op.bias_role)
-        chain, operands = self._epilogue(plan, attr, problem.columns, bias)
-        result = plan.argument(dst_name, getattr(op, dst_name))
-        dst, edge = self._write_image(plan, result, problem.columns, attr)
-        loop = WinogradLoop.of(self.isa, problem, plan.num_threads)
+        g = Geometry.of(op).as_forward()
+        src = self._read(plan, plan.tensors[gathered(op)], g.ic)
+        weights = self._transformed(plan, op)
+        chain, operands = self._epilogue(plan, attr, g.oc)
+        dst, edge = self._write_image(plan, plan.tensors[op.result_name], g.oc, attr)
+        loop = WinogradLoop.of(self.isa, g, plan.num_threads)
         room = plan.scratch(MemoryDesc((loop.shares * loop.share_bytes // 4,))).address
 
         def step() -> Step:
@@ -124,33 +103,20 @@ class Winograd(Brgemm):
 
         plan.add(step)
 
-    def _transformed(self, plan: ProgramPlan, desc: MemoryDesc) -> Param:
+    def _transformed(self, plan: ProgramPlan, op: Any) -> Param:
         """The address of the transformed filter."""
-        weights = plan.argument("weights", desc)
-        if desc.format_kind == "opaque":
+        weights = plan.tensors["weights"]
+        if weights.desc.format_kind == "opaque":
             return weights.address
-        made = self.filter.desc(desc)
-        room = plan.scratch(MemoryDesc((made.nbytes // 4,)))
-        self.filter.append_to(plan, weights, room.seen_as(made))
+        room = plan.scratch(self.weights_format(op))
+        self.filter(op).append_to(plan, weights, room)
         return room.address
 
     def _read(self, plan: ProgramPlan, tensor: Tensor, channels: int) -> Image:
         """An image whose channels can be loaded as vectors."""
-        tensor = tensor.seen_as(as_5d(tensor.desc))
+        tensor = as_5d(tensor)
         image = Image.of(tensor)
         if image is None or image.vector_step(self.isa.lanes, channels) is None:
             blocked = f"aBcde{self.isa.lanes}b"
             image = Image.chosen(plan.read(tensor, tensor.desc.with_format(blocked)))
         return image
-
-
-class WinogradForward(Winograd):
-    """Forward."""
-
-    forward = True
-
-
-class WinogradBackwardData(Winograd):
-    """Backward by data."""
-
-    forward = False

@@ -21,17 +21,17 @@ from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.pointers import address, load_i64
 from dnncore_cpu_numba.codegen.task import device, task
-from dnncore_cpu_numba.convolution.winograd.sizes import OUTPUTS, POSITIONS, SPAN
 from dnncore_cpu_numba.convolution.winograd.transforms import (
     DST_CALL,
     OPERAND,
+    OUTPUTS,
+    POSITIONS,
+    SPAN,
     SRC_CALL,
     WEIGHTS_CALL,
 )
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import MOST_OPERANDS
-
-__all__ = ["KERNELS", "transform_weights", "winograd_loop"]
 
 KERNELS = Record("kernels of a tile", ("whole last", "address", "for vectors that are"))
 MATRIX = Record(

@@ -7,28 +7,22 @@ constants of the code, are in `dnncore/planning/toom_cook.py`. Of a pair of poin
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from llvmlite import ir
-
 from dnncore.planning.toom_cook import F43, TAPS, Rows
 from dnncore_cpu_numba.codegen import vector_ir as vir
 from dnncore_cpu_numba.codegen.call_schema import Pointer, Record
 from dnncore_cpu_numba.codegen.isa import Isa
-from dnncore_cpu_numba.codegen.kernel import NativeKernel, digest
+from dnncore_cpu_numba.codegen.kernel import NativeKernel
 from dnncore_cpu_numba.codegen.vector_ir import I64, Builder, Value
-from dnncore_cpu_numba.convolution.winograd.sizes import POSITIONS, SPAN
 from dnncore_cpu_numba.elementwise import epilogue
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, View
 
-__all__ = [
-    "DST_CALL", "OPERAND", "SRC_CALL", "WEIGHTS_CALL", "DstTransform", "SrcTransform",
-    "WeightsTransform",
-]  # fmt: skip
-
+OUTPUTS, SPAN, POSITIONS = F43.outputs, F43.span, F43.positions
 SRC_CALL = Record(
     "transform of src",
     ("src", "address", "the tile's first pixel, which may lie outside"),
@@ -66,9 +60,10 @@ DST_CALL = Record(
 # -- sums of vectors -------------------------------------------------------------------------------
 
 
-def _combine(builder: Builder, terms: Sequence[tuple[Fraction, Value]]) -> Value:
+def _combine(builder: Builder, factors: Sequence[Fraction], vectors: Sequence[Value]) -> Value:
     """The sum of all factor * vector."""
-    terms = sorted((t for t in terms if t[0]), key=lambda term: term[0] != 1)
+    terms = [term for term in zip(factors, vectors, strict=True) if term[0]]
+    terms.sort(key=lambda term: term[0] != 1)
     (factor, total), *rest = terms
     if factor != 1:
         total = builder.fmul(vir.constant(total.type, float(factor)), total)
@@ -83,12 +78,11 @@ def _combine(builder: Builder, terms: Sequence[tuple[Fraction, Value]]) -> Value
 
 def _to_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
     """rows * x, for SRC and WEIGHTS: the rows of +p and -p differ by the sign of odd columns."""
-    results = [_combine(builder, list(zip(rows[0], x, strict=True)))]
+    results = [_combine(builder, rows[0], x)]
     for row in rows[1:-1:2]:
-        terms = list(zip(row, x, strict=True))
-        even, odd = _combine(builder, terms[::2]), _combine(builder, terms[1::2])
+        even, odd = (_combine(builder, row[i::2], x[i::2]) for i in range(2))
         results += [builder.fadd(even, odd), builder.fsub(even, odd)]
-    return [*results, _combine(builder, list(zip(rows[-1], x, strict=True)))]
+    return [*results, _combine(builder, rows[-1], x)]
 
 
 def _from_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value]:
@@ -96,29 +90,18 @@ def _from_points(builder: Builder, rows: Rows, x: Sequence[Value]) -> list[Value
     pairs = list(zip(x[1:-1:2], x[2::2], strict=False))
     sums = [builder.fadd(a, b) for a, b in pairs], [builder.fsub(a, b) for a, b in pairs]
     return [
-        _combine(
-            builder, list(zip((row[0], *row[1:-1:2], row[-1]), (x[0], *own, x[-1]), strict=True))
-        )
-        for row, own in ((row, sums[i % 2]) for i, row in enumerate(rows))
+        _combine(builder, (row[0], *row[1:-1:2], row[-1]), (x[0], *sums[i % 2], x[-1]))
+        for i, row in enumerate(rows)
     ]
 
 
 def _columns(apply: Callable[..., list[Value]], builder: Builder, rows: Rows, x: Any) -> Any:
     """rows * X, X as a list of rows."""
-    return list(
-        zip(*(apply(builder, rows, column) for column in zip(*x, strict=True)), strict=True)
-    )
+    columns = [apply(builder, rows, column) for column in zip(*x, strict=True)]
+    return list(zip(*columns, strict=True))
 
 
 # -- kernels ---------------------------------------------------------------------------------------
-
-
-class _Transform(NativeKernel):
-    """Base of the transforms."""
-
-    @property
-    def _vector(self) -> ir.VectorType:
-        return vir.vector_of(self.isa.lanes)
 
 
 def _at(builder: Builder, pointer: Value, *steps: tuple[Value, int]) -> Value:
@@ -128,14 +111,16 @@ def _at(builder: Builder, pointer: Value, *steps: tuple[Value, int]) -> Value:
     return pointer
 
 
-def _store_points(builder: Builder, values: Any, target: Value, plane: Value) -> None:
-    """The values at all positions, `plane` bytes from one to the next."""
-    for position, value in enumerate(value for row in values for value in row):
+def _store_points(builder: Builder, rows: Rows, x: Any, target: Value, plane: Value) -> None:
+    """Store rows * X * rows^T: all positions, `plane` bytes from one to the next."""
+    halfway = _columns(_to_points, builder, rows, x)
+    points = itertools.chain(*(_to_points(builder, rows, row) for row in halfway))
+    for position, value in enumerate([*points]):
         vir.store(builder, value, _at(builder, target, (plane, position)), None)
 
 
 @dataclass(frozen=True)
-class SrcTransform(_Transform):
+class SrcTransform(NativeKernel):
     """SRC D SRC^T of one tile, for `count` vectors of channels.
 
     bordered: only the rows and columns [first, end) of the tile are inside, the others are zero.
@@ -148,14 +133,8 @@ class SrcTransform(_Transform):
     bordered: bool
     masked: bool
 
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        kind = "bordered" * self.bordered + "masked" * self.masked or "plain"
-        return f"winograd_src_{self.isa.name}_{kind}"
-
     def _emit(self, builder: Builder, args: vir.Values) -> None:
-        vector, size = self._vector, 4 * self.isa.lanes
+        vector, size = vir.vector_of(self.isa.lanes), 4 * self.isa.lanes
         mask = vir.first_lanes(builder, args["lanes"], self.isa.lanes) if self.masked else None
         zeros = vir.room(builder, vector, 1)
         vir.store(builder, vector(None), zeros, None)
@@ -173,9 +152,7 @@ class SrcTransform(_Transform):
         def transform(_: Value, state: Sequence[Value]) -> list[Value]:
             src, target = state
             tile = [[load(src, r, c) for c in range(SPAN)] for r in range(SPAN)]
-            tile = _columns(_to_points, builder, F43.src, tile)
-            points = [_to_points(builder, F43.src, row) for row in tile]
-            _store_points(builder, points, target, args["plane"])
+            _store_points(builder, F43.src, tile, target, args["plane"])
             return [vir.at(builder, src, args["step"]), vir.at(builder, target, size)]
 
         start = [vir.address(builder, args[name]) for name in ("src", "target")]
@@ -188,20 +165,15 @@ def _between(builder: Builder, index: int, first: Value, end: Value) -> Value:
 
 
 @dataclass(frozen=True)
-class WeightsTransform(_Transform):
+class WeightsTransform(NativeKernel):
     """WEIGHTS G WEIGHTS^T of vectors that follow each other, of one channel after another."""
 
     ARGUMENTS = WEIGHTS_CALL
 
     isa: Isa
 
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        return f"winograd_weights_{self.isa.name}"
-
     def _emit(self, builder: Builder, args: vir.Values) -> None:
-        vector, size = self._vector, 4 * self.isa.lanes
+        vector, size = vir.vector_of(self.isa.lanes), 4 * self.isa.lanes
 
         def transform(_: Value, state: Sequence[Value]) -> list[Value]:
             src, target = state
@@ -210,9 +182,7 @@ class WeightsTransform(_Transform):
                 for r in range(TAPS)
             ]
             taps = [[vir.load(builder, p, vector, None) for p in row] for row in pointers]
-            taps = _columns(_to_points, builder, F43.weights, taps)
-            points = [_to_points(builder, F43.weights, row) for row in taps]
-            _store_points(builder, points, target, args["plane"])
+            _store_points(builder, F43.weights, taps, target, args["plane"])
             return [vir.at(builder, src, size), vir.at(builder, target, size)]
 
         start = [vir.address(builder, args[name]) for name in ("src", "target")]
@@ -220,7 +190,7 @@ class WeightsTransform(_Transform):
 
 
 @dataclass(frozen=True)
-class DstTransform(_Transform):
+class DstTransform(NativeKernel):
     """DST M DST^T of one tile and the epilogue, for `count` vectors of channels.
 
     columns: pixels of a row that exist. edge: as in `Microkernel`, of each vector.
@@ -233,15 +203,8 @@ class DstTransform(_Transform):
     edge: Literal["full", "masked", "zeroed"] = "full"
     epilogue: Epilogue = ()
 
-    @property
-    def name(self) -> str:
-        """An identifier of everything that is compiled in."""
-        name = f"winograd_dst_{self.isa.name}_{self.columns}_{self.edge}"
-        chain = digest(self.epilogue, 16)
-        return f"{name}_{chain}" if self.epilogue else name
-
     def _emit(self, builder: Builder, args: vir.Values) -> None:
-        vector, size = self._vector, 4 * self.isa.lanes
+        vector, size = vir.vector_of(self.isa.lanes), 4 * self.isa.lanes
         mask = None
         if self.edge != "full":
             mask = vir.first_lanes(builder, args["lanes"], self.isa.lanes)
@@ -250,6 +213,11 @@ class DstTransform(_Transform):
             [vir.field(builder, table, OPERAND, name, i) for name in OPERAND.fields]
             for i in range(epilogue.table_rows(self.epilogue))
         ]
+
+        def view(operand: Sequence[Value], index: Value, r: int) -> View:
+            address, row, pixel, step = operand
+            pointer = vir.at(builder, vir.address(builder, address), builder.mul(index, step))
+            return View(builder, vector, _at(builder, pointer, (row, r)), pixel, I64(0), 0, mask)
 
         def transform(index: Value, state: Sequence[Value]) -> list[Value]:
             products, dst = state
@@ -261,22 +229,14 @@ class DstTransform(_Transform):
             for r, row in enumerate(_columns(_from_points, builder, F43.dst, tile)):
                 with builder.if_then(builder.icmp_signed(">", args["rows"], I64(r))):
                     pixels = _from_points(builder, F43.dst[: self.columns], row)
-                    views = [self._operand(builder, mask, own, index, r) for own in operands]
+                    views = [view(operand, index, r) for operand in operands]
                     pointer = _at(builder, dst, (args["row"], r))
-                    view = View(builder, vector, pointer, args["pixel"], I64(0), 0, mask)
-                    self._finish(pixels, view, views)
+                    own = View(builder, vector, pointer, args["pixel"], I64(0), 0, mask)
+                    self._finish(pixels, own, views)
             return [vir.at(builder, products, size), vir.at(builder, dst, args["step"])]
 
         start = [vir.address(builder, args[name]) for name in ("products", "dst")]
         vir.loop(builder, args["count"], start, transform)
-
-    def _operand(
-        self, builder: Builder, mask: Value | None, row: Sequence[Value], index: Value, r: int
-    ) -> View:
-        address, image_row, pixel, step = row
-        pointer = vir.at(builder, vir.address(builder, address), builder.mul(index, step))
-        pointer = _at(builder, pointer, (image_row, r))
-        return View(builder, self._vector, pointer, pixel, I64(0), 0, mask)
 
     def _finish(self, pixels: Sequence[Value], dst: View, operands: Sequence[View]) -> None:
         places = [(x, 0) for x in range(self.columns)]

@@ -14,14 +14,11 @@ from typing import Any
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
-from dnncore_cpu_numba.convolution.winograd.sizes import OUTPUTS, POSITIONS
 from dnncore_cpu_numba.convolution.winograd.task import transform_weights
-from dnncore_cpu_numba.convolution.winograd.transforms import WeightsTransform
+from dnncore_cpu_numba.convolution.winograd.transforms import OUTPUTS, POSITIONS, WeightsTransform
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.runtime.program import Program, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
-
-__all__ = ["WinogradFilter", "WinogradReorder"]
 
 PREFIX = f"cpu_numba:winograd:{OUTPUTS}x{TAPS}"
 BLOCKED = {"forward": "O{}i{}o", "backward_data": "I{}o{}i"}  # columns in vectors
@@ -97,7 +94,7 @@ class WinogradReorder(Implementation[Any]):
         if attr.post_ops:
             return Refused("attribute", f"no post-ops; got {len(attr.post_ops)}")
         plan = ProgramPlan(op, attr, engine.num_threads)
-        target.append_to(plan, plan.argument("src", op.src), plan.argument("dst", op.dst))
+        target.append_to(plan, plan.tensors["src"], plan.tensors["dst"])
         return Accepted(
             op,
             build=lambda: Program(plan.steps(), plan.num_threads),

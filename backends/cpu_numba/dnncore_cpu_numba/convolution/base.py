@@ -1,0 +1,47 @@
+"""The base of all implementations of convolution: its algorithm and its formats."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from dnncore.backend import Attributes, Refused
+from dnncore_cpu_numba.convolution.geometry import Geometry
+from dnncore_cpu_numba.convolution.image import spatial_tag
+from dnncore_cpu_numba.gemm.plan import PlannedImplementation
+
+
+class Convolution(PlannedImplementation):
+    """Resolves formats; activations are plain unless a subclass has other ones."""
+
+    ALGORITHM: ClassVar[str] = "direct"
+
+    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+        """Refuse other algorithms."""
+        if op.algorithm not in (self.ALGORITHM, "auto"):
+            got = f"computes by algorithm {self.ALGORITHM}; got {op.algorithm}"
+            return Refused("algorithm", got)
+        return super().refused(op, attr)
+
+    def resolved(self, op: Any) -> Any:
+        """Resolve the algorithm, the formats of activations and bias, then those of the filter."""
+        src, dst = self.activations(Geometry.of(op), spatial_tag(op.src_role.ndims))
+        formats = {op.SRC: src, op.DST: dst}
+        if op.bias_role is not None:
+            formats[op.BIAS] = "a"
+        op = op.resolve_auto(self.ALGORITHM).resolve_any(**formats)
+        return op.resolve_any(**{op.WEIGHTS: self.weights_format(op)})
+
+    def activations(self, _g: Geometry, spatial: str) -> tuple[str, str]:
+        """The tags of src and dst. spatial: their letters."""
+        return f"nc{spatial}", f"nc{spatial}"
+
+    def weights_format(self, op: Any) -> Any:
+        """The format of the filter; op: with the formats of activations resolved."""
+        raise NotImplementedError
+
+
+def weights_tag(op: Any, channels: str, inner: str = "") -> str:
+    """The tag of a filter: groups if any, then channels and spatial dims, then blocks."""
+    ndims: int = op.src_role.ndims
+    grouped = "g" * int(op.weights_role.ndims - ndims)
+    return f"{grouped}{channels}{spatial_tag(ndims)}{inner}"
