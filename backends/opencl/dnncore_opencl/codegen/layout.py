@@ -24,8 +24,6 @@ from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Schema, Value
 
 LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
 
-__all__ = ["Digit", "Loop", "Nest", "Parameters", "access", "decode", "digits", "offset_text"]
-
 
 class Digit(NamedTuple):
     """One digit of a logical index: its number of values and its stride in elements."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["capability", "is_nvidia", "limits", "register_limit"]
-
 KILOBYTES = {
     (7, 0): 96,
     (7, 2): 96,

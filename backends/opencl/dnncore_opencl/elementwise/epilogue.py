@@ -18,13 +18,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import PostOp
-from dnncore_opencl.codegen.halves import HALVES, TO_FLOAT, functions
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import TYPES, with_lanes
+from dnncore_opencl.codegen.vectors import (
+    HALVES,
+    TO_FLOAT,
+    TYPES,
+    scalar_functions,
+    with_lanes,
+)
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
-
-__all__ = ["Epilogue", "Operand", "epilogue"]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int)
     buffers = {f"post{i}": Buffer(f"const {TYPES[kind]}") for i, kind in enumerate(kinds)}
     schema = Schema(**buffers) | parameters.schema
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
-    halves = functions() if set(HALVES) & set(kinds) else ""
+    halves = scalar_functions() if set(HALVES) & set(kinds) else ""
     places = {f"post{i}": Arg(operand.index) for i, operand in enumerate(operands)}
     return Epilogue(
         halves + with_lanes(_code(steps, schema, rank, reads_dst=reads_dst), 1),

@@ -34,8 +34,6 @@ from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
-__all__ = ["Elementwise", "Pass"]
-
 
 class Pass:
     """The code and the launch of one pass.

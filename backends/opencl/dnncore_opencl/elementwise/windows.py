@@ -33,8 +33,6 @@ from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
-__all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]
-
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
 GPU_ROWS = 4  # places in a column per work-item, to find coordinates less often

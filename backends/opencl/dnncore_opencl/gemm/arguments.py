@@ -9,8 +9,6 @@ from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.product import Gemm, Window
 from dnncore_opencl.runtime.schema import Schema
 
-__all__ = ["WINDOW", "gemm_epilogue", "window_arguments"]
-
 # Where an image ends: 0 <= at + n * digits of n + k * digits of k < size, along each dim.
 WINDOW = Schema(w_at=INT4, w_n=INT4, w_k=INT4, w_size=INT4)
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from dnncore_opencl.gemm.product import Gemm, Matrix
     from dnncore_opencl.runtime.engine import OpenCLEngine
 
-__all__ = ["key", "parameters", "require", "tuned", "with_parameters"]
-
 AnyFamily = TypeVar("AnyFamily")
 
 

@@ -13,8 +13,6 @@ from dnncore_opencl.elementwise.windows import Windows
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.program import LaunchProgram
 
-__all__ = ["fits", "launch"]
-
 GROUP = 256
 CELLS_HELD = 4096  # floats of a tile: 16 KiB, half of what every device has
 ROWS_HELD = 256  # of a tile, and of the windows that see it

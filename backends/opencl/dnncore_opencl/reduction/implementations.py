@@ -38,8 +38,6 @@ from dnncore_opencl.runtime.launch import Launch, Source
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
 
-__all__ = ["TABLE", "Stages", "bias_sums"]
-
 BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
 LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not neighbours
 CPU_TASKS = 4  # work-items per core, to end together

@@ -8,8 +8,6 @@ from dnncore.backend import ExecutionError
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.memory_account import Account
 
-__all__ = ["FAILED_DEPENDENCY", "OUT_OF_MEMORY", "failure", "status_name"]
-
 FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, the status of dependents
 
 OUT_OF_MEMORY = frozenset((-4, -6))

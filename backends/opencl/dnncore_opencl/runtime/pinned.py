@@ -23,8 +23,6 @@ from dnncore_opencl.devices.discovery import Native, pyopencl
 from dnncore_opencl.runtime.events import OpenCLEvent, Queue
 from dnncore_opencl.runtime.in_flight import Command, tidy_all
 
-__all__ = ["LEAST_BYTES", "Landing", "Pinned", "waits_for_itself"]
-
 Bytes = np.ndarray[Any, Any]
 
 # Measured on an H200 with 16 cores, copies of 64 MB to 1 GB: 23 to 44 GB/s to the device, 27 to 32

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from dnncore_opencl.runtime.device import OpenedDevice
     from dnncore_opencl.runtime.launch import Launch
 
-__all__ = ["LaunchProgram"]
-
 
 class LaunchProgram(Executable):
     """Kernels that are launched in order; without kernels, a command that does nothing."""

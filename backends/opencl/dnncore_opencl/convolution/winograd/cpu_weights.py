@@ -22,8 +22,6 @@ from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
-__all__ = ["WinogradFilter", "WinogradReorder", "source"]
-
 PREFIX = f"opencl:winograd:{F43.name}"
 SCHEMA = Schema(
     weights=Buffer("const float"),

@@ -33,8 +33,6 @@ from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, UINT, Arg, Buffer, Schema, Scratch
 
-__all__ = ["SCRATCHPAD", "FilterPlanes", "Image", "Planes"]
-
 SCRATCHPAD = -1  # the place of operands that lie there
 GROUP = 256  # work-items, which every GPU runs
 MOST_LANES = 4  # floats: a work-item's widest access

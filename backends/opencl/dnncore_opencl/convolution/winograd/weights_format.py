@@ -18,8 +18,6 @@ from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-__all__ = ["DIRECTIONS", "FilterReorder", "Filters", "format_refusal", "problem_refusal"]
-
 DIRECTIONS = ("forward", "backward_data")
 
 
