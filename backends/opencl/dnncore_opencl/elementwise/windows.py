@@ -18,7 +18,6 @@ from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, access, digits
 from dnncore_opencl.codegen.vectors import (
     CPU_LANES,
-    TYPES,
     half_functions,
     most_lanes,
     read,
@@ -29,9 +28,8 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
-from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
@@ -67,8 +65,7 @@ class Windows:
         self.axis = axis
         self.lanes = lanes
         self.innermost = innermost
-        largest = max(desc.nbytes // desc.itemsize for desc in self.tensors.values())
-        self.parameters = Parameters(largest)
+        self.parameters = Parameters.of(self.tensors, self.written, is_restrict=True)
 
     @cached_property
     def used(self) -> tuple[str, ...]:
@@ -134,31 +131,12 @@ class Windows:
             **self.accesses(),
             "POST_OPS": self._post_ops(),
             **grid.defines(parameters),
-            **parameters.defines,
         }
         types = (desc.data_type for desc in self.tensors.values())
         halves = half_functions(self.engine, types, (1, self.lanes))
         texts = (*halves, *map(template, ("windows", *snippets)))
-        source = Source(kernel, self.schema, defines, texts, options)
-        launch = Launch(source, self.arguments, grid.size, grid.group)
+        launch = grid.launch(kernel, parameters, defines, texts, options)
         return LaunchProgram(self.engine, [launch])
-
-    @property
-    def schema(self) -> Schema:
-        """The parameters of a kernel: the tensors, then the scalars of its text so far."""
-        buffers = {
-            name: Buffer(
-                ("" if name in self.written else "const ") + TYPES[desc.data_type], is_restrict=True
-            )
-            for name, desc in self.tensors.items()
-        }
-        return Schema(**buffers) | self.parameters.schema
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of these parameters."""
-        places = {name: Arg(place) for place, name in enumerate(self.tensors)}
-        return places | self.parameters.arguments
 
     # -- the text -----------------------------------------------------------------------------
 
