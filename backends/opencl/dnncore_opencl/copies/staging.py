@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
+from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 ROW_MAJOR = "abcdefghijkl"
 ALIGNMENT = 128  # bytes: a line of any device's cache

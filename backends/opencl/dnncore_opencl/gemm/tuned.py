@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dnncore.backend import DescriptorError, remark
-
-if TYPE_CHECKING:
-    from dnncore_opencl.gemm.product import Gemm, Matrix
-    from dnncore_opencl.runtime.engine import OpenCLEngine
+from dnncore_opencl.gemm.product import Gemm, Matrix
+from dnncore_opencl.runtime.engine import OpenCLEngine
 
 AnyFamily = TypeVar("AnyFamily")
 

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnncore.backend import (
     DescriptorError,
@@ -25,10 +25,8 @@ from dnncore_opencl.devices.discovery import Native, describe, device_type, pyop
 from dnncore_opencl.runtime import tuning
 from dnncore_opencl.runtime.build import Builder
 from dnncore_opencl.runtime.faults import OUT_OF_MEMORY, failure
+from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.memory_account import Account, MemoryInfo
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.launch import Launch
 
 SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dnncore.backend import DiskStore, Peaks
 from dnncore_opencl.devices.discovery import pyopencl
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.device import OpenedDevice
+from dnncore_opencl.runtime.device import OpenedDevice
 
 COPY_BYTES = {"cpu": 1 << 25, "gpu": 1 << 27}  # beyond the last-level caches
 CHAINS = 12  # independent multiply-adds: latency x issue rate of common cores

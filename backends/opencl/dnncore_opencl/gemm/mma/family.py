@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from dnncore.backend import Refused
 from dnncore_opencl.gemm.family import Family, Plan
@@ -18,10 +18,8 @@ from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, MmaProduct,
 from dnncore_opencl.gemm.mma.view import Unfit, view
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
+from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 SPLIT_TF32 = Arithmetic("tf32", 4, "m16n8k8", is_split=True)
 ROUNDED_TF32 = Arithmetic("tf32", 4, "m16n8k8")
