@@ -29,8 +29,8 @@ from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeig
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
 from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
 from dnncore_opencl.convolution.views import spatial_phases
+from dnncore_opencl.convolution.winograd import cpu as winograd
 from dnncore_opencl.convolution.winograd import gpu as planes
-from dnncore_opencl.convolution.winograd.cpu import CpuWinogradBackwardData, CpuWinogradForward
 from dnncore_opencl.copies.staging import plain
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.family import Family
@@ -252,13 +252,13 @@ def _image_strides(strides: Sequence[int], channels: int) -> Strides:
 DATA_FAMILIES: tuple[type[Family], ...] = (Depthwise, *FAMILIES)
 WEIGHTS_FAMILIES: tuple[type[Family], ...] = (DepthwiseWeights, *FAMILIES)
 FORWARD = (
-    CpuWinogradForward(),
+    winograd.FORWARD,
     DirectForward(),
     *planes.FORWARD,
     *(Forward(family) for family in DATA_FAMILIES),
 )
 BACKWARD_DATA = (
-    CpuWinogradBackwardData(),
+    winograd.BACKWARD_DATA,
     DirectBackwardData(),
     *planes.BACKWARD_DATA,
     *(BackwardData(family) for family in DATA_FAMILIES),

@@ -94,6 +94,17 @@ class FilterReorder(Implementation[Any]):
         )
 
 
+def roles(op: Any, direction: str) -> tuple[str, str, tuple[int, int]]:
+    """Return the names of src and dst of a transform in one of `DIRECTIONS`, and its corner.
+
+    The corner is the number of pixels of the first tile before an image of src.
+    """
+    down, across = op.padding_l
+    if direction == "forward":
+        return op.SRC, op.DST, (down, across)
+    return op.DST, op.SRC, (TAPS - 1 - down, TAPS - 1 - across)
+
+
 def problem_refusal(op: Any) -> Refused | None:
     """Refuse all convolutions but those of dense 3x3 windows with stride 1."""
     if op.algorithm == "direct":
