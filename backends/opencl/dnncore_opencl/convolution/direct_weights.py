@@ -228,7 +228,8 @@ class DirectBackwardWeights(Direct):
             **pixels.src.arguments("x"),
             **pixels.dst.arguments("y"),
         }
-        source = Source("convolution_direct_weights", PRODUCT, defines, (template("digits"),))
+        snippets = (template("digits"), template("floats"))
+        source = Source("convolution_direct_weights", PRODUCT, defines, snippets)
         return Launch(source, arguments, (sums.parts, sums.items), (1, 1))
 
     def _finish(self, op: Any, attr: Attributes, sums: Sums, lanes: int, start: int) -> Launch:

@@ -180,7 +180,7 @@ class Lines:
             **self.dst.arguments("y"),
             **chain.arguments,
         }
-        snippets = (chain.code, template("digits"), template("fetch"))
+        snippets = (chain.code, template("digits"), template("fetch"), template("floats"))
         source = Source("convolution_direct", SCHEMA | chain.schema, defines, snippets)
         items = (math.ceil(self.runs / runs), groups * math.ceil(self.panels / panels))
         launch = Launch(source, arguments, items, (1, 1))

@@ -147,7 +147,7 @@ class Pass:
         widths = sorted({1, self.lanes})
         snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
         types = () if self.copies_bits else (desc.data_type for desc in self.descs)
-        snippets += half_functions(self.engine, types, widths)
+        snippets += (*half_functions(self.engine, types, widths), template("fp64"))
         return self.grid.launch(self.template, self.parameters, defines, snippets, self.options)
 
     # -- the text -----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ SCHEMA = Schema(
 
 def source(name: str, schema: Schema, lanes: int, *snippets: str, **defines: int) -> Source:
     """The text of a kernel of transforms."""
-    shared = (template("winograd"), transforms(F43), *snippets)
+    shared = (template("floats"), transforms(F43), *snippets)
     sizes = {"LANES": lanes, "OUTPUTS": F43.outputs, "SPAN": F43.span, "TAPS": TAPS}
     return Source(name, schema, sizes | defines, shared)
 
