@@ -54,16 +54,12 @@ TILES_OF_ITEM = Schema(
     end=INT,  # tile after the last one
     grid=INT2,  # tiles down and across an image
 )
+# corner: pixels of the first tile before the image. size: of an image. blocks: of channels. x, y:
+# strides of image, block, row and pixel. x_start, y_start: elements.
 SRC = (
     Schema(src=Buffer("const float"), made=Buffer("float"))
     | TILES_OF_ITEM
-    | Schema(
-        corner=INT2,  # pixels of the first tile before the image
-        size=INT2,  # of an image
-        blocks=INT,  # of channels
-        x=INT4,  # strides of image, block, row and pixel
-        x_start=INT,  # element of src
-    )
+    | Schema(corner=INT2, size=INT2, blocks=INT, x=INT4, x_start=INT)
 )
 DST = (
     Schema(products=Buffer("const float"), dst=Buffer("float"))
