@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,7 +33,7 @@ class GemmImplementation(Implementation[Any]):
         self.name = f"opencl:{family.name}"
         self.data_types = family.data_types
 
-    def gemms(self, op: Any, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: Any, attr: Attributes) -> Iterator[Gemm]:
         """Return the products that together compute the operation."""
         raise NotImplementedError
 
