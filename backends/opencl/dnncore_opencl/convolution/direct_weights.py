@@ -115,7 +115,8 @@ class Sums:
     """The division of the sums among work-items.
 
     blocks, pairs: of input channels and of vectors of output channels. own_blocks, own_pairs: those
-    of a work-item. parts: of the lines, each of `share`, of which `lines` are in a cache at once.
+    of a work-item. items: work-items of each part. parts: of the lines, each of `share`, of which
+    `lines` are in a cache at once.
     """
 
     groups: int
@@ -123,6 +124,7 @@ class Sums:
     pairs: int
     own_blocks: int
     own_pairs: int
+    items: int
     parts: int
     share: int
     lines: int
@@ -143,13 +145,7 @@ class Sums:
         line_bytes = FLOAT * lanes * (2 * pixels.out[3] + pixels.size[2])
         lines = min(MOST_LINES, max(1, LINE_BYTES // max(1, line_bytes)))
         parts = math.ceil(count / share)
-        return cls(groups, blocks, pairs, own_blocks, own_pairs, parts, share, lines)
-
-    @property
-    def items(self) -> int:
-        """Work-items of each part."""
-        shares = math.ceil(self.blocks / self.own_blocks) * math.ceil(self.pairs / self.own_pairs)
-        return self.groups * shares
+        return cls(groups, blocks, pairs, own_blocks, own_pairs, items, parts, share, lines)
 
 
 class DirectBackwardWeights(Direct):

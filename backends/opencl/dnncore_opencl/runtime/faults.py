@@ -35,10 +35,7 @@ def status_name(status: int) -> str:
 
 
 def failure(name: str, account: Account, what: str, error: Any) -> ExecutionError:
-    """Return the error of a command that failed; `error` is a status or a pyopencl error.
-
-    name, account: of the engine.
-    """
+    """Return an engine's error; `error` is a status or a pyopencl error."""
     status = error if isinstance(error, int) else error.code
     text = f"{name}: {what}: {status_name(status)}"
     if status in ADVICE:

@@ -91,10 +91,8 @@ def _flops(engine: OpenedDevice, data_type: str) -> float:
 def _bandwidth(engine: OpenedDevice) -> float:
     cl = pyopencl()
     nbytes = COPY_BYTES["cpu" if engine.is_cpu else "gpu"]
-    make = cl.Buffer
-    source, target = (
-        make(engine.native.context, cl.mem_flags.READ_WRITE, nbytes) for _ in range(2)
-    )
+    context, flags = engine.native.context, cl.mem_flags.READ_WRITE
+    source, target = (cl.Buffer(context, flags, nbytes) for _ in range(2))
     queue = _queue(engine)
 
     def work() -> None:

@@ -108,7 +108,7 @@ def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
 
 def _built(engine: OpenedDevice, launch: Launch) -> Any:
     try:
-        return engine.launchable(launch)
+        return engine.builder.launchable(launch)
     except BuildError as error:
         raise BuildError(f"kernel {launch.kernel}.cl: {error}") from error
 

@@ -156,12 +156,7 @@ class Mma(Family):
         if 0 < gemm.depth < FEWEST_TERMS and _arithmetic(gemm).is_split:
             least = f"sums of {FEWEST_TERMS} terms at least, for f32 rounds fewer less"
             return Refused("shape", f"needs {least}; got {gemm.depth}")
-        try:
-            if gemm.depth:
-                view(gemm, _arithmetic(gemm).per_chunk)
-        except Unfit as obstacle:
-            return Refused("format", str(obstacle))
-        return None
+        return _format_refusal(gemm) if gemm.depth else None
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""
@@ -169,7 +164,8 @@ class Mma(Family):
         if not gemm.depth:
             return Plan((reduction(gemm, 0, start // FLOAT, items),), FLOAT)
         arithmetic = _arithmetic(gemm)
-        v, may_split = view(gemm, arithmetic.per_chunk), _fits(partial(gemm, start // FLOAT))
+        v = view(gemm, arithmetic.per_chunk)
+        may_split = _format_refusal(partial(gemm, start // FLOAT)) is None
         products = [
             MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
             for tile in self._tiles(arithmetic)
@@ -238,10 +234,10 @@ def _pace(arithmetic: Arithmetic) -> Pace:
     return SPLIT_PACE if arithmetic.is_split else ROUNDED_PACE
 
 
-def _fits(gemm: Gemm) -> bool:
-    """Whether tensor cores can read a product."""
+def _format_refusal(gemm: Gemm) -> Refused | None:
+    """Return why tensor cores cannot read a product, None if they can."""
     try:
         view(gemm, _arithmetic(gemm).per_chunk)
-    except Unfit:
-        return False
-    return True
+    except Unfit as obstacle:
+        return Refused("format", str(obstacle))
+    return None
