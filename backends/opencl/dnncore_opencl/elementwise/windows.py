@@ -170,16 +170,14 @@ class Windows:
             upper, data_type = name.upper(), desc.data_type
             defines |= self._access(upper, desc)
             pointer = f"{name} + {upper}_AT({at})"
-            lanes = 1 if self._repeats(desc) else self.lanes
+            repeats = desc.dims[self.axis] == 1 < self.result.dims[self.axis]
+            lanes = 1 if repeats else self.lanes
             defines[f"LOAD_{upper}({at})"] = read(self.engine, data_type, lanes, pointer)
             kind = value_type(data_type)
             value = f"convert_{vector(kind, self.lanes)}(value)" if kind != "float" else "value"
             text = write(self.engine, data_type, self.lanes, pointer, value)
             defines[f"STORE_{upper}({at}, value)"] = text
         return defines
-
-    def _repeats(self, desc: MemoryDesc) -> bool:
-        return desc.dims[self.axis] == 1 < self.result.dims[self.axis]
 
     def _access(self, name: str, desc: MemoryDesc) -> dict[str, str]:
         """NAME_AT, which does not depend on coordinates along which the tensor is broadcast."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
@@ -23,6 +24,11 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
         strides = (*batch, matrix.strides.m, *n)
         operands.append(Operand(matrix.index, matrix.offset, strides))
     return epilogue(gemm.post_ops, operands, COORDINATES)
+
+
+def batch_argument(batch: Sequence[int], offset: int) -> Any:
+    """The batch's strides, then the offset of the first element."""
+    return int4((*extended(batch, 3), offset))
 
 
 def window_arguments(window: Window) -> dict[str, Any]:

@@ -8,7 +8,6 @@ an image must follow each other; weights of other formats are left to other impl
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -102,7 +101,9 @@ class Direct(Implementation[Any]):
             weights=weights,
             dst=views[1],
             post_ops=chain(op, attr),
-            operands=_of_images(operands(op, attr)),
+            operands=tuple(  # the images are the pixels of a line
+                replace(view, pixels=(0, 0, 0, view.pixels[0])) for view in operands(op, attr)
+            ),
             is_blocked=False,
             src_is_blocked=False,
             is_deep=True,
@@ -113,11 +114,6 @@ def _row_major(rows: MemoryDesc) -> MemoryDesc:
     """A tensor of two dims, if its channels follow each other, else such a one."""
     rows = plain(rows)
     return rows if rows.strides[1] == 1 else rows.with_format("ab")
-
-
-def _of_images(views: Sequence[View]) -> tuple[View, ...]:
-    """Let the images be the pixels of a line."""
-    return tuple(replace(view, pixels=(0, 0, 0, view.pixels[0])) for view in views)
 
 
 class DirectForward(Direct):

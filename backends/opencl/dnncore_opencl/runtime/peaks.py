@@ -57,16 +57,12 @@ def measure(engine: OpenedDevice) -> Peaks:
     if stored is not None:
         figures = json.loads(stored)
     else:
-        flops = {kind: _flops(engine, kind) for kind in _computed(engine)}
+        extensions = ("", *device.extensions.split())
+        kinds = [kind for kind, (_, extension) in ARITHMETIC.items() if extension in extensions]
+        flops = {kind: _flops(engine, kind) for kind in kinds}
         figures = {"flops": flops, "bandwidth": _bandwidth(engine), "launch": _launch(engine)}
         store.put(key, json.dumps(figures).encode())
     return Peaks(**figures)
-
-
-def _computed(engine: OpenedDevice) -> list[str]:
-    """The data types that the device computes in."""
-    extensions = engine.native.device.extensions.split()
-    return [kind for kind, (_, need) in ARITHMETIC.items() if not need or need in extensions]
 
 
 def _flops(engine: OpenedDevice, data_type: str) -> float:
