@@ -86,6 +86,14 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 #define FETCH(p)
 #endif
 
+// Vectors of LANES channels.
+
+#define PASTE_(x, y) x##y
+#define PASTE(x, y) PASTE_(x, y)
+typedef PASTE(float, LANES) floats;
+#define LOAD PASTE(vload, LANES)
+#define STORE PASTE(vstore, LANES)
+
 // Convolution for CPUs, forward and backward by data, without a matrix of patches. A work-item
 // computes `runs` runs of RUN pixels of a line, two runs at once. For each run it has two vectors
 // of channels of EACH pixel in registers. It reads the pixels of src in place, for a block of
@@ -94,11 +102,6 @@ static inline int4 batch_digits(const int index, const int4 batch) {
 //
 // LANES, RUN, MOST_PIXELS and EACH(DO) = DO(0, 0) DO(0, 1) ... DO(1, RUN - 1) are defines.
 
-#define PASTE_(x, y) x##y
-#define PASTE(x, y) PASTE_(x, y)
-typedef PASTE(float, LANES) floats;
-#define LOAD PASTE(vload, LANES)
-#define STORE PASTE(vstore, LANES)
 #define ONCE __attribute__((opencl_unroll_hint(1)))
 #define PANEL (MOST_PIXELS * LANES)
 

@@ -14,6 +14,11 @@
 #define COUNT p8
 #define INDEX int
 #define UINDEX uint
+// Doubles, on devices that compute in f64.
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+
 // A pass on a GPU whose operand is contiguous along `r` and whose result is contiguous along `t`. A
 // work-group of WORKERS reads a box of TILE_R x TILE_T elements, IN at once along `r`, and starts
 // all loads before it uses one. It transposes the box in local memory and writes LANES at once
@@ -21,10 +26,6 @@
 //
 // DECODE and STEP are as in elementwise.cl. LOAD is IN elements from `r` and `t` on, and EXISTS
 // whether there are such elements.
-
-#ifdef cl_khr_fp64
-#pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#endif
 
 #define READS (TILE_R * TILE_T / IN / WORKERS)
 #define WRITES (TILE_R * TILE_T / LANES / WORKERS)

@@ -40,7 +40,7 @@ def gemms(text):
     (problem,) = read(text.split())
     implementation = IMPLEMENTATIONS[type(problem.op)](Tiled)
     op = problem.op.resolve_any(**implementation.formats(problem.op))
-    return implementation.gemms(op, problem.attr)
+    return list(implementation.gemms(op, problem.attr))
 
 
 def product(text):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dnncore.backend import Attributes, MatMul, MemoryDesc
 from dnncore_opencl.gemm.families import FAMILIES
@@ -14,7 +14,7 @@ from dnncore_opencl.gemm.product import Gemm, Strides, broadcast_strides, chain,
 class MatMulImplementation(GemmImplementation):
     """src (..., M, K) is a, weights (..., K, N) are b; batch dims that merge in memory are one."""
 
-    def gemms(self, op: MatMul, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: MatMul, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         groups = _batch_dims(op, attr)
         rows, depth, columns = *op.src.dims[-2:], op.weights.dims[-1]
@@ -27,7 +27,7 @@ class MatMulImplementation(GemmImplementation):
             return Strides(batch=batch(strides), m=strides[-2], n=(strides[-1],))
 
         src, weights = broadcast_strides(op.src), broadcast_strides(op.weights)
-        gemm = Gemm(
+        yield Gemm(
             batch=tuple(math.prod(op.dst.dims[dim] for dim in group) for group in groups),
             m=rows,
             n=(columns,),
@@ -39,7 +39,6 @@ class MatMulImplementation(GemmImplementation):
             c=matrix(last, op.dst, result(op.dst.strides)),
             **chain(op, attr, result, result),
         )
-        return (gemm,)
 
 
 def _batch_dims(op: MatMul, attr: Attributes) -> list[list[int]]:

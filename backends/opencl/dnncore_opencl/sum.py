@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from dnncore.backend import Attributes, MemoryDesc
+from dnncore_opencl.copies.staging import redirected
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
@@ -47,14 +48,14 @@ class Sum(Elementwise):
         result = len(descs) - 1
         operands = attr.operands() if is_whole else []
         buffers += [Arg(len(op.srcs) + 1 + i) for i in range(len(operands))]
-        work = Pass(engine, [*descs, *(desc for _, desc in operands)], result, buffers)
+        work = Pass(engine, [*descs, *(desc for _, desc in operands)], result)
         scales = op.scales[first : last + 1]
         terms = [f"{work.parameters.real(scale)} * v{i}" for i, scale in enumerate(scales)]
         work.start(" + ".join((*terms, f"v{len(terms)}") if first else terms))
         work.keeps_zero = any(scale > 0 for scale in scales)  # else they add up to -0
         if is_whole:
             work.post_ops(attr)
-        return work.launches()
+        return [redirected(launch, dict(enumerate(buffers))) for launch in work.launches()]
 
 
 def _partial(op: Any) -> MemoryDesc:

@@ -8,14 +8,14 @@ many large items in a row. On a GPU each work-item gets one small item.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, decode, offset_text
 from dnncore_opencl.devices.nvidia import is_nvidia
-from dnncore_opencl.runtime.launch import padded, template
+from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 
 CPU_ITEM = 4096  # iterations: long beside finding their place, short beside a core's share
 CPU_GROUPS = 8  # per core: evens out cores that are busy with something else
@@ -48,6 +48,20 @@ class Grid:
     def defines(self, parameters: Parameters) -> dict[str, str]:
         """ITEMS and COUNT, as arguments."""
         return {"ITEMS": parameters.size(self.items), "COUNT": parameters.size(self.count)}
+
+    def launch(
+        self,
+        kernel: str,
+        parameters: Parameters,
+        defines: Mapping[str, str],
+        snippets: Sequence[str],
+        options: tuple[str, ...] = (),
+        work: float = math.inf,
+    ) -> Launch:
+        """Launch a kernel that has these parameters; see `Source` and `Launch`."""
+        defines = {**defines, **parameters.defines}
+        source = Source(kernel, parameters.schema, defines, snippets, options)
+        return Launch(source, parameters.arguments, self.size, self.group, work)
 
 
 @dataclass(frozen=True)

@@ -13,18 +13,17 @@ compiled kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
 from dnncore.backend import MemoryDesc
 from dnncore.planning.loops import is_one_loop, merged
-from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Schema, Value
+from dnncore_opencl.codegen.vectors import TYPES
+from dnncore_opencl.runtime.schema import FLOAT, INT, LONG, Arg, Buffer, Schema, Scratch, Value
 
 LARGE = 2**30  # elements; what int32 counts, with room for work-items beyond the end
-
-__all__ = ["Digit", "Loop", "Nest", "Parameters", "access", "decode", "digits", "offset_text"]
 
 
 class Digit(NamedTuple):
@@ -50,13 +49,36 @@ def digits(desc: MemoryDesc, dim: int) -> Digits:
 
 
 class Parameters:
-    """The scalar arguments of a kernel and their values for a problem."""
+    """The buffers and the scalars of a kernel, and their arguments for a problem."""
 
     def __init__(self, largest_offset: int = 0) -> None:
         is_small = largest_offset < LARGE
         self._index = INT if is_small else LONG
-        self._types: dict[str, Value] = {}
-        self.arguments: dict[str, int | float] = {}
+        self._buffers: dict[str, Buffer] = {}
+        self._scalars: dict[str, Value] = {}
+        self.arguments: dict[str, Arg | Scratch | int | float] = {}
+
+    @classmethod
+    def of(
+        cls,
+        tensors: Mapping[str, MemoryDesc],
+        written: Container[str],
+        *,
+        is_restrict: bool = False,
+    ) -> Parameters:
+        """Begin with the buffers of tensors, by name in bind order, of which some are written."""
+        parameters = cls(max(desc.nbytes // desc.itemsize for desc in tensors.values()))
+        for place, (name, desc) in enumerate(tensors.items()):
+            const = "" if name in written else "const "
+            parameters.buffer(name, const + TYPES[desc.data_type], Arg(place), is_restrict)
+        return parameters
+
+    def buffer(
+        self, name: str, text: str, argument: Arg | Scratch, is_restrict: bool = False
+    ) -> None:
+        """Add a pointer to elements of the type `text`. Buffers come before all scalars."""
+        self._buffers[name] = Buffer(text, is_restrict)
+        self.arguments[name] = argument
 
     def index(self, value: int) -> str:
         """Return the text that stands for an offset or stride; 0 and 1 are literal."""
@@ -71,15 +93,15 @@ class Parameters:
         return self._add(FLOAT, float(value))
 
     def _add(self, kind: Value, value: float) -> str:
-        name = f"p{len(self._types)}"
-        self._types[name] = kind
+        name = f"p{len(self._scalars)}"
+        self._scalars[name] = kind
         self.arguments[name] = value
         return name
 
     @property
     def schema(self) -> Schema:
         """The parameters so far."""
-        return Schema(**self._types)
+        return Schema(**self._buffers, **self._scalars)
 
     @property
     def defines(self) -> dict[str, str]:

@@ -9,29 +9,6 @@ from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.devices.nvidia import capability, is_nvidia
 from dnncore_opencl.runtime.launch import template
 
-__all__ = [
-    "HALVES",
-    "TYPES",
-    "bits",
-    "half_functions",
-    "has_pairs",
-    "load",
-    "maxima_template",
-    "most_lanes",
-    "pairs_template",
-    "quick_functions",
-    "quick_options",
-    "read",
-    "read_bits",
-    "smallest_float",
-    "store",
-    "value",
-    "value_type",
-    "vector",
-    "with_lanes",
-    "write",
-]
-
 TYPES = {
     "f32": "float",
     "f64": "double",
@@ -46,6 +23,9 @@ TYPES = {
 SMALL = {"ushort": 2, "char": 1, "uchar": 1}  # bytes of types that are less than a word
 
 HALVES = ("f16", "bf16")
+# One element of a result or an operand, by the functions of `halves.cl`.
+TO_FLOAT = {"f32": "({})", "f16": "f16_to_float({})", "bf16": "bf16_to_float({})"}
+FROM_FLOAT = {"f32": "({})", "f16": "float_to_f16({})", "bf16": "float_to_bf16({})"}
 BF16_CAPABILITY = (8, 0)  # NVIDIA's GPUs from this one on have instructions to convert bf16
 MAXIMA_CAPABILITY = (8, 0)  # the instruction of maxima_nvidia.cl
 PAIRS_CAPABILITY = {"f16": (8, 0), "bf16": (9, 0)}  # those of pairs_nvidia.cl
@@ -157,6 +137,20 @@ def half_functions(
         return ()
     text = template("halves_nvidia" if _converts(engine) else "halves")
     return tuple(with_lanes(text, lanes) for lanes in sorted(set(widths)))
+
+
+def scalar_functions() -> str:
+    """Return the text of `halves.cl` for one element at a time; a source may hold it twice."""
+    return f"#ifndef HALVES\n#define HALVES\n{with_lanes(template('halves'), 1)}\n#endif\n"
+
+
+def result_defines(data_type: str) -> dict[str, str]:
+    """Return RESULT, the type of a result's elements, and how floats become them and back."""
+    return {
+        "RESULT": TYPES[data_type],
+        "TO_RESULT(x)": FROM_FLOAT[data_type].format("x"),
+        "FROM_RESULT(x)": TO_FLOAT[data_type].format("x"),
+    }
 
 
 def _converts(engine: Any) -> bool:

@@ -6,11 +6,6 @@
 //
 // LANES, RUN, MOST_PIXELS and EACH(DO) = DO(0, 0) DO(0, 1) ... DO(1, RUN - 1) are defines.
 
-#define PASTE_(x, y) x##y
-#define PASTE(x, y) PASTE_(x, y)
-typedef PASTE(float, LANES) floats;
-#define LOAD PASTE(vload, LANES)
-#define STORE PASTE(vstore, LANES)
 #define ONCE __attribute__((opencl_unroll_hint(1)))
 #define PANEL (MOST_PIXELS * LANES)
 

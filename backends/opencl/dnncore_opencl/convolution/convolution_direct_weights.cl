@@ -5,11 +5,6 @@
 // The sums of one part of the lines are [group][pair of vectors][block of src's channels][tap]
 // [channel][2 * LANES]. LANES, ROWS, MOST_LINES and EACH(DO) = DO(0) ... DO(ROWS - 1) are defines.
 
-#define PASTE_(x, y) x##y
-#define PASTE(x, y) PASTE_(x, y)
-typedef PASTE(float, LANES) floats;
-#define LOAD PASTE(vload, LANES)
-#define STORE PASTE(vstore, LANES)
 #define BLOCK (LANES * 2 * LANES)
 
 __kernel __attribute__((reqd_work_group_size(1, 1, 1)))

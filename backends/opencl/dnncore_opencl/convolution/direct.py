@@ -188,8 +188,7 @@ class DirectBackwardData(Direct):
 
     def lines(self, op: ConvolutionBackwardData, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """All combinations of the dims' phases."""
-        spatial = spatial_phases(op)
-        for reached in itertools.product(*spatial):
+        for reached in itertools.product(*spatial_phases(op)):
             yield self._reached(op, attr, lanes, reached).merged()
 
     def _reached(

@@ -69,7 +69,7 @@ FINISH = Schema(
     w=INT4,  # strides of taps
     start=INT,  # element of diff_weights
     w_group=INT,  # stride
-    w_channels=INT4,  # strides, see `_Weights`
+    w_channels=INT4,  # strides of a block of output channels and of one, then of input channels
 )
 
 
@@ -115,7 +115,8 @@ class Sums:
     """The division of the sums among work-items.
 
     blocks, pairs: of input channels and of vectors of output channels. own_blocks, own_pairs: those
-    of a work-item. parts: of the lines, each of `share`, of which `lines` are in a cache at once.
+    of a work-item. items: work-items of each part. parts: of the lines, each of `share`, of which
+    `lines` are in a cache at once.
     """
 
     groups: int
@@ -123,6 +124,7 @@ class Sums:
     pairs: int
     own_blocks: int
     own_pairs: int
+    items: int
     parts: int
     share: int
     lines: int
@@ -143,13 +145,7 @@ class Sums:
         line_bytes = FLOAT * lanes * (2 * pixels.out[3] + pixels.size[2])
         lines = min(MOST_LINES, max(1, LINE_BYTES // max(1, line_bytes)))
         parts = math.ceil(count / share)
-        return cls(groups, blocks, pairs, own_blocks, own_pairs, parts, share, lines)
-
-    @property
-    def items(self) -> int:
-        """Work-items of each part."""
-        shares = math.ceil(self.blocks / self.own_blocks) * math.ceil(self.pairs / self.own_pairs)
-        return self.groups * shares
+        return cls(groups, blocks, pairs, own_blocks, own_pairs, items, parts, share, lines)
 
 
 class DirectBackwardWeights(Direct):
@@ -228,17 +224,16 @@ class DirectBackwardWeights(Direct):
             **pixels.src.arguments("x"),
             **pixels.dst.arguments("y"),
         }
-        source = Source("convolution_direct_weights", PRODUCT, defines, (template("digits"),))
+        snippets = (template("digits"), template("floats"))
+        source = Source("convolution_direct_weights", PRODUCT, defines, snippets)
         return Launch(source, arguments, (sums.parts, sums.items), (1, 1))
 
     def _finish(self, op: Any, attr: Attributes, sums: Sums, lanes: int, start: int) -> Launch:
         groups, oc, ic, *taps = op.grouped_weights
-        weights = _Weights.of(op, self._filter(op, lanes), lanes)
         steps = weights_steps(op, attr)
         defines = {"LANES": lanes, **({"POST_STEPS": 1} if attr.post_ops else {})}
         arguments = {
             "scratch": Scratch(),
-            "diff_weights": weights.view.buffer,
             "scratch_start": start // FLOAT,
             "parts": sums.parts,
             "groups": groups,
@@ -246,13 +241,8 @@ class DirectBackwardWeights(Direct):
             "blocks": sums.blocks,
             "columns": oc,
             "depth": ic,
-            "end_column": weights.end_column,
-            "end_depth": weights.end_depth,
             "taps": int4(extended(taps, 3, 1)),
-            "w": int4(weights.view.pixels),
-            "start": weights.view.start,
-            "w_group": weights.view.group,
-            "w_channels": int4(weights.channels),
+            **_layout(op, self._filter(op, lanes), lanes),
             **steps.arguments,
         }
         snippets = (steps.code, template("digits"))
@@ -260,27 +250,20 @@ class DirectBackwardWeights(Direct):
         return Launch(source, arguments, (groups * sums.pairs * sums.blocks,), (1,))
 
 
-@dataclass(frozen=True)
-class _Weights:
-    """The layout of diff_weights.
-
-    channels: strides of a block of output channels, of an output channel, of a block of input
-    channels and of an input channel. end_column, end_depth: channels in memory, with padding.
-    """
-
-    view: View
-    channels: tuple[int, int, int, int]
-    end_column: int
-    end_depth: int
-
-    @classmethod
-    def of(cls, op: ConvolutionBackwardWeights, view: View, lanes: int) -> _Weights:
-        """Read it from an operation whose diff_weights are plain or in vectors."""
-        _, oc, ic, *_ = op.grouped_weights
-        blocks, first = op.diff_weights.inner_blocks, first_dim(op)
-        columns, depth = op.diff_weights.strides[first : first + 2]
-        if not blocks:
-            return cls(view, (lanes * columns, columns, lanes * depth, depth), oc, ic)
-        is_deep = len(blocks) == 2
-        channels = (columns, 1, depth if is_deep else lanes * lanes, lanes)
-        return cls(view, channels, padded(oc, lanes), padded(ic, lanes) if is_deep else ic)
+def _layout(op: ConvolutionBackwardWeights, view: View, lanes: int) -> dict[str, Any]:
+    """The arguments of `FINISH` for diff_weights, which are plain or in vectors."""
+    _, oc, ic, *_ = op.grouped_weights
+    blocks, first = op.diff_weights.inner_blocks, first_dim(op)
+    columns, depth = op.diff_weights.strides[first : first + 2]
+    channels = (lanes * columns, columns, lanes * depth, depth)
+    if blocks:
+        channels = (columns, 1, depth if len(blocks) == 2 else lanes * lanes, lanes)
+    return {
+        "diff_weights": view.buffer,
+        "end_column": padded(oc, lanes) if blocks else oc,
+        "end_depth": padded(ic, lanes) if len(blocks) == 2 else ic,
+        "w": int4(view.pixels),
+        "start": view.start,
+        "w_group": view.group,
+        "w_channels": int4(channels),
+    }

@@ -11,7 +11,7 @@ backward weights  diff_weights[g, oc, (ic, r, s)] = sum over (n, y, x) of
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,8 +29,8 @@ from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeig
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
 from dnncore_opencl.convolution.direct_weights import DirectBackwardWeights
 from dnncore_opencl.convolution.views import spatial_phases
+from dnncore_opencl.convolution.winograd import cpu as winograd
 from dnncore_opencl.convolution.winograd import gpu as planes
-from dnncore_opencl.convolution.winograd.cpu import CpuWinogradBackwardData, CpuWinogradForward
 from dnncore_opencl.copies.staging import plain
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.family import Family
@@ -90,7 +90,7 @@ class _Direct(GemmImplementation):
 class Forward(_Direct):
     """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
 
-    def gemms(self, op: ConvolutionForward, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: ConvolutionForward, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         groups, oc, ic, *taps = op.grouped_weights
         w = _weights_strides(op, op.weights.strides)
@@ -104,7 +104,7 @@ class Forward(_Direct):
             return Strides(batch=(oc * strides[0],), m=strides[0])
 
         patches = Strides(batch=(ic * image.channel,), n=image.pixels, k=image.taps)
-        gemm = Gemm(
+        yield Gemm(
             batch=(groups,),
             m=oc,
             n=(op.dst.dims[0], *op.dst.dims[2:]),
@@ -115,7 +115,6 @@ class Forward(_Direct):
             window=image.window,
             **chain(op, attr, result, bias),
         )
-        return (gemm,)
 
 
 class BackwardData(_Direct):
@@ -125,10 +124,10 @@ class BackwardData(_Direct):
     same taps, and within them a step of one pixel is a step of one in diff_dst.
     """
 
-    def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Iterator[Gemm]:
         """One product for each combination of remainders; each writes its pixels of diff_src."""
-        spatial = spatial_phases(op)
-        return [self._gemm(op, attr, chosen) for chosen in itertools.product(*spatial)]
+        for chosen in itertools.product(*spatial_phases(op)):
+            yield self._gemm(op, attr, chosen)
 
     def _gemm(
         self, op: ConvolutionBackwardData, attr: Attributes, reached: Sequence[Phase]
@@ -182,7 +181,7 @@ class BackwardData(_Direct):
 class BackwardWeights(_Direct):
     """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
 
-    def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         groups, oc, ic, *taps = op.grouped_weights
         image = _Patches.of(op, swapped=True)
@@ -193,7 +192,7 @@ class BackwardWeights(_Direct):
             return Strides(batch=w[:1], m=w[1], n=w[2:])
 
         patches = Strides(batch=(ic * image.channel,), n=image.taps, k=image.pixels)
-        gemm = Gemm(
+        yield Gemm(
             batch=(groups,),
             m=oc,
             n=(ic, *taps),
@@ -204,7 +203,6 @@ class BackwardWeights(_Direct):
             window=image.window,
             **chain(op, attr, result),
         )
-        return (gemm,)
 
 
 @dataclass(frozen=True)
@@ -252,13 +250,13 @@ def _image_strides(strides: Sequence[int], channels: int) -> Strides:
 DATA_FAMILIES: tuple[type[Family], ...] = (Depthwise, *FAMILIES)
 WEIGHTS_FAMILIES: tuple[type[Family], ...] = (DepthwiseWeights, *FAMILIES)
 FORWARD = (
-    CpuWinogradForward(),
+    winograd.FORWARD,
     DirectForward(),
     *planes.FORWARD,
     *(Forward(family) for family in DATA_FAMILIES),
 )
 BACKWARD_DATA = (
-    CpuWinogradBackwardData(),
+    winograd.BACKWARD_DATA,
     DirectBackwardData(),
     *planes.BACKWARD_DATA,
     *(BackwardData(family) for family in DATA_FAMILIES),

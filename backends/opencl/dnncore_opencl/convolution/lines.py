@@ -20,8 +20,6 @@ from dnncore_opencl.gemm.strided import TASKS_PER_CORE
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Buffer, Schema, Scratch
 
-__all__ = ["Lines"]
-
 RUNS = {16: (7, 6, 4, 2, 1), 8: (3, 2, 1), 4: (3, 2, 1)}  # pixels, by vector
 TILE_COST = 3  # pixels in the time that a tile costs besides, such as the loads of weights
 DEEP_RUN = 4  # two of them are lines that a set of a first-level cache holds
@@ -182,7 +180,7 @@ class Lines:
             **self.dst.arguments("y"),
             **chain.arguments,
         }
-        snippets = (chain.code, template("digits"), template("fetch"))
+        snippets = (chain.code, template("digits"), template("fetch"), template("floats"))
         source = Source("convolution_direct", SCHEMA | chain.schema, defines, snippets)
         items = (math.ceil(self.runs / runs), groups * math.ceil(self.panels / panels))
         launch = Launch(source, arguments, items, (1, 1))

@@ -16,19 +16,6 @@ from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.product import broadcast_strides
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-__all__ = [
-    "FLOAT",
-    "View",
-    "blocked_tag",
-    "chain",
-    "image_view",
-    "operands",
-    "place_of",
-    "spatial_phases",
-    "steps",
-    "weights_steps",
-]
-
 FLOAT = 4  # bytes
 COORDINATES = 5  # of an element of an image: image, channel, depth, height, width
 WEIGHTS_COORDINATES = 6  # group, output and input channel, taps along depth, height, width

@@ -1,4 +1,1 @@
-"""Copies of tensors between layouts: transposes, and staging of blocked tensors in the scratchpad.
-
-It imports `elementwise` and the layers below. `gemm` and operations may import it.
-"""
+"""Copies of tensors between layouts: transposes, and plain copies of blocked tensors."""

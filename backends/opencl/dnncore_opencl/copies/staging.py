@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
+from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch, padded
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 ROW_MAJOR = "abcdefghijkl"
 ALIGNMENT = 128  # bytes: a line of any device's cache
@@ -76,16 +74,13 @@ class Staging:
             area.nbytes,
         )
 
-    def around(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> list[Launch]:
-        """Return launches that use the copies, between those that fill and empty them."""
+    def program(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> LaunchProgram:
+        """Return the executable of launches, between the copies before and after them."""
         before = [self._copy(engine, i, *self.copies[i], back=False) for i in self.reads]
         after = [self._copy(engine, i, *self.copies[i], back=True) for i in self.writes]
         within = [redirected(launch, dict.fromkeys(self.copies, Scratch())) for launch in launches]
-        return [launch for launch in (*before, *within, *after) if launch is not None]
-
-    def program(self, engine: OpenCLEngine, launches: Sequence[Launch]) -> LaunchProgram:
-        """Return the executable of launches and of the copies around them."""
-        return LaunchProgram(engine, self.around(engine, launches))
+        all_launches = (*before, *within, *after)
+        return LaunchProgram(engine, [launch for launch in all_launches if launch is not None])
 
     def _copy(
         self, engine: OpenCLEngine, place: int, own: MemoryDesc, copy: MemoryDesc, *, back: bool

@@ -4,10 +4,6 @@
 // DECODE and STEP are as in elementwise.cl. LOAD is the element of `r` and `t`, and EXISTS whether
 // there is such an element.
 
-#ifdef cl_khr_fp64
-#pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#endif
-
 #define AT(r, t) ((t) - t_begin) * TILE_R + (r) - r_begin
 
 __kernel void transpose($parameters)

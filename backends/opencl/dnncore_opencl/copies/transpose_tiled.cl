@@ -6,10 +6,6 @@
 // DECODE and STEP are as in elementwise.cl. LOAD is IN elements from `r` and `t` on, and EXISTS
 // whether there are such elements.
 
-#ifdef cl_khr_fp64
-#pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#endif
-
 #define READS (TILE_R * TILE_T / IN / WORKERS)
 #define WRITES (TILE_R * TILE_T / LANES / WORKERS)
 #define PITCH (TILE_R + 1) // avoids bank conflicts in local memory

@@ -1,4 +1,1 @@
-"""Devices: their discovery, their limits, and what drivers of one vendor need.
-
-The lowest layer: every other package may import it; it imports none of them.
-"""
+"""Devices: their discovery, their limits, and what drivers of one vendor need."""

@@ -11,8 +11,6 @@ from typing import Any
 
 from dnncore_opencl.devices.discovery import device_type
 
-__all__ = ["without_lanes_of_items"]
-
 HINT = "#define __kernel __kernel __attribute__((intel_vec_len_hint(1)))\n"
 
 

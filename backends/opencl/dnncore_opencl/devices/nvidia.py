@@ -9,21 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["capability", "is_nvidia", "limits", "register_limit"]
-
 KILOBYTES = {
-    (7, 0): 96,
-    (7, 2): 96,
     (7, 5): 64,
-    (8, 0): 163,
-    (8, 6): 99,
-    (8, 7): 163,
-    (8, 9): 99,
-    (9, 0): 227,
-    (10, 0): 227,
-    (10, 3): 227,
-    (12, 0): 99,
-    (12, 1): 99,
+    **dict.fromkeys(((7, 0), (7, 2)), 96),
+    **dict.fromkeys(((8, 6), (8, 9), (12, 0), (12, 1)), 99),
+    **dict.fromkeys(((8, 0), (8, 7)), 163),
+    **dict.fromkeys(((9, 0), (10, 0), (10, 3)), 227),
 }
 DRIVERS_OWN = 4  # bytes of each group that the driver takes, by the assembler's message
 

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 from dnncore.backend import PostOp
 
-__all__ = ["Number", "Step", "binary", "chain", "eltwise", "eltwise_gradient"]
-
 Number = Callable[[float], str]  # gives the text of a number: a literal, or a kernel argument
 
 

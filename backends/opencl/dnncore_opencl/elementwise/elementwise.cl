@@ -3,10 +3,6 @@
 // innermost loops. DECODE splits `rest` into the outer loops' variables and the box's bounds, and
 // sets each tensor's offset; WIDE_STEP computes LANES elements from `t` on, STEP one.
 
-#ifdef cl_khr_fp64
-#pragma OPENCL EXTENSION cl_khr_fp64 : enable
-#endif
-
 #ifdef ONE_VECTOR // a box is one vector
 #define ROWS(r) const INDEX r = r_begin;
 #define VECTORS if

@@ -18,13 +18,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from dnncore.backend import PostOp
-from dnncore_opencl.codegen.halves import HALVES, TO_FLOAT, functions
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import TYPES, with_lanes
+from dnncore_opencl.codegen.vectors import (
+    HALVES,
+    TO_FLOAT,
+    TYPES,
+    scalar_functions,
+    with_lanes,
+)
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
-
-__all__ = ["Epilogue", "Operand", "epilogue"]
+from dnncore_opencl.runtime.schema import Arg, Schema
 
 
 @dataclass(frozen=True)
@@ -52,21 +55,15 @@ def epilogue(post_ops: Sequence[PostOp], operands: Sequence[Operand], rank: int)
     """Generate a chain for `rank` coordinates; `operands` are those of its steps, in order."""
     parameters = Parameters()
     kinds = [desc.data_type for post_op in post_ops for _, desc in post_op.operands]
-    values = [
-        TO_FLOAT.get(kind, "{}").format(_value(place, operand, parameters))
-        for place, (kind, operand) in enumerate(zip(kinds, operands, strict=True))
-    ]
+    values = []
+    for place, (kind, operand) in enumerate(zip(kinds, operands, strict=True)):
+        parameters.buffer(f"post{place}", f"const {TYPES[kind]}", Arg(operand.index))
+        values.append(TO_FLOAT.get(kind, "{}").format(_value(place, operand, parameters)))
     steps = [step.text for step in chain(post_ops, values, "old", parameters.real)]
-    buffers = {f"post{i}": Buffer(f"const {TYPES[kind]}") for i, kind in enumerate(kinds)}
-    schema = Schema(**buffers) | parameters.schema
     reads_dst = any(post_op.kind == "sum" for post_op in post_ops)
-    halves = functions() if set(HALVES) & set(kinds) else ""
-    places = {f"post{i}": Arg(operand.index) for i, operand in enumerate(operands)}
-    return Epilogue(
-        halves + with_lanes(_code(steps, schema, rank, reads_dst=reads_dst), 1),
-        schema,
-        {**places, **parameters.arguments},
-    )
+    halves = scalar_functions() if set(HALVES) & set(kinds) else ""
+    code = with_lanes(_code(steps, parameters.schema, rank, reads_dst=reads_dst), 1)
+    return Epilogue(halves + code, parameters.schema, parameters.arguments)
 
 
 def _value(place: int, operand: Operand, parameters: Parameters) -> str:

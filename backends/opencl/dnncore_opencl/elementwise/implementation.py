@@ -30,19 +30,16 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import Step, chain
-from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.program import LaunchProgram
-from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
-
-__all__ = ["Elementwise", "Pass"]
 
 
 class Pass:
     """The code and the launch of one pass.
 
-    descs: the tensors. result: the place of the result among them. buffers: the buffer of each one,
-    by default that at the same place in bind order. The steps compute `x` from `v0`, `v1`, ..., the
-    tensors' elements; that of the result is its old value. `x` is stored.
+    descs: the tensors in bind order. result: the place of the result among them. The steps compute
+    `x` from `v0`, `v1`, ..., the tensors' elements; that of the result is its old value. `x` is
+    stored.
     """
 
     template = "elementwise"
@@ -52,11 +49,9 @@ class Pass:
         engine: Any,
         descs: Sequence[MemoryDesc],
         result: int,
-        buffers: Sequence[Arg | Scratch] | None = None,
     ) -> None:
         self.engine = engine
         self.descs = tuple(descs)
-        self.buffers = buffers or [Arg(i) for i in range(len(descs))]
         self.result = result
         self.steps: list[str] = []
         self.keeps_zero = True
@@ -64,7 +59,8 @@ class Pass:
         self.options: tuple[str, ...] = ()  # of the compiler
         self.copies_bits = False  # values of all types are then what lies in memory
         self.snippets: list[str] = []  # the templates of functions, one for each number of lanes
-        self.parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in descs))
+        tensors = {f"b{place}": desc for place, desc in enumerate(descs)}
+        self.parameters = Parameters.of(tensors, {f"b{result}"})
 
     def then(self, *steps: Step) -> None:
         """Add steps behind the start."""
@@ -147,22 +143,12 @@ class Pass:
 
     def launch(self) -> Launch:
         """Return the kernel launch; there must be an element."""
-        defines = self.defines() | self.grid.defines(self.parameters)
-        defines |= self.quick
+        defines = self.defines() | self.grid.defines(self.parameters) | self.quick
         widths = sorted({1, self.lanes})
         snippets = [with_lanes(template(name), n) for name in self.snippets for n in widths]
         types = () if self.copies_bits else (desc.data_type for desc in self.descs)
-        snippets += half_functions(self.engine, types, widths)
-        buffers = {f"b{place}": self._buffer(place) for place in range(len(self.descs))}
-        source = Source(
-            self.template,
-            Schema(**buffers) | self.parameters.schema,
-            defines | self.parameters.defines,
-            snippets,
-            self.options,
-        )
-        arguments = dict(zip(buffers, self.buffers, strict=True)) | self.parameters.arguments
-        return Launch(source, arguments, self.grid.size, self.grid.group)
+        snippets += (*half_functions(self.engine, types, widths), template("fp64"))
+        return self.grid.launch(self.template, self.parameters, defines, snippets, self.options)
 
     # -- the text -----------------------------------------------------------------------------
 
@@ -175,10 +161,6 @@ class Pass:
             "LANES": str(self.lanes),
             **({"ONE_VECTOR": ""} if self.boxes.is_single(self.lanes) else {}),
         }
-
-    def _buffer(self, place: int) -> Buffer:
-        const = "" if place == self.result else "const "
-        return Buffer(const + TYPES[self.descs[place].data_type])
 
     def _decode(self) -> str:
         text = self.boxes.decode(self.parameters)

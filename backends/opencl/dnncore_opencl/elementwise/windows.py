@@ -18,7 +18,6 @@ from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters, access, digits
 from dnncore_opencl.codegen.vectors import (
     CPU_LANES,
-    TYPES,
     half_functions,
     most_lanes,
     read,
@@ -29,11 +28,8 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
-from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
-
-__all__ = ["CHANNELS", "Windows", "lanes_along", "refuse_workspace"]
 
 COORDINATES = ("n", "c", "d", "h", "w")
 CHANNELS = 1
@@ -69,8 +65,7 @@ class Windows:
         self.axis = axis
         self.lanes = lanes
         self.innermost = innermost
-        largest = max(desc.nbytes // desc.itemsize for desc in self.tensors.values())
-        self.parameters = Parameters(largest)
+        self.parameters = Parameters.of(self.tensors, self.written, is_restrict=True)
 
     @cached_property
     def used(self) -> tuple[str, ...]:
@@ -136,31 +131,12 @@ class Windows:
             **self.accesses(),
             "POST_OPS": self._post_ops(),
             **grid.defines(parameters),
-            **parameters.defines,
         }
         types = (desc.data_type for desc in self.tensors.values())
         halves = half_functions(self.engine, types, (1, self.lanes))
         texts = (*halves, *map(template, ("windows", *snippets)))
-        source = Source(kernel, self.schema, defines, texts, options)
-        launch = Launch(source, self.arguments, grid.size, grid.group)
+        launch = grid.launch(kernel, parameters, defines, texts, options)
         return LaunchProgram(self.engine, [launch])
-
-    @property
-    def schema(self) -> Schema:
-        """The parameters of a kernel: the tensors, then the scalars of its text so far."""
-        buffers = {
-            name: Buffer(
-                ("" if name in self.written else "const ") + TYPES[desc.data_type], is_restrict=True
-            )
-            for name, desc in self.tensors.items()
-        }
-        return Schema(**buffers) | self.parameters.schema
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of these parameters."""
-        places = {name: Arg(place) for place, name in enumerate(self.tensors)}
-        return places | self.parameters.arguments
 
     # -- the text -----------------------------------------------------------------------------
 
@@ -194,16 +170,14 @@ class Windows:
             upper, data_type = name.upper(), desc.data_type
             defines |= self._access(upper, desc)
             pointer = f"{name} + {upper}_AT({at})"
-            lanes = 1 if self._repeats(desc) else self.lanes
+            repeats = desc.dims[self.axis] == 1 < self.result.dims[self.axis]
+            lanes = 1 if repeats else self.lanes
             defines[f"LOAD_{upper}({at})"] = read(self.engine, data_type, lanes, pointer)
             kind = value_type(data_type)
             value = f"convert_{vector(kind, self.lanes)}(value)" if kind != "float" else "value"
             text = write(self.engine, data_type, self.lanes, pointer, value)
             defines[f"STORE_{upper}({at}, value)"] = text
         return defines
-
-    def _repeats(self, desc: MemoryDesc) -> bool:
-        return desc.dims[self.axis] == 1 < self.result.dims[self.axis]
 
     def _access(self, name: str, desc: MemoryDesc) -> dict[str, str]:
         """NAME_AT, which does not depend on coordinates along which the tensor is broadcast."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.product import Gemm, Window
 from dnncore_opencl.runtime.schema import Schema
-
-__all__ = ["WINDOW", "gemm_epilogue", "window_arguments"]
 
 # Where an image ends: 0 <= at + n * digits of n + k * digits of k < size, along each dim.
 WINDOW = Schema(w_at=INT4, w_n=INT4, w_k=INT4, w_size=INT4)
@@ -25,6 +24,11 @@ def gemm_epilogue(gemm: Gemm) -> Epilogue:
         strides = (*batch, matrix.strides.m, *n)
         operands.append(Operand(matrix.index, matrix.offset, strides))
     return epilogue(gemm.post_ops, operands, COORDINATES)
+
+
+def batch_argument(batch: Sequence[int], offset: int) -> Any:
+    """The batch's strides, then the offset of the first element."""
+    return int4((*extended(batch, 3), offset))
 
 
 def window_arguments(window: Window) -> dict[str, Any]:

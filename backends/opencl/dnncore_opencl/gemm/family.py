@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, Self
+from typing import ClassVar, Protocol, Self
 
 from dnncore.backend import Refused
+from dnncore_opencl.gemm.product import Gemm
+from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
-
-if TYPE_CHECKING:
-    from dnncore_opencl.gemm.product import Gemm
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 
 @dataclass(frozen=True)

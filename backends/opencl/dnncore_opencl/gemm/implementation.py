@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnncore.backend import (
     Accepted,
@@ -17,13 +17,10 @@ from dnncore.backend import (
 )
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.gemm.family import Family, Plan
-from dnncore_opencl.gemm.product import split
+from dnncore_opencl.gemm.product import Gemm, split
 from dnncore_opencl.gemm.split_k import FLOAT
 from dnncore_opencl.gemm.tuned import tuned
 from dnncore_opencl.reduction.implementations import bias_sums
-
-if TYPE_CHECKING:
-    from dnncore_opencl.gemm.product import Gemm
 
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
 
@@ -36,7 +33,7 @@ class GemmImplementation(Implementation[Any]):
         self.name = f"opencl:{family.name}"
         self.data_types = family.data_types
 
-    def gemms(self, op: Any, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: Any, attr: Attributes) -> Iterator[Gemm]:
         """Return the products that together compute the operation."""
         raise NotImplementedError
 

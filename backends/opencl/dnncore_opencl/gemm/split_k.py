@@ -12,14 +12,12 @@ from dataclasses import replace
 
 from dnncore_opencl.codegen.digits import INT4, UINT4, extended, int4, inverses
 from dnncore_opencl.codegen.grid import power_of_two_within
-from dnncore_opencl.codegen.halves import HALVES, functions, result_defines
+from dnncore_opencl.codegen.vectors import HALVES, result_defines, scalar_functions
 from dnncore_opencl.gemm.arguments import gemm_epilogue
 from dnncore_opencl.gemm.family import Plan
 from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
-
-__all__ = ["FLOAT", "MANY_ITEMS", "part_lengths", "part_size", "partial", "plan", "reduction"]
 
 FLOAT = 4  # bytes
 LANES = 4  # elements side by side, which a GPU reads and writes at once
@@ -121,7 +119,7 @@ def reduction(gemm: Gemm, parts: int, first: int, items: int) -> Launch:
         "COORDINATES(lane)": _coordinates(_order(gemm), lanes),
         **result,
     }
-    halves = (functions(),) if c.data_type in HALVES else ()
+    halves = (scalar_functions(),) if c.data_type in HALVES else ()
     snippets = (*halves, steps.code, template("digits"))
     source = Source("gemm_reduce", SCHEMA | steps.schema, defines, snippets)
     arguments = {

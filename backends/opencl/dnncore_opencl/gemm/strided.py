@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
-from dnncore_opencl.gemm.arguments import WINDOW, gemm_epilogue, window_arguments
+from dnncore_opencl.gemm.arguments import WINDOW, batch_argument, gemm_epilogue, window_arguments
 from dnncore_opencl.gemm.family import Family, Plan
-from dnncore_opencl.gemm.product import Gemm, Matrix
+from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import part_lengths, part_size, plan
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
@@ -99,13 +99,13 @@ def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
         "m": gemm.m,
         "n": int4(gemm.n, 1),
         "k": int4(gemm.k, 1),
-        "a_batch": _batch(a),
+        "a_batch": batch_argument(a.strides.batch, a.offset),
         "a_m": a.strides.m,
         "a_k": int4(a.strides.k),
-        "b_batch": _batch(b),
+        "b_batch": batch_argument(b.strides.batch, b.offset),
         "b_k": int4(b.strides.k),
         "b_n": int4(b.strides.n),
-        "c_batch": _batch(c),
+        "c_batch": batch_argument(c.strides.batch, c.offset),
         "c_m": c.strides.m,
         "c_n": int4(c.strides.n),
         "c_part": part_size(gemm),
@@ -114,8 +114,3 @@ def _product(gemm: Gemm, cover: Cover, part: int, parts: int) -> Launch:
         **steps.arguments,
     }
     return Launch(source, arguments, size, (cover.items, 1))
-
-
-def _batch(matrix: Matrix) -> Any:
-    """The batch's strides, then the offset of the first element."""
-    return int4((*extended(matrix.strides.batch, 3), matrix.offset))

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from dnncore.backend import DescriptorError, remark
-
-if TYPE_CHECKING:
-    from dnncore_opencl.gemm.product import Gemm, Matrix
-    from dnncore_opencl.runtime.engine import OpenCLEngine
-
-__all__ = ["key", "parameters", "require", "tuned", "with_parameters"]
+from dnncore_opencl.gemm.product import Gemm, Matrix
+from dnncore_opencl.runtime.engine import OpenCLEngine
 
 AnyFamily = TypeVar("AnyFamily")
 
@@ -53,18 +49,13 @@ def require(tile: object, holds: bool, rule: str) -> None:
         raise DescriptorError(f"opencl: {rule}; got {tile}")
 
 
-def _has_tables(family: object) -> bool:
-    """Whether a family chooses among tiles and parts."""
-    return hasattr(family, "tiles") and hasattr(family, "parts")
-
-
 def tuned(family: AnyFamily, gemm: Gemm, engine: OpenCLEngine) -> AnyFamily:
     """Return the family with the only choice that the device's table has for a product.
 
     Without such a choice it is the family itself. Verbose output reports an invalid choice.
     """
     name = getattr(family, "name", "")
-    found = engine.tuning_table(name).get(key(gemm)) if _has_tables(family) else None
+    found = engine.tuning_table(name).get(key(gemm)) if hasattr(family, "tiles") else None
     if found is None:
         return family
     try:

@@ -8,7 +8,6 @@ an image must follow each other; weights of other formats are left to other impl
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,11 +22,15 @@ EFFICIENCY = 0.7
 
 
 class Direct(Implementation[Any]):
-    """What both directions share; `image` and `rows` are the tensors of more and of two dims."""
+    """What both directions share.
+
+    names: of the tensor that is read and the one that is written. image: the one of both that may
+    have more than two dims.
+    """
 
     name = "opencl:direct:simd"
     image: str
-    rows: str
+    names: tuple[str, str]
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept weights of one format, whatever the others have."""
@@ -49,7 +52,9 @@ class Direct(Implementation[Any]):
         def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
             if name == "weights":
                 return desc
-            return {self.image: self._dense, self.rows: _row_major}.get(name, plain)(desc)
+            if name == self.image:
+                return self._dense(desc)
+            return _row_major(desc) if name in self.names else plain(desc)
 
         staging = Staging.of(op, attr, wanted)
         refused = size_refusal(staging.op, staging.attr) or self.refusal(staging.op, staging.attr)
@@ -71,31 +76,20 @@ class Direct(Implementation[Any]):
         """Return why an operation whose tensors have the wanted formats is refused, or None."""
         return None
 
-    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
-        """The operation as a sweep over one line."""
-        raise NotImplementedError
-
     def _dense(self, image: MemoryDesc) -> MemoryDesc:
         """The image's layout, if each image's elements follow each other, else row-major."""
         tag = image.tag
         is_dense = tag is not None and tag[0] == "a" and not image.has_padding
         return image if is_dense else image.with_format(ROW_MAJOR[: image.ndims])
 
-    def _lines(
-        self,
-        op: Any,
-        attr: Attributes,
-        lanes: int,
-        names: tuple[str, str],
-        channels: tuple[int, int],
-    ) -> Lines:
-        """From the tensor of the first name to that of the second, of so many channels each."""
-        src, dst = (getattr(op, name) for name in names)
-        depth, columns = channels
+    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
+        """The operation as a sweep over one line."""
+        src, dst = (getattr(op, name) for name in self.names)
+        depth, columns = (math.prod(desc.dims[1:]) for desc in (src, dst))
         images = src.dims[0]
         views = [
             View(place_of(op, name), desc.offset0, 0, lanes, 1, (0, 0, 0, desc.strides[0]))
-            for name, desc in zip(names, (src, dst), strict=True)
+            for name, desc in zip(self.names, (src, dst), strict=True)
         ]
         weights = View(1, op.weights.offset0, 0, depth * lanes, lanes**2, (0, 0, 0, 0))
         return Lines(
@@ -107,7 +101,9 @@ class Direct(Implementation[Any]):
             weights=weights,
             dst=views[1],
             post_ops=chain(op, attr),
-            operands=_of_images(operands(op, attr)),
+            operands=tuple(  # the images are the pixels of a line
+                replace(view, pixels=(0, 0, 0, view.pixels[0])) for view in operands(op, attr)
+            ),
             is_blocked=False,
             src_is_blocked=False,
             is_deep=True,
@@ -120,30 +116,20 @@ def _row_major(rows: MemoryDesc) -> MemoryDesc:
     return rows if rows.strides[1] == 1 else rows.with_format("ab")
 
 
-def _of_images(views: Sequence[View]) -> tuple[View, ...]:
-    """Let the images be the pixels of a line."""
-    return tuple(replace(view, pixels=(0, 0, 0, view.pixels[0])) for view in views)
-
-
 class DirectForward(Direct):
     """Forward: vectors of output channels."""
 
-    image, rows = "src", "dst"
+    image, names = "src", ("src", "dst")
 
     def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
         """Vectors of output channels, for each element of an image in its order."""
         return f"A{image.tag[1:]}{lanes}a" if image.tag else None
 
-    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
-        """All of dst."""
-        channels = (math.prod(op.src.dims[1:]), op.dst.dims[1])
-        return self._lines(op, attr, lanes, ("src", "dst"), channels)
-
 
 class DirectBackwardData(Direct):
     """Backward by data: vectors of input channels, which must be last."""
 
-    image, rows = "diff_src", "diff_dst"
+    image, names = "diff_src", ("diff_dst", "diff_src")
 
     def image_tag(self, op: Any, lanes: int) -> str:
         """Channels last."""
@@ -161,8 +147,3 @@ class DirectBackwardData(Direct):
         if op.diff_src.ndims > 2 and attr.operands():
             return Refused("attribute", "operands of images with pixels are left to others")
         return None
-
-    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
-        """All of diff_src."""
-        channels = (op.diff_dst.dims[1], math.prod(op.diff_src.dims[1:]))
-        return self._lines(op, attr, lanes, ("diff_dst", "diff_src"), channels)

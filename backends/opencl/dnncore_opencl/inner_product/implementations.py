@@ -7,7 +7,7 @@ backward weights  diff_weights[o, (i, y, x)] = sum over n of diff_dst[o, n] * sr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from dnncore.backend import (
     Attributes,
@@ -33,7 +33,7 @@ class Forward(GemmImplementation):
             tags["weights"] = rows[1:] + rows[0]
         return tags
 
-    def gemms(self, op: InnerProductForward, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: InnerProductForward, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         x, w = op.src.strides, op.weights.strides
         last = len(op.tensors()) - 1
@@ -41,7 +41,7 @@ class Forward(GemmImplementation):
         def bias(strides: Sequence[int]) -> Strides:
             return Strides(n=(strides[0],))
 
-        gemm = Gemm(
+        yield Gemm(
             batch=(1,),
             m=op.src.dims[0],
             n=(op.weights.dims[0],),
@@ -51,16 +51,15 @@ class Forward(GemmImplementation):
             c=matrix(last, op.dst, _rows(op.dst.strides)),
             **chain(op, attr, _rows, bias),
         )
-        return (gemm,)
 
 
 class BackwardData(GemmImplementation):
     """m: images; n: (input channel, pixels); k: output channels."""
 
-    def gemms(self, op: InnerProductBackwardData, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: InnerProductBackwardData, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         y, w = op.diff_dst.strides, op.weights.strides
-        gemm = Gemm(
+        yield Gemm(
             batch=(1,),
             m=op.diff_src.dims[0],
             n=op.diff_src.dims[1:],
@@ -70,16 +69,15 @@ class BackwardData(GemmImplementation):
             c=matrix(2, op.diff_src, _rows(op.diff_src.strides)),
             **chain(op, attr, _rows),
         )
-        return (gemm,)
 
 
 class BackwardWeights(GemmImplementation):
     """m: output channels; n: (input channel, pixels); k: images."""
 
-    def gemms(self, op: InnerProductBackwardWeights, attr: Attributes) -> Sequence[Gemm]:
+    def gemms(self, op: InnerProductBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         x, y = op.src.strides, op.diff_dst.strides
-        gemm = Gemm(
+        yield Gemm(
             batch=(1,),
             m=op.diff_weights.dims[0],
             n=op.diff_weights.dims[1:],
@@ -89,7 +87,6 @@ class BackwardWeights(GemmImplementation):
             c=matrix(2, op.diff_weights, _rows(op.diff_weights.strides)),
             **chain(op, attr, _rows),
         )
-        return (gemm,)
 
 
 def _rows(strides: Sequence[int]) -> Strides:

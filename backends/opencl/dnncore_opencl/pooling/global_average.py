@@ -10,8 +10,6 @@ from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
 
-__all__ = ["Mean", "Repetition"]
-
 NAME = "opencl:global"
 GPU_EFFICIENCY = 0.85  # a short row's workers are neighbours, too
 MEAN_OF_TWO = Reduction("mean", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))

@@ -10,10 +10,8 @@ from dnncore_opencl.codegen.grid import Grid, power_of_two
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import half_functions, most_lanes, read, vector, write
 from dnncore_opencl.elementwise.windows import Windows
-from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
-
-__all__ = ["fits", "launch"]
 
 GROUP = 256
 CELLS_HELD = 4096  # floats of a tile: 16 KiB, half of what every device has
@@ -69,11 +67,10 @@ def launch(op: Any, windows: Windows, window: Mapping[str, str]) -> Executable:
         workspace = tensors["workspace"]
         defines["PLACE_STEP"] = parameters.index(workspace.strides[-1])
         defines["PLACE_AT(at)"] = read(engine, workspace.data_type, 1, "workspace + (at)")
-    defines |= grid.defines(parameters) | parameters.defines
+    defines |= grid.defines(parameters)
     halves = half_functions(engine, [op.diff_src.data_type], (1, lanes))
     texts = (*halves, template("pooling_window"))
-    source = Source("pooling_planes", windows.schema, defines, texts)
-    return LaunchProgram(engine, [Launch(source, windows.arguments, grid.size, grid.group)])
+    return LaunchProgram(engine, [grid.launch("pooling_planes", parameters, defines, texts)])
 
 
 def _extent(op: Any, i: int) -> int:

@@ -1,4 +1,1 @@
-"""Reduction of dims of a tensor, and sums over channels for gradients of bias.
-
-It imports `elementwise` and the layers below. `gemm` and operations may import it.
-"""
+"""Reduction of dims of a tensor, and sums over channels for gradients of bias."""

@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from dnncore_opencl.codegen.layout import Parameters
 
-__all__ = ["reduction_defines"]
-
 SUM = "((a) + (b))"
 
 

@@ -34,11 +34,9 @@ from dnncore_opencl.codegen.vectors import (
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.implementation import refuse_layouts
 from dnncore_opencl.reduction.algorithms import reduction_defines
-from dnncore_opencl.runtime.launch import Launch, Source
+from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.program import LaunchProgram
-from dnncore_opencl.runtime.schema import Arg, Buffer, Schema, Scratch
-
-__all__ = ["TABLE", "Stages", "bias_sums"]
+from dnncore_opencl.runtime.schema import Arg, Scratch
 
 BOX = 4096  # terms: what is added up before it meets the sum of other boxes, to lose few digits
 LONE_BOX = 64  # the same of each of a GPU's work-items, where terms are not neighbours
@@ -245,6 +243,13 @@ class Stages:
         sizes = [desc.nbytes // desc.itemsize for desc in (self.op.src, *self.results)]
         left = self.scratchpad_start + self.scratchpad_bytes // FLOAT_BYTES
         parameters = Parameters(max(*sizes, left))
+        from_place, to_place = self.places
+        parameters.buffer("src", "const SRC", Arg(from_place) if reads_src else Scratch())
+        parameters.buffer("dst", "DST", Arg(to_place) if writes_dst else Scratch())
+        results = self.results if writes_dst else ()
+        for i, desc in enumerate(results[1:]):
+            place = Arg(max(self.places) + 1 + i)
+            parameters.buffer(f"operand{i}", f"const {TYPES[desc.data_type]}", place)
         items = self.elements * stage.parts
         grid = stage.shares.grid(self.engine, items)
         src = self.op.src if reads_src else PARTS
@@ -261,29 +266,11 @@ class Stages:
             "BOXES": parameters.size(stage.boxes.items if self.op.src.nelems else 0),
             "BOXES_PER_PART": parameters.size(stage.boxes_per_part),
             **grid.defines(parameters),
-            **parameters.defines,
         }
-        read_from, written = (
-            Arg(place) if is_bound else Scratch()
-            for place, is_bound in zip(self.places, (reads_src, writes_dst), strict=True)
-        )
-        operands = self.results[1:] if writes_dst else ()
-        arguments = {"src": read_from, "dst": written} | {
-            f"operand{i}": Arg(max(self.places) + 1 + i) for i in range(len(operands))
-        }
-        schema = Schema(
-            src=Buffer("const SRC"),
-            dst=Buffer("DST"),
-            **{
-                f"operand{i}": Buffer(f"const {TYPES[desc.data_type]}")
-                for i, desc in enumerate(operands)
-            },
-        )
-        types = [desc.data_type for desc in (src, dst, *(self.results if writes_dst else ()))]
+        types = [desc.data_type for desc in (src, dst, *results)]
         halves = half_functions(self.engine, types, (1, self.side, stage.lanes * self.side))
         snippets = (*halves, *stage.shares.snippets(self.engine))
-        source = Source("reduction", schema | parameters.schema, defines, snippets)
-        return Launch(source, arguments | parameters.arguments, grid.size, grid.group)
+        return grid.launch("reduction", parameters, defines, snippets)
 
     def _kept(self, parameters: Parameters, *, reads_src: bool) -> dict[str, str]:
         """KEPT, which computes from `rest` where src begins, and whether the element exists."""

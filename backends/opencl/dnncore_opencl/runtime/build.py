@@ -52,7 +52,7 @@ class Builder:
         )
 
     def launchable(self, launch: Launch) -> Any:
-        """Return the built program of a launch.
+        """Return the built program of a launch, with all of its code generated.
 
         On CPUs it is launched once with empty extents before it is stored, because PoCL generates
         code at the first launch, for each local size and for small and large grids. A kernel for

@@ -11,7 +11,7 @@ import itertools
 import math
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dnncore.backend import (
     DescriptorError,
@@ -26,9 +26,6 @@ from dnncore_opencl.runtime import tuning
 from dnncore_opencl.runtime.build import Builder
 from dnncore_opencl.runtime.faults import OUT_OF_MEMORY, failure
 from dnncore_opencl.runtime.memory_account import Account, MemoryInfo
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.launch import Launch
 
 SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
 
@@ -54,7 +51,7 @@ class OpenedDevice(Engine):
         self.device_type = device_type(device)
         self._device = describe(device)
         self.wait_timeout = _wait_timeout()
-        self._builder = Builder(self.native)
+        self.builder = Builder(self.native)
 
     @property
     def device(self) -> Device:
@@ -80,7 +77,7 @@ class OpenedDevice(Engine):
 
         Raises `BuildError` with the compiler's log.
         """
-        return self._builder.program(source, options)
+        return self.builder.program(source, options)
 
     def tuning_table(self, name: str, package: str = tuning.PACKAGE) -> tuning.Table:
         """Return named parameters by problem that were measured to be best on this device.
@@ -90,10 +87,6 @@ class OpenedDevice(Engine):
         the keys and the parameters. Without a file the table is empty.
         """
         return tuning.table(self, name, package)
-
-    def launchable(self, launch: Launch) -> Any:
-        """Return the pyopencl program of a launch, with all of its code generated."""
-        return self._builder.launchable(launch)
 
     def allocate(self, nbytes: int) -> Any:
         """Allocate an uninitialised pyopencl buffer; raises `ExecutionError` when out of memory."""

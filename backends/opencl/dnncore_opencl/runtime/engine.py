@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from dnncore.backend import COMPLETED, Device, Engine, EngineUnavailable, Event, Peaks
+from dnncore.backend import COMPLETED, Device, Engine, EngineUnavailable, Event, Order, Peaks
 from dnncore_opencl.devices.discovery import cl_devices, describe, pyopencl
 from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.peaks import measure
 from dnncore_opencl.runtime.pinned import LEAST_BYTES, Pinned, waits_for_itself
 from dnncore_opencl.runtime.stream import OpenCLStream
-
-if TYPE_CHECKING:
-    from dnncore.backend import Order
 
 
 class OpenCLEngine(OpenedDevice):

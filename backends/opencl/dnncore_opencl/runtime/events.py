@@ -15,8 +15,6 @@ from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.faults import FAILED_DEPENDENCY
 from dnncore_opencl.runtime.in_flight import Command, tidy_all
 
-__all__ = ["Observed", "OpenCLEvent", "Point", "Queue", "bridge", "may_fail"]
-
 
 class Queue(Protocol):
     """What an event needs of its stream."""

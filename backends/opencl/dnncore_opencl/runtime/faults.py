@@ -8,8 +8,6 @@ from dnncore.backend import ExecutionError
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.memory_account import Account
 
-__all__ = ["FAILED_DEPENDENCY", "OUT_OF_MEMORY", "failure", "status_name"]
-
 FAILED_DEPENDENCY = -14  # CL_EXEC_STATUS_ERROR_FOR_EVENTS_IN_WAIT_LIST, the status of dependents
 
 OUT_OF_MEMORY = frozenset((-4, -6))
@@ -37,10 +35,7 @@ def status_name(status: int) -> str:
 
 
 def failure(name: str, account: Account, what: str, error: Any) -> ExecutionError:
-    """Return the error of a command that failed; `error` is a status or a pyopencl error.
-
-    name, account: of the engine.
-    """
+    """Return an engine's error; `error` is a status or a pyopencl error."""
     status = error if isinstance(error, int) else error.code
     text = f"{name}: {what}: {status_name(status)}"
     if status in ADVICE:

@@ -20,8 +20,6 @@ import numpy as np
 
 from dnncore.backend import Event
 
-__all__ = ["Command", "UnderWay", "tidy_all", "writers"]
-
 _busy: set[UnderWay] = set()  # those with commands
 _lock = threading.RLock()  # one for all: a command of one stream may wait for one of another
 

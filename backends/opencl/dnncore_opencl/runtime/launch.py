@@ -19,8 +19,6 @@ from typing import Any
 from dnncore.backend import DescriptorError
 from dnncore_opencl.runtime.schema import Schema
 
-__all__ = ["Launch", "Source", "padded", "template"]
-
 
 @dataclass(frozen=True)
 class Source:

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from dnncore.backend import Memory, Scratchpad, Stream
 
-__all__ = ["Account", "MemoryInfo"]
-
 LARGEST = 3  # memories that are named
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dnncore.backend import DiskStore, Peaks
 from dnncore_opencl.devices.discovery import pyopencl
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.device import OpenedDevice
+from dnncore_opencl.runtime.device import OpenedDevice
 
 COPY_BYTES = {"cpu": 1 << 25, "gpu": 1 << 27}  # beyond the last-level caches
 CHAINS = 12  # independent multiply-adds: latency x issue rate of common cores
@@ -59,16 +57,12 @@ def measure(engine: OpenedDevice) -> Peaks:
     if stored is not None:
         figures = json.loads(stored)
     else:
-        flops = {kind: _flops(engine, kind) for kind in _computed(engine)}
+        extensions = ("", *device.extensions.split())
+        kinds = [kind for kind, (_, extension) in ARITHMETIC.items() if extension in extensions]
+        flops = {kind: _flops(engine, kind) for kind in kinds}
         figures = {"flops": flops, "bandwidth": _bandwidth(engine), "launch": _launch(engine)}
         store.put(key, json.dumps(figures).encode())
     return Peaks(**figures)
-
-
-def _computed(engine: OpenedDevice) -> list[str]:
-    """The data types that the device computes in."""
-    extensions = engine.native.device.extensions.split()
-    return [kind for kind, (_, need) in ARITHMETIC.items() if not need or need in extensions]
 
 
 def _flops(engine: OpenedDevice, data_type: str) -> float:
@@ -93,10 +87,8 @@ def _flops(engine: OpenedDevice, data_type: str) -> float:
 def _bandwidth(engine: OpenedDevice) -> float:
     cl = pyopencl()
     nbytes = COPY_BYTES["cpu" if engine.is_cpu else "gpu"]
-    make = cl.Buffer
-    source, target = (
-        make(engine.native.context, cl.mem_flags.READ_WRITE, nbytes) for _ in range(2)
-    )
+    context, flags = engine.native.context, cl.mem_flags.READ_WRITE
+    source, target = (cl.Buffer(context, flags, nbytes) for _ in range(2))
     queue = _queue(engine)
 
     def work() -> None:

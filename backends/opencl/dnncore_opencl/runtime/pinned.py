@@ -23,8 +23,6 @@ from dnncore_opencl.devices.discovery import Native, pyopencl
 from dnncore_opencl.runtime.events import OpenCLEvent, Queue
 from dnncore_opencl.runtime.in_flight import Command, tidy_all
 
-__all__ = ["LEAST_BYTES", "Landing", "Pinned", "waits_for_itself"]
-
 Bytes = np.ndarray[Any, Any]
 
 # Measured on an H200 with 16 cores, copies of 64 MB to 1 GB: 23 to 44 GB/s to the device, 27 to 32
@@ -46,11 +44,6 @@ class Flight:
         self.target = target
         self._block: Bytes | None = block
         self._lock = threading.Lock()
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the device has done its part, well or not."""
-        return self.event.is_over
 
     def land(self) -> Bytes | None:
         """Empty the block of a flight that is over; return it to the first caller only."""
@@ -168,7 +161,7 @@ class Pinned:
     def _reclaim(self) -> None:
         """Take back the blocks that have reached the device."""
         with self._lock:
-            over = [flight for flight in self._sent if flight.is_over]
+            over = [flight for flight in self._sent if flight.event.is_over]
             self._sent = [flight for flight in self._sent if flight not in over]
             for flight in over:
                 self._keep(flight.land())
@@ -235,7 +228,7 @@ class Landing(Command):
     @property
     def is_over(self) -> bool:
         """Whether the device has done its part, well or not."""
-        return all(flight.is_over for flight in reversed(self._flights))
+        return all(flight.event.is_over for flight in reversed(self._flights))
 
     def land(self) -> None:
         """Empty the blocks that are still full."""

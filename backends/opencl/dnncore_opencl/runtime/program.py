@@ -5,20 +5,15 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dnncore.backend import BuildError, Event, Executable
+from dnncore.backend import BuildError, Event, Executable, Memory, Run
 from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.events import OpenCLEvent
+from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.raw_queue import launch_arguments
 from dnncore_opencl.runtime.schema import Arg, Scratch
-
-if TYPE_CHECKING:
-    from dnncore.backend import Memory, Run
-    from dnncore_opencl.runtime.device import OpenedDevice
-    from dnncore_opencl.runtime.launch import Launch
-
-__all__ = ["LaunchProgram"]
 
 
 class LaunchProgram(Executable):
@@ -113,7 +108,7 @@ def _enqueue(one: _Ready, queue: Any, events: Any) -> Any:
 
 def _built(engine: OpenedDevice, launch: Launch) -> Any:
     try:
-        return engine.launchable(launch)
+        return engine.builder.launchable(launch)
     except BuildError as error:
         raise BuildError(f"kernel {launch.kernel}.cl: {error}") from error
 

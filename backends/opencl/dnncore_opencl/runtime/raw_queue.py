@@ -14,8 +14,6 @@ from typing import Any
 
 from dnncore_opencl.devices.discovery import pyopencl
 
-__all__ = ["enqueue_function", "launch_arguments"]
-
 
 @functools.cache
 def enqueue_function() -> Any:

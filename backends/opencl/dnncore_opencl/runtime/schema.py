@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["FLOAT", "INT", "LONG", "UINT", "Arg", "Buffer", "Schema", "Scratch", "Value"]
-
 
 @dataclass(frozen=True)
 class Arg:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from dnncore.backend import DescriptorError, Event, Stream
+from dnncore.backend import DescriptorError, Event, Order, Stream
 from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.events import Observed, OpenCLEvent, Point, bridge, may_fail
 from dnncore_opencl.runtime.in_flight import UnderWay, writers
 from dnncore_opencl.runtime.pinned import Landing
 from dnncore_opencl.runtime.raw_queue import enqueue_function
-
-if TYPE_CHECKING:
-    from dnncore.backend import Order
-    from dnncore_opencl.runtime.device import OpenedDevice
 
 
 class OpenCLStream(Stream):

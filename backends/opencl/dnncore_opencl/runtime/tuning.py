@@ -26,8 +26,6 @@ from typing import Any, TypeAlias
 
 from dnncore.backend import Engine, PluginError, remark
 
-__all__ = ["Table", "read", "slug", "table", "write"]
-
 Table: TypeAlias = Mapping[str, Mapping[str, Any]]
 """From the text of a problem to named parameters."""
 

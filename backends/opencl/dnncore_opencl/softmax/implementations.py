@@ -32,9 +32,8 @@ from dnncore_opencl.codegen.vectors import (
 )
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.elementwise.implementation import refuse_layouts
-from dnncore_opencl.runtime.launch import Launch, Source, template
+from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
-from dnncore_opencl.runtime.schema import Arg, Buffer, Schema
 
 GROUP = 128  # work-items, where rows need no more
 LARGEST_GROUP = 1024  # where the device has it, and half of it where two tensors are held
@@ -61,15 +60,6 @@ class Tensors:
     def descs(self) -> list[MemoryDesc]:
         """All descriptors."""
         return list(self.named.values())
-
-    @property
-    def schema(self) -> Schema:
-        """The kernel's parameters for the tensors."""
-        buffers = {
-            name: Buffer(("" if place == self.result else "const ") + TYPES[desc.data_type])
-            for place, (name, desc) in enumerate(self.named.items())
-        }
-        return Schema(**buffers)
 
     def may_be_vectors(self, strides: Sequence[int | None]) -> bool:
         """Whether these strides, one per tensor, are those of neighbours; operands may repeat."""
@@ -157,7 +147,7 @@ class Softmax(Implementation[Any]):
             return LaunchProgram(engine, [])
         tensors = Tensors.of(op, attr)
         rows = Rows.of(engine, tensors, op.axis)
-        parameters = Parameters(max(desc.nbytes // desc.itemsize for desc in tensors.descs))
+        parameters = Parameters.of(tensors.named, {op.result_name})
         shares, held = self.shares(op, engine, rows)
         grid = shares.grid(engine, rows.nest.size)
         quick = quick_functions(engine, op.result.data_type, attr)
@@ -178,19 +168,15 @@ class Softmax(Implementation[Any]):
             **_vectors(engine, rows, tensors),
             **_post_ops(engine, rows, tensors, attr, parameters),
             **grid.defines(parameters),
-            **parameters.defines,
         }
-        places = {name: Arg(place) for place, name in enumerate(tensors.named)}
         kernel = "softmax_forward" if op.result_name == "dst" else "softmax_backward"
         types = (desc.data_type for desc in tensors.descs)
         widths = (1, rows.side_by_side, rows.lanes * rows.side_by_side)
-        snippets = (*half_functions(engine, types, widths), *shares.snippets(engine))
+        halves = half_functions(engine, types, widths)
+        snippets = (*halves, *shares.snippets(engine), template("rows"))
         options = quick_options(engine, tensors.descs, attr)
-        schema = tensors.schema | parameters.schema
-        source = Source(kernel, schema, defines, (*snippets, template("rows")), options)
         work = op.result.nelems * self.element_work
-        arguments = places | parameters.arguments
-        launch = Launch(source, arguments, grid.size, grid.group, work)
+        launch = grid.launch(kernel, parameters, defines, snippets, options, work)
         return LaunchProgram(engine, [launch])
 
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from dnncore.backend import Refused
 from dnncore_opencl.gemm.cpu import CpuFamily
+from dnncore_opencl.gemm.product import Gemm, Matrix
 from dnncore_opencl.gemm.strided import TASKS_PER_CORE, Cover, Strided
+from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import template
-
-if TYPE_CHECKING:
-    from dnncore_opencl.gemm.product import Gemm, Matrix
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 STRIP = 4  # pixels in registers, so that a tap is read once for all of them
 MAX_TAPS = 1024  # vectors of a CPU's work-item: 64 KB, of which only what is needed is touched

@@ -22,8 +22,6 @@ from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
 
-__all__ = ["WinogradFilter", "WinogradReorder", "source"]
-
 PREFIX = f"opencl:winograd:{F43.name}"
 SCHEMA = Schema(
     weights=Buffer("const float"),
@@ -38,7 +36,7 @@ SCHEMA = Schema(
 
 def source(name: str, schema: Schema, lanes: int, *snippets: str, **defines: int) -> Source:
     """The text of a kernel of transforms."""
-    shared = (template("winograd"), transforms(F43), *snippets)
+    shared = (template("floats"), transforms(F43), *snippets)
     sizes = {"LANES": lanes, "OUTPUTS": F43.outputs, "SPAN": F43.span, "TAPS": TAPS}
     return Source(name, schema, sizes | defines, shared)
 

@@ -12,14 +12,13 @@ time. Tiles of 4x4 have larger errors. They are used only if the algorithm is `w
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
-from dnncore.planning.toom_cook import F23, F43, TAPS
+from dnncore.planning.toom_cook import F23, F43
 from dnncore_opencl.convolution.views import FLOAT, place_of
 from dnncore_opencl.convolution.winograd.planes import (
     MOST_LANES,
@@ -34,6 +33,7 @@ from dnncore_opencl.convolution.winograd.weights_format import (
     FilterReorder,
     format_refusal,
     problem_refusal,
+    roles,
 )
 from dnncore_opencl.copies.staging import ALIGNMENT, Staging, plain, redirected
 from dnncore_opencl.gemm.family import Family
@@ -54,41 +54,20 @@ AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for thi
 
 
 class GpuWinograd(Implementation[Any]):
-    """What the directions share.
+    """Forward, or backward by data: products of images and filters.
 
     direction: the one whose transform of filters is used.
     """
 
-    direction: str
-
-    def __init__(self, family: type[Family], tile: WinogradTile) -> None:
+    def __init__(
+        self, family: type[Family], tile: WinogradTile, direction: str = "forward"
+    ) -> None:
         self.family = family
         self.tile = tile
-        self.filters = FilterPlanes(tile, self.direction)
+        self.direction = direction
+        self.error_factor = tile.error_factor
+        self.filters = FilterPlanes(tile, direction)
         self.name = f"opencl:winograd:{tile.name}:{family.name}"
-
-    @property
-    def error_factor(self) -> float:
-        """How much larger rounding errors are than those of direct sums."""
-        return self.tile.error_factor
-
-    @abstractmethod
-    def weights_format(self, op: Any) -> str | MemoryDesc:
-        """What `any` becomes."""
-
-    @abstractmethod
-    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
-        """Refuse formats that it does not take."""
-
-    @abstractmethod
-    def kept_bytes(self, op: Any, slices: int) -> int:
-        """Of planes of filters, which lie in the scratchpad through all slices."""
-
-    @abstractmethod
-    def fill(
-        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
-    ) -> Refused | None:
-        """Add all launches; return why the family cannot make the products, if so."""
 
     def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
@@ -126,6 +105,41 @@ class GpuWinograd(Implementation[Any]):
             error_factor=self.error_factor,
         )
 
+    def weights_format(self, op: Any) -> str | MemoryDesc:
+        """What `any` becomes: transformed filters."""
+        return self.filters.desc(op.weights)
+
+    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+        """Refuse filters that neither have strides nor are transformed."""
+        return format_refusal(op, attr, self.filters)
+
+    def kept_bytes(self, op: Any, slices: int) -> int:
+        """Of planes of filters, which lie in the scratchpad through all slices."""
+        if not slices or op.weights.format_kind == "opaque":
+            return 0
+        return self.filters.desc(op.weights).nbytes
+
+    def fill(
+        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
+    ) -> Refused | None:
+        """Add all launches: transform filters, then of each slice what is read and written.
+
+        Returns why the family cannot make the products, if so.
+        """
+        place = place_of(op, op.WEIGHTS)
+        filters = place, 0
+        if self.kept_bytes(op, len(slices)):
+            filters = SCRATCHPAD, plan.first_kept
+            plan.launches.append(self.filters.launch(op.weights, place, Scratch(), plan.first_kept))
+        for part in slices:
+            v, m, end = plan.bounds(part)
+            plan.launches.append(part.src_launch(v))
+            refused = plan.multiply(part.gemm(filters, v, m, attr.fpmath), end)
+            if refused:
+                return refused
+            plan.launches.append(part.dst_launch(m, op, attr))
+        return None
+
     def _refusal(self, op: Any) -> Refused | None:
         if op.algorithm == "auto" and self.error_factor > AUTO_ERROR_FACTOR:
             factor = f"{self.error_factor:.1f} times those of direct sums"
@@ -134,17 +148,12 @@ class GpuWinograd(Implementation[Any]):
 
     def _planes(self, op: Any) -> Planes:
         """All images, whose channels lie side by side."""
-        _, oc, ic, *_ = op.grouped_weights
-        src, dst, corner = op.SRC, op.DST, op.padding_l
-        depth, columns = ic, oc
-        if self.direction != "forward":
-            src, dst, corner = dst, src, tuple(TAPS - 1 - p for p in op.padding_l)
-            depth, columns = oc, ic
+        src, dst, corner = roles(op, self.direction)
         return Planes(
             tile=self.tile,
             count=op.src_role.dims[0],
-            depth=depth,
-            columns=columns,
+            depth=getattr(op, src).dims[1],
+            columns=getattr(op, dst).dims[1],
             src=Image.of(op, src),
             dst=Image.of(op, dst),
             corner=corner,
@@ -240,63 +249,12 @@ def _has_vectors(image: MemoryDesc, lanes: int) -> bool:
     return all(step % lanes == 0 for step in outer)
 
 
-class _ToImages(GpuWinograd):
-    """What forward and backward by data share: products of images and filters."""
-
-    def weights_format(self, op: Any) -> MemoryDesc:
-        """Transformed filters."""
-        return self.filters.desc(op.weights)
-
-    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
-        """Filters have strides, or are transformed."""
-        return format_refusal(op, attr, self.filters)
-
-    def kept_bytes(self, op: Any, slices: int) -> int:
-        """Of filters that are not transformed beforehand."""
-        if not slices or op.weights.format_kind == "opaque":
-            return 0
-        return self.filters.desc(op.weights).nbytes
-
-    def fill(
-        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
-    ) -> Refused | None:
-        """Transform filters, then of each slice the images that are read and written."""
-        place = place_of(op, op.WEIGHTS)
-        filters = place, 0
-        if self.kept_bytes(op, len(slices)):
-            filters = SCRATCHPAD, plan.first_kept
-            plan.launches.append(self.filters.launch(op.weights, place, Scratch(), plan.first_kept))
-        for part in slices:
-            v, m, end = plan.bounds(part)
-            plan.launches.append(part.src_launch(v))
-            refused = plan.multiply(part.gemm(filters, v, m, attr.fpmath), end)
-            if refused:
-                return refused
-            plan.launches.append(part.dst_launch(m, op, attr))
-        return None
-
-
-class GpuWinogradForward(_ToImages):
-    """Forward."""
-
-    direction = "forward"
-
-
-class GpuWinogradBackwardData(_ToImages):
-    """Backward by data."""
-
-    direction = "backward_data"
-
-
 class GpuWinogradBackwardWeights(GpuWinograd):
     """Backward by weights: the gradient of the planes that forward makes of filters."""
 
-    direction = "forward"
-
-    @property
-    def error_factor(self) -> float:
-        """That of the adjoint."""
-        return self.tile.gradient_error_factor
+    def __init__(self, family: type[Family], tile: WinogradTile) -> None:
+        super().__init__(family, tile)
+        self.error_factor = tile.gradient_error_factor
 
     def weights_format(self, op: Any) -> str:
         """Input channels side by side, as they are written."""
@@ -343,7 +301,8 @@ class WinogradPlanesReorder(FilterReorder):
 
 TILES = (WinogradTile(F23, F23), WinogradTile(F23, F43), WinogradTile(F43, F43))
 FAMILIES: tuple[type[Family], ...] = (Mma, Tiled)
-FORWARD, BACKWARD_DATA, BACKWARD_WEIGHTS = (
-    tuple(direction(family, tile) for tile in TILES for family in FAMILIES)
-    for direction in (GpuWinogradForward, GpuWinogradBackwardData, GpuWinogradBackwardWeights)
+CHOICES = tuple((family, tile) for tile in TILES for family in FAMILIES)
+FORWARD, BACKWARD_DATA = (
+    tuple(GpuWinograd(*choice, direction) for choice in CHOICES) for direction in DIRECTIONS
 )
+BACKWARD_WEIGHTS = tuple(GpuWinogradBackwardWeights(*choice) for choice in CHOICES)

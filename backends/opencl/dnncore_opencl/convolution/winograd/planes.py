@@ -33,8 +33,6 @@ from dnncore_opencl.gemm.product import Gemm, Matrix, Strides
 from dnncore_opencl.runtime.launch import Launch, Source, padded, template
 from dnncore_opencl.runtime.schema import INT, UINT, Arg, Buffer, Schema, Scratch
 
-__all__ = ["SCRATCHPAD", "FilterPlanes", "Image", "Planes"]
-
 SCRATCHPAD = -1  # the place of operands that lie there
 GROUP = 256  # work-items, which every GPU runs
 MOST_LANES = 4  # floats: a work-item's widest access
@@ -49,31 +47,18 @@ LAYOUT = Schema(
 )
 WEIGHTS = Schema(weights=SOURCE, made=TARGET) | LAYOUT
 TAPS = Schema(sums=SOURCE, weights=TARGET) | LAYOUT | Schema(slices=INT)
-POINTS = Schema(
-    src=SOURCE,
-    made=TARGET,
-    start=INT,  # element of `made`
+TILES = Schema(
+    start=INT,  # element of the planes
     plane=INT,  # elements from a position to the next
     items=UINT,
     vectors=UINT,  # of channels, of a tile
     grid=INT2,  # tiles down and across an image
     first=INT,  # image
-    corner=INT2,  # pixels of the first tile before the image
-    size=INT2,  # of an image
-    x=INT4,  # strides of image, row and pixel, then the first element
 )
-DST = Schema(
-    products=SOURCE,
-    dst=TARGET,
-    start=INT,  # element of `products`
-    plane=INT,  # as in POINTS
-    items=UINT,
-    vectors=UINT,
-    grid=INT2,
-    first=INT,
-    size=INT2,
-    y=INT4,
-)
+# corner: pixels of the first tile before the image. size: of an image. x, y: strides of image, row
+# and pixel, then the first element.
+POINTS = Schema(src=SOURCE, made=TARGET) | TILES | Schema(corner=INT2, size=INT2, x=INT4)
+DST = Schema(products=SOURCE, dst=TARGET) | TILES | Schema(size=INT2, y=INT4)
 
 
 @dataclass(frozen=True)
@@ -211,16 +196,11 @@ class Planes:
     ) -> Launch:
         """Transform tiles of `image`. corner: pixels of the first tile before the image."""
         down, across = self.tile.spans if name == "src" else self.tile.outputs
-        size = self.tiles * channels
+        shared = self._arguments(channels, start)
         arguments = {
+            **shared,
             "src": Arg(image.place),
             "made": Scratch(),
-            "start": start,
-            "plane": size,
-            "items": size // self.lanes,
-            "vectors": channels // self.lanes,
-            "grid": int2(self.grid),
-            "first": self.first,
             "corner": int2(corner),
             "size": int2(image.size),
             "x": image.argument,
@@ -231,70 +211,70 @@ class Planes:
             "POINTS_DOWN": f"{name}_points_down",
             "POINTS_ACROSS": f"{name}_points_across",
         }
-        items = size // self.lanes
+        items = shared["items"]
         return _launch("points", POINTS, self.tile, self.lanes, arguments, items, **defines)
+
+    def dst_launch(self, start: int, op: Any, attr: Attributes) -> Launch:
+        """Transform M, which begins at element `start` of the scratchpad, to dst."""
+        post_ops = chain(op, attr)
+        made = steps(post_ops, operands(op, attr))
+        shared = self._arguments(self.columns, start)
+        arguments = {
+            **shared,
+            "products": Scratch(),
+            "dst": Arg(self.dst.place),
+            "size": int2(self.dst.size),
+            "y": self.dst.argument,
+            **made.arguments,
+        }
+        defines = {"POST_STEPS": 1} if post_ops else {}
+        schema, items = DST | made.schema, shared["items"]
+        return _launch("dst", schema, self.tile, self.lanes, arguments, items, made.code, **defines)
+
+    def _arguments(self, channels: int, start: int) -> dict[str, Any]:
+        """The arguments of `TILES`."""
+        size = self.tiles * channels
+        return {
+            "start": start,
+            "plane": size,
+            "items": size // self.lanes,
+            "vectors": channels // self.lanes,
+            "grid": int2(self.grid),
+            "first": self.first,
+        }
 
     def gemm(self, filters: tuple[int, int], src: int, dst: int, fpmath: str) -> Gemm:
         """The products; filters: their place and first element; src, dst: those of V and M."""
         depth, columns, tiles = self.depth, self.columns, self.tiles
-        place, start = filters
-        v_size, m_size = self.elements
-        u_size = self.tile.positions * columns * depth
-        rows = Strides(batch=(columns * depth,), m=depth, k=(1,))
-        patches = Strides(batch=(tiles * depth,), n=(depth,), k=(1,))
-        results = Strides(batch=(tiles * columns,), m=1, n=(columns,))
         return Gemm(
             batch=(self.tile.positions,),
             m=columns,
             n=(tiles,),
             k=(depth,),
-            a=Matrix(place, start, rows, start + u_size),
-            b=Matrix(SCRATCHPAD, src, patches, src + v_size),
-            c=Matrix(SCRATCHPAD, dst, results, dst + m_size),
+            a=self._planes(*filters, columns * depth, m=depth, k=(1,)),
+            b=self._planes(SCRATCHPAD, src, tiles * depth, n=(depth,), k=(1,)),
+            c=self._planes(SCRATCHPAD, dst, tiles * columns, m=1, n=(columns,)),
             fpmath=fpmath,
         )
 
     def gradient_gemm(self, src: int, dst: int, target: int, fpmath: str) -> Gemm:
         """The products backward by weights; src, dst, target: first elements of V, D and U."""
         depth, columns, tiles = self.depth, self.columns, self.tiles
-        v_size, d_size = self.elements
-        u_size = self.tile.positions * columns * depth
-        images = Strides(batch=(tiles * depth,), n=(1,), k=(depth,))
-        gradients = Strides(batch=(tiles * columns,), m=1, k=(columns,))
-        results = Strides(batch=(columns * depth,), m=depth, n=(1,))
         return Gemm(
             batch=(self.tile.positions,),
             m=columns,
             n=(depth,),
             k=(tiles,),
-            a=Matrix(SCRATCHPAD, dst, gradients, dst + d_size),
-            b=Matrix(SCRATCHPAD, src, images, src + v_size),
-            c=Matrix(SCRATCHPAD, target, results, target + u_size),
+            a=self._planes(SCRATCHPAD, dst, tiles * columns, m=1, k=(columns,)),
+            b=self._planes(SCRATCHPAD, src, tiles * depth, n=(1,), k=(depth,)),
+            c=self._planes(SCRATCHPAD, target, columns * depth, m=depth, n=(1,)),
             fpmath=fpmath,
         )
 
-    def dst_launch(self, start: int, op: Any, attr: Attributes) -> Launch:
-        """Transform M, which begins at element `start` of the scratchpad, to dst."""
-        post_ops = chain(op, attr)
-        made = steps(post_ops, operands(op, attr))
-        size = self.tiles * self.columns
-        items = size // self.lanes
-        arguments = {
-            "products": Scratch(),
-            "dst": Arg(self.dst.place),
-            "start": start,
-            "plane": size,
-            "items": items,
-            "vectors": self.columns // self.lanes,
-            "grid": int2(self.grid),
-            "first": self.first,
-            "size": int2(self.dst.size),
-            "y": self.dst.argument,
-            **made.arguments,
-        }
-        defines = {"POST_STEPS": 1} if post_ops else {}
-        schema = DST | made.schema
-        return _launch("dst", schema, self.tile, self.lanes, arguments, items, made.code, **defines)
+    def _planes(self, place: int, first: int, size: int, **steps: Any) -> Matrix:
+        """An operand: planes of `size` elements from element `first` on. steps: its strides."""
+        end = first + self.tile.positions * size
+        return Matrix(place, first, Strides(batch=(size,), **steps), end)
 
 
 def _launch(

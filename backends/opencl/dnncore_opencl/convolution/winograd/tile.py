@@ -9,8 +9,6 @@ from fractions import Fraction
 
 from dnncore.planning.toom_cook import TAPS, Rows, ToomCook, transposed
 
-__all__ = ["WinogradTile", "transforms"]
-
 
 @dataclass(frozen=True)
 class WinogradTile:

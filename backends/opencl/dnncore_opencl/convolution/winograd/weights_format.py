@@ -18,8 +18,6 @@ from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
-__all__ = ["DIRECTIONS", "FilterReorder", "Filters", "format_refusal", "problem_refusal"]
-
 DIRECTIONS = ("forward", "backward_data")
 
 
@@ -94,6 +92,17 @@ class FilterReorder(Implementation[Any]):
             scratchpad_bytes=staging.nbytes,
             exact=False,
         )
+
+
+def roles(op: Any, direction: str) -> tuple[str, str, tuple[int, int]]:
+    """Return the names of src and dst of a transform in one of `DIRECTIONS`, and its corner.
+
+    The corner is the number of pixels of the first tile before an image of src.
+    """
+    down, across = op.padding_l
+    if direction == "forward":
+        return op.SRC, op.DST, (down, across)
+    return op.DST, op.SRC, (TAPS - 1 - down, TAPS - 1 - across)
 
 
 def problem_refusal(op: Any) -> Refused | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from dnncore.backend import Refused
 from dnncore_opencl.gemm.family import Family, Plan
@@ -18,10 +18,8 @@ from dnncore_opencl.gemm.mma.launch import LOCAL_MEMORY, Arithmetic, MmaProduct,
 from dnncore_opencl.gemm.mma.view import Unfit, view
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import FLOAT, MANY_ITEMS, part_lengths, partial, plan, reduction
+from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch
-
-if TYPE_CHECKING:
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 SPLIT_TF32 = Arithmetic("tf32", 4, "m16n8k8", is_split=True)
 ROUNDED_TF32 = Arithmetic("tf32", 4, "m16n8k8")
@@ -158,12 +156,7 @@ class Mma(Family):
         if 0 < gemm.depth < FEWEST_TERMS and _arithmetic(gemm).is_split:
             least = f"sums of {FEWEST_TERMS} terms at least, for f32 rounds fewer less"
             return Refused("shape", f"needs {least}; got {gemm.depth}")
-        try:
-            if gemm.depth:
-                view(gemm, _arithmetic(gemm).per_chunk)
-        except Unfit as obstacle:
-            return Refused("format", str(obstacle))
-        return None
+        return _format_refusal(gemm) if gemm.depth else None
 
     def plan(self, gemm: Gemm, start: int = 0) -> Plan:
         """Return one launch, two where k is cut into parts, or the sum of none where k is empty."""
@@ -171,7 +164,8 @@ class Mma(Family):
         if not gemm.depth:
             return Plan((reduction(gemm, 0, start // FLOAT, items),), FLOAT)
         arithmetic = _arithmetic(gemm)
-        v, may_split = view(gemm, arithmetic.per_chunk), _fits(partial(gemm, start // FLOAT))
+        v = view(gemm, arithmetic.per_chunk)
+        may_split = _format_refusal(partial(gemm, start // FLOAT)) is None
         products = [
             MmaProduct(v, arithmetic, tile, self.instructions, self.local_memory)
             for tile in self._tiles(arithmetic)
@@ -240,10 +234,10 @@ def _pace(arithmetic: Arithmetic) -> Pace:
     return SPLIT_PACE if arithmetic.is_split else ROUNDED_PACE
 
 
-def _fits(gemm: Gemm) -> bool:
-    """Whether tensor cores can read a product."""
+def _format_refusal(gemm: Gemm) -> Refused | None:
+    """Return why tensor cores cannot read a product, None if they can."""
     try:
         view(gemm, _arithmetic(gemm).per_chunk)
-    except Unfit:
-        return False
-    return True
+    except Unfit as obstacle:
+        return Refused("format", str(obstacle))
+    return None

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, LONG4, UINT4, extended, int4, inverses, long4
-from dnncore_opencl.codegen.halves import functions, result_defines
+from dnncore_opencl.codegen.vectors import result_defines, scalar_functions
 from dnncore_opencl.devices.nvidia import register_limit
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
 from dnncore_opencl.gemm.arguments import WINDOW, window_arguments
@@ -166,8 +166,8 @@ class MmaTile:
 
     def groups(self, view: MmaView) -> int:
         """Groups that cover a batch of products."""
-        rows = math.ceil(view.row_count / self.rows)
-        return rows * math.ceil(view.column_count / self.columns) * view.gemm.batches
+        rows = math.ceil(count(view.rows) / self.rows)
+        return rows * math.ceil(count(view.columns) / self.columns) * view.gemm.batches
 
 
 @dataclass(frozen=True)
@@ -248,14 +248,14 @@ class MmaProduct:
         schema, window = SCHEMA, {}
         if v.window:
             schema, window = schema | WINDOW, window_arguments(v.window)
-        snippets = (functions(), steps.code, template("digits"), template(self.instructions))
+        snippets = (scalar_functions(), steps.code, template("digits"), template(self.instructions))
         arguments = {
             "a": Arg(v.a.index),
             "b": Arg(v.b.index),
             "c": Arg(c.index) if c.index >= 0 else Scratch(),
             "batch": int4((*extended(gemm.batch, 3, 1), 0)),
-            "rows": v.row_count,
-            "columns": v.column_count,
+            "rows": count(v.rows),
+            "columns": count(v.columns),
             "stages": self.stages,
             "part": part,
             **self._cover_arguments(),
@@ -301,8 +301,8 @@ class MmaProduct:
     def _cover_arguments(self) -> dict[str, Any]:
         """The arguments by which a group finds its tile and its product in the batch."""
         v = self.view
-        down = math.ceil(v.row_count / self.tile.rows)
-        across = math.ceil(v.column_count / self.tile.columns)
+        down = math.ceil(count(v.rows) / self.tile.rows)
+        across = math.ceil(count(v.columns) / self.tile.columns)
         sizes = (down * across, BAND * across)
         last, chunks = down % BAND, self.k[-1].size // self.arithmetic.per_chunk
         return {

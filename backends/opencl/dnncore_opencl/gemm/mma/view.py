@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -62,16 +61,6 @@ class MmaView:
     column_steps: tuple[int, ...]
     inner_columns: int
     window: Window | None
-
-    @cached_property
-    def row_count(self) -> int:
-        """Rows of c."""
-        return count(self.rows)
-
-    @cached_property
-    def column_count(self) -> int:
-        """Columns of c, with those that fill up chunks."""
-        return count(self.columns)
 
 
 def view(gemm: Gemm, per_chunk: int) -> MmaView:
@@ -210,7 +199,7 @@ def _column_steps(columns: SharedDigits) -> tuple[int, ...]:
 
 
 def _check(v: MmaView, per_chunk: int) -> None:
-    if v.column_count > 1 and v.column_steps[0] != 1:
+    if count(v.columns) > 1 and v.column_steps[0] != 1:
         step = v.column_steps[0]
         raise Unfit(f"the result's columns must lie side by side; got a stride of {step}")
     for name, digits in (("rows", v.rows), ("columns", v.columns), ("k", v.k), ("rows", v.results)):

@@ -1,4 +1,1 @@
-"""The family `tiled` for GPUs: tiles in local memory.
-
-Only `gemm` and Winograd's convolution import it.
-"""
+"""The family `tiled` for GPUs: tiles in local memory."""

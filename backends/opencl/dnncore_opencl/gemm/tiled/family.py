@@ -5,19 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 from dnncore.backend import Refused
 from dnncore_opencl.devices.pocl import miscompiles_barriers
 from dnncore_opencl.gemm.family import Family, Plan
+from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.split_k import MANY_ITEMS, part_lengths, part_size, plan
 from dnncore_opencl.gemm.tiled.launch import MAX_ITEMS, TiledTile, launch
 from dnncore_opencl.gemm.tiled.view import TiledProduct
+from dnncore_opencl.runtime.engine import OpenCLEngine
 from dnncore_opencl.runtime.launch import Launch, padded
-
-if TYPE_CHECKING:
-    from dnncore_opencl.gemm.product import Gemm
-    from dnncore_opencl.runtime.engine import OpenCLEngine
 
 TILES = (
     TiledTile(128, 128),

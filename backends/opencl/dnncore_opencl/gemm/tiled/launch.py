@@ -8,7 +8,8 @@ from typing import Any
 
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
-from dnncore_opencl.gemm.tiled.view import Side, Target, TiledProduct, TiledWindow
+from dnncore_opencl.gemm.arguments import batch_argument
+from dnncore_opencl.gemm.tiled.view import TiledProduct, TiledWindow
 from dnncore_opencl.gemm.tuned import require
 from dnncore_opencl.runtime.launch import Launch, Source, template
 from dnncore_opencl.runtime.schema import INT, Arg, Buffer, Schema, Scratch
@@ -120,8 +121,10 @@ def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -
     a, b, c = product.a, product.b, product.c
     defines = {
         **tile.defines,
-        **_side_defines("A", a),
-        **_side_defines("B", b),
+        "A_WIDTH": a.width,
+        "A_ALONG_K": int(a.along_k),
+        "B_WIDTH": b.width,
+        "B_ALONG_K": int(b.along_k),
         "C_WIDTH": product.c_width,
     }
     schema, window = SCHEMA, {}
@@ -139,13 +142,13 @@ def launch(product: TiledProduct, tile: TiledTile, part: int, c_part: int = 0) -
         "rows": int4(product.rows.sizes, 1),
         "columns": int4(product.columns.sizes, 1),
         "k": int4(product.k.sizes, 1),
-        "a_batch": _batch(a),
+        "a_batch": batch_argument(a.batch, a.offset),
         "a_row": int4(a.rows),
         "a_k": int4(a.k),
-        "b_batch": _batch(b),
+        "b_batch": batch_argument(b.batch, b.offset),
         "b_row": int4(b.rows),
         "b_k": int4(b.k),
-        "c_batch": _batch(c),
+        "c_batch": batch_argument(c.batch, c.offset),
         "c_row": int4(c.rows),
         "c_column": int4(c.columns),
         "c_part": c_part,
@@ -176,15 +179,6 @@ def _steps(product: TiledProduct) -> Epilogue:
         for operand in product.operands
     ]
     return epilogue(product.post_ops, operands, COORDINATES)
-
-
-def _side_defines(name: str, side: Side) -> dict[str, int]:
-    return {f"{name}_WIDTH": side.width, f"{name}_ALONG_K": int(side.along_k)}
-
-
-def _batch(operand: Side | Target) -> Any:
-    """The batch's strides, then the offset of the first element."""
-    return int4((*extended(operand.batch, 3), operand.offset))
 
 
 def _window_arguments(product: TiledProduct, window: TiledWindow) -> dict[str, Any]:
