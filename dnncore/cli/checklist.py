@@ -30,8 +30,8 @@ def checklist(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
     for word in words:
         if not any(word.casefold() in subject.casefold() for subject in subjects()):
             raise click.UsageError(
-                f"no operation, algorithm, post-op or data type is called {word!r}; CONTRIBUTING.md"
-                ' lists the files of a new one under "How to add"'
+                f"no operation, algorithm, post-op or data type is called {word!r};"
+                " docs/how_to_add.md lists the files of a new one"
             )
     opened = [engine(row.name) for row in chosen_devices(engines)]
     found = [
