@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable
+from dnncore.backend import Accepted, Attributes, Executable, Refused, Sum
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps
 from dnncore_cpu_numba.elementwise.implementation import (
     ElementWise,
@@ -28,10 +28,12 @@ def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
     return [add(i, scale, first if i == 2 else 1.0) for i, scale in enumerate(others, 2)]
 
 
-class SumImplementation(ElementWise):
+class SumImplementation(ElementWise[Sum]):
     """One chain or, for many tensors, several chains; later chains add to dst."""
 
-    def accepted(self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]) -> Any:
+    def accepted(
+        self, op: Sum, attr: Attributes, engine: Any, stages: Sequence[Stage]
+    ) -> Accepted | Refused:
         """Offer it for any number of tensors."""
         if len(op.srcs) + 1 + len(attr.operands()) <= MAX_TENSORS:
             return super().accepted(op, attr, engine, stages)
@@ -42,7 +44,7 @@ class SumImplementation(ElementWise):
             scratchpad_bytes=second_pass_bytes(op, attr),
         )
 
-    def _build_passes(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+    def _build_passes(self, op: Sum, attr: Attributes, num_threads: int) -> Executable:
         *srcs, dst = arguments(op).values()
         steps: list[Step] = []
         for first in range(0, len(srcs), SRCS):

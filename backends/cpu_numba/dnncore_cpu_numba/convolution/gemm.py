@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.isa import BEST
-from dnncore_cpu_numba.convolution.base import Convolution, weights_tag
+from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
 from dnncore_cpu_numba.convolution.channel_rows import (
     read_bias,
     read_matrices,
@@ -40,7 +39,7 @@ FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes t
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
-class _Gemm(Convolution):
+class _Gemm(PlannedConvolution):
     """Base of the directions: plain formats, and the best instruction set."""
 
     NAME = "cpu_numba:gemm"
@@ -48,17 +47,17 @@ class _Gemm(Convolution):
     def __init__(self) -> None:
         super().__init__(BEST)
 
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse post-ops on a gradient, since it is complete only after all tiles."""
         if attr.post_ops and op.result_name != op.DST:
             return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
         return super().refused(op, attr)
 
-    def weights_format(self, op: Any) -> str:
+    def weights_format(self, op: Convolution) -> str:
         """The order of dims."""
         return weights_tag(op, "oi")
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of output channels by pixels."""
         g = Geometry.of(op)
         return utilisation(self.isa, g.oc, math.prod(g.dst))
@@ -67,7 +66,7 @@ class _Gemm(Convolution):
 class GemmForward(_Gemm):
     """dst[n, g] = weights[g] * columns[n, g]."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         image = _read_image(plan, g)
@@ -90,12 +89,12 @@ class GemmForward(_Gemm):
 class GemmBackwardData(_Gemm):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation is lower if the sums have few products, since stores take longer then."""
         depth = Geometry.of(op).oc
         return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         diff_dst = read_matrices(plan, plan.tensors["diff_dst"], g)
@@ -112,7 +111,7 @@ class GemmBackwardData(_Gemm):
             target = moved(diff_src.address, 4 * first * strides[0])
             plan.add(
                 lambda: col2im_step(columns.address, target, strides, g, count),
-                columns.desc.nbytes + 4 * count * math.prod(op.diff_src.dims[1:]),
+                columns.desc.nbytes + 4 * count * math.prod(op.src_role.dims[1:]),
             )
 
         plan.repeat(_stretches(g), part)
@@ -121,7 +120,7 @@ class GemmBackwardData(_Gemm):
 class GemmBackwardWeights(_Gemm):
     """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         image = _read_image(plan, g)

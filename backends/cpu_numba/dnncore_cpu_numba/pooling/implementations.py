@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Pooling, Refused
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.implementation import (
@@ -24,12 +24,12 @@ from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 
-class DirectPooling(Implementation[Any]):
+class DirectPooling(Implementation[Pooling]):
     """Pooling in both directions, with each result in registers."""
 
     name = "cpu_numba:direct"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Pooling, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
         op = _resolved(op)
         workspace = op.workspace_desc(hint)
@@ -51,7 +51,7 @@ class DirectPooling(Implementation[Any]):
         )
 
 
-def _resolved(op: Any) -> Any:
+def _resolved(op: Pooling) -> Pooling:
     """Replace `any`: the image that is not known is laid out like the one that is."""
     known, other = (op.SRC, op.DST) if not op.src_role.is_any else (op.DST, op.SRC)
     if op.src_role.is_any and op.dst_role.is_any:

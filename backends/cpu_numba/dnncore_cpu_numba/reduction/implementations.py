@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dnncore.backend import Accepted, Attributes, Implementation, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Refused
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.elementwise.implementation import (
     refuse_post_ops,
     second_pass_bytes,
     with_post_ops,
 )
-from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, fold
+from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, ReductionFold, fold
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import moved
 
@@ -35,12 +35,12 @@ _GRAIN = 4096  # elements that a thread folds at least
 _ALIGNMENT = 64  # bytes
 
 
-class ReductionImplementation(Implementation[Any]):
+class ReductionImplementation(Implementation[Reduction]):
     """Rows folded into accumulators in the first-level cache."""
 
     name = "cpu_numba:simd"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(dst=op.src)
         refusal = refuse_post_ops(op, attr)
@@ -62,7 +62,7 @@ class ReductionImplementation(Implementation[Any]):
         )
 
 
-def _is_exact(op: Any) -> bool:
+def _is_exact(op: Reduction) -> bool:
     """Whether whole numbers are folded without rounding: neither products nor true powers."""
     plain = op.algorithm in ("max", "min", "sum", "mean")
     return plain or (op.is_norm and (op.p == 1 or (op.p == 2 and "power_p" in op.algorithm)))
@@ -122,7 +122,7 @@ class _Fold:
     source: Arg | Scratch = SRC_ARG
     part_bytes: int = 0
 
-    def steps(self, op: Any) -> Iterator[Step]:
+    def steps(self, op: Reduction) -> Iterator[Step]:
         """Make the steps; compiles what they need."""
         piece, again = self.piece, isinstance(self.source, Scratch)
         mapped, plain = _rules(op)
@@ -156,7 +156,7 @@ class _Fold:
             yield Step(fold, values, outer.size * parts, grain=grain)
 
 
-def _plan(op: Any) -> tuple[list[_Fold], int]:
+def _plan(op: Reduction) -> tuple[list[_Fold], int]:
     """The folds of a reduction, and the bytes of the scratchpad that they need."""
     folds: list[_Fold] = []
     nbytes = 0
@@ -195,7 +195,7 @@ def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
     return [*folds, _Fold(piece, DST_ARG, Scratch(start))], nbytes * count
 
 
-def _pieces(op: Any) -> list[list[_Piece]]:
+def _pieces(op: Reduction) -> list[list[_Piece]]:
     """The nests of src that are folded into the same results, for each part of dst."""
     found: dict[int, list[_Piece]] = {}
     quick = _rules(op)[0].rows is not None
@@ -258,7 +258,7 @@ def _dense(results: Nest) -> Nest:
     return Nest((0, results.offsets[SRC]), tuple(loops))
 
 
-def _rules(op: Any) -> tuple[Any, Any]:
+def _rules(op: Reduction) -> tuple[ReductionFold, ReductionFold]:
     """The folds of src and of outcomes."""
     if not op.is_norm:
         rule = FOLDS["sum" if op.algorithm == "mean" else op.algorithm]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused, Softmax
 from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
@@ -30,7 +30,7 @@ _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
 
 
-class SoftmaxImplementation(Implementation[Any]):
+class SoftmaxImplementation(Implementation[Softmax]):
     """The three passes of the formula over vectors or slabs."""
 
     name = "cpu_numba:simd"
@@ -40,7 +40,7 @@ class SoftmaxImplementation(Implementation[Any]):
         self.vectors = vectors
         self.slabs = slabs
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Softmax, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, any axis, and post-ops."""
         first = getattr(op, self.inputs[0])
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
@@ -53,7 +53,7 @@ class SoftmaxImplementation(Implementation[Any]):
             scratchpad_bytes=second_pass_bytes(op, attr),
         )
 
-    def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+    def _build(self, op: Softmax, attr: Attributes, num_threads: int) -> Executable:
         named, length = arguments(op), op.result.dims[op.axis]
         tensors = {name: named[name] for name in (op.result_name, *self.inputs)}
         if _is_contiguous(op) and length >= _SHORT:
@@ -63,7 +63,7 @@ class SoftmaxImplementation(Implementation[Any]):
         return Program(with_post_ops(steps, op, attr), num_threads)
 
 
-def _is_contiguous(op: Any) -> bool:
+def _is_contiguous(op: Softmax) -> bool:
     return all(
         desc.strides[op.axis] == 1 and op.axis not in {dim for dim, _ in desc.inner_blocks}
         for _, desc in op.tensors()
@@ -78,7 +78,7 @@ def _slab_columns(length: int) -> int:
     return columns or tasks.COLUMNS
 
 
-def _steps(function: Task, columns: int, op: Any, tensors: Mapping[str, Tensor]) -> list[Step]:
+def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tensor]) -> list[Step]:
     """The steps over all dims but the axis. columns: of a slab at most."""
     descs = [tensor.desc for tensor in tensors.values()]
     length = op.result.dims[op.axis]
