@@ -12,7 +12,7 @@ from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.convolution.winograd.weights import WinogradReorder
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
-from dnncore_cpu_numba.elementwise.implementation import refuse_layouts
+from dnncore_cpu_numba.elementwise.implementation import refuse_post_ops
 from dnncore_cpu_numba.elementwise.post_ops import stages_of
 from dnncore_cpu_numba.runtime.program import Program
 from dnncore_cpu_numba.runtime.tensor import arguments
@@ -26,9 +26,7 @@ class ReorderImplementation(Implementation[Reorder]):
 
     def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides; post-ops from f32 to f32."""
-        operands = [desc for _, desc in attr.operands()]
-        refusal = refuse_layouts([op.src, op.dst, *operands], op.dst)
-        if refusal := refusal or _refuse_halves(op):
+        if refusal := refuse_post_ops(op, attr) or _refuse_halves(op):
             return refusal
         if attr.post_ops and {op.src.data_type, op.dst.data_type} != {"f32"}:
             types = f"{op.src.data_type} to {op.dst.data_type}"

@@ -16,14 +16,7 @@ from typing import Literal
 
 from dnncore.backend import Attributes, Convolution, MemoryDesc
 from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
-from dnncore_cpu_numba.convolution.geometry import (
-    Geometry,
-    Phase,
-    dot,
-    gathered,
-    scaled,
-    weights_as_6d,
-)
+from dnncore_cpu_numba.convolution.geometry import Geometry, Phase, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.convolution.image import Image, as_5d
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
@@ -163,7 +156,7 @@ class BrgemmData(Brgemm):
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append a tile loop for each phase of the output."""
         g = Geometry.of(op)
-        image = self.read_image(plan, plan.tensors[gathered(op)], g.depth)
+        image = self.read_image(plan, plan.tensors[g.gathered], g.depth)
         weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, g.columns)
         output, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)

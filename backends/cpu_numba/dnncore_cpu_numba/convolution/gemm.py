@@ -15,13 +15,8 @@ import numpy as np
 
 from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.isa import BEST
+from dnncore_cpu_numba.convolution import channel_rows
 from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
-from dnncore_cpu_numba.convolution.channel_rows import (
-    read_bias,
-    read_matrices,
-    read_operands,
-    write_matrices,
-)
 from dnncore_cpu_numba.convolution.col2im import col2im_step
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import as_5d
@@ -71,9 +66,9 @@ class GemmForward(_Gemm):
         g = Geometry.of(op)
         image = _read_image(plan, g)
         weights = _read_weights(plan, g)
-        bias = read_bias(plan, g)
-        operands = read_operands(plan, attr, g)
-        dst = write_matrices(plan, plan.tensors["dst"], g, attr)
+        bias = channel_rows.read_bias(plan, g)
+        operands = channel_rows.read_operands(plan, attr, g)
+        dst = channel_rows.write_matrices(plan, plan.tensors["dst"], g, attr)
 
         def part(plan: ProgramPlan, first: int, count: int) -> None:
             columns = plan.scratch(blocked_columns(_columns(g, count), BEST.lanes))
@@ -97,7 +92,7 @@ class GemmBackwardData(_Gemm):
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        diff_dst = read_matrices(plan, plan.tensors["diff_dst"], g)
+        diff_dst = channel_rows.read_matrices(plan, plan.tensors["diff_dst"], g)
         weights = transposed(_read_weights(plan, g))
         diff_src = as_5d(plan.tensors["diff_src"])
         plain = diff_src.desc.is_plain
@@ -124,7 +119,7 @@ class GemmBackwardWeights(_Gemm):
         """Append the steps."""
         g = Geometry.of(op)
         image = _read_image(plan, g)
-        diff_dst = transposed(read_matrices(plan, plan.tensors["diff_dst"], g))
+        diff_dst = transposed(channel_rows.read_matrices(plan, plan.tensors["diff_dst"], g))
         diff_weights = plan.write(plan.tensors["diff_weights"], weights_tag(op, "i", "o"))
         diff_bias = plan.tensors.get("diff_bias")
         if diff_bias is not None:

@@ -79,6 +79,11 @@ class Geometry:
         return not any(self.padding) and all(map(int.__le__, self.span, self.src))
 
     @property
+    def gathered(self) -> str:
+        """The name of the image that is gathered from, forward or backward by data."""
+        return "diff_dst" if self.backward else "src"
+
+    @property
     def depth(self) -> int:
         """The channels per group of the side that is gathered from."""
         return self.oc if self.backward else self.ic
@@ -135,11 +140,6 @@ def _phase(dims: tuple[phases.Phase, ...]) -> Phase:
         (tuple(tap for tap, _ in choice), tuple(shift for _, shift in choice)) for choice in choices
     ]
     return Phase(tuple(d.pixel for d in dims), tuple(d.pixels for d in dims), gathered)
-
-
-def gathered(op: Convolution) -> str:
-    """The name of the image that is gathered from, forward or backward by data."""
-    return op.SRC if op.result_name == op.DST else op.DST
 
 
 @functools.lru_cache(1024)  # every instruction set asks for the same

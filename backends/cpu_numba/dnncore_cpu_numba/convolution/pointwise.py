@@ -10,14 +10,9 @@ from __future__ import annotations
 import math
 
 from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
+from dnncore_cpu_numba.convolution import channel_rows
 from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
-from dnncore_cpu_numba.convolution.channel_rows import (
-    read_bias,
-    read_matrices,
-    read_operands,
-    write_matrices,
-)
-from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, gathered, weights_as_6d
+from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, weights_as_6d
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
@@ -53,12 +48,12 @@ class Pointwise(PlannedConvolution):
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        bias = read_bias(plan, g)
+        bias = channel_rows.read_bias(plan, g)
         MatrixProduct(
             isa=self.isa, a=self._read_weights(plan, op, g), in_place=True, bias=bias, attr=attr,
-            b=read_matrices(plan, plan.tensors[gathered(op)], g),
-            c=write_matrices(plan, plan.tensors[op.result_name], g, attr),
-            operands=read_operands(plan, attr, g),
+            b=channel_rows.read_matrices(plan, plan.tensors[g.gathered], g),
+            c=channel_rows.write_matrices(plan, plan.tensors[op.result_name], g, attr),
+            operands=channel_rows.read_operands(plan, attr, g),
         ).append_to(plan)  # fmt: skip
 
     def _read_weights(self, plan: ProgramPlan, op: Convolution, g: Geometry) -> Tensor:

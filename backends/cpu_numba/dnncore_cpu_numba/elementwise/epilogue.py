@@ -81,9 +81,12 @@ def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
         case "eltwise":
             kind = Eltwise if post_op.algorithm in INLINE else Call
             return kind(post_op.algorithm, post_op.alpha, post_op.beta)
+        case "binary":
+            return Operand(post_op.algorithm, tuple(next(splats) for _ in post_op.operands))
+        case "prelu":
+            return Operand("prelu", (next(splats),))
         case kind:
-            algorithm = kind if kind == "prelu" else post_op.algorithm
-            return Operand(algorithm, tuple(next(splats) for _ in post_op.operands))
+            raise post_ops.UnknownAlgorithm(f"has no post-op {kind!r}")
 
 
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:

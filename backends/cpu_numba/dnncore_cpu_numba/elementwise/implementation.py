@@ -42,9 +42,10 @@ class ElementWise(Implementation[OpT]):
         if refusal := refuse_layouts(descs, op.result) or refuse_operands(attr):
             return refusal
         try:
-            stages = [*self.stages(op), *post_ops.stages_of(attr.post_ops, len(descs))]
+            stages = self.stages(op)
         except post_ops.UnknownAlgorithm as error:
-            return Refused("attribute", str(error))
+            return Refused("algorithm", str(error))
+        stages += post_ops.stages_of(attr.post_ops, len(descs))
         return self.accepted(op, attr, engine, stages)
 
     def accepted(

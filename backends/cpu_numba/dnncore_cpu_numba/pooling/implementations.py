@@ -31,6 +31,8 @@ class DirectPooling(Implementation[Pooling]):
 
     def accept(self, op: Pooling, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
+        if op.algorithm not in ("max", "avg_include_padding", "avg_exclude_padding"):
+            return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         op = _resolved(op)
         workspace = op.workspace_desc(hint)
         if refusal := refuse_post_ops(op, attr, workspace):

@@ -42,9 +42,10 @@ class ReductionImplementation(Implementation[Reduction]):
 
     def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
+        if op.algorithm not in FINISHES:
+            return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         op = op.resolve_any(dst=op.src)
-        refusal = refuse_post_ops(op, attr)
-        if refusal:
+        if refusal := refuse_post_ops(op, attr):
             return refusal
         folds, nbytes = _plan(op)
 
@@ -127,7 +128,7 @@ class _Fold:
         piece, again = self.piece, isinstance(self.source, Scratch)
         mapped, plain = _rules(op)
         rule = plain if again else mapped
-        finish = FINISHES.get(op.algorithm, 0) if isinstance(self.target, Arg) else 0
+        finish = FINISHES[op.algorithm] if isinstance(self.target, Arg) else 0
         parts = 1 if again else piece.parts
         per_part = -(-piece.steps // parts)
         places = piece.places if piece.way == "columns" else piece.places.without(1)

@@ -42,6 +42,8 @@ class SoftmaxImplementation(Implementation[Softmax]):
 
     def accept(self, op: Softmax, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, any axis, and post-ops."""
+        if op.algorithm not in ("accurate", "log"):
+            return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         first = getattr(op, self.inputs[0])
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
         if refusal := refuse_post_ops(op, attr):

@@ -27,7 +27,7 @@ from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel
 from dnncore_cpu_numba.convolution.depthwise.task import depthwise_loop
 from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, DepthwiseView
-from dnncore_cpu_numba.convolution.geometry import Geometry, dot, gathered
+from dnncore_cpu_numba.convolution.geometry import Geometry, dot
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
@@ -105,7 +105,7 @@ class DepthwiseData(Depthwise):
         """Append the steps."""
         view = DepthwiseView.of(self.isa, Geometry.of(op))
         width, (read, written) = view.width, view.orders
-        src = self.read_image(plan, plan.tensors[gathered(op)], width, order=read)
+        src = self.read_image(plan, plan.tensors[view.g.gathered], width, order=read)
         weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, width, written)
         dst, edge = self._write_image(plan, plan.tensors[op.result_name], width, attr, written)

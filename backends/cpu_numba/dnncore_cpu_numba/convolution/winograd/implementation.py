@@ -18,7 +18,7 @@ from typing import Any
 from dnncore.backend import Accepted, Attributes, Convolution, MemoryDesc, Refused
 from dnncore.planning.toom_cook import F43, TAPS
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
-from dnncore_cpu_numba.convolution.geometry import Geometry, gathered
+from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image, as_5d
 from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop
 from dnncore_cpu_numba.convolution.winograd.transforms import POSITIONS
@@ -91,12 +91,12 @@ class Winograd(Brgemm):
 
     def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
-        g = Geometry.of(op).as_forward()
-        src = self._read(plan, plan.tensors[gathered(op)], g.ic)
+        g = Geometry.of(op)
+        src = self._read(plan, plan.tensors[g.gathered], g.depth)
         weights = self._transformed(plan, op)
-        chain, operands = self._epilogue(plan, attr, g.oc)
-        dst, edge = self._write_image(plan, plan.tensors[op.result_name], g.oc, attr)
-        loop = WinogradLoop.of(self.isa, g, plan.num_threads)
+        chain, operands = self._epilogue(plan, attr, g.columns)
+        dst, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)
+        loop = WinogradLoop.of(self.isa, g.as_forward(), plan.num_threads)
         room = plan.scratch(MemoryDesc((loop.shares * loop.share_bytes // 4,))).address
 
         def step() -> Step:
