@@ -98,6 +98,22 @@ def refuse_post_ops(
     return refuse_operands(attr) or refuse_layouts(descs, *written)
 
 
+def offered(
+    op: Operation, attr: Attributes, engine: Any, steps: Callable[[], Sequence[Step]],
+    nbytes: int = 0, workspace: MemoryDesc | None = None, **answer: Any,
+) -> Accepted:  # fmt: skip
+    """Offer an operation whose post-ops are a second pass, see `with_post_ops`.
+
+    steps: makes its steps. nbytes: of the scratchpad that they use. answer: fields of `Accepted`.
+    """
+
+    def build() -> Program:
+        return Program(with_post_ops(steps(), op, attr, workspace, nbytes), engine.num_threads)
+
+    room = nbytes + second_pass_bytes(op, attr)
+    return Accepted(op, build, scratchpad_bytes=room, workspace=workspace, **answer)
+
+
 def second_pass_bytes(op: Operation, attr: Attributes) -> int:
     """The scratchpad that `with_post_ops` needs: room for the result where dst is still read."""
     return op.result.nbytes if attr.reads_dst else 0

@@ -14,13 +14,9 @@ from typing import Any, Literal
 
 from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Refused
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
-from dnncore_cpu_numba.elementwise.implementation import (
-    refuse_post_ops,
-    second_pass_bytes,
-    with_post_ops,
-)
+from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, ReductionFold, fold
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
+from dnncore_cpu_numba.runtime.program import Arg, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import moved
 
 SRC_ARG, DST_ARG = Arg(0), Arg(1)
@@ -49,18 +45,10 @@ class ReductionImplementation(Implementation[Reduction]):
             return refusal
         folds, nbytes = _plan(op)
 
-        def build() -> Program:
-            steps = [step for fold in folds for step in fold.steps(op)]
-            steps = with_post_ops(steps, op, attr, start=nbytes)
-            return Program(steps, engine.num_threads)
+        def steps() -> list[Step]:
+            return [step for fold in folds for step in fold.steps(op)]
 
-        return Accepted(
-            op,
-            build,
-            efficiency=0.6,
-            scratchpad_bytes=nbytes + second_pass_bytes(op, attr),
-            exact=_is_exact(op),
-        )
+        return offered(op, attr, engine, steps, nbytes, efficiency=0.6, exact=_is_exact(op))
 
 
 def _is_exact(op: Reduction) -> bool:

@@ -12,17 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused, Softmax
+from dnncore.backend import Accepted, Attributes, Implementation, Refused, Softmax
 from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.gather import places
-from dnncore_cpu_numba.elementwise.implementation import (
-    refuse_post_ops,
-    second_pass_bytes,
-    with_post_ops,
-)
-from dnncore_cpu_numba.runtime.program import Program, Step, Table
+from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
+from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, walked
 from dnncore_cpu_numba.softmax import tasks
 
@@ -48,21 +44,15 @@ class SoftmaxImplementation(Implementation[Softmax]):
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
         if refusal := refuse_post_ops(op, attr):
             return refusal
-        return Accepted(
-            op,
-            build=lambda: self._build(op, attr, engine.num_threads),
-            efficiency=0.5 if _is_contiguous(op) else 0.3,
-            scratchpad_bytes=second_pass_bytes(op, attr),
-        )
+        efficiency = 0.5 if _is_contiguous(op) else 0.3
+        return offered(op, attr, engine, lambda: self._make_steps(op), efficiency=efficiency)
 
-    def _build(self, op: Softmax, attr: Attributes, num_threads: int) -> Executable:
+    def _make_steps(self, op: Softmax) -> list[Step]:
         named, length = arguments(op), op.result.dims[op.axis]
         tensors = {name: named[name] for name in (op.result_name, *self.inputs)}
         if _is_contiguous(op) and length >= _SHORT:
-            steps = _steps(self.vectors, 1, op, tensors)
-        else:
-            steps = _steps(self.slabs, _slab_columns(length), op, tensors)
-        return Program(with_post_ops(steps, op, attr), num_threads)
+            return _steps(self.vectors, 1, op, tensors)
+        return _steps(self.slabs, _slab_columns(length), op, tensors)
 
 
 def _is_contiguous(op: Softmax) -> bool:
@@ -74,10 +64,8 @@ def _is_contiguous(op: Softmax) -> bool:
 
 def _slab_columns(length: int) -> int:
     """The most vectors of a slab. If possible, the buffer has room for all of them."""
-    columns = (
-        min(tasks.COLUMNS, tasks.SLAB // max(1, length)) // tasks.LINE_LENGTH * tasks.LINE_LENGTH
-    )
-    return columns or tasks.COLUMNS
+    lines = min(tasks.COLUMNS, tasks.SLAB // max(1, length)) // tasks.LINE_LENGTH
+    return lines * tasks.LINE_LENGTH or tasks.COLUMNS
 
 
 def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tensor]) -> list[Step]:
