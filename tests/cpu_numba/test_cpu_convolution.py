@@ -149,7 +149,7 @@ def test_a_kernel_too_wide_to_unroll_is_refused(direction):
         dnn.PrimitiveDesc(op, dnn.engine("cpu"), impl="cpu_numba:depthwise:*")
 
 
-GATHERS = [(way, *sizes) for way in ("forward", "backward") for sizes in
+GATHERS = [(way, *sizes) for way in ("forward", "backward_data") for sizes in
            itertools.product([1, 3, 4], [1, 2, 3], [1, 2], [0, 1, 4])]  # fmt: skip
 
 
@@ -158,8 +158,8 @@ def test_tiles_see_each_place_through_the_right_tap(way, kernel, stride, dilatio
     size = 11
     length = (size + 2 * padding - (kernel - 1) * dilation - 1) // stride + 1
     window = {"strides": (stride,), "dilations": (dilation - 1,), "padding_l": (padding,)}
-    op = convolution("forward", (1, 4, size), (4, 1, 1, kernel), (length,), **window)
-    gather = getattr(DepthwiseGather, way)(Geometry.of(op), 2)
+    op = convolution(way, (1, 4, size), (4, 1, 1, kernel), (length,), **window)
+    gather = DepthwiseGather.of(Geometry.of(op), 2)
     found = set()
     for tile in gather.tiles(5):
         for number, (pixel, seen) in itertools.product(range(tile.count), enumerate(tile.seen)):

@@ -14,6 +14,7 @@ pytest.importorskip("numba")
 
 from dnncore_cpu_numba.codegen.isa import AVAILABLE, BEST
 from dnncore_cpu_numba.elementwise.epilogue import INLINE, Call, Eltwise, Operand, Sum, call_rows
+from dnncore_cpu_numba.elementwise.post_ops import eltwise
 from dnncore_cpu_numba.gemm.microkernel import MICROKERNEL, Microkernel
 
 GUARD = np.float32(7.5)
@@ -196,7 +197,7 @@ def test_edge_lanes(isa, edge, panel):
 
 
 def test_padding_is_zero_after_a_function_that_has_no_zero(isa):
-    kernel = Microkernel(isa, 2, 1, edge="zeroed", epilogue=(Call("logistic"),))
+    kernel = Microkernel(isa, 2, 1, edge="zeroed", epilogue=(Call(eltwise("logistic")),))
     problem = Problem(kernel, lanes=1)
     assert_close(problem.run(), 1 / (1 + np.exp(-problem.product)))
 
@@ -222,7 +223,7 @@ def test_a_long_chain(isa):
         Eltwise("relu", alpha=0.25),
         Sum(0.5),
         Operand("mul", (True,)),
-        Call("tanh"),
+        Call(eltwise("tanh")),
         Eltwise("linear", alpha=2.0, beta=1.0),
     )
     problem = Problem(Microkernel(isa, 4, 2, epilogue=chain))
@@ -245,8 +246,9 @@ FUNCTIONS: dict[str, Any] = {
 
 def apply(isa, algorithm, values):
     """A function's values, applied to a tile that is nothing but C."""
-    kind = Eltwise if algorithm in INLINE else Call
-    stage = kind(algorithm) if algorithm == "relu" else kind(algorithm, 0.5, 0.25)
+    numbers = () if algorithm == "relu" else (0.5, 0.25)
+    inline = algorithm in INLINE
+    stage = Eltwise(algorithm, *numbers) if inline else Call(eltwise(algorithm, *numbers))
     kernel = Microkernel(isa, 1, 1, epilogue=(stage,))
     table = operand_table(kernel)
     padded = np.zeros(-(-len(values) // isa.lanes) * isa.lanes, np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import numpy as np
@@ -21,6 +22,8 @@ from dnncore_cpu_numba.softmax import implementations as softmax
 import dnncore as dnn
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.post_ops import POST_OPS
+from dnncore.algorithms.reduction import REDUCTION
 from dnncore.backend import PostOp, Refused
 
 TABLES = (
@@ -108,6 +111,55 @@ def test_unknown_algorithms_are_refused_never_taken_for_others():
     assert isinstance(eltwise.FORWARD[0].accept(op, attr, dnn.engine("cpu"), None), Refused)
     product = dnn.MatMul(src=dnn.MemoryDesc((2, 2)), weights=dnn.MemoryDesc((2, 3)), dst=desc)
     assert not list(dnn.primitive_descs(product, dnn.engine("cpu"), attr, impl="cpu_numba:*"))
+
+
+def _refusals(op, attr=None):
+    """The kinds of the reasons of all implementations, each of which refuses."""
+    with pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(op, dnn.engine("cpu"), attr, impl="cpu_numba:*")
+    return {refusal.kind for refusal in caught.value.refusals} - {"filter"}
+
+
+def test_new_algorithms_of_the_core_are_refused(monkeypatch):
+    monkeypatch.setitem(ELTWISE, "new", ELTWISE["mish"])
+    monkeypatch.setitem(BINARY, "new", BINARY["add"])
+    monkeypatch.setitem(REDUCTION, "new", REDUCTION["mean"])
+    monkeypatch.setitem(REDUCTION, "new_power_p", REDUCTION["norm_lp_power_p_max"])
+    desc, row = dnn.MemoryDesc((2, 3)), dnn.MemoryDesc((1, 3))
+    for op in (
+        dnn.EltwiseForward("forward_inference", "new", src=desc, dst=desc),
+        dnn.EltwiseBackward("new", src=desc, diff_dst=desc, diff_src=desc),
+        dnn.Binary("new", src0=desc, src1=desc, dst=desc),
+        dnn.Reduction("new", src=desc, dst=row),
+        dnn.Reduction("new_power_p", src=desc, dst=row),
+    ):
+        assert _refusals(op) == {"algorithm"}
+
+
+def test_new_post_ops_of_the_core_are_refused(monkeypatch):
+    monkeypatch.setitem(POST_OPS, "new", POST_OPS["prelu"])
+    monkeypatch.setitem(ELTWISE, "new", ELTWISE["mish"])
+    monkeypatch.setitem(BINARY, "new", BINARY["add"])
+    image, one = dnn.MemoryDesc((2, 3, 4, 4)), dnn.MemoryDesc((1, 1, 1, 1))
+    filters = dnn.MemoryDesc((3, 3, 1, 1))
+    forward, window = "forward_inference", {"kernel": (1, 1), "src": image, "dst": image}
+    operations = (
+        dnn.EltwiseForward(forward, "relu", src=image, dst=image),
+        dnn.Binary("add", src0=image, src1=image, dst=image),
+        dnn.Sum((1.0, 1.0), srcs=(image, image), dst=image),
+        dnn.Reorder(src=image, dst=image.with_format("acdb")),
+        dnn.SoftmaxForward(forward, "log", axis=1, src=image, dst=image),
+        dnn.LRNForward(forward, "across_channels", src=image, dst=image),
+        dnn.Reduction("sum", src=image, dst=one),
+        dnn.PoolingForward(forward, "max", **window),
+        dnn.MatMul(src=image, weights=image, dst=image),
+        dnn.ConvolutionForward(forward, src=image, weights=filters, dst=image),
+    )
+    steps = PostOp("new", weights=one), PostOp.eltwise("new"), PostOp.binary("new", one)
+    for op, step in itertools.product(operations, steps):
+        kinds = _refusals(op, dnn.Attributes([step]))
+        assert "attribute" in kinds
+        assert "failed" not in kinds
 
 
 @pytest.mark.parametrize("count", [MAX_TENSORS - 1, MAX_TENSORS, 2 * MAX_TENSORS])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dnncore.backend import Binary
 from dnncore_cpu_numba.elementwise.implementation import ElementWise
 from dnncore_cpu_numba.elementwise.post_ops import binary
 
 SRC1 = 2  # its number in the chain: dst, src0, src1
-TABLE = (ElementWise(lambda op: [binary(op.algorithm, SRC1)]),)
+TABLE = (ElementWise[Binary](lambda op: [binary(op.algorithm, SRC1)]),)

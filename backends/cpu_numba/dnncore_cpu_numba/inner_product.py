@@ -8,11 +8,10 @@ used in the same order, which is written as a tag without the first dim: "bcd", 
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, InnerProduct, MemoryDesc
 from dnncore_cpu_numba.codegen.isa import ISAS
 from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
@@ -21,10 +20,10 @@ from dnncore_cpu_numba.runtime.program import Table
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 
-class _BrgemmInnerProduct(PlannedImplementation):
+class _BrgemmInnerProduct(PlannedImplementation[InnerProduct]):
     """Base of the directions: formats, and the views of tensors as matrices."""
 
-    def resolved(self, op: Any) -> Any:
+    def resolved(self, op: InnerProduct) -> InnerProduct:
         """Activations become row-major, the filter vectors of output channels."""
         op = op.resolve_any(**{op.SRC: self._src_tag(op.src_role), op.DST: "ab"})
         formats = {op.WEIGHTS: self._weights_tag(op.src_role)}
@@ -32,7 +31,7 @@ class _BrgemmInnerProduct(PlannedImplementation):
             formats[op.BIAS] = "a"
         return op.resolve_any(**formats)
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: InnerProduct) -> float:
         """The better utilisation of the product and of the transposed product."""
         rows, columns = _matrix_dims(op.result)
         return max(utilisation(self.isa, rows, columns), utilisation(self.isa, columns, rows))
@@ -51,9 +50,9 @@ class _BrgemmInnerProduct(PlannedImplementation):
         tag = f"Ba{lanes}b" if dim else f"Ab{lanes}a"
         return tensor.seen_as(MemoryDesc(dims, "f32", tag))
 
-    def _operands(self, plan: ProgramPlan, op: Any, attr: Attributes, order: str) -> list[Tensor]:
+    def _operands(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> list[Tensor]:
         """Operands for a result with spatial dims; what is broadcast in part is first repeated."""
-        operands = []
+        operands, order = [], _order(op.src_role)
         for operand in plan.operands(attr):
             rows, *rest = operand.desc.dims
             if math.prod(rest) == 1 and operand.desc.is_plain:
@@ -68,11 +67,11 @@ class _BrgemmInnerProduct(PlannedImplementation):
 class BrgemmInnerProductForward(_BrgemmInnerProduct):
     """dst = src * transposed weights."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.tensors["weights"]
-        if op.weights.ndims > 2 or op.weights.inner_blocks:
+        if op.weights_role.ndims > 2 or op.weights_role.inner_blocks:
             weights = self._in_vectors(plan.read(weights, self._weights_tag(op.src_role)))
         bias = plan.tensors.get("bias")
         if bias is not None:
@@ -103,29 +102,29 @@ class BrgemmInnerProductBackwardData(_BrgemmInnerProduct):
             return f"{order.replace('b', 'B')}a{vector}"
         return super()._weights_tag(src)
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.tensors["weights"]
-        if op.weights.matches(self._weights_tag(op.src_role)):
+        if op.weights_role.matches(self._weights_tag(op.src_role)):
             weights = self._in_vectors(weights)
         else:
             weights = _read_rows(plan, weights, order)
         MatrixProduct(
             isa=self.isa, a=plan.tensors["diff_dst"], b=weights,
             c=_write_rows(plan, plan.tensors["diff_src"], order, attr),
-            attr=attr, operands=self._operands(plan, op, attr, order),
+            attr=attr, operands=self._operands(plan, op, attr),
         ).append_to(plan)  # fmt: skip
 
 
 class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
     """diff_weights = transposed diff_dst * src; diff_bias = ones * diff_dst."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: InnerProduct, attr: Attributes) -> None:
         """Append the steps."""
         order = _order(op.src_role)
         weights = plan.tensors["diff_weights"]
-        if op.diff_weights.matches(self._weights_tag(op.src_role)):
+        if op.weights_role.matches(self._weights_tag(op.src_role)):
             weights = self._in_vectors(weights)
         else:
             weights = _write_rows(plan, weights, order, attr)
@@ -133,10 +132,10 @@ class BrgemmInnerProductBackwardWeights(_BrgemmInnerProduct):
         MatrixProduct(
             isa=self.isa, a=transposed(diff_dst),
             b=_read_rows(plan, plan.tensors["src"], order), c=weights,
-            attr=attr, operands=self._operands(plan, op, attr, order),
+            attr=attr, operands=self._operands(plan, op, attr),
         ).append_to(plan)  # fmt: skip
-        if op.diff_bias is not None:
-            batch = op.diff_dst.dims[0]
+        if op.bias_role is not None:
+            batch = op.dst_role.dims[0]
             ones = Tensor(Table(np.ones(batch, np.float32)), MemoryDesc((1, batch)))
             bias = plan.tensors["diff_bias"]
             bias = bias.seen_as(bias.desc.reshape((1, *bias.desc.dims)))

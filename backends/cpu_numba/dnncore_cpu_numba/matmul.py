@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dnncore.backend import Attributes
+from dnncore.backend import Attributes, MatMul
 from dnncore_cpu_numba.codegen.isa import ISAS
 from dnncore_cpu_numba.gemm.plan import PlannedImplementation, ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns
 from dnncore_cpu_numba.gemm.tiling import utilisation
 
 
-class BrgemmMatMul(PlannedImplementation):
+class BrgemmMatMul(PlannedImplementation[MatMul]):
     """One product; weights that may be `any` become panels."""
 
-    def resolved(self, op: Any) -> Any:
+    def resolved(self, op: MatMul) -> MatMul:
         """Weights become panels, all else row-major."""
         plain = "abcdefghijkl"[: op.dst.ndims]
         panels = blocked_columns(op.weights, self.isa.lanes)
         op = op.resolve_any(src=plain, weights=panels, dst=plain)
         return op if op.bias is None else op.resolve_any(bias=plain)
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: MatMul, attr: Attributes) -> None:
         """Append the steps."""
         MatrixProduct(
             isa=self.isa, a=plan.tensors["src"], b=plan.tensors["weights"], c=plan.tensors["dst"],
             bias=plan.tensors.get("bias"), attr=attr, operands=plan.operands(attr),
         ).append_to(plan)  # fmt: skip
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: MatMul) -> float:
         """The utilisation of tiles of rows by columns."""
         return utilisation(self.isa, *op.dst.dims[-2:])
 

@@ -7,28 +7,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused, Reorder
 from dnncore_cpu_numba.codegen.isa import BEST
 from dnncore_cpu_numba.convolution.winograd.weights import WinogradReorder
 from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
-from dnncore_cpu_numba.elementwise.implementation import refuse_layouts
+from dnncore_cpu_numba.elementwise.implementation import refuse_post_ops
 from dnncore_cpu_numba.elementwise.post_ops import stages_of
 from dnncore_cpu_numba.runtime.program import Program
 from dnncore_cpu_numba.runtime.tensor import arguments
 
 
-class ReorderImplementation(Implementation[Any]):
+class ReorderImplementation(Implementation[Reorder]):
     """Copy, transpose and convert in one pass."""
 
     name = "cpu_numba:simd"
     data_types = ("f32", "f64", "f16", "bf16")
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides; post-ops from f32 to f32."""
-        operands = [desc for _, desc in attr.operands()]
-        refusal = refuse_layouts([op.src, op.dst, *operands], op.dst)
-        if refusal := refusal or _refuse_halves(op):
+        if refusal := refuse_post_ops(op, attr) or _refuse_halves(op):
             return refusal
         if attr.post_ops and {op.src.data_type, op.dst.data_type} != {"f32"}:
             types = f"{op.src.data_type} to {op.dst.data_type}"
@@ -39,7 +37,7 @@ class ReorderImplementation(Implementation[Any]):
             efficiency=0.6 if op.src.data_type == op.dst.data_type else 0.3,  # on 2 cores, measured
         )
 
-    def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+    def _build(self, op: Reorder, attr: Attributes, num_threads: int) -> Executable:
         src, dst, *operands = arguments(op, attr=attr).values()
         if attr.post_ops:
             stages = stages_of(attr.post_ops, 2)
@@ -49,7 +47,7 @@ class ReorderImplementation(Implementation[Any]):
         return Program(steps, num_threads)
 
 
-def _refuse_halves(op: Any) -> Refused | None:
+def _refuse_halves(op: Reorder) -> Refused | None:
     """LLVM calls a library for f16 where an x86 processor does not convert it."""
     if "f16" in (op.src.data_type, op.dst.data_type) and "-f16c" in BEST.features.split(","):
         return Refused("device", f"{BEST.name} lacks f16c, which converts f16")

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable
+from dnncore.backend import Accepted, Attributes, Refused, Sum
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps
-from dnncore_cpu_numba.elementwise.implementation import (
-    ElementWise,
-    efficiency,
-    second_pass_bytes,
-    with_post_ops,
-)
+from dnncore_cpu_numba.elementwise.implementation import ElementWise, efficiency, offered
 from dnncore_cpu_numba.elementwise.post_ops import Stage, add, eltwise
-from dnncore_cpu_numba.runtime.program import Program, Step
+from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import arguments
 
 SRCS = MAX_TENSORS - 2  # that one pass adds; the others are dst and its former values
@@ -28,29 +23,28 @@ def _scaled_sum(scales: Sequence[float]) -> list[Stage]:
     return [add(i, scale, first if i == 2 else 1.0) for i, scale in enumerate(others, 2)]
 
 
-class SumImplementation(ElementWise):
+class SumImplementation(ElementWise[Sum]):
     """One chain or, for many tensors, several chains; later chains add to dst."""
 
-    def accepted(self, op: Any, attr: Attributes, engine: Any, stages: Sequence[Stage]) -> Any:
+    def accepted(
+        self, op: Sum, attr: Attributes, engine: Any, stages: Sequence[Stage]
+    ) -> Accepted | Refused:
         """Offer it for any number of tensors."""
         if len(op.srcs) + 1 + len(attr.operands()) <= MAX_TENSORS:
             return super().accepted(op, attr, engine, stages)
-        return Accepted(
-            op,
-            build=lambda: self._build_passes(op, attr, engine.num_threads),
-            efficiency=efficiency(stages),
-            scratchpad_bytes=second_pass_bytes(op, attr),
-        )
+        return offered(op, attr, engine, lambda: _passes(op), efficiency=efficiency(stages))
 
-    def _build_passes(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
-        *srcs, dst = arguments(op).values()
-        steps: list[Step] = []
-        for first in range(0, len(srcs), SRCS):
-            part = slice(first, first + SRCS)
-            tensors = [dst, *([dst] if first else []), *srcs[part]]
-            scales = [*([1.0] if first else []), *op.scales[part]]
-            steps += chain_steps(op.dst.dims, tensors, _scaled_sum(scales))
-        return Program(with_post_ops(steps, op, attr), num_threads)
+
+def _passes(op: Sum) -> list[Step]:
+    """Chains that each add as many tensors as fit into one."""
+    *srcs, dst = arguments(op).values()
+    steps: list[Step] = []
+    for first in range(0, len(srcs), SRCS):
+        part = slice(first, first + SRCS)
+        tensors = [dst, *([dst] if first else []), *srcs[part]]
+        scales = [*([1.0] if first else []), *op.scales[part]]
+        steps += chain_steps(op.dst.dims, tensors, _scaled_sum(scales))
+    return steps
 
 
 TABLE = (SumImplementation(lambda op: _scaled_sum(op.scales)),)

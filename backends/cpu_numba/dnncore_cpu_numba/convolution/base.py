@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from dnncore.backend import Attributes, Refused
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import spatial_tag
 from dnncore_cpu_numba.gemm.plan import PlannedImplementation
 
 
-class Convolution(PlannedImplementation):
+class PlannedConvolution(PlannedImplementation[Convolution]):
     """Resolves formats; activations are plain unless a subclass has other ones."""
 
     ALGORITHM: ClassVar[str] = "direct"
 
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse other algorithms."""
         if op.algorithm not in (self.ALGORITHM, "auto"):
             got = f"computes by algorithm {self.ALGORITHM}; got {op.algorithm}"
             return Refused("algorithm", got)
         return super().refused(op, attr)
 
-    def resolved(self, op: Any) -> Any:
+    def resolved(self, op: Convolution) -> Convolution:
         """Resolve the algorithm, the formats of activations and bias, then those of the filter."""
         src, dst = self.activations(Geometry.of(op), spatial_tag(op.src_role.ndims))
         formats = {op.SRC: src, op.DST: dst}
@@ -35,13 +35,13 @@ class Convolution(PlannedImplementation):
         """The tags of src and dst. spatial: their letters."""
         return f"nc{spatial}", f"nc{spatial}"
 
-    def weights_format(self, op: Any) -> Any:
+    def weights_format(self, op: Convolution) -> str | MemoryDesc:
         """The format of the filter; op: with the formats of activations resolved."""
         raise NotImplementedError
 
 
-def weights_tag(op: Any, channels: str, inner: str = "") -> str:
+def weights_tag(op: Convolution, channels: str, inner: str = "") -> str:
     """The tag of a filter: groups if any, then channels and spatial dims, then blocks."""
-    ndims: int = op.src_role.ndims
-    grouped = "g" * int(op.weights_role.ndims - ndims)
+    ndims = op.src_role.ndims
+    grouped = "g" * (op.weights_role.ndims - ndims)
     return f"{grouped}{channels}{spatial_tag(ndims)}{inner}"

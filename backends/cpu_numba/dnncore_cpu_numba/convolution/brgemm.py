@@ -12,18 +12,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
-from dnncore.backend import Attributes, MemoryDesc
-from dnncore_cpu_numba.convolution.base import Convolution, weights_tag
-from dnncore_cpu_numba.convolution.geometry import (
-    Geometry,
-    Phase,
-    dot,
-    gathered,
-    scaled,
-    weights_as_6d,
-)
+from dnncore.backend import Attributes, Convolution, MemoryDesc
+from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
+from dnncore_cpu_numba.convolution.geometry import Geometry, Phase, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.convolution.image import Image, as_5d
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
@@ -38,7 +31,7 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 FEW_CHANNELS = 4  # of a plain image, such as an input with its colours
 
 
-class Brgemm(Convolution):
+class Brgemm(PlannedConvolution):
     """Base of the three directions: the formats that they need."""
 
     def activations(self, g: Geometry, spatial: str) -> tuple[str, str]:
@@ -56,7 +49,7 @@ class Brgemm(Convolution):
         blocked = per_group % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
-    def weights_format(self, op: Any) -> Any:
+    def weights_format(self, op: Convolution) -> str | MemoryDesc:
         """Vectors of the output's channels; inside, the image's channels in its own runs."""
         g, lanes = Geometry.of(op), self.isa.lanes
         read, written = "oi" if g.backward else "io"
@@ -100,7 +93,7 @@ class Brgemm(Convolution):
         wanted = MemoryDesc((*tensor.desc.dims[:2], *size), "f32", tag)
         return Image.chosen(plan.read(tensor, wanted, (0, 0, *left), order=order))
 
-    def _read_weights(self, plan: ProgramPlan, op: Any) -> Tensor:
+    def _read_weights(self, plan: ProgramPlan, op: Convolution) -> Tensor:
         """The filter in this direction's format, as 6-D."""
         weights = plan.read(plan.tensors["weights"], self.weights_format(op))
         return weights_as_6d(weights, op.src_role.ndims)
@@ -149,7 +142,7 @@ class BrgemmData(Brgemm):
     Weights become `OIhw16i16o` or `IOhw16o16i` (with the lanes of the instruction set).
     """
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of pixels of one phase by the output's channels.
 
         Blocks with padding are stored whole.
@@ -160,10 +153,10 @@ class BrgemmData(Brgemm):
         stored = self.isa.lanes if op.result.has_padding else g.columns
         return lesser_share(self.isa, stored, depth) * utilisation(self.isa, pixels, g.columns)
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append a tile loop for each phase of the output."""
         g = Geometry.of(op)
-        image = self.read_image(plan, plan.tensors[gathered(op)], g.depth)
+        image = self.read_image(plan, plan.tensors[g.gathered], g.depth)
         weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, g.columns)
         output, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)

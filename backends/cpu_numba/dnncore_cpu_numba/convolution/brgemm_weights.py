@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, Convolution, MemoryDesc
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.geometry import Geometry, Triple, dot, scaled, weights_as_6d
 from dnncore_cpu_numba.convolution.image import Image, as_5d
@@ -48,12 +48,12 @@ class BrgemmWeights(Brgemm):
         src, diff_dst = super().activations(g, spatial)
         return src, f"nC{spatial}{self.isa.lanes}c" if g.groups == 1 else diff_dst
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of input by output channels."""
         g = Geometry.of(op)
         return 0.9 * utilisation(self.isa, g.kernel[2] * g.ic, g.oc)
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         diff_dst = self._read_blocks(plan, plan.tensors["diff_dst"], g)
@@ -67,12 +67,12 @@ class BrgemmWeights(Brgemm):
             own = replace(b, address=moved(b.address, first * diff_dst.batch))
             self._plan_loop(plan, op, attr, images, first, diff_dst, own, diff_weights)
 
-        plan.repeat(g.stretches(_images_together(g, op.src, attr)), part)
-        if op.diff_bias is not None:
+        plan.repeat(g.stretches(_images_together(g, op.src_role, attr)), part)
+        if op.bias_role is not None:
             self._plan_bias(plan, g, diff_dst, b)
 
     def _plan_loop(
-        self, plan: ProgramPlan, op: Any, attr: Attributes, g: Geometry, first: int,
+        self, plan: ProgramPlan, op: Convolution, attr: Attributes, g: Geometry, first: int,
         diff_dst: Image, b: Matrix, diff_weights: Tensor,
     ) -> None:  # fmt: skip
         """Append the step that sums over some images.
@@ -147,24 +147,24 @@ class BrgemmWeights(Brgemm):
         return Image.chosen(copy)
 
     def _read_operands(
-        self, plan: ProgramPlan, op: Any, attr: Attributes, run: int
+        self, plan: ProgramPlan, op: Convolution, attr: Attributes, run: int
     ) -> tuple[list[bool], list[Matrix]]:
         """The post-ops' operands, and which of them are broadcast along output channels."""
         operands, matrices = plan.operands(attr), []
-        splats = [operand.desc.dims[-op.src.ndims] == 1 for operand in operands]
+        splats = [operand.desc.dims[-op.src_role.ndims] == 1 for operand in operands]
         for operand, splat in zip(operands, splats, strict=True):
-            desc, wanted = operand.desc, self.weights_format(op)
+            wanted: MemoryDesc | str | None = self.weights_format(op)
             if splat:
-                wanted = None if desc.is_plain else desc.with_format(None)
+                wanted = None if operand.desc.is_plain else operand.desc.with_format(None)
             matrices.append(self._matrix(plan.read(operand, wanted), op, run))
         return splats, matrices
 
-    def _matrix(self, tensor: Tensor, op: Any, run: int) -> Matrix:
+    def _matrix(self, tensor: Tensor, op: Convolution, run: int) -> Matrix:
         """A filter: rows are input channels of a tap, columns output channels.
 
         Its outer dims are groups and runs of input channels, its planes the kernel's.
         """
-        desc = weights_as_6d(tensor, op.src.ndims).desc
+        desc = weights_as_6d(tensor, op.src_role.ndims).desc
         group, block, _, *kernel = steps(desc)
         channels = 4 * places(desc, 2)
         row = 4 * self.isa.lanes

@@ -10,19 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Attributes, MemoryDesc, Refused
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.isa import BEST
-from dnncore_cpu_numba.convolution.base import Convolution, weights_tag
-from dnncore_cpu_numba.convolution.channel_rows import (
-    read_bias,
-    read_matrices,
-    read_operands,
-    write_matrices,
-)
+from dnncore_cpu_numba.convolution import channel_rows
+from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
 from dnncore_cpu_numba.convolution.col2im import col2im_step
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import as_5d
@@ -40,7 +34,7 @@ FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes t
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
-class _Gemm(Convolution):
+class _Gemm(PlannedConvolution):
     """Base of the directions: plain formats, and the best instruction set."""
 
     NAME = "cpu_numba:gemm"
@@ -48,17 +42,17 @@ class _Gemm(Convolution):
     def __init__(self) -> None:
         super().__init__(BEST)
 
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse post-ops on a gradient, since it is complete only after all tiles."""
         if attr.post_ops and op.result_name != op.DST:
             return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
         return super().refused(op, attr)
 
-    def weights_format(self, op: Any) -> str:
+    def weights_format(self, op: Convolution) -> str:
         """The order of dims."""
         return weights_tag(op, "oi")
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of output channels by pixels."""
         g = Geometry.of(op)
         return utilisation(self.isa, g.oc, math.prod(g.dst))
@@ -67,14 +61,14 @@ class _Gemm(Convolution):
 class GemmForward(_Gemm):
     """dst[n, g] = weights[g] * columns[n, g]."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         image = _read_image(plan, g)
         weights = _read_weights(plan, g)
-        bias = read_bias(plan, g)
-        operands = read_operands(plan, attr, g)
-        dst = write_matrices(plan, plan.tensors["dst"], g, attr)
+        bias = channel_rows.read_bias(plan, g)
+        operands = channel_rows.read_operands(plan, attr, g)
+        dst = channel_rows.write_matrices(plan, plan.tensors["dst"], g, attr)
 
         def part(plan: ProgramPlan, first: int, count: int) -> None:
             columns = plan.scratch(blocked_columns(_columns(g, count), BEST.lanes))
@@ -90,15 +84,15 @@ class GemmForward(_Gemm):
 class GemmBackwardData(_Gemm):
     """columns[n, g] = transposed weights[g] * diff_dst[n, g], added up into diff_src."""
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation is lower if the sums have few products, since stores take longer then."""
         depth = Geometry.of(op).oc
         return super().utilisation(op) * depth / (depth + FEW_PRODUCTS)
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        diff_dst = read_matrices(plan, plan.tensors["diff_dst"], g)
+        diff_dst = channel_rows.read_matrices(plan, plan.tensors["diff_dst"], g)
         weights = transposed(_read_weights(plan, g))
         diff_src = as_5d(plan.tensors["diff_src"])
         plain = diff_src.desc.is_plain
@@ -112,7 +106,7 @@ class GemmBackwardData(_Gemm):
             target = moved(diff_src.address, 4 * first * strides[0])
             plan.add(
                 lambda: col2im_step(columns.address, target, strides, g, count),
-                columns.desc.nbytes + 4 * count * math.prod(op.diff_src.dims[1:]),
+                columns.desc.nbytes + 4 * count * math.prod(op.src_role.dims[1:]),
             )
 
         plan.repeat(_stretches(g), part)
@@ -121,11 +115,11 @@ class GemmBackwardData(_Gemm):
 class GemmBackwardWeights(_Gemm):
     """transposed diff_weights[g] = sum over n of columns[n, g] * transposed diff_dst[n, g]."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
         image = _read_image(plan, g)
-        diff_dst = transposed(read_matrices(plan, plan.tensors["diff_dst"], g))
+        diff_dst = transposed(channel_rows.read_matrices(plan, plan.tensors["diff_dst"], g))
         diff_weights = plan.write(plan.tensors["diff_weights"], weights_tag(op, "i", "o"))
         diff_bias = plan.tensors.get("diff_bias")
         if diff_bias is not None:

@@ -6,8 +6,8 @@ import functools
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
+from dnncore.backend import Convolution
 from dnncore.planning import phases
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
@@ -47,7 +47,7 @@ class Geometry:
     backward: bool
 
     @classmethod
-    def of(cls, op: Any) -> Geometry:
+    def of(cls, op: Convolution) -> Geometry:
         """Read them from any direction's operation."""
 
         def three(values: Iterable[int], fill: int = 1) -> Triple:
@@ -77,6 +77,11 @@ class Geometry:
     def is_inside(self) -> bool:
         """Whether no window leaves src."""
         return not any(self.padding) and all(map(int.__le__, self.span, self.src))
+
+    @property
+    def gathered(self) -> str:
+        """The name of the image that is gathered from, forward or backward by data."""
+        return "diff_dst" if self.backward else "src"
 
     @property
     def depth(self) -> int:
@@ -135,11 +140,6 @@ def _phase(dims: tuple[phases.Phase, ...]) -> Phase:
         (tuple(tap for tap, _ in choice), tuple(shift for _, shift in choice)) for choice in choices
     ]
     return Phase(tuple(d.pixel for d in dims), tuple(d.pixels for d in dims), gathered)
-
-
-def gathered(op: Any) -> str:
-    """The name of the image that is gathered from, forward or backward by data."""
-    return str(op.SRC if op.result_name == op.DST else op.DST)
 
 
 @functools.lru_cache(1024)  # every instruction set asks for the same

@@ -8,17 +8,11 @@ so that neither tensor is copied. Backward by data is the same with the filter t
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc, Refused
-from dnncore_cpu_numba.convolution.base import Convolution, weights_tag
-from dnncore_cpu_numba.convolution.channel_rows import (
-    read_bias,
-    read_matrices,
-    read_operands,
-    write_matrices,
-)
-from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, gathered, weights_as_6d
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
+from dnncore_cpu_numba.convolution import channel_rows
+from dnncore_cpu_numba.convolution.base import PlannedConvolution, weights_tag
+from dnncore_cpu_numba.convolution.geometry import ONES, Geometry, weights_as_6d
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.product import MatrixProduct, transposed
 from dnncore_cpu_numba.gemm.tiling import utilisation
@@ -27,12 +21,12 @@ from dnncore_cpu_numba.runtime.tensor import Tensor
 REACHED = 0.95  # of what tiles reach whose data are in cache, measured
 
 
-class Pointwise(Convolution):
+class Pointwise(PlannedConvolution):
     """Forward and backward by data; weights become `iohw` or `oihw`."""
 
     NAME = "cpu_numba:pointwise:{isa.name}"
 
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse other algorithms and windows of several pixels."""
         if refusal := super().refused(op, attr):
             return refusal
@@ -42,27 +36,27 @@ class Pointwise(Convolution):
             return Refused("shape", f"each pixel of dst must be of one pixel of src; got {got}")
         return None
 
-    def weights_format(self, op: Any) -> str:
+    def weights_format(self, op: Convolution) -> str:
         """The output's channels are innermost. A's rows are contiguous: they need no registers."""
         return weights_tag(op, "oi" if Geometry.of(op).backward else "io")
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of output channels by pixels."""
         g = Geometry.of(op)
         return REACHED * utilisation(self.isa, g.columns, math.prod(g.dst))
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         g = Geometry.of(op)
-        bias = read_bias(plan, g)
+        bias = channel_rows.read_bias(plan, g)
         MatrixProduct(
             isa=self.isa, a=self._read_weights(plan, op, g), in_place=True, bias=bias, attr=attr,
-            b=read_matrices(plan, plan.tensors[gathered(op)], g),
-            c=write_matrices(plan, plan.tensors[op.result_name], g, attr),
-            operands=read_operands(plan, attr, g),
+            b=channel_rows.read_matrices(plan, plan.tensors[g.gathered], g),
+            c=channel_rows.write_matrices(plan, plan.tensors[op.result_name], g, attr),
+            operands=channel_rows.read_operands(plan, attr, g),
         ).append_to(plan)  # fmt: skip
 
-    def _read_weights(self, plan: ProgramPlan, op: Any, g: Geometry) -> Tensor:
+    def _read_weights(self, plan: ProgramPlan, op: Convolution, g: Geometry) -> Tensor:
         """The filter in this direction's format as (1, G, columns, depth)."""
         tensor = plan.read(plan.tensors["weights"], self.weights_format(op))
         strides = weights_as_6d(tensor, op.src_role.ndims).desc.strides[:3]

@@ -21,16 +21,19 @@ def copy_vector(builder, source, target):
     vir.store(builder, vir.load(builder, source, _VECTOR, None), target, None)
 
 
-@emitted(types.void, *[types.int64] * 3)
-def copy_and_fetch(builder, source, target, ahead):
-    """Like `copy_vector`, with a prefetch for reading of the cache line at a third address."""
-    _copy_ahead(builder, source, target, ahead, write=False)
+def _copy_ahead(*, write):
+    """Like `copy_vector`, with a prefetch of the cache line at a third address."""
+
+    @emitted(types.void, *[types.int64] * 3)
+    def copy(builder, source, target, ahead):
+        source, target, ahead = (vir.address(builder, x) for x in (source, target, ahead))
+        vir.store(builder, vir.load(builder, source, _VECTOR, None), target, None)
+        vir.prefetch(builder, ahead, write=write)
+
+    return copy
 
 
-@emitted(types.void, *[types.int64] * 3)
-def copy_and_claim(builder, source, target, ahead):
-    """Like `copy_vector`, with a prefetch for writing of the cache line at a third address."""
-    _copy_ahead(builder, source, target, ahead, write=True)
+copy_and_fetch, copy_and_claim = _copy_ahead(write=False), _copy_ahead(write=True)
 
 
 @emitted(types.void, *[types.int64] * 4)
@@ -48,9 +51,3 @@ def transpose_block(builder, source, places, target, target_step):
     for i, row in enumerate(transposed(builder, rows)):
         place = builder.add(target, builder.mul(target_step, I64(i)))
         vir.store(builder, row, vir.address(builder, place), None)
-
-
-def _copy_ahead(builder, *addresses, write):
-    source, target, ahead = (vir.address(builder, address) for address in addresses)
-    vir.store(builder, vir.load(builder, source, _VECTOR, None), target, None)
-    vir.prefetch(builder, ahead, write=write)

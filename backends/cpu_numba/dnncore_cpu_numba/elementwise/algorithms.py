@@ -1,4 +1,4 @@
-"""The algorithms of `dnncore.ops.algorithms` as stages: native functions over contiguous float32.
+"""The algorithms of `dnncore.algorithms` as stages: native functions over contiguous float32.
 
 A stage is a native function of `STAGE_CALL`: y = f(x, operand, condition), where y may be one of
 the others. In the tables below a function takes one element of each. They say what NaN does: a

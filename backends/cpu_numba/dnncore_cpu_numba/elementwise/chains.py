@@ -25,6 +25,7 @@ from dnncore_cpu_numba.codegen.task import Task, task
 from dnncore_cpu_numba.elementwise.algorithms import STAGE
 from dnncore_cpu_numba.elementwise.post_ops import (
     CHAIN_CALL,
+    READERS,
     ROOM,
     TENSOR,
     TILE_LENGTH,
@@ -32,7 +33,6 @@ from dnncore_cpu_numba.elementwise.post_ops import (
     apply_stages,
     copy_tile,
     forget,
-    reader,
 )
 from dnncore_cpu_numba.runtime.program import Param, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, is_streamed, moved, walked
@@ -84,7 +84,7 @@ class _Chain:
         self.tensors = tensors
         self.descs = [tensor.desc for tensor in tensors]
         self.itemsizes = [desc.itemsize for desc in self.descs]
-        self.readers = [reader(itemsize).address for itemsize in self.itemsizes]
+        self.readers = [READERS[itemsize].address for itemsize in self.itemsizes]
         streamed = is_streamed(tensors[0])
         rows = [stage.row() for stage in stages[:-1]]
         rows += [stage.row(streamed=streamed) for stage in stages[-1:]]

@@ -55,11 +55,9 @@ class Eltwise:
 
 @dataclass(frozen=True)
 class Call:
-    """x = algorithm(x) by a call; the function is data, so that one kernel serves all."""
+    """x = stage(x) by a call; the function is data, so that one kernel serves all."""
 
-    algorithm: str = field(repr=False)
-    alpha: float = field(default=0.0, repr=False)
-    beta: float = field(default=0.0, repr=False)
+    stage: post_ops.Stage = field(repr=False)
 
 
 Stage = Operand | Sum | Eltwise | Call
@@ -78,21 +76,21 @@ def _stage(post_op: PostOp, splats: Iterator[bool]) -> Stage:
     match post_op.kind:
         case "sum":
             return Sum(post_op.scale)
+        case "eltwise" if post_op.algorithm in INLINE:
+            return Eltwise(post_op.algorithm, post_op.alpha, post_op.beta)
         case "eltwise":
-            kind = Eltwise if post_op.algorithm in INLINE else Call
-            return kind(post_op.algorithm, post_op.alpha, post_op.beta)
+            return Call(post_ops.eltwise(post_op.algorithm, post_op.alpha, post_op.beta))
+        case "binary":
+            return Operand(post_op.algorithm, tuple(next(splats) for _ in post_op.operands))
+        case "prelu":
+            return Operand("prelu", (next(splats),))
         case kind:
-            algorithm = kind if kind == "prelu" else post_op.algorithm
-            return Operand(algorithm, tuple(next(splats) for _ in post_op.operands))
+            raise post_ops.UnknownAlgorithm(f"has no post-op {kind!r}")
 
 
 def call_rows(chain: Epilogue) -> list[np.ndarray[Any, Any]]:
     """The `STAGE` of each `Call` of a chain. Compiles their functions."""
-    return [
-        STAGE.table([post_ops.eltwise(stage.algorithm, stage.alpha, stage.beta).row()])
-        for stage in chain
-        if isinstance(stage, Call)
-    ]
+    return [STAGE.table([call.stage.row()]) for call in chain if isinstance(call, Call)]
 
 
 def table_rows(chain: Epilogue) -> int:

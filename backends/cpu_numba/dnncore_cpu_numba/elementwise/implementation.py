@@ -8,14 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Operation,
+    OpT,
+    Refused,
+)
 from dnncore_cpu_numba.elementwise import post_ops
 from dnncore_cpu_numba.elementwise.chains import MAX_TENSORS, chain_steps, zero_padding
 from dnncore_cpu_numba.runtime.program import Program, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments
 
 
-class ElementWise(Implementation[Any]):
+class ElementWise(Implementation[OpT]):
     """result = chain(first input, the other inputs), then the post-ops, in one pass over memory.
 
     stages: the chain of an operation, whose inputs are numbered from 1 on.
@@ -23,10 +31,10 @@ class ElementWise(Implementation[Any]):
 
     name = "cpu_numba:simd"
 
-    def __init__(self, stages: Callable[[Any], list[post_ops.Stage]]) -> None:
+    def __init__(self, stages: Callable[[OpT], list[post_ops.Stage]]) -> None:
         self.stages = stages
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and every post-op chain of a reasonable length."""
         first, *others = (argument.name for argument, _ in op.tensors())
         op = op.resolve_any(**dict.fromkeys(others, getattr(op, first)))
@@ -34,13 +42,14 @@ class ElementWise(Implementation[Any]):
         if refusal := refuse_layouts(descs, op.result) or refuse_operands(attr):
             return refusal
         try:
-            stages = [*self.stages(op), *post_ops.stages_of(attr.post_ops, len(descs))]
+            stages = self.stages(op)
         except post_ops.UnknownAlgorithm as error:
-            return Refused("attribute", str(error))
+            return Refused("algorithm", str(error))
+        stages += post_ops.stages_of(attr.post_ops, len(descs))
         return self.accepted(op, attr, engine, stages)
 
     def accepted(
-        self, op: Any, attr: Attributes, engine: Any, stages: Sequence[post_ops.Stage]
+        self, op: OpT, attr: Attributes, engine: Any, stages: Sequence[post_ops.Stage]
     ) -> Accepted | Refused:
         """Offer the whole chain, if a thread has room for its tensors."""
         named = arguments(op, attr=attr)
@@ -81,7 +90,7 @@ def refuse_operands(attr: Attributes) -> Refused | None:
 
 
 def refuse_post_ops(
-    op: Any, attr: Attributes, workspace: MemoryDesc | None = None
+    op: Operation, attr: Attributes, workspace: MemoryDesc | None = None
 ) -> Refused | None:
     """Refuse what an operation cannot do whose post-ops are a second pass, see `with_post_ops`."""
     written = [op.result] if workspace is None else [op.result, workspace]
@@ -89,13 +98,29 @@ def refuse_post_ops(
     return refuse_operands(attr) or refuse_layouts(descs, *written)
 
 
-def second_pass_bytes(op: Any, attr: Attributes) -> int:
+def offered(
+    op: Operation, attr: Attributes, engine: Any, steps: Callable[[], Sequence[Step]],
+    nbytes: int = 0, workspace: MemoryDesc | None = None, **answer: Any,
+) -> Accepted:  # fmt: skip
+    """Offer an operation whose post-ops are a second pass, see `with_post_ops`.
+
+    steps: makes its steps. nbytes: of the scratchpad that they use. answer: fields of `Accepted`.
+    """
+
+    def build() -> Program:
+        return Program(with_post_ops(steps(), op, attr, workspace, nbytes), engine.num_threads)
+
+    room = nbytes + second_pass_bytes(op, attr)
+    return Accepted(op, build, scratchpad_bytes=room, workspace=workspace, **answer)
+
+
+def second_pass_bytes(op: Operation, attr: Attributes) -> int:
     """The scratchpad that `with_post_ops` needs: room for the result where dst is still read."""
     return op.result.nbytes if attr.reads_dst else 0
 
 
 def with_post_ops(
-    steps: Sequence[Step], op: Any, attr: Attributes, workspace: MemoryDesc | None = None,
+    steps: Sequence[Step], op: Operation, attr: Attributes, workspace: MemoryDesc | None = None,
     start: int = 0,
 ) -> list[Step]:  # fmt: skip
     """The steps of an operation, then a second pass: its post-ops, and zeros in what pads outputs.

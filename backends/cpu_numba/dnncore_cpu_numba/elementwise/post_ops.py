@@ -283,6 +283,5 @@ def widen_tile(source, target, rows, columns):
                 store_f32(to, i * y_column, value)
 
 
-def reader(itemsize: int) -> Task:
-    """The function that reads a tile of a tensor into another of four-byte elements."""
-    return {1: widen_tile, 4: copy_tile}[itemsize]
+READERS = {1: widen_tile, 4: copy_tile}
+"""The functions that read a tile of a tensor into another of four-byte elements, by itemsize."""

@@ -14,7 +14,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Operation, Refused
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Operation,
+    OpT,
+    Refused,
+)
 from dnncore_cpu_numba.codegen.isa import Isa
 from dnncore_cpu_numba.copies.gather import gather_tensor_step
 from dnncore_cpu_numba.copies.reformat import copy_steps
@@ -193,7 +201,7 @@ class ProgramPlan:
         return float(arithmetic + copies + launches * LAUNCH)
 
 
-class PlannedImplementation(Implementation[Any]):
+class PlannedImplementation(Implementation[OpT]):
     """An implementation that makes a plan for one instruction set."""
 
     NAME: ClassVar[str] = "cpu_numba:brgemm:{isa.name}"
@@ -202,7 +210,7 @@ class PlannedImplementation(Implementation[Any]):
         self.isa = isa
         self.name = self.NAME.format(isa=isa)
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+    def accept(self, op: OpT, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
         """Resolve formats and plan."""
         if refused := self.refused(op, attr):
             return refused
@@ -211,7 +219,7 @@ class PlannedImplementation(Implementation[Any]):
         self.plan(plan, op, attr)
         return plan.accepted(op, engine, self.utilisation(op))
 
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+    def refused(self, op: OpT, attr: Attributes) -> Refused | None:
         """The reason to refuse an operation, or None."""
         if obstacle := self.isa.obstacle:
             return Refused("device", obstacle)
@@ -220,15 +228,15 @@ class PlannedImplementation(Implementation[Any]):
             return Refused("attribute", f"{rows} operands and steps; fewer than {MOST_OPERANDS} do")
         return refuse_unknown(attr.post_ops)
 
-    def resolved(self, op: Any) -> Any:
+    def resolved(self, op: OpT) -> OpT:
         """The operation with every format that was `any` replaced."""
         raise NotImplementedError
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: OpT, attr: Attributes) -> None:
         """Append the steps."""
         raise NotImplementedError
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: OpT) -> float:
         """The part of the peak that tiles of this problem reach if their data are in cache."""
         raise NotImplementedError
 

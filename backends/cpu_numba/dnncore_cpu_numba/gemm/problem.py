@@ -164,12 +164,12 @@ class MatrixProblem:
 
     def _without(self, dim: int) -> MatrixProblem:
         """The same problem with an outer dim joined to the rows."""
-
-        def reduced(matrix: Matrix) -> Matrix:
-            return dataclasses.replace(matrix, outer=_drop(matrix.outer, dim))
-
         rows, outer = Rows(self.cover.count * self.outer[dim]), _drop(self.outer, dim)
-        return self._changed(reduced, cover=rows, outer=outer)
+        return self._changed(
+            lambda matrix: dataclasses.replace(matrix, outer=_drop(matrix.outer, dim)),
+            cover=rows,
+            outer=outer,
+        )
 
     def _is_flat(self) -> bool:
         """Whether the rows of an image follow each other."""

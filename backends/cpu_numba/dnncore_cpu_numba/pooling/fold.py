@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import MemoryDesc
+from dnncore.backend import MemoryDesc, Pooling
 from dnncore_cpu_numba.pooling import windows
 from dnncore_cpu_numba.pooling.kernel import FoldName
 from dnncore_cpu_numba.runtime.program import Table
@@ -44,7 +44,7 @@ class PoolingFold:
         return {name: self.tensors[name].desc for name in names}
 
 
-def fold_of(op: Any, workspace: MemoryDesc | None) -> PoolingFold:
+def fold_of(op: Pooling, workspace: MemoryDesc | None) -> PoolingFold:
     """The fold that computes an operation."""
     forward = op.SRC == "src"
     axes, cells = _axes(op, forward=forward)
@@ -67,7 +67,7 @@ def fold_of(op: Any, workspace: MemoryDesc | None) -> PoolingFold:
 
 
 def _axes(
-    op: Any, *, forward: bool
+    op: Pooling, *, forward: bool
 ) -> tuple[tuple[windows.Along, ...], list[np.ndarray[Any, Any]]]:
     """Along d, h and w; and of each dim of the windows how many cells they have."""
     axes, cells = [], []

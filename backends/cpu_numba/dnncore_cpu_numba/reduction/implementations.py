@@ -12,15 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from dnncore.backend import Accepted, Attributes, Implementation, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, Reduction, Refused
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
-from dnncore_cpu_numba.elementwise.implementation import (
-    refuse_post_ops,
-    second_pass_bytes,
-    with_post_ops,
-)
-from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, fold
-from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step
+from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
+from dnncore_cpu_numba.reduction.tasks import COLUMNS, FINISHES, FOLDS, LANES, ReductionFold, fold
+from dnncore_cpu_numba.runtime.program import Arg, Scratch, Step
 from dnncore_cpu_numba.runtime.tensor import moved
 
 SRC_ARG, DST_ARG = Arg(0), Arg(1)
@@ -35,34 +31,27 @@ _GRAIN = 4096  # elements that a thread folds at least
 _ALIGNMENT = 64  # bytes
 
 
-class ReductionImplementation(Implementation[Any]):
+class ReductionImplementation(Implementation[Reduction]):
     """Rows folded into accumulators in the first-level cache."""
 
     name = "cpu_numba:simd"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
+        if op.algorithm not in FINISHES:
+            return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         op = op.resolve_any(dst=op.src)
-        refusal = refuse_post_ops(op, attr)
-        if refusal:
+        if refusal := refuse_post_ops(op, attr):
             return refusal
         folds, nbytes = _plan(op)
 
-        def build() -> Program:
-            steps = [step for fold in folds for step in fold.steps(op)]
-            steps = with_post_ops(steps, op, attr, start=nbytes)
-            return Program(steps, engine.num_threads)
+        def steps() -> list[Step]:
+            return [step for fold in folds for step in fold.steps(op)]
 
-        return Accepted(
-            op,
-            build,
-            efficiency=0.6,
-            scratchpad_bytes=nbytes + second_pass_bytes(op, attr),
-            exact=_is_exact(op),
-        )
+        return offered(op, attr, engine, steps, nbytes, efficiency=0.6, exact=_is_exact(op))
 
 
-def _is_exact(op: Any) -> bool:
+def _is_exact(op: Reduction) -> bool:
     """Whether whole numbers are folded without rounding: neither products nor true powers."""
     plain = op.algorithm in ("max", "min", "sum", "mean")
     return plain or (op.is_norm and (op.p == 1 or (op.p == 2 and "power_p" in op.algorithm)))
@@ -122,12 +111,12 @@ class _Fold:
     source: Arg | Scratch = SRC_ARG
     part_bytes: int = 0
 
-    def steps(self, op: Any) -> Iterator[Step]:
+    def steps(self, op: Reduction) -> Iterator[Step]:
         """Make the steps; compiles what they need."""
         piece, again = self.piece, isinstance(self.source, Scratch)
         mapped, plain = _rules(op)
         rule = plain if again else mapped
-        finish = FINISHES.get(op.algorithm, 0) if isinstance(self.target, Arg) else 0
+        finish = FINISHES[op.algorithm] if isinstance(self.target, Arg) else 0
         parts = 1 if again else piece.parts
         per_part = -(-piece.steps // parts)
         places = piece.places if piece.way == "columns" else piece.places.without(1)
@@ -156,7 +145,7 @@ class _Fold:
             yield Step(fold, values, outer.size * parts, grain=grain)
 
 
-def _plan(op: Any) -> tuple[list[_Fold], int]:
+def _plan(op: Reduction) -> tuple[list[_Fold], int]:
     """The folds of a reduction, and the bytes of the scratchpad that they need."""
     folds: list[_Fold] = []
     nbytes = 0
@@ -195,7 +184,7 @@ def _in_parts(pieces: Sequence[_Piece], start: int) -> tuple[list[_Fold], int]:
     return [*folds, _Fold(piece, DST_ARG, Scratch(start))], nbytes * count
 
 
-def _pieces(op: Any) -> list[list[_Piece]]:
+def _pieces(op: Reduction) -> list[list[_Piece]]:
     """The nests of src that are folded into the same results, for each part of dst."""
     found: dict[int, list[_Piece]] = {}
     quick = _rules(op)[0].rows is not None
@@ -258,7 +247,7 @@ def _dense(results: Nest) -> Nest:
     return Nest((0, results.offsets[SRC]), tuple(loops))
 
 
-def _rules(op: Any) -> tuple[Any, Any]:
+def _rules(op: Reduction) -> tuple[ReductionFold, ReductionFold]:
     """The folds of src and of outcomes."""
     if not op.is_norm:
         rule = FOLDS["sum" if op.algorithm == "mean" else op.algorithm]

@@ -43,10 +43,12 @@ _PATIENCE = 256  # steps that are folded into sums before these are folded into 
 _ZERO, _ONE, _TWO = np.float32(0), np.float32(1), np.float32(2)
 
 FINISHES = {
+    "max": 0, "min": 0, "sum": 0, "mul": 0,
     "mean": 1,
     "norm_lp_power_p_max": 2, "norm_lp_power_p_sum": 3,
     "norm_lp_max": 4, "norm_lp_sum": 5,
 }  # fmt: skip
+"""The algorithms, and the number of what each does at the end."""
 
 
 @task(FOLD)

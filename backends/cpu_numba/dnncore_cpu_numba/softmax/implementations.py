@@ -12,17 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Executable, Implementation, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, Refused, Softmax
 from dnncore_cpu_numba.codegen.nest import nests
 from dnncore_cpu_numba.codegen.nontemporal import STREAM_BYTES
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.gather import places
-from dnncore_cpu_numba.elementwise.implementation import (
-    refuse_post_ops,
-    second_pass_bytes,
-    with_post_ops,
-)
-from dnncore_cpu_numba.runtime.program import Program, Step, Table
+from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
+from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, walked
 from dnncore_cpu_numba.softmax import tasks
 
@@ -30,7 +26,7 @@ _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
 _GRAIN = 2048  # elements of a part at least: exponentials take their time
 
 
-class SoftmaxImplementation(Implementation[Any]):
+class SoftmaxImplementation(Implementation[Softmax]):
     """The three passes of the formula over vectors or slabs."""
 
     name = "cpu_numba:simd"
@@ -40,30 +36,26 @@ class SoftmaxImplementation(Implementation[Any]):
         self.vectors = vectors
         self.slabs = slabs
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Softmax, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, any axis, and post-ops."""
+        if op.algorithm not in ("accurate", "log"):
+            return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         first = getattr(op, self.inputs[0])
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
         if refusal := refuse_post_ops(op, attr):
             return refusal
-        return Accepted(
-            op,
-            build=lambda: self._build(op, attr, engine.num_threads),
-            efficiency=0.5 if _is_contiguous(op) else 0.3,
-            scratchpad_bytes=second_pass_bytes(op, attr),
-        )
+        efficiency = 0.5 if _is_contiguous(op) else 0.3
+        return offered(op, attr, engine, lambda: self._make_steps(op), efficiency=efficiency)
 
-    def _build(self, op: Any, attr: Attributes, num_threads: int) -> Executable:
+    def _make_steps(self, op: Softmax) -> list[Step]:
         named, length = arguments(op), op.result.dims[op.axis]
         tensors = {name: named[name] for name in (op.result_name, *self.inputs)}
         if _is_contiguous(op) and length >= _SHORT:
-            steps = _steps(self.vectors, 1, op, tensors)
-        else:
-            steps = _steps(self.slabs, _slab_columns(length), op, tensors)
-        return Program(with_post_ops(steps, op, attr), num_threads)
+            return _steps(self.vectors, 1, op, tensors)
+        return _steps(self.slabs, _slab_columns(length), op, tensors)
 
 
-def _is_contiguous(op: Any) -> bool:
+def _is_contiguous(op: Softmax) -> bool:
     return all(
         desc.strides[op.axis] == 1 and op.axis not in {dim for dim, _ in desc.inner_blocks}
         for _, desc in op.tensors()
@@ -72,13 +64,11 @@ def _is_contiguous(op: Any) -> bool:
 
 def _slab_columns(length: int) -> int:
     """The most vectors of a slab. If possible, the buffer has room for all of them."""
-    columns = (
-        min(tasks.COLUMNS, tasks.SLAB // max(1, length)) // tasks.LINE_LENGTH * tasks.LINE_LENGTH
-    )
-    return columns or tasks.COLUMNS
+    lines = min(tasks.COLUMNS, tasks.SLAB // max(1, length)) // tasks.LINE_LENGTH
+    return lines * tasks.LINE_LENGTH or tasks.COLUMNS
 
 
-def _steps(function: Task, columns: int, op: Any, tensors: Mapping[str, Tensor]) -> list[Step]:
+def _steps(function: Task, columns: int, op: Softmax, tensors: Mapping[str, Tensor]) -> list[Step]:
     """The steps over all dims but the axis. columns: of a slab at most."""
     descs = [tensor.desc for tensor in tensors.values()]
     length = op.result.dims[op.axis]

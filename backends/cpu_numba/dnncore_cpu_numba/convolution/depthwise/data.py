@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Attributes, Refused
+from dnncore.backend import Attributes, Convolution, Refused
 from dnncore_cpu_numba.codegen.nontemporal import LINE, STREAM_BYTES
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.depthwise.kernel import PAIR, ROW, DepthwiseKernel
 from dnncore_cpu_numba.convolution.depthwise.task import depthwise_loop
 from dnncore_cpu_numba.convolution.depthwise.view import MOST_TAPS, DepthwiseView
-from dnncore_cpu_numba.convolution.geometry import Geometry, dot, gathered
+from dnncore_cpu_numba.convolution.geometry import Geometry, dot
 from dnncore_cpu_numba.convolution.image import Image
 from dnncore_cpu_numba.elementwise.epilogue import Epilogue, call_rows
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
@@ -55,7 +55,7 @@ class Depthwise(Brgemm):
 
     NAME = "cpu_numba:depthwise:{isa.name}"
 
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse problems with one group, which fills no vector."""
         groups, _, _, *kernel = op.grouped_weights
         if groups == 1:
@@ -70,7 +70,7 @@ class Depthwise(Brgemm):
         blocked = per_group == view.channels and view.width % self.isa.lanes == 0
         return f"nC{spatial}{self.isa.lanes}c" if blocked else f"n{spatial}c"
 
-    def weights_format(self, op: Any) -> str:
+    def weights_format(self, op: Convolution) -> str:
         """The tag of the filter that the tiles read or write."""
         letters, lanes = "abcdef"[: op.weights_role.ndims], self.isa.lanes
         g = Geometry.of(op)
@@ -90,7 +90,7 @@ class Depthwise(Brgemm):
         """Whether channels can be loaded as vectors."""
         return image.vector_step(self.isa.lanes, per_group) is not None
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The utilisation of tiles of pixels of a row by groups."""
         g = Geometry.of(op)
         view = DepthwiseView.of(self.isa, g)
@@ -101,11 +101,11 @@ class Depthwise(Brgemm):
 class DepthwiseData(Depthwise):
     """Forward and backward by data: each pixel of the output gathers from the input."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         view = DepthwiseView.of(self.isa, Geometry.of(op))
         width, (read, written) = view.width, view.orders
-        src = self.read_image(plan, plan.tensors[gathered(op)], width, order=read)
+        src = self.read_image(plan, plan.tensors[view.g.gathered], width, order=read)
         weights = self._read_weights(plan, op)
         epilogue, operands = self._epilogue(plan, attr, width, written)
         dst, edge = self._write_image(plan, plan.tensors[op.result_name], width, attr, written)

@@ -33,23 +33,12 @@ class DepthwiseGather:
 
     @classmethod
     def of(cls, g: Geometry, dim: int) -> DepthwiseGather:
-        """Those of a problem's direction."""
-        return cls.backward(g, dim) if g.backward else cls.forward(g, dim)
-
-    @classmethod
-    def forward(cls, g: Geometry, dim: int) -> DepthwiseGather:
-        """Read src for dst."""
-        taps = tuple((t, t * g.dilation[dim] - g.padding[dim]) for t in range(g.kernel[dim]))
-        return cls(g.dst[dim], g.src[dim], (taps,), g.stride[dim])
-
-    @classmethod
-    def backward(cls, g: Geometry, dim: int) -> DepthwiseGather:
-        """Read diff_dst for diff_src."""
-        stride = g.stride[dim]
-        reached = [
-            [(t, i + g.padding[dim] - t * g.dilation[dim]) for t in range(g.kernel[dim])]
-            for i in range(stride)
-        ]
+        """What dst reads of src; backward by data, what diff_src reads of diff_dst."""
+        stride, padding = g.stride[dim], g.padding[dim]
+        shifts = [(tap, tap * g.dilation[dim] - padding) for tap in range(g.kernel[dim])]
+        if not g.backward:
+            return cls(g.dst[dim], g.src[dim], (tuple(shifts),), stride)
+        reached = [[(tap, i - shift) for tap, shift in shifts] for i in range(stride)]
         seen = tuple(tuple((t, at // stride) for t, at in r if at % stride == 0) for r in reached)
         return cls(g.src[dim], g.dst[dim], seen, 1)
 

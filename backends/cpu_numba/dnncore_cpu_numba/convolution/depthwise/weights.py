@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, Convolution, MemoryDesc
 from dnncore_cpu_numba.convolution.depthwise.data import Depthwise
 from dnncore_cpu_numba.convolution.depthwise.view import DepthwiseView
 from dnncore_cpu_numba.convolution.depthwise.weights_kernel import (
@@ -39,7 +39,7 @@ SUMS_PER_PIXEL = 3  # registers for sums for each register for a pixel of a tile
 class DepthwiseWeights(Depthwise):
     """Backward by weights and bias."""
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
         view = DepthwiseView.of(self.isa, Geometry.of(op))
         src, diff_dst = (
@@ -54,7 +54,7 @@ class DepthwiseWeights(Depthwise):
         wanted = output.desc.with_format(self.weights_format(op))
         sums = _Sums(plan, output, wanted, division["parts"], attr)
         bias = self._bias(plan, view, division["parts"])
-        weights = view.filter(weights_as_6d(sums.first, op.src.ndims))
+        weights = view.filter(weights_as_6d(sums.first, op.src_role.ndims))
         plan.add(_Loop(view, division, in_turn, src, diff_dst, weights, sums, bias).step)
         sums.finish(plan, attr)
         if bias is not None:

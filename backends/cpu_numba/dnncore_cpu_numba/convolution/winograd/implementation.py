@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Convolution, MemoryDesc, Refused
 from dnncore.planning.toom_cook import F43, TAPS
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
-from dnncore_cpu_numba.convolution.geometry import Geometry, gathered
+from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image, as_5d
 from dnncore_cpu_numba.convolution.winograd.blocks import WinogradLoop
 from dnncore_cpu_numba.convolution.winograd.transforms import POSITIONS
@@ -43,14 +43,16 @@ class Winograd(Brgemm):
     NAME = "cpu_numba:winograd:{isa.name}"
     ALGORITHM = "winograd"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+    def accept(
+        self, op: Convolution, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
         """Plan; the result is not exact."""
         answer = super().accept(op, attr, engine, hint)
         if isinstance(answer, Refused):
             return answer
         return replace(answer, exact=False, error_factor=F43.error_factor)
 
-    def refused(self, op: Any, attr: Attributes) -> Refused | None:
+    def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse all but dense 3x3 windows with stride 1 of one group."""
         if refused := super().refused(op, attr):
             return refused
@@ -61,20 +63,20 @@ class Winograd(Brgemm):
         ):  # fmt: skip
             if got != wanted:
                 return Refused("shape", f"{what} must be {wanted}; got {got}")
-        weights = op.weights
+        weights = op.weights_role
         if weights.format_kind == "opaque" and weights != self.weights_format(op):
             return Refused("format", f"weights must have strides; got {weights.tag}")
         return None
 
-    def filter(self, op: Any) -> WinogradFilter:
+    def filter(self, op: Convolution) -> WinogradFilter:
         """The format of the transformed filter."""
         return WinogradFilter("backward_data" if Geometry.of(op).backward else "forward", self.isa)
 
-    def weights_format(self, op: Any) -> Any:
+    def weights_format(self, op: Convolution) -> MemoryDesc:
         """The transformed filter."""
-        return self.filter(op).desc(op.weights)
+        return self.filter(op).desc(op.weights_role)
 
-    def utilisation(self, op: Any) -> float:
+    def utilisation(self, op: Convolution) -> float:
         """The direct algorithm's work over this one's, traffic counted in the time of flops."""
         loop = WinogradLoop.of(self.isa, Geometry.of(op).as_forward(), 1)
         depth, columns, lanes = loop.g.ic, loop.g.oc, self.isa.lanes
@@ -87,14 +89,14 @@ class Winograd(Brgemm):
         work += filter_bytes * (CACHED_FLOPS if cached else loop.blocks * MEMORY_FLOPS)
         return float(max(op.flops, 1.0) / work)
 
-    def plan(self, plan: ProgramPlan, op: Any, attr: Attributes) -> None:
+    def plan(self, plan: ProgramPlan, op: Convolution, attr: Attributes) -> None:
         """Append the steps."""
-        g = Geometry.of(op).as_forward()
-        src = self._read(plan, plan.tensors[gathered(op)], g.ic)
+        g = Geometry.of(op)
+        src = self._read(plan, plan.tensors[g.gathered], g.depth)
         weights = self._transformed(plan, op)
-        chain, operands = self._epilogue(plan, attr, g.oc)
-        dst, edge = self._write_image(plan, plan.tensors[op.result_name], g.oc, attr)
-        loop = WinogradLoop.of(self.isa, g, plan.num_threads)
+        chain, operands = self._epilogue(plan, attr, g.columns)
+        dst, edge = self._write_image(plan, plan.tensors[op.result_name], g.columns, attr)
+        loop = WinogradLoop.of(self.isa, g.as_forward(), plan.num_threads)
         room = plan.scratch(MemoryDesc((loop.shares * loop.share_bytes // 4,))).address
 
         def step() -> Step:
@@ -103,7 +105,7 @@ class Winograd(Brgemm):
 
         plan.add(step)
 
-    def _transformed(self, plan: ProgramPlan, op: Any) -> Param:
+    def _transformed(self, plan: ProgramPlan, op: Convolution) -> Param:
         """The address of the transformed filter."""
         weights = plan.tensors["weights"]
         if weights.desc.format_kind == "opaque":

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused, Reorder
 from dnncore.planning.toom_cook import TAPS
 from dnncore_cpu_numba.codegen.isa import AVAILABLE, Isa
 from dnncore_cpu_numba.convolution.winograd.task import transform_weights
@@ -77,12 +77,12 @@ class WinogradFilter:
         plan.add(step, weights.desc.nbytes + target.desc.nbytes)
 
 
-class WinogradReorder(Implementation[Any]):
+class WinogradReorder(Implementation[Reorder]):
     """Transforms filters of any layout; they cannot be transformed back."""
 
     name = "cpu_numba:winograd"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept float32 filters that become a format of this file."""
         target = WinogradFilter.of(op.dst) if op.dst.format_kind == "opaque" else None
         if target is None or op.src.format_kind != "blocked":
