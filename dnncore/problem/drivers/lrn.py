@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -135,18 +136,14 @@ def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: E
 def _terms(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
     """Both terms of the gradient from absolute values.
 
-    The reference returns their difference, and one of them is a product.
+    The reference returns their sum if alpha * beta is negative. Other signs of beta or differences
+    would be out of f32's range, or cancel, where the gradient is not.
     """
     sizes = {name: np.abs(array) for name, array in inputs.items()}
-    base = sizes["workspace"].astype(np.float64)
-    positive = replace(op, alpha=abs(op.alpha), beta=abs(op.beta))
-    difference = evaluate(positive, PLAIN, sizes)["diff_src"].astype(np.float64)
-    own = sizes["diff_dst"] * base ** -abs(op.beta)
-    shared = own - difference
-    if op.beta < 0:
-        own = sizes["diff_dst"] * base**-op.beta
-        shared *= float((base ** (2 * abs(op.beta))).max(initial=0.0))
-    return own, np.abs(shared)
+    own = sizes["diff_dst"] * sizes["workspace"].astype(np.float64) ** -op.beta
+    negative = replace(op, alpha=-math.copysign(op.alpha, op.beta))
+    total = evaluate(negative, PLAIN, sizes)["diff_src"].astype(np.float64)
+    return own, np.maximum(total - own, 0.0)
 
 
 def _draw_shape(draws: Draws) -> str:
