@@ -13,11 +13,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from dnncore.backend import (
     Accepted,
     Attributes,
+    Convolution,
     ConvolutionBackwardData,
     ConvolutionBackwardWeights,
     ConvolutionForward,
@@ -48,11 +49,13 @@ from dnncore_opencl.runtime.launch import padded
 
 ALIGNED = 16  # bytes that some families copy at once
 
+Direction = TypeVar("Direction", bound=Convolution)
 
-class _Direct(GemmImplementation):
+
+class _Direct(GemmImplementation[Direction]):
     """What the directions share: the algorithm and the formats."""
 
-    def formats(self, op: Any) -> dict[str, str]:
+    def formats(self, op: Direction) -> dict[str, str]:
         """Put channels last, of weights those of the input, if the family is faster so."""
         tags = super().formats(op)
         if not self.family.channels_last:
@@ -63,7 +66,7 @@ class _Direct(GemmImplementation):
             for name, tag in tags.items()
         }
 
-    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+    def aligned(self, op: Direction, name: str, desc: MemoryDesc) -> MemoryDesc:
         """Let channels lie side by side, and each pixel's or tap's begin at a multiple of 16 bytes.
 
         The places between them are never read.
@@ -80,14 +83,14 @@ class _Direct(GemmImplementation):
                 step = padded(step, ALIGNED // desc.itemsize)
         return MemoryDesc(desc.dims, desc.data_type, strides=strides)
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Direction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept the direct algorithm in every layout that 32-bit integers can count through."""
         if op.algorithm == "winograd":
             return Refused("algorithm", "computes by algorithm direct; got winograd")
         return super().accept(op, attr, engine, hint)
 
 
-class Forward(_Direct):
+class Forward(_Direct[ConvolutionForward]):
     """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
 
     def gemms(self, op: ConvolutionForward, attr: Attributes) -> Iterator[Gemm]:
@@ -117,7 +120,7 @@ class Forward(_Direct):
         )
 
 
-class BackwardData(_Direct):
+class BackwardData(_Direct[ConvolutionBackwardData]):
     """m: input channels; n: (image, some pixels of diff_src); k: (output channel, their taps).
 
     With strides S, the pixels whose coordinates have equal remainders modulo S are reached by the
@@ -178,7 +181,7 @@ class BackwardData(_Direct):
         )
 
 
-class BackwardWeights(_Direct):
+class BackwardWeights(_Direct[ConvolutionBackwardWeights]):
     """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
 
     def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
@@ -216,7 +219,9 @@ class _Patches:
     window: Window
 
     @classmethod
-    def of(cls, op: Any, *, swapped: bool = False) -> _Patches:
+    def of(
+        cls, op: ConvolutionForward | ConvolutionBackwardWeights, *, swapped: bool = False
+    ) -> _Patches:
         """Let pixels be n and taps k, or the other way round if swapped."""
         image, channel, *spatial = op.src.strides
         steps = tuple(d + 1 for d in op.dilations)
@@ -235,7 +240,7 @@ def _channels_last(tag: str, channel: int) -> str:
     return tag[:channel] + tag[channel + 1 :] + tag[channel : channel + 1]
 
 
-def _weights_strides(op: Any, strides: Sequence[int]) -> tuple[int, ...]:
+def _weights_strides(op: Convolution, strides: Sequence[int]) -> tuple[int, ...]:
     """Strides as (group, oc, ic, *taps), the group's 0 where there is none."""
     grouped = op.weights_role.ndims > op.src_role.ndims
     return tuple(strides) if grouped else (0, *strides)

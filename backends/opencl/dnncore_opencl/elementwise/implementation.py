@@ -11,7 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Implementation,
+    MemoryDesc,
+    Operation,
+    OpT,
+    Refused,
+)
 from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters
 from dnncore_opencl.codegen.vectors import (
@@ -215,7 +223,7 @@ class Pass:
         return write(self.engine, data_type, lanes, pointer, value) + ";"
 
 
-class Elementwise(Implementation[Any]):
+class Elementwise(Implementation[OpT]):
     """An operation that is one pass; a subclass defines the formats of `any`, and x.
 
     Efficiency was measured on tensors beyond all caches.
@@ -226,7 +234,7 @@ class Elementwise(Implementation[Any]):
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
     pass_type: ClassVar[type[Pass]] = Pass
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
         refused = refuse_layouts(op) or self.refuse(op, attr, engine)
@@ -239,11 +247,11 @@ class Elementwise(Implementation[Any]):
             scratchpad_bytes=self.scratchpad_bytes(op),
         )
 
-    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+    def compute(self, op: OpT, attr: Attributes, work: Pass) -> None:
         """Add the steps of the operation and of post-ops."""
         raise NotImplementedError
 
-    def launches(self, op: Any, attr: Attributes, engine: Any) -> Sequence[Launch]:
+    def launches(self, op: OpT, attr: Attributes, engine: Any) -> Sequence[Launch]:
         """Plan one pass over all tensors."""
         descs = [desc for _, desc in op.tensors()]
         operands = [desc for _, desc in attr.operands()]
@@ -251,7 +259,7 @@ class Elementwise(Implementation[Any]):
         self.compute(op, attr, work)
         return work.launches()
 
-    def scratchpad_bytes(self, op: Any) -> int:
+    def scratchpad_bytes(self, op: OpT) -> int:
         """The bytes that several passes share."""
         return 0
 
@@ -263,12 +271,12 @@ class Elementwise(Implementation[Any]):
             return 0.65 if engine.is_cpu else 0.95
         return 0.15 if engine.is_cpu else 0.25
 
-    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+    def refuse(self, op: OpT, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse what the operation cannot do."""
         return None
 
 
-def refuse_layouts(op: Any) -> Refused | None:
+def refuse_layouts(op: Operation) -> Refused | None:
     """Refuse formats without strides, and results in which elements share a place."""
     for argument, desc in op.tensors():
         if desc.format_kind != "blocked":

@@ -13,6 +13,7 @@ from dnncore.backend import (
     Implementation,
     MemoryDesc,
     Operation,
+    OpT,
     Refused,
 )
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
@@ -25,7 +26,7 @@ from dnncore_opencl.reduction.implementations import bias_sums
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
 
 
-class GemmImplementation(Implementation[Any]):
+class GemmImplementation(Implementation[OpT]):
     """One family's implementation of one operation; subclasses say what products it is made of."""
 
     def __init__(self, family: type[Family]) -> None:
@@ -33,15 +34,15 @@ class GemmImplementation(Implementation[Any]):
         self.name = f"opencl:{family.name}"
         self.data_types = family.data_types
 
-    def gemms(self, op: Any, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: OpT, attr: Attributes) -> Iterator[Gemm]:
         """Return the products that together compute the operation."""
         raise NotImplementedError
 
-    def formats(self, op: Operation) -> dict[str, str]:
+    def formats(self, op: OpT) -> dict[str, str]:
         """Return what `any` becomes, by the tensors' names."""
         return {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
         op = op.resolve_any(**self.formats(op))
         refused = self.family.refusal(engine) or opaque_refusal(op, attr)
@@ -59,11 +60,11 @@ class GemmImplementation(Implementation[Any]):
         plans = [tuned(family, part, engine).plan(part, staging.nbytes) for part in parts]
         return accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
 
-    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+    def aligned(self, op: OpT, name: str, desc: MemoryDesc) -> MemoryDesc:
         """Return the layout of a copy for a family that needs channels last."""
         return plain(desc)
 
-    def _gemms(self, staging: Staging, family: Family) -> tuple[list[Gemm], Refused | None]:
+    def _gemms(self, staging: Staging[OpT], family: Family) -> tuple[list[Gemm], Refused | None]:
         """The products of a staged operation, and why the family cannot make them, if so."""
         gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
         refused = size_refusal(staging.op, staging.attr)
@@ -71,7 +72,7 @@ class GemmImplementation(Implementation[Any]):
 
 
 def accepted(
-    op: Operation, engine: Any, staging: Staging, plans: Sequence[Plan], efficiency: float
+    op: OpT, engine: Any, staging: Staging[OpT], plans: Sequence[Plan], efficiency: float
 ) -> Accepted:
     """Accept an operation that is planned on staged tensors, with the sums of its bias if any."""
     sums = bias_sums(engine, staging.op, staging.nbytes)

@@ -14,7 +14,6 @@ from dnncore.backend import (
     InnerProductBackwardData,
     InnerProductBackwardWeights,
     InnerProductForward,
-    Operation,
 )
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.implementation import GemmImplementation
@@ -22,10 +21,10 @@ from dnncore_opencl.gemm.product import Gemm, Strides, chain, matrix
 from dnncore_opencl.inner_product.direct import DirectBackwardData, DirectForward
 
 
-class Forward(GemmImplementation):
+class Forward(GemmImplementation[InnerProductForward]):
     """m: images; n: output channels; k: (input channel, pixels)."""
 
-    def formats(self, op: Operation) -> dict[str, str]:
+    def formats(self, op: InnerProductForward) -> dict[str, str]:
         """Put output channels, the columns of weights, last if the family is faster so."""
         tags = super().formats(op)
         if self.family.columns_last:
@@ -53,7 +52,7 @@ class Forward(GemmImplementation):
         )
 
 
-class BackwardData(GemmImplementation):
+class BackwardData(GemmImplementation[InnerProductBackwardData]):
     """m: images; n: (input channel, pixels); k: output channels."""
 
     def gemms(self, op: InnerProductBackwardData, attr: Attributes) -> Iterator[Gemm]:
@@ -71,7 +70,7 @@ class BackwardData(GemmImplementation):
         )
 
 
-class BackwardWeights(GemmImplementation):
+class BackwardWeights(GemmImplementation[InnerProductBackwardWeights]):
     """m: output channels; n: (input channel, pixels); k: images."""
 
     def gemms(self, op: InnerProductBackwardWeights, attr: Attributes) -> Iterator[Gemm]:

@@ -55,13 +55,15 @@ SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 
 
-class Reduction(Implementation[Any]):
+class Reduction(Implementation[core.Reduction]):
     """All algorithms, with post-ops."""
 
     name = "opencl:staged"
     data_types = ("f32", *HALVES)
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(
+        self, op: core.Reduction, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(dst=op.dst.with_format(None)) if op.dst.is_any else op
         refused = refuse_layouts(op)
@@ -345,12 +347,14 @@ class Stages:
         }
 
 
-def bias_sums(engine: Any, op: Any, scratchpad_start: int) -> Stages | None:
+def bias_sums(engine: Any, op: core.Operation, scratchpad_start: int) -> Stages | None:
     """Return the sums of diff_dst's channels, the gradient of a bias; None if `op` has none.
 
     diff_dst may have no elements, although `Reduction` refuses such a tensor.
     """
-    if getattr(op, "diff_bias", None) is None:
+    if not isinstance(op, core.ConvolutionBackwardWeights | core.InnerProductBackwardWeights):
+        return None
+    if op.diff_bias is None:
         return None
     names = [argument.name for argument, _ in op.tensors()]
     places = names.index("diff_dst"), names.index("diff_bias")
