@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dnncore import backend as core
-from dnncore.backend import Attributes
-from dnncore_opencl.elementwise.algorithms import binary
+from dnncore.backend import Attributes, Refused
+from dnncore_opencl.elementwise.algorithms import BINARY, binary, refuse_algorithm
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 
@@ -20,6 +20,10 @@ class Binary(Elementwise[core.Binary]):
         work.start("v0")
         work.then(binary(op.algorithm, [f"v{i}" for i in range(1, work.result)]))
         work.post_ops(attr)
+
+    def refuse(self, op: core.Binary, attr: Attributes, engine: Any) -> Refused | None:
+        """Refuse unknown algorithms."""
+        return refuse_algorithm(op.algorithm, BINARY)
 
 
 TABLE = (Binary(),)

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from dnncore.backend import Attributes, EltwiseBackward, EltwiseForward
-from dnncore_opencl.elementwise.algorithms import eltwise, eltwise_gradient
+from dnncore.backend import Attributes, EltwiseBackward, EltwiseForward, Refused
+from dnncore_opencl.elementwise.algorithms import (
+    ELTWISE,
+    SLOPES,
+    SLOPES_OF_DST,
+    eltwise,
+    eltwise_gradient,
+    refuse_algorithm,
+)
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 
@@ -20,6 +27,10 @@ class Forward(Elementwise[EltwiseForward]):
         work.then(eltwise(op.function, op.alpha, op.beta, work.parameters.real))
         work.post_ops(attr)
 
+    def refuse(self, op: EltwiseForward, attr: Attributes, engine: Any) -> Refused | None:
+        """Refuse unknown algorithms."""
+        return refuse_algorithm(op.function, ELTWISE)
+
 
 class Backward(Elementwise[EltwiseBackward]):
     """Any algorithm, with post-ops."""
@@ -32,6 +43,10 @@ class Backward(Elementwise[EltwiseBackward]):
         work.start("v0")
         work.then(eltwise_gradient(op.function, op.alpha, op.beta, "v1", number, uses_dst=uses_dst))
         work.post_ops(attr)
+
+    def refuse(self, op: EltwiseBackward, attr: Attributes, engine: Any) -> Refused | None:
+        """Refuse algorithms whose slope is unknown."""
+        return refuse_algorithm(op.function, SLOPES_OF_DST if op.uses_dst else SLOPES)
 
 
 FORWARD = (Forward(),)

@@ -27,7 +27,7 @@ from dnncore_opencl.convolution.views import (
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
-from dnncore_opencl.gemm.implementation import accepted, opaque_refusal, size_refusal
+from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
 from dnncore_opencl.runtime.launch import padded
 
 LETTERS = "abcdef"
@@ -51,7 +51,7 @@ class Direct(Implementation[Convolution]):
             return Refused("algorithm", "computes by algorithm direct; got winograd")
         cpu = CpuFamily.of(engine)
         op = op.resolve_any(**self.formats(op, cpu.vector))
-        refused = opaque_refusal(op, attr)
+        refused = common_refusal(op, attr)
         if refused:
             return refused
 

@@ -15,16 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Convolution,
-    ConvolutionBackwardData,
-    ConvolutionBackwardWeights,
-    ConvolutionForward,
-    MemoryDesc,
-    Refused,
-)
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Convolution, MemoryDesc, Refused
 from dnncore.planning.phases import Phase
 from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeights
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
@@ -90,10 +82,10 @@ class _Direct(GemmImplementation[Direction]):
         return super().accept(op, attr, engine, hint)
 
 
-class Forward(_Direct[ConvolutionForward]):
+class Forward(_Direct[core.ConvolutionForward]):
     """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
 
-    def gemms(self, op: ConvolutionForward, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.ConvolutionForward, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         groups, oc, ic, *taps = op.grouped_weights
         w = _weights_strides(op, op.weights.strides)
@@ -120,20 +112,20 @@ class Forward(_Direct[ConvolutionForward]):
         )
 
 
-class BackwardData(_Direct[ConvolutionBackwardData]):
+class BackwardData(_Direct[core.ConvolutionBackwardData]):
     """m: input channels; n: (image, some pixels of diff_src); k: (output channel, their taps).
 
     With strides S, the pixels whose coordinates have equal remainders modulo S are reached by the
     same taps, and within them a step of one pixel is a step of one in diff_dst.
     """
 
-    def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.ConvolutionBackwardData, attr: Attributes) -> Iterator[Gemm]:
         """One product for each combination of remainders; each writes its pixels of diff_src."""
         for chosen in itertools.product(*spatial_phases(op)):
             yield self._gemm(op, attr, chosen)
 
     def _gemm(
-        self, op: ConvolutionBackwardData, attr: Attributes, reached: Sequence[Phase]
+        self, op: core.ConvolutionBackwardData, attr: Attributes, reached: Sequence[Phase]
     ) -> Gemm:
         groups, oc, ic, *_ = op.grouped_weights
         w = _weights_strides(op, op.weights.strides)
@@ -181,10 +173,10 @@ class BackwardData(_Direct[ConvolutionBackwardData]):
         )
 
 
-class BackwardWeights(_Direct[ConvolutionBackwardWeights]):
+class BackwardWeights(_Direct[core.ConvolutionBackwardWeights]):
     """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
 
-    def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.ConvolutionBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         groups, oc, ic, *taps = op.grouped_weights
         image = _Patches.of(op, swapped=True)
@@ -220,7 +212,7 @@ class _Patches:
 
     @classmethod
     def of(
-        cls, op: ConvolutionForward | ConvolutionBackwardWeights, *, swapped: bool = False
+        cls, op: core.ConvolutionForward | core.ConvolutionBackwardWeights, *, swapped: bool = False
     ) -> _Patches:
         """Let pixels be n and taps k, or the other way round if swapped."""
         image, channel, *spatial = op.src.strides

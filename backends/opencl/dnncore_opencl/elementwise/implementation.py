@@ -11,15 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Implementation,
-    MemoryDesc,
-    Operation,
-    OpT,
-    Refused,
-)
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, OpT, Refused
 from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters
 from dnncore_opencl.codegen.vectors import (
@@ -37,7 +30,7 @@ from dnncore_opencl.codegen.vectors import (
     with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import Step, chain
+from dnncore_opencl.elementwise.algorithms import Step, chain, refuse_post_ops
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -237,7 +230,7 @@ class Elementwise(Implementation[OpT]):
     def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
-        refused = refuse_layouts(op) or self.refuse(op, attr, engine)
+        refused = refuse_common(op, attr) or self.refuse(op, attr, engine)
         if refused:
             return refused
         return Accepted(
@@ -276,12 +269,12 @@ class Elementwise(Implementation[OpT]):
         return None
 
 
-def refuse_layouts(op: Operation) -> Refused | None:
-    """Refuse formats without strides, and results in which elements share a place."""
+def refuse_common(op: core.Operation, attr: Attributes) -> Refused | None:
+    """Refuse formats without strides, results in which elements share a place, unknown post-ops."""
     for argument, desc in op.tensors():
         if desc.format_kind != "blocked":
             return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")
         steps = zip(desc.strides, desc.dims, strict=True)
         if argument.direction == "out" and any(s == 0 and n > 1 for s, n in steps):
             return Refused("format", f"{argument.name} repeats elements: strides {desc.strides}")
-    return None
+    return refuse_post_ops(attr)

@@ -6,17 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Executable,
-    Implementation,
-    MemoryDesc,
-    Operation,
-    OpT,
-    Refused,
-)
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, OpT, Refused
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
+from dnncore_opencl.elementwise.algorithms import refuse_post_ops
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm, split
 from dnncore_opencl.gemm.split_k import FLOAT
@@ -45,7 +38,7 @@ class GemmImplementation(Implementation[OpT]):
     def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
         op = op.resolve_any(**self.formats(op))
-        refused = self.family.refusal(engine) or opaque_refusal(op, attr)
+        refused = self.family.refusal(engine) or common_refusal(op, attr)
         if refused:
             return refused
         family = self.family.of(engine)
@@ -78,7 +71,7 @@ def accepted(
     sums = bias_sums(engine, staging.op, staging.nbytes)
     needs = [plan.scratchpad for plan in plans] + [sums.scratchpad_bytes if sums else 0]
 
-    def build() -> Executable:
+    def build() -> core.Executable:
         launches = [launch for plan in plans for launch in plan.launches]
         return staging.program(engine, [*launches, *(sums.launches() if sums else ())])
 
@@ -87,19 +80,19 @@ def accepted(
     )
 
 
-def _named(op: Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:
+def _named(op: core.Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:
     return [(a.name, desc) for a, desc in op.tensors()] + attr.operands()
 
 
-def opaque_refusal(op: Operation, attr: Attributes) -> Refused | None:
-    """Refuse tensors without strides."""
+def common_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
+    """Refuse tensors without strides, and unknown post-ops."""
     for name, desc in _named(op, attr):
         if desc.format_kind != "blocked":
             return Refused("format", f"{name} must have strides; got {desc.tag}")
-    return None
+    return refuse_post_ops(attr)
 
 
-def size_refusal(op: Operation, attr: Attributes) -> Refused | None:
+def size_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
     """Refuse tensors with more elements than 32-bit integers count."""
     for name, desc in _named(op, attr):
         elements = desc.nbytes // desc.itemsize

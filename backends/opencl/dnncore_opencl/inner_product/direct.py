@@ -16,7 +16,7 @@ from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View, chain, operands, place_of
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.gemm.cpu import CpuFamily
-from dnncore_opencl.gemm.implementation import accepted, opaque_refusal, size_refusal
+from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
 
 EFFICIENCY = 0.7
 
@@ -45,7 +45,7 @@ class Direct(Implementation[InnerProduct]):
         if wanted_tag is None:
             return Refused("format", f"{self.image} must have vectors of channels last")
         op = op.resolve_any(weights=wanted_tag)
-        refused = opaque_refusal(op, attr)
+        refused = common_refusal(op, attr)
         if refused:
             return refused
         if not op.weights_role.matches(wanted_tag):

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.vectors import HALVES
-from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_layouts
+from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_common
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -27,7 +27,7 @@ class Mean(Implementation[core.PoolingForward]):
     ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         op = op.resolve_any(dst=op.src)
-        refused = _refuse(op) or refuse_layouts(op)
+        refused = _refuse(op) or refuse_common(op, attr)
         if refused:
             return refused
         stages = Stages(engine, MEAN_OF_TWO.with_descs(src=op.src, dst=op.dst), attr)

@@ -24,7 +24,7 @@ from dnncore_opencl.codegen.vectors import (
     vector,
 )
 from dnncore_opencl.devices.nvidia import is_nvidia, register_limit
-from dnncore_opencl.elementwise.implementation import refuse_layouts
+from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 from dnncore_opencl.pooling import planes as pooling_planes
 from dnncore_opencl.pooling.global_average import Mean, Repetition
@@ -58,7 +58,7 @@ class Pooling(Implementation[core.Pooling]):
             return Refused("format", f"{other} is 'any', and no other tensor gives its format")
         op = op.resolve_any(**{name: getattr(op, other)})
         workspace = op.workspace_desc(hint)
-        refused = refuse_layouts(op) or refuse_workspace(
+        refused = refuse_common(op, attr) or refuse_workspace(
             workspace, op.dst_role.dims, op.workspace_type
         )
         if refused:

@@ -31,9 +31,9 @@ from dnncore_opencl.codegen.vectors import (
     with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.elementwise.implementation import refuse_layouts
-from dnncore_opencl.reduction.algorithms import reduction_defines
+from dnncore_opencl.elementwise.algorithms import chain, refuse_algorithm
+from dnncore_opencl.elementwise.implementation import refuse_common
+from dnncore_opencl.reduction.algorithms import ALGORITHMS, reduction_defines
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
@@ -66,7 +66,7 @@ class Reduction(Implementation[core.Reduction]):
     ) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(dst=op.dst.with_format(None)) if op.dst.is_any else op
-        refused = refuse_layouts(op)
+        refused = refuse_common(op, attr) or refuse_algorithm(op.algorithm, ALGORITHMS)
         if refused:
             return refused
         stages = Stages(engine, op, attr)

@@ -32,7 +32,7 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.elementwise.implementation import refuse_layouts
+from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -131,7 +131,7 @@ class Softmax(Implementation[core.Softmax]):
         """Accept every layout of strides and blocks, with post-ops."""
         first = next(desc for _, desc in op.tensors())
         op = op.resolve_any(**{argument.name: first for argument, _ in op.tensors()})
-        refused = refuse_layouts(op)
+        refused = refuse_common(op, attr)
         if refused:
             return refused
         claim = self.efficiency(op, engine, digits(op.result, op.axis)[-1].stride == 1)

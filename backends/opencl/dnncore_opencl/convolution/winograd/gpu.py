@@ -37,7 +37,7 @@ from dnncore_opencl.convolution.winograd.weights_format import (
 )
 from dnncore_opencl.copies.staging import ALIGNMENT, Staging, plain, redirected
 from dnncore_opencl.gemm.family import Family
-from dnncore_opencl.gemm.implementation import opaque_refusal, scratchpad_refusal, size_refusal
+from dnncore_opencl.gemm.implementation import common_refusal, scratchpad_refusal, size_refusal
 from dnncore_opencl.gemm.mma.family import Mma
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.tiled.family import Tiled
@@ -265,7 +265,7 @@ class GpuWinogradBackwardWeights(GpuWinograd):
 
     def format_refusal(self, op: Convolution, attr: Attributes) -> Refused | None:
         """All have strides."""
-        return opaque_refusal(op, attr)
+        return common_refusal(op, attr)
 
     def kept_bytes(self, op: Convolution, slices: int) -> int:
         """Of the sums of each slice."""
