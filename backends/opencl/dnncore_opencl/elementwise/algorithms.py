@@ -141,13 +141,8 @@ BINARY = {
     "select": "x = convert_intLANES({1}) != 0 ? x : {0};",
 }
 
-# The algorithms of each kind of post-op. The name of a kind's only one is empty.
-POST_OPS: dict[str, Collection[str]] = {
-    "eltwise": ELTWISE,
-    "sum": ("",),
-    "binary": BINARY,
-    "prelu": ("",),
-}
+# The algorithms of each kind of post-op: "" where a kind has none.
+POST_OPS = {"eltwise": set(ELTWISE), "sum": {""}, "binary": set(BINARY), "prelu": {""}}
 
 # Common powers; drivers' pow takes long.
 POWERS = {0: ONE, 1: "s", 2: "(s * s)", 3: "(s * s * s)", 0.5: "sqrt(s)", -1: "(1.0f / s)"}

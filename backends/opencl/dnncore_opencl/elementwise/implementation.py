@@ -45,12 +45,7 @@ class Pass:
 
     template = "elementwise"
 
-    def __init__(
-        self,
-        engine: Any,
-        descs: Sequence[MemoryDesc],
-        result: int,
-    ) -> None:
+    def __init__(self, engine: Any, descs: Sequence[MemoryDesc], result: int) -> None:
         self.engine = engine
         self.descs = tuple(descs)
         self.result = result

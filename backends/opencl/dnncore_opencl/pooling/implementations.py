@@ -99,11 +99,7 @@ class Forward(Pooling):
     like = ("dst", "src")
 
     def vectors(
-        self,
-        op: core.Pooling,
-        attr: Attributes,
-        engine: Any,
-        tensors: Mapping[str, MemoryDesc],
+        self, op: core.Pooling, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
     ) -> tuple[int, int]:
         """On CPUs columns, if channels are not side by side: src is read with the stride."""
         channels = super().vectors(op, attr, engine, tensors)

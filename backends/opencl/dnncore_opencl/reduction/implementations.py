@@ -352,14 +352,13 @@ def bias_sums(engine: Any, op: core.Operation, scratchpad_start: int) -> Stages 
 
     diff_dst may have no elements, although `Reduction` refuses such a tensor.
     """
-    if not isinstance(op, core.ConvolutionBackwardWeights | core.InnerProductBackwardWeights):
+    descs = {argument.name: desc for argument, desc in op.tensors()}
+    if "diff_bias" not in descs:
         return None
-    if op.diff_bias is None:
-        return None
-    names = [argument.name for argument, _ in op.tensors()]
+    names, dst, bias = list(descs), descs["diff_dst"], descs["diff_bias"]
     places = names.index("diff_dst"), names.index("diff_bias")
-    dims = [size if dim == 1 else 1 for dim, size in enumerate(op.diff_dst.dims)]
-    sums = SUM_OF_TWO.with_descs(src=op.diff_dst, dst=op.diff_bias.reshape(dims))
+    dims = [size if dim == 1 else 1 for dim, size in enumerate(dst.dims)]
+    sums = SUM_OF_TWO.with_descs(src=dst, dst=bias.reshape(dims))
     return Stages(engine, sums, Attributes(), places, scratchpad_start)
 
 
