@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from dnncore.backend import Attributes
-from dnncore_opencl.elementwise.algorithms import binary
+from dnncore import backend as core
+from dnncore.backend import Attributes, Refused
+from dnncore_opencl.elementwise.algorithms import BINARY, binary, refuse_algorithm
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
 
 
-class Binary(Elementwise):
+class Binary(Elementwise[core.Binary]):
     """Any algorithm, with post-ops."""
 
     like: ClassVar = {"dst": "src0"}
 
-    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+    def compute(self, op: core.Binary, attr: Attributes, work: Pass) -> None:
         """Combine the elements of src0, src1 and, as the condition of `select`, src2."""
         work.start("v0")
         work.then(binary(op.algorithm, [f"v{i}" for i in range(1, work.result)]))
         work.post_ops(attr)
+
+    def refuse(self, op: core.Binary, attr: Attributes, engine: Any) -> Refused | None:
+        """Refuse unknown algorithms."""
+        return refuse_algorithm(op.algorithm, BINARY)
 
 
 TABLE = (Binary(),)

@@ -11,7 +11,7 @@ from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.product import Gemm, Strides, broadcast_strides, chain, matrix
 
 
-class MatMulImplementation(GemmImplementation):
+class MatMulImplementation(GemmImplementation[MatMul]):
     """src (..., M, K) is a, weights (..., K, N) are b; batch dims that merge in memory are one."""
 
     def gemms(self, op: MatMul, attr: Attributes) -> Iterator[Gemm]:

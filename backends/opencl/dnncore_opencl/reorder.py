@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc, Refused
 from dnncore_opencl.codegen.vectors import HALVES, TYPES
 from dnncore_opencl.convolution.winograd.cpu_weights import WinogradReorder
@@ -27,12 +28,12 @@ CHAIN_SRC = ("f32", *HALVES, "s8", "u8")  # floats hold them, and an f32 chain i
 CHAIN_DST = ("f32", *HALVES)
 
 
-class Reorder(Elementwise):
+class Reorder(Elementwise[core.Reorder]):
     """Any formats, and all data types of the operation."""
 
     data_types = (*FLOATS, *HALVES)
 
-    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+    def compute(self, op: core.Reorder, attr: Attributes, work: Pass) -> None:
         """Convert v0; a chain of post-ops works in f32 between two conversions."""
         src, dst = op.src.data_type, op.dst.data_type
         if dst in HALVES and "_odd_" in TO_FLOAT[src]:
@@ -44,7 +45,7 @@ class Reorder(Elementwise):
             work.copies_bits = src == dst
             work.start(_converted(src, dst, "v0"), dst)
 
-    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+    def refuse(self, op: core.Reorder, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse post-ops of types that do not fit into f32, and f64 on devices that lack it."""
         src, dst = types = (op.src.data_type, op.dst.data_type)
         if attr.post_ops and not (src in CHAIN_SRC and dst in CHAIN_DST):
@@ -66,7 +67,7 @@ class Transpose(Reorder):
     name = "opencl:transpose"
     pass_type = TransposedPass
 
-    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+    def refuse(self, op: core.Reorder, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse what needs no transposition, too."""
         src, dst = _innermost(op.src), _innermost(op.dst)
         if src != dst and TransposedPass(engine, [op.src, op.dst], 1).is_fit:

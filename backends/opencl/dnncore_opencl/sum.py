@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from dnncore import backend as core
 from dnncore.backend import Attributes, MemoryDesc
 from dnncore_opencl.copies.staging import redirected
 from dnncore_opencl.elementwise.implementation import Elementwise, Pass
@@ -14,12 +15,12 @@ from dnncore_opencl.runtime.schema import Arg, Scratch
 MOST_SRCS = 16  # per pass: a device need only take 1024 bytes of arguments; a src's may be 60
 
 
-class Sum(Elementwise):
+class Sum(Elementwise[core.Sum]):
     """A pass for every so many srcs, with post-ops in the last; partial sums are scratch."""
 
     like: ClassVar = {"dst": "src0"}
 
-    def launches(self, op: Any, attr: Attributes, engine: Any) -> Sequence[Launch]:
+    def launches(self, op: core.Sum, attr: Attributes, engine: Any) -> Sequence[Launch]:
         """Plan one pass, or several."""
         last = len(op.srcs) - 1
         starts = range(0, len(op.srcs), MOST_SRCS)
@@ -29,12 +30,12 @@ class Sum(Elementwise):
             for launch in self._part(op, attr, engine, first, min(first + MOST_SRCS - 1, last))
         ]
 
-    def scratchpad_bytes(self, op: Any) -> int:
+    def scratchpad_bytes(self, op: core.Sum) -> int:
         """As much as dst in f32, if sums are made in several passes."""
         return _partial(op).nbytes if len(op.srcs) > MOST_SRCS else 0
 
     def _part(
-        self, op: Any, attr: Attributes, engine: Any, first: int, last: int
+        self, op: core.Sum, attr: Attributes, engine: Any, first: int, last: int
     ) -> Sequence[Launch]:
         """Add the srcs from `first` to `last` to the former ones."""
         is_whole = last == len(op.srcs) - 1
@@ -58,10 +59,9 @@ class Sum(Elementwise):
         return [redirected(launch, dict(enumerate(buffers))) for launch in work.launches()]
 
 
-def _partial(op: Any) -> MemoryDesc:
+def _partial(op: core.Sum) -> MemoryDesc:
     """Sums of some srcs, which are not rounded to dst's type."""
-    desc: MemoryDesc = op.dst.with_data_type("f32")
-    return desc
+    return op.dst.with_data_type("f32")
 
 
 TABLE = (Sum(),)

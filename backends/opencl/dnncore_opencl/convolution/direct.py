@@ -11,15 +11,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    ConvolutionBackwardData,
-    ConvolutionForward,
-    Implementation,
-    MemoryDesc,
-    Refused,
-)
+from dnncore.backend import Accepted, Attributes, Convolution, Implementation, MemoryDesc, Refused
 from dnncore.planning.phases import Phase
 from dnncore_opencl.codegen.digits import extended
 from dnncore_opencl.convolution.lines import Lines
@@ -35,21 +27,23 @@ from dnncore_opencl.convolution.views import (
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging
 from dnncore_opencl.gemm.cpu import CpuFamily
 from dnncore_opencl.gemm.family import Plan
-from dnncore_opencl.gemm.implementation import accepted, opaque_refusal, size_refusal
+from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
 from dnncore_opencl.runtime.launch import padded
 
 LETTERS = "abcdef"
 EFFICIENCY = 0.8  # where vectors and lines are full
 
 
-class Direct(Implementation[Any]):
+class Direct(Implementation[Convolution]):
     """What both directions share."""
 
     name = "opencl:direct:simd"
     columns_dim: int  # of weights without groups: the channels of the result
     depth_dim: int
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+    def accept(
+        self, op: Convolution, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
         if not engine.is_cpu:
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
@@ -57,7 +51,7 @@ class Direct(Implementation[Any]):
             return Refused("algorithm", "computes by algorithm direct; got winograd")
         cpu = CpuFamily.of(engine)
         op = op.resolve_any(**self.formats(op, cpu.vector))
-        refused = opaque_refusal(op, attr)
+        refused = common_refusal(op, attr)
         if refused:
             return refused
 
@@ -73,7 +67,7 @@ class Direct(Implementation[Any]):
         return accepted(op, engine, staging, plans, efficiency)
 
     def plans(
-        self, op: Any, attr: Attributes, cpu: CpuFamily, start: int
+        self, op: Convolution, attr: Attributes, cpu: CpuFamily, start: int
     ) -> Sequence[Plan] | Refused:
         """Plan what together computes the operation, whose tensors are as they are wanted.
 
@@ -83,11 +77,11 @@ class Direct(Implementation[Any]):
         refused = next(filter(None, (lines.refusal for lines in sweeps)), None)
         return refused or [lines.plan(cpu, start) for lines in sweeps]
 
-    def lines(self, op: Any, attr: Attributes, lanes: int) -> Iterator[Lines]:
+    def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """Return the sweeps over the result, where it is an image."""
         raise NotImplementedError
 
-    def utilisation(self, op: Any, lanes: int) -> float:
+    def utilisation(self, op: Convolution, lanes: int) -> float:
         """The share of lanes that hold channels."""
         _, oc, ic, *_ = op.grouped_weights
         columns, depth = (oc, ic) if self.columns_dim == 0 else (ic, oc)
@@ -95,7 +89,7 @@ class Direct(Implementation[Any]):
 
     # -- formats ---------------------------------------------------------------------------------
 
-    def formats(self, op: Any, lanes: int) -> dict[str, str]:
+    def formats(self, op: Convolution, lanes: int) -> dict[str, str]:
         """Return what `any` becomes: blocks of channels, unless most lanes would be padding."""
         tags = {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
         for name, desc in ((op.SRC, op.src_role), (op.DST, op.dst_role)):
@@ -103,7 +97,7 @@ class Direct(Implementation[Any]):
                 tags[name] = blocked_tag(desc, lanes)
         return tags | {op.WEIGHTS: self.weights_tag(op, lanes)}
 
-    def weights_tag(self, op: Any, lanes: int) -> str:
+    def weights_tag(self, op: Convolution, lanes: int) -> str:
         """Weights in vectors of the result's channels, of which blocks of others lie in a row."""
         first = first_dim(op)
         group, spatial = LETTERS[:first], LETTERS[first + 2 : op.weights_role.ndims]
@@ -114,7 +108,7 @@ class Direct(Implementation[Any]):
         order = blocks if self.columns_dim == 0 else blocks[::-1]
         return f"{group}{order}{spatial}{lanes}{depth}{lanes}{columns}"
 
-    def wanted(self, op: Any, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
+    def wanted(self, op: Convolution, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
         """Return the format in which the kernel takes a tensor."""
         if name == op.WEIGHTS:
             if self._are_vectors(op, desc, lanes):
@@ -124,21 +118,21 @@ class Direct(Implementation[Any]):
             return desc
         return desc if desc.is_plain else desc.with_format(ROW_MAJOR[: desc.ndims])
 
-    def _are_vectors(self, op: Any, weights: MemoryDesc, lanes: int) -> bool:
+    def _are_vectors(self, op: Convolution, weights: MemoryDesc, lanes: int) -> bool:
         first = first_dim(op)
         columns, depth = first + self.columns_dim, first + self.depth_dim
         if weights.inner_blocks == ((columns, lanes),):
             return weights.strides[depth] == lanes
         return weights.inner_blocks == ((depth, lanes), (columns, lanes))
 
-    def _fits_blocks(self, op: Any, image: MemoryDesc, lanes: int) -> bool:
+    def _fits_blocks(self, op: Convolution, image: MemoryDesc, lanes: int) -> bool:
         """Whether groups begin where blocks do."""
         groups, *_ = op.grouped_weights
-        return bool(groups == 1 or image.dims[1] // groups % lanes == 0)
+        return groups == 1 or image.dims[1] // groups % lanes == 0
 
     # -- views -----------------------------------------------------------------------------------
 
-    def _filter(self, op: Any, lanes: int) -> View:
+    def _filter(self, op: Convolution, lanes: int) -> View:
         desc, first = op.weights_role, first_dim(op)
         group = desc.strides[0] if first else 0
         columns, depth = (desc.strides[first + d] for d in (self.columns_dim, self.depth_dim))
@@ -147,9 +141,9 @@ class Direct(Implementation[Any]):
         return View(place_of(op, op.WEIGHTS), desc.offset0, group, columns, block, taps)
 
 
-def first_dim(op: Any) -> int:
+def first_dim(op: Convolution) -> int:
     """The place of the output channels among the weights' dims: 1 behind groups."""
-    return int(op.weights_role.ndims - op.src_role.ndims)
+    return op.weights_role.ndims - op.src_role.ndims
 
 
 class DirectForward(Direct):
@@ -157,25 +151,25 @@ class DirectForward(Direct):
 
     columns_dim, depth_dim = 0, 1
 
-    def lines(self, op: ConvolutionForward, attr: Attributes, lanes: int) -> Iterator[Lines]:
+    def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """All of dst."""
         groups, oc, ic, *taps = op.grouped_weights
         yield Lines(
             lanes=lanes,
             channels=(groups, oc, ic),
-            out=(op.dst.dims[0], *extended(op.dst.dims[2:], 3, 1)),
+            out=(op.dst_role.dims[0], *extended(op.dst_role.dims[2:], 3, 1)),
             taps=extended(taps, 3, 1),
             at=extended([-p for p in op.padding_l], 3),
             n=extended(op.strides, 3, 1),
             k=extended([d + 1 for d in op.dilations], 3, 1),
-            size=extended(op.src.dims[2:], 3, 1),
+            size=extended(op.src_role.dims[2:], 3, 1),
             src=image_view(op, "src", lanes),
             weights=self._filter(op, lanes),
             dst=image_view(op, "dst", lanes),
             post_ops=chain(op, attr),
             operands=operands(op, attr),
-            is_blocked=not op.dst.is_plain,
-            src_is_blocked=not op.src.is_plain,
+            is_blocked=not op.dst_role.is_plain,
+            src_is_blocked=not op.src_role.is_plain,
         ).merged()
 
 
@@ -186,13 +180,13 @@ class DirectBackwardData(Direct):
 
     columns_dim, depth_dim = 1, 0
 
-    def lines(self, op: ConvolutionBackwardData, attr: Attributes, lanes: int) -> Iterator[Lines]:
+    def lines(self, op: Convolution, attr: Attributes, lanes: int) -> Iterator[Lines]:
         """All combinations of the dims' phases."""
         for reached in itertools.product(*spatial_phases(op)):
             yield self._reached(op, attr, lanes, reached).merged()
 
     def _reached(
-        self, op: ConvolutionBackwardData, attr: Attributes, lanes: int, reached: Sequence[Phase]
+        self, op: Convolution, attr: Attributes, lanes: int, reached: Sequence[Phase]
     ) -> Lines:
         groups, oc, ic, *_ = op.grouped_weights
 
@@ -203,17 +197,17 @@ class DirectBackwardData(Direct):
         return Lines(
             lanes=lanes,
             channels=(groups, ic, oc),
-            out=(op.diff_src.dims[0], *along("pixels", 1)),
+            out=(op.src_role.dims[0], *along("pixels", 1)),
             taps=along("taps", 1),
             at=along("at", 0),
             n=(1, 1, 1),
             k=tuple(-shrink for shrink in along("shrink", 1)),
-            size=extended(op.diff_dst.dims[2:], 3, 1),
+            size=extended(op.dst_role.dims[2:], 3, 1),
             src=image_view(op, "diff_dst", lanes),
             weights=self._filter(op, lanes).moved(along("tap", 0), along("tap_step", 1)),
             dst=image_view(op, "diff_src", lanes).moved(pixel, stride),
             post_ops=tuple(attr.post_ops),
             operands=tuple(view.moved(pixel, stride) for view in operands(op, attr)),
-            is_blocked=not op.diff_src.is_plain,
-            src_is_blocked=not op.diff_dst.is_plain,
+            is_blocked=not op.src_role.is_plain,
+            src_is_blocked=not op.dst_role.is_plain,
         )

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Attributes, ConvolutionBackwardWeights, MemoryDesc, Refused
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
 from dnncore_opencl.codegen.digits import INT4, extended, int4
 from dnncore_opencl.convolution.direct import Direct, first_dim
 from dnncore_opencl.convolution.views import FLOAT, View, blocked_tag, image_view, weights_steps
@@ -130,7 +130,7 @@ class Sums:
     lines: int
 
     @classmethod
-    def of(cls, op: ConvolutionBackwardWeights, pixels: Pixels, cpu: CpuFamily) -> Sums:
+    def of(cls, op: Convolution, pixels: Pixels, cpu: CpuFamily) -> Sums:
         """Choose shares whose sums stay in a cache, enough for all cores."""
         groups, oc, ic, *taps = op.grouped_weights
         lanes = cpu.vector
@@ -153,7 +153,7 @@ class DirectBackwardWeights(Direct):
 
     columns_dim, depth_dim = 0, 1
 
-    def wanted(self, op: Any, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
+    def wanted(self, op: Convolution, name: str, desc: MemoryDesc, lanes: int) -> MemoryDesc:
         """Return a format whose channels can be loaded as vectors; weights need only strides."""
         wanted = super().wanted(op, name, desc, lanes)
         if name == op.WEIGHTS:
@@ -166,11 +166,11 @@ class DirectBackwardWeights(Direct):
         return desc.with_format(blocked_tag(desc, lanes))
 
     def plans(
-        self, op: Any, attr: Attributes, cpu: CpuFamily, start: int
+        self, op: Convolution, attr: Attributes, cpu: CpuFamily, start: int
     ) -> Sequence[Plan] | Refused:
         """Two launches: the sums of all parts, then their sums."""
         lanes = cpu.vector
-        images = (op.src, op.diff_dst)
+        images = (op.src_role, op.dst_role)
         if not all(self._fits_blocks(op, desc, lanes) for desc in images):
             return Refused("shape", f"groups of channels must be multiples of {lanes}")
         pixels = self._pixels(op, lanes)
@@ -184,17 +184,19 @@ class DirectBackwardWeights(Direct):
         )
         return [Plan(launches, scratch_bytes)]
 
-    def _pixels(self, op: ConvolutionBackwardWeights, lanes: int) -> Pixels:
+    def _pixels(self, op: Convolution, lanes: int) -> Pixels:
         pixels = Pixels(
-            out=(op.diff_dst.dims[0], *extended(op.diff_dst.dims[2:], 3, 1)),
-            size=extended(op.src.dims[2:], 3, 1),
+            out=(op.dst_role.dims[0], *extended(op.dst_role.dims[2:], 3, 1)),
+            size=extended(op.src_role.dims[2:], 3, 1),
             src=image_view(op, "src", lanes),
             dst=image_view(op, "diff_dst", lanes),
         )
         is_pointwise = {*op.grouped_weights[3:], *op.strides} == {1} and not any(op.padding_l)
         return pixels.relined() if is_pointwise else pixels
 
-    def _product(self, op: Any, pixels: Pixels, sums: Sums, lanes: int, start: int) -> Launch:
+    def _product(
+        self, op: Convolution, pixels: Pixels, sums: Sums, lanes: int, start: int
+    ) -> Launch:
         _, oc, _, *taps = op.grouped_weights
         rows = ROWS[lanes]
         defines: dict[str, str | int | float] = {
@@ -228,7 +230,9 @@ class DirectBackwardWeights(Direct):
         source = Source("convolution_direct_weights", PRODUCT, defines, snippets)
         return Launch(source, arguments, (sums.parts, sums.items), (1, 1))
 
-    def _finish(self, op: Any, attr: Attributes, sums: Sums, lanes: int, start: int) -> Launch:
+    def _finish(
+        self, op: Convolution, attr: Attributes, sums: Sums, lanes: int, start: int
+    ) -> Launch:
         groups, oc, ic, *taps = op.grouped_weights
         steps = weights_steps(op, attr)
         defines = {"LANES": lanes, **({"POST_STEPS": 1} if attr.post_ops else {})}
@@ -250,11 +254,11 @@ class DirectBackwardWeights(Direct):
         return Launch(source, arguments, (groups * sums.pairs * sums.blocks,), (1,))
 
 
-def _layout(op: ConvolutionBackwardWeights, view: View, lanes: int) -> dict[str, Any]:
+def _layout(op: Convolution, view: View, lanes: int) -> dict[str, Any]:
     """The arguments of `FINISH` for diff_weights, which are plain or in vectors."""
     _, oc, ic, *_ = op.grouped_weights
-    blocks, first = op.diff_weights.inner_blocks, first_dim(op)
-    columns, depth = op.diff_weights.strides[first : first + 2]
+    blocks, first = op.weights_role.inner_blocks, first_dim(op)
+    columns, depth = op.weights_role.strides[first : first + 2]
     channels = (lanes * columns, columns, lanes * depth, depth)
     if blocks:
         channels = (columns, 1, depth if len(blocks) == 2 else lanes * lanes, lanes)

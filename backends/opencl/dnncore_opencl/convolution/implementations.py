@@ -13,17 +13,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    ConvolutionBackwardData,
-    ConvolutionBackwardWeights,
-    ConvolutionForward,
-    MemoryDesc,
-    Refused,
-)
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Convolution, MemoryDesc, Refused
 from dnncore.planning.phases import Phase
 from dnncore_opencl.convolution.depthwise.family import Depthwise, DepthwiseWeights
 from dnncore_opencl.convolution.direct import DirectBackwardData, DirectForward
@@ -48,11 +41,13 @@ from dnncore_opencl.runtime.launch import padded
 
 ALIGNED = 16  # bytes that some families copy at once
 
+Direction = TypeVar("Direction", bound=Convolution)
 
-class _Direct(GemmImplementation):
+
+class _Direct(GemmImplementation[Direction]):
     """What the directions share: the algorithm and the formats."""
 
-    def formats(self, op: Any) -> dict[str, str]:
+    def formats(self, op: Direction) -> dict[str, str]:
         """Put channels last, of weights those of the input, if the family is faster so."""
         tags = super().formats(op)
         if not self.family.channels_last:
@@ -63,7 +58,7 @@ class _Direct(GemmImplementation):
             for name, tag in tags.items()
         }
 
-    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+    def aligned(self, op: Direction, name: str, desc: MemoryDesc) -> MemoryDesc:
         """Let channels lie side by side, and each pixel's or tap's begin at a multiple of 16 bytes.
 
         The places between them are never read.
@@ -80,17 +75,17 @@ class _Direct(GemmImplementation):
                 step = padded(step, ALIGNED // desc.itemsize)
         return MemoryDesc(desc.dims, desc.data_type, strides=strides)
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: Direction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept the direct algorithm in every layout that 32-bit integers can count through."""
         if op.algorithm == "winograd":
             return Refused("algorithm", "computes by algorithm direct; got winograd")
         return super().accept(op, attr, engine, hint)
 
 
-class Forward(_Direct):
+class Forward(_Direct[core.ConvolutionForward]):
     """m: output channels; n: (image, output pixels); k: (input channel, kernel taps)."""
 
-    def gemms(self, op: ConvolutionForward, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.ConvolutionForward, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         groups, oc, ic, *taps = op.grouped_weights
         w = _weights_strides(op, op.weights.strides)
@@ -117,20 +112,20 @@ class Forward(_Direct):
         )
 
 
-class BackwardData(_Direct):
+class BackwardData(_Direct[core.ConvolutionBackwardData]):
     """m: input channels; n: (image, some pixels of diff_src); k: (output channel, their taps).
 
     With strides S, the pixels whose coordinates have equal remainders modulo S are reached by the
     same taps, and within them a step of one pixel is a step of one in diff_dst.
     """
 
-    def gemms(self, op: ConvolutionBackwardData, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.ConvolutionBackwardData, attr: Attributes) -> Iterator[Gemm]:
         """One product for each combination of remainders; each writes its pixels of diff_src."""
         for chosen in itertools.product(*spatial_phases(op)):
             yield self._gemm(op, attr, chosen)
 
     def _gemm(
-        self, op: ConvolutionBackwardData, attr: Attributes, reached: Sequence[Phase]
+        self, op: core.ConvolutionBackwardData, attr: Attributes, reached: Sequence[Phase]
     ) -> Gemm:
         groups, oc, ic, *_ = op.grouped_weights
         w = _weights_strides(op, op.weights.strides)
@@ -178,10 +173,10 @@ class BackwardData(_Direct):
         )
 
 
-class BackwardWeights(_Direct):
+class BackwardWeights(_Direct[core.ConvolutionBackwardWeights]):
     """m: output channels; n: (input channel, kernel taps); k: (image, output pixels)."""
 
-    def gemms(self, op: ConvolutionBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.ConvolutionBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         groups, oc, ic, *taps = op.grouped_weights
         image = _Patches.of(op, swapped=True)
@@ -216,7 +211,9 @@ class _Patches:
     window: Window
 
     @classmethod
-    def of(cls, op: Any, *, swapped: bool = False) -> _Patches:
+    def of(
+        cls, op: core.ConvolutionForward | core.ConvolutionBackwardWeights, *, swapped: bool = False
+    ) -> _Patches:
         """Let pixels be n and taps k, or the other way round if swapped."""
         image, channel, *spatial = op.src.strides
         steps = tuple(d + 1 for d in op.dilations)
@@ -235,7 +232,7 @@ def _channels_last(tag: str, channel: int) -> str:
     return tag[:channel] + tag[channel + 1 :] + tag[channel : channel + 1]
 
 
-def _weights_strides(op: Any, strides: Sequence[int]) -> tuple[int, ...]:
+def _weights_strides(op: Convolution, strides: Sequence[int]) -> tuple[int, ...]:
     """Strides as (group, oc, ic, *taps), the group's 0 where there is none."""
     grouped = op.weights_role.ndims > op.src_role.ndims
     return tuple(strides) if grouped else (0, *strides)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Attributes, ConvolutionBackwardData, MemoryDesc, PostOp
+from dnncore.backend import Attributes, Convolution, MemoryDesc, Operation, PostOp
 from dnncore.planning.phases import Phase, phases
 from dnncore_opencl.codegen.digits import extended, int4
 from dnncore_opencl.elementwise.epilogue import Epilogue, Operand, epilogue
@@ -63,12 +63,12 @@ def blocked_tag(image: MemoryDesc, lanes: int) -> str:
     return f"aB{'cde'[: image.ndims - 2]}{lanes}b"
 
 
-def place_of(op: Any, name: str) -> int:
+def place_of(op: Operation, name: str) -> int:
     """Where a tensor is bound."""
     return [argument.name for argument, _ in op.tensors()].index(name)
 
 
-def image_view(op: Any, name: str, lanes: int) -> View:
+def image_view(op: Convolution, name: str, lanes: int) -> View:
     """An image's view, of blocks or, where it has none, as many channels."""
     desc = getattr(op, name)
     groups, *_ = op.grouped_weights
@@ -79,14 +79,14 @@ def image_view(op: Any, name: str, lanes: int) -> View:
     return View(place_of(op, name), desc.offset0, group, block, lane, pixels)
 
 
-def chain(op: Any, attr: Attributes) -> tuple[PostOp, ...]:
+def chain(op: Operation, attr: Attributes) -> tuple[PostOp, ...]:
     """The steps that an image goes through: the bias, then the attribute's."""
     bias = getattr(op, "bias", None)
     first = () if bias is None else (PostOp.binary("add", bias),)
     return (*first, *attr.post_ops)
 
 
-def operands(op: Any, attr: Attributes) -> tuple[View, ...]:
+def operands(op: Operation, attr: Attributes) -> tuple[View, ...]:
     """The operands of these steps."""
     views, count = [], len(op.tensors())
     bias = getattr(op, "bias", None)
@@ -110,7 +110,7 @@ def steps(post_ops: Sequence[PostOp], views: Sequence[View]) -> Epilogue:
     return epilogue(post_ops, placed, COORDINATES)
 
 
-def weights_steps(op: Any, attr: Attributes) -> Epilogue:
+def weights_steps(op: Convolution, attr: Attributes) -> Epilogue:
     """The code of post-ops for an element of diff_weights: group, channels, and three taps."""
     placed, count = [], len(op.tensors())
     first = op.weights_role.ndims - op.src_role.ndims
@@ -122,9 +122,9 @@ def weights_steps(op: Any, attr: Attributes) -> Epilogue:
     return epilogue(attr.post_ops, placed, WEIGHTS_COORDINATES)
 
 
-def spatial_phases(op: ConvolutionBackwardData) -> list[list[Phase]]:
+def spatial_phases(op: Convolution) -> list[list[Phase]]:
     """The phases of each spatial dim."""
     spacings = [dilation + 1 for dilation in op.dilations]
-    sizes, kernel = op.diff_src.dims[2:], op.grouped_weights[3:]
+    sizes, kernel = op.src_role.dims[2:], op.grouped_weights[3:]
     dims = zip(sizes, kernel, op.strides, spacings, op.padding_l, strict=True)
     return [phases(*dim) for dim in dims]

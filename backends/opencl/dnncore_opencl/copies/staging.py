@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Generic
 
-from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
+from dnncore.backend import Attributes, MemoryDesc, OpT, PostOp
 from dnncore_opencl.copies.transpose import TransposedPass
 from dnncore_opencl.elementwise.implementation import Pass
 from dnncore_opencl.runtime.engine import OpenCLEngine
@@ -27,14 +27,14 @@ def plain(desc: MemoryDesc) -> MemoryDesc:
 
 
 @dataclass(frozen=True)
-class Staging:
+class Staging(Generic[OpT]):
     """`op` and `attr` with plain tensors only, and the copies to and from these.
 
     copies: by place in bind order, the tensors as they are and their copies in scratchpad, which
     take its first `nbytes` bytes. reads, writes: the places that are copied before and after.
     """
 
-    op: Any
+    op: OpT
     attr: Attributes
     copies: Mapping[int, tuple[MemoryDesc, MemoryDesc]]
     reads: Sequence[int]
@@ -44,10 +44,10 @@ class Staging:
     @classmethod
     def of(
         cls,
-        op: Operation,
+        op: OpT,
         attr: Attributes,
         wanted: Callable[[str, MemoryDesc], MemoryDesc] = lambda _, desc: plain(desc),
-    ) -> Staging:
+    ) -> Staging[OpT]:
         """Plan copies of tensors, whose formats are resolved, that do not have the wanted layout.
 
         wanted: gives a tensor's layout by its name; the operands of post-ops become plain.

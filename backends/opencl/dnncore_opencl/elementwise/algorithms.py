@@ -7,10 +7,10 @@ which ?: takes as long as its choices are not both scalars.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-from dnncore.backend import PostOp
+from dnncore.backend import Attributes, PostOp, Refused
 
 Number = Callable[[float], str]  # gives the text of a number: a literal, or a kernel argument
 
@@ -141,6 +141,9 @@ BINARY = {
     "select": "x = convert_intLANES({1}) != 0 ? x : {0};",
 }
 
+# The algorithms of each kind of post-op: "" where a kind has none.
+POST_OPS = {"eltwise": set(ELTWISE), "sum": {""}, "binary": set(BINARY), "prelu": {""}}
+
 # Common powers; drivers' pow takes long.
 POWERS = {0: ONE, 1: "s", 2: "(s * s)", 3: "(s * s * s)", 0.5: "sqrt(s)", -1: "(1.0f / s)"}
 
@@ -161,6 +164,19 @@ CHANGES_ZERO: dict[str, Callable[[float, float], bool]] = {
 INFINITE_SLOPE = ("log", "pow", "sqrt")  # at 0, for some parameters
 SIGNED_SLOPE = ("elu", "hardsigmoid", "linear", "relu")  # at 0 it may have the sign of alpha
 BINARY_CHANGES_ZERO = ("div", "ge", "le", "eq")
+
+
+def refuse_algorithm(algorithm: str, known: Collection[str]) -> Refused | None:
+    """Refuse an operation's algorithm unless it is known."""
+    return None if algorithm in known else Refused("algorithm", f"has no algorithm {algorithm!r}")
+
+
+def refuse_post_ops(attr: Attributes) -> Refused | None:
+    """Refuse a chain in which a kind of post-op or its algorithm is not known."""
+    for step in attr.post_ops:
+        if step.algorithm not in POST_OPS.get(step.kind, ()):
+            return Refused("attribute", f"has no post-op {step.kind} {step.algorithm}".rstrip())
+    return None
 
 
 def eltwise(function: str, alpha: float, beta: float, number: Number) -> Step:
@@ -203,13 +219,15 @@ def chain(
 
 
 def _post_op(post_op: PostOp, operands: Sequence[str], old: str, number: Number) -> Step:
-    if post_op.kind == "eltwise":
-        return eltwise(post_op.algorithm, post_op.alpha, post_op.beta, number)
-    if post_op.kind == "sum":
-        return Step(f"x = x + {number(post_op.scale)} * {old};")
-    if post_op.kind == "prelu":
-        return Step(f"x = x > 0.0f ? x : {operands[0]} * x;")
-    return binary(post_op.algorithm, operands)
+    match post_op.kind:
+        case "eltwise":
+            return eltwise(post_op.algorithm, post_op.alpha, post_op.beta, number)
+        case "sum":
+            return Step(f"x = x + {number(post_op.scale)} * {old};")
+        case "binary":
+            return binary(post_op.algorithm, operands)
+        case "prelu":
+            return Step(f"x = x > 0.0f ? x : {operands[0]} * x;")
 
 
 def _of_s(text: str, alpha: float, beta: float, exponent: float, number: Number) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, OpT, Refused
 from dnncore_opencl.codegen.grid import Boxes, Grid
 from dnncore_opencl.codegen.layout import Loop, Nest, Parameters
 from dnncore_opencl.codegen.vectors import (
@@ -29,7 +30,7 @@ from dnncore_opencl.codegen.vectors import (
     with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import Step, chain
+from dnncore_opencl.elementwise.algorithms import Step, chain, refuse_post_ops
 from dnncore_opencl.runtime.launch import Launch, template
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -44,12 +45,7 @@ class Pass:
 
     template = "elementwise"
 
-    def __init__(
-        self,
-        engine: Any,
-        descs: Sequence[MemoryDesc],
-        result: int,
-    ) -> None:
+    def __init__(self, engine: Any, descs: Sequence[MemoryDesc], result: int) -> None:
         self.engine = engine
         self.descs = tuple(descs)
         self.result = result
@@ -215,7 +211,7 @@ class Pass:
         return write(self.engine, data_type, lanes, pointer, value) + ";"
 
 
-class Elementwise(Implementation[Any]):
+class Elementwise(Implementation[OpT]):
     """An operation that is one pass; a subclass defines the formats of `any`, and x.
 
     Efficiency was measured on tensors beyond all caches.
@@ -226,10 +222,10 @@ class Elementwise(Implementation[Any]):
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes
     pass_type: ClassVar[type[Pass]] = Pass
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
-        refused = refuse_layouts(op) or self.refuse(op, attr, engine)
+        refused = refuse_common(op, attr) or self.refuse(op, attr, engine)
         if refused:
             return refused
         return Accepted(
@@ -239,11 +235,11 @@ class Elementwise(Implementation[Any]):
             scratchpad_bytes=self.scratchpad_bytes(op),
         )
 
-    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+    def compute(self, op: OpT, attr: Attributes, work: Pass) -> None:
         """Add the steps of the operation and of post-ops."""
         raise NotImplementedError
 
-    def launches(self, op: Any, attr: Attributes, engine: Any) -> Sequence[Launch]:
+    def launches(self, op: OpT, attr: Attributes, engine: Any) -> Sequence[Launch]:
         """Plan one pass over all tensors."""
         descs = [desc for _, desc in op.tensors()]
         operands = [desc for _, desc in attr.operands()]
@@ -251,7 +247,7 @@ class Elementwise(Implementation[Any]):
         self.compute(op, attr, work)
         return work.launches()
 
-    def scratchpad_bytes(self, op: Any) -> int:
+    def scratchpad_bytes(self, op: OpT) -> int:
         """The bytes that several passes share."""
         return 0
 
@@ -263,17 +259,17 @@ class Elementwise(Implementation[Any]):
             return 0.65 if engine.is_cpu else 0.95
         return 0.15 if engine.is_cpu else 0.25
 
-    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+    def refuse(self, op: OpT, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse what the operation cannot do."""
         return None
 
 
-def refuse_layouts(op: Any) -> Refused | None:
-    """Refuse formats without strides, and results in which elements share a place."""
+def refuse_common(op: core.Operation, attr: Attributes) -> Refused | None:
+    """Refuse formats without strides, results in which elements share a place, unknown post-ops."""
     for argument, desc in op.tensors():
         if desc.format_kind != "blocked":
             return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")
         steps = zip(desc.strides, desc.dims, strict=True)
         if argument.direction == "out" and any(s == 0 and n > 1 for s, n in steps):
             return Refused("format", f"{argument.name} repeats elements: strides {desc.strides}")
-    return None
+    return refuse_post_ops(attr)

@@ -6,16 +6,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from dnncore.backend import (
-    Accepted,
-    Attributes,
-    Executable,
-    Implementation,
-    MemoryDesc,
-    Operation,
-    Refused,
-)
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, OpT, Refused
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
+from dnncore_opencl.elementwise.algorithms import refuse_post_ops
 from dnncore_opencl.gemm.family import Family, Plan
 from dnncore_opencl.gemm.product import Gemm, split
 from dnncore_opencl.gemm.split_k import FLOAT
@@ -25,7 +19,7 @@ from dnncore_opencl.reduction.implementations import bias_sums
 MAX_ELEMENTS = 2**31 - 2**16  # kernels count elements in 32-bit integers; the rest is for tiles
 
 
-class GemmImplementation(Implementation[Any]):
+class GemmImplementation(Implementation[OpT]):
     """One family's implementation of one operation; subclasses say what products it is made of."""
 
     def __init__(self, family: type[Family]) -> None:
@@ -33,18 +27,18 @@ class GemmImplementation(Implementation[Any]):
         self.name = f"opencl:{family.name}"
         self.data_types = family.data_types
 
-    def gemms(self, op: Any, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: OpT, attr: Attributes) -> Iterator[Gemm]:
         """Return the products that together compute the operation."""
         raise NotImplementedError
 
-    def formats(self, op: Operation) -> dict[str, str]:
+    def formats(self, op: OpT) -> dict[str, str]:
         """Return what `any` becomes, by the tensors' names."""
         return {a.name: ROW_MAJOR[: desc.ndims] for a, desc in op.tensors()}
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: OpT, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that 32-bit integers can count through."""
         op = op.resolve_any(**self.formats(op))
-        refused = self.family.refusal(engine) or opaque_refusal(op, attr)
+        refused = self.family.refusal(engine) or common_refusal(op, attr)
         if refused:
             return refused
         family = self.family.of(engine)
@@ -59,11 +53,11 @@ class GemmImplementation(Implementation[Any]):
         plans = [tuned(family, part, engine).plan(part, staging.nbytes) for part in parts]
         return accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
 
-    def aligned(self, op: Any, name: str, desc: MemoryDesc) -> MemoryDesc:
+    def aligned(self, op: OpT, name: str, desc: MemoryDesc) -> MemoryDesc:
         """Return the layout of a copy for a family that needs channels last."""
         return plain(desc)
 
-    def _gemms(self, staging: Staging, family: Family) -> tuple[list[Gemm], Refused | None]:
+    def _gemms(self, staging: Staging[OpT], family: Family) -> tuple[list[Gemm], Refused | None]:
         """The products of a staged operation, and why the family cannot make them, if so."""
         gemms = [gemm for gemm in self.gemms(staging.op, staging.attr) if gemm.size]
         refused = size_refusal(staging.op, staging.attr)
@@ -71,13 +65,13 @@ class GemmImplementation(Implementation[Any]):
 
 
 def accepted(
-    op: Operation, engine: Any, staging: Staging, plans: Sequence[Plan], efficiency: float
+    op: OpT, engine: Any, staging: Staging[OpT], plans: Sequence[Plan], efficiency: float
 ) -> Accepted:
     """Accept an operation that is planned on staged tensors, with the sums of its bias if any."""
     sums = bias_sums(engine, staging.op, staging.nbytes)
     needs = [plan.scratchpad for plan in plans] + [sums.scratchpad_bytes if sums else 0]
 
-    def build() -> Executable:
+    def build() -> core.Executable:
         launches = [launch for plan in plans for launch in plan.launches]
         return staging.program(engine, [*launches, *(sums.launches() if sums else ())])
 
@@ -86,19 +80,19 @@ def accepted(
     )
 
 
-def _named(op: Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:
+def _named(op: core.Operation, attr: Attributes) -> list[tuple[str, MemoryDesc]]:
     return [(a.name, desc) for a, desc in op.tensors()] + attr.operands()
 
 
-def opaque_refusal(op: Operation, attr: Attributes) -> Refused | None:
-    """Refuse tensors without strides."""
+def common_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
+    """Refuse tensors without strides, and unknown post-ops."""
     for name, desc in _named(op, attr):
         if desc.format_kind != "blocked":
             return Refused("format", f"{name} must have strides; got {desc.tag}")
-    return None
+    return refuse_post_ops(attr)
 
 
-def size_refusal(op: Operation, attr: Attributes) -> Refused | None:
+def size_refusal(op: core.Operation, attr: Attributes) -> Refused | None:
     """Refuse tensors with more elements than 32-bit integers count."""
     for name, desc in _named(op, attr):
         elements = desc.nbytes // desc.itemsize

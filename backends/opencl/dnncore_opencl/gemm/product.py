@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc, PostOp
+from dnncore.backend import Attributes, MemoryDesc, Operation, PostOp
 
 BATCH_DIGITS = 3  # that a kernel counts
 
@@ -149,7 +149,7 @@ def broadcast_strides(desc: MemoryDesc) -> tuple[int, ...]:
 
 
 def chain(
-    op: Any,
+    op: Operation,
     attr: Attributes,
     result_strides: Callable[[Sequence[int]], Strides],
     bias_strides: Callable[[Sequence[int]], Strides] | None = None,

@@ -11,17 +11,17 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Implementation, InnerProduct, MemoryDesc, Refused
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View, chain, operands, place_of
 from dnncore_opencl.copies.staging import ROW_MAJOR, Staging, plain
 from dnncore_opencl.gemm.cpu import CpuFamily
-from dnncore_opencl.gemm.implementation import accepted, opaque_refusal, size_refusal
+from dnncore_opencl.gemm.implementation import accepted, common_refusal, size_refusal
 
 EFFICIENCY = 0.7
 
 
-class Direct(Implementation[Any]):
+class Direct(Implementation[InnerProduct]):
     """What both directions share.
 
     names: of the tensor that is read and the one that is written. image: the one of both that may
@@ -32,7 +32,9 @@ class Direct(Implementation[Any]):
     image: str
     names: tuple[str, str]
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+    def accept(
+        self, op: InnerProduct, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
         """Accept weights of one format, whatever the others have."""
         if not engine.is_cpu:
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
@@ -43,11 +45,11 @@ class Direct(Implementation[Any]):
         if wanted_tag is None:
             return Refused("format", f"{self.image} must have vectors of channels last")
         op = op.resolve_any(weights=wanted_tag)
-        refused = opaque_refusal(op, attr)
+        refused = common_refusal(op, attr)
         if refused:
             return refused
-        if not op.weights.matches(wanted_tag):
-            return Refused("format", f"weights must be {wanted_tag}; got {op.weights.tag}")
+        if not op.weights_role.matches(wanted_tag):
+            return Refused("format", f"weights must be {wanted_tag}; got {op.weights_role.tag}")
 
         def wanted(name: str, desc: MemoryDesc) -> MemoryDesc:
             if name == "weights":
@@ -64,7 +66,7 @@ class Direct(Implementation[Any]):
         plans = [] if lines.is_empty else [lines.plan(cpu, staging.nbytes)]
         return accepted(op, engine, staging, plans, EFFICIENCY)
 
-    def image_tag(self, op: Any, lanes: int) -> str:
+    def image_tag(self, op: InnerProduct, lanes: int) -> str:
         """What the image's `any` becomes."""
         return ROW_MAJOR[: getattr(op, self.image).ndims]
 
@@ -72,7 +74,7 @@ class Direct(Implementation[Any]):
         """The format of weights that goes with an image's; None if there is none."""
         raise NotImplementedError
 
-    def refusal(self, op: Any, attr: Attributes) -> Refused | None:
+    def refusal(self, op: InnerProduct, attr: Attributes) -> Refused | None:
         """Return why an operation whose tensors have the wanted formats is refused, or None."""
         return None
 
@@ -82,7 +84,7 @@ class Direct(Implementation[Any]):
         is_dense = tag is not None and tag[0] == "a" and not image.has_padding
         return image if is_dense else image.with_format(ROW_MAJOR[: image.ndims])
 
-    def lines(self, op: Any, attr: Attributes, lanes: int) -> Lines:
+    def lines(self, op: InnerProduct, attr: Attributes, lanes: int) -> Lines:
         """The operation as a sweep over one line."""
         src, dst = (getattr(op, name) for name in self.names)
         depth, columns = (math.prod(desc.dims[1:]) for desc in (src, dst))
@@ -91,7 +93,7 @@ class Direct(Implementation[Any]):
             View(place_of(op, name), desc.offset0, 0, lanes, 1, (0, 0, 0, desc.strides[0]))
             for name, desc in zip(self.names, (src, dst), strict=True)
         ]
-        weights = View(1, op.weights.offset0, 0, depth * lanes, lanes**2, (0, 0, 0, 0))
+        weights = View(1, op.weights_role.offset0, 0, depth * lanes, lanes**2, (0, 0, 0, 0))
         return Lines(
             lanes=lanes,
             channels=(1, columns, depth),
@@ -131,9 +133,9 @@ class DirectBackwardData(Direct):
 
     image, names = "diff_src", ("diff_dst", "diff_src")
 
-    def image_tag(self, op: Any, lanes: int) -> str:
+    def image_tag(self, op: InnerProduct, lanes: int) -> str:
         """Channels last."""
-        row_major = ROW_MAJOR[: op.diff_src.ndims]
+        row_major = ROW_MAJOR[: op.src_role.ndims]
         return f"a{row_major[2:]}b"
 
     def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
@@ -142,8 +144,8 @@ class DirectBackwardData(Direct):
         is_whole = not pixels or image.dims[1] % lanes == 0
         return f"{pixels}Ba{lanes}b" if is_whole and image.matches(f"a{pixels}b") else None
 
-    def refusal(self, op: Any, attr: Attributes) -> Refused | None:
+    def refusal(self, op: InnerProduct, attr: Attributes) -> Refused | None:
         """Images with pixels must have no operands of post-ops: pixels have no index."""
-        if op.diff_src.ndims > 2 and attr.operands():
+        if op.src_role.ndims > 2 and attr.operands():
             return Refused("attribute", "operands of images with pixels are left to others")
         return None

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dnncore.backend import (
-    Attributes,
-    InnerProductBackwardData,
-    InnerProductBackwardWeights,
-    InnerProductForward,
-    Operation,
-)
+from dnncore import backend as core
+from dnncore.backend import Attributes
 from dnncore_opencl.gemm.families import FAMILIES
 from dnncore_opencl.gemm.implementation import GemmImplementation
 from dnncore_opencl.gemm.product import Gemm, Strides, chain, matrix
 from dnncore_opencl.inner_product.direct import DirectBackwardData, DirectForward
 
 
-class Forward(GemmImplementation):
+class Forward(GemmImplementation[core.InnerProductForward]):
     """m: images; n: output channels; k: (input channel, pixels)."""
 
-    def formats(self, op: Operation) -> dict[str, str]:
+    def formats(self, op: core.InnerProductForward) -> dict[str, str]:
         """Put output channels, the columns of weights, last if the family is faster so."""
         tags = super().formats(op)
         if self.family.columns_last:
@@ -33,7 +28,7 @@ class Forward(GemmImplementation):
             tags["weights"] = rows[1:] + rows[0]
         return tags
 
-    def gemms(self, op: InnerProductForward, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.InnerProductForward, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         x, w = op.src.strides, op.weights.strides
         last = len(op.tensors()) - 1
@@ -53,10 +48,10 @@ class Forward(GemmImplementation):
         )
 
 
-class BackwardData(GemmImplementation):
+class BackwardData(GemmImplementation[core.InnerProductBackwardData]):
     """m: images; n: (input channel, pixels); k: output channels."""
 
-    def gemms(self, op: InnerProductBackwardData, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.InnerProductBackwardData, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         y, w = op.diff_dst.strides, op.weights.strides
         yield Gemm(
@@ -71,10 +66,10 @@ class BackwardData(GemmImplementation):
         )
 
 
-class BackwardWeights(GemmImplementation):
+class BackwardWeights(GemmImplementation[core.InnerProductBackwardWeights]):
     """m: output channels; n: (input channel, pixels); k: images."""
 
-    def gemms(self, op: InnerProductBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
+    def gemms(self, op: core.InnerProductBackwardWeights, attr: Attributes) -> Iterator[Gemm]:
         """One product."""
         x, y = op.src.strides, op.diff_dst.strides
         yield Gemm(

@@ -16,7 +16,7 @@ from dnncore.backend import (
 )
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import HALVES
-from dnncore_opencl.elementwise.implementation import refuse_layouts
+from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.windows import (
     CHANNELS,
     COORDINATES,
@@ -45,7 +45,7 @@ class LRN(Implementation[Any]):
         """Accept every layout of strides and blocks, with post-ops."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
         workspace = op.workspace_desc(hint)
-        refused = refuse_layouts(op) or refuse_workspace(workspace, op.src.dims, "f32")
+        refused = refuse_common(op, attr) or refuse_workspace(workspace, op.src.dims, "f32")
         if refused:
             return refused
         tensors = {argument.name: desc for argument, desc in op.tensors(workspace)}

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Reduction, Refused
+from dnncore import backend as core
+from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.vectors import HALVES
-from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_layouts
+from dnncore_opencl.elementwise.implementation import Elementwise, Pass, refuse_common
 from dnncore_opencl.reduction.implementations import Stages
 from dnncore_opencl.runtime.program import LaunchProgram
 
 NAME = "opencl:global"
 GPU_EFFICIENCY = 0.85  # a short row's workers are neighbours, too
-MEAN_OF_TWO = Reduction("mean", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
+MEAN_OF_TWO = core.Reduction("mean", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 
 
-class Mean(Implementation[Any]):
+class Mean(Implementation[core.PoolingForward]):
     """Forward, as a reduction."""
 
     name = NAME
     data_types = ("f32", *HALVES)
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(
+        self, op: core.PoolingForward, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         op = op.resolve_any(dst=op.src)
-        refused = _refuse(op) or refuse_layouts(op)
+        refused = _refuse(op) or refuse_common(op, attr)
         if refused:
             return refused
         stages = Stages(engine, MEAN_OF_TWO.with_descs(src=op.src, dst=op.dst), attr)
@@ -37,24 +40,24 @@ class Mean(Implementation[Any]):
         )
 
 
-class Repetition(Elementwise):
+class Repetition(Elementwise[core.PoolingBackward]):
     """Backward: each cell gets the same share."""
 
     name = NAME
     like: ClassVar = {"diff_src": "diff_dst"}
 
-    def refuse(self, op: Any, attr: Attributes, engine: Any) -> Refused | None:
+    def refuse(self, op: core.PoolingBackward, attr: Attributes, engine: Any) -> Refused | None:
         """Refuse other windows."""
         return _refuse(op)
 
-    def compute(self, op: Any, attr: Attributes, work: Pass) -> None:
+    def compute(self, op: core.PoolingBackward, attr: Attributes, work: Pass) -> None:
         """Divide the gradient by the cells of a plane."""
         cells = work.parameters.real(op.diff_src.nelems / max(op.diff_dst.nelems, 1))
         work.start(f"v0 / {cells}")
         work.post_ops(attr)
 
 
-def _refuse(op: Any) -> Refused | None:
+def _refuse(op: core.Pooling) -> Refused | None:
     """Refuse maxima, and windows that are not just the image."""
     image = op.src_role.dims[2:]
     is_whole = all(size == 1 for size in op.dst_role.dims[2:]) and not any(op.dilations)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import (
@@ -23,7 +24,7 @@ from dnncore_opencl.codegen.vectors import (
     vector,
 )
 from dnncore_opencl.devices.nvidia import is_nvidia, register_limit
-from dnncore_opencl.elementwise.implementation import refuse_layouts
+from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.elementwise.windows import CHANNELS, Windows, lanes_along, refuse_workspace
 from dnncore_opencl.pooling import planes as pooling_planes
 from dnncore_opencl.pooling.global_average import Mean, Repetition
@@ -41,21 +42,23 @@ LOWEST_PAIRS = {"f16": ("0xfbfffbffu", "0xfc00fc00u"), "bf16": ("0xff7fff7fu", "
 LOWEST = {"f32": "-FLT_MAX", "f16": "-65504.0f", "bf16": "-0x1.fep127f"}
 
 
-class Pooling(Implementation[Any]):
+class Pooling(Implementation[core.Pooling]):
     """One kernel, with the workspace in any layout."""
 
     name = "opencl:gather"
     data_types = ("f32", *HALVES)
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(
+        self, op: core.Pooling, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         name, other = self.like
         if getattr(op, other).is_any:
             return Refused("format", f"{other} is 'any', and no other tensor gives its format")
         op = op.resolve_any(**{name: getattr(op, other)})
         workspace = op.workspace_desc(hint)
-        refused = refuse_layouts(op) or refuse_workspace(
+        refused = refuse_common(op, attr) or refuse_workspace(
             workspace, op.dst_role.dims, op.workspace_type
         )
         if refused:
@@ -79,13 +82,13 @@ class Pooling(Implementation[Any]):
         )
 
     def vectors(
-        self, op: Any, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
+        self, op: core.Pooling, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
     ) -> tuple[int, int]:
         """Return the axis of vectors and their length."""
         descs = [*tensors.values(), *(desc for _, desc in attr.operands())]
         return CHANNELS, lanes_along(engine, attr, CHANNELS, descs, op.result.dims[CHANNELS])
 
-    def build(self, op: Any, windows: Windows) -> Executable:
+    def build(self, op: core.Pooling, windows: Windows) -> Executable:
         """Make the kernel of this direction."""
         raise NotImplementedError
 
@@ -96,21 +99,21 @@ class Forward(Pooling):
     like = ("dst", "src")
 
     def vectors(
-        self, op: Any, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
+        self, op: core.Pooling, attr: Attributes, engine: Any, tensors: Mapping[str, MemoryDesc]
     ) -> tuple[int, int]:
         """On CPUs columns, if channels are not side by side: src is read with the stride."""
         channels = super().vectors(op, attr, engine, tensors)
-        width = op.dst.ndims - 1
-        row = digits(op.src, width)
-        is_plain = len(row) == 1 and row[0].stride == 1 and op.src.data_type == "f32"
+        width = op.dst_role.ndims - 1
+        row = digits(op.src_role, width)
+        is_plain = len(row) == 1 and row[0].stride == 1 and op.src_role.data_type == "f32"
         if channels[1] > 1 or not engine.is_cpu or not is_plain:
             return channels
         others = [desc for name, desc in tensors.items() if name != "src"]
         others += [desc for _, desc in attr.operands()]
-        lanes = lanes_along(engine, attr, width, others, op.dst.dims[width])
+        lanes = lanes_along(engine, attr, width, others, op.dst_role.dims[width])
         return (width, lanes) if lanes > 1 else channels
 
-    def build(self, op: Any, windows: Windows) -> Executable:
+    def build(self, op: core.Pooling, windows: Windows) -> Executable:
         """Make the kernel, with code of its own for a small window."""
         defines = _window(op, windows)
         if windows.axis != CHANNELS:
@@ -132,7 +135,7 @@ class Forward(Pooling):
         most = MOST_WITH_PLACES if "WORKSPACE" in defines else windows.lanes
         if in_vectors and windows.lanes <= most and _shares_rows(op):
             defines["ROWS"] = str(ROWS)
-            boxes = windows.blocks({op.dst.ndims - 2: -(-op.dst.dims[-2] // ROWS)})
+            boxes = windows.blocks({op.dst_role.ndims - 2: -(-op.dst_role.dims[-2] // ROWS)})
             snippets = ("pooling_window", maxima_template(windows.engine))
             options = _limit(windows.engine, ROW_REGISTERS)
             return windows.launch("pooling_rows", defines, boxes, *snippets, options=options)
@@ -144,13 +147,13 @@ class Backward(Pooling):
 
     like = ("diff_src", "diff_dst")
 
-    def build(self, op: Any, windows: Windows) -> Executable:
+    def build(self, op: core.Pooling, windows: Windows) -> Executable:
         """Without vectors add to planes; on CPUs, where there are enough of them for all cores."""
         defines = _window(op, windows)
         near = math.prod(int(defines[f"NEAR_{letter}"]) for letter in "DHW" if "UNROLL" in defines)
-        if near > UNROLLED or not op.diff_dst.nelems:  # without a branch all are read
+        if near > UNROLLED or not op.dst_role.nelems:  # without a branch all are read
             defines.pop("UNROLL", None)
-        has_both = op.result.nelems and op.diff_dst.nelems
+        has_both = op.result.nelems and op.dst_role.nelems
         if windows.lanes == 1 and has_both and pooling_planes.fits(op, windows):
             return pooling_planes.launch(op, windows, defines)
         in_pairs = _has_pairs(op, windows)
@@ -166,9 +169,9 @@ class Backward(Pooling):
         engine = windows.engine
         cores = engine.device.limits["compute_units"]
         by_planes = windows.planes.items >= 2 * cores and not windows.attr.post_ops
-        holds_sums = op.diff_src.data_type == "f32"
+        holds_sums = op.src_role.data_type == "f32"
         if engine.is_cpu and windows.lanes == 1 and by_planes and holds_sums:
-            padded = zip("DHW"[3 - len(op.kernel) :], op.diff_src.padded_dims[2:], strict=True)
+            padded = zip("DHW"[3 - len(op.kernel) :], op.src_role.padded_dims[2:], strict=True)
             size = windows.parameters.size
             defines |= dict.fromkeys(("PADDED_D", "PADDED_H"), "1")
             defines |= {f"PADDED_{letter}": size(extent) for letter, extent in padded}
@@ -183,7 +186,7 @@ def _efficiency(engine: Any, axis: int, lanes: int) -> float:
     return 0.8 if lanes > 1 else 0.5
 
 
-def _window(op: Any, windows: Windows) -> dict[str, str]:
+def _window(op: core.Pooling, windows: Windows) -> dict[str, str]:
     """The window along D, H and W, where a dim that is absent has size 1; and what is taken."""
     absent = 3 - len(op.kernel)
     parameters = windows.parameters
@@ -220,7 +223,7 @@ def _limit(engine: Any, registers: int) -> tuple[str, ...]:
     return (register_limit(registers),) if is_nvidia(engine) else ()
 
 
-def _has_pairs(op: Any, windows: Windows) -> bool:
+def _has_pairs(op: core.Pooling, windows: Windows) -> bool:
     """Whether f16 or bf16 are compared and added two at a time, as they lie in memory."""
     kind = windows.result.data_type
     is_kept = op.is_max and kind in HALVES and not windows.attr.post_ops
@@ -255,9 +258,9 @@ def _pairs(windows: Windows) -> dict[str, str]:
     }
 
 
-def _shares_rows(op: Any) -> bool:
+def _shares_rows(op: core.Pooling) -> bool:
     """Whether outputs below each other see the same cells, each by a constant tap."""
-    if len(op.kernel) < 2 or any(op.dilations) or op.dst.dims[-2] == 1:
+    if len(op.kernel) < 2 or any(op.dilations) or op.dst_role.dims[-2] == 1:
         return False
     if op.strides[-2] > WRITTEN or op.kernel[-2] <= op.strides[-2]:
         return False
@@ -265,16 +268,16 @@ def _shares_rows(op: Any) -> bool:
         taps, stride, _, left, src, dst = _along(op, i)
         if not src or left >= taps or (dst - 1) * stride - left >= src:  # a window sees no cell
             return False
-    return len(digits(op.dst, op.dst.ndims - 2)) == 1
+    return len(digits(op.dst_role, op.dst_role.ndims - 2)) == 1
 
 
-def _makes_blocks(op: Any) -> bool:
+def _makes_blocks(op: core.Pooling) -> bool:
     """Whether cells fall into blocks which the same windows see, each by a constant tap."""
-    is_whole = all(len(digits(op.diff_src, dim)) == 1 for dim in range(2, op.diff_src.ndims))
+    is_whole = all(len(digits(op.src_role, dim)) == 1 for dim in range(2, op.src_role.ndims))
     return is_whole and max(op.strides) <= WRITTEN and not any(op.dilations)
 
 
-def _blocks(op: Any) -> dict[int, int]:
+def _blocks(op: core.Pooling) -> dict[int, int]:
     """How many blocks of a stride's length there are along each spatial dim."""
     counts = {}
     for i in range(len(op.kernel)):
@@ -283,7 +286,7 @@ def _blocks(op: Any) -> dict[int, int]:
     return counts
 
 
-def _along(op: Any, i: int) -> tuple[int, ...]:
+def _along(op: core.Pooling, i: int) -> tuple[int, ...]:
     """Taps, stride, step of a tap, left padding, src and dst along a spatial dim."""
     if i < 0:
         return 1, 1, 1, 0, 1, 1

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
-from dnncore.backend import Executable
+from dnncore.backend import Executable, Pooling
 from dnncore_opencl.codegen.grid import Grid, power_of_two
 from dnncore_opencl.codegen.layout import digits
 from dnncore_opencl.codegen.vectors import half_functions, most_lanes, read, vector, write
@@ -18,31 +17,31 @@ CELLS_HELD = 4096  # floats of a tile: 16 KiB, half of what every device has
 ROWS_HELD = 256  # of a tile, and of the windows that see it
 
 
-def fits(op: Any, windows: Windows) -> bool:
+def fits(op: Pooling, windows: Windows) -> bool:
     """Whether the tensors have plain rows that fit, and there are no post-ops."""
     if windows.engine.is_cpu or windows.attr.post_ops or not 1 <= len(op.kernel) <= 2:
         return False
     plain = all(
         desc.padded_dims == desc.dims and not desc.inner_blocks for desc in windows.tensors.values()
     )
-    is_row = digits(op.diff_src, op.diff_src.ndims - 1)[-1].stride == 1
-    return plain and is_row and _rows(op)[2] <= ROWS_HELD and op.diff_src.dims[-1] <= CELLS_HELD
+    is_row = digits(op.src_role, op.src_role.ndims - 1)[-1].stride == 1
+    return plain and is_row and _rows(op)[2] <= ROWS_HELD and op.src_role.dims[-1] <= CELLS_HELD
 
 
-def launch(op: Any, windows: Windows, window: Mapping[str, str]) -> Executable:
+def launch(op: Pooling, windows: Windows, window: Mapping[str, str]) -> Executable:
     """Make the kernel; `window` are the defines of the operation's window."""
     engine, parameters = windows.engine, windows.parameters
-    n, c, *_, width = op.diff_src.dims
-    height = op.diff_src.dims[-2] if op.diff_src.ndims > 3 else 1
+    n, c, *_, width = op.src_role.dims
+    height = op.src_role.dims[-2] if op.src_role.ndims > 3 else 1
     planes, rows, _ = _rows(op)
     phases = [_phases(op, i) for i in (-2, -1)]
-    steps = [s for s, size in zip(op.diff_src.strides, op.diff_src.dims, strict=True) if size > 1]
-    lanes = most_lanes(engine, [width], [op.diff_src.offset0, *steps[:-1]])
+    steps = [s for s, size in zip(op.src_role.strides, op.src_role.dims, strict=True) if size > 1]
+    lanes = most_lanes(engine, [width], [op.src_role.offset0, *steps[:-1]])
     lanes = lanes if steps and steps[-1] == 1 else 1
     items = -(-n * c // planes) * -(-height // rows)
     grid = Grid.of_groups(items, GROUP)
     tensors = windows.tensors
-    diff = read(engine, op.diff_dst.data_type, 1, "diff_dst + (at)")
+    diff = read(engine, op.dst_role.data_type, 1, "diff_dst + (at)")
     defines = {
         **window,
         **windows.accesses(),
@@ -55,43 +54,43 @@ def launch(op: Any, windows: Windows, window: Mapping[str, str]) -> Executable:
         "CHANNELS": parameters.size(c),
         "PHASES_H": parameters.size(phases[0]),
         "PHASES_W": parameters.size(phases[1]),
-        "WINDOWS_SIDE": str(min(power_of_two(-(-op.diff_dst.dims[-1] // phases[1])), GROUP)),
+        "WINDOWS_SIDE": str(min(power_of_two(-(-op.dst_role.dims[-1] // phases[1])), GROUP)),
         "CELLS_SIDE": str(min(power_of_two(-(-width // lanes)), GROUP)),
-        "DIFF_STEP": parameters.index(op.diff_dst.strides[-1]),
+        "DIFF_STEP": parameters.index(op.dst_role.strides[-1]),
         "DIFF_AT(at)": diff,
         "LANES": str(lanes),
         "FLOATS": vector("float", lanes),
-        "WRITE(at, value)": write(engine, op.diff_src.data_type, lanes, "diff_src + (at)", "value"),
+        "WRITE(at, value)": write(engine, op.src_role.data_type, lanes, "diff_src + (at)", "value"),
     }
     if op.is_max:
         workspace = tensors["workspace"]
         defines["PLACE_STEP"] = parameters.index(workspace.strides[-1])
         defines["PLACE_AT(at)"] = read(engine, workspace.data_type, 1, "workspace + (at)")
     defines |= grid.defines(parameters)
-    halves = half_functions(engine, [op.diff_src.data_type], (1, lanes))
+    halves = half_functions(engine, [op.src_role.data_type], (1, lanes))
     texts = (*halves, template("pooling_window"))
     return LaunchProgram(engine, [grid.launch("pooling_planes", parameters, defines, texts)])
 
 
-def _extent(op: Any, i: int) -> int:
+def _extent(op: Pooling, i: int) -> int:
     """Cells from the first to the last of a window along a spatial dim, counted from the end."""
     if -i > len(op.kernel):
         return 1
-    return int((op.kernel[i] - 1) * (op.dilations[i] + 1) + 1)
+    return (op.kernel[i] - 1) * (op.dilations[i] + 1) + 1
 
 
-def _phases(op: Any, i: int) -> int:
+def _phases(op: Pooling, i: int) -> int:
     """The distance of windows that share no cell."""
     stride = op.strides[i] if -i <= len(op.kernel) else 1
     return -(-_extent(op, i) // stride)
 
 
-def _rows(op: Any) -> tuple[int, int, int]:
+def _rows(op: Pooling) -> tuple[int, int, int]:
     """Return a tile's planes, the rows of each, and the most rows of windows that overlap it."""
-    *_, width = op.diff_src.dims
+    *_, width = op.src_role.dims
     height, outputs, stride = 1, 1, 1
     if len(op.kernel) > 1:
-        height, outputs, stride = op.diff_src.dims[-2], op.diff_dst.dims[-2], op.strides[-2]
+        height, outputs, stride = op.src_role.dims[-2], op.dst_role.dims[-2], op.strides[-2]
     most = max(1, min(CELLS_HELD // width, ROWS_HELD))
     if 2 * height <= most:
         planes = max(1, min(most // height, ROWS_HELD // outputs))

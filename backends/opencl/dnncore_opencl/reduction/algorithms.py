@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from dnncore.backend import Reduction
 from dnncore_opencl.codegen.layout import Parameters
 
 SUM = "((a) + (b))"
@@ -44,7 +45,7 @@ POWERS = {1.0: ("fabs({})", "({})"), 2.0: ("({0} * {0})", "sqrt({})")}
 POW = ("pow(fabs({}), (TYPE)(P))", "pow({}, (TYPE)(INVERSE_P))")
 
 
-def reduction_defines(op: Any, parameters: Parameters, *, terms: bool) -> dict[str, str]:
+def reduction_defines(op: Reduction, parameters: Parameters, *, terms: bool) -> dict[str, str]:
     """START, COMBINE, TERM and FINISH, and the numbers that they need.
 
     terms: whether these are made of src's elements, or are what an earlier stage left.

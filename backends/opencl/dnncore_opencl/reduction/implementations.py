@@ -31,9 +31,9 @@ from dnncore_opencl.codegen.vectors import (
     with_lanes,
     write,
 )
-from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.elementwise.implementation import refuse_layouts
-from dnncore_opencl.reduction.algorithms import reduction_defines
+from dnncore_opencl.elementwise.algorithms import chain, refuse_algorithm
+from dnncore_opencl.elementwise.implementation import refuse_common
+from dnncore_opencl.reduction.algorithms import ALGORITHMS, reduction_defines
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.program import LaunchProgram
 from dnncore_opencl.runtime.schema import Arg, Scratch
@@ -55,16 +55,18 @@ SUM_OF_TWO = core.Reduction("sum", src=MemoryDesc((2,)), dst=MemoryDesc((1,)))
 EXACT = ("max", "min", "sum")
 
 
-class Reduction(Implementation[Any]):
+class Reduction(Implementation[core.Reduction]):
     """All algorithms, with post-ops."""
 
     name = "opencl:staged"
     data_types = ("f32", *HALVES)
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(
+        self, op: core.Reduction, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
         """Accept every layout of strides and blocks."""
         op = op.resolve_any(dst=op.dst.with_format(None)) if op.dst.is_any else op
-        refused = refuse_layouts(op)
+        refused = refuse_common(op, attr) or refuse_algorithm(op.algorithm, ALGORITHMS)
         if refused:
             return refused
         stages = Stages(engine, op, attr)
@@ -345,17 +347,18 @@ class Stages:
         }
 
 
-def bias_sums(engine: Any, op: Any, scratchpad_start: int) -> Stages | None:
+def bias_sums(engine: Any, op: core.Operation, scratchpad_start: int) -> Stages | None:
     """Return the sums of diff_dst's channels, the gradient of a bias; None if `op` has none.
 
     diff_dst may have no elements, although `Reduction` refuses such a tensor.
     """
-    if getattr(op, "diff_bias", None) is None:
+    descs = {argument.name: desc for argument, desc in op.tensors()}
+    if "diff_bias" not in descs:
         return None
-    names = [argument.name for argument, _ in op.tensors()]
+    names, dst, bias = list(descs), descs["diff_dst"], descs["diff_bias"]
     places = names.index("diff_dst"), names.index("diff_bias")
-    dims = [size if dim == 1 else 1 for dim, size in enumerate(op.diff_dst.dims)]
-    sums = SUM_OF_TWO.with_descs(src=op.diff_dst, dst=op.diff_bias.reshape(dims))
+    dims = [size if dim == 1 else 1 for dim, size in enumerate(dst.dims)]
+    sums = SUM_OF_TWO.with_descs(src=dst, dst=bias.reshape(dims))
     return Stages(engine, sums, Attributes(), places, scratchpad_start)
 
 

@@ -1,1 +1,4 @@
-"""The runtime: engine, streams, events, builds, launches, copies to the host, peaks, tuning."""
+"""The runtime: engine, streams, events, builds, launches, copies to the host, peaks, tuning.
+
+It may import `devices` only. Every layer above and every operation may import it.
+"""

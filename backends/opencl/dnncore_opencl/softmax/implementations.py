@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore_opencl.codegen.grid import Shares, power_of_two
 from dnncore_opencl.codegen.layout import Digits, Nest, Parameters, decode, digits, offset_text
@@ -31,7 +32,7 @@ from dnncore_opencl.codegen.vectors import (
     write,
 )
 from dnncore_opencl.elementwise.algorithms import chain
-from dnncore_opencl.elementwise.implementation import refuse_layouts
+from dnncore_opencl.elementwise.implementation import refuse_common
 from dnncore_opencl.runtime.launch import template
 from dnncore_opencl.runtime.program import LaunchProgram
 
@@ -50,7 +51,7 @@ class Tensors:
     result: int
 
     @classmethod
-    def of(cls, op: Any, attr: Attributes) -> Tensors:
+    def of(cls, op: core.Softmax, attr: Attributes) -> Tensors:
         """Collect them; operands are called post0, post1, ...."""
         named = {argument.name: desc for argument, desc in op.tensors()}
         operands = {f"post{i}": desc for i, (_, desc) in enumerate(attr.operands())}
@@ -115,7 +116,7 @@ class Rows:
         return not self.chains[place]
 
 
-class Softmax(Implementation[Any]):
+class Softmax(Implementation[core.Softmax]):
     """What both families share.
 
     element_work: multiply-adds in the time of an element, for the work of the launch.
@@ -124,25 +125,27 @@ class Softmax(Implementation[Any]):
     element_work: float = math.inf
     data_types = ("f32", *HALVES)
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(
+        self, op: core.Softmax, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         first = next(desc for _, desc in op.tensors())
         op = op.resolve_any(**{argument.name: first for argument, _ in op.tensors()})
-        refused = refuse_layouts(op)
+        refused = refuse_common(op, attr)
         if refused:
             return refused
         claim = self.efficiency(op, engine, digits(op.result, op.axis)[-1].stride == 1)
         return Accepted(op, lambda: self._build(op, attr, engine), efficiency=claim)
 
     @abstractmethod
-    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+    def efficiency(self, op: core.Softmax, engine: Any, along: bool) -> float:
         """Claim a share of the bandwidth; `along`: whether a row's elements are neighbours."""
 
     @abstractmethod
-    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+    def shares(self, op: core.Softmax, engine: Any, rows: Rows) -> tuple[Shares, int]:
         """Return the division of rows among work-items, and the vectors that each keeps."""
 
-    def _build(self, op: Any, attr: Attributes, engine: Any) -> Executable:
+    def _build(self, op: core.Softmax, attr: Attributes, engine: Any) -> Executable:
         if not op.result.nelems:
             return LaunchProgram(engine, [])
         tensors = Tensors.of(op, attr)
@@ -185,13 +188,13 @@ class RowPerItem(Softmax):
 
     name = "opencl:simd"
 
-    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+    def efficiency(self, op: core.Softmax, engine: Any, along: bool) -> float:
         """Low on a GPU, where a work-item reads its row again from memory."""
         if engine.is_cpu:
             return 0.35 if along else 0.08
         return 0.1
 
-    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+    def shares(self, op: core.Softmax, engine: Any, rows: Rows) -> tuple[Shares, int]:
         """One work-item, which reads its row again from the cache."""
         return Shares(), 0
 
@@ -202,11 +205,11 @@ class RowPerGroup(Softmax):
     name = "opencl:tiled"
     element_work = 32
 
-    def efficiency(self, op: Any, engine: Any, along: bool) -> float:
+    def efficiency(self, op: core.Softmax, engine: Any, along: bool) -> float:
         """For GPUs: as a copy."""
         return 0.05 if engine.is_cpu else 0.9
 
-    def shares(self, op: Any, engine: Any, rows: Rows) -> tuple[Shares, int]:
+    def shares(self, op: core.Softmax, engine: Any, rows: Rows) -> tuple[Shares, int]:
         """The least power of two of workers that can hold the row and read whole lines."""
         largest = min(LARGEST_GROUP, engine.device.limits["max_work_group"])
         share = MOST_HELD // (rows.lanes * rows.side_by_side)

@@ -16,7 +16,7 @@ import math
 from functools import partial
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Convolution, Implementation, MemoryDesc, Refused
 from dnncore.planning.toom_cook import F43
 from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.lines import Lines
@@ -78,7 +78,7 @@ class Tiles:
     depth: int
     columns: int
 
-    def __init__(self, op: Any, attr: Attributes, direction: str, lanes: int) -> None:
+    def __init__(self, op: Convolution, attr: Attributes, direction: str, lanes: int) -> None:
         self.op = op
         self.attr = attr
         self.lanes = lanes
@@ -187,7 +187,7 @@ def _strides(name: str, image: View) -> dict[str, Any]:
     return {name: int4(strides), f"{name}_start": image.start}
 
 
-class CpuWinograd(Implementation[Any]):
+class CpuWinograd(Implementation[Convolution]):
     """Forward, or backward by data."""
 
     name = "opencl:winograd:simd"
@@ -195,7 +195,9 @@ class CpuWinograd(Implementation[Any]):
     def __init__(self, direction: str) -> None:
         self.direction = direction
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+    def accept(
+        self, op: Convolution, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
         """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
         if not engine.is_cpu:
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
@@ -208,7 +210,7 @@ class CpuWinograd(Implementation[Any]):
         images = {name: blocked_tag(getattr(op, name), lanes) for name in (op.SRC, op.DST)}
         plain_tags = {"bias": "a"} if op.bias_role is not None else {}
         op = op.resolve_auto("winograd").resolve_any(
-            weights=filters.desc(op.weights), **images, **plain_tags
+            weights=filters.desc(op.weights_role), **images, **plain_tags
         )
         refused = format_refusal(op, attr, filters)
         if refused:
@@ -223,8 +225,8 @@ class CpuWinograd(Implementation[Any]):
         refused = size_refusal(staging.op, staging.attr)
         tiles = Tiles(staging.op, staging.attr, self.direction, lanes)
         start = staging.nbytes
-        if op.weights.format_kind != "opaque":
-            start += filters.desc(op.weights).nbytes
+        if op.weights_role.format_kind != "opaque":
+            start += filters.desc(op.weights_role).nbytes
         refused = refused or scratchpad_refusal(start + tiles.chunk * tiles.tile_bytes)
         if refused:
             return refused
@@ -240,10 +242,10 @@ class CpuWinograd(Implementation[Any]):
         )
 
     def _plan(
-        self, staging: Staging, tiles: Tiles, filters: WinogradFilter, cpu: CpuFamily
+        self, staging: Staging[Convolution], tiles: Tiles, filters: WinogradFilter, cpu: CpuFamily
     ) -> tuple[list[Launch], int]:
         """The launches and the bytes of scratchpad."""
-        weights, place, start = staging.op.weights, 1, staging.nbytes
+        weights, place, start = staging.op.weights_role, 1, staging.nbytes
         launches = []
         transformed: tuple[int | None, int] = (place, 0)
         if weights.format_kind != "opaque":

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import Accepted, Attributes, Convolution, Implementation, MemoryDesc, Refused
 from dnncore.planning.toom_cook import F23, F43
 from dnncore_opencl.convolution.views import FLOAT, place_of
 from dnncore_opencl.convolution.winograd.planes import (
@@ -37,7 +37,7 @@ from dnncore_opencl.convolution.winograd.weights_format import (
 )
 from dnncore_opencl.copies.staging import ALIGNMENT, Staging, plain, redirected
 from dnncore_opencl.gemm.family import Family
-from dnncore_opencl.gemm.implementation import opaque_refusal, scratchpad_refusal, size_refusal
+from dnncore_opencl.gemm.implementation import common_refusal, scratchpad_refusal, size_refusal
 from dnncore_opencl.gemm.mma.family import Mma
 from dnncore_opencl.gemm.product import Gemm
 from dnncore_opencl.gemm.tiled.family import Tiled
@@ -53,7 +53,7 @@ SEEN_TRAFFIC = 0.8  # of all bytes, measured on an H200: products hide the rest
 AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
 
 
-class GpuWinograd(Implementation[Any]):
+class GpuWinograd(Implementation[Convolution]):
     """Forward, or backward by data: products of images and filters.
 
     direction: the one whose transform of filters is used.
@@ -69,7 +69,9 @@ class GpuWinograd(Implementation[Any]):
         self.filters = FilterPlanes(tile, direction)
         self.name = f"opencl:winograd:{tile.name}:{family.name}"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: object) -> Accepted | Refused:
+    def accept(
+        self, op: Convolution, attr: Attributes, engine: Any, hint: object
+    ) -> Accepted | Refused:
         """Accept dense 3x3 windows with stride 1 of one group, in every layout."""
         refused = self.family.refusal(engine) or self._refusal(op)
         if refused:
@@ -105,22 +107,22 @@ class GpuWinograd(Implementation[Any]):
             error_factor=self.error_factor,
         )
 
-    def weights_format(self, op: Any) -> str | MemoryDesc:
+    def weights_format(self, op: Convolution) -> str | MemoryDesc:
         """What `any` becomes: transformed filters."""
-        return self.filters.desc(op.weights)
+        return self.filters.desc(op.weights_role)
 
-    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+    def format_refusal(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse filters that neither have strides nor are transformed."""
         return format_refusal(op, attr, self.filters)
 
-    def kept_bytes(self, op: Any, slices: int) -> int:
+    def kept_bytes(self, op: Convolution, slices: int) -> int:
         """Of planes of filters, which lie in the scratchpad through all slices."""
-        if not slices or op.weights.format_kind == "opaque":
+        if not slices or op.weights_role.format_kind == "opaque":
             return 0
-        return self.filters.desc(op.weights).nbytes
+        return self.filters.desc(op.weights_role).nbytes
 
     def fill(
-        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
+        self, plan: _Launches, slices: Sequence[Planes], op: Convolution, attr: Attributes
     ) -> Refused | None:
         """Add all launches: transform filters, then of each slice what is read and written.
 
@@ -130,7 +132,8 @@ class GpuWinograd(Implementation[Any]):
         filters = place, 0
         if self.kept_bytes(op, len(slices)):
             filters = SCRATCHPAD, plan.first_kept
-            plan.launches.append(self.filters.launch(op.weights, place, Scratch(), plan.first_kept))
+            launch = self.filters.launch(op.weights_role, place, Scratch(), plan.first_kept)
+            plan.launches.append(launch)
         for part in slices:
             v, m, end = plan.bounds(part)
             plan.launches.append(part.src_launch(v))
@@ -140,13 +143,13 @@ class GpuWinograd(Implementation[Any]):
             plan.launches.append(part.dst_launch(m, op, attr))
         return None
 
-    def _refusal(self, op: Any) -> Refused | None:
+    def _refusal(self, op: Convolution) -> Refused | None:
         if op.algorithm == "auto" and self.error_factor > AUTO_ERROR_FACTOR:
             factor = f"{self.error_factor:.1f} times those of direct sums"
             return Refused("algorithm", f"rounding errors are {factor}; got auto, not winograd")
         return problem_refusal(op)
 
-    def _planes(self, op: Any) -> Planes:
+    def _planes(self, op: Convolution) -> Planes:
         """All images, whose channels lie side by side."""
         src, dst, corner = roles(op, self.direction)
         return Planes(
@@ -160,7 +163,7 @@ class GpuWinograd(Implementation[Any]):
             lanes=_lanes(op),
         )
 
-    def _plan(self, staging: Staging, engine: Any) -> _Launches | Refused:
+    def _plan(self, staging: Staging[Convolution], engine: Any) -> _Launches | Refused:
         planes = self._planes(staging.op)
         slices = list(planes.slices(SLICE_BYTES // FLOAT))
         kept = self.kept_bytes(staging.op, len(slices))
@@ -178,7 +181,7 @@ class GpuWinograd(Implementation[Any]):
             plan.seconds = self._seconds(staging.op, planes, traffic, plan)
         return plan
 
-    def _seconds(self, op: Any, planes: Planes, traffic: int, plan: _Launches) -> float:
+    def _seconds(self, op: Convolution, planes: Planes, traffic: int, plan: _Launches) -> float:
         """Arithmetic of the products, then traffic and launches.
 
         traffic: bytes that are read and written beside the images.
@@ -235,7 +238,7 @@ class _Launches:
         return None
 
 
-def _lanes(op: Any) -> int:
+def _lanes(op: Convolution) -> int:
     """Channels of a vector; they divide the channels of all tensors."""
     channels = (op.src_role.dims[1], op.dst_role.dims[1])
     return MOST_LANES if all(n % MOST_LANES == 0 for n in channels) else 1
@@ -256,20 +259,20 @@ class GpuWinogradBackwardWeights(GpuWinograd):
         super().__init__(family, tile)
         self.error_factor = tile.gradient_error_factor
 
-    def weights_format(self, op: Any) -> str:
+    def weights_format(self, op: Convolution) -> str:
         """Input channels side by side, as they are written."""
         return WEIGHTS_CHANNELS_LAST[op.weights_role.ndims]
 
-    def format_refusal(self, op: Any, attr: Attributes) -> Refused | None:
+    def format_refusal(self, op: Convolution, attr: Attributes) -> Refused | None:
         """All have strides."""
-        return opaque_refusal(op, attr)
+        return common_refusal(op, attr)
 
-    def kept_bytes(self, op: Any, slices: int) -> int:
+    def kept_bytes(self, op: Convolution, slices: int) -> int:
         """Of the sums of each slice."""
-        return slices * self.filters.desc(op.diff_weights).nbytes
+        return slices * self.filters.desc(op.weights_role).nbytes
 
     def fill(
-        self, plan: _Launches, slices: Sequence[Planes], op: Any, attr: Attributes
+        self, plan: _Launches, slices: Sequence[Planes], op: Convolution, attr: Attributes
     ) -> Refused | None:
         """Transform the images of each slice, multiply, and transform the sums; then the bias."""
         step = self.kept_bytes(op, 1) // FLOAT

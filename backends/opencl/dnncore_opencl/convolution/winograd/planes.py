@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc
+from dnncore.backend import Attributes, Convolution, MemoryDesc
 from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.views import FLOAT, chain, operands, place_of, steps, weights_steps
 from dnncore_opencl.convolution.winograd.tile import WinogradTile
@@ -83,7 +83,7 @@ class FilterPlanes(Filters):
         arguments = {"weights": Arg(place), "made": target, **self._arguments(weights, start)}
         return _launch("weights", WEIGHTS, self.tile, 1, arguments, self._items(weights))
 
-    def taps_launch(self, start: int, slices: int, op: Any, attr: Attributes) -> Launch:
+    def taps_launch(self, start: int, slices: int, op: Convolution, attr: Attributes) -> Launch:
         """Sum up gradients of `slices`, which begin at element `start` of the scratchpad, and
         transform them to diff_weights.
         """
@@ -91,12 +91,12 @@ class FilterPlanes(Filters):
         arguments = {
             "sums": Scratch(),
             "weights": Arg(place_of(op, op.WEIGHTS)),
-            **self._arguments(op.diff_weights, start),
+            **self._arguments(op.weights_role, start),
             "slices": slices,
             **made.arguments,
         }
         defines = {"POST_STEPS": 1} if attr.post_ops else {}
-        items = self._items(op.diff_weights)
+        items = self._items(op.weights_role)
         schema = TAPS | made.schema
         return _launch("taps", schema, self.tile, 1, arguments, items, made.code, **defines)
 
@@ -126,7 +126,7 @@ class Image:
     size: tuple[int, int]
 
     @classmethod
-    def of(cls, op: Any, name: str) -> Image:
+    def of(cls, op: Convolution, name: str) -> Image:
         """A tensor of an operation."""
         desc = getattr(op, name)
         image, _, row, pixel = desc.strides
@@ -214,7 +214,7 @@ class Planes:
         items = shared["items"]
         return _launch("points", POINTS, self.tile, self.lanes, arguments, items, **defines)
 
-    def dst_launch(self, start: int, op: Any, attr: Attributes) -> Launch:
+    def dst_launch(self, start: int, op: Convolution, attr: Attributes) -> Launch:
         """Transform M, which begins at element `start` of the scratchpad, to dst."""
         post_ops = chain(op, attr)
         made = steps(post_ops, operands(op, attr))

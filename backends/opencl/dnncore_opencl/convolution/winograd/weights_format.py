@@ -11,10 +11,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from dnncore import backend as core
 from dnncore.backend import Accepted, Attributes, Executable, Implementation, MemoryDesc, Refused
 from dnncore.planning.toom_cook import TAPS
 from dnncore_opencl.copies.staging import Staging, plain
-from dnncore_opencl.gemm.implementation import opaque_refusal, size_refusal
+from dnncore_opencl.gemm.implementation import common_refusal, size_refusal
 from dnncore_opencl.runtime.launch import Launch
 from dnncore_opencl.runtime.schema import Arg, Scratch
 
@@ -52,7 +53,7 @@ class Filters(ABC):
         return (ic, oc, -row, -column), weights.offset0 + (TAPS - 1) * (row + column)
 
 
-class FilterReorder(Implementation[Any]):
+class FilterReorder(Implementation[core.Reorder]):
     """Transforms filters of any layout; they cannot be transformed back."""
 
     efficiency: ClassVar[float]  # of the memory's bandwidth
@@ -61,10 +62,12 @@ class FilterReorder(Implementation[Any]):
     def formats(self, engine: Any) -> Iterable[Filters]:
         """The formats that are made on a device."""
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(
+        self, op: core.Reorder, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
         """Accept float32 filters that become one of the formats."""
         formats = {one.tag: one for one in self.formats(engine)}
-        target = formats.get(op.dst.tag)
+        target = formats.get(op.dst.tag or "")
         if target is None or op.src.format_kind != "blocked" or op.src.data_type != "f32":
             made, got = " or ".join(formats), f"{op.src.tag} to {op.dst.tag}"
             return Refused("format", f"makes {made} of f32 with strides; got {got}")
@@ -94,7 +97,7 @@ class FilterReorder(Implementation[Any]):
         )
 
 
-def roles(op: Any, direction: str) -> tuple[str, str, tuple[int, int]]:
+def roles(op: core.Convolution, direction: str) -> tuple[str, str, tuple[int, int]]:
     """Return the names of src and dst of a transform in one of `DIRECTIONS`, and its corner.
 
     The corner is the number of pixels of the first tile before an image of src.
@@ -105,7 +108,7 @@ def roles(op: Any, direction: str) -> tuple[str, str, tuple[int, int]]:
     return op.DST, op.SRC, (TAPS - 1 - down, TAPS - 1 - across)
 
 
-def problem_refusal(op: Any) -> Refused | None:
+def problem_refusal(op: core.Convolution) -> Refused | None:
     """Refuse all convolutions but those of dense 3x3 windows with stride 1."""
     if op.algorithm == "direct":
         return Refused("algorithm", "computes by algorithm winograd; got direct")
@@ -121,11 +124,11 @@ def problem_refusal(op: Any) -> Refused | None:
     return None
 
 
-def format_refusal(op: Any, attr: Attributes, filters: Filters) -> Refused | None:
+def format_refusal(op: core.Convolution, attr: Attributes, filters: Filters) -> Refused | None:
     """Refuse formats that have no strides and are not those of the transformed filters."""
-    weights = op.weights
+    weights = op.weights_role
     if weights.format_kind != "opaque":
-        return opaque_refusal(op, attr)
+        return common_refusal(op, attr)
     if weights != filters.desc(weights):
         return Refused("format", f"weights must have strides; got {weights.tag}")
-    return opaque_refusal(op.with_descs(weights=weights.with_format(None)), attr)
+    return common_refusal(op.with_descs(weights=weights.with_format(None)), attr)

@@ -1,1 +1,1 @@
-"""The family `tiled` for GPUs: tiles in local memory."""
+"""The family `tiled`: tiles in local memory. Only `gemm` and Winograd's convolution import it."""
