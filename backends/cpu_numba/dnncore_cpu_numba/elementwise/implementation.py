@@ -92,7 +92,7 @@ def refuse_operands(attr: Attributes) -> Refused | None:
 def refuse_post_ops(
     op: Operation, attr: Attributes, workspace: MemoryDesc | None = None
 ) -> Refused | None:
-    """Refuse what an operation cannot do whose post-ops are a second pass, see `with_post_ops`."""
+    """Refuse what an operation cannot do whose post-ops are a second pass, see `offered`."""
     written = [op.result] if workspace is None else [op.result, workspace]
     descs = [desc for _, desc in op.tensors(workspace)]
     return refuse_operands(attr) or refuse_layouts(descs, *written)
@@ -102,32 +102,24 @@ def offered(
     op: Operation, attr: Attributes, engine: Any, steps: Callable[[], Sequence[Step]],
     nbytes: int = 0, workspace: MemoryDesc | None = None, **answer: Any,
 ) -> Accepted:  # fmt: skip
-    """Offer an operation whose post-ops are a second pass, see `with_post_ops`.
+    """Offer an operation with a second pass: its post-ops, and zeros in what pads outputs.
 
-    steps: makes its steps. nbytes: of the scratchpad that they use. answer: fields of `Accepted`.
+    steps: makes its steps, which write the result, whatever its padding; with a post-op sum, into
+    the scratchpad. nbytes: of the scratchpad that they use. answer: fields of `Accepted`.
     """
+    room = nbytes + (op.result.nbytes if attr.reads_dst else 0)
 
     def build() -> Program:
-        return Program(with_post_ops(steps(), op, attr, workspace, nbytes), engine.num_threads)
+        passes = _with_second_pass(steps(), op, attr, workspace, nbytes)
+        return Program(passes, engine.num_threads)
 
-    room = nbytes + second_pass_bytes(op, attr)
     return Accepted(op, build, scratchpad_bytes=room, workspace=workspace, **answer)
 
 
-def second_pass_bytes(op: Operation, attr: Attributes) -> int:
-    """The scratchpad that `with_post_ops` needs: room for the result where dst is still read."""
-    return op.result.nbytes if attr.reads_dst else 0
-
-
-def with_post_ops(
-    steps: Sequence[Step], op: Operation, attr: Attributes, workspace: MemoryDesc | None = None,
-    start: int = 0,
-) -> list[Step]:  # fmt: skip
-    """The steps of an operation, then a second pass: its post-ops, and zeros in what pads outputs.
-
-    steps: they write the result, whatever its padding; with a post-op sum, into the scratchpad.
-    start: where in the scratchpad, in bytes, `second_pass_bytes` are free.
-    """
+def _with_second_pass(
+    steps: Sequence[Step], op: Operation, attr: Attributes, workspace: MemoryDesc | None, start: int
+) -> list[Step]:
+    """start: where in the scratchpad, in bytes, the result goes if dst is still read."""
     tensors = arguments(op, workspace, attr)
     src = result = tensors[op.result_name]
     if attr.reads_dst:

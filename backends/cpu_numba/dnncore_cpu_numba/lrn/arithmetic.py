@@ -1,7 +1,8 @@
 """The arithmetic of local response normalisation over buffers: tasks that a step calls by address.
 
 A step makes a term of each element, sums these over a window along its axis, and makes its results
-of the sums. The terms include their factors, so that only what is itself out of range overflows.
+of the sums. The terms include their factors. Where the base is many orders of magnitude above k,
+terms of the gradient are below f32's range, and the gradient loses precision.
 
 squares          scale * src**2
 products         unit * diff_dst * src * base**(-beta - 1); also own = diff_dst * base**-beta
@@ -18,10 +19,10 @@ NaN among them, is computed in float64. Buffers do not overlap.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from dnncore.backend import LRN
 from dnncore_cpu_numba.codegen import vecmath
 from dnncore_cpu_numba.codegen.call_schema import Many, Pointer, Record
 from dnncore_cpu_numba.codegen.nest import NEST
@@ -63,7 +64,7 @@ WIDE_CALL = Record(
 )
 
 
-def constants(op: Any) -> dict[str, float]:
+def constants(op: LRN) -> dict[str, float]:
     """The constants of an operation, by their names in `WINDOW`.
 
     exponent, next_exponent: -beta and -beta - 1. unit: a power of two near the size of scale * src

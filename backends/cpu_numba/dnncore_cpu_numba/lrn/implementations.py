@@ -10,21 +10,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Implementation, MemoryDesc, Refused
+from dnncore.backend import LRN, Accepted, Attributes, Implementation, MemoryDesc, Refused
 from dnncore_cpu_numba.codegen.call_schema import Record
 from dnncore_cpu_numba.codegen.nest import Loop, Nest, nests
 from dnncore_cpu_numba.codegen.nontemporal import LINE
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.copies.intrinsics import WIDTH
-from dnncore_cpu_numba.elementwise.implementation import (
-    refuse_post_ops,
-    second_pass_bytes,
-    with_post_ops,
-)
+from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.lrn import arithmetic, tasks
 from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKernel
-from dnncore_cpu_numba.runtime.program import Program, Scratch, Step, Table
+from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, is_streamed, walked
 
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
@@ -56,41 +52,38 @@ class _Window:
             yield from nest.ordered().rows(most)
 
 
-class LRNImplementation(Implementation[Any]):
+class LRNImplementation(Implementation[LRN]):
     """Window sums in the first-level cache."""
 
     name = "cpu_numba:simd"
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(self, op: LRN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
         workspace = op.workspace_desc(hint)
         if refusal := refuse_post_ops(op, attr, workspace) or _refuse_windows(op):
             return refusal
 
-        def build() -> Program:
-            steps = []
-            for window in _windows(op, arguments(op, workspace)) if op.src.nelems else []:
-                steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
-            steps = with_post_ops(steps, op, attr, workspace, _sums_bytes(op))
-            return Program(steps, engine.num_threads)
-
-        return Accepted(
-            op,
-            build,
-            efficiency=0.6 / len(op.window_dims),
-            scratchpad_bytes=_sums_bytes(op) + second_pass_bytes(op, attr),
-            workspace=workspace,
-            exact=False,
-        )
+        efficiency = 0.6 / len(op.window_dims)
+        return offered(
+            op, attr, engine, lambda: _all_steps(op, workspace), _sums_bytes(op), workspace,
+            efficiency=efficiency, exact=False,
+        )  # fmt: skip
 
 
-def _sums_bytes(op: Any) -> int:
+def _all_steps(op: LRN, workspace: MemoryDesc | None) -> list[Step]:
+    steps = []
+    for window in _windows(op, arguments(op, workspace)) if op.src.nelems else []:
+        steps += _row_steps(window, op) if _suits_rows(window, op) else _steps(window, op)
+    return steps
+
+
+def _sums_bytes(op: LRN) -> int:
     """The scratchpad for sums between the steps, laid out like the result."""
     return -(-op.result.nbytes // _ALIGNMENT) * _ALIGNMENT if len(op.window_dims) > 1 else 0
 
 
-def _refuse_windows(op: Any) -> Refused | None:
+def _refuse_windows(op: LRN) -> Refused | None:
     most = tasks.RING // WIDTH
     for axis in op.window_dims:
         rows = min(2 * op.half_window + 1, op.src.dims[axis])
@@ -99,7 +92,7 @@ def _refuse_windows(op: Any) -> Refused | None:
     return None
 
 
-def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
+def _windows(op: LRN, tensors: Mapping[str, Tensor]) -> list[_Window]:
     """The steps of an operation, the innermost axis first."""
     forward = "dst" in tensors
     starts = {"src": tensors["src"]}
@@ -120,7 +113,7 @@ def _windows(op: Any, tensors: Mapping[str, Tensor]) -> list[_Window]:
     return windows
 
 
-def _steps(window: _Window, op: Any) -> list[Step]:
+def _steps(window: _Window, op: LRN) -> list[Step]:
     """The steps that sum in buffers."""
     tensors = window.named(arithmetic.TENSORS)
     length = op.src.dims[window.axis]
@@ -153,7 +146,7 @@ def _steps(window: _Window, op: Any) -> list[Step]:
     return steps
 
 
-def _suits_rows(window: _Window, op: Any) -> bool:
+def _suits_rows(window: _Window, op: LRN) -> bool:
     """Whether the kernel serves: whole vectors along the axis, and one step from src to result."""
     descs = [tensor.desc for tensor in window.tensors.values()]
     sizes = {desc.padded_dims[window.axis] for desc in descs}
@@ -169,7 +162,7 @@ def _suits_rows(window: _Window, op: Any) -> bool:
     return one_step and quick and whole
 
 
-def _row_steps(window: _Window, op: Any) -> list[Step]:
+def _row_steps(window: _Window, op: LRN) -> list[Step]:
     """The steps of the kernel."""
     tensors, axis = window.named(POINT), window.axis
     result, forward = tensors["result"], "diff" not in window.tensors

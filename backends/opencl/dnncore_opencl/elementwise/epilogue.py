@@ -19,13 +19,7 @@ from typing import Any
 
 from dnncore.backend import PostOp
 from dnncore_opencl.codegen.layout import Parameters
-from dnncore_opencl.codegen.vectors import (
-    HALVES,
-    TO_FLOAT,
-    TYPES,
-    scalar_functions,
-    with_lanes,
-)
+from dnncore_opencl.codegen.vectors import HALVES, TO_FLOAT, TYPES, scalar_functions, with_lanes
 from dnncore_opencl.elementwise.algorithms import chain
 from dnncore_opencl.runtime.schema import Arg, Schema
 

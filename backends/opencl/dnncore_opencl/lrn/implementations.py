@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+from dnncore import backend
 from dnncore.backend import (
     Accepted,
     Attributes,
@@ -33,7 +34,7 @@ POWERS = {
 }  # fmt: skip
 
 
-class LRN(Implementation[Any]):
+class LRN(Implementation[backend.LRN]):
     """Sums over windows, each added up anew, in one order."""
 
     name = "opencl:direct"
@@ -41,7 +42,9 @@ class LRN(Implementation[Any]):
     kernel: ClassVar[str]
     like: ClassVar[dict[str, str]]
 
-    def accept(self, op: Any, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
+    def accept(
+        self, op: backend.LRN, attr: Attributes, engine: Any, hint: Any
+    ) -> Accepted | Refused:
         """Accept every layout of strides and blocks, with post-ops."""
         op = op.resolve_any(**{name: getattr(op, other) for name, other in self.like.items()})
         workspace = op.workspace_desc(hint)
@@ -73,7 +76,7 @@ class LRN(Implementation[Any]):
             exact=False,
         )
 
-    def _build(self, op: Any, windows: Windows) -> Executable:
+    def _build(self, op: backend.LRN, windows: Windows) -> Executable:
         number = windows.parameters.real
         scale = op.alpha / op.divisor
         unit = _unit(op)
@@ -104,7 +107,7 @@ class Backward(LRN):
     like: ClassVar = {"diff_dst": "src", "diff_src": "src"}
 
 
-def _unit(op: Any) -> float:
+def _unit(op: backend.LRN) -> float:
     """A power of two near the size of scale * src where base is about 2 * k."""
     size = math.sqrt(abs(op.alpha) / op.divisor) * math.sqrt(abs(op.k) or 1.0)
     return 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
@@ -134,7 +137,7 @@ def _flat(tensors: dict[str, MemoryDesc]) -> dict[str, MemoryDesc]:
 
 
 def _vectors(
-    op: Any, attr: Attributes, engine: Any, tensors: dict[str, MemoryDesc]
+    op: backend.LRN, attr: Attributes, engine: Any, tensors: dict[str, MemoryDesc]
 ) -> tuple[int, int]:
     """Return the axis of vectors and their length.
 
@@ -153,7 +156,7 @@ def _vectors(
 
 
 def _keeps_terms(
-    op: Any, engine: Any, tensors: dict[str, MemoryDesc], axis: int, lanes: int
+    op: backend.LRN, engine: Any, tensors: dict[str, MemoryDesc], axis: int, lanes: int
 ) -> bool:
     """Whether to go along the channels of each place, so that a window's places are kept.
 
@@ -166,7 +169,7 @@ def _keeps_terms(
     return unblocked and op.half_window <= MOST_KEPT
 
 
-def _window(op: Any, windows: Windows) -> dict[str, str]:
+def _window(op: backend.LRN, windows: Windows) -> dict[str, str]:
     """HALF and LAST along each dim, and what the window has of it along the axis of vectors."""
     inside = windows.lanes > 1 and windows.axis in op.window_dims
     dims = windows.result.dims
