@@ -114,7 +114,8 @@ def test_the_operation_added_by_the_diff_of_contributing_is_complete(tmp_path):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     diff = "".join(blocks("CONTRIBUTING.md", "diff"))
-    subprocess.run(("git", "apply", "-"), cwd=tmp_path, input=diff, text=True, check=True)
+    apply = ("git", "apply", "-C1", "-")  # one line of context: additions nearby do no harm
+    subprocess.run(apply, cwd=tmp_path, input=diff, text=True, check=True)
     path = os.pathsep.join(map(str, (tmp_path, tmp_path / "backends" / "reference")))
     environment = {**os.environ, "PYTHONPATH": path, "PYTEST_ADDOPTS": ""}
 

@@ -22,9 +22,18 @@ from dnncore.problem.drivers.sum import SUM
 __all__ = ["DRIVERS", "driver_of"]
 
 _ALL = (
-    CONVOLUTION, INNER_PRODUCT, MATMUL, ELTWISE, POOLING, LRN, SOFTMAX, BINARY, SUM, REDUCTION,
+    CONVOLUTION,
+    INNER_PRODUCT,
+    MATMUL,
+    ELTWISE,
+    POOLING,
+    LRN,
+    SOFTMAX,
+    BINARY,
+    SUM,
+    REDUCTION,
     REORDER,
-)  # fmt: skip
+)
 DRIVERS: dict[str, Driver] = {driver.name: driver for driver in _ALL}
 _DRIVER_OF = {kind: driver for driver in DRIVERS.values() for kind in driver.operations}
 
