@@ -46,6 +46,9 @@ ratios of all problems in a row. "each >= 0.9" is the least ratio of each proble
 GF/s are billions of operations per second. The operations of all taps are counted, although taps in
 the padding need no computation. So a point may lie above the roofline. A point whose data stay in
 the last-level cache may also lie above it, because the roofline contains the rate of main memory.
+
+`python -m benchmarks.compare --peer=PEER PROBLEM` measures a row again. PROBLEM is the row's text
+without the name after `n`. Add `--reorders` for a line that counts reorders.
 """
 PROCESSES = {
     True: "Each time is the median of three new processes.",
