@@ -94,7 +94,7 @@ def _selected(
     problem: Problem, engine_name: str
 ) -> tuple[list[PrimitiveDesc], tuple[Refusal, ...]]:
     """All primitive descriptors, best first, and the refusals."""
-    wishes: dict[str, Any] = {"impl": problem.impl, "skip_impl": problem.skip_impl}
+    wishes: dict[str, Any] = {"impl": problem.impl or None, "skip_impl": problem.skip_impl or None}
     found = list(primitive_descs(problem.op, engine(engine_name), problem.attr, **wishes))
     if found:
         return found, found[0].refusals
