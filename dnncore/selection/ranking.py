@@ -111,9 +111,10 @@ def select(request: Request) -> Selection:
     return _selections.get(key, lambda: _select(request, filters))
 
 
-def is_wanted(request: Request, name: str) -> bool:
-    """Whether the user asks for an implementation of this name by a pattern."""
-    return _matches(name, _patterns(request.impl, "DNNCORE_IMPL"))
+def is_wanted(request: Request, candidate: Candidate) -> bool:
+    """Whether the user asks for this implementation by a pattern, or prefers its backend."""
+    preferred = candidate.backend in _patterns(None, "DNNCORE_PREFER")
+    return preferred or _matches(candidate.impl_name, _patterns(request.impl, "DNNCORE_IMPL"))
 
 
 def forget() -> None:

@@ -1,6 +1,7 @@
 """Choosing among implementations: ranking, filters, iteration, explanations."""
 
 import time
+import warnings
 
 import pytest
 from toy import Relu, registered, relu_op
@@ -44,6 +45,14 @@ def test_the_reference_comes_after_everything_else_and_warns_when_chosen(monkeyp
     monkeypatch.setattr("dnncore.selection.primitive_desc._warned", set())
     with pytest.warns(dnn.ReferenceWarning, match="eltwise"):
         dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), skip_impl="cpu_numba:*")
+
+
+def test_a_preferred_reference_causes_no_warning(monkeypatch):
+    monkeypatch.setattr("dnncore.selection.primitive_desc._warned", set())
+    monkeypatch.setenv("DNNCORE_PREFER", "reference")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu")).is_reference
 
 
 def test_filters_by_argument_and_environment(monkeypatch):
