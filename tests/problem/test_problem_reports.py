@@ -53,6 +53,41 @@ def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
     assert reports[5].features == ("scales",)
 
 
+def told_and_found(text):
+    reports = []
+    found = [str(problem) for problem in read(text, report=reports.append)]
+    return [(type(error), str(error).partition(", line ")[2]) for error in reports], found
+
+
+def test_problems_of_a_driver_that_only_benchdnn_has_are_left_out():
+    text = "--softmax 8x8\n--bnorm --flags=G,CH\n--reset --dir=FWD_D 4x4\n--eltwise 2x3"
+    told, found = told_and_found(text)
+    assert found == ["--softmax 8x8", "--eltwise 2x3"]
+    missing = "3, word 3: 4x4: dnncore does not have: primitive batch_normalization"
+    assert told == [(Unsupported, missing)]
+    with pytest.raises(Unsupported) as error:
+        read("--bnorm ic3")
+    assert (error.value.text, error.value.features) == (
+        "--bnorm ic3", ("primitive batch_normalization",)
+    )  # fmt: skip
+    assert told_and_found("--match=soft --bnorm ic3 --softmax 4x4") == ([], ["--softmax 4x4"])
+
+
+def test_shapes_after_an_unknown_driver_are_no_problems_of_the_former_one():
+    told, found = told_and_found("--softmax 8x8\n--sofmax --axis=0\n4x4\n--eltwise 2x3")
+    assert found == ["--softmax 8x8", "--eltwise 2x3"]
+    ((kind, message),) = told
+    assert kind is Unreadable
+    assert message.startswith("2, word 1: --sofmax: --softmax has no such option")
+
+
+def test_shapes_after_an_unknown_option_are_left_out_up_to_the_end_of_its_line():
+    told, found = told_and_found("--softmax --frob=1 8x8 --axis=0 2x2\n4x4")
+    assert found == ["--softmax --axis=0 4x4"]
+    assert len(told) == 1
+    assert told_and_found("--softmax --frob=1 8x8 --eltwise 2x3")[1] == ["--eltwise 2x3"]
+
+
 def test_without_a_report_the_first_error_is_raised():
     with pytest.raises(Unsupported) as error:
         read("--matmul --dt=u8:s8:f32 --attr-scales=wei:per_oc --attr-post-ops=add:u8 2x3:3x4 zz")

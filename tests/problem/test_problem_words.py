@@ -16,7 +16,7 @@ MALFORMED = {
     # drivers and options
     "2x3": (1, "expected a driver first, one of --conv, --ip"),
     "--alg=relu": (1, "expected a driver first"),
-    "--bnorm ic3": (1, "expected a driver first"),
+    "--frob ic3": (1, "expected a driver first"),
     "--eltwise --frob=1 2x3": (2, "no such option; expected one of --dir, --dt, --tag"),
     "--eltwise --wtag=any 2x3": (2, "no such option"),
     "--eltwise=1 2x3": (1, "expected a driver first"),
