@@ -9,7 +9,7 @@ import pytest
 from test_problem_words import MALFORMED, mutated
 
 from dnncore.problem import Invalid, Unreadable, Unsupported, read, read_files
-from dnncore.problem.from_verbose import executions
+from dnncore.problem.from_verbose import executions, from_verbose
 
 # -- reading to the end ----------------------------------------------------------------------------
 
@@ -171,6 +171,12 @@ def test_verbose_lines_name_the_same_features():
         ("data type s8",), ("primitive shuffle",), ("scales",), "unreadable",
         ("post-op operand of data type s8",),
     ]  # fmt: skip
+
+
+def test_verbose_lines_may_be_one_text():
+    lines = [verbose_line("eltwise"), verbose_line("eltwise", "f16")]
+    assert len(from_verbose(lines)) == 2
+    assert from_verbose("\n".join(lines)) == from_verbose(lines)
 
 
 def test_verbose_lines_in_a_text_are_reported_with_their_file(tmp_path):
