@@ -350,6 +350,7 @@ def _none_accepts(request: Request, selection: Selection) -> str:
     text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
     if not reasons:
         return f"{text}: no backend implements it there{registry.excuses()}"
+    text += registry.excuses()
     if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):
         text += f"; to let the CPU compute it on copied memories, {host_fallback.ADVICE}"
     return f"{text}:{reasons}"

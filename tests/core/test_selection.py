@@ -81,6 +81,13 @@ def test_no_implementation_lists_every_refusal_with_its_numbers():
     assert all(kind == "filter" for name, kind in kinds.items() if name != "toybackend:r")
 
 
+def test_no_implementation_names_backends_that_cannot_be_loaded():
+    with registered(table="no_such_module:TABLE"), pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), impl="nothing")
+    assert "toybackend (unavailable: ModuleNotFoundError: No module" in str(caught.value)
+    assert "reference:eltwise: filter" in str(caught.value)
+
+
 def test_explain_names_every_candidate_and_where_its_rank_came_from():
     refusing = Relu("toybackend:no", refuse=("format", "blocked by 8"))
     with registered(Relu("toybackend:yes", 3.0), refusing):
