@@ -180,9 +180,9 @@ class _Reader:
             self._reset()
             self.match = re.compile("")
         elif name == "batch":
-            yield from self.file(self._found(value))
+            yield from self.file(self._found(value, "problem texts"))
         elif name == "from-verbose":
-            path = self._found(value)
+            path = self._found(value, "verbose lines")
             log = _text(path, "verbose lines").splitlines()
             report = partial(self._report_line, path) if self.report else None
             yield from filter(self._is_wanted, executions(log, report))
@@ -198,8 +198,10 @@ class _Reader:
     def _defaults(self) -> Settings:
         return {**self.driver.defaults, **DEFAULTS} if self.driver else {}
 
-    def _found(self, name: str) -> Path:
+    def _found(self, name: str, what: str) -> Path:
         """A file in the folder of the present file, else in the working directory."""
+        if not name:
+            raise DescriptorError(f"expected a file of {what}; got no name")
         folders = [*(file.parent for file in self.files[-1:]), Path()]
         paths = [folder / name for folder in folders]
         return next(filter(_is_file, paths), Path(name))
