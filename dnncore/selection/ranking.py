@@ -16,7 +16,7 @@ from dnncore.engines.threads import get_num_threads, num_threads_of
 from dnncore.errors import describe
 from dnncore.ops import Operation
 from dnncore.selection import host_fallback, transfer
-from dnncore.selection.plugins import engine, registry
+from dnncore.selection.plugins import engine, registry, warn_of_unknown
 
 if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
@@ -123,6 +123,7 @@ def forget() -> None:
 
 
 def _select(request: Request, filters: _Filters) -> Selection:
+    warn_of_unknown("DNNCORE_PREFER", [*registry.loaded, *registry.failures])
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
     with num_threads_of(request.num_threads):

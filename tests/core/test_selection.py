@@ -71,6 +71,13 @@ def test_preferred_backends_come_first(monkeypatch):
         assert names(relu_op())[0] == "toybackend:slow"
 
 
+def test_an_unknown_preferred_backend_causes_a_warning(monkeypatch):
+    monkeypatch.setenv("DNNCORE_PREFER", "refrence, cpu_numba")
+    known = "DNNCORE_PREFER: unknown backend refrence; there are: .*reference"
+    with pytest.warns(UserWarning, match=known):
+        names(relu_op())
+
+
 def test_no_implementation_lists_every_refusal_with_its_numbers():
     refusing = Relu("toybackend:r", refuse=("shape", "wants 8 columns; got 5"))
     with registered(refusing), pytest.raises(dnn.NoImplementation) as caught:
