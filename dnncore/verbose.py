@@ -20,7 +20,7 @@ of words, separated by commas:
     all, -1          everything
     1                error, warn, profile_exec
     2                error, warn, profile_exec, profile_create
-    filter=REGEX     only kinds of primitives that contain a match of REGEX
+    filter=REGEX     only kinds of primitives that contain a match of REGEX; alone, of profile
 
 An unknown word causes a warning, and DNNCORE_VERBOSE is ignored. With DNNCORE_VERBOSE_TIMESTAMP=1
 each line has the milliseconds since 1970 after its version.
@@ -129,7 +129,10 @@ def _read(text: str) -> tuple[frozenset[str], re.Pattern[str] | None]:
     """Return the levels and the filter of a text such as `profile,filter=conv|pool`."""
     levels: set[str] = set()
     pattern = None
-    for word in map(str.strip, text.split(",")):
+    words = [word.strip() for word in text.split(",")]
+    if all(word.startswith("filter=") for word in words):
+        words.append("profile")
+    for word in words:
         if word.startswith("filter="):
             pattern = _pattern(word.removeprefix("filter="))
         elif word.lower() in NONE:

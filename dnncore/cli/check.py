@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import replace
@@ -93,7 +94,9 @@ def _rows(problem: Problem, engine_name: str) -> Iterator[Row]:
 
 
 def _no_candidate(problem: Problem) -> str:
+    variables = ("DNNCORE_IMPL", "DNNCORE_SKIP_IMPL")
     filters = {"--impl": problem.impl, "--skip-impl": problem.skip_impl}
+    filters |= {name: os.environ.get(name, "") for name in variables}
     given = " ".join(f"{option}={text}" for option, text in filters.items() if text)
     return f"there is no implementation{f' that matches {given}' if given else ''}"
 

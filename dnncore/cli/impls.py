@@ -21,7 +21,7 @@ from dnncore.cli.problems import (
 from dnncore.cli.rows import Row, as_json_option, show_json
 from dnncore.errors import NoImplementation
 from dnncore.problem import Problem
-from dnncore.selection.plugins import engine
+from dnncore.selection.plugins import engine, registry
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 
 __all__ = ["impls"]
@@ -41,7 +41,7 @@ def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool)
     """List the implementations of a problem.
 
     Those that accept come first, ranked by estimated seconds. Then come those that refuse, with
-    their reasons.
+    their reasons. Backends that are not available come last.
 
     PROBLEM is a text, such as: dnncore impls --conv mb2ic3oc8_ih5kh3ph1
 
@@ -58,9 +58,15 @@ def impls(engines: str, words: tuple[str, ...], *, verbose: bool, as_json: bool)
             rows += found
             if not as_json:
                 _print(f"{problem} on {name}", found)
+    missing = [
+        {"backend": status.name, "status": status.status, "reason": status.reason}
+        for status in registry.failures.values()
+    ]
     if as_json:
-        show_json(rows)
+        show_json([*rows, *missing])
     else:
+        for row in missing:
+            wrapped(f"{row['status']}: backend {row['backend']}: {row['reason']}", 0)
         print_reading(reading)
     if reading.status:
         raise SystemExit(reading.status)
@@ -94,7 +100,7 @@ def _selected(
     problem: Problem, engine_name: str
 ) -> tuple[list[PrimitiveDesc], tuple[Refusal, ...]]:
     """All primitive descriptors, best first, and the refusals."""
-    wishes: dict[str, Any] = {"impl": problem.impl, "skip_impl": problem.skip_impl}
+    wishes: dict[str, Any] = {"impl": problem.impl or None, "skip_impl": problem.skip_impl or None}
     found = list(primitive_descs(problem.op, engine(engine_name), problem.attr, **wishes))
     if found:
         return found, found[0].refusals

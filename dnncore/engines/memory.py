@@ -76,7 +76,10 @@ class Memory:
         if desc is None:
             desc = MemoryDesc(array.shape, from_numpy_dtype(array.dtype))
         if not isinstance(desc, MemoryDesc):
-            raise DescriptorError(f"memory: desc must be a MemoryDesc; got {type(desc).__name__}")
+            way = "; pass engine=..." if isinstance(desc, Engine) else ""
+            raise DescriptorError(
+                f"memory: desc must be a MemoryDesc; got {type(desc).__name__}{way}"
+            )
         if array.shape != desc.dims:
             raise DescriptorError(
                 f"memory: the array must have the descriptor's dims {desc.dims}; got {array.shape}"

@@ -103,6 +103,7 @@ class Primitive:
         for name, desc, engine in self._slots:
             memory = arguments.get(name)
             if not isinstance(memory, Memory):
+                self._check_names(arguments)
                 self._fail_memory(name, memory)
             if memory.desc is not desc and memory.desc != desc:
                 self._fail_desc(name, memory.desc, desc)

@@ -61,13 +61,15 @@ DIRECTIONS = {
 # -- lines -----------------------------------------------------------------------------------------
 
 
-def from_verbose(lines: Iterable[str]) -> list[Problem]:
+def from_verbose(lines: str | Iterable[str]) -> list[Problem]:
     """The distinct problems of verbose lines, in the order of their first lines.
+
+    lines: a text, or its lines.
 
     Raises `DescriptorError` with the line, the field and what was expected there. Warns about lines
     that are left out, with the reason.
     """
-    return list(executions(lines))
+    return list(executions(lines.splitlines() if isinstance(lines, str) else lines))
 
 
 def executions(

@@ -9,21 +9,33 @@ for a square or a cube only one axis. The text is made from settings, before an 
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
+from dnncore.errors import DescriptorError
 from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.drivers.lrn import NUMBERS
 from dnncore.problem.settings import Settings, number_text
 from dnncore.problem.shapes import read_letters
 from dnncore.problem.windows import KINDS, WINDOW_LETTERS, axes_of
 
-__all__ = ["printed"]
+__all__ = ["pattern", "printed"]
 
 LETTERS = f"g mb ic oc ls {WINDOW_LETTERS}"
 SILENT: Mapping[str, float] = {"mb": 2, "ls": 5, **NUMBERS}
 SILENT_KINDS = {"s": 1, "d": 0}
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """The regular expression of `--match`. Raises `DescriptorError` if it is none."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about [[ and --
+            return re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise DescriptorError(f"expected a regular expression; {error}") from None
 
 
 def printed(driver: Driver, settings: Settings, defaults: Settings, name: str) -> str:

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 
 from dnncore.problem.settings import Settings, misread
 
-__all__ = ["COMMON", "HARNESS", "MATMUL", "REORDER", "feature_name", "missing_features"]
+__all__ = ["COMMON", "HARNESS", "MATMUL", "MISSING_DRIVERS", "REORDER", "feature_name",
+           "missing_features"]  # fmt: skip
+
+MISSING_DRIVERS = {
+    "bnorm": "batch_normalization", "brgemm": "brgemm", "concat": "concat",
+    "deconv": "deconvolution", "gnorm": "group_normalization", "graph": "graph",
+    "lnorm": "layer_normalization", "prelu": "prelu", "resampling": "resampling", "rnn": "rnn",
+    "sdpa": "sdpa", "self": "self", "shuffle": "shuffle", "zeropad": "zero_pad",
+}  # fmt: skip
+"""Drivers that only benchdnn has -> their primitives in verbose lines."""
 
 HARNESS = frozenset({
     # benchdnn's measuring, comparing and printing

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -17,8 +16,8 @@ from dnncore.problem import attributes
 from dnncore.problem.drivers import DRIVERS, driver_of
 from dnncore.problem.drivers.driver import Driver
 from dnncore.problem.from_verbose import executions
-from dnncore.problem.matching import printed
-from dnncore.problem.options import HARNESS, missing_features
+from dnncore.problem.matching import pattern, printed
+from dnncore.problem.options import HARNESS, MISSING_DRIVERS, missing_features
 from dnncore.problem.problem import DEFAULTS, Problem
 from dnncore.problem.settings import (
     Invalid,
@@ -74,17 +73,23 @@ WHOLE = ("impl", "skip-impl")  # options whose commas do not separate alternativ
 VERBOSITY = re.compile("-v[0-9]*")
 
 
+class _UnknownOption(DescriptorError):
+    """A word that the driver does not know."""
+
+
 @dataclass
 class _Reader:
     """The state between words.
 
     report: as in `read`.
+    absent: an unknown driver, whose options and shapes are not read; "" if the driver is known.
     said: option -> the place and the word that set it, for messages.
     files: the open files; each includes the next.
     """
 
     report: Report | None = None
     driver: Driver | None = None
+    absent: str = ""
     options: dict[str, list[str]] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
     match: re.Pattern[str] = field(default=re.compile(""))
@@ -109,17 +114,23 @@ class _Reader:
             yield from self.words(split(line), f"{place}, line {number}")
 
     def words(self, words: Iterable[str], place: str) -> Iterator[Problem]:
-        """Read one word after the other."""
+        """Read one word after the other. Leaves out shapes after an unknown option."""
+        is_lost = False
         numbered = enumerate(words, 1)
         for number, first in numbered:
             word = f"{first}={next(numbered, (0, ''))[1]}" if self._lacks_value(first) else first
             here = f"{place}, word {number}: {word}"
             if word.startswith("--"):
+                is_lost = is_lost and word.removeprefix("--") not in DRIVERS
                 try:
                     yield from self._carry_out(word, here)
+                except _UnknownOption as error:
+                    is_lost = True
+                    self.absent = "" if "=" in word else word
+                    self._fail(error, here)
                 except DescriptorError as error:
                     self._fail(error, here)
-            elif not VERBOSITY.fullmatch(word):
+            elif not is_lost and not VERBOSITY.fullmatch(word):
                 yield from self._problems(word, here)
 
     def _fail(self, error: DescriptorError, here: str, text: str = "") -> None:
@@ -161,21 +172,23 @@ class _Reader:
     def _carry_out(self, word: str, here: str) -> Iterator[Problem]:
         name, has_value, value = word.removeprefix("--").partition("=")
         if name in DRIVERS and not has_value:
-            self.driver = DRIVERS[name]
+            self.driver, self.absent = DRIVERS[name], ""
             self._reset()
+        elif name in MISSING_DRIVERS and not has_value:
+            self.absent = name
         elif word == "--reset":
             self._reset()
             self.match = re.compile("")
         elif name == "batch":
-            yield from self.file(self._found(value))
+            yield from self.file(self._found(value, "problem texts"))
         elif name == "from-verbose":
-            path = self._found(value)
+            path = self._found(value, "verbose lines")
             log = _text(path, "verbose lines").splitlines()
             report = partial(self._report_line, path) if self.report else None
             yield from filter(self._is_wanted, executions(log, report))
         elif name == "match":
-            self.match = _pattern(value)
-        elif name not in HARNESS:
+            self.match = pattern(value)
+        elif name not in HARNESS and not self.absent:
             self.said[self._option(name, value)] = here
 
     def _reset(self) -> None:
@@ -185,8 +198,10 @@ class _Reader:
     def _defaults(self) -> Settings:
         return {**self.driver.defaults, **DEFAULTS} if self.driver else {}
 
-    def _found(self, name: str) -> Path:
+    def _found(self, name: str, what: str) -> Path:
         """A file in the folder of the present file, else in the working directory."""
+        if not name:
+            raise DescriptorError(f"expected a file of {what}; got no name")
         folders = [*(file.parent for file in self.files[-1:]), Path()]
         paths = [folder / name for folder in folders]
         return next(filter(_is_file, paths), Path(name))
@@ -198,7 +213,7 @@ class _Reader:
         name = names.get(word.replace("_", "-"), "")
         if not name:
             known = ", ".join(f"--{option}" for option in self.options)
-            raise DescriptorError(f"--{driver.name} has no such option; expected one of {known}")
+            raise _UnknownOption(f"--{driver.name} has no such option; expected one of {known}")
         value = value or self._defaults()[name]
         self.options[name] = [value] if name in WHOLE else value.split(",")
         return name
@@ -213,6 +228,9 @@ class _Reader:
 
     def _problems(self, word: str, here: str) -> Iterator[Problem]:
         """The problem of each combination of values. Reports combinations without a problem."""
+        if self.absent:
+            self._leave_out(word, here)
+            return
         match = _SHAPE.fullmatch(word)
         shape, name = (match["shape"], (match["name"] or "").strip('"')) if match else (word, "")
         try:
@@ -232,6 +250,13 @@ class _Reader:
                 self._fail(error, here, printed(driver, settings, self._defaults(), name))
             else:
                 yield problem
+
+    def _leave_out(self, word: str, here: str) -> None:
+        """Report a problem of a driver that only benchdnn has."""
+        text = f"--{self.absent} {word}"
+        if self.absent in MISSING_DRIVERS and self.match.search(text):
+            features = [f"primitive {MISSING_DRIVERS[self.absent]}"]
+            self._fail(Unsupported(features), here, text)
 
     def _problem(self, driver: Driver, settings: Settings, name: str) -> Problem:
         """The problem of these settings. Raises `Unsupported`."""
@@ -276,14 +301,6 @@ def _missing(features: dict[str, str]) -> Iterator[None]:
         features.update(error.rules)
     except DataTypeError as error:
         features[error.feature] = str(error)
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # about [[ and --
-            return re.compile(text)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise DescriptorError(f"expected a regular expression; {error}") from None
 
 
 def _text(path: Path, what: str) -> str:

@@ -17,9 +17,10 @@ from dnncore.tensors.memory_desc import MemoryDesc
 if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
 
-__all__ = ["PREFIX", "HostFallback"]
+__all__ = ["ADVICE", "PREFIX", "HostFallback"]
 
 PREFIX = "host:"
+ADVICE = "set DNNCORE_HOST_FALLBACK=1, or pass host_fallback=True to PrimitiveDesc"
 
 
 class HostFallback(Implementation[Operation]):
@@ -37,7 +38,7 @@ class HostFallback(Implementation[Operation]):
     ) -> Accepted | Refused:
         """Accept what the CPU's implementation accepts. The estimate includes the transfers."""
         if not self._allowed:
-            return Refused("filter", "pass host_fallback=True or set DNNCORE_HOST_FALLBACK=1")
+            return Refused("filter", ADVICE)
         answer = self._implementation.answer(op, attr, self._cpu, hint)
         if isinstance(answer, Refused):
             return answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ __all__ = [
     "register",
     "registry",
     "unregister",
+    "warn_of_unknown",
 ]
 
 GROUP = "dnncore.backends"
@@ -96,8 +98,11 @@ class Registry:
             self._discovered = True
             from importlib.metadata import entry_points  # a third of the time of `import dnncore`
 
-            for entry in sorted(entry_points(group=GROUP), key=_by_name):
+            entries = sorted(entry_points(group=GROUP), key=_by_name)
+            for entry in entries:
                 self._load_entry(entry)
+        for variable in ("DNNCORE_BACKENDS", "DNNCORE_DISABLE_BACKENDS"):
+            warn_of_unknown(variable, [entry.name for entry in entries])
 
     def _load_entry(self, entry: EntryPoint) -> None:
         origin = BackendStatus(
@@ -410,6 +415,14 @@ def register(plugin: object) -> list[Backend]:
 def unregister(plugin: object) -> None:
     """Remove a plugin that `register` added."""
     registry.remove(plugin)
+
+
+def warn_of_unknown(variable: str, known: Sequence[str]) -> None:
+    """Warn of names in an environment variable that are no backend."""
+    unknown = [name for name in _names(os.environ.get(variable, "")) if name not in known]
+    if unknown:
+        text = f"{variable}: unknown backend {', '.join(unknown)}; there are: {', '.join(known)}"
+        warnings.warn(text, stacklevel=1)  # always the same place, so that it is shown once
 
 
 def _absent(rows: Iterable[BackendStatus | DeviceStatus]) -> str:

@@ -72,7 +72,7 @@ class PrimitiveDesc:
         if not selection.candidates:
             raise NoImplementation(_none_accepts(request, selection), selection.refusals)
         self._settle(request, selection, 0)
-        if self._candidate.is_reference and not is_wanted(request, self.impl_name):
+        if self._candidate.is_reference and not is_wanted(request, self._candidate):
             _warn_reference(self)
 
     def _settle(self, request: Request, selection: Selection, place: int) -> None:
@@ -350,8 +350,9 @@ def _none_accepts(request: Request, selection: Selection) -> str:
     text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
     if not reasons:
         return f"{text}: no backend implements it there{registry.excuses()}"
+    text += registry.excuses()
     if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):
-        text += "; pass host_fallback=True to let the CPU compute it on copied memories"
+        text += f"; to let the CPU compute it on copied memories, {host_fallback.ADVICE}"
     return f"{text}:{reasons}"
 
 

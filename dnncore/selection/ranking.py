@@ -16,7 +16,7 @@ from dnncore.engines.threads import get_num_threads, num_threads_of
 from dnncore.errors import describe
 from dnncore.ops import Operation
 from dnncore.selection import host_fallback, transfer
-from dnncore.selection.plugins import engine, registry
+from dnncore.selection.plugins import engine, registry, warn_of_unknown
 
 if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
@@ -111,9 +111,10 @@ def select(request: Request) -> Selection:
     return _selections.get(key, lambda: _select(request, filters))
 
 
-def is_wanted(request: Request, name: str) -> bool:
-    """Whether the user asks for an implementation of this name by a pattern."""
-    return _matches(name, _patterns(request.impl, "DNNCORE_IMPL"))
+def is_wanted(request: Request, candidate: Candidate) -> bool:
+    """Whether the user asks for this implementation by a pattern, or prefers its backend."""
+    preferred = candidate.backend in _patterns(None, "DNNCORE_PREFER")
+    return preferred or _matches(candidate.impl_name, _patterns(request.impl, "DNNCORE_IMPL"))
 
 
 def forget() -> None:
@@ -122,6 +123,7 @@ def forget() -> None:
 
 
 def _select(request: Request, filters: _Filters) -> Selection:
+    warn_of_unknown("DNNCORE_PREFER", [*registry.loaded, *registry.failures])
     candidates: list[Candidate] = []
     refusals: list[Refusal] = []
     with num_threads_of(request.num_threads):

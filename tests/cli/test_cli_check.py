@@ -209,6 +209,29 @@ def test_filters_are_listed_if_no_candidate_remains_or_on_demand():
     assert {row["kind"] for row in rows("impls", *nobody)} == {"filter"}
 
 
+def test_backends_that_are_not_available_are_listed_last():
+    with registered(table="no_such_module:TABLE"):
+        row = rows("impls", *RELU)[-1]
+        assert (row["backend"], row["status"]) == ("toybackend", "unavailable")
+        assert "No module named 'no_such_module'" in row["reason"]
+        told = "\nunavailable: backend toybackend: ModuleNotFoundError"
+        assert told in invoke("impls", *RELU)
+
+
+@pytest.mark.parametrize("command", ["impls", "check"])
+def test_filters_of_the_environment_apply(monkeypatch, command):
+    with registered(Relu("toybackend:a"), Relu("toybackend:b")):
+        problem = ("--engines=cpu", *RELU)
+        monkeypatch.setenv("DNNCORE_IMPL", "toybackend:*")
+        found = {row["implementation"] for row in rows(command, *problem)}
+        assert found == {"toybackend:a", "toybackend:b"}
+        monkeypatch.setenv("DNNCORE_SKIP_IMPL", "*:a")
+        assert {row["implementation"] for row in rows(command, *problem)} == {"toybackend:b"}
+        monkeypatch.setenv("DNNCORE_SKIP_IMPL", "*")
+        told = {"impls": "matched by skip_impl=*", "check": "DNNCORE_SKIP_IMPL=*"}[command]
+        assert told in invoke(command, *problem, code=int(command == "check"))
+
+
 BATCH = """--eltwise --alg=relu --tag=ab
 2x3 2y3
 --dt=s8 3x4

@@ -33,6 +33,14 @@ def test_without_leave_the_error_names_the_way_out(engine):
     assert any(r.impl_name.startswith("host:cpu_numba:") for r in caught.value.refusals)
 
 
+def test_the_way_out_of_a_one_line_function_is_the_variable(engine, monkeypatch):
+    x = np.ones((3, 7), np.float32)
+    with pytest.raises(dnn.NoImplementation, match="set DNNCORE_HOST_FALLBACK=1, or pass"):
+        dnn.functional.log_softmax(x, engine=engine)
+    monkeypatch.setenv("DNNCORE_HOST_FALLBACK", "1")
+    assert dnn.functional.log_softmax(x, engine=engine).shape == (3, 7)
+
+
 @pytest.mark.parametrize("how", ["argument", "environment"])
 def test_with_leave_the_cpu_serves(engine, how, monkeypatch):
     wishes = {"host_fallback": True} if how == "argument" else {}

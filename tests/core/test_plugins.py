@@ -164,6 +164,14 @@ def test_blocked_backends_are_told_and_not_loaded(monkeypatch, fresh_registry):
     assert "DNNCORE_BACKENDS=reference" in {r.name: r for r in registry.probe()}["opencl"].reason
 
 
+@pytest.mark.parametrize("variable", ["DNNCORE_BACKENDS", "DNNCORE_DISABLE_BACKENDS"])
+def test_unknown_backends_in_the_environment_cause_a_warning(monkeypatch, fresh_registry, variable):
+    monkeypatch.setenv(variable, "reference, refrence")
+    text = f"{variable}: unknown backend refrence; there are: .*reference"
+    with pytest.warns(UserWarning, match=text):
+        fresh_registry()
+
+
 def test_engines_are_the_same_object_each_time_and_default_to_the_environment(monkeypatch):
     assert dnn.engine() is dnn.engine("cpu") is dnn.engine("cpu:0")
     monkeypatch.setenv("DNNCORE_ENGINE", "nonsense")

@@ -1,6 +1,7 @@
 """Choosing among implementations: ranking, filters, iteration, explanations."""
 
 import time
+import warnings
 
 import pytest
 from toy import Relu, registered, relu_op
@@ -46,6 +47,14 @@ def test_the_reference_comes_after_everything_else_and_warns_when_chosen(monkeyp
         dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), skip_impl="cpu_numba:*")
 
 
+def test_a_preferred_reference_causes_no_warning(monkeypatch):
+    monkeypatch.setattr("dnncore.selection.primitive_desc._warned", set())
+    monkeypatch.setenv("DNNCORE_PREFER", "reference")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu")).is_reference
+
+
 def test_filters_by_argument_and_environment(monkeypatch):
     with registered(Relu("toybackend:a"), Relu("toybackend:b")):
         assert names(relu_op(), impl=TOY, skip_impl="*:a") == ["toybackend:b"]
@@ -62,6 +71,13 @@ def test_preferred_backends_come_first(monkeypatch):
         assert names(relu_op())[0] == "toybackend:slow"
 
 
+def test_an_unknown_preferred_backend_causes_a_warning(monkeypatch):
+    monkeypatch.setenv("DNNCORE_PREFER", "refrence, cpu_numba")
+    known = "DNNCORE_PREFER: unknown backend refrence; there are: .*reference"
+    with pytest.warns(UserWarning, match=known):
+        names(relu_op())
+
+
 def test_no_implementation_lists_every_refusal_with_its_numbers():
     refusing = Relu("toybackend:r", refuse=("shape", "wants 8 columns; got 5"))
     with registered(refusing), pytest.raises(dnn.NoImplementation) as caught:
@@ -70,6 +86,13 @@ def test_no_implementation_lists_every_refusal_with_its_numbers():
     kinds = {refusal.impl_name: refusal.kind for refusal in caught.value.refusals}
     assert kinds["toybackend:r"] == "shape"
     assert all(kind == "filter" for name, kind in kinds.items() if name != "toybackend:r")
+
+
+def test_no_implementation_names_backends_that_cannot_be_loaded():
+    with registered(table="no_such_module:TABLE"), pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), impl="nothing")
+    assert "toybackend (unavailable: ModuleNotFoundError: No module" in str(caught.value)
+    assert "reference:eltwise: filter" in str(caught.value)
 
 
 def test_explain_names_every_candidate_and_where_its_rank_came_from():

@@ -243,6 +243,9 @@ def test_switching_while_threads_run_changes_no_result(capsys):
         ("none,profile", ["create", "exec"]),
         ("PROFILE,filter=conv|elt", ["create", "exec"]),
         ("profile,filter=conv", []),
+        ("filter=elt", ["create", "exec"]),
+        ("filter=conv", []),
+        ("none,filter=elt", []),
         ("profile_create,dispatch", ["create"]),
     ],
 )

@@ -282,6 +282,8 @@ WRONG_THINGS = {
     "attr must be Attributes; got dict": lambda: dnn.PrimitiveDesc(relu_op(), CPU, {}),
     "hint must be a PrimitiveDesc; got int": lambda: dnn.PrimitiveDesc(relu_op(), CPU, hint=5),
     "memory: desc must be a MemoryDesc; got tuple": lambda: dnn.Memory((2, 3)),
+    "memory: desc must be a MemoryDesc; got CpuEngine; pass engine=...":
+        lambda: dnn.Memory.from_numpy(np.ones(4, np.float32), CPU),
     "memory: engine must be an Engine; got str": lambda: dnn.Memory(BIAS, "cpu"),
     "memory: a buffer on cpu must be a contiguous, writable 1-D uint8 array":
         lambda: dnn.Memory(BIAS, CPU, np.ones(4)),
@@ -362,6 +364,11 @@ def test_a_missing_argument_is_named(pool, arguments, name):
 def test_an_unknown_argument_is_named(pool, arguments):
     arguments["weights"] = arguments["src"]
     refused(pool, arguments, "pooling: unknown argument weights; it takes dst, src, workspace")
+
+
+def test_a_misnamed_argument_is_named_before_the_missing_one(pool, arguments):
+    arguments["source"] = arguments.pop("src")
+    refused(pool, arguments, "pooling: unknown argument source; it takes dst, src, workspace")
 
 
 @pytest.mark.parametrize("thing", [np.ones(3), SRC, "src"])

@@ -299,3 +299,16 @@ def test_what_is_direct_serves_auto_and_not_winograd(direction):
     assert accepted == ["reference:convolution"]
     kinds = {refusal.impl_name: refusal.kind for refusal in refusals}
     assert {kinds[name] for name in direct if name not in accepted} == {"algorithm"}
+
+
+@pytest.mark.parametrize(("asked", "other"), [("direct", "winograd"), ("winograd", "direct")])
+def test_a_refused_algorithm_has_the_way_to_ask_for_it(target: Target, asked, other):
+    src, dst = dnn.MemoryDesc((1, 4, 6, 6)), dnn.MemoryDesc((1, 4, 4, 4), "f32", "any")
+    weights = dnn.MemoryDesc((4, 4, 3, 3), "f32", "any")
+    tensors = {"src": src, "weights": weights, "dst": dst}
+    op = dnn.ConvolutionForward("forward_inference", algorithm=asked, **tensors)
+    refusals = dnn.PrimitiveDesc(op, target.engine).refusals
+    told = {refusal.reason for refusal in refusals if refusal.kind == "algorithm"}
+    assert told == {
+        f"computes by algorithm {other}; got {asked}; pass algorithm='{other}' or 'auto'"
+    }

@@ -9,7 +9,7 @@ import pytest
 from test_problem_words import MALFORMED, mutated
 
 from dnncore.problem import Invalid, Unreadable, Unsupported, read, read_files
-from dnncore.problem.from_verbose import executions
+from dnncore.problem.from_verbose import executions, from_verbose
 
 # -- reading to the end ----------------------------------------------------------------------------
 
@@ -51,6 +51,41 @@ def test_errors_are_reported_in_order_and_the_rest_is_read(tmp_path):
     assert reports[2].line == f"{path}, line 4"
     assert reports[3].text == "--eltwise --dt=s8 --tag=ab --alg=exp --alpha=0 --beta=0 3x4"
     assert reports[5].features == ("scales",)
+
+
+def told_and_found(text):
+    reports = []
+    found = [str(problem) for problem in read(text, report=reports.append)]
+    return [(type(error), str(error).partition(", line ")[2]) for error in reports], found
+
+
+def test_problems_of_a_driver_that_only_benchdnn_has_are_left_out():
+    text = "--softmax 8x8\n--bnorm --flags=G,CH\n--reset --dir=FWD_D 4x4\n--eltwise 2x3"
+    told, found = told_and_found(text)
+    assert found == ["--softmax 8x8", "--eltwise 2x3"]
+    missing = "3, word 3: 4x4: dnncore does not have: primitive batch_normalization"
+    assert told == [(Unsupported, missing)]
+    with pytest.raises(Unsupported) as error:
+        read("--bnorm ic3")
+    assert (error.value.text, error.value.features) == (
+        "--bnorm ic3", ("primitive batch_normalization",)
+    )  # fmt: skip
+    assert told_and_found("--match=soft --bnorm ic3 --softmax 4x4") == ([], ["--softmax 4x4"])
+
+
+def test_shapes_after_an_unknown_driver_are_no_problems_of_the_former_one():
+    told, found = told_and_found("--softmax 8x8\n--sofmax --axis=0\n4x4\n--eltwise 2x3")
+    assert found == ["--softmax 8x8", "--eltwise 2x3"]
+    ((kind, message),) = told
+    assert kind is Unreadable
+    assert message.startswith("2, word 1: --sofmax: --softmax has no such option")
+
+
+def test_shapes_after_an_unknown_option_are_left_out_up_to_the_end_of_its_line():
+    told, found = told_and_found("--softmax --frob=1 8x8 --axis=0 2x2\n4x4")
+    assert found == ["--softmax --axis=0 4x4"]
+    assert len(told) == 1
+    assert told_and_found("--softmax --frob=1 8x8 --eltwise 2x3")[1] == ["--eltwise 2x3"]
 
 
 def test_without_a_report_the_first_error_is_raised():
@@ -136,6 +171,12 @@ def test_verbose_lines_name_the_same_features():
         ("data type s8",), ("primitive shuffle",), ("scales",), "unreadable",
         ("post-op operand of data type s8",),
     ]  # fmt: skip
+
+
+def test_verbose_lines_may_be_one_text():
+    lines = [verbose_line("eltwise"), verbose_line("eltwise", "f16")]
+    assert len(from_verbose(lines)) == 2
+    assert from_verbose("\n".join(lines)) == from_verbose(lines)
 
 
 def test_verbose_lines_in_a_text_are_reported_with_their_file(tmp_path):

@@ -72,19 +72,24 @@ def plugin(backends):
 
 
 @contextmanager
-def registered(*implementations, kind="cpu", name="toybackend", engines=None, **fields) -> Iterator:
-    """Register a backend with these EltwiseForward implementations during a test."""
-    table = f"TABLE_{next(_numbers)}"
+def registered(
+    *implementations, kind="cpu", name="toybackend", engines=None, table=None, **fields
+) -> Iterator:
+    """Register a backend with these EltwiseForward implementations during a test.
+
+    table: "module:attribute" of its table instead of the implementations.
+    """
+    own = f"TABLE_{next(_numbers)}"
     module = plugin(
         lambda: Backend(
             name,
             API_VERSION,
             engines=engines or {},
-            implementations={(kind, EltwiseForward): f"{__name__}:{table}"},
+            implementations={(kind, EltwiseForward): table or f"{__name__}:{own}"},
             **fields,
         )
     )
-    globals()[table] = implementations
+    globals()[own] = implementations
     dnn.register(module)
     try:
         yield module

@@ -175,8 +175,9 @@ class Case:
         return [implementation for _, implementation in found if self.wants(implementation.name)]
 
     def _wishes(self, impl: str = "") -> dict[str, Any]:
-        wanted = impl or self.impl or self.problem.impl
-        return {"impl": wanted, "skip_impl": self.problem.skip_impl, "host_fallback": False}
+        wanted = impl or self.impl or self.problem.impl or None
+        unwanted = self.problem.skip_impl or None
+        return {"impl": wanted, "skip_impl": unwanted, "host_fallback": False}
 
     def _no_implementation(self) -> Any:
         try:

@@ -18,8 +18,11 @@ class PlannedConvolution(PlannedImplementation[Convolution]):
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse other algorithms."""
         if op.algorithm not in (self.ALGORITHM, "auto"):
-            got = f"computes by algorithm {self.ALGORITHM}; got {op.algorithm}"
-            return Refused("algorithm", got)
+            return Refused(
+                "algorithm",
+                f"computes by algorithm {self.ALGORITHM}; got {op.algorithm};"
+                f" pass algorithm={self.ALGORITHM!r} or 'auto'",
+            )
         return super().refused(op, attr)
 
     def resolved(self, op: Convolution) -> Convolution:

@@ -48,7 +48,8 @@ class Direct(Implementation[Convolution]):
         if not engine.is_cpu:
             return Refused("device", f"computes on CPUs; got {engine.device.name}")
         if op.algorithm == "winograd":
-            return Refused("algorithm", "computes by algorithm direct; got winograd")
+            reason = "computes by algorithm direct; got winograd; pass algorithm='direct' or 'auto'"
+            return Refused("algorithm", reason)
         cpu = CpuFamily.of(engine)
         op = op.resolve_any(**self.formats(op, cpu.vector))
         refused = common_refusal(op, attr)

@@ -78,7 +78,8 @@ class _Direct(GemmImplementation[Direction]):
     def accept(self, op: Direction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept the direct algorithm in every layout that 32-bit integers can count through."""
         if op.algorithm == "winograd":
-            return Refused("algorithm", "computes by algorithm direct; got winograd")
+            reason = "computes by algorithm direct; got winograd; pass algorithm='direct' or 'auto'"
+            return Refused("algorithm", reason)
         return super().accept(op, attr, engine, hint)
 
 

@@ -111,7 +111,8 @@ def roles(op: core.Convolution, direction: str) -> tuple[str, str, tuple[int, in
 def problem_refusal(op: core.Convolution) -> Refused | None:
     """Refuse all convolutions but those of dense 3x3 windows with stride 1."""
     if op.algorithm == "direct":
-        return Refused("algorithm", "computes by algorithm winograd; got direct")
+        reason = "computes by algorithm winograd; got direct; pass algorithm='winograd' or 'auto'"
+        return Refused("algorithm", reason)
     groups, _, _, *kernel = op.grouped_weights
     for what, got, wanted in (
         ("kernel", tuple(kernel), (TAPS, TAPS)),
