@@ -214,8 +214,8 @@ def test_backends_that_are_not_available_are_listed_last():
         row = rows("impls", *RELU)[-1]
         assert (row["backend"], row["status"]) == ("toybackend", "unavailable")
         assert "No module named 'no_such_module'" in row["reason"]
-        told = "\nunavailable: backend toybackend: ModuleNotFoundError"
-        assert told in invoke("impls", *RELU)
+        shown = "\nunavailable: backend toybackend: ModuleNotFoundError"
+        assert shown in invoke("impls", *RELU)
 
 
 @pytest.mark.parametrize("command", ["impls", "check"])

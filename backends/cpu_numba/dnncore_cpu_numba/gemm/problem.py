@@ -163,7 +163,7 @@ class MatrixProblem:
         return self
 
     def _without(self, dim: int) -> MatrixProblem:
-        """The same problem with an outer dim joined to the rows."""
+        """Join an outer dim to the rows. The problem is the same."""
         rows, outer = Rows(self.cover.count * self.outer[dim]), _drop(self.outer, dim)
         return self._changed(
             lambda matrix: dataclasses.replace(matrix, outer=_drop(matrix.outer, dim)),
@@ -178,7 +178,7 @@ class MatrixProblem:
         return height == 1 or all(flat)
 
     def as_rows(self, count: int, extents: Sequence[int]) -> MatrixProblem:
-        """The same problem with the first planes, of these extents, as outer dims.
+        """Make outer dims of the first planes, which have these extents. The problem is the same.
 
         count: of the rows in each; those of the other planes must follow each other.
         """
@@ -190,7 +190,7 @@ class MatrixProblem:
         return self._changed(unfolded, cover=Rows(count), outer=(*self.outer, *extents))
 
     def _changed(self, change: Callable[[Matrix], Matrix], **fields: Any) -> MatrixProblem:
-        """The same problem with each matrix changed, and other fields."""
+        """Return a problem with each matrix changed by a function, and with these fields."""
         a, b, c, *operands = map(change, (self.a, self.b, self.c, *self.operands))
         return dataclasses.replace(self, a=a, b=b, c=c, operands=operands, **fields)
 

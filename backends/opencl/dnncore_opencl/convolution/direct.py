@@ -35,7 +35,7 @@ EFFICIENCY = 0.8  # where vectors and lines are full
 
 
 class Direct(Implementation[Convolution]):
-    """What both directions share."""
+    """The base of both directions."""
 
     name = "opencl:direct:simd"
     columns_dim: int  # of weights without groups: the channels of the result

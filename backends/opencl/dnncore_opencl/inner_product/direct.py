@@ -22,7 +22,7 @@ EFFICIENCY = 0.7
 
 
 class Direct(Implementation[InnerProduct]):
-    """What both directions share.
+    """The base of both directions.
 
     names: of the tensor that is read and the one that is written. image: the one of both that may
     have more than two dims.

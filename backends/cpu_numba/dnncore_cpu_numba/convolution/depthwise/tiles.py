@@ -33,7 +33,7 @@ class DepthwiseGather:
 
     @classmethod
     def of(cls, g: Geometry, dim: int) -> DepthwiseGather:
-        """What dst reads of src; backward by data, what diff_src reads of diff_dst."""
+        """The reads of dst from src; backward by data, of diff_src from diff_dst."""
         stride, padding = g.stride[dim], g.padding[dim]
         shifts = [(tap, tap * g.dilation[dim] - padding) for tap in range(g.kernel[dim])]
         if not g.backward:

@@ -74,7 +74,7 @@ class DepthwiseView:
 
     @functools.cached_property
     def gathers(self) -> list[DepthwiseGather]:
-        """What the outputs read along each dim, in the order `axes`."""
+        """The reads of the outputs along each dim, in the order `axes`."""
         return [DepthwiseGather.of(self.g, dim) for dim in self.axes]
 
     @property

@@ -108,7 +108,7 @@ class GpuWinograd(Implementation[Convolution]):
         )
 
     def weights_format(self, op: Convolution) -> str | MemoryDesc:
-        """What `any` becomes: transformed filters."""
+        """The format of weights with the format `any`: transformed weights."""
         return self.filters.desc(op.weights_role)
 
     def format_refusal(self, op: Convolution, attr: Attributes) -> Refused | None:
@@ -116,7 +116,7 @@ class GpuWinograd(Implementation[Convolution]):
         return format_refusal(op, attr, self.filters)
 
     def kept_bytes(self, op: Convolution, slices: int) -> int:
-        """Of planes of filters, which lie in the scratchpad through all slices."""
+        """The bytes of the planes of weights, which stay in the scratchpad for all slices."""
         if not slices or op.weights_role.format_kind == "opaque":
             return 0
         return self.filters.desc(op.weights_role).nbytes
