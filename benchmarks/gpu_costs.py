@@ -13,14 +13,16 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
+import numpy as np
 
 import dnncore as dnn
 from benchmarks.measuring.checkout import engine as open_engine
 from benchmarks.measuring.checkout import runs_on_cores
-from benchmarks.measuring.sampling import Repeat, in_turn
+from benchmarks.measuring.sampling import in_turn, timed
 
 ROOT = Path(__file__).parents[1]
 CALLS = 1000  # least number of calls per sample
@@ -35,7 +37,7 @@ net = Net(engine({engine!r}), {batch})
 stream = net.engine.stream()
 net.step(stream)
 stream.wait()
-print(net.diff_weights.numpy().sum())
+assert net.diff_weights.numpy().any()
 """
 
 
@@ -53,6 +55,16 @@ class Small:
             memory.fill(1)
         self.bound = self.primitive.bind(**self.memories)
         self.sequence = dnn.Sequence([self.bound] * KERNELS)
+
+    def verify(self, run: Callable[[int], int]) -> None:
+        """Raise `ValueError` if a way to call the kernel does not compute its result."""
+        for value in (-2.0, 3.0):
+            self.memories["src"].fill(value)
+            self.memories["dst"].fill(np.nan)
+            run(KERNELS)
+            found = self.memories["dst"].numpy()
+            if not np.array_equal(found, np.full(16, max(value, 0.0), np.float32)):
+                raise ValueError(f"relu of {value} must be {max(value, 0.0)}; got {found}")
 
     def execute(self, count: int) -> int:
         """Execute by argument names, with all checks."""
@@ -80,12 +92,14 @@ class Small:
 def launch_rows(name: str) -> list[Row]:
     """The microseconds of a small kernel."""
     small = Small(name)
-    ways: list[tuple[str, Repeat, float | None]] = [
+    ways: list[tuple[str, Callable[[int], int], float | None]] = [
         ("a small kernel by execute", small.execute, 8.0),
         ("a small kernel, bound", small.call, None),
         (f"a small kernel in a sequence of {KERNELS}", small.replay, 6.0),
     ]
-    seconds = in_turn([repeat for _, repeat, _ in ways], pause=0.0, least=CALLS)
+    for _, way, _ in ways:
+        small.verify(way)
+    seconds = in_turn([timed(way) for _, way, _ in ways], pause=0.0, least=CALLS)
     times = zip(ways, seconds, strict=True)
     return [(what, time * 1e6, limit, "us") for (what, _, limit), time in times]
 

@@ -39,7 +39,7 @@ def findings(trial: Trial) -> Iterator[str]:
 def smoke(name: str, impl: str) -> Found:
     """Check all implementations that accept, on all smoke problems that are products."""
     opened, found = open_engine(name), defaultdict(lambda: {"right": [], "wrong": []})
-    for problem in filter(is_arithmetic, cases("smoke")):
+    for problem in filter(is_arithmetic, cases("smoke", more=False)):
         for trial in Case(replace(problem, impl=impl), opened).trials:
             reasons = "; ".join(filter(None, findings(trial)))
             entry = f"{problem}: {reasons}" if reasons else str(problem)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -47,8 +48,9 @@ import dnncore as dnn
 from examples.train_digits import Network
 network = Network(dnn.engine({engine!r}))
 images = np.random.default_rng(0).random((network.batch, 1, 8, 8), np.float32)
-network.train(images, np.arange(network.batch) % 10, min(network.updates))
+loss = network.train(images, np.arange(network.batch) % 10, min(network.updates))
 network.stream.wait()
+assert 1 < loss < 4, loss  # ln(10) is 2.3
 print(json.dumps(dict(dnn.cache.stats(), seconds=time.time() - {start!r})))
 """
 
@@ -107,8 +109,17 @@ class Small:
         self.src, self.dst = (dnn.Memory(desc, self.engine) for _ in range(2))
         self.src.fill(1)
         self.bound = self.primitive.bind(src=self.src, dst=self.dst)
+        for value in (-2.0, 3.0):
+            self.verify(value)
+
+    def verify(self, value: float) -> None:
+        """Raise `ValueError` if a call does not compute the relu of a value."""
+        self.src.fill(value)
         self.bound(self.stream)
         self.stream.wait()
+        found = self.dst.numpy()
+        if not np.array_equal(found, np.full(16, max(value, 0.0), np.float32)):
+            raise ValueError(f"relu of {value} must be {max(value, 0.0)}; got {found}")
 
     def launch(self) -> Callable[[], object]:
         """The call inside a bound call: the CPU's native driver or OpenCL's enqueue."""
@@ -154,6 +165,8 @@ def call_rows(name: str) -> list[Row]:
     if name == "cpu":
         seconds = above(execute, bare, loops)
         rows.append((f"{name}: execute above its launch", seconds * 1e6, 3, "us"))
+    small.verify(-5.0)
+    small.verify(7.0)
     return rows
 
 

@@ -57,7 +57,9 @@ def _flops(threads: int) -> float:
     kernel = _kernel("arithmetic", _multiply_adds)
     spot = np.ones(BEST.lanes, np.float32)
     work = [lambda: kernel(spot.ctypes.data, TURNS)] * threads
-    return threads * TURNS * AT_ONCE * 2 * BEST.lanes / _best(work)
+    rate = threads * TURNS * AT_ONCE * 2 * BEST.lanes / _best(work)
+    _verify(spot, AT_ONCE)  # x / 2 + 1 / 2 becomes 1
+    return rate
 
 
 def _bandwidth(threads: int) -> float:
@@ -66,7 +68,18 @@ def _bandwidth(threads: int) -> float:
     parts = [np.ones(READ_BYTES // threads // 4, np.float32) for _ in range(threads)]
     turns = parts[0].nbytes // turn
     work = [lambda p=part: kernel(p.ctypes.data, turns) for part in parts]
-    return threads * turns * turn / _best(work)
+    rate = threads * turns * turn / _best(work)
+    for part, run in zip(parts, work, strict=True):
+        part[: BEST.lanes] = 1
+        run()
+        _verify(part[: BEST.lanes], AT_ONCE * (AT_ONCE - 1) / 2 + turns * AT_ONCE)
+    return rate
+
+
+def _verify(found: np.ndarray[Any, Any], expected: float) -> None:
+    """Raise `ValueError` if a kernel did not do its work."""
+    if not np.array_equal(found, np.full(BEST.lanes, expected, np.float32)):
+        raise ValueError(f"roofline: each sum must be {expected}; got {found}")
 
 
 def _multiply_adds(builder: ir.IRBuilder, _place: Any, vectors: Any) -> Any:

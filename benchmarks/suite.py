@@ -1,15 +1,16 @@
 """Measures all figures of docs/benchmarks.md and writes the page.
 
-    python -m benchmarks.suite             # batch 4, one process: under 15 minutes on two cores
+    python -m benchmarks.suite             # batch 4, one process
     python -m benchmarks.suite --full      # all batches, the median of three processes: hours
 
-Figures are stored until the run is complete. If a run is stopped, the same command continues it,
-unless the sources have changed. With --seconds, the run stops after this time with exit status 75
-and can be continued.
+Figures are stored until the run is complete, and then in benchmarks/ledgers/cpu.jsonl. If a run is
+stopped, the same command continues it, unless the sources have changed. With --seconds, the run
+stops after this time with exit status 75 and can be continued.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -24,18 +25,23 @@ from rich.console import Console
 
 from benchmarks.contestants.contestant import Terms
 from benchmarks.documents import document, report
+from benchmarks.documents.figures import Figures
+from benchmarks.documents.sampled import source
 from benchmarks.measuring.contest import Outcome
-from benchmarks.measuring.ledger import Ledger, default_path
+from benchmarks.measuring.cores import thread_settings
+from benchmarks.measuring.ledger import ChangedRow, Ledger, default_path
 from benchmarks.measuring.processes import (
     TO_BE_CONTINUED,
     OutOfTime,
     Settings,
     measured,
-    thread_settings,
 )
-from benchmarks.problems.lines import LINES, SELECTION, Line, problems_of
+from benchmarks.problems.lines import LINES, SAMPLE, SELECTION, Line, problems_of
+from benchmarks.problems.samples import AGAIN, Record, fresh, measured_again, recorded
+from dnncore.problem import Problem
 
 ROOT = Path(__file__).parents[1]
+LEDGER = ROOT / "benchmarks" / "ledgers" / "cpu.jsonl"
 PROGRAMS = {
     "roofline": "benchmarks.roofline",
     "alexnet": "benchmarks.alexnet --engine cpu",
@@ -56,9 +62,24 @@ class Run:
         """The outcomes of the problems of a line."""
         self.console.print(line.title, style="bold")
         settings = Settings(line.peers, Terms(reorders=line.reorders), threads=self.threads)
-        problems = problems_of(line, full=self.full)
         processes = 3 if self.full else 1
-        return measured(problems, settings, processes, ledger=self.ledger, on_outcome=self._print)
+
+        def measure(problems: list[Problem], processes: int, first: int = 0) -> list[Outcome]:
+            return measured(problems, settings, processes, first=first, ledger=self.ledger,
+                            on_outcome=self._print)  # fmt: skip
+
+        outcomes = measure(problems_of(line, full=self.full), processes)
+        again = functools.partial(measure, processes=AGAIN, first=processes)
+        return measured_again(line, outcomes, again)
+
+    def samples(self) -> list[Record]:
+        """New samples, which a continued run keeps."""
+        key = self.ledger.key("samples", {"full": self.full})
+        found = self.ledger.get(key)
+        if found is None:
+            found = {"records": fresh(SAMPLE, full=self.full)}
+            self.ledger.put(key, found)
+        return list(found["records"])
 
     def program(self, name: str) -> Any:
         """The figures of another benchmark, measured once."""
@@ -90,12 +111,13 @@ class Run:
             raise OutOfTime
 
 
-def measure(run: Run) -> document.Figures:
+def measure(run: Run) -> Figures:
     """All figures."""
-    lines = {line.title: run.rows(line) for line in LINES}
+    records = run.samples()
+    lines = {line.title: run.rows(line) for line in (*recorded(SAMPLE, records), *LINES)}
     selection = run.rows(SELECTION)
     programs = {name: run.program(name) for name in PROGRAMS}
-    return document.Figures(lines, selection, programs, run.threads, full=run.full)
+    return Figures(lines, selection, programs, run.threads, full=run.full, records=records)
 
 
 @click.command(help=__doc__)
@@ -105,14 +127,19 @@ def measure(run: Run) -> document.Figures:
 @click.option("--folder", default=ROOT / "docs", type=Path, help="The folder of benchmarks.md.")
 def main(full: bool, threads: int, seconds: float, folder: Path) -> None:
     """Measure and write."""
-    ledger = Ledger(default_path())
+    try:
+        ledger = Ledger(default_path())
+    except ChangedRow as error:
+        raise click.ClickException(str(error)) from None
     run = Run(ledger, full=full, threads=threads, seconds=seconds)
     try:
         figures = measure(run)
     except OutOfTime:
         run.console.print("out of time; the same command continues the run")
         sys.exit(TO_BE_CONTINUED)
-    run.console.print(f"written: {document.write(figures, folder)}")
+    figures.save(LEDGER)
+    written = document.write(figures, folder, source(Ledger(LEDGER)))
+    run.console.print(f"written: {LEDGER} and {written}")
     ledger.finish()
     sys.exit(1 if figures.wrong else 0)
 

@@ -28,9 +28,9 @@ from benchmarks.contestants.by_dnncore import Dnncore
 from benchmarks.contestants.contestant import Contestant
 from benchmarks.contestants.libraries import contestant
 from benchmarks.measuring.checkout import engine as open_engine
-from benchmarks.measuring.contest import allowed_error
 from benchmarks.measuring.sampling import SAMPLES, in_turn
 from benchmarks.measuring.trials import OneChoice, Parameters, Trial, trial_of
+from benchmarks.measuring.verification import allowed_error
 from dnncore.problem import Problem
 from dnncore.selection.plugins import registry
 
@@ -66,7 +66,7 @@ class Search:
     """The candidates of one family for one problem."""
 
     def __init__(self, problem: Problem, name: str, family: str, *, varied: bool) -> None:
-        self.problem, self.library = problem, Dnncore(name)
+        self.problem, self.library = problem, Dnncore(open_engine(name))
         found = registry.implementations(self.library.engine.kind, type(problem.op))
         families = {i.name.removeprefix("opencl:"): i for _, i in found if hasattr(i, "family")}
         if family not in families:
@@ -144,7 +144,7 @@ class Search:
         assert made is not None
         made.repeat(1)
         error = exact.errors(made.outputs()).largest
-        right = error <= made.error_factor * allowed_error(self.problem.op, exact=True)
+        right = error <= made.error_factor * allowed_error(self.problem.op)
         if not right:
             click.echo(f"  WRONG by {error:.1e}: {found}")
         return right

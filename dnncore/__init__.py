@@ -15,6 +15,7 @@ from dnncore.errors import (
     ExecutionError,
     NoImplementation,
     PluginError,
+    PluginWarning,
     ReferenceWarning,
 )
 from dnncore.tensors.memory_desc import MemoryDesc
@@ -89,6 +90,7 @@ __all__ = [
     "Operation",
     "Peaks",
     "PluginError",
+    "PluginWarning",
     "PoolingBackward",
     "PoolingForward",
     "PostOp",
@@ -140,12 +142,14 @@ _SUBMODULES = ("backend", "cache", "functional", "ops", "problem", "testing")
 
 def __getattr__(name: str) -> typing.Any:
     """Import a name of the list above when it is first used."""
-    from importlib import import_module
+    from dnncore.forking import import_held
+    from dnncore.interrupts import uninterrupted
 
     if name in _SUBMODULES:
-        value = import_module(f"{__name__}.{name}")
+        value = uninterrupted(import_held, f"{__name__}.{name}")
     elif name in __all__:
-        value = getattr(import_module(f"{__name__}.{_MODULE_OF.get(name, 'ops')}"), name)
+        module = f"{__name__}.{_MODULE_OF.get(name, 'ops')}"
+        value = getattr(uninterrupted(import_held, module), name)
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

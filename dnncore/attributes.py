@@ -167,6 +167,10 @@ class Attributes:
     def __hash__(self) -> int:
         return self._hash
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Not with the hash: hashes of texts differ from process to process."""
+        return Attributes, tuple(getattr(self, row.name) for row in fields(self) if row.compare)
+
     def operands(self) -> list[tuple[str, MemoryDesc]]:
         """The extra arguments of the chain, in order: (argument name, descriptor)."""
         return [

@@ -18,19 +18,22 @@ of `Implementation`s, best first by convention. Their estimates decide the ranki
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
+import numpy as np
 import pluggy
 
 from dnncore.attributes import Attributes, PostOp
-from dnncore.cache import DiskStore
 from dnncore.cache import count as cache_count
 from dnncore.engines.engine import Buffer, Device, Engine, HostEngine, check_size
+from dnncore.engines.measured import figures as measured_figures
 from dnncore.engines.memory import Memory
 from dnncore.engines.peaks import Peaks
+from dnncore.engines.processors import available_processors
 from dnncore.engines.scratchpads import Scratchpad
 from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, TimedEvent
 from dnncore.errors import (
@@ -41,7 +44,8 @@ from dnncore.errors import (
     ExecutionError,
     PluginError,
 )
-from dnncore.forking import hold_at_fork
+from dnncore.forking import INNERMOST, hold_at_fork
+from dnncore.interrupts import holding, in_main_thread, locked, rest, uninterrupted
 from dnncore.observers import remark
 from dnncore.ops import *  # noqa: F403 - operations are part of the contract
 from dnncore.ops import Operation
@@ -52,6 +56,7 @@ from dnncore.ops.inner_product import InnerProduct
 from dnncore.ops.lrn import LRN
 from dnncore.ops.pooling import Pooling
 from dnncore.ops.softmax import Softmax
+from dnncore.store import DiskStore
 from dnncore.tensors.datatypes import data_type, numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -108,17 +113,21 @@ class Refusal:
 class Accepted:
     """The answer of an implementation that can compute the operation.
 
-    op: the operation with every format `any` resolved.
+    An acceptance that breaks these rules counts as a failure of the implementation.
+
+    op: the requested operation with every format `any` resolved.
     build: makes the executable. It may take long and may raise. It is called once per cached
         primitive.
-    efficiency: the seconds of a perfect implementation divided by the seconds of this one. It may
-        exceed 1. Give either `efficiency` or `seconds`.
-    seconds: the estimated seconds of an execution.
-    scratchpad_bytes: bytes of scratchpad that an execution needs.
+    efficiency: the seconds of a perfect implementation divided by the seconds of this one, above 0.
+        It may exceed 1. Give either `efficiency` or `seconds`, and not both.
+    seconds: the estimated seconds of an execution, above 0.
+    scratchpad_bytes: bytes of scratchpad that an execution needs, at least 0.
     workspace: its descriptor if it differs from the public one, `op.workspace_desc(hint)`.
     deterministic: the result is bit-equal from run to run.
-    exact: results for small integers are exact.
-    error_factor: the error bound of the algorithm, as a multiple of the plain rounding bound.
+    exact: results for small integers are exact. Only an algorithm that permits an error factor
+        above 1 may be inexact.
+    error_factor: the error bound of the algorithm, as a multiple of the bound of direct sums. At
+        most what the algorithm of `op` permits: 1, except for Winograd's.
     """
 
     op: Operation
@@ -136,7 +145,8 @@ OpT = TypeVar("OpT", bound=Operation)
 
 
 class Implementation(ABC, Generic[OpT]):
-    """One way to compute one operation; `name` is "backend:algorithm[:variant]".
+    """One way to compute one operation; `name` is "backend:algorithm[:variant]" with the name of
+    the backend that provides it.
 
     A subclass may name the operation for type checkers, as in `Implementation[EltwiseForward]`.
 
@@ -206,7 +216,11 @@ class Executable(ABC):
 
 
 class HostFunction(Executable):
-    """An executable for host engines that calls `function(*memories)` in the stream's thread."""
+    """An executable for host engines that calls `function(*memories)` in the stream's thread.
+
+    numpy reports no overflow, underflow and invalid operation in it, whatever the caller's
+    `numpy.errstate` says.
+    """
 
     def __init__(self, function: Callable[..., None]) -> None:
         self.function = function
@@ -215,10 +229,13 @@ class HostFunction(Executable):
         """Return a run that holds the memories."""
         function = self.function
 
-        def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:  # noqa: ARG001
+        def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
             for event in wait_for:
                 event.wait()
-            function(*memories)
+            if stream.lag:
+                time.sleep(stream.lag)
+            with np.errstate(all="ignore"):
+                function(*memories)
             return COMPLETED
 
         return run
@@ -246,6 +263,7 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "HostEngine",
     "HostFunction",
     "HostStream",
+    "INNERMOST",
     "Implementation",
     "InnerProduct",
     "LRN",
@@ -264,12 +282,19 @@ __all__ = [  # noqa: PLE0604 - the operations' names are strings
     "Softmax",
     "Stream",
     "TimedEvent",
+    "available_processors",
     "cache_count",
     "check_size",
     "data_type",
     "hold_at_fork",
+    "holding",
     "hookimpl",
+    "in_main_thread",
+    "locked",
+    "measured_figures",
     "numpy_dtype",
     "remark",
+    "rest",
+    "uninterrupted",
     *_operations,
 ]

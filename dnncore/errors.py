@@ -5,10 +5,14 @@ A message states the object, the rule, the value that was passed, and a remedy.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from pathlib import PurePath
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from dnncore import observers
+from dnncore.interrupts import after_work
 
 if TYPE_CHECKING:
     from dnncore.backend import Refusal
@@ -24,9 +28,14 @@ __all__ = [
     "ExecutionError",
     "NoImplementation",
     "PluginError",
+    "PluginWarning",
     "ReferenceWarning",
     "describe",
+    "printable",
+    "shortened",
 ]
+
+MOST_LETTERS = 4000  # of a text by another library, such as the log of a compiler
 
 
 class _Observed(Exception):
@@ -35,7 +44,7 @@ class _Observed(Exception):
     def __init__(self, *args: object) -> None:
         super().__init__(*args)
         for observer in observers.active:
-            observer.raised(self)
+            after_work(observer.raised, self)
 
 
 class DnnError(_Observed):
@@ -86,11 +95,56 @@ class CacheWarning(_Observed, UserWarning):
     """A cache cannot be used; the program continues without it."""
 
 
+class PluginWarning(_Observed, UserWarning):
+    """A plugin returned something wrong; the program continues without it."""
+
+
 class ReferenceWarning(_Observed, UserWarning):
     """The slow reference was selected, because no other implementation accepts the problem."""
 
 
 def describe(error: BaseException) -> str:
-    """Return type and text of `error` on one line; for errors of dnncore only the text."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, DnnError) else f"{type(error).__name__}: {text}"
+    """Return type, text and place of `error` on one line; for errors of dnncore only the text."""
+    try:
+        text = shortened(str(error))
+    except Exception:  # the error's class may come from anywhere
+        text = "its text cannot be read"
+    if isinstance(error, DnnError):
+        return text
+    place = _place(error.__traceback__)
+    return f"{type(error).__name__}: {text}{f' ({place})' if place else ''}"
+
+
+def _place(traceback: TracebackType | None) -> str:
+    """The last file and line of the plugin in the traceback of an exception, or "".
+
+    The plugin is the first package outside of dnncore and of the standard library. Modules that are
+    not installed belong to it, too. Libraries that it calls do not.
+    """
+    place = plugin = ""
+    while traceback is not None:
+        code, line = traceback.tb_frame.f_code, traceback.tb_lineno
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        package = module.partition(".")[0]
+        if package and package != "dnncore" and package not in sys.stdlib_module_names:
+            plugin = plugin or package
+            path = PurePath(code.co_filename)
+            if package == plugin or not {"site-packages", "dist-packages"} & {*path.parts}:
+                parts = module.count(".") + 1 + (path.stem == "__init__")
+                place = f"{'/'.join(path.parts[-parts:])}:{line}"
+        traceback = traceback.tb_next
+    return place
+
+
+def shortened(text: str) -> str:
+    """Return a foreign text on one line, without control characters, not too long to be read."""
+    if len(text) > MOST_LETTERS:
+        text = f"{text[:MOST_LETTERS]}... ({len(text)} characters)"
+    return printable(" ".join(text.split()))
+
+
+def printable(text: str) -> str:
+    """Return a foreign text with escapes for characters that control a terminal."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -1,21 +1,35 @@
 """Locks that a fork acquires first. The child could never acquire a lock held by another thread.
 
 Data that such a lock protects is consistent in the child, because no thread changes it at the fork.
+A fork also waits for imports of this library's modules by other threads, since a module that was
+half imported at the fork stays so in the child.
+
+Hooks that were registered last run first before a fork. `logging` has a hook that acquires its own
+lock. Compilers and imports log. So `logging` is imported here first, and a fork acquires the locks
+of this module before that of `logging`, in the same order as other threads. Compilers also import
+`concurrent.futures.thread`. It has such a hook, too, and cannot be imported when the process ends.
 """
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - see above
+import importlib
+import logging  # noqa: F401 - its hook must be registered first
 import os
+import sys
+import threading
+import time
+from types import ModuleType
 from typing import Protocol
 
-__all__ = ["COMPILER", "INNERMOST", "OUTPUT", "PLUGINS", "hold_at_fork"]
+__all__ = ["COMPILER", "INNERMOST", "OUTPUT", "PLUGINS", "hold_at_fork", "import_held"]
 
 # The order of acquisition: a thread that holds a lock acquires only locks of higher levels.
-PLUGINS, COMPILER, OUTPUT, INNERMOST = range(4)
+PLUGINS, IMPORTS, COMPILER, OUTPUT, INNERMOST = range(5)
 
 
 class Lock(Protocol):
-    """A lock, such as `threading.Lock`."""
+    """A lock that a thread may acquire again, such as `threading.RLock`."""
 
     def acquire(self) -> object:
         """Wait for the lock and acquire it."""
@@ -25,11 +39,16 @@ class Lock(Protocol):
 
 
 _locks: list[tuple[int, Lock]] = []
+_held: list[Lock] = []  # by a fork that is being made
+_interval: float | None = None  # the switch interval before this fork
+LONG = 0.05  # seconds: a look and a fork take less, and a fork may wait so long for a busy thread
 
 
 def hold_at_fork(lock: Lock, level: int = COMPILER) -> None:
     """Let every fork of this process acquire `lock` first.
 
+    lock: a thread that holds it may fork, as in a signal handler, and so must be able to acquire it
+        again.
     level: one of this module's levels. Locks of backends protect their compilers. A thread that
         holds a lock of the last level acquires no other lock.
     """
@@ -37,14 +56,58 @@ def hold_at_fork(lock: Lock, level: int = COMPILER) -> None:
     _locks.sort(key=lambda row: row[0])
 
 
+def import_held(name: str) -> ModuleType:
+    """Import a module of this library while no other thread forks."""
+    with _importing:
+        return importlib.import_module(name)
+
+
+_importing = threading.RLock()
+hold_at_fork(_importing, IMPORTS)
+
+
 def _acquire() -> None:
-    for _, lock in _locks:
-        lock.acquire()
+    """Acquire all locks while no other thread imports a module of this library.
+
+    The switch interval keeps other threads from an import between the last look and the fork.
+    """
+    global _interval  # noqa: PLW0603 - one fork is made at a time
+    waited: set[str] = set()  # such a module that still is imported is this thread's own
+    interval = sys.getswitchinterval()
+    while True:
+        locks = tuple(_locks)
+        for _, lock in locks:
+            lock.acquire()
+            _held.append(lock)
+        if _interval is None:
+            _interval = interval
+        sys.setswitchinterval(LONG)
+        time.sleep(0)  # a thread that waits already would still be switched to soon
+        names = set(_modules_being_imported()) - waited
+        if not names and len(locks) == len(_locks):
+            return
+        _release()  # the import may need a lock, or have made one
+        for name in names:
+            importlib.import_module(name)  # waits for the thread that imports it
+        waited |= names
 
 
 def _release() -> None:
-    for _, lock in reversed(_locks):
-        lock.release()
+    global _interval  # noqa: PLW0603 - as above
+    if _interval is not None:
+        sys.setswitchinterval(_interval)
+        _interval = None
+    while _held:
+        _held.pop().release()
+
+
+def _modules_being_imported() -> list[str]:
+    return [
+        name
+        for name, module in sys.modules.copy().items()
+        if name.startswith("dnncore")
+        and getattr(getattr(module, "__spec__", None), "_initializing", False)
+    ]
 
 
 if hasattr(os, "register_at_fork"):

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from dnncore.forking import INNERMOST, hold_at_fork
+from dnncore.interrupts import after_work, holding
 
 if TYPE_CHECKING:
     from dnncore.backend import Run
@@ -69,29 +70,29 @@ hold_at_fork(_lock, INNERMOST)
 _slots: weakref.WeakSet[Slot] = weakref.WeakSet()
 
 
+@holding(_lock)
 def add(observer: Observer) -> None:
     """Notify `observer` until it is removed."""
-    with _lock:
-        _replace((*active, observer))
+    _replace((*active, observer))
 
 
+@holding(_lock)
 def remove(observer: Observer) -> None:
     """Do not notify `observer` any more. It need not have been added."""
-    with _lock:
-        _replace(tuple(other for other in active if other is not observer))
+    _replace(tuple(other for other in active if other is not observer))
 
 
 def remark(engine: Engine, text: str) -> None:
     """Report one line about the choices on `engine` to all observers. Backends call this."""
     for observer in active:
-        observer.remarked(engine, text)
+        after_work(observer.remarked, engine, text)
 
 
+@holding(_lock)
 def fill(slot: Slot) -> None:
     """Fill the slot of a new object, now and at each later change of the observers."""
-    with _lock:
-        _slots.add(slot)
-        slot.refill()
+    _slots.add(slot)
+    slot.refill()
 
 
 def watched(primitive: Primitive, memories: Sequence[Memory], run: Run) -> Run:

@@ -40,15 +40,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dnncore import observers
+from dnncore.engines.stream import Event
+from dnncore.environment import flag
 from dnncore.errors import DescriptorError, DnnError
 from dnncore.forking import OUTPUT, hold_at_fork
+from dnncore.interrupts import holding, locked
 from dnncore.problem.verbose_fields import KINDS, Fields, kind_of, write
 
 if TYPE_CHECKING:
     from dnncore.backend import Run
     from dnncore.engines.engine import Engine
     from dnncore.engines.memory import Memory
-    from dnncore.engines.stream import Event, Stream
+    from dnncore.engines.stream import Stream
     from dnncore.execution.primitive import Primitive
     from dnncore.selection.primitive_desc import PrimitiveDesc
     from dnncore.selection.ranking import Request, Selection
@@ -65,6 +68,7 @@ WORDS = {
     "2": ("error", "warn", "profile_exec", "profile_create"),
 }
 NONE = ("none", "0", "")
+MARK = "dnncore_verbose,v1,"
 TEMPLATE = (
     "operation,engine,primitive,implementation,prop_kind,memory_descriptors,attributes,auxiliary,"
     "problem_desc,exec_time"
@@ -85,7 +89,7 @@ class _Switch(contextlib.AbstractContextManager["_Switch"]):
 
 
 _current: Verbose | None = None
-_switching = threading.Lock()
+_switching = threading.RLock()
 hold_at_fork(_switching, OUTPUT)
 
 
@@ -100,7 +104,7 @@ def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
     if not isinstance(words, str):
         raise DescriptorError(f"verbose: expected words, as in 'profile_exec'; got {words!r}")
     levels, pattern = _read(words)
-    timestamps = os.environ.get("DNNCORE_VERBOSE_TIMESTAMP", "0") not in ("", "0")
+    timestamps = flag("DNNCORE_VERBOSE_TIMESTAMP", False)
     return _Switch(_put(Verbose(levels, pattern, timestamps=timestamps) if levels else None))
 
 
@@ -113,16 +117,16 @@ def read_environment() -> None:
         warnings.warn(text, stacklevel=2)
 
 
+@holding(_switching)
 def _put(verbose: Verbose | None) -> Verbose | None:
     """Make `verbose` the observer that writes. Return the former one."""
     global _current
-    with _switching:
-        before, _current = _current, verbose
-        if before is not None:
-            observers.remove(before)
-        if verbose is not None:
-            observers.add(verbose)
-        return before
+    before, _current = _current, verbose
+    if before is not None:
+        observers.remove(before)
+    if verbose is not None:
+        observers.add(verbose)
+    return before
 
 
 def _read(text: str) -> tuple[frozenset[str], re.Pattern[str] | None]:
@@ -235,14 +239,12 @@ class Verbose(observers.Observer):
 
     def _write(self, engine: Engine | None, moment: float, lines: Iterable[str]) -> None:
         """Write lines, after the header and the engine's line if they are not yet written."""
-        mark = "dnncore_verbose,v1,"
         stamp = f"{moment * 1e3:.3f}," if self.timestamps else ""
-        with _writing:
-            head = [mark + line for line in _introduction(engine, timestamps=self.timestamps)]
-            text = "".join(
-                f"{line}\n" for line in [*head, *(mark + stamp + line for line in lines)]
-            )
-            self._print(text)
+        locked(_writing, self._write_at_once, engine, [MARK + stamp + line for line in lines])
+
+    def _write_at_once(self, engine: Engine | None, lines: list[str]) -> None:
+        head = [MARK + line for line in _introduction(engine, timestamps=self.timestamps)]
+        self._print("".join(f"{line}\n" for line in [*head, *lines]))
 
     def _print(self, text: str) -> None:
         """Write to stdout. If this fails, write no more lines and warn."""
@@ -299,6 +301,8 @@ def _one_line(text: str) -> str:
 
 def _wait(event: Event) -> bool:
     """Wait for the end; return whether the command succeeded. The caller gets the error later."""
+    if not isinstance(event, Event):  # a fault of the backend
+        return False
     try:
         event.wait()
     except DnnError:

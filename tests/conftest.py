@@ -43,6 +43,51 @@ def _label(name: str, device: dnn.Device) -> str:
 TARGETS = _targets()
 
 
+def behaviour(test: str) -> tuple[str, ...]:
+    """What a test id is about: its function, and the operation and direction that it names.
+
+    Engines, shapes, formats, types and other parameters do not make another behaviour.
+    """
+    function, _, parameters = test.partition("[")
+    operation = re.search(r"(?:^|[-:])(--[a-z]+)(?= )(?:.*?(--dir=\w+))?", parameters)
+    return (function, *(operation.groups("") if operation else ()))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select the cases of tests marked with `in_turn` for each OpenCL device.
+
+    All devices have the same kernels. With n devices, each takes the cases whose places in the
+    lists of parameters have a sum that is its own number modulo n: the fields of one colour.
+    """
+    tests = [item for item in items if isinstance(item, pytest.Function)]
+    marked = [item for item in tests if item.get_closest_marker("in_turn")]
+    left_out = {item for item in marked if not _has_turn(item)}
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def _has_turn(item: pytest.Function) -> bool:
+    devices = [target for target in TARGETS if target.engine_name.startswith("opencl")]
+    target = item.callspec.params["target"]
+    if target not in devices:
+        return True
+    total = devices.index(target)
+    # A case has one number, pytest's index of each of its parameters but those of fixtures.
+    index = next(n for name, n in item.callspec.indices.items() if name != "target")
+    for mark in reversed(list(item.iter_markers("parametrize"))):  # the fastest first
+        names, values = mark.args
+        index, place = divmod(index, len(values))
+        total += 0 if names == "target" else place
+    return total % len(devices) == 0
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many distinct behaviours the passed tests are about."""
+    passed = {report.nodeid for report in terminalreporter.stats.get("passed", ())}
+    distinct = len({behaviour(test) for test in passed})
+    terminalreporter.write_line(f"{len(passed)} tests of {distinct} distinct behaviours passed")
+
+
 @pytest.fixture(autouse=True)
 def _torch_is_hidden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests without the marker have the same results whether torch is installed or not."""
@@ -99,3 +144,18 @@ def kit(tmp_path: Path) -> Callable[..., tuple[int, str]]:
         return done.returncode, done.stdout + done.stderr
 
     return run
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that only advances by its own calls, for samples without other work."""
+
+    class Clock:
+        now = 0.0
+
+        def spend(self, seconds):
+            self.now += seconds
+
+    made = Clock()
+    monkeypatch.setattr("benchmarks.measuring.sampling.time.perf_counter", lambda: made.now)
+    return made

@@ -13,24 +13,24 @@ import dnncore as dnn
 from benchmarks.contestants.contestant import Array, Contestant, LeftOut, Terms
 from benchmarks.contestants.libraries import NOT_A_NUMBER, between_reorders, contestant
 from benchmarks.measuring.checkout import engine
-from benchmarks.measuring.sampling import Repeat
+from benchmarks.measuring.sampling import Repeat, timed
 from dnncore.problem import Problem
 
-__all__ = ["chosen", "copying", "kernels", "on_cpu", "others"]
+__all__ = ["chosen", "copying", "kernels", "on_cpu", "others", "untuned"]
 
 
 class Dnncore:
     """dnncore on one engine, with the interface of `Library`."""
 
-    def __init__(self, name: str, **wishes: Any) -> None:
-        self.engine = engine(name)
+    def __init__(self, engine: dnn.Engine, **wishes: Any) -> None:
+        self.engine = engine
         self.stream = self.engine.stream()
         self.wishes = wishes
 
     @classmethod
-    def of(cls, problem: Problem, name: str) -> Dnncore:
+    def of(cls, problem: Problem, engine: dnn.Engine) -> Dnncore:
         """The library with the name patterns of a problem."""
-        return cls(name, impl=problem.impl or None, skip_impl=problem.skip_impl or None)
+        return cls(engine, impl=problem.impl or None, skip_impl=problem.skip_impl or None)
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> dnn.PrimitiveDesc:
         """The best implementation that matches the patterns. They do not apply to reorders."""
@@ -66,6 +66,10 @@ class Dnncore:
             return memory.numpy()
         return dnn.reorder(memory, memory.desc.with_format(None)).numpy()
 
+    def finish(self) -> None:
+        """Wait for the stream."""
+        self.stream.wait()
+
     def forward(self, pd: dnn.PrimitiveDesc) -> dnn.PrimitiveDesc:
         """The descriptor of the forward operation in the gradient's formats."""
         assert pd.op.forward_op is not None
@@ -86,7 +90,7 @@ class Dnncore:
             stream.wait()
             return count
 
-        return repeat
+        return timed(repeat)
 
 
 def _repeat(queue: Any, memory: dnn.Memory, period: Array) -> None:
@@ -104,7 +108,7 @@ def _repeat(queue: Any, memory: dnn.Memory, period: Array) -> None:
 
 def chosen(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """The selected implementation and, with `terms.reorders`, one in its own formats."""
-    library = Dnncore.of(problem, terms.engine)
+    library = Dnncore.of(problem, engine(terms.engine))
     try:
         yield contestant(library, library.choose(problem.op, problem.attr))
     except dnn.NoImplementation as error:
@@ -115,6 +119,22 @@ def chosen(problem: Problem, terms: Terms) -> Iterator[Contestant]:
             yield moved
 
 
+def untuned(problem: Problem, terms: Terms) -> Iterator[Contestant]:
+    """The implementation that is selected without the device's tuning table.
+
+    Raises `LeftOut` if the table does not change it.
+    """
+    tuned = engine(terms.engine)
+    if not hasattr(tuned, "tuning_table"):
+        raise LeftOut("the engine has no tuning table")
+    from benchmarks.measuring.trials import OneChoice, Tabled  # needs pyopencl
+
+    library = Dnncore.of(problem, Tabled(tuned, OneChoice()))
+    if _kernels(problem, library) == kernels(problem, terms.engine):
+        raise LeftOut("the tuning table has no entry for it")
+    yield contestant(library, library.choose(problem.op, problem.attr))
+
+
 def on_cpu(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """The implementation that is chosen on the CPU engine."""
     return chosen(replace(problem, impl="", skip_impl=""), replace(terms, engine="cpu"))
@@ -122,7 +142,7 @@ def on_cpu(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
     """All other implementations that accept, without the reference."""
-    library = Dnncore(terms.engine)
+    library = Dnncore(engine(terms.engine))
     pds = list(dnn.primitive_descs(problem.op, library.engine, problem.attr))[1:]
     rest = [pd for pd in pds if not pd.is_reference]
     if not rest:
@@ -132,16 +152,28 @@ def others(problem: Problem, terms: Terms) -> Iterator[Contestant]:
 
 
 def copying(nbytes: int, name: str) -> Repeat:
-    """A device's own copy. The bytes read and written together are `nbytes`."""
+    """A device's own copy. The bytes read and written together are `nbytes`.
+
+    Raises `ValueError` if the copy differs.
+    """
     import pyopencl as cl
 
     device = engine(name)
     stream = device.stream()
-    src, dst = (device.allocate(nbytes // 2) for _ in range(2))
+    size = nbytes // 2
+    src, dst = (device.allocate(size) for _ in range(2))
+    values = np.random.default_rng(0).integers(0, 256, size, np.uint8)
+    found = np.zeros_like(values)
+    cl.enqueue_copy(stream.native, src, values)
+    cl.enqueue_copy(stream.native, dst, src, byte_count=size)
+    cl.enqueue_copy(stream.native, found, dst)
+    if not np.array_equal(found, values):
+        raise ValueError(f"{name}: a copy of {size} bytes differs")
 
+    @timed
     def repeat(count: int) -> int:
         for _ in range(count):
-            cl.enqueue_copy(stream.native, dst, src, byte_count=nbytes // 2)
+            cl.enqueue_copy(stream.native, dst, src, byte_count=size)
         stream.wait()
         return count
 
@@ -153,7 +185,10 @@ def kernels(problem: Problem, name: str) -> str | None:
 
     None for engines without such kernels, or if no implementation accepts.
     """
-    library = Dnncore.of(problem, name)
+    return _kernels(problem, Dnncore.of(problem, engine(name)))
+
+
+def _kernels(problem: Problem, library: Dnncore) -> str | None:
     try:
         primitive = library.choose(problem.op, problem.attr).primitive()
     except dnn.DnnError:

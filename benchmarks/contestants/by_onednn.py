@@ -22,18 +22,19 @@ from benchmarks.contestants.contestant import (
 from benchmarks.contestants.libraries import NOT_A_NUMBER, between_reorders, contestant
 from benchmarks.contestants.onednn import Peer, PeerPrimitive
 from benchmarks.contestants.onednn_library import Unsupported
+from benchmarks.contestants.onednn_packages import NEWEST, OPENMP, Package
 from benchmarks.measuring.sampling import Repeat, one_by_one
 from dnncore.problem import Problem
 
-__all__ = ["contestants"]
+__all__ = ["newest", "openmp"]
 
 
 class OneDnn:
     """oneDNN with the interface of `Library`. It allocates nothing during a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, package: Package) -> None:
         self.engine = dnn.engine("cpu")
-        self.peer = Peer()
+        self.peer = Peer(package)
 
     def choose(self, op: dnn.Operation, attr: dnn.Attributes) -> PeerPrimitive:
         """oneDNN's first choice, with the user's scratchpad."""
@@ -51,6 +52,9 @@ class OneDnn:
     def spoil(self, memory: dnn.Memory) -> None:
         """Fill with NaN, because untouched pages are read too fast."""
         memory.buffer[:] = NOT_A_NUMBER
+
+    def finish(self) -> None:
+        """Nothing to wait for."""
 
     def values(self, memory: dnn.Memory) -> Array:
         """The values. oneDNN's reorder is used for an opaque format."""
@@ -79,13 +83,26 @@ class OneDnn:
 
 
 @functools.cache
-def _library() -> OneDnn:
-    return OneDnn()
+def _library(package: Package) -> OneDnn:
+    try:
+        return OneDnn(package)
+    except ModuleNotFoundError as error:
+        raise LeftOut(str(error)) from None
 
 
-def contestants(problem: Problem, terms: Terms) -> Iterator[Contestant]:
+def openmp(problem: Problem, terms: Terms) -> Iterator[Contestant]:
+    """The contestants of oneDNN 3.2."""
+    return contestants(problem, terms, OPENMP)
+
+
+def newest(problem: Problem, terms: Terms) -> Iterator[Contestant]:
+    """The contestants of the newest oneDNN."""
+    return contestants(problem, terms, NEWEST)
+
+
+def contestants(problem: Problem, terms: Terms, package: Package) -> Iterator[Contestant]:
     """oneDNN's first choice. An inner product is also computed as matmul."""
-    library, attr, reasons = _library(), problem.attr, []
+    library, attr, reasons = _library(package), problem.attr, []
     for op in _algorithms(problem.op):
         try:
             yield contestant(library, library.choose(op, attr))
@@ -140,10 +157,10 @@ def _product(library: OneDnn, op: Any) -> Contestant:
     bias = getattr(op, "bias", None)
     row = dnn.MemoryDesc((1, *bias.dims)) if bias else None
 
-    def periods(name: str, dims: tuple[int, ...]) -> Array:
+    def periods(name: str, dims: tuple[int, ...], draw: int) -> Array:
         text = names.get(name, name)
         own = text.removesuffix("^T")
-        found = values_of(own, getattr(op, own).dims) if hasattr(op, own) else values_of(own, dims)
+        found = values_of(own, getattr(op, own).dims if hasattr(op, own) else dims, draw)
         found = found.reshape(len(found), -1) if name != "bias" else found.reshape(dims)
         return (found.T if text.endswith("^T") else found).ravel()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -25,10 +25,10 @@ from benchmarks.contestants.by_torch_memory import (
     padding,
 )
 from benchmarks.contestants.contestant import Contestant, LeftOut, Terms, activations, period_of
-from benchmarks.measuring.sampling import one_by_one
+from benchmarks.measuring.sampling import Repeat, one_by_one
 from dnncore.problem import Problem
 
-__all__ = ["Call", "Place", "call_of", "calls", "contestants"]
+__all__ = ["Call", "Place", "call_of", "contestant", "contestants", "places"]
 
 aten = torch.ops.aten
 MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
@@ -37,8 +37,8 @@ MEMORY_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}  # by rank
 def contestants(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
     """One contestant per order that the problem's formats permit."""
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "0")) or torch.get_num_threads())
-    for call in calls(problem, "cpu"):
-        yield Contestant(call.name, one_by_one(call.run), call.outputs)
+    for place in places(problem, "cpu"):
+        yield contestant(problem, place, lambda call: one_by_one(call.run))
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,34 @@ class Place:
     """The place of tensors: torch's device, and the order, a key of LAYOUTS.
 
     exact: whether tensors are in float64.
+    draw: the number of the draw of their values.
     """
 
     device: str = "cpu"
     layout: str = "plain"
     exact: bool = False
+    draw: int = 0
 
 
 @dataclass(frozen=True)
 class Call:
     """A call of torch on its own tensors."""
 
-    name: str
     op: Any
     run: Run
 
+    last: list[Any] = field(default_factory=list)  # what the last run returned
+
+    @torch.inference_mode()
+    def spoil(self) -> None:
+        """Overwrite the outputs of a run with NaN: a graph has run while it was captured."""
+        for tensor in self.results().values() if self.last else ():
+            tensor.fill_(math.nan)
+
     def results(self) -> dict[str, Any]:
-        """Call once. Returns the tensors of its outputs by argument name, with logical dims."""
+        """The tensors of the last run's outputs by argument name, with logical dims."""
         rows = [(row.name, desc) for row, desc in self.op.tensors() if row.direction == "out"]
-        found = self.run()
+        (found,) = self.last
         found = found if isinstance(found, (tuple, list)) else [found]
         pairs = zip(rows, found, strict=False)  # torch may return more, such as indices
         return {name: tensor.reshape(desc.dims) for (name, desc), tensor in pairs}
@@ -78,24 +87,80 @@ def _array(tensor: Any) -> Any:
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
 
 
-def calls(problem: Problem, device: str) -> Iterator[Call]:
-    """One call per order that the problem's formats permit. Raises `LeftOut` if none does."""
+def places(problem: Problem, device: str) -> list[Place]:
+    """A place per order that the problem's formats permit. Raises `LeftOut` if none does."""
     layouts = [name for name, tag in LAYOUTS.items() if _allows(problem.op, tag)]
     if not layouts:
         raise LeftOut("torch has no such formats")
-    for layout in layouts:
-        yield call_of(problem, Place(device, layout))
+    return [Place(device, layout) for layout in layouts]
+
+
+def contestant(
+    problem: Problem,
+    place: Place,
+    repeat_of: Callable[[Call], Repeat],
+    name: str = "",
+    error_factor: float = 1.0,
+) -> Contestant:
+    """The contestant at a place. Other values need new tensors, so `refill` makes a new call.
+
+    repeat_of: makes the function that repeats a call.
+    """
+    calls = _Calls(problem, place, repeat_of)
+    return Contestant(
+        f"torch {place.layout}{name}",
+        calls.repeat,
+        calls.outputs,
+        calls.refill,
+        error_factor=error_factor,
+    )
+
+
+class _Calls:
+    """A call for the values of the present draw."""
+
+    def __init__(self, problem: Problem, place: Place, repeat_of: Callable[[Call], Repeat]) -> None:
+        self.problem, self.place, self.repeat_of = problem, place, repeat_of
+        self.refill(0)
+
+    def refill(self, draw: int) -> None:
+        """Make the call for a draw."""
+        self._call = self._repeat = None  # frees the tensors first
+        call = call_of(self.problem, replace(self.place, draw=draw))
+        self._call, self._repeat = call, self.repeat_of(call)
+        call.spoil()
+
+    def repeat(self, count: int) -> float:
+        """Repeat the present call."""
+        assert self._repeat is not None
+        return self._repeat(count)
+
+    def outputs(self) -> dict[str, Any]:
+        """The outputs of its last run; none before the first."""
+        assert self._call is not None
+        return self._call.outputs() if self._call.last else {}
 
 
 def call_of(problem: Problem, place: Place) -> Call:
-    """The call for tensors at a place. Raises `LeftOut` if torch has no such operation."""
+    """The call for tensors at a place. Raises `LeftOut` if torch has no such operation.
+
+    The formats of float64 tensors do not matter, so they are row-major.
+    """
     op, attr = problem.op, problem.attr
+    if place.exact:
+        op = op.with_each(lambda desc: desc.with_format(None))
     builder = _BUILDERS.get(type(op))
     if builder is None or attr.post_ops:
         raise LeftOut(f"torch has no {'post-ops' if attr.post_ops else op.KIND} in eager mode")
     with torch.inference_mode():
         run = builder(op, _tensors(op, place))
-    return Call(f"torch {place.layout}", op, torch.inference_mode()(run))
+    last: list[Any] = []
+
+    @torch.inference_mode()
+    def keep() -> None:
+        last[:] = [run()]
+
+    return Call(op, keep, last)
 
 
 def _allows(op: Any, tag: str | None) -> bool:
@@ -109,12 +174,19 @@ def _allows(op: Any, tag: str | None) -> bool:
 
 
 def _tensors(op: Any, place: Place) -> dict[str, Any]:
-    return {row.name: _tensor(op, row.name, desc, place) for row, desc in op.tensors()}
+    """The tensors of all arguments. Outputs are NaN. A gradient of pooling also gets its src."""
+    tensors = {row.name: _tensor(op, row.name, desc, place) for row, desc in op.tensors()}
+    for row, _ in op.tensors():
+        if row.direction == "out":
+            tensors[row.name].fill_(math.nan)
+    if isinstance(op, dnn.PoolingBackward):
+        tensors["src"] = _tensor(op, "src", op.diff_src, place)
+    return tensors
 
 
 def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
     """The tensor of an argument. As in torch, grouped weights have no dim of groups."""
-    tensor = _values(name, desc.dims, place.device).to(DATA_TYPES[desc.data_type])
+    tensor = _values(name, desc.dims, place).to(DATA_TYPES[desc.data_type])
     if place.exact:
         tensor = tensor.double()
     if name.endswith("weights") and hasattr(op, "grouped_weights"):
@@ -124,9 +196,9 @@ def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
     return tensor
 
 
-def _values(name: str, dims: tuple[int, ...], device: str) -> Any:
+def _values(name: str, dims: tuple[int, ...], place: Place) -> Any:
     """The values of `values_of`, made on the device."""
-    period = torch.from_numpy(period_of(name, dims)).to(device)
+    period = torch.from_numpy(period_of(name, dims, place.draw)).to(place.device)
     count = math.prod(dims)
     return period.repeat(-(-count // max(1, len(period))))[:count].reshape(dims)
 

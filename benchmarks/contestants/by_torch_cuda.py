@@ -1,37 +1,51 @@
 """torch on CUDA: cuDNN for convolutions, cuBLAS for products, and torch's own kernels.
 
 A call from Python takes longer than a short kernel, so the calls are in CUDA graphs. float32 is
-computed without TF32, and cuDNN searches for its best algorithm.
+computed without TF32, and cuDNN searches for its best algorithm. On some problems its fastest
+algorithm is wrong. There, `other_convolutions` searches among the ten algorithms that cuDNN ranks
+first, and among those of them that are deterministic. torch keeps the algorithm that it found for a
+problem, so this side needs a process of its own.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 import dnncore as dnn
-from benchmarks.contestants.by_torch import calls
+from benchmarks.contestants.by_torch import Call, contestant, places
 from benchmarks.contestants.by_torch_memory import Run
 from benchmarks.contestants.contestant import Contestant, LeftOut, Terms
-from benchmarks.measuring.sampling import Repeat
+from benchmarks.measuring.sampling import Repeat, timed
 from dnncore.problem import Problem
 
-__all__ = ["convolutions", "graph_of", "others", "without_tf32"]
+__all__ = [
+    "convolutions", "graph_of", "other_convolutions", "others", "row_major",
+    "without_tf32",
+]  # fmt: skip
 
 CONVOLUTIONS = (
     dnn.ConvolutionForward, dnn.ConvolutionBackwardData, dnn.ConvolutionBackwardWeights,
 )  # fmt: skip
 CUDNN_ERROR_FACTOR = 10.0  # cuDNN may use Winograd's algorithm; measured: 3 on layers of VGG-16
+FIRST = 10  # algorithms of the shorter search
 GRAPH_SECONDS, GRAPH_CALLS = 2e-3, 20  # duration and largest number of calls of a graph
 
 
 def convolutions(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
     """Convolutions of cuDNN, one contestant per order of images."""
-    if not isinstance(problem.op, CONVOLUTIONS):
-        raise LeftOut("cuDNN is measured on convolutions")
+    _require_convolution(problem)
     return _contestants(problem)
+
+
+def other_convolutions(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
+    """Convolutions with other algorithms than the fastest, per order of images."""
+    _require_convolution(problem)
+    yield from _contestants(problem, FIRST)
+    yield from _contestants(problem, FIRST, deterministic=True)
 
 
 def others(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
@@ -41,24 +55,48 @@ def others(problem: Problem, _terms: Terms) -> Iterator[Contestant]:
     return _contestants(problem)
 
 
-def without_tf32() -> None:
-    """Switch TF32 off, and let cuDNN search among all of its algorithms."""
+def row_major(problem: Problem, terms: Terms) -> Iterator[Contestant]:
+    """Other operations on row-major tensors, whatever the problem's format. Reorders do not count.
+
+    torch's average pooling is wrong in the other order.
+    """
+    op = problem.op.with_each(lambda desc: desc.with_format(None))
+    for found in others(replace(problem, op=op), terms):
+        yield replace(found, name=f"{found.name}, without the reorders")
+
+
+def _require_convolution(problem: Problem) -> None:
+    if not isinstance(problem.op, CONVOLUTIONS):
+        raise LeftOut("cuDNN is measured on convolutions")
+
+
+def without_tf32(limit: int = 0, *, deterministic: bool = False) -> None:
+    """Switch TF32 off, and let cuDNN search.
+
+    limit: the number of algorithms of the search, in cuDNN's order; 0 means all.
+    """
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.benchmark_limit = (
-        0  # no limit; the default is the ten that cuDNN ranks first
-    )
+    torch.backends.cudnn.benchmark_limit = limit
+    torch.backends.cudnn.deterministic = deterministic
 
 
-def _contestants(problem: Problem) -> Iterator[Contestant]:
+def _contestants(
+    problem: Problem, limit: int = 0, *, deterministic: bool = False
+) -> Iterator[Contestant]:
     if not torch.cuda.is_available():
         raise LeftOut("this torch has no CUDA device")
-    without_tf32()
     torch.cuda.empty_cache()
-    for call in calls(problem, "cuda"):
-        repeat = graph_of(call.run)
-        yield Contestant(call.name, repeat, call.outputs, error_factor=CUDNN_ERROR_FACTOR)
+    name = f", {limit} algorithms" if limit else ""
+    name += ", deterministic" if deterministic else ""
+
+    def repeat_of(call: Call) -> Repeat:
+        without_tf32(limit, deterministic=deterministic)
+        return graph_of(call.run)
+
+    for place in places(problem, "cuda"):
+        yield contestant(problem, place, repeat_of, name, CUDNN_ERROR_FACTOR)
 
 
 def graph_of(run: Run) -> Repeat:
@@ -76,7 +114,7 @@ def graph_of(run: Run) -> Repeat:
         torch.cuda.synchronize()
         return replays * count
 
-    return repeat
+    return timed(repeat)
 
 
 def _seconds(run: Run) -> float:

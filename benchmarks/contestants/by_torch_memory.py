@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 import dnncore as dnn
-from benchmarks.contestants.contestant import LeftOut, values_of
+from benchmarks.contestants.contestant import LeftOut
 from dnncore.ops.window import effective_kernel
 
 __all__ = ["BUILDERS", "DATA_TYPES", "LAYOUTS", "Run", "Tensors", "dilation", "padding"]
@@ -182,10 +182,7 @@ def _pooling(op: Any, t: Tensors) -> Run:
 
 
 def _pooling_backward(op: Any, t: Tensors) -> Run:
-    dst = t["diff_src"]
-    src = torch.from_numpy(values_of("src", op.diff_src.dims))
-    rounded = src.to(DATA_TYPES[op.diff_src.data_type])
-    image = torch.empty_like(dst).copy_(rounded)  # after rounding, maxima are often equal
+    dst, image = t["diff_src"], t["src"]
     if not op.is_max:
         operator, window = aten.avg_pool2d_backward.grad_input, _average(op)
         return lambda: operator(t["diff_dst"], image, *window, grad_input=dst)
@@ -215,9 +212,9 @@ def _reorder(op: Any, t: Tensors) -> Run:
 
 def _ordered(desc: dnn.MemoryDesc, tensor: Any) -> Any:
     for tag in LAYOUTS.values():
-        if desc.ndims == 4 and desc == desc.with_format(tag):
-            last = torch.channels_last if tag else torch.contiguous_format
-            return tensor.contiguous(memory_format=last)
+        if (tag is None or desc.ndims == 4) and desc == desc.with_format(tag):
+            order = torch.channels_last if tag else torch.contiguous_format
+            return tensor.contiguous(memory_format=order)
     raise LeftOut("torch has no such formats")
 
 

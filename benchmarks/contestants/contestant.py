@@ -1,7 +1,8 @@
 """The interface of contestants: dnncore's implementations and its peers, ready to be timed.
 
 Each contestant has its own memories, filled with the same values. A side has one or several
-contestants, such as one per layout. The fastest of them counts.
+contestants, such as one per layout. The fastest of them counts. On the CPU, each peer computes in a
+process of its own. On a GPU, the peers share the process with dnncore.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from dnncore.problem import Problem
 from dnncore.problem.tensors import role_of
 
 __all__ = [
-    "PEERS", "Array", "Contestant", "LeftOut", "Terms", "activations", "is_arithmetic", "period_of",
-    "side", "values_of",
+    "CPU_PEERS", "PEERS", "SIDES", "Array", "Contestant", "LeftOut", "Maker", "Terms",
+    "activations", "imported", "is_arithmetic", "period_of", "side", "values_of",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -37,12 +38,10 @@ class Terms:
 
     engine: the name of dnncore's engine.
     reorders: whether a contestant may also compute in its own formats, with reorders included.
-    exact: whether results are compared with float64. If not, they are compared with dnncore's.
     """
 
     engine: str = "cpu"
     reorders: bool = False
-    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,6 +52,7 @@ class Contestant:
     repeat: computes the problem at least n times and waits for the end. On a device, the
         computations are enqueued without gaps.
     outputs: the results in logical dims.
+    refill: gives the inputs the values of a draw, and spoils the outputs.
     scratchpad: its bytes, or None if unknown.
     error_factor: the claimed multiple of the plain rounding bound.
     nbytes: the bytes of all arguments, including a workspace.
@@ -61,6 +61,7 @@ class Contestant:
     name: str
     repeat: Repeat
     outputs: Callable[[], Mapping[str, Array]]
+    refill: Callable[[int], object]
     scratchpad: int | None = None
     error_factor: float = 1.0
     nbytes: int = 0
@@ -68,17 +69,43 @@ class Contestant:
 
 Side: TypeAlias = Callable[[Problem, Terms], Iterator[Contestant]]
 
+
+@dataclass(frozen=True)
+class Maker:
+    """The function that makes the contestants of a side.
+
+    path: its module and name.
+    alone: whether the side computes in a process of its own.
+    environment: the module and name of that process's further variables, if any.
+    otherwise: the side that replaces this one on problems that it computes wrongly.
+    """
+
+    path: str
+    alone: bool = False
+    environment: str = ""
+    otherwise: str = ""
+
+
+ONEDNN = "benchmarks.contestants.by_onednn"
+CUDA = "benchmarks.contestants.by_torch_cuda"
 SIDES = {
-    "ours": "benchmarks.contestants.by_dnncore:chosen",
-    "others": "benchmarks.contestants.by_dnncore:others",
-    "cpu": "benchmarks.contestants.by_dnncore:on_cpu",
-    "onednn": "benchmarks.contestants.by_onednn:contestants",
-    "torch": "benchmarks.contestants.by_torch:contestants",
-    "cudnn": "benchmarks.contestants.by_torch_cuda:convolutions",
-    "torch-cuda": "benchmarks.contestants.by_torch_cuda:others",
-    "numpy": "benchmarks.contestants.by_numpy:contestants",
+    "ours": Maker("benchmarks.contestants.by_dnncore:chosen"),
+    "untuned": Maker("benchmarks.contestants.by_dnncore:untuned"),
+    "others": Maker("benchmarks.contestants.by_dnncore:others"),
+    "cpu": Maker("benchmarks.contestants.by_dnncore:on_cpu"),
+    "onednn-3.2": Maker(f"{ONEDNN}:openmp", alone=True),
+    "onednn-3.13": Maker(
+        f"{ONEDNN}:newest", True, "benchmarks.contestants.onednn_packages:newest_environment"
+    ),
+    "torch": Maker("benchmarks.contestants.by_torch:contestants", alone=True),
+    "cudnn": Maker(f"{CUDA}:convolutions", otherwise="cudnn-10"),
+    "cudnn-10": Maker(f"{CUDA}:other_convolutions", alone=True),
+    "torch-cuda": Maker(f"{CUDA}:others", otherwise="torch-cuda-row-major"),
+    "torch-cuda-row-major": Maker(f"{CUDA}:row_major"),
+    "numpy": Maker("benchmarks.contestants.by_numpy:contestants"),
 }
-PEERS = tuple(name for name in SIDES if name != "ours")
+PEERS = tuple(name for name in SIDES if name not in ("ours", "untuned"))
+CPU_PEERS = ("onednn-3.2", "onednn-3.13", "torch")
 
 
 def side(name: str) -> Side:
@@ -86,19 +113,28 @@ def side(name: str) -> Side:
 
     The function raises `LeftOut` for a problem that the side cannot compute.
     """
-    module, _, function = SIDES[name].partition(":")
-    found: Side = getattr(importlib.import_module(module), function)
-    return found
+    if not SIDES[name].alone:
+        found: Side = imported(SIDES[name].path)
+        return found
+    from benchmarks.contestants.remote import contestants_of
+
+    return contestants_of(SIDES[name])
 
 
-def values_of(name: str, dims: tuple[int, ...]) -> Array:
-    """Random float32 of the normal distribution, the same for the same name and dims."""
-    return np.resize(period_of(name, dims), dims)
+def imported(path: str) -> Any:
+    """The object of "module:name"."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
-def period_of(name: str, dims: tuple[int, ...]) -> Array:
+def values_of(name: str, dims: tuple[int, ...], draw: int = 0) -> Array:
+    """Random float32 of the normal distribution, the same for the same name, dims and draw."""
+    return np.resize(period_of(name, dims, draw), dims)
+
+
+def period_of(name: str, dims: tuple[int, ...], draw: int = 0) -> Array:
     """The values that `values_of` repeats in row-major order."""
-    seed = [len(name), *name.encode(), *dims]
+    seed = [draw, len(name), *name.encode(), *dims]
     count = min(math.prod(dims), PERIOD)
     return np.random.default_rng(seed).standard_normal(count, np.float32)
 

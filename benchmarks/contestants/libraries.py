@@ -1,7 +1,8 @@
 """Contestants of dnncore and oneDNN, through a common interface.
 
 A library selects a primitive descriptor for an operation. The primitive is bound to memories in the
-selected formats. The memories are filled before the measurement, so weights are packed once.
+selected formats. The memories are filled before the measurement, so weights are packed once. They
+are filled with other values before the last sample.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ __all__ = ["NOT_A_NUMBER", "Library", "between_reorders", "contestant"]
 
 FLOATS = ("f32", "f16", "bf16")
 NOT_A_NUMBER = 0xFF  # a NaN of any floating-point type consists of these bytes
-Memories = dict[str, dnn.Memory]
-Periods = Callable[[str, tuple[int, ...]], Array]  # (name of an argument, dims) -> values
+Periods = Callable[[str, tuple[int, ...], int], Array]  # (argument, dims, draw) -> values
 
 
 class Library(Protocol):
@@ -35,6 +35,9 @@ class Library(Protocol):
 
     def spoil(self, memory: dnn.Memory) -> None:
         """Fill an output memory with NaN."""
+
+    def finish(self) -> None:
+        """Wait until all memories are filled."""
 
     def values(self, memory: dnn.Memory) -> Array:
         """The values in logical dims."""
@@ -57,14 +60,15 @@ def contestant(
     Weights are packed once. An exception are opaque weights of a gradient of data, which are packed
     in each run, because weights change in each step of a training.
     """
-    memories = _memories(library, pd, periods)
-    calls = [pd.primitive().bind(**memories)]
-    is_packed = "weights" in memories and memories["weights"].desc.format_kind == "opaque"
+    memories = _Memories(library, periods)
+    arguments = memories.of(pd)
+    calls = [pd.primitive().bind(**arguments)]
+    is_packed = "weights" in arguments and arguments["weights"].desc.format_kind == "opaque"
     if pd.op.forward_op is not None and is_packed:
-        weights = memories["weights"]
-        plain = _memory(library, "weights", weights.desc.with_format(None), periods)
-        calls.insert(0, _reorder(library, plain, weights))
-    return _made(library, pd, name or pd.impl_name, library.repeat(calls), memories)
+        weights = arguments["weights"]
+        plain = memories.input("weights", weights.desc.with_format(None))
+        calls.insert(0, _reorder(memories, plain, weights))
+    return _made(memories, pd, name or pd.impl_name, calls, arguments)
 
 
 def between_reorders(
@@ -83,67 +87,90 @@ def between_reorders(
     moved = [name for name, desc in given.items() if pd.descs[name] != desc]
     if not moved:
         return None
-    memories = _memories(library, pd)
-    outside = {name: _memory(library, name, given[name]) for name in moved}
     written = {row.name for row, _ in op.tensors() if row.direction == "out"}
-    before = [_reorder(library, outside[n], memories[n]) for n in moved if n not in written]
-    after = [_reorder(library, memories[n], outside[n]) for n in moved if n in written]
-    repeat = library.repeat([*before, pd.primitive().bind(**memories), *after])
-    return _made(library, pd, f"{pd.impl_name} between reorders", repeat, memories | outside)
+    memories = _Memories(library)
+    inside = {name: memories.output(pd.descs[name]) for name in moved if name not in written}
+    arguments = memories.of(pd, inside)
+    outside = {name: memories.any(name, given[name], is_read=name not in written) for name in moved}
+    before = [_reorder(memories, outside[n], arguments[n]) for n in moved if n not in written]
+    after = [_reorder(memories, arguments[n], outside[n]) for n in moved if n in written]
+    calls = [*before, pd.primitive().bind(**arguments), *after]
+    return _made(memories, pd, f"{pd.impl_name} between reorders", calls, arguments | outside)
 
 
 def _made(
-    library: Library,
-    pd: Any,
-    name: str,
-    repeat: Repeat,
-    memories: Mapping[str, dnn.Memory],
+    memories: _Memories, pd: Any, name: str, calls: list[Any], arguments: Mapping[str, dnn.Memory]
 ) -> Contestant:
+    library = memories.library
+    memories.refill(0)
     outputs = [row.name for row, _ in pd.op.tensors() if row.direction == "out"]
     return Contestant(
         name,
-        repeat,
-        lambda: {n: library.values(memories[n]) for n in outputs},
+        library.repeat(calls),
+        lambda: {n: library.values(arguments[n]) for n in outputs},
+        memories.refill,
         library.scratchpad(pd),
         getattr(pd, "error_factor", 1.0),
-        sum(memory.nbytes for memory in memories.values()),
+        sum(memory.nbytes for memory in arguments.values()),
     )
 
 
-def _memories(library: Library, pd: Any, periods: Periods = period_of) -> Memories:
-    """A filled memory for each argument. Forward fills the workspace of a gradient."""
-    memories: Memories = {}
-    if pd.op.forward_op is not None and "workspace" in pd.descs:
-        forward = library.forward(pd)
-        made = _memories(library, forward)
-        library.repeat([forward.primitive().bind(**made)])(1)
-        memories["workspace"] = made["workspace"]
-    written = ["workspace", "scratchpad"]
-    written += [row.name for row, _ in pd.op.tensors() if row.direction == "out"]
-    for name, desc in pd.descs.items():
-        if name in memories:
-            continue
-        if name in written:
-            memories[name] = dnn.Memory(desc, library.engine)
-            library.spoil(memories[name])
-        else:
-            memories[name] = _memory(library, name, desc, periods)
-    return memories
+class _Memories:
+    """New memories of a library, and how each of them is filled."""
+
+    def __init__(self, library: Library, periods: Periods = period_of) -> None:
+        self.library, self.periods = library, periods
+        self._fills: list[Callable[[int], object]] = []  # draw -> values
+
+    def refill(self, draw: int) -> None:
+        """Give all inputs the values of a draw, and spoil all outputs."""
+        for fill in self._fills:
+            fill(draw)
+        self.library.finish()
+
+    def of(self, pd: Any, given: Mapping[str, dnn.Memory] | None = None) -> dict[str, dnn.Memory]:
+        """A memory for each argument that is not given. Forward fills a gradient's workspace."""
+        memories = dict(given or {})
+        if pd.op.forward_op is not None and "workspace" in pd.descs:
+            forward = self.library.forward(pd)
+            made = self.of(forward)
+            run = self.library.repeat([forward.primitive().bind(**made)])
+            self._fills.append(lambda _draw: run(1))
+            memories["workspace"] = made["workspace"]
+        written = ["workspace", "scratchpad"]
+        written += [row.name for row, _ in pd.op.tensors() if row.direction == "out"]
+        for name, desc in pd.descs.items():
+            if name not in memories:
+                memories[name] = self.any(name, desc, is_read=name not in written)
+        return memories
+
+    def any(self, name: str, desc: dnn.MemoryDesc, *, is_read: bool) -> dnn.Memory:
+        """The memory of an input or of an output."""
+        return self.input(name, desc) if is_read else self.output(desc)
+
+    def output(self, desc: dnn.MemoryDesc) -> dnn.Memory:
+        """A memory that is spoilt before it is written."""
+        memory = dnn.Memory(desc, self.library.engine)
+        self._fills.append(lambda _draw: self.library.spoil(memory))
+        return memory
+
+    def input(self, name: str, desc: dnn.MemoryDesc) -> dnn.Memory:
+        """A memory that gets the values of an argument: floats of each draw, or integers of 1."""
+        memory = dnn.Memory(desc, self.library.engine)
+
+        def fill(draw: int) -> None:
+            period = self.periods(name, desc.dims, draw)
+            self.library.fill(memory, period.astype(desc.dtype, copy=False))
+
+        self._fills.append(fill if desc.data_type in FLOATS else lambda _draw: _fill_ones(memory))
+        return memory
 
 
-def _memory(
-    library: Library, name: str, desc: dnn.MemoryDesc, periods: Periods = period_of
-) -> dnn.Memory:
-    memory = dnn.Memory(desc, library.engine)
-    if desc.data_type in FLOATS:
-        library.fill(memory, periods(name, desc.dims).astype(desc.dtype, copy=False))
-    else:
-        with memory.map(mode="w") as buffer:
-            buffer[:] = 1
-    return memory
+def _fill_ones(memory: dnn.Memory) -> None:
+    with memory.map(mode="w") as buffer:
+        buffer[:] = 1
 
 
-def _reorder(library: Library, src: dnn.Memory, dst: dnn.Memory) -> Any:
-    pd = library.choose(dnn.Reorder(src=src.desc, dst=dst.desc), dnn.Attributes())
-    rest = {n: _memory(library, n, desc) for n, desc in pd.descs.items() if n not in ("src", "dst")}
-    return pd.primitive().bind(src=src, dst=dst, **rest)
+def _reorder(memories: _Memories, src: dnn.Memory, dst: dnn.Memory) -> Any:
+    pd = memories.library.choose(dnn.Reorder(src=src.desc, dst=dst.desc), dnn.Attributes())
+    return pd.primitive().bind(**memories.of(pd, {"src": src, "dst": dst}))

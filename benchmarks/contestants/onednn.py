@@ -9,7 +9,8 @@ Both libraries use the same operation descriptors and memories:
     call()
     backward = peer.primitive(backward_op, hint=conv)
 
-The library comes from `pip install "dnncore[peers]"`. It reads OMP_NUM_THREADS when it is loaded.
+Oldest to newest, the packages in `onednn_packages` have the same functions. The library reads
+OMP_NUM_THREADS when it is loaded; the newest one counts the cores that the process may use.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from benchmarks.contestants.onednn_library import (
     PeerError,
     Unsupported,
 )
+from benchmarks.contestants.onednn_packages import OPENMP, Package
 from dnncore.ops.operation import Argument
 
 Array = np.ndarray[Any, Any]
@@ -93,8 +95,8 @@ CPU, IN_ORDER = 1, 1
 class Peer:
     """oneDNN on the CPU. Raises `ModuleNotFoundError` if its package is not installed."""
 
-    def __init__(self) -> None:
-        self.library = Library()
+    def __init__(self, package: Package = OPENMP) -> None:
+        self.library = Library(package)
         self.layouts = Layouts(self.library)
         self.engine, self.stream = Handle(), Handle()
         self.library("engine_create", ctypes.byref(self.engine), CPU, ctypes.c_size_t(0))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import importlib.metadata
 import itertools
 import weakref
 from typing import Any
 
 import dnncore as dnn
+from benchmarks.contestants.onednn_packages import OPENMP, Package
 
-PACKAGE = "onednn-cpu-gomp"
 Handle = ctypes.c_void_p
 Dims = ctypes.c_int64 * 12
 
@@ -32,10 +31,11 @@ class Unsupported(PeerError):
 
 
 class Library:
-    """Calls dnnl_... functions. Raises `ModuleNotFoundError` if oneDNN is not installed."""
+    """Calls dnnl_... functions. Raises `ModuleNotFoundError` if the package is not installed."""
 
-    def __init__(self) -> None:
-        self.functions = _functions()
+    def __init__(self, package: Package = OPENMP) -> None:
+        self.package = package
+        self.functions = _functions(package)
 
     @property
     def version(self) -> str:
@@ -62,7 +62,7 @@ class Library:
     def number(self, table: str, name: str) -> int:
         """The enumerator with a name."""
         try:
-            return _numbers(table)[name]
+            return _numbers(self.package, table)[name]
         except KeyError:
             raise Unsupported(f"oneDNN {self.version} has no {table} {name}") from None
 
@@ -177,14 +177,8 @@ def _tag(steps: tuple[int, ...], blocks: list[tuple[int, int]]) -> str:
 
 
 @functools.cache
-def _functions() -> ctypes.CDLL:
-    try:
-        files = importlib.metadata.files(PACKAGE) or []
-    except importlib.metadata.PackageNotFoundError:
-        message = f'{PACKAGE} is not installed: pip install "dnncore[peers]"'
-        raise ModuleNotFoundError(message) from None
-    path = next(file.locate() for file in files if file.name == "libdnnl.so")
-    functions = ctypes.CDLL(str(path))
+def _functions(package: Package) -> ctypes.CDLL:
+    functions = ctypes.CDLL(str(package.library))
     functions.dnnl_version.restype = ctypes.POINTER(ctypes.c_int)
     functions.dnnl_memory_desc_get_size.restype = ctypes.c_size_t
     functions.dnnl_primitive_desc_query_md.restype = Handle
@@ -194,7 +188,7 @@ def _functions() -> ctypes.CDLL:
 
 
 @functools.cache
-def _numbers(table: str) -> dict[str, int]:
+def _numbers(package: Package, table: str) -> dict[str, int]:
     """The enumerators of a table, by name."""
-    spell = getattr(_functions(), f"dnnl_{table}2str")
+    spell = getattr(_functions(package), f"dnnl_{table}2str")
     return {spell(number).decode(): number for number in range(TABLES[table])}

@@ -3,97 +3,93 @@
 from __future__ import annotations
 
 import datetime as dt
-import importlib.metadata
-import platform
 import statistics
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import dnncore as dnn
 from benchmarks.digits import GOAL as DIGITS_GOAL
 from benchmarks.documents import report
+from benchmarks.documents.figures import Figures
+from benchmarks.documents.sampled import NAMED, introduction
 from benchmarks.documents.tables import limits, markdown
 from benchmarks.measuring.contest import Outcome
-from benchmarks.problems.lines import LINES
+from benchmarks.problems.lines import Line, problems_of
+from benchmarks.problems.samples import is_least_held, least_text
 from benchmarks.roofline import Roofline
 
-__all__ = ["Figures", "write"]
+__all__ = ["NAME", "page", "write"]
 
 NAME = "benchmarks.md"
-PACKAGES = ("numpy", "numba", "llvmlite", "torch")
+PICTURES = ("benchmarks_speed_ups", "benchmarks_roofline")
+STEP = "the whole step"  # a part of benchmarks.alexnet
 # Goals of selection: least ratio of a good choice, share of good choices, share of best time.
 NEAR, OF_LAYERS, OF_TIME = 0.9, 0.9, 0.95
 # Permitted scratchpad beyond the peer's: bytes, and factor.
 SPARE_BYTES, SPARE_FACTOR = 1 << 20, 1.1
 
 HOW = """\
-Each problem is computed by two sides, dnncore and a peer: oneDNN or torch. Both sides use the same
-values, in one process on {threads} threads. Each side selects the formats that a problem leaves
-open, and packs weights before the measurement. The result of each side is compared with the other
-one. If a result is wrong, no time is listed. The samples of the two sides alternate, with pauses of
-20 ms, because the threads of OpenMP stay active for a while after their work. A time is the median
-of 9 samples.
+Each problem is computed by dnncore and by three peers: oneDNN 3.2, the newest oneDNN on PyPI and
+torch. Each peer is in a process of its own, with the same cores, {threads} threads and the same
+values. Each side selects the formats that a problem leaves open, and packs weights before the
+measurement. Some sides have several contestants: torch's two orders of images, oneDNN's inner
+product and its matrix product, or runs with and without reorders. One pass finds the fastest
+contestant of dnncore and the fastest of all peers. Another pass measures these two. {processes}
 
-Some sides have several contestants: torch's two orders of images, oneDNN's inner product and its
-matrix product, or runs with and without reorders. One pass finds the fastest contestant of each
-side, and another pass measures it. {processes}
+The samples of the two sides alternate, with pauses of 20 ms, because the threads of OpenMP stay
+active for a while after their work. If a process uses more processor time than that while it waits,
+the row is wrong. A time is the median of 9 samples. The newest oneDNN computes on a SYCL device: a
+call costs about 10 us more than one of oneDNN 3.2.
+
+Every result is compared with torch's float64, or with dnncore's reference where torch lacks the
+operation. Just before the last sample, the inputs change and the outputs are overwritten with NaN.
+The results of that sample are compared with float64 again. If a result is wrong, no time is listed.
+If a peer is wrong, its other contestants and the other peers count, and a note below the table
+names the error. An error is the norm of the difference from float64, divided by the norm of the
+result. "Errors" lists the geometric means of dnncore's errors and of the peer's, the number of
+problems where dnncore's error is larger, and the worst of them.
 
 **The ratio is the peer's time divided by dnncore's time.** Above 1, dnncore is faster. Repeated
 runs of one problem differ by about 5 %. A goal such as ">= 1.03" is the least geometric mean of the
-ratios of all problems in a row. "each >= 0.9" is the least ratio of each problem.
+ratios of all problems in a row. "each >= 0.9" is the least ratio of each problem. "all but 2 >=
+0.9" is the least ratio of all problems but two.
 
 GF/s are billions of operations per second. The operations of all taps are counted, although taps in
 the padding need no computation. So a point may lie above the roofline. A point whose data stay in
 the last-level cache may also lie above it, because the roofline contains the rate of main memory.
 
-`python -m benchmarks.compare --peer=PEER PROBLEM` measures a row again. PROBLEM is the row's text
-without the name after `n`. Add `--reorders` for a line that counts reorders.
+`python -m benchmarks.compare PROBLEM` measures a row again. PROBLEM is the row's text without the
+name after `n`. Add `--reorders` for a line that counts reorders.
 """
 PROCESSES = {
-    True: "Each time is the median of three new processes.",
+    True: "Each figure is the median of three new processes, so a ratio may differ from the"
+    " quotient of the times in its row.",
     False: "Each time comes from one process.",
 }
 
 
-@dataclass(frozen=True)
-class Figures:
-    """All measured figures.
-
-    lines: the outcomes of each line, by its title.
-    selection: comparisons of the selected implementation with dnncore's fastest.
-    programs: results of the other benchmarks, by name.
-    full: whether this was the full run.
-    """
-
-    lines: dict[str, list[Outcome]]
-    selection: list[Outcome]
-    programs: dict[str, Any]
-    threads: int
-    full: bool
-
-    @property
-    def outcomes(self) -> list[Outcome]:
-        """The outcomes of all lines."""
-        return [outcome for outcomes in self.lines.values() for outcome in outcomes]
-
-    @property
-    def wrong(self) -> list[Outcome]:
-        """The outcomes with a wrong result."""
-        programs = [self.programs["digits"]]
-        return report.figures([*self.outcomes, *self.selection, *programs])["wrong"]
-
-
-def write(figures: Figures, folder: Path) -> Path:
+def write(figures: Figures, folder: Path, origin: str = "") -> Path:
     """Write the document and its pictures. Returns the path of the document."""
-    pictures = _draw(figures, folder / "pictures")
+    _draw(figures, folder / "pictures")
+    path = folder / NAME
+    path.write_text(page(figures, origin), encoding="utf-8")
+    return path
+
+
+def page(figures: Figures, origin: str = "") -> str:
+    """The text of the document. `origin` is its paragraph about the ledger."""
     parts = [
         "# Benchmarks",
         _machine(figures),
         HOW.format(threads=figures.threads, processes=PROCESSES[figures.full]),
+        origin,
         "## Goals",
+        introduction(figures.samples, "cpu", full=figures.full),
         _goals(figures),
-        *(f"![{path.stem.replace('_', ' ')}](pictures/{path.name})" for path in pictures),
+        "## Named lists",
+        NAMED,
+        _rows(figures.lists, figures),
+        *(f"![{name.replace('_', ' ')}](pictures/{name}.png)" for name in PICTURES),
         "## Selection and scratchpads",
         _selection(figures.selection),
         _scratchpads(figures),
@@ -102,69 +98,89 @@ def write(figures: Figures, folder: Path) -> Path:
         "## Every problem",
         *(_details(title, outcomes) for title, outcomes in figures.lines.items()),
     ]
-    path = folder / NAME
-    path.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
-    return path
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
 def _machine(figures: Figures) -> str:
     roofline = Roofline(**figures.programs["roofline"])
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in PACKAGES]
+    machine = figures.machine
     command = "make bench-full" if figures.full else "make bench"
+    date = dt.date.fromisoformat(machine["date"])
+    listed = "\n".join(f"- {version}" for version in machine["versions"])
     return (
-        f"`{command}` wrote this page on {dt.date.today():%d %B %Y} with dnncore"
-        f" {dnn.__version__}, oneDNN {_onednn_version()}, {', '.join(versions)} and Python"
-        f" {platform.python_version()} on {platform.system()}.\n\n"
-        f"Machine: {dnn.engine('cpu').device.name}, {figures.threads} threads. Measured peaks:"
+        f"`{command}` wrote this page on {date:%d %B %Y} on {machine['system']} with:\n\n"
+        f"{listed}\n\n"
+        f"Machine: {machine['device']}, {figures.threads} threads. Measured peaks:"
         f" {roofline.flops / 1e9:.0f} GF/s for multiply-adds in registers and"
         f" {roofline.bandwidth / 1e9:.0f} GB/s for reading memory."
     )
 
 
-def _onednn_version() -> str:
-    from benchmarks.contestants.onednn_library import Library
-
-    return Library().version
-
-
 # -- goals -----------------------------------------------------------------------------------------
 
 
+HEAD = ("line", "goal", "geometric mean", "least", "errors", "problems", "result")
+
+
+def _rows(lines: Sequence[Line], figures: Figures) -> str:
+    """A table with a row for each line."""
+    return markdown(HEAD, [_goal_row(line, figures) for line in lines])
+
+
 def _goals(figures: Figures) -> str:
-    """A table with a row for each line and each program."""
-    head = ("line", "goal", "geometric mean", "least", "problems", "result")
-    rows = [_goal_row(line, figures.lines[line.title]) for line in LINES]
-    step = figures.programs["alexnet"]["cpu"]["the whole step"]
-    rows.append(
-        _program_row("AlexNet's training step, compared with oneDNN", step["goal"], step["ratio"])
-    )
+    """A table with a row for each sample and each program."""
+    rows = [_goal_row(line, figures) for line in figures.samples]
+    rows.append(_alexnet_row(figures.programs["alexnet"]))
     digits = figures.programs["digits"].get("ratio")
     rows.append(
         _program_row(
             "An epoch of the digits, compared with torch's eager mode", DIGITS_GOAL, digits
         )
     )
-    return markdown(head, rows)
+    return markdown(HEAD, rows)
 
 
-def _goal_row(line: Any, outcomes: list[Outcome]) -> tuple[str, ...]:
+def _goal_row(line: Line, figures: Figures) -> tuple[str, ...]:
+    """Title, goals, figures and verdict. A goal holds only if no problem is unmeasured."""
+    outcomes = figures.lines.get(line.title, [])
+    wanted_rows = len(problems_of(line, full=figures.full)) or line.draw
     found = report.figures(outcomes)
-    bounds = [("", line.goal, found["geomean"]), ("each ", line.least, found["min"])]
-    wanted = [f"{what}>= {bound:g}" for what, bound, _ in bounds if bound is not None]
-    held = [(got or 0) >= bound for _, bound, got in bounds if bound is not None]
-    mark = ("holds" if all(held) else "**missed**") if held else ""
+    wanted, held = [], []
+    if line.goal is not None:
+        wanted.append(f">= {line.goal:g}")
+        held.append((found["geomean"] or 0) >= line.goal)
+    if line.least is not None:
+        wanted.append(least_text(line))
+        held.append(is_least_held(line, outcomes))
+    if line.draw:
+        held.append(not any(outcome.get("refused") for outcome in outcomes))
+    so_far = "holds" if len(outcomes) == wanted_rows else "holds so far"
+    mark = (so_far if all(held) else "**missed**") if held else ""
     if found["wrong"]:
         mark = f"**{len(found['wrong'])} wrong**"
-    count = str(len(found["rows"]))
-    if found["left_out"]:
-        count += f", {len(found['left_out'])} left out"
+    if not outcomes:
+        mark = "not measured"
+    count = report.counts(found, wanted_rows)
     ratios = (_ratio(found["geomean"]), _ratio(found["min"]))
-    return (line.title, ", ".join(wanted), *ratios, count, mark)
+    errors = report.errors(found["rows"])
+    return (line.title, ", ".join(wanted), *ratios, errors, count, mark)
+
+
+def _alexnet_row(sides: Any) -> tuple[str, ...]:
+    """The row of the training step, with the largest errors of dnncore and of the fastest peer."""
+    ours, step = sides["cpu"], sides["cpu"].get(STEP, {})
+    peers = {name: side for name, side in sides.items() if name not in ("cpu", "absent")}
+    right = [side for side in peers.values() if STEP in side]
+    best = min(right, key=lambda side: side[STEP]["seconds"], default={"errors": {}})
+    errors = [max(side["errors"].values(), default=0.0) for side in (ours, best)]
+    title = "AlexNet's training step, compared with oneDNN and torch"
+    row = _program_row(title, step.get("goal") or 0.0, step.get("ratio"))
+    return (*row[:4], f"largest {errors[0]:.1e}, {errors[1]:.1e}", *row[5:])
 
 
 def _program_row(title: str, goal: float, ratio: float | None) -> tuple[str, ...]:
     mark = "holds" if ratio and ratio >= goal else "**missed**" if ratio else "**wrong**"
-    return (title, f">= {goal:g}", _ratio(ratio), _ratio(ratio), "1", mark)
+    return (title, f">= {goal:g}", _ratio(ratio), _ratio(ratio), "", "1", mark)
 
 
 def _ratio(value: float | None) -> str:
@@ -176,6 +192,8 @@ def _ratio(value: float | None) -> str:
 
 def _selection(outcomes: list[Outcome]) -> str:
     """Selections and their times. With one candidate, the selection is the fastest."""
+    if not outcomes:
+        return "Not measured."
     ratios = [outcome.get("ratio", 1.0) for outcome in outcomes]
     near = statistics.mean(ratio >= NEAR for ratio in ratios)
     rows = [outcome for outcome in outcomes if "ratio" in outcome]
@@ -215,21 +233,25 @@ def _scratchpads(figures: Figures) -> str:
 def _details(title: str, outcomes: list[Outcome]) -> str:
     """All rows of a line, in a folded section."""
     found = report.figures(outcomes)
-    head = ("problem", "dnncore", "ms", "rate", "peer", "ms", "rate", "ratio")
+    head = (
+        "problem", "dnncore", "ms", "rate", "error", "peer", "ms", "rate", "error", "ratio",
+    )  # fmt: skip
     parts = [f"<details><summary>{title}</summary>", markdown(head, map(_cells, found["rows"]))]
     rest = [f"- `{report.one_line(outcome)}`" for outcome in (*found["wrong"], *found["left_out"])]
+    rest += [f"- `{report.short(row['problem'])}`: {note}"
+             for row in found["rows"] for note in report.notes(row)]  # fmt: skip
     return "\n\n".join([*parts, *(["\n".join(rest)] if rest else []), "</details>"])
 
 
 def _cells(row: Outcome) -> tuple[str, ...]:
     sides = [
-        (name, f"{row[f'{side}_ms']:.3f}", report.rate(row, side))
+        (name, f"{row[f'{side}_ms']:.3f}", report.rate(row, side), f"{row[f'{side}_error']:.1e}")
         for side, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}"))
     ]
     return (f"`{report.short(row['problem'])}`", *sides[0], *sides[1], f"{row['ratio']:.2f}")
 
 
-def _draw(figures: Figures, folder: Path) -> list[Path]:
+def _draw(figures: Figures, folder: Path) -> None:
     """Draw a bar for each line, and all problems below the roofline."""
     from benchmarks.documents.plots import roofs, speed_ups  # needs matplotlib
 
@@ -239,8 +261,7 @@ def _draw(figures: Figures, folder: Path) -> list[Path]:
         for title, outcomes in figures.lines.items()
         if (found := report.figures(outcomes))["rows"]
     ]
-    paths = [folder / "benchmarks_speed_ups.png", folder / "benchmarks_roofline.png"]
+    paths = [folder / f"{name}.png" for name in PICTURES]
     speed_ups(bars, paths[0], "Geometric means, and the least ratio of each")
     rows = report.figures(figures.outcomes)["rows"]
     roofs(rows, paths[1], Roofline(**figures.programs["roofline"]))
-    return paths

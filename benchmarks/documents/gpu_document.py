@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dnncore_opencl.runtime import tuning
+
 from benchmarks.documents import report
+from benchmarks.documents.sampled import NAMED, introduction
 from benchmarks.documents.tables import limits, markdown
 from benchmarks.measuring.contest import Outcome
-from benchmarks.problems.gpu_lines import GPU_LINES, PORTABLE_LINES
-from benchmarks.problems.lines import Line, problems_of
+from benchmarks.problems.gpu_lines import GPU_LINES, GPU_SAMPLE, PORTABLE_LINES
+from benchmarks.problems.lines import Line, line_of, problems_of
+from benchmarks.problems.samples import is_least_held, least_text, with_samples
 
-__all__ = ["NAME", "Figures", "devices", "write"]
+__all__ = ["NAME", "Figures", "devices", "lines_for", "page", "write"]
 
 NAME = "benchmarks_gpu.md"
-ACCURATE = 5e-7  # relative error; a smaller one may exceed the peer's
+TUNING = Path(tuning.__file__).parents[1] / "tuning"  # the tables of devices
 
 HOW = """\
 Each problem is computed by two sides, dnncore and a peer. On a GPU, the peer is torch, whose
@@ -27,21 +31,34 @@ the measurement. dnncore enqueues at least 20 calls per sample without gaps, in 
 without profiling. torch's calls run in CUDA graphs. So the host delays neither side, unless a
 kernel takes less time than its enqueueing. "Launches and starts" lists the cost of enqueueing.
 
-torch computes float32 without TF32. cuDNN measures all of its algorithms and uses the fastest.
-dnncore selects an algorithm without a measurement if the problem contains `--alg=auto`. torch is
-measured with both of its orders of images, and the faster one counts. torch has no kernel for LRN.
-It computes LRN with several other kernels.
+torch computes float32 without TF32. On tensor cores, dnncore computes a float32 product as three
+products of TF32 numbers: each factor is the sum of two such numbers, and the product of the smaller
+ones is left out. cuDNN measures all of its algorithms and uses the fastest. dnncore selects an
+algorithm without a measurement if the problem contains `--alg=auto`. torch is measured with both of
+its orders of images, and the faster one counts. torch has no kernel for LRN. It computes LRN with
+several other kernels.
+
+dnncore has tuning tables with parameters of kernels for single products.
+`benchmarks/tune_opencl.py` searched them on layers of this page: {tables}. On other layers, dnncore
+has no such entry. The columns "without table" have the time and the ratio with the parameters that
+dnncore then uses. They are empty where the table changes nothing.
 
 A time is the median of 9 samples. The samples of the two sides alternate. Every result is compared
-with float64. If a result is wrong, no time is listed. **The ratio is the peer's time divided by
-dnncore's time.** Above 1, dnncore is faster. A goal such as ">= 1.4" is the least geometric mean of
-the ratios of all problems in a row. "each >= 0.75" is the least ratio of each problem. "errors no
-larger" requires that dnncore's errors do not exceed the peer's.
+with float64. Before the last sample the inputs change and the outputs are overwritten with NaN; the
+results of the last sample are compared with float64 again. If a result is wrong, no time is listed.
+If torch's result is wrong, torch is measured with another of its algorithms or orders of images,
+and a note below the table names both. **The ratio is the peer's time divided by dnncore's time.**
+Above 1, dnncore is faster. A goal such as ">= 1.4" is the least geometric mean of the ratios of all
+problems in a row. "each >= 0.75" is the least ratio of each problem. "all but 2 >= 0.75" is the
+least ratio of all problems but two.
 
-An error is the norm of the difference from float64, divided by the norm of the result. The column
-"error, peer's" has the geometric means of dnncore's errors and of the peer's. "Of a copy" is the
-time of a copy by the device, divided by dnncore's time. The copy reads and writes as many bytes as
-the operation must. A row stays on this page until its problem is measured again.
+An error is the norm of the difference from float64, divided by the norm of the result. "Errors no
+larger" requires that the geometric mean of dnncore's errors is at most the peer's, and that no
+problem has an error larger than the peer's, however small. The column "errors" has both means, the
+number of problems where dnncore's error is larger, and the worst of them. "Of a copy" is the time
+of a copy by the device, divided by dnncore's time. The copy reads and writes as many bytes as the
+operation must. A row stays on this page until its problem is measured again. `python -m
+benchmarks.gpu --lines='' --match=...` measures a row again.
 """
 
 
@@ -59,12 +76,14 @@ class Figures:
 
     @property
     def wrong(self) -> list[Outcome]:
-        """The outcomes with a wrong result."""
-        return [outcome for outcome in self.found.values() if "wrong" in outcome]
+        """The outcomes with a wrong result, without those of former samples."""
+        shown = {str(p) for line in self.lines for p in problems_of(line, full=True)}
+        wrong = [outcome for outcome in self.found.values() if "wrong" in outcome]
+        return [o for o in wrong if o["problem"] in shown or not o["problem"].startswith("--")]
 
     def summary(self) -> str:
         """Text with one row for each line."""
-        rows = [row for line in self.lines if (row := _goal_row(line, self.of(line)))]
+        rows = [_goal_row(line, self.of(line)) for line in self.lines]
         return "\n".join("  ".join(filter(None, row)).replace("**", "") for row in rows)
 
 
@@ -72,22 +91,46 @@ def devices(values: Sequence[Outcome]) -> dict[str, Figures]:
     """The figures of each device, GPUs first. `values` are outcomes, the newest last."""
     found: dict[str, dict[str, Outcome]] = {}
     for value in sorted(values, key=lambda value: value["cores"]):
-        found.setdefault(value["device"], {})[value["problem"]] = value
+        known = found.setdefault(value["device"], {})
+        known.pop(value["problem"], None)  # the newest is last
+        known[value["problem"]] = value
     return {name: Figures(_lines(outcomes), outcomes) for name, outcomes in found.items()}
 
 
+def lines_for(*, cores: bool) -> tuple[Line, ...]:
+    """The lines of a device that runs on the cores of a CPU, or of another one."""
+    return PORTABLE_LINES if cores else (GPU_SAMPLE, *GPU_LINES)
+
+
 def _lines(outcomes: dict[str, Outcome]) -> Sequence[Line]:
-    on_cores = any(outcome["cores"] for outcome in outcomes.values())
-    return PORTABLE_LINES if on_cores else GPU_LINES
+    """The recorded lines and samples. Without a record of the lines, those of the source."""
+    cores = any(outcome["cores"] for outcome in outcomes.values())
+    recorded = [line_of(record) for record in outcomes.get("lines", {}).get("lines", ())]
+    records = outcomes.get("samples", {}).get("records", ())
+    return with_samples(recorded or lines_for(cores=cores), records)
 
 
-def write(every: Sequence[Figures], path: Path) -> Path:
+def write(every: Sequence[Figures], path: Path, origin: str = "") -> Path:
     """Write the document. Returns its path."""
-    parts = ["# Benchmarks on OpenCL devices", HOW]
+    path.write_text(page(every, origin), encoding="utf-8")
+    return path
+
+
+def page(every: Sequence[Figures], origin: str = "") -> str:
+    """The text of the document. `origin` is its paragraph about the ledger."""
+    parts = ["# Benchmarks on OpenCL devices", HOW.format(tables=_tables()), origin]
     for figures in every:
         parts += _device(figures)
-    path.write_text("\n\n".join(part.strip() for part in parts) + "\n", encoding="utf-8")
-    return path
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _tables() -> str:
+    """The number of entries of each device's tuning tables."""
+    counts = {
+        path.stem: sum(map(len, tuning.read(path).values())) for path in TUNING.glob("*.json")
+    }
+    texts = [f"{count} entries for {name}" for name, count in sorted(counts.items())]
+    return ", ".join(texts) or "no entries"
 
 
 def _device(figures: Figures) -> Iterator[str]:
@@ -99,7 +142,20 @@ def _device(figures: Figures) -> Iterator[str]:
         f"Driver {newest['driver']}. `python -m benchmarks.gpu` measured these figures from"
         f" {dates[0]} to {dates[-1]} with {', '.join(newest['versions'])}."
     )
-    yield _goals(figures)
+    old = sum("verified" not in outcome for outcome in outcomes if "ratio" in outcome)
+    if old:
+        yield (
+            f"{old} rows are older than the second comparison with float64 and the columns without"
+            " the table."
+        )
+    lists = [line for line in figures.lines if not line.draw]
+    if not newest["cores"]:
+        samples = [line for line in figures.lines if line.draw]
+        yield introduction(samples, "opencl:0", full=True)
+        yield _goals(samples, figures)
+        yield "### Named lists"
+        yield NAMED
+    yield _goals(lists, figures)
     yield from _programs(figures.found)
     yield "### Every problem"
     yield from (_details(line, found) for line in figures.lines if (found := figures.of(line)))
@@ -108,34 +164,34 @@ def _device(figures: Figures) -> Iterator[str]:
 # -- goals -----------------------------------------------------------------------------------------
 
 HEAD = (
-    "line", "goal", "geometric mean", "least", "error, peer's", "of a copy", "problems", "result",
+    "line", "goal", "geometric mean", "least", "without table", "errors", "of a copy", "problems",
+    "result",
 )  # fmt: skip
 
 
-def _goals(figures: Figures) -> str:
-    rows = [row for line in figures.lines if (row := _goal_row(line, figures.of(line)))]
-    return markdown(HEAD, rows)
+def _goals(lines: Sequence[Line], figures: Figures) -> str:
+    return markdown(HEAD, [_goal_row(line, figures.of(line)) for line in lines])
 
 
-def _goal_row(line: Line, outcomes: list[Outcome]) -> tuple[str, ...] | None:
-    """Title, goals, figures and verdict. None if nothing was measured."""
-    if not outcomes:
-        return None
+def _goal_row(line: Line, outcomes: list[Outcome]) -> tuple[str, ...]:
+    """Title, goals, figures and verdict. A goal holds only if no problem is unmeasured."""
     found = report.figures(outcomes)
     rows = found["rows"]
     goals = list(_wanted(line, found))
     refused = any(outcome.get("refused") for outcome in outcomes)
-    wanted_rows = len(problems_of(line, full=True))
+    wanted_rows = len(problems_of(line, full=True)) or line.draw
     verdict = "**missed**"
     if all(held for _, held in goals) and not refused:
         verdict = "holds" if len(outcomes) == wanted_rows else "holds so far"
     if found["wrong"]:
         verdict = f"**{len(found['wrong'])} wrong**"
-    count = f"{len(rows)} of {wanted_rows}"
-    count += f", {len(found['left_out'])} left out" if found["left_out"] else ""
+    if not outcomes:
+        verdict = "not measured"
+    count = report.counts(found, wanted_rows)
     ratios = [f"{found[name]:.2f}" if rows else "" for name in ("geomean", "min")]
     wanted = ", ".join(text for text, _ in goals)
-    return (line.title, wanted, *ratios, _errors(rows), _shares(rows), count, verdict)
+    figures = (*ratios, _untuned(rows), report.errors(rows), _shares(rows))
+    return (line.title, wanted, *figures, count, verdict)
 
 
 def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -144,7 +200,7 @@ def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
     if line.goal is not None:
         yield f">= {line.goal:g}", (found["geomean"] or 0) >= line.goal
     if line.least is not None:
-        yield f"each >= {line.least:g}", (found["min"] or 0) >= line.least
+        yield least_text(line), is_least_held(line, rows)
     if line.share is not None:
         shares = [row["share"] for row in rows]
         yield f"each >= {line.share:g} of a copy", min(shares, default=0) >= line.share
@@ -152,24 +208,16 @@ def _wanted(line: Line, found: dict[str, Any]) -> Iterator[tuple[str, bool]]:
         rates = [row["ours_gflops"] for row in rows]
         yield f"each >= {line.rate / 1e3:g} TF/s", min(rates, default=0) >= line.rate
     if line.accurate:
-        yield "errors no larger", bool(rows) and _are_accurate(rows)
+        ours, theirs = report.mean_errors(rows) if rows else (1.0, 0.0)
+        yield "errors no larger", ours <= theirs and not report.larger_errors(rows)
 
 
-def _are_accurate(rows: list[Outcome]) -> bool:
-    """Whether the mean error and each error above `ACCURATE` are at most the peer's."""
-    ours, theirs = _mean_errors(rows)
-    each = all(row["ours_error"] <= max(row["peer_error"], ACCURATE) for row in rows)
-    return each and ours <= theirs
-
-
-def _mean_errors(rows: list[Outcome]) -> list[float]:
-    """Geometric means of our errors and of the peer's. An error of 0 counts as 1e-12."""
-    names = ("ours_error", "peer_error")
-    return [statistics.geometric_mean([row[name] or 1e-12 for row in rows]) for name in names]
-
-
-def _errors(rows: list[Outcome]) -> str:
-    return " ".join(f"{error:.1e}" for error in _mean_errors(rows)) if rows else ""
+def _untuned(rows: list[Outcome]) -> str:
+    """The geometric mean of the ratios without the tuning table. "" if it changes nothing."""
+    if not any("untuned_ratio" in row for row in rows):
+        return ""
+    ratios = [row.get("untuned_ratio", row["ratio"]) for row in rows]
+    return f"{statistics.geometric_mean(ratios):.2f}"
 
 
 def _shares(rows: list[Outcome]) -> str:
@@ -182,14 +230,21 @@ def _shares(rows: list[Outcome]) -> str:
 
 
 def _programs(found: dict[str, Outcome]) -> Iterator[str]:
+    absent = []
     for name, title, text in (
         ("gpu_step", "AlexNet's training step", _step),
         ("gpu_costs", "Launches and starts", limits),
         ("gpu_smoke", "Small problems with correct and with wrong results", _smoke),
     ):
         outcome = found.get(name)
-        if outcome and outcome["figures"]:
-            yield f"### {title}\n\n{text(outcome['figures'])}"
+        if outcome is None:
+            absent.append(title)
+            continue
+        figures = outcome["figures"]
+        shown = text(figures) if figures else outcome.get("wrong", "There are no figures.")
+        yield f"### {title}\n\n{shown}"
+    if absent:
+        yield f"Not measured: {'; '.join(absent)}."
 
 
 def _step(figures: Outcome) -> str:
@@ -219,15 +274,13 @@ def _details(line: Line, outcomes: list[Outcome]) -> str:
     """All rows of a line, in a folded section."""
     found = report.figures(outcomes)
     head = (
-        "problem", "dnncore", "ms", "rate", "error", "peer", "ms", "error", "ratio", "of a copy",
+        "problem", "dnncore", "ms", "rate", "error", "peer", "ms", "error", "ratio",
+        "ms without table", "ratio without table", "of a copy",
     )  # fmt: skip
     title = f"<details><summary>{line.title}</summary>"
     rest = [f"- `{report.one_line(outcome)}`" for outcome in (*found["wrong"], *found["left_out"])]
-    rest += [
-        f"- `{report.short(row['problem'])}`: {row['peer_wrong']}, and does not count"
-        for row in found["rows"]
-        if row.get("peer_wrong")
-    ]
+    rest += [f"- `{report.short(row['problem'])}`: {note}"
+             for row in found["rows"] for note in report.notes(row)]  # fmt: skip
     table = markdown(head, map(_cells, found["rows"]))
     return "\n\n".join([title, table, *(["\n".join(rest)] if rest else []), "</details>"])
 
@@ -243,5 +296,7 @@ def _cells(row: Outcome) -> tuple[str, ...]:
         f"{row['peer_ms']:.3f}",
         f"{row['peer_error']:.1e}",
         f"{row['ratio']:.2f}",
+        f"{row['untuned_ms']:.3f}" if "untuned_ms" in row else "",
+        f"{row['untuned_ratio']:.2f}" if "untuned_ms" in row else "",
         f"{row['share']:.2f}" if row["share"] else "",
     )

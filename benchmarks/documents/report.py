@@ -18,7 +18,10 @@ from benchmarks.measuring.contest import Outcome
 from dnncore.errors import DescriptorError
 from dnncore.problem import read
 
-__all__ = ["figures", "json_text", "label", "one_line", "rate", "short", "table"]
+__all__ = [
+    "counts", "errors", "figures", "json_text", "label", "larger_errors", "mean_errors", "notes",
+    "one_line", "rate", "short", "table",
+]  # fmt: skip
 
 
 def figures(outcomes: list[Outcome]) -> dict[str, Any]:
@@ -34,6 +37,14 @@ def figures(outcomes: list[Outcome]) -> dict[str, Any]:
     }
 
 
+def counts(found: dict[str, Any], wanted: int) -> str:
+    """How many of the wanted problems have rows, and how many were left out or not measured."""
+    numbers = [len(found[name]) for name in ("rows", "wrong", "left_out")]
+    words = zip(("wrong", "left out", "not measured"), (*numbers[1:], wanted - sum(numbers)),
+                strict=True)  # fmt: skip
+    return ", ".join([f"{numbers[0]} of {wanted}", *(f"{n} {word}" for word, n in words if n)])
+
+
 def json_text(found: dict[str, Any]) -> str:
     """Figures as a JSON text."""
     return json.dumps(found, indent=1)
@@ -43,6 +54,37 @@ def rate(row: Outcome, side: str) -> str:
     """GF/s or GB/s of one side, `ours` or `peer`."""
     unit = "gflops" if is_arithmetic(row["problem"]) else "gbps"
     return f"{row[f'{side}_{unit}']:.0f} {'GF/s' if unit == 'gflops' else 'GB/s'}"
+
+
+def mean_errors(rows: list[Outcome]) -> list[float]:
+    """Geometric means of our errors and of the peer's. An error of 0 counts as 1e-12."""
+    names = ("ours_error", "peer_error")
+    return [statistics.geometric_mean([row[name] or 1e-12 for row in rows]) for name in names]
+
+
+def larger_errors(rows: list[Outcome]) -> list[Outcome]:
+    """The rows where our error is larger than the peer's."""
+    return [row for row in rows if row["ours_error"] > row["peer_error"]]
+
+
+def errors(rows: list[Outcome]) -> str:
+    """The mean errors of both sides, and how often and how much ours is larger."""
+    if not rows:
+        return ""
+    ours, theirs = mean_errors(rows)
+    larger = larger_errors(rows)
+    text = f"{ours:.1e}, {theirs:.1e}; larger in {len(larger)} of {len(rows)}"
+    pairs = [(row["ours_error"], row["peer_error"]) for row in larger]
+    if not pairs:
+        return text
+    worst = max(pairs, key=lambda pair: pair[0] / max(pair[1], 1e-12))
+    return f"{text}, at most {worst[0]:.1e} against {worst[1]:.1e}"
+
+
+def notes(row: Outcome) -> list[str]:
+    """Return notes on a row: its wrong peer and its absent peers."""
+    texts = [f"{row['peer_wrong']}, and does not count"] if row.get("peer_wrong") else []
+    return [*texts, *([f"without {row['absent']}"] if row.get("absent") else [])]
 
 
 def label(row: Outcome) -> str:
@@ -97,15 +139,22 @@ def table(found: dict[str, Any]) -> Group:
         grid.add_column(title, overflow="fold")
         for figure in ("ms", "", "scratchpad"):
             grid.add_column(figure, justify="right")
-    for title in ("ratio", "error"):
+    for title in ("ratio", "error", "peer's error"):
         grid.add_column(title, justify="right")
     for row in found["rows"]:
         grid.add_row(Text(short(row["problem"])), *_cells(row))
     if found["rows"]:
         grid.add_section()
         means = f"{found['geomean']:.3f}", f"{found['min']:.3f}"
-        grid.add_row("geometric mean; least", *[""] * 8, f"{means[0]}; {means[1]}", "")
-    rest = [Text(one_line(outcome)) for outcome in (*found["left_out"], *found["wrong"])]
+        grid.add_row("geometric mean; least", *[""] * 8, f"{means[0]}; {means[1]}", "", "")
+    rest = []
+    if any(len(row.get("ratios", ())) > 1 for row in found["rows"]):
+        rest.append(Text("Each figure of several processes is their median, so that a ratio may"
+                         " differ from the quotient of the times in its row."))  # fmt: skip
+    rest += [Text(one_line(outcome)) for outcome in (*found["left_out"], *found["wrong"])]
+    rest += [
+        Text(f"{short(row['problem'])}: {note}") for row in found["rows"] for note in notes(row)
+    ]
     return Group(grid, *rest)
 
 
@@ -114,7 +163,7 @@ def _cells(row: Outcome) -> list[Any]:
     for side, name in (("ours", row["impl"]), ("peer", f"{row['peer']}: {row['peer_impl']}")):
         size = _size(row[f"{side}_scratchpad"])
         cells += [Text(name), f"{row[f'{side}_ms']:.3f}", rate(row, side), size]
-    return [*cells, f"{row['ratio']:.2f}", f"{row['error']:.1e}"]
+    return [*cells, f"{row['ratio']:.2f}", *(f"{row[n]:.1e}" for n in ("ours_error", "peer_error"))]
 
 
 def _size(nbytes: int | None) -> str:

@@ -9,19 +9,41 @@ import platform
 from typing import Any
 
 import dnncore as dnn
+from benchmarks.contestants.onednn_packages import NEWEST, OPENMP
 from benchmarks.measuring.checkout import engine, runs_on_cores
 
 __all__ = ["circumstances", "versions"]
 
-PACKAGES = ("numpy", "numba", "pyopencl", "torch")
+PACKAGES = ("numpy", "numba", "llvmlite", "pyopencl", "torch")
+RELEASED = {"torch 2.13.0": "2026-07-03"}  # version -> the newest date of files in its wheel
 
 
 @functools.cache
 def versions() -> tuple[str, ...]:
-    """The versions of dnncore, of packages that it and its peers use, and of Python."""
+    """The versions of dnncore, of packages that it and its peers use, and of Python.
+
+    Peers have the date of their release and the runtime of their threads, where these are known.
+    """
     known = {found.name: found.version for found in importlib.metadata.distributions()}
-    packages = [f"{name} {known[name]}" for name in PACKAGES if name in known]
-    return (f"dnncore {dnn.__version__}", *packages, f"Python {platform.python_version()}")
+    packages = [_text(name, known[name]) for name in PACKAGES if name in known]
+    peers = [str(package) for package in (OPENMP, NEWEST) if package.is_installed]
+    return (f"dnncore {dnn.__version__}", *packages, *peers, f"Python {platform.python_version()}")
+
+
+def _text(name: str, version: str) -> str:
+    released = RELEASED.get(f"{name} {version.partition('+')[0]}")
+    if name != "torch":
+        return f"{name} {version}"
+    return f"{name} {version} (wheel of {released or 'unknown date'}; threads: {_torch_threads()})"
+
+
+def _torch_threads() -> str:
+    """The runtime of torch's threads, which its build names."""
+    import torch
+
+    report = torch.__config__.parallel_info()
+    found = report.partition("ATen parallel backend: ")[2].splitlines()
+    return found[0] if found else "unknown"
 
 
 def circumstances(name: str) -> dict[str, Any]:
@@ -32,5 +54,6 @@ def circumstances(name: str) -> dict[str, Any]:
         "driver": device.version,
         "cores": runs_on_cores(name),
         "date": f"{dt.date.today():%Y-%m-%d}",
+        "system": platform.system(),
         "versions": versions(),
     }

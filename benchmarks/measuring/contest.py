@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from benchmarks.contestants.by_dnncore import copying
-from benchmarks.contestants.contestant import Array, Contestant, LeftOut, Terms, is_arithmetic, side
+from benchmarks.contestants.contestant import (
+    SIDES,
+    Contestant,
+    LeftOut,
+    Terms,
+    is_arithmetic,
+    side,
+)
 from benchmarks.measuring.checkout import engine, runs_on_cores
-from benchmarks.measuring.sampling import SAMPLES, in_turn
+from benchmarks.measuring.cores import thread_count
+from benchmarks.measuring.sampling import SAMPLES, in_turn, sampled
+from benchmarks.measuring.verification import Judge, Named, impossible
 from dnncore.problem import Problem
 
-__all__ = ["CHOOSING", "Outcome", "allowed_error", "measure", "norm_wise_error"]
+__all__ = ["CHOOSING", "Outcome", "measure"]
 
 CHOOSING = 3  # samples of each contestant to find the fastest of a side
 QUEUED = 20  # least number of computations per sample on a device
-EPSILONS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
-EPSILON = EPSILONS["f32"]
-ELEMENTARY = 1e-5  # permitted error of approximated functions, relative to the largest result
 
 NO_TERMS = Terms()
 
@@ -29,15 +33,11 @@ Outcome = dict[str, Any]
 """`problem`, and the figures of a row, or `left_out` with a reason, or `wrong` with the difference.
 
 `refused`: whether dnncore left the problem out.
+`absent`: the peers that left the problem out, with their reasons.
+`peer_wrong`: the wrong results of peers, which do not count.
+`verified`: the number of draws of the inputs for which results were compared with float64.
+`untuned_...`: figures without the device's tuning table, if the table changes the implementation.
 """
-
-
-@dataclass(frozen=True)
-class Named:
-    """A contestant and the name of its peer."""
-
-    peer: str
-    contestant: Contestant
 
 
 def measure(
@@ -46,49 +46,152 @@ def measure(
     """Measure one problem.
 
     One pass finds the fastest contestant of each side, and another pass measures it. Every result
-    is verified; a wrong one has no speed. If the exact result is known and a peer's contestant is
-    wrong, the peers' other contestants count.
+    is verified; a wrong one has no speed. If a peer's contestant is wrong, the peers' other
+    contestants count, and then those of the sides that `SIDES` names instead.
     """
     outcome: Outcome = {"problem": str(problem)}
     try:
-        ours = list(side("ours")(problem, terms))
+        ours = [("ours", contestant) for contestant in side("ours")(problem, terms)]
     except LeftOut as reason:
         return outcome | {"left_out": f"dnncore: {reason}", "refused": True}
+    theirs, absent = _of_peers(problem, peers, terms)
+    if absent:
+        outcome["absent"] = absent
+    if not theirs:
+        return outcome | {"left_out": absent}
+    judge = Judge(problem)
     try:
-        theirs = list(_of_peers(problem, peers, terms))
-    except LeftOut as reason:
-        return outcome | {"left_out": str(reason)}
-    verdict = _against_exact if terms.exact else _against_ours
-    try:
-        errors, wrong = verdict(problem, ours, theirs)
+        judge.first([*ours, *theirs])
     except LeftOut as reason:
         return outcome | {"left_out": f"float64: {reason}"}
-    right = [named for named in theirs if id(named.contestant) not in wrong]
-    if any(id(contestant) in wrong for contestant in ours):
-        return outcome | {"wrong": "; ".join(wrong.values()), "error": max(errors.values())}
-    counted = {id(named.contestant) for named in right} | set(map(id, ours))
-    outcome["error"] = max(error for contestant, error in errors.items() if contestant in counted)
-    if wrong:
-        outcome["peer_wrong"] = "; ".join(wrong.values())
+    return outcome | _contest(judge, ours, theirs, terms, samples)
+
+
+def _contest(
+    judge: Judge, ours: list[Named], theirs: list[Named], terms: Terms, samples: int
+) -> Outcome:
+    """The figures of the first race whose contestants are right."""
+    problem, outcome = judge.problem, Outcome()
+    untuned = _untuned(judge, terms)
+    for draw in itertools.count(1):
+        if judge.reasons(ours):
+            everyone = [*ours, *theirs]
+            return outcome | {"wrong": judge.reasons(everyone), "error": _error(judge, everyone)}
+        right = judge.right(theirs)
+        if judge.reasons(theirs):
+            outcome["peer_wrong"] = judge.reasons(theirs)
         if not right:
-            return outcome | {"left_out": outcome["peer_wrong"]}
-        theirs = right
-    best, second = _strongest(ours, [named.contestant for named in theirs], terms)
-    peer = next(named.peer for named in theirs if named.contestant is second)
-    copy = [copying(best.nbytes, terms.engine)] if _is_copy_bound(problem, terms) else []
-    calls = [best.repeat, second.repeat, *copy]
-    ours_seconds, peer_seconds, *rest = in_turn(calls, samples, **_how(terms))
-    return outcome | {
+            more = _replacements(judge, theirs, terms)
+            if not more:
+                return outcome | {"left_out": outcome["peer_wrong"]}
+            theirs += more
+            continue
+        best, second = _strongest(ours, right, terms)
+        runners = [best, second, *untuned]
+        *race, copy = _race(judge, runners, terms, samples, draw)
+        judge.again(runners, draw)
+        queued = not engine(terms.engine).is_host
+        doubts = [impossible(problem, times, _cores(terms), queued=queued) for times in race]
+        for named, reason in zip(runners, doubts, strict=True):
+            if reason:
+                judge.doubt(named, reason)
+        if not any(doubts) and not judge.reasons(runners):
+            outcome["error"] = _error(judge, [*ours, *right])
+            return outcome | _row(judge, runners, [times.median for times in race], copy)
+    raise AssertionError("the loop ends with a return")
+
+
+def _row(judge: Judge, runners: list[Named], seconds: list[float], copy: float | None) -> Outcome:
+    """The figures of dnncore, of the peer and, if it took part, of dnncore without its table."""
+    (_, best), (peer, second), *rest = runners
+    row = {
         "impl": best.name,
         "peer": peer,
         "peer_impl": second.name,
-        "ratio": peer_seconds / ours_seconds,
-        **_figures("ours", problem.op, ours_seconds, best),
-        **_figures("peer", problem.op, peer_seconds, second),
-        "ours_error": errors.get(id(best)),
-        "peer_error": errors.get(id(second)),
-        "share": rest[0] / ours_seconds if rest else None,
+        "ratio": seconds[1] / seconds[0],
+        "share": copy / seconds[0] if copy else None,
+        "verified": 2,
     }
+    sides = ("ours", "peer", "untuned")
+    for name, (_, contestant), time in zip(sides, runners, seconds, strict=False):
+        row |= _figures(name, judge, time, contestant)
+    if rest:
+        row |= {"untuned_impl": rest[0][1].name, "untuned_ratio": seconds[1] / seconds[2]}
+    return row
+
+
+def _error(judge: Judge, named: list[Named]) -> float:
+    return max(judge.errors[id(contestant)] for _, contestant in named)
+
+
+def _figures(side: str, judge: Judge, seconds: float, contestant: Contestant) -> Outcome:
+    return {
+        f"{side}_ms": seconds * 1e3,
+        f"{side}_gflops": judge.problem.op.flops / seconds / 1e9,
+        f"{side}_gbps": judge.problem.op.bytes / seconds / 1e9,
+        f"{side}_scratchpad": contestant.scratchpad,
+        f"{side}_error": judge.errors[id(contestant)],
+    }
+
+
+# -- contestants -----------------------------------------------------------------------------------
+
+
+def _of_peers(problem: Problem, peers: Sequence[str], terms: Terms) -> tuple[list[Named], str]:
+    """The contestants of all peers, and the reasons of the peers without any."""
+    found: list[Named] = []
+    reasons = []
+    for peer in peers:
+        try:
+            found += [(peer, contestant) for contestant in side(peer)(problem, terms)]
+        except LeftOut as reason:
+            reasons.append(f"{peer}: {reason}")
+    return found, "; ".join(reasons)
+
+
+def _replacements(judge: Judge, theirs: list[Named], terms: Terms) -> list[Named]:
+    """The verified contestants of sides that replace wrong ones and do not take part yet."""
+    known = [name for name, _ in theirs]
+    names = {SIDES[name].otherwise for name in known if name in SIDES} - {"", *known}
+    found, _ = _of_peers(judge.problem, sorted(names), terms)
+    judge.first(found)
+    return found
+
+
+def _strongest(ours: list[Named], theirs: list[Named], terms: Terms) -> list[Named]:
+    """The fastest contestant of each side. All contestants are sampled in turn."""
+    sides = ours, theirs
+    every = [*ours, *theirs]
+    if len(every) == len(sides):
+        return every
+    how = {**_how(terms), "least": 1}
+    times = in_turn([contestant.repeat for _, contestant in every], CHOOSING, **how)
+    seconds = {id(named[1]): time for named, time in zip(every, times, strict=True)}
+    return [min(found, key=lambda named: seconds[id(named[1])]) for found in sides]
+
+
+def _untuned(judge: Judge, terms: Terms) -> list[Named]:
+    """dnncore's verified contestant without the device's tuning table, if the table changes it."""
+    if engine(terms.engine).is_host:
+        return []
+    found, _ = _of_peers(judge.problem, ["untuned"], terms)
+    judge.first(found)
+    return judge.right(found)
+
+
+def _race(judge: Judge, runners: list[Named], terms: Terms, samples: int, draw: int) -> list[Any]:
+    """The times of contestants, and the seconds of a copy by the device if it limits the problem.
+
+    The inputs have the values of a draw from the last sample on.
+    """
+    calls = [contestant.repeat for _, contestant in runners]
+    refills = [functools.partial(judge.refill, named, draw) for named in runners]
+    is_copied = _is_copy_bound(judge.problem, terms)
+    if is_copied:
+        calls.append(copying(runners[0][1].nbytes, terms.engine))
+        refills.append(lambda: None)
+    race = sampled(calls, samples, refills=refills, **_how(terms))
+    return [*race[:-1], race[-1].median] if is_copied else [*race, None]
 
 
 def _how(terms: Terms) -> dict[str, Any]:
@@ -96,119 +199,10 @@ def _how(terms: Terms) -> dict[str, Any]:
     return {} if runs_on_cores(terms.engine) else {"pause": 0.0, "least": QUEUED}
 
 
+def _cores(terms: Terms) -> int:
+    return thread_count() if runs_on_cores(terms.engine) else 0
+
+
 def _is_copy_bound(problem: Problem, terms: Terms) -> bool:
     """Whether the time of a copy of the same number of bytes limits the problem's time."""
     return not engine(terms.engine).is_host and not is_arithmetic(problem)
-
-
-def _figures(side: str, op: Any, seconds: float, contestant: Contestant) -> Outcome:
-    return {
-        f"{side}_ms": seconds * 1e3,
-        f"{side}_gflops": op.flops / seconds / 1e9,
-        f"{side}_gbps": op.bytes / seconds / 1e9,
-        f"{side}_scratchpad": contestant.scratchpad,
-    }
-
-
-def _of_peers(problem: Problem, peers: Sequence[str], terms: Terms) -> Iterator[Named]:
-    """The contestants of all peers. Raises `LeftOut` if no peer can compute the problem."""
-    reasons = []
-    for peer in peers:
-        try:
-            for contestant in side(peer)(problem, terms):
-                yield Named(peer, contestant)
-        except LeftOut as reason:
-            reasons.append(f"{peer}: {reason}")
-    if len(reasons) == len(peers):
-        raise LeftOut("; ".join(reasons))
-
-
-def _strongest(ours: list[Contestant], theirs: list[Contestant], terms: Terms) -> list[Contestant]:
-    """The fastest contestant of each side. All contestants are sampled in turn."""
-    sides = ours, theirs
-    contestants = [*ours, *theirs]
-    if len(contestants) == len(sides):
-        return contestants
-    how = {**_how(terms), "least": 1}
-    times = in_turn([contestant.repeat for contestant in contestants], CHOOSING, **how)
-    seconds = {id(contestant): time for contestant, time in zip(contestants, times, strict=True)}
-    return [min(one, key=lambda contestant: seconds[id(contestant)]) for one in sides]
-
-
-# -- right results ---------------------------------------------------------------------------------
-
-
-Verdict = tuple[dict[int, float], dict[int, str]]
-"""Errors by the id of a contestant, and descriptions of too large errors by id."""
-
-
-def _against_ours(problem: Problem, ours: list[Contestant], theirs: list[Named]) -> Verdict:
-    """Compare all with our first contestant. A large difference counts as our error."""
-    first, *rest = _named(ours, theirs)
-    expected = _result(first[1])
-    errors, differ = {id(first[1]): 0.0}, []
-    for name, contestant in rest:
-        error = norm_wise_error(_result(contestant), expected)
-        factor = max(first[1].error_factor, contestant.error_factor)
-        if not error <= factor * allowed_error(problem.op):
-            differ.append(f"{name} differs from {first[0]} by {error:.1e}")
-        errors[id(contestant)] = error
-    return errors, {id(first[1]): "; ".join(differ)} if differ else {}
-
-
-def _against_exact(problem: Problem, ours: list[Contestant], theirs: list[Named]) -> Verdict:
-    """Compare all contestants with float64."""
-    from benchmarks.measuring.accuracy import Exact  # imports torch
-
-    exact = Exact(problem)
-    errors, wrong = {}, {}
-    for name, contestant in _named(ours, theirs):
-        found = exact.errors(_result(contestant))
-        allowed = allowed_error(problem.op, exact=True)
-        if not found.largest <= contestant.error_factor * allowed:
-            wrong[id(contestant)] = f"{name} differs from float64 by {found.largest:.1e}"
-        errors[id(contestant)] = found.norm
-    return errors, wrong
-
-
-def _named(ours: list[Contestant], theirs: list[Named]) -> list[tuple[str, Contestant]]:
-    return [(f"ours: {c.name}", c) for c in ours] + [
-        (f"{named.peer}: {named.contestant.name}", named.contestant) for named in theirs
-    ]
-
-
-def _result(contestant: Contestant) -> Mapping[str, Array]:
-    contestant.repeat(1)
-    return contestant.outputs()
-
-
-def norm_wise_error(got: Mapping[str, Array], expected: Mapping[str, Array]) -> float:
-    """The largest difference divided by the largest value, over the common outputs.
-
-    Infinite if one side has a value that is not finite and the other side has another value.
-    """
-    return max(_error(got[name], expected[name]) for name in got.keys() & expected.keys())
-
-
-def _error(got: Array, expected: Array) -> float:
-    if np.array_equal(got, expected):
-        return 0.0
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(got - expected)
-    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    worst = float(difference.max(initial=0.0, where=~same))
-    largest = float(np.abs(expected).max(initial=0.0, where=np.isfinite(expected)))
-    return worst / largest if worst and largest else (math.inf if worst else 0.0)
-
-
-def allowed_error(op: Any, *, exact: bool = False) -> float:
-    """The permitted difference of results, relative to the largest of them.
-
-    exact: whether the other result is in float64. The rounding of the result then counts.
-
-    Sums of K products of normal values are about sqrt(K) large. Their rounding errors cancel in
-    part and are about eps * K / 6. The largest of many results is about four times as large.
-    """
-    terms = 1 + op.flops / (2 * max(1, op.result.nelems))
-    rounding = EPSILONS[op.result.data_type] if exact else 0.0
-    return ELEMENTARY + EPSILON * math.sqrt(terms) + rounding

@@ -1,4 +1,13 @@
-"""Stores measured figures in a file, so that a long run can be stopped and continued."""
+"""Stores measured figures in a file, so that a long run can be stopped and continued.
+
+Each line has a digest of itself and of the digest of the line before. So a line that was changed,
+added, moved or removed between others is found. The number of lines and the last digest stand in
+the page that is made from the file, so removed last lines are found, too.
+
+The digests are no signatures. Who changes figures on purpose can compute all digests again with
+this module and write the page anew. Only a new measurement, or a comparison with a former state of
+the file, shows that.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import dnncore as dnn
-from dnncore.cache import cache_root
+from dnncore.store import cache_root
 
-__all__ = ["Ledger", "default_path", "source_hash"]
+__all__ = ["ChangedRow", "Ledger", "default_path", "digest", "source_hash"]
 
 ROOT = Path(__file__).parents[2]
 SOURCES = (
     "dnncore/**/*.py", "backends/cpu_numba/**/*.py", "benchmarks/contestants/*.py",
-    "benchmarks/measuring/accuracy.py", "benchmarks/measuring/contest.py",
-    "benchmarks/measuring/sampling.py",
+    *(f"benchmarks/measuring/{name}.py" for name in
+      ("accuracy", "contest", "cores", "sampling", "verification")),
 )  # fmt: skip
 
 
@@ -36,25 +45,68 @@ def source_hash() -> str:
     return digest.hexdigest()
 
 
+class ChangedRow(ValueError):
+    """A line of a ledger is not the one that was written."""
+
+
+def digest(previous: str, key: str, value: Any) -> str:
+    """A hash of the digest of the line before, of a key and of its value."""
+    return hashlib.sha256(json.dumps([previous, key, value]).encode()).hexdigest()
+
+
 class Ledger:
-    """A file of JSON lines, each with a key and a value. Without a path, only in memory.
+    """A file of JSON lines that only grows. Without a path, only in memory.
 
-    Incomplete lines are ignored. If a key has several lines, the last one counts.
+    If a key has several lines, the last one counts. Raises `ChangedRow` for a line that is not JSON
+    or that has another digest. A last line without a line break was interrupted while it was
+    written. It does not count, and the next line replaces it.
 
-    known: whether to read the existing lines of the file.
+    count: the number of lines.
+    last: the digest of the last line; "" before the first one.
+    cut: the text of an interrupted last line.
+    known: whether values of the existing lines count.
     """
 
     def __init__(self, path: Path | None = None, *, known: bool = True) -> None:
         self.path = path
+        self.count, self.last, self.cut = 0, "", ""
+        self._size = 0  # bytes of the file
         self._found: dict[str, Any] = {}
-        if known and path and path.exists():
-            for line in path.read_text(encoding="utf-8").splitlines():
-                try:
-                    key, value = json.loads(line)
-                except ValueError:
-                    continue
-                self._found.pop(key, None)  # the newest is last
-                self._found[key] = value
+        if path and path.exists():
+            data = path.read_bytes()
+            self._size = len(data)
+            text = data.decode("ascii", "surrogateescape").replace("\r\n", "\n")
+            *lines, self.cut = text.split("\n")
+            for line in lines:
+                self._add(*self._read(line))
+        if not known:
+            self._found.clear()
+
+    def _read(self, line: str) -> tuple[str, Any]:
+        """The key and the value of the next line."""
+        where = f"{self.path}:{self.count + 1}"
+        try:
+            key, value, _ = json.loads(line)
+        except (ValueError, TypeError):
+            raise ChangedRow(
+                f"{where}: expected a key, a value and a digest as JSON; got {line[:60]!r}. Restore"
+                " the line, or remove the file and measure again"
+            ) from None
+        if line != self._line(key, value):
+            what = value.get("problem", key) if isinstance(value, dict) else key
+            raise ChangedRow(
+                f"{where}: {what} must be as it was measured, but its digest differs, or the line"
+                " before it is another one. Restore the lines, or remove the file and measure again"
+            )
+        return key, value
+
+    def _line(self, key: str, value: Any) -> str:
+        return json.dumps([key, value, digest(self.last, key, value)])
+
+    def _add(self, key: str, value: Any) -> None:
+        self.count, self.last = self.count + 1, digest(self.last, key, value)
+        self._found.pop(key, None)  # the newest is last
+        self._found[key] = value
 
     @staticmethod
     def key(what: str, how: Mapping[str, Any], sources: str | None = None) -> str:
@@ -75,26 +127,34 @@ class Ledger:
         return self._found.get(key)
 
     def put(self, key: str, value: Any) -> None:
-        """Add a line. It begins with a line break in case the last line is incomplete."""
-        self._found[key] = value
+        """Add a line. Raises `ChangedRow` if another process has changed the file."""
         if self.path:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(f"\n{json.dumps([key, value])}\n")
+            with self.path.open("a", encoding="ascii") as file:
+                if file.tell() != self._size:
+                    raise ChangedRow(
+                        f"{self.path}: expected {self._size} bytes; got {file.tell()}. Another"
+                        " process has changed the file; let one process at a time write to it"
+                    )
+                file.truncate(self._size - len(self.cut))
+                file.write(f"{self._line(key, value)}\n")
+                self._size = file.tell()
+        self.cut = ""
+        self._add(key, value)
+
+    def replace(self, old: Any, new: Any) -> None:
+        """Store a value under the key of another one."""
+        self.put(next(key for key, value in self._found.items() if value == old), new)
 
     def keep_newest(self, *fields: str) -> None:
-        """Keep only the newest of the values with equal fields, also in the file."""
+        """Forget values with newer ones of equal fields. The file keeps their lines."""
         newest = {tuple(value[name] for name in fields): key for key, value in self._found.items()}
         kept = set(newest.values())
         self._found = {key: value for key, value in self._found.items() if key in kept}
-        if self.path:
-            lines = (f"{json.dumps(pair)}\n" for pair in self._found.items())
-            new = self.path.with_suffix(".new")
-            new.write_text("".join(lines), encoding="utf-8")
-            new.replace(self.path)
 
     def finish(self) -> None:
         """Remove all values and the file. The next run measures everything."""
         self._found.clear()
+        self.count, self.last, self.cut, self._size = 0, "", "", 0
         if self.path:
             self.path.unlink(missing_ok=True)

@@ -14,15 +14,14 @@ from typing import Any
 
 from benchmarks.contestants.contestant import Terms
 from benchmarks.measuring.contest import Outcome
+from benchmarks.measuring.cores import thread_settings
 from benchmarks.measuring.ledger import Ledger
 from benchmarks.measuring.sampling import SAMPLES
 from dnncore.problem import Problem
 
-__all__ = ["TO_BE_CONTINUED", "OutOfTime", "Settings", "measured", "merged", "thread_settings"]
+__all__ = ["TO_BE_CONTINUED", "OutOfTime", "Settings", "measured", "merged"]
 
 TO_BE_CONTINUED = 75  # EX_TEMPFAIL of sysexits.h
-
-THREAD_VARIABLES = ("DNNCORE_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class OutOfTime(Exception):
@@ -47,26 +46,23 @@ class Settings:
     seconds: float = 600.0
 
 
-def thread_settings(threads: int) -> dict[str, str]:
-    """Environment variables that set the number of threads. Libraries read them when loaded."""
-    return dict.fromkeys(THREAD_VARIABLES, str(threads))
-
-
 def measured(
     problems: Sequence[Problem],
     settings: Settings,
     processes: int = 1,
     *,
+    first: int = 0,
     ledger: Ledger | None = None,
     on_outcome: Callable[[Outcome], object] = lambda _outcome: None,
 ) -> list[Outcome]:
     """One outcome per problem, the median over a number of new processes.
 
+    first: the number of the first process. A ledger has the outcomes of processes by number.
     ledger: outcomes in it are not measured again; new ones are added.
     on_outcome: called with each outcome of each process.
     """
     found: dict[str, list[Outcome]] = {str(problem): [] for problem in problems}
-    for process in range(processes):
+    for process in range(first, first + processes):
         for outcome in _one_process(list(found), settings, process, ledger or Ledger()):
             on_outcome(outcome)
             found[outcome["problem"]].append(outcome)

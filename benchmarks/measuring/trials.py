@@ -13,7 +13,7 @@ import dnncore as dnn
 from dnncore.backend import Accepted, Executable, Refused
 from dnncore.problem import Problem
 
-__all__ = ["OneChoice", "Parameters", "Trial", "trial_of"]
+__all__ = ["OneChoice", "Parameters", "Tabled", "Trial", "trial_of"]
 
 Parameters = Mapping[str, Any]
 
@@ -38,7 +38,7 @@ class OneChoice(Mapping[str, Parameters]):
         return len(self.asked)
 
 
-class _Tabled(OpenCLEngine):
+class Tabled(OpenCLEngine):
     """An OpenCL engine with another tuning table. It shares everything else with `engine`."""
 
     def __init__(self, engine: OpenCLEngine, table: OneChoice) -> None:
@@ -97,7 +97,7 @@ def trial_of(
     problem: Problem, implementation: Any, engine: OpenCLEngine, table: OneChoice
 ) -> Trial | None:
     """The trial of an implementation with another table. None if it refuses the problem."""
-    found = implementation.accept(problem.op, problem.attr, _Tabled(engine, table), None)
+    found = implementation.accept(problem.op, problem.attr, Tabled(engine, table), None)
     if isinstance(found, Refused):
         return None
     return Trial(engine, found, implementation.name)

@@ -18,6 +18,7 @@ from benchmarks.contestants.by_dnncore import kernels
 from benchmarks.contestants.contestant import Terms
 from benchmarks.measuring.circumstances import circumstances, versions
 from benchmarks.measuring.contest import Outcome, measure
+from benchmarks.measuring.cores import keep_to
 from benchmarks.measuring.ledger import Ledger
 from dnncore.problem import Problem, read
 from dnncore.selection.plugins import describe
@@ -26,6 +27,7 @@ from dnncore.selection.plugins import describe
 def main() -> None:
     """Read settings from stdin and write outcomes to stdout, until the problems end."""
     settings = json.loads(sys.stdin.read())
+    keep_to(settings["threads"])
     texts, known = settings.pop("problems"), set(settings.pop("known"))
     for text in texts:
         (problem,) = read(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.problems.lines import AS_THEY_ARE, Line
 
-__all__ = ["GPU_LINES", "PORTABLE_LINES"]
+__all__ = ["GPU_LINES", "GPU_SAMPLE", "PORTABLE_LINES"]
 
 PEERS = ("cudnn", "torch-cuda")
 CONVOLUTIONS = {"sets": ("resnet_50", "vgg_16"), "match": "^--conv", "peers": PEERS,
@@ -41,6 +41,11 @@ GPU_LINES = (
     Line("The portable family alone: convolution backward, f32", 0.7, None, directions=BACKWARD,
          impl=TILED, **CONVOLUTIONS | {"batches": ("64",)}),
 )  # fmt: skip
+
+# The goals of the page refer to samples with new seeds; see `samples.py`.
+GPU_SAMPLE = Line("Sample of 40 layers, f32", 1.2, 0.6, (), draw=40, spared=2, options=AUTO,
+                  directions=("FWD_I", *BACKWARD), batches=("4", "32"), quick=("4", "32"),
+                  peers=PEERS)  # fmt: skip
 
 # For OpenCL on the cores of a CPU, compared with the CPU engine.
 PORTABLE_LINES = (

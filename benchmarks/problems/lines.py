@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
+from benchmarks.contestants.contestant import CPU_PEERS
+from benchmarks.corpus.sample import Choices, Sample, draw
 from benchmarks.problems.problem_sets import distinct, read_set
 from dnncore.problem import Problem
 
-__all__ = ["LINES", "SELECTION", "Line", "problems_of"]
+__all__ = [
+    "LINES", "SAMPLE", "SELECTION", "Line", "line_of", "problems_of", "record_of", "sample_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,12 @@ class Line:
     impl: name patterns of dnncore's implementations.
     batches, quick: the batch sizes of the full run and of the quick run.
     reorders: whether sides may select formats and add reorders.
+    draw: the number of problems if they are a random sample of the corpus, else 0. A sample has no
+        sets. Its directions, batch sizes and types are drawn, too.
+    seed: the seed of a sample.
+    spared: how many problems of a sample may have ratios below `least`.
+    sample: the problems if they have been recorded before, perhaps from other sets or from another
+        state of the corpus.
     """
 
     title: str
@@ -36,16 +47,19 @@ class Line:
     options: Mapping[str, str] = field(default_factory=dict)
     batches: Sequence[str] = ("1", "4", "32")
     quick: Sequence[str] = ("4",)
-    peers: tuple[str, ...] = ("onednn",)
+    peers: tuple[str, ...] = CPU_PEERS
     reorders: bool = False
     impl: str = ""
     share: float | None = None
     rate: float | None = None
     accurate: bool = False
+    draw: int = 0
+    seed: int = 0
+    spared: int = 0
+    sample: Sample | None = None
 
 
-BOTH = ("onednn", "torch")
-TRAINING = {"match": "^--conv", "sets": ("resnet_50", "alexnet"), "batches": ("4",), "peers": BOTH}
+TRAINING = {"match": "^--conv", "sets": ("resnet_50", "alexnet"), "batches": ("4",)}
 WINOGRAD = {"sets": ("resnet_50", "vgg_16"), "match": "kh3sh1", "options": {"alg": "auto"}}
 LAYERS = ("alexnet", "vgg_16", "resnet_50", "mobilenet")
 AS_THEY_ARE = {"directions": ("",), "batches": ("",), "quick": ("",)}
@@ -64,9 +78,9 @@ LINES = (
     Line("Convolution forward, auto, 3x3 with stride 1, batch 1: ResNet-50, VGG-16", None, 1.0,
          **WINOGRAD, batches=("1",), quick=("1",)),
     Line("Convolution forward, channels-last, no reorder: ResNet-50", 1.0, None, ("resnet_50",),
-         match="^--conv", options={"tag": "axb"}, peers=BOTH),
+         match="^--conv", options={"tag": "axb"}),
     Line("Convolution forward, plain nchw, reorders counted: ResNet-50", 1.0, None, ("resnet_50",),
-         match="^--conv", options={"tag": "abx"}, peers=BOTH, reorders=True),
+         match="^--conv", options={"tag": "abx"}, reorders=True),
     Line("Convolution backward data: ResNet-50, AlexNet", 1.03, 0.85, directions=("BWD_D",),
          **TRAINING),
     Line("Convolution backward weights: ResNet-50, AlexNet", 1.1, 0.85, directions=("BWD_W",),
@@ -79,9 +93,15 @@ LINES = (
          directions=("BWD_D", "BWD_W"), batches=("4", "32", "128"), quick=("32",)),
     Line("Matrix multiplication: BERT, LSTM", 1.0, None, ("matmul",), **AS_THEY_ARE),
     Line("Limited by memory, 51 MB", 1.3, 0.95, ("memory_bound",), match="_51MB", **AS_THEY_ARE),
+    *(Line(f"Limited by memory, {size} MB", None, None, ("memory_bound",), match=f"_{size}MB",
+           **AS_THEY_ARE) for size in (32, 16, 8, 4)),
     Line("Limited by memory, 1 MB", 0.85, None, ("memory_bound",), match="_1MB", **AS_THEY_ARE),
     Line("Reorders, plain to and from blocked", 1.0, None, ("reorders",), **AS_THEY_ARE),
 )  # fmt: skip
+
+# The goals of the page refer to samples with new seeds; see `samples.py`.
+SAMPLE = Line("Sample of 40 layers", 1.0, 0.85, (), draw=40, spared=2,
+              directions=("FWD_I", "BWD_D", "BWD_W"))  # fmt: skip
 
 # Compares the implementation selected without tuning with dnncore's other implementations.
 SELECTION = Line(
@@ -91,8 +111,24 @@ SELECTION = Line(
 )  # fmt: skip
 
 
+def sample_of(line: Line, *, full: bool) -> Sample:
+    """The sample of a line, with the skipped layers of missing operations."""
+    if line.sample:
+        return line.sample
+    choices = Choices(
+        line.directions,
+        tuple(map(int, line.batches if full else line.quick)),
+        line.options.get("dt", "f32").split(","),
+        line.options.get("alg", "direct"),
+        line.match,
+    )
+    return draw(line.draw, line.seed, choices)
+
+
 def problems_of(line: Line, *, full: bool) -> list[Problem]:
-    """The distinct problems of a line in the order of its sets."""
+    """The distinct problems of a line in the order of its sets, or of its sample."""
+    if line.draw or line.sample:
+        return [replace(problem, impl=line.impl) for problem in sample_of(line, full=full).problems]
     found = []
     for name in line.sets:
         for batch in line.batches if full else line.quick:
@@ -101,3 +137,19 @@ def problems_of(line: Line, *, full: bool) -> list[Problem]:
                 options = {**line.options, **{n: text for n, text in given.items() if text}}
                 found += [p for p in read_set(name, options) if re.search(line.match, str(p))]
     return distinct(replace(problem, impl=line.impl) for problem in found)
+
+
+def record_of(line: Line, *, full: bool) -> dict[str, Any]:
+    """A line with its goals and the texts of its problems, as data for JSON.
+
+    The line of samples has no problems before they are drawn.
+    """
+    problems = [] if line.draw else [str(problem) for problem in problems_of(line, full=full)]
+    return {**asdict(replace(line, sample=None)), "sample": problems}
+
+
+def line_of(record: Mapping[str, Any]) -> Line:
+    """The line of a record, also if the source or the sets have changed since then."""
+    values = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
+    known = {"problems": record["sample"], "skipped": {}, "networks": 0}
+    return Line(**values | {"sample": None if record["draw"] else Sample.of(known)})

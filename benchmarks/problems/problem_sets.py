@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from dnncore.errors import DescriptorError
@@ -25,23 +26,38 @@ def set_files() -> dict[str, Path]:
     return {file.stem: file for file in files}
 
 
-def read_set(name: str, options: Mapping[str, str]) -> Iterator[Problem]:
+def read_set(name: str, options: Mapping[str, str]) -> tuple[Problem, ...]:
     """The problems of a set with other options, without problems that cannot have these options.
 
     `dir` selects the problems of the same pass: forward, gradient of data or gradient of weights.
     For example, the first layer of a network has no gradient of data. Raises `DescriptorError` for
-    an unknown name.
+    an unknown name, and if all problems of the pass are left out.
     """
+    return _read(name, tuple(options.items()))
+
+
+@cache
+def _read(name: str, options: tuple[tuple[str, str], ...]) -> tuple[Problem, ...]:
+    return tuple(_changed_set(name, dict(options)))
+
+
+def _changed_set(name: str, options: Mapping[str, str]) -> Iterator[Problem]:
     files = set_files()
     if name not in files:
         raise DescriptorError(f"set: expected one of {', '.join(files)}; got {name!r}")
     direction = options.get("dir")
+    found, reason = False, ""
     for problem in read_files(files[name]):
         if direction is None or pass_of(problem.op) == _pass_named(direction):
             try:
-                yield changed(problem, options)
-            except DescriptorError:
-                continue  # such as a format that does not fit the rank
+                new = changed(problem, options)
+            except DescriptorError as error:
+                reason = str(error)  # such as a format that does not fit the rank
+                continue
+            found = True
+            yield new
+    if reason and not found:
+        raise DescriptorError(f"set {name}: no problem can have these options: {reason}")
 
 
 def pass_of(op: Operation) -> str:

@@ -98,6 +98,11 @@ def _clip_v2(torch: Any, s: Any, alpha: float, beta: float) -> Any:
     return torch.where(s <= alpha, alpha, torch.where(s >= beta, beta, s))
 
 
+def _power(torch: Any, s: Any, alpha: float, beta: float) -> Any:
+    """C's pow. torch computes a square root, NaN at -inf, if the exponent is the number 0.5."""
+    return alpha * torch.pow(s, torch.full_like(s, beta))
+
+
 _LIMITS = ((-1.0, 0.5), (-1.0, 0.0), (-1.0, 6.0), (0.0, 0.0), (0.0, 0.5), (0.0, 6.0))
 _ORDERED = ("beta >= alpha", lambda alpha, beta: alpha <= beta)
 # A negative slope would give dst the same sign on both sides of 0.
@@ -258,7 +263,7 @@ ELTWISE = {
         error=Error(POWER, lambda s, y, _alpha, beta: _of_logarithm(y, beta, s)),
         slope="alpha * beta * s**(beta - 1) if beta else 0",
         slope_error=Error(POWER + 4, lambda s, y, _alpha, beta: _of_logarithm(y, beta - 1, s)),
-        oracle=lambda _torch, s, alpha, beta: alpha * s**beta,
+        oracle=_power,
         defaults=None,
         probes=_POWERS,
         is_positive=True,
@@ -270,7 +275,9 @@ ELTWISE = {
         slope_error=Error(2, of_result),
         slope_of_dst="1 if d > 0 else alpha",
         slope_of_dst_error=Error(2, of_result),
-        oracle=lambda torch, s, alpha, _beta: torch.nn.functional.leaky_relu(s, alpha),
+        oracle=lambda torch, s, alpha, _beta: (
+            torch.nn.functional.leaky_relu(s, alpha) if alpha else torch.relu(s)
+        ),
         inverse=lambda torch, d, alpha, _beta: torch.where(d > 0, d, d / alpha if alpha else d - 1),
         defaults=(0.0,),
         probes=_SLOPES,
@@ -289,7 +296,9 @@ ELTWISE = {
         error=Error(16, _of_exponent),
         slope="1 / (1 + exp(-alpha * s))",
         slope_error=Error(16, _of_exponent),
-        oracle=lambda torch, s, alpha, _beta: torch.logaddexp(s * alpha, s * 0) / alpha,
+        oracle=lambda torch, s, alpha, _beta: (
+            torch.logaddexp(s * alpha, torch.zeros_like(s)) / alpha
+        ),
         defaults=(1.0,),
         probes=_RATES,
         rule=("alpha != 0, as in log(1 + exp(alpha * s)) / alpha", lambda alpha, _: alpha != 0),

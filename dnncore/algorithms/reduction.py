@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.algorithms.rounding import POWER, growth
+from dnncore.algorithms.rounding import POWER
 from dnncore.algorithms.rules import check_finite
 from dnncore.errors import DescriptorError
 
@@ -18,8 +18,9 @@ class ReductionAlgorithm:
     """One algorithm.
 
     formula: text; `sum`, `max` and the like apply to the elements s.
-    roundings: from the number of elements to the error, in roundings of the result of absolute
-        values.
+    is_sum: whether it adds up elements or their powers.
+    roundings: from the number of elements to the error beside that of a sum, in roundings of the
+        result of absolute values.
     oracle: torch's result, as oracle(torch, src, dims, p, eps).
     is_norm: whether it reads p and eps.
     keeps_integers: whether whole numbers give whole numbers.
@@ -27,7 +28,8 @@ class ReductionAlgorithm:
     """
 
     formula: str
-    roundings: Callable[[float], float]
+    roundings: Callable[[float], float] = lambda _terms: 0
+    is_sum: bool = False
     oracle: Callable[[Any, Any, tuple[int, ...], float, float], Any]
     is_norm: bool = False
     keeps_integers: bool = False
@@ -48,7 +50,8 @@ def _norm(formula: str, oracle: Callable[..., Any]) -> ReductionAlgorithm:
     """Return a norm: it takes a power of each term and perhaps one of their sum."""
     return ReductionAlgorithm(
         formula=formula,
-        roundings=lambda terms: float(growth(terms)) + 2 * POWER,
+        is_sum=True,
+        roundings=lambda _terms: 2 * POWER,
         oracle=oracle,
         is_norm=True,
     )
@@ -58,19 +61,17 @@ def _norm(formula: str, oracle: Callable[..., Any]) -> ReductionAlgorithm:
 REDUCTION = {
     "max": ReductionAlgorithm(
         formula="max(s)",
-        roundings=lambda _terms: 0,
         oracle=lambda torch, src, dims, _p, _eps: torch.amax(src, dims, keepdim=True),
         keeps_integers=True,
     ),
     "min": ReductionAlgorithm(
         formula="min(s)",
-        roundings=lambda _terms: 0,
         oracle=lambda torch, src, dims, _p, _eps: torch.amin(src, dims, keepdim=True),
         keeps_integers=True,
     ),
     "sum": ReductionAlgorithm(
         formula="sum(s)",
-        roundings=growth,
+        is_sum=True,
         oracle=lambda torch, src, dims, _p, _eps: torch.sum(src, dims, keepdim=True),
         keeps_integers=True,
         is_linear=True,
@@ -80,7 +81,7 @@ REDUCTION = {
     ),  # products of integers often exceed 2**24
     "mean": ReductionAlgorithm(
         formula="sum(s) / count",
-        roundings=growth,
+        is_sum=True,
         oracle=lambda torch, src, dims, _p, _eps: torch.mean(src, dims, keepdim=True),
         is_linear=True,
     ),

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,24 +24,48 @@ from dnncore.cli.problems import (
     problem_words,
 )
 from dnncore.cli.rows import Row, as_json_option, show_json
+from dnncore.cli.watch import Watch
 from dnncore.errors import describe
 from dnncore.problem import Problem
-from dnncore.selection.plugins import engine
+from dnncore.selection.plugins import engine, register
 
 if TYPE_CHECKING:
     from dnncore.comparison.compare import Comparison
-    from dnncore.testing.checks.case import FillName, Trial
+    from dnncore.comparison.fills import FillName
+    from dnncore.testing.checks.case import Trial
+    from dnncore.testing.checks.results import OnTrial
 
 __all__ = ["check"]
 
-NUMBERS = ("got", "expected", "bound", "ulp", "wrong", "share", "place")
+NUMBERS = (
+    "got", "expected", "bound", "of_bound", "distance", "misplaced", "wrong", "share", "place",
+    "lost", "error_factor",
+)  # fmt: skip
 
 
 @click.command(context_settings=SETTINGS)
 @engine_option("")
+@click.option(
+    "--checks", default="", help="Run these checks of the conformance kit, or all. They print less."
+)
+@click.option("--plugin", multiple=True, help="A module to register, for a backend not installed.")
+@click.option(
+    "--timeout",
+    type=click.IntRange(1, 10**6),
+    default=600,
+    help="End the command if an implementation takes longer for one check. Default: 600 seconds.",
+)
 @as_json_option
 @problem_words
-def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
+def check(
+    engines: str,
+    checks: str,
+    plugin: tuple[str, ...],
+    timeout: int,
+    words: tuple[str, ...],
+    *,
+    as_json: bool,
+) -> None:
     """Compare implementations with the reference.
 
     PROBLEM is a text, such as: dnncore check --conv --dir=FWD_B,BWD_D mb2ic3oc8_ih5kh3ph1
@@ -46,21 +73,37 @@ def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
     {WORDS}
 
     Each implementation that accepts the problem runs with integers and with random numbers. With
-    integers, the result must be exact if the implementation claims exactness. With random numbers,
-    the error must be within the bound of rounding errors.
+    integers, the result must be exact if the algorithm is. With random numbers, errors must be
+    within the bounds of rounding errors, and all errors together must not show lost precision.
+
+    If an implementation crashes, or takes longer than --timeout, the command ends. Its last line
+    names the implementation and the check.
+
+    A failure of the conformance kit ends with a command that has the option --checks. It repeats
+    the failed checks with the same values.
+
+    The norm-wise error of a row is ||got - expected|| / ||expected||. "0.2 of the bound" is the
+    largest error of an element divided by its bound. docs/conformance.md explains the bounds, and
+    the keys of --json.
 
     The exit status is 1 if a result is wrong or a run fails. Otherwise it is 2 if a line of a file
     could not be read. Otherwise it is 1 if nothing was compared, and 0 if something was.
     """
+    _register(plugin)
     names = [row.name for row in chosen_devices(engines)]
+    wanted = _check_names(checks)
     rows: list[Row] = []
     reading = Reading(words, rows.append if as_json else print_skipped)
-    for problem in reading:
-        for name in names:
-            found = list(_rows(problem, name))
-            rows += found
-            if not as_json:
-                print_rows(found)
+    with Watch(timeout) as watch:
+        for problem in reading:
+            for name in names:
+                watch(f"{problem} on {name}")
+                task = _Task(problem, name, plugin, watch)
+                found = list(_kit_rows(task, wanted) if wanted else _rows(task))
+                rows += found
+                if not as_json:
+                    print_rows(found)
+                    sys.stdout.flush()  # a crash loses what is not written
     if as_json:
         show_json(rows)
     else:
@@ -71,26 +114,102 @@ def check(engines: str, words: tuple[str, ...], *, as_json: bool) -> None:
         raise SystemExit(code)
 
 
+def _register(modules: Sequence[str]) -> None:
+    if modules:
+        sys.path.insert(0, str(Path.cwd()))
+    for name in modules:
+        try:
+            register(import_module(name))
+        except ImportError as error:
+            raise click.UsageError(f"--plugin={name}: {error}") from error
+
+
+def _check_names(text: str) -> list[str]:
+    """The names of checks in the option; no name means the comparison with the reference."""
+    from dnncore.testing.checks.table import CHECKS
+
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if names == ["all"]:
+        return list(CHECKS)
+    unknown = [name for name in names if name not in CHECKS]
+    if unknown:
+        raise click.UsageError(
+            f"--checks: expected all or names among {', '.join(CHECKS)}; got {', '.join(unknown)}"
+        )
+    return names
+
+
 # -- rows ------------------------------------------------------------------------------------------
 
 
-def _rows(problem: Problem, engine_name: str) -> Iterator[Row]:
-    """One row per implementation, fill and output. A single row if no implementation accepts."""
-    from dnncore.testing.checks.case import FILLS, Case
+@dataclass(frozen=True)
+class _Task:
+    """A problem on an engine. `plugins` are the modules that the command has registered."""
 
-    case = Case(problem, engine(engine_name))
+    problem: Problem
+    engine_name: str
+    plugins: Sequence[str]
+    watch: Watch
+
+    def base(self, impl_name: str, checks: str = "") -> Row:
+        """The first keys of a row, with the command that repeats it."""
+        alone = replace(self.problem, impl=impl_name or self.problem.impl)
+        options = [*(f"--plugin={name}" for name in self.plugins), f"--engines={self.engine_name}"]
+        options += [f"--checks={checks}"] if checks else []
+        return {
+            "problem": str(self.problem),
+            "implementation": impl_name,
+            "engine": self.engine_name,
+            "command": shlex.join(["dnncore", "check", *options, *str(alone).split()]),
+        }
+
+    def begin(self, check: str, impl_name: str) -> None:
+        """Announce a check to the watch."""
+        who = impl_name or "the problem"
+        self.watch(f"{who}, check {check}, of {self.problem} on {self.engine_name}")
+
+
+def _rows(task: _Task) -> Iterator[Row]:
+    """One row per implementation, fill and output. A single row if no implementation accepts."""
+    from dnncore.testing.checks.case import USUAL_FILLS, Case
+
+    case = Case(task.problem, engine(task.engine_name))
     for trial in case.trials:
-        base = _base(problem, engine_name, trial.pd.impl_name)
-        for fill in FILLS:
+        base = task.base(trial.pd.impl_name)
+        for fill in USUAL_FILLS:
+            task.begin(fill, trial.pd.impl_name)
             for found in _outcomes(trial, fill):
                 yield {**base, "fill": fill, **found}
         if trial.findings:
             reason = "; ".join(map(str, trial.findings))
             yield {**base, "status": "failed", "reason": reason}
     if not case.trials:
-        refusals = list(case.refusals) or [_no_candidate(problem)]
-        outcome = {"status": "refused", "reason": "; ".join(refusals), "refusals": refusals}
-        yield {**_base(problem, engine_name, ""), **outcome}
+        yield _refused(task, case.refusals)
+
+
+def _kit_rows(task: _Task, checks: Sequence[str]) -> Iterator[Row]:
+    """One row per failed check, and one per implementation without any."""
+    from dnncore.testing.checks.table import run_case
+
+    def announce(trial: OnTrial) -> None:
+        task.begin(trial.check, trial.impl_name)
+
+    result = run_case(task.problem, engine(task.engine_name), checks=checks, announce=announce)
+    failed = {failure.impl_name for failure in result.failures}
+    for failure in result.failures:
+        base = task.base(failure.impl_name, checks=failure.check)
+        yield {**base, "fill": failure.check, "status": "failed", "reason": failure.message}
+    for name in result.impl_names:
+        if name not in failed:
+            yield {**task.base(name), "status": "ok"}
+    if result.status == "unsupported":
+        yield _refused(task, result.refusals)
+
+
+def _refused(task: _Task, refusals: Sequence[str]) -> Row:
+    refusals = list(refusals) or [_no_candidate(task.problem)]
+    outcome = {"status": "refused", "reason": "; ".join(refusals), "refusals": refusals}
+    return {**task.base(""), **outcome}
 
 
 def _no_candidate(problem: Problem) -> str:
@@ -99,17 +218,6 @@ def _no_candidate(problem: Problem) -> str:
     filters |= {name: os.environ.get(name, "") for name in variables}
     given = " ".join(f"{option}={text}" for option, text in filters.items() if text)
     return f"there is no implementation{f' that matches {given}' if given else ''}"
-
-
-def _base(problem: Problem, engine_name: str, impl_name: str) -> Row:
-    alone = replace(problem, impl=impl_name or problem.impl)
-    command = shlex.join(["dnncore", "check", f"--engines={engine_name}", *str(alone).split()])
-    return {
-        "problem": str(problem),
-        "implementation": impl_name,
-        "engine": engine_name,
-        "command": command,
-    }
 
 
 def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
@@ -132,12 +240,21 @@ def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
     except Exception as error:
         yield {"status": "failed", "reason": describe(error)}
         return
-    claims: dict[str, Any] = {
-        "exact": given.exact and trial.pd.exact,
-        "error_factor": trial.pd.error_factor,
-    }
+    claims = trial.claims(exact=given.exact)
     for output, right in expected.items():
         yield {"output": output, **_numbers(right.check(outputs[output], **claims))}
+    if fill == "random":
+        yield from _imprecise(trial)
+
+
+def _imprecise(trial: Trial) -> Iterator[Row]:
+    """Rows about a false claim, and about lost precision of outputs with few elements."""
+    from dnncore.testing.checks.precision import false_claim, lost_precision
+
+    if claim := false_claim(trial):
+        yield {"status": "wrong", "reason": claim}
+    for output, lost in lost_precision(trial).items():
+        yield {"output": output, "status": "wrong", "reason": f"lost precision: {lost}"}
 
 
 def _numbers(found: Comparison) -> Row:

@@ -4,7 +4,7 @@
       ok     cpu_numba:simd  integers  dst  exact
       WRONG  mine:eltwise    random    dst  error 0.21
           worst at [1, 2, 3]: got 2.5, expected 1.5, bound 3e-07
-          off by 8.39e+06 ulp; 1 wrong (4.2%), only there
+          off by 1, 3.33e+06 times the bound; 1 wrong (4.2%), only there
           again: dnncore check --engines=cpu --eltwise --impl=mine:eltwise 2x3x4
     2 implementations of 1 problem: 1 ok, 1 wrong
 
@@ -52,28 +52,35 @@ def _print_row(row: Row, widths: Sequence[int]) -> None:
     texts = [WORDS.get(status, status), *(row.get(name, "") for name in NAMES)]
     word, *names = (text.ljust(width) for text, width in zip(texts, widths, strict=True))
     line("  ", (word, STYLES[status]), "  ", "  ".join(names), "  ", _measure(row))
-    if status == "wrong":
+    if row.get("wrong"):
         _print_worst(row)
-    elif row.get("reason"):
+    if row.get("lost"):
+        wrapped(f"lost precision: {row['lost']}", INDENT)
+    if row.get("reason"):
         wrapped(row["reason"], INDENT)
 
 
 def _measure(row: Row) -> str:
-    """The norm-wise error as text."""
+    """The norm-wise error as text, its share of the bound, and the factor of the bound."""
     if "error" not in row:
         return ""
     if "worst" not in row:
         return "no elements"
-    return "exact" if row["status"] == "ok" and not row["error"] else f"error {row['error']:.2g}"
+    if row["status"] == "ok" and not row["error"]:
+        return "exact"
+    if row["misplaced"]:
+        return f"NaN or inf differ in {row['misplaced']} place(s)"
+    factor = row["error_factor"]
+    claim = f", error factor {factor:.3g}" if factor != 1.0 else ""
+    share = f", {row['of_bound']:.2g} of the bound" if row["status"] == "ok" else ""
+    return f"error {row['error']:.2g}{share}{claim}"
 
 
 def _print_worst(row: Row) -> None:
-    wrapped(
-        f"worst at {row['worst']}: got {row['got']:.9g}, expected {row['expected']:.9g},"
-        f" bound {row['bound']:.2g}",
-        INDENT,
-    )
-    off = f"off by {row['ulp']:.3g} ulp; " if row["ulp"] else ""  # NaN and inf have no ulp
+    bound = "" if row["misplaced"] else f", bound {row['bound']:.2g}"
+    place = f"worst at {row['worst']}: got {row['got']:.9g}, expected {row['expected']:.9g}"
+    wrapped(place + bound, INDENT)
+    off = f"{row['distance']}; " if row["distance"] else ""
     wrapped(f"{off}{row['wrong']} wrong ({row['share']:.1%}), {row['place']}", INDENT)
 
 

@@ -7,6 +7,8 @@ import textwrap
 from rich.console import Console
 from rich.text import Text
 
+from dnncore.errors import printable
+
 __all__ = ["STYLES", "counted", "line", "wrapped"]
 
 STYLES = {
@@ -25,9 +27,11 @@ STYLES = {
 def line(*parts: str | tuple[str, str]) -> None:
     """Print one line. A part is a text, or a text with its style.
 
-    The line is never wrapped, so its text can be copied and searched for.
+    The line is never wrapped, so its text can be copied and searched for. It contains no characters
+    that control a terminal, which names of devices may have.
     """
-    text = Text.assemble(*parts)
+    pieces = [(part, "") if isinstance(part, str) else part for part in parts]
+    text = Text.assemble(*((printable(words), style) for words, style in pieces))
     text.rstrip()
     Console().print(text, soft_wrap=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -71,7 +72,8 @@ class Reading:
         except (DnnError, OSError) as error:
             raise click.UsageError(str(error)) from error
         if not self.count and not self.skipped:
-            raise click.UsageError("name a problem, such as: --conv mb2ic3oc8_ih5kh3ph1")
+            given = f"there is no problem in {shlex.join(self._words)}; " if self._words else ""
+            raise click.UsageError(f"{given}name a problem, such as: --conv mb2ic3oc8_ih5kh3ph1")
 
     @property
     def status(self) -> int:

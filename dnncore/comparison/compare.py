@@ -1,7 +1,8 @@
 """Comparison of two arrays, and of an implementation with the reference.
 
 All checks of results use this module. The backend with role "reference" defines correct results;
-`dnncore.comparison.error_bounds` defines the allowed errors.
+`dnncore.comparison.error_bounds` defines the allowed errors of elements, and
+`dnncore.comparison.statistics` those of tensors.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from ml_dtypes import finfo
 
+from dnncore.algorithms.rounding import LEAST_NORMAL, Noise
 from dnncore.attributes import Attributes, PostOp
-from dnncore.comparison.error_bounds import noise
+from dnncore.comparison.error_bounds import believed_factor, error_factor, noise
 from dnncore.comparison.fills import Fill, fill_inputs
+from dnncore.comparison.statistics import Errors, judge
 from dnncore.engines.memory import Memory
 from dnncore.errors import BackendNotFound, DescriptorError
 from dnncore.ops import Operation
 from dnncore.ops.operation import HALF_TYPES, widened
+from dnncore.problem.drivers.driver import Evaluate
 from dnncore.selection.plugins import engine, registry
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
 from dnncore.tensors.datatypes import data_type, from_numpy_dtype
@@ -40,8 +44,6 @@ __all__ = [
 
 Array = np.ndarray[Any, Any]
 
-_LEAST_NORMAL = float(np.finfo(np.float32).tiny)
-
 
 # -- comparing ------------------------------------------------------------------------------------
 
@@ -53,16 +55,20 @@ class Comparison:
     ok: every element is within its bound, and NaN and inf are where they are expected.
     error: norm-wise, ||got - expected|| / ||expected||, over the finite elements.
     max_error: the largest absolute difference.
-    index: the worst element: furthest above its bound or least below; None without elements.
+    index: the worst element: furthest above its bound or, if none is above, with the largest
+        `of_bound`; None without elements.
     got, expected, bound: values of that element.
     misplaced: the number of elements that are NaN or inf in one array and not the same in the
         other; if there are any, `index` is the first of them.
-    ulp: the error of the worst element in units in the last place of the expected value; 0 if one
-        of the two is NaN or inf.
+    of_bound: the error of the worst element divided by its bound; inf if the bound is 0, and 0 if
+        an element is NaN or inf.
     wrong: the number of wrong elements.
     share: the share of wrong elements among all elements, 0 to 1.
     place: the places of the wrong elements as text, with dims named as in format tags: "only in the
         last 3 of 19 along c".
+    lost: how the errors of the tensor show lost precision, as text; "" if they do not.
+    error_factor: the factor of the bounds, which the implementation claims and its algorithm
+        permits.
     """
 
     ok: bool
@@ -73,24 +79,43 @@ class Comparison:
     expected: float
     bound: float
     misplaced: int = 0
-    ulp: float = 0.0
+    of_bound: float = 0.0
     wrong: int = 0
     share: float = 0.0
     place: str = ""
+    lost: str = ""
+    error_factor: float = 1.0
+
+    @property
+    def distance(self) -> str:
+        """How far the worst element is off, in words; "" if an element is NaN or inf."""
+        if not self.of_bound:
+            return ""
+        off = f"off by {abs(self.got - self.expected):.3g}"
+        if math.isinf(self.of_bound):
+            return f"{off} where no error is allowed"
+        return f"{off}, {self.of_bound:.3g} times the bound"
 
     def __str__(self) -> str:
         if self.index is None:
             return "ok: no elements"
-        text = (
-            f"{'ok' if self.ok else 'WRONG'}: norm-wise error {self.error:.2g},"
-            f" largest {self.max_error:.2g}; worst at {list(self.index)}: got {self.got:.9g},"
-            f" expected {self.expected:.9g}, bound {self.bound:.2g}"
-        )
+        text = "ok: " if self.ok else "WRONG: "
+        if self.misplaced:
+            text += f"NaN or inf differ in {self.misplaced} place(s); "
+        if self.max_error or not self.misplaced:
+            text += f"norm-wise error {self.error:.2g}, largest {self.max_error:.2g}; "
+        text += f"worst at {list(self.index)}: got {self.got:.9g}, expected {self.expected:.9g}"
+        if not self.misplaced:
+            text += f", bound {self.bound:.2g}"
         if not self.ok:
-            text += f", off by {self.ulp:.3g} ulp" if self.ulp else ""
+            text += f", {self.distance}" if self.distance else ""
+        if self.wrong:
             text += f"; {self.wrong} wrong, {self.share:.1%}, {self.place}"
-        places = f"; NaN or inf differ in {self.misplaced} place(s)" if self.misplaced else ""
-        return text + places
+        if self.error_factor != 1.0:
+            text += f"; error factor {self.error_factor:.3g}"
+        if self.lost:
+            text += f"; lost precision: {self.lost}"
+        return text
 
 
 def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparison:
@@ -119,29 +144,23 @@ def compare(got: Array, expected: Array, bound: Array | float = 0.0) -> Comparis
     index = tuple(int(i) for i in np.unravel_index(np.argmax(excess), g.shape))
     wrong = excess > 0
     count = int(wrong.sum())
+    if not count:  # the element with the largest share of its bound, not that closest to it
+        shares = np.divide(difference, limits, out=np.zeros_like(g), where=limits > 0)
+        index = tuple(int(i) for i in np.unravel_index(np.argmax(shares), g.shape))
     return Comparison(
-        ok=bool(excess[index] <= 0),
-        error=_ratio(float(np.linalg.norm(difference)), float(np.linalg.norm(e[finite]))),
+        ok=not count,
+        error=_ratio(_norm(difference), _norm(e[finite])),
         max_error=float(difference.max()),
         index=index,
         got=float(g[index]),
         expected=float(e[index]),
         bound=float(limits[index]),
         misplaced=int(misplaced.sum()),
-        ulp=float(difference[index]) / _ulp(float(e[index]), expected.dtype),
+        of_bound=_ratio(float(difference[index]), float(limits[index])),
         wrong=count,
         share=count / wrong.size,
         place=_place(wrong) if count else "",
     )
-
-
-def _ulp(value: float, dtype: np.dtype[Any]) -> float:
-    """The distance between a finite value and its neighbours."""
-    if not np.isfinite(value) or dtype.kind in "biu":
-        return 1.0
-    limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes does not annotate it
-    exponent = math.frexp(max(abs(value), float(limits.tiny)))[1] - 1
-    return math.ldexp(float(limits.eps), exponent)
 
 
 def _place(wrong: Array) -> str:
@@ -187,6 +206,11 @@ def _real(name: str, values: object) -> Array:
         ) from None
 
 
+def _norm(values: Array) -> float:
+    """The 2-norm. `numpy.linalg.norm` starts the threads of BLAS, which takes longer."""
+    return math.sqrt(float(np.square(values).sum()))
+
+
 def _ratio(difference: float, norm: float) -> float:
     if difference == 0.0:
         return 0.0
@@ -195,22 +219,51 @@ def _ratio(difference: float, norm: float) -> float:
 
 @dataclass(frozen=True)
 class Expected:
-    """An output of the reference. `noise` is the allowed error before the result is stored."""
+    """An output of the reference.
+
+    noise: of the result before it is stored; None if it is exact.
+    judged: whether the errors of the whole tensor can be judged, because inputs are random.
+    independent: the share of elements with independent errors.
+    """
 
     values: Array
-    noise: Array | float = 0.0
+    noise: Noise | None = None
+    judged: bool = False
+    independent: float = 1.0
 
     def bound(self, error_factor: float = 1.0) -> Array | float:
         """The allowed absolute error of an implementation with this error factor, per element."""
-        if isinstance(self.noise, float):
-            return self.noise
+        if self.noise is None:
+            return 0.0
         eps, least = _precision(self.values.dtype)
         stored = eps * np.abs(self.values.astype(np.float64)) + least
-        return np.nan_to_num(stored + error_factor * self.noise, nan=np.inf, posinf=np.inf)
+        return np.nan_to_num(stored + error_factor * self.noise.limit, nan=np.inf, posinf=np.inf)
+
+    def errors(self, got: Array, error_factor: float = 1.0) -> Errors | None:
+        """The errors divided by the expected ones; None if these are not known."""
+        if not self.judged or self.noise is None:
+            return None
+        eps, least = _precision(self.values.dtype)
+        with np.errstate(all="ignore"):
+            values, found = (array.astype(np.float64) for array in (self.values, got))
+            ulp = np.ldexp(eps, np.frexp(values)[1] - 1)
+            rms = np.sqrt((error_factor * self.noise.rms) ** 2 + ulp**2 / 12 + least**2)
+            known = np.isfinite(values) & np.isfinite(found) & (self.noise.rms > 0)
+            signs = np.where(values < 0, -1.0, 1.0)
+            relative = np.where(known, signs * (found - values) / rms, np.nan)
+        return Errors(relative, self.independent)
 
     def check(self, got: Array, *, exact: bool = False, error_factor: float = 1.0) -> Comparison:
-        """Compare an implementation's output. With `exact`, no difference is allowed."""
-        return compare(got, self.values, 0.0 if exact else self.bound(error_factor))
+        """Compare an implementation's output. With `exact`, no difference is allowed.
+
+        The errors of all elements together must not show lost precision.
+        """
+        if exact:
+            return compare(got, self.values)
+        result = compare(got, self.values, self.bound(error_factor))
+        errors = self.errors(np.asarray(got), error_factor) if result.ok else None
+        lost = judge(errors) if errors is not None else ""
+        return replace(result, ok=result.ok and not lost, lost=lost, error_factor=error_factor)
 
 
 def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -220,7 +273,7 @@ def _precision(dtype: np.dtype[Any]) -> tuple[float, float]:
     of f32: devices compute in f32 and may replace smaller numbers by 0.
     """
     limits = finfo(dtype)  # type: ignore[no-untyped-call]  # ml_dtypes has no types for it
-    return float(limits.eps), max(float(limits.smallest_subnormal), _LEAST_NORMAL)
+    return float(limits.eps), max(float(limits.smallest_subnormal), LEAST_NORMAL)
 
 
 # -- the reference --------------------------------------------------------------------------------
@@ -231,6 +284,9 @@ def expected_outputs(
     attr: Attributes,
     inputs: Mapping[str, Array],
     workspace_error: Array | None = None,
+    *,
+    random_order: bool = False,
+    judged: bool = False,
 ) -> dict[str, Expected]:
     """Compute the correct outputs of `op`, by name, with the backend whose role is "reference".
 
@@ -238,16 +294,23 @@ def expected_outputs(
         `sum` reads the old values of the result, they have the result's name.
     workspace_error: the largest difference per element between the workspace in `inputs` and the
         workspace that the implementation reads; the bounds allow for it.
+    random_order: whether all values were drawn independently from one distribution, so that bounds
+        are narrower. Values of users have any order.
+    judged: whether the errors of a whole tensor are judged, too; only for normal values.
 
     The formats of `op` do not matter. Raises `BackendNotFound` if no reference is installed.
     """
     op = op.with_each(_plain)
     fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # fpmath applies to f32 data
     attr = Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
-    values = _evaluate(op, attr, inputs)
-    errors = noise(op.with_each(widened), attr, _widened(inputs), _evaluate, workspace_error)
+    evaluate = Evaluate(_evaluate, random_order)
+    values = evaluate(op, attr, inputs)
+    errors = noise(op.with_each(widened), attr, _widened(inputs), evaluate, workspace_error)
+    independent = 0.25 if error_factor(op) > 1 else 1.0  # Winograd's tiles share errors
     return {
-        name: Expected(array, errors[name] if name in errors and _is_float(array) else 0.0)
+        name: Expected(array, errors[name], judged, independent)
+        if name in errors and _is_float(array)
+        else Expected(array)
         for name, array in values.items()
     }
 
@@ -299,8 +362,9 @@ def against_reference(
     }
     call(stream).wait()
     expected = expected_outputs(pd.op, pd.attr, inputs)
+    factor = believed_factor(pd)
     return {
-        name: right.check(arguments[name].numpy(), exact=exact, error_factor=pd.error_factor)
+        name: right.check(arguments[name].numpy(), exact=exact, error_factor=factor)
         for name, right in expected.items()
     }
 
@@ -345,7 +409,9 @@ def _plain_step(step: PostOp) -> PostOp:
     return replace(step, **plain)
 
 
-def _widened(arrays: Mapping[str, Array]) -> dict[str, Array]:
+def _widened(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
+    if not any(from_numpy_dtype(array.dtype) in HALF_TYPES for array in arrays.values()):
+        return arrays
     return {
         name: array.astype(np.float32) if from_numpy_dtype(array.dtype) in HALF_TYPES else array
         for name, array in arrays.items()

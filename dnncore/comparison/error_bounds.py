@@ -1,39 +1,55 @@
 """The allowed errors of a result.
 
-A result y of K accumulated products, computed with f32's unit roundoff u, is correct if
+A result y is correct if
 
-    |y - ref| <= eps * |ref| + growth(K) * u * magnitude + tiny
-    growth(K) = min(K, 8 * sqrt(K))
+    |y - ref| <= eps * |ref| + limit + tiny
 
-magnitude is the same result computed from absolute values, so that the bound also holds if terms
-cancel. eps is twice the roundoff of y's type, because the reference is rounded as well. For f16 and
-bf16, only eps differs. The square root applies to long sums, in which rounding errors cancel
-(Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"). If `fpmath`
-allows f32 to be rounded to fewer bits before products, this rounding of the magnitude is added.
+eps is twice the roundoff of y's type, because the reference is rounded as well. The limit is the
+largest error of the computation in f32, also for f16 and bf16. For a sum of products it is the
+limit of `dnncore.algorithms.rounding`. Each sum of the operations is bounded by this rule. If
+`fpmath` allows f32 to be rounded to fewer bits before products, this rounding of the absolute
+values is added.
 
 An elementary function may have the error that OpenCL allows. One ulp counts as two roundings. The
 records of `dnncore.algorithms` state the number and size of roundings. For a post-op, the error of
 its input x becomes the difference between its results for x and for x - error or x + error. This
-module computes all terms except the first and the last.
+module computes all terms except the first and the last. It also computes the expected root mean
+square of the errors, by which `dnncore.comparison.statistics` judges whole tensors.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from dnncore.algorithms.post_ops import POST_OPS
-from dnncore.algorithms.rounding import ROUNDOFF, Array
+from dnncore.algorithms.rounding import LEAST_NORMAL, ROUNDOFF, Array, Noise
 from dnncore.attributes import Attributes, PostOp
 from dnncore.ops import EltwiseForward, Operation
 from dnncore.problem import driver_of
-from dnncore.problem.drivers.accumulation import PLAIN, accumulated
-from dnncore.problem.drivers.driver import Evaluate, Inputs
+from dnncore.problem.drivers.accumulation import PLAIN, absolute, accumulated
+from dnncore.problem.drivers.driver import ErrorRule, Evaluate, Inputs
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["noise"]
+if TYPE_CHECKING:
+    from dnncore.selection.primitive_desc import PrimitiveDesc
+
+__all__ = ["believed_factor", "error_factor", "noise"]
 
 # The roundoff of the types that fpmath allows; for "any" it is that of the coarsest type.
 _FPMATH = {"tf32": 2.0**-11, "f16": 2.0**-11, "bf16": 2.0**-9, "any": 2.0**-9}
+
+
+def error_factor(op: Operation) -> float:
+    """The largest error factor that the algorithm of `op` permits: 1, except for Winograd's."""
+    return driver_of(type(op)).error_factor(op)
+
+
+def believed_factor(pd: PrimitiveDesc) -> float:
+    """The claimed error factor, but at most that of the algorithm that `pd` requests."""
+    most = error_factor(pd.op)
+    return max(1.0, pd.error_factor) if pd.error_factor <= most else most
 
 
 def noise(
@@ -42,24 +58,27 @@ def noise(
     inputs: Inputs,
     evaluate: Evaluate,
     workspace_error: Array | None = None,
-) -> dict[str, Array]:
-    """The allowed error of each float output before it is stored. Exact outputs are omitted.
+) -> dict[str, Noise]:
+    """The noise of each float output before it is stored. Exact outputs are omitted.
 
     evaluate: computes the outputs of an operation as the reference does.
     workspace_error: absolute errors of the workspace that `op` reads; None if it is exact.
     """
     with np.errstate(all="ignore"):
         driver = driver_of(type(op))
-        errors = driver.errors.get(type(op), accumulated)(op, inputs, evaluate)
+        rule: ErrorRule = driver.errors.get(type(op), accumulated)
+        errors = rule(op, inputs, evaluate)
         if driver.workspace_errors is not None and workspace_error is not None:
             added = driver.workspace_errors(op, inputs, workspace_error, evaluate)
-            errors[op.result_name] += added
+            errors[op.result_name] += Noise.within(added)
         for name, lost in _lost_by_factors(op, attr, inputs, evaluate).items():
-            errors[name] += lost
+            errors[name] += Noise.within(lost)
         name = op.result_name
         if attr.post_ops:
             x = evaluate(op, PLAIN, inputs)[name]
-            error = errors.get(name, np.zeros(x.shape))
+            error = errors.get(name, Noise.within(np.zeros(x.shape)))
+            if np.any(error.limit > 0):  # a 0 may be a rounded number, which a step can magnify
+                error += Noise.within(np.where(np.abs(x) < LEAST_NORMAL, LEAST_NORMAL, 0.0))
             for i, step in enumerate(attr.post_ops):
                 operands = {
                     f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands
@@ -76,17 +95,16 @@ def _lost_by_factors(
     roundoff = _FPMATH.get(attr.fpmath, 0.0)
     if not roundoff or op.data_type != "f32" or not driver_of(type(op)).has_products:
         return {}
-    sizes = evaluate(op, PLAIN, {name: np.abs(array) for name, array in inputs.items()})
-    return {name: 2 * roundoff * size.astype(np.float64) for name, size in sizes.items()}
+    return {op.result_name: 2 * roundoff * absolute(op, inputs, evaluate)}
 
 
 # -- post-ops -------------------------------------------------------------------------------------
 
 
 def _through(
-    step: PostOp, x: Array, error: Array, operands: Inputs, old: Array | None, evaluate: Evaluate
-) -> tuple[Array, Array]:
-    """The value after a step, and its error: the step's own error plus the propagated one."""
+    step: PostOp, x: Array, error: Noise, operands: Inputs, old: Array | None, evaluate: Evaluate
+) -> tuple[Array, Noise]:
+    """The value after a step, and its noise: the step's own plus the propagated one."""
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
     before = {} if old is None else {"dst": old}
@@ -96,7 +114,12 @@ def _through(
         return evaluate(op, Attributes((step,)), inputs)["dst"].astype(np.float64)
 
     x = x.astype(np.float64)
-    reach = error + 2 * ROUNDOFF * np.abs(x)  # at least the distance of two float32
+    reach = error.limit + 2 * ROUNDOFF * np.abs(x)  # at least the distance of two float32
     y = value(x)
     grown = np.maximum(np.abs(value(x + reach) - y), np.abs(value(x - reach) - y))
-    return y, np.where(error > 0, grown, 0.0) + POST_OPS[step.kind].error(step, x, y, old)
+    grown = np.where(error.limit == 0, 0.0, grown)  # NaN stays: nothing is known there
+    slope = np.divide(grown, reach, out=np.zeros_like(grown), where=reach > 0)
+    own = POST_OPS[step.kind].error(step, x, y, old)
+    if np.any(own > 0):  # a small rounded result may be replaced by 0
+        own = own + LEAST_NORMAL
+    return y, Noise(grown, slope * error.rms) + Noise.within(own)

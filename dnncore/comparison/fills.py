@@ -1,24 +1,38 @@
-"""Values of inputs for checks of results: integers or random numbers, from a seed."""
+"""Values of inputs for checks of results, from a seed. `FILLS` is the table of all kinds."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.attributes import Attributes
-from dnncore.ops import Operation
+from dnncore.ops import Operation, PoolingForward, Reduction, Reorder
 from dnncore.problem import driver_of
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["Fill", "fill_inputs", "fill_integers", "fill_normal", "keeps_integers", "reads"]
+__all__ = [
+    "FILLS",
+    "Fill",
+    "FillKind",
+    "FillName",
+    "fill_inputs",
+    "fill_integers",
+    "fill_normal",
+    "keeps_integers",
+    "reads",
+]
 
 Array = np.ndarray[Any, Any]
 Seed = int | Sequence[int]
 Fill: TypeAlias = Callable[[MemoryDesc, Seed], Array]
+FillName: TypeAlias = Literal[
+    "integers", "random", "ties", "cancellation", "wide", "large", "tiny", "special", "slabs"
+]
 
 
 def fill_integers(
@@ -35,9 +49,224 @@ def fill_integers(
     return (values * (rng.random(desc.dims) < density)).astype(desc.dtype)
 
 
-def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
+def fill_normal(desc: MemoryDesc, seed: Seed, scale: float = 1.0, mean: float = 0.0) -> Array:
     """Draw from the normal distribution. Return an array of desc's dims and dtype."""
-    return (scale * np.random.default_rng(seed).standard_normal(desc.dims)).astype(desc.dtype)
+    values = mean + scale * np.random.default_rng(seed).standard_normal(desc.dims)
+    return values.astype(desc.dtype)
+
+
+# -- kinds of values ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FillKind:
+    """A kind of values with which results are checked.
+
+    draw: draw(op, desc, seed) returns the values of a floating-point tensor of the operation.
+    integers: the same for a tensor of integers.
+    exact_terms, exact_result: sums of so many products are exact in f32, in any order, if the
+        magnitude of the result is at most `exact_result`. 0 if they are rounded.
+    one_factor: whether only the first factor of products has such values, and all other inputs are
+        random. So an infinity never meets the zeros of padding, which an implementation may
+        multiply or leave out.
+    random_order: whether bounds for terms in random order apply. Other values have few large terms
+        or exponents whose squares leave f32's range.
+    """
+
+    draw: Callable[[Operation, MemoryDesc, Seed], Array]
+    integers: Callable[[MemoryDesc, Seed], Array] = fill_integers
+    exact_terms: float = 0.0
+    exact_result: float = 0.0
+    one_factor: bool = False
+    random_order: bool = False
+
+    def __call__(self, op: Operation) -> Fill:
+        """Return the function that fills the operation's tensors."""
+
+        def fill(desc: MemoryDesc, seed: Seed) -> Array:
+            if desc.data_type[0] in "su":
+                return self.integers(desc, seed)
+            return self.draw(op, desc, seed)
+
+        return fill
+
+
+def _any_integers(desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw from all integers of the type."""
+    limits = np.iinfo(desc.dtype)
+    rng = np.random.default_rng(seed)
+    return rng.integers(limits.min, limits.max, desc.dims, desc.dtype, endpoint=True)
+
+
+BITS = (8, 11, 24)  # of the fractions of bf16, f16 and f32
+
+
+def _tied_integers(desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw integers in the middle of two numbers of a shorter type, or beside it.
+
+    Of s8 and u8, draw small integers.
+    """
+    if desc.data_type != "s32":
+        return fill_integers(desc, seed)
+    rng = np.random.default_rng(seed)
+    bits = rng.choice(BITS, desc.dims)
+    exponents = rng.integers(bits, 31)
+    even = 2 * rng.integers(2 ** (bits - 2), 2 ** (bits - 1)) + rng.integers(2, size=desc.dims)
+    middle = (2 * even + 1) << (exponents - bits)
+    signs = rng.choice([-1, 1], desc.dims)
+    values: Array = signs * (middle + rng.integers(-1, 2, desc.dims))
+    return values.astype(desc.dtype)
+
+
+def _integers(_op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    return fill_integers(desc, seed)
+
+
+def _random(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw from the normal distribution; for reorders so that some conversions saturate."""
+    return fill_normal(desc, seed, 100.0 if isinstance(op, Reorder) else 1.0)
+
+
+def _ties(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw multiples of 1/2 with many repetitions.
+
+    Without products they reach 4096, with products 32. So results often lie in the middle of two
+    numbers of a half type or of two integers. Factors of one product of all terms reach 1. For
+    reorders, half of the numbers lie beside such a number, as near as the type permits.
+    """
+    high = 64 if driver_of(type(op)).has_products else 8192
+    if isinstance(op, Reduction) and op.algorithm == "mul":
+        high = 2
+    rng = np.random.default_rng(seed)
+    limits = rng.choice([2, high // 8, high], desc.dims)
+    drawn: Array = np.rint(rng.uniform(-1, 1, desc.dims) * limits) / 2
+    values = (drawn + 0.0).astype(desc.dtype)  # no -0.0: torch loses its sign in inverse functions
+    if isinstance(op, Reorder) and desc.data_type in ("f32", "f64"):
+        beside = np.nextafter(values, values.dtype.type(rng.choice([-np.inf, np.inf])))
+        values = np.where(rng.random(desc.dims) < 1 / 2, beside, values)
+    return values
+
+
+MEANS = {"f16": 8.0}  # the products of larger numbers exceed f16's range
+
+
+def _cancelling(_op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw from the normal distribution around 1e4; differences lose most digits."""
+    return fill_normal(desc, seed, mean=MEANS.get(desc.data_type, 1e4))
+
+
+def _magnitudes(
+    low: float, high: float, half: tuple[float, float], *, negative: bool = False
+) -> Callable[[Operation, MemoryDesc, Seed], Array]:
+    """Return a function that draws numbers whose binary exponents are uniform.
+
+    half: the exponents in f16. The product of all terms of a reduction is in f32's range.
+    negative: whether all inputs of reductions and pooling are negative, so that a 0 in place of
+        their largest number shows. Numbers around 1e4 show a 0 in place of the least.
+    """
+
+    def draw(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+        first, last = half if desc.data_type == "f16" else (low, high)
+        share = 1.0
+        if isinstance(op, Reduction) and op.algorithm == "mul":
+            share = max(1, op.dst.nelems) / max(1, op.src.nelems)
+        rng = np.random.default_rng(seed)
+        signs = rng.choice([-1.0, 1.0], desc.dims)
+        if negative and isinstance(op, (Reduction, PoolingForward)):
+            signs = -np.ones(desc.dims)
+        values: Array = signs * 2.0 ** rng.uniform(share * first, share * last, desc.dims)
+        return values.astype(desc.dtype)
+
+    return draw
+
+
+_wide = _magnitudes(-20, 20, half=(-12, 6))
+_tiny_numbers = _magnitudes(-60, -40, half=(-24, -14))
+
+
+def _tiny(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw numbers near 0; some are subnormal or 0."""
+    values = _tiny_numbers(op, desc, seed)
+    rng = np.random.default_rng(seed)
+    least = np.array([1e-40, -1e-40, 1.4e-45, 0.0], np.float32).astype(desc.dtype)
+    return np.where(rng.random(desc.dims) < 1 / 8, rng.choice(least, desc.dims), values)
+
+
+SHARE = 40  # one number in this many is special, or each kind once
+
+
+def _specials(dtype: np.dtype[Any]) -> Array:
+    """NaN, the infinities, -0.0, and a NaN with all bits set.
+
+    If a conversion adds to the bits of the last one in order to round, it makes a number of it.
+    """
+    values = np.array([np.nan, np.inf, -np.inf, -0.0, np.nan]).astype(dtype)
+    values[-1:].view(np.uint8)[:] = 0xFF
+    return values
+
+
+def _finite(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    """Draw from the normal distribution; for products of all terms so that no order overflows."""
+    if isinstance(op, Reduction) and op.algorithm == "mul":
+        return _wide(op, desc, seed)
+    return fill_normal(desc, seed)
+
+
+def _special(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    """Plant special numbers among random ones."""
+    values = _finite(op, desc, seed).reshape(-1)
+    rng = np.random.default_rng(seed)
+    specials = _specials(desc.dtype)
+    places = rng.permutation(values.size)[: max(specials.size, values.size // SHARE)]
+    values[places] = np.resize(np.roll(specials, int(rng.integers(specials.size))), places.size)
+    return values.reshape(desc.dims)
+
+
+SLAB = 3  # a slab has one third of the indices along its dim
+
+
+def _slabs(op: Operation, desc: MemoryDesc, seed: Seed) -> Array:
+    """Plant slabs of one special number among random ones: all elements within a range of a dim.
+
+    So whole rows, images and windows are -inf or NaN. Of products, only the first dim has one,
+    because others would make all sums infinite.
+    """
+    values = _finite(op, desc, seed)
+    rng = np.random.default_rng(seed)
+    numbers = rng.permutation([-np.inf, np.nan, -np.inf, np.inf])
+    dims = 1 if driver_of(type(op)).has_products else values.ndim
+    for dim in rng.permutation(dims):
+        size = desc.dims[dim]
+        start = int(rng.integers(max(1, size)))
+        index = [slice(None)] * values.ndim
+        index[dim] = slice(start, start + max(1, size // SLAB) if size > 1 else 0)
+        values[tuple(index)] = numbers[dim % len(numbers)]
+    return values
+
+
+FILLS: Mapping[str, FillKind] = {
+    "integers": FillKind(_integers, exact_terms=2**20, exact_result=2**24),
+    "random": FillKind(_random, random_order=True),
+    "ties": FillKind(_ties, _tied_integers, exact_terms=2**12, exact_result=2**18),
+    "cancellation": FillKind(_cancelling, random_order=True),
+    "wide": FillKind(_wide, _any_integers),
+    "large": FillKind(_magnitudes(17, 30, half=(8, 15.99), negative=True), _any_integers),
+    "tiny": FillKind(_tiny),
+    "special": FillKind(_special, one_factor=True),
+    "slabs": FillKind(_slabs, one_factor=True),
+}
+"""The kinds of values, by name.
+
+integers: small integers; sums of products are exact.
+random: normally distributed numbers.
+ties: multiples of 1/2, equal ones among them; results lie in the middle of two half numbers.
+cancellation: normally distributed numbers around 1e4.
+wide: numbers of both signs with magnitudes from 1e-6 to 1e6.
+large: magnitudes from 1e5 to 1e9; in f16 to 65504. For reductions and pooling they are negative.
+tiny: magnitudes from 1e-18 to 1e-12, subnormal numbers and 0.
+special: some elements are NaN, one of them with all bits set, infinite or -0.0.
+slabs: in each dim, a range of indices has -inf, NaN or +inf alone.
+"""
 
 
 def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 import platform
 import time
@@ -13,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.cache import DiskStore
+from dnncore.engines import measured
 from dnncore.engines.peaks import Peaks
-from dnncore.engines.threads import available
+from dnncore.engines.processors import available_processors
 
 __all__ = ["cpu_peaks", "processor_name"]
 
@@ -23,6 +22,8 @@ MATRIX = 64  # rows: the largest that BLAS libraries leave to one thread
 MATRICES = 16  # per call, so that the cost of the call is small
 TYPES = {"f32": np.float32, "f64": np.float64}
 COPY_BYTES = 1 << 26  # beyond the last-level cache of most processors
+LEAST_SECONDS = 1e-4  # of an execution that proves a rate
+UNCACHED = 8  # times `COPY_BYTES`: more than all caches of large processors
 LAUNCH_SECONDS = 3e-6  # one fork and join of a thread pool, the cost of a parallel primitive
 
 
@@ -40,24 +41,54 @@ def processor_name() -> str:
 @functools.cache
 def cpu_peaks(threads: int) -> Peaks:
     """Return the peaks of `threads` threads of this processor."""
-    figures = _of_one_thread()
-    at_once = min(threads, available())
-    flops = {name: at_once * figures[name] for name in TYPES}
-    return Peaks(flops, bandwidth=figures["bytes"], launch=LAUNCH_SECONDS)
+    rates = _of_one_thread()
+    at_once = min(threads, available_processors())
+    flops = {name: at_once * rates[name] for name in TYPES}
+    return Peaks(flops, bandwidth=rates["bytes"], launch=LAUNCH_SECONDS)
 
 
-@functools.cache
+def measure_again() -> None:
+    """Repeat the measurement and store it."""
+    _rates.clear()
+    _rates.update(measured.figures(_key(), _measure, again=True))
+    cpu_peaks.cache_clear()
+
+
+def prove(threads: int, flops: float, nbytes: float, data_type: str, seconds: float) -> None:
+    """Raise the peaks that an execution by `threads` threads exceeds, and store them.
+
+    Short executions do not count, because clocks are coarse, nor do bytes that a cache may hold.
+    """
+    if seconds < LEAST_SECONDS:
+        return
+    rates, kind = _of_one_thread(), data_type if data_type in TYPES else "f32"
+    proved = {kind: flops / seconds / min(threads, available_processors())}
+    if nbytes >= UNCACHED * COPY_BYTES:
+        proved["bytes"] = nbytes / seconds
+    raised = {name: rate for name, rate in proved.items() if rates[name] < rate}
+    if raised:
+        rates.update(raised)
+        cpu_peaks.cache_clear()
+        measured.correct(_key(), rates)
+
+
+_rates: dict[str, float] = {}
+
+
 def _of_one_thread() -> dict[str, float]:
     """Return the rates of one thread, from the disk store or measured now."""
-    store = DiskStore("peaks")
-    key = f"{processor_name()}:{np.__version__}"
-    stored = store.get(key)
-    if stored is not None:
-        return dict(json.loads(stored))
-    figures = {name: _flops(dtype) for name, dtype in TYPES.items()}
-    figures["bytes"] = _bandwidth()
-    store.put(key, json.dumps(figures).encode())
-    return figures
+    if not _rates:
+        _rates.update(measured.figures(_key(), _measure))
+    return _rates
+
+
+def _key() -> str:
+    return f"{processor_name()}:{np.__version__}"
+
+
+def _measure() -> dict[str, float]:
+    rates = {name: _flops(dtype) for name, dtype in TYPES.items()}
+    return {**rates, "bytes": _bandwidth()}
 
 
 def _flops(dtype: type) -> float:

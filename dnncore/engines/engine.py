@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -15,7 +15,8 @@ from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
 
 __all__ = [
-    "DEVICE_TYPES", "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "check_size",
+    "DEVICE_TYPES", "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks",
+    "aligned_bytes", "check_size",
 ]  # fmt: skip
 
 Buffer = Any
@@ -45,6 +46,8 @@ class Device:
             value = getattr(self, name)
             if not isinstance(value, str):
                 raise DescriptorError(f"device: {name} must be a string; got {value!r}")
+        if not isinstance(self.limits, Mapping):
+            raise DescriptorError(f"device: limits must be a mapping; got {self.limits!r}")
 
 
 class Engine:
@@ -84,12 +87,25 @@ class Engine:
         """The device's rates, for ranking."""
         raise NotImplementedError
 
+    def measure_peaks(self) -> Peaks:
+        """Measure the rates again, if they are measured, and return them."""
+        return self.peaks
+
+    def prove(self, flops: float, nbytes: float, data_type: str, seconds: float) -> None:
+        """Correct the peaks if an execution that took `seconds` shows that they are too low."""
+
     def allocate(self, nbytes: int) -> Buffer:
         """Allocate at least `nbytes` bytes, 0 allowed; raises `ExecutionError` if out of memory."""
         raise NotImplementedError
 
     def free(self, buffer: Buffer) -> None:
-        """Free a buffer; called when no memory uses it any more."""
+        """Free a buffer of `allocate`; called exactly once, when nothing refers to it any more.
+
+        Commands that use the buffer may still be under way. It may be called in any thread, by the
+        collector of garbage. On a host engine, arrays that `Memory.numpy` returned may still be
+        views of the buffer: then free it only when no array uses it. At the end of the process,
+        buffers that are still in use are not freed.
+        """
 
     def owns(self, buffer: object, nbytes: int) -> bool:
         """Whether the user's `buffer` belongs to this engine and has at least `nbytes` bytes."""
@@ -119,6 +135,22 @@ class Engine:
         """Open a new stream. Some engines do not support `order="out"` or `profiling`."""
         raise NotImplementedError
 
+    def __copy__(self) -> Self:
+        """An engine stands for a device; its copy, also a deep one, is itself."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the name. A process that unpickles it opens its own engine of this name."""
+        if _opened(self.name) is not self:
+            raise DescriptorError(
+                f"engine {self.name}: only engines that dnncore.engine(name) opens can be pickled;"
+                " this one wraps objects of the program; make it again in the other process"
+            )
+        return _opened, (self.name,)
+
     def __repr__(self) -> str:
         return f"<engine {self.name}>"
 
@@ -145,12 +177,7 @@ class HostEngine(Engine):
     def allocate(self, nbytes: int) -> Buffer:
         """Allocate an uninitialised uint8 array, aligned to 128 bytes."""
         check_size(self.name, nbytes)
-        try:
-            raw = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
-        except (MemoryError, ValueError) as error:  # numpy has a largest size
-            raise ExecutionError(f"{self.name}: cannot allocate {nbytes} bytes: {error}") from error
-        start = -raw.ctypes.data % ALIGNMENT
-        return raw[start : start + max(nbytes, 1)]
+        return aligned_bytes(self.name, nbytes)
 
     def owns(self, buffer: object, nbytes: int) -> bool:
         """Whether `buffer` is a 1-D uint8 array of at least `nbytes`."""
@@ -234,6 +261,38 @@ class CpuEngine(HostEngine):
         from dnncore.engines.cpu_peaks import cpu_peaks
 
         return cpu_peaks(self.num_threads)
+
+    def measure_peaks(self) -> Peaks:
+        """Measure the processor's rates again and store them."""
+        from dnncore.engines.cpu_peaks import measure_again
+
+        measure_again()
+        return self.peaks
+
+    def prove(self, flops: float, nbytes: float, data_type: str, seconds: float) -> None:
+        """Raise the peaks that an execution exceeds."""
+        from dnncore.engines.cpu_peaks import prove
+
+        prove(self.num_threads, flops, nbytes, data_type, seconds)
+
+
+def aligned_bytes(name: str, nbytes: int) -> np.ndarray[Any, Any]:
+    """Return an uninitialised array of at least `nbytes` bytes, aligned to 128 bytes.
+
+    name: the engine's. Raises `ExecutionError` if there is not enough memory.
+    """
+    try:
+        raw = np.empty(max(nbytes, 1) + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError) as error:  # numpy has a largest size
+        raise ExecutionError(f"{name}: cannot allocate {nbytes} bytes: {error}") from error
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + max(nbytes, 1)]
+
+
+def _opened(name: str) -> Engine:
+    from dnncore.selection.plugins import engine
+
+    return engine(name)
 
 
 def check_size(name: str, nbytes: object) -> None:

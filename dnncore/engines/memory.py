@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
 import numpy as np
 
+from dnncore.engines.allocation import Allocation
 from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.stream import Stream
-from dnncore.errors import DescriptorError, ExecutionError
-from dnncore.tensors.datatypes import from_numpy_dtype
+from dnncore.errors import DescriptorError, ExecutionError, printable
+from dnncore.tensors.datatypes import data_type, from_numpy_dtype
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["Memory"]
@@ -27,13 +27,14 @@ class Memory:
     Without `buffer`, a buffer is allocated, and freed with the memory. Its elements are
     uninitialised. The padding of a blocked format is zero. With `buffer`, the memory uses this
     buffer. It must belong to the engine and have at least `desc.nbytes` bytes; on host engines it
-    is a 1-D uint8 array. `nbytes` is the layout's number of bytes from the buffer's start.
+    is a 1-D uint8 array. `nbytes` is the layout's number of bytes from the buffer's start. `owner`
+    frees the buffer when the last memory that has it is gone; it is None for a user's buffer.
 
     Raises `DescriptorError` for a descriptor without a concrete layout or a buffer that does not
     fit, `ExecutionError` if there is not enough memory.
     """
 
-    __slots__ = ("__weakref__", "_span", "buffer", "desc", "engine", "nbytes")
+    __slots__ = ("__weakref__", "_span", "buffer", "desc", "engine", "nbytes", "owner")
 
     def __init__(
         self, desc: MemoryDesc, engine: Engine | None = None, buffer: Buffer | None = None
@@ -51,14 +52,15 @@ class Memory:
             )
         self.desc = desc
         self.nbytes = desc.nbytes
+        self._span: tuple[int, int] | None = None
+        self.owner: Allocation | None = None
         if buffer is None:
-            self.buffer = self.engine.allocate(desc.nbytes)
-            weakref.finalize(self, self.engine.free, self.buffer).atexit = False
+            self.owner = Allocation(self.engine, desc.nbytes)
+            self.buffer = self.owner.buffer
             if desc.has_padding:
                 self._zero()
         else:
             self.buffer = self._checked(buffer)
-        self._span: tuple[int, int] | None = None
 
     @classmethod
     def from_numpy(
@@ -161,24 +163,59 @@ class Memory:
             return self.desc.view(buffer)
 
     def fill(self, value: float, stream: Stream | None = None) -> None:
-        """Set every element to `value`; padding stays zero."""
-        try:
-            with np.errstate(over="ignore", invalid="raise"):  # too large a float becomes infinity
-                array = np.full(self.desc.dims, value, self.desc.dtype)
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise DescriptorError(
-                f"memory: fill needs a value that {self.desc.data_type} can hold; got {value!r}"
-            ) from error
+        """Set every element to `value`; padding stays zero.
+
+        A value too large for a floating-point type becomes infinity. Raises `DescriptorError` for a
+        value that is no real number, or that an integer type cannot hold.
+        """
+        array = np.full(self.desc.dims, self._element(value), self.desc.dtype)
         with self.map(stream, "w") as buffer:
             self.desc.pack(array, buffer)
 
     def submemory(self, dims: tuple[int, ...], offsets: tuple[int, ...]) -> Memory:
         """Return a part of this memory: `desc.submemory(dims, offsets)` on the same buffer."""
-        return Memory(self.desc.submemory(dims, offsets), self.engine, self.buffer)
+        part = Memory(self.desc.submemory(dims, offsets), self.engine, self.buffer)
+        part.owner = self.owner
+        return part
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Implement `numpy.asarray(memory)`."""
         return np.array(self.numpy(), dtype=dtype, copy=copy)
+
+    def __copy__(self) -> Memory:
+        """Return a new memory on the same engine with the same bytes, as numpy's arrays do.
+
+        Commands of streams that still write this memory must have ended.
+        """
+        with self.map(mode="r") as buffer:
+            return _with_bytes(self.desc, self.engine, buffer)
+
+    def __deepcopy__(self, memo: object) -> Memory:
+        return self.__copy__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the descriptor, the engine's name and the bytes."""
+        with self.map(mode="r") as buffer:
+            return _with_bytes, (self.desc, self.engine, buffer.copy())
+
+    def _element(self, value: object) -> Any:
+        """The value in the memory's type. Numpy would take texts, None and complex numbers, too."""
+        name, dtype = self.desc.data_type, self.desc.dtype
+        try:
+            if isinstance(value, str | bytes | bytearray | complex | np.complexfloating):
+                raise TypeError("not a real number")
+            if np.ndim(value) != 0:  # type: ignore[arg-type]  # callers pass anything
+                raise TypeError("not a single number")
+            number = float(value)  # type: ignore[arg-type]  # callers pass anything
+            with np.errstate(over="ignore", invalid="raise"):
+                element = np.asarray(number).astype(dtype)[()]
+            if not data_type(name).is_float and float(element) != number:
+                raise ValueError("out of range, or not a whole number")
+        except Exception as error:  # a value of any class may raise anything
+            raise DescriptorError(
+                f"memory: fill needs a value that {name} can hold; got {printable(repr(value))}"
+            ) from error
+        return element
 
     def _zero(self) -> None:
         with self.map(mode="w") as buffer:
@@ -197,6 +234,15 @@ class Memory:
 
     def __repr__(self) -> str:
         return f"<memory {self.desc} on {self.engine.name}>"
+
+
+def _with_bytes(desc: MemoryDesc, engine: Engine, content: Array) -> Memory:
+    memory = Memory(desc, engine)
+    if content.size and engine.is_host:
+        np.copyto(memory.buffer[: content.size], content)
+    elif content.size:
+        engine.copy_in(engine.stream(), np.ascontiguousarray(content), memory.buffer).wait()
+    return memory
 
 
 def _storage(array: Array, desc: MemoryDesc) -> Array | None:

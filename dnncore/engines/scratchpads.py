@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dnncore.engines.allocation import Allocation
 from dnncore.errors import ExecutionError
+from dnncore.interrupts import locked
 
 if TYPE_CHECKING:
     from dnncore.engines.engine import Buffer, Engine
@@ -22,9 +24,14 @@ MOST = 4  # scratchpads of a stream; more commands with scratchpads seldom overl
 class Scratchpad:
     """A buffer of `nbytes` bytes, and the event of the last command that uses it, if any."""
 
-    buffer: Buffer
+    allocation: Allocation
     nbytes: int
     event: Event | None = None
+
+    @property
+    def buffer(self) -> Buffer:
+        """The engine's buffer."""
+        return self.allocation.buffer
 
     def is_free(self, wait_for: Sequence[Event]) -> bool:
         """Whether a command that waits for these events can use it."""
@@ -46,7 +53,7 @@ class Scratchpads:
         self._engine = engine
         self._most = MOST
         self._pads: list[Scratchpad] = []  # in the order of their last launches
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def launch(
         self,
@@ -59,19 +66,19 @@ class Scratchpads:
         Raises `ExecutionError` when out of memory. If `launch` raises, its scratchpad is not used
         again, since some of its kernels may be queued.
         """
-        with self._lock:
-            pad, wait_for = self._take(nbytes, wait_for)
+        pad, wait_for = locked(self._lock, self._take, nbytes, wait_for)
         pad.event = event = launch(pad.buffer, wait_for)
-        with self._lock:
-            self._pads.append(pad)
+        self._pads.append(pad)
         return event
 
     def settle(self) -> None:
         """Drop the events of ended commands, since events keep their stream alive."""
-        with self._lock:
-            for pad in self._pads:
-                if pad.is_free(()):
-                    pad.event = None
+        locked(self._lock, self._settle)
+
+    def _settle(self) -> None:
+        for pad in self._pads:
+            if pad.is_free(()):
+                pad.event = None
 
     def _take(self, nbytes: int, wait_for: Sequence[Event]) -> tuple[Scratchpad, Sequence[Event]]:
         """Remove a scratchpad from the list. Return it and the events to wait for."""
@@ -82,7 +89,7 @@ class Scratchpads:
         older = next(busy, None)
         if older is None or len(self._pads) < self._most:
             try:
-                return Scratchpad(self._engine.allocate(nbytes), nbytes), wait_for
+                return Scratchpad(Allocation(self._engine, nbytes), nbytes), wait_for
             except ExecutionError:
                 if older is None:
                     raise

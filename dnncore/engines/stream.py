@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from dnncore.engines.allocation import Allocation
 from dnncore.engines.scratchpads import Scratchpads
 from dnncore.errors import DescriptorError
+from dnncore.interrupts import locked
 
 if TYPE_CHECKING:
     from dnncore.engines.engine import Engine
@@ -19,6 +22,7 @@ __all__ = [
     "Order",
     "Stream",
     "TimedEvent",
+    "checked_event",
     "checked_events",
     "wait_all",
 ]
@@ -70,6 +74,20 @@ class Event:
         """The time at which the command ended, in seconds; None without profiling."""
         return None
 
+    def __copy__(self) -> Self:
+        """An event stands for one command; its copy, also a deep one, is itself."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> str:
+        if type(self) is Event:
+            return "COMPLETED"
+        raise DescriptorError(
+            "event: an event belongs to its process and cannot be pickled; wait for it instead"
+        )
+
 
 COMPLETED = Event()
 """The event of a command that has ended before its call returns."""
@@ -102,7 +120,13 @@ class Stream:
     buffer, `scratchpad`, which grows to the largest request and never shrinks. On an out-of-order
     stream commands may overlap, and each launch gets one of `scratchpads`. `native` is the
     runtime's queue object, if any.
+
+    lag: seconds by which each command is delayed after the end of the command before it; None if
+        the engine cannot do this. Tests set it, so that a missing wait shows each time. A command
+        that has ended when its call returns need not be delayed.
     """
+
+    lag: float | None = None
 
     def __init__(
         self, engine: Engine, order: Order = "in", *, profiling: bool = False, native: Any = None
@@ -114,7 +138,8 @@ class Stream:
         self.scratchpad: Any = None
         self.scratchpads = Scratchpads(engine) if order == "out" else None
         self._scratchpad_bytes = 0
-        self._lock = threading.Lock()
+        self._allocation: Allocation | None = None
+        self._lock = threading.RLock()
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until all commands have ended, `timeout` seconds at most if the engine supports it.
@@ -128,18 +153,49 @@ class Stream:
         On an out-of-order stream it stays None: use `scratchpads.launch`.
         """
         if nbytes > self._scratchpad_bytes and self.scratchpads is None:
-            with self._lock:
-                if nbytes > self._scratchpad_bytes:
-                    self.scratchpad = self.engine.allocate(nbytes)
-                    self._scratchpad_bytes = nbytes
+            locked(self._lock, self._enlarge, nbytes)
         return self.scratchpad
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are new streams of the engine, with the same order and profiling."""
+        return _stream_of, (self.engine, self.order, self.profiling)
+
+    def _enlarge(self, nbytes: int) -> None:
+        if nbytes > self._scratchpad_bytes:
+            self._set_scratchpad(Allocation(self.engine, nbytes), nbytes)
+
+    def _set_scratchpad(self, allocation: Allocation | None, nbytes: int) -> None:
+        """Replace the scratchpad. It has 0 bytes if this is interrupted."""
+        self._scratchpad_bytes, self.scratchpad = 0, None
+        self._allocation = allocation
+        self.scratchpad = allocation and allocation.buffer
+        self._scratchpad_bytes = nbytes
+
+    @contextlib.contextmanager
+    def own_scratchpad(self) -> Iterator[None]:
+        """Keep the scratchpad from launches that a signal handler makes in a `with` block."""
+        kept = self._allocation, self._scratchpad_bytes
+        self._set_scratchpad(None, 0)
+        try:
+            yield
+        finally:
+            self._set_scratchpad(*kept)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {self.engine.name}, order={self.order!r}>"
 
 
 class HostStream(Stream):
-    """An in-order stream whose commands run in the calling thread and are done on return."""
+    """An in-order stream whose commands run in the calling thread and are done on return.
+
+    `lag` delays `HostFunction`, because a backend may call it in another thread.
+    """
+
+    lag: float | None = 0.0
+
+
+def _stream_of(engine: Engine, order: Order, profiling: bool) -> Stream:
+    return engine.stream(order, profiling=profiling)
 
 
 def wait_all(events: Iterable[Event]) -> None:
@@ -155,3 +211,11 @@ def checked_events(events: object) -> Sequence[Event]:
     if not isinstance(events, Sequence) or not all(isinstance(e, Event) for e in events):
         raise DescriptorError(f"wait_for must be a sequence of events; got {events!r}")
     return events
+
+
+def checked_event(event: object) -> Event:
+    """Return what a run of a backend returned. Raises `TypeError` if it is no event."""
+    if isinstance(event, Event):
+        return event
+    got = "None" if event is None else type(event).__name__
+    raise TypeError(f"run returned {got}, not an Event")

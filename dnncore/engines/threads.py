@@ -7,30 +7,33 @@ a new one.
 
 from __future__ import annotations
 
+import contextvars
 import os
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
 
+from dnncore.engines.processors import available_processors
 from dnncore.errors import DescriptorError
 
-__all__ = ["available", "get_num_threads", "num_threads_of", "set_num_threads"]
+__all__ = ["get_num_threads", "set_num_threads", "with_num_threads"]
+
+T = TypeVar("T")
 
 VARIABLE = "DNNCORE_NUM_THREADS"
 MOST = 1024  # each thread has a stack; no larger group of processors shares fast memory
 
 
 class _State:
-    """The count of the process, and that of a Python thread that works for a descriptor."""
+    """The count of the process."""
 
     def __init__(self) -> None:
         self.count = 0  # not yet known
-        self.of_thread = threading.local()
 
 
 _state = _State()
+_of_descriptor: contextvars.ContextVar[int] = contextvars.ContextVar("num_threads", default=0)
 
 
 def get_num_threads() -> int:
@@ -38,7 +41,7 @@ def get_num_threads() -> int:
 
     Raises `DescriptorError` if `DNNCORE_NUM_THREADS` is not a valid number of threads.
     """
-    pinned: int = getattr(_state.of_thread, "count", 0)
+    pinned = _of_descriptor.get()
     if pinned:
         return pinned
     if not _state.count:
@@ -49,38 +52,41 @@ def get_num_threads() -> int:
 def set_num_threads(count: int) -> None:
     """Let primitives that are made from now on use up to `count` threads of the CPU, 1 to 1024.
 
-    The default is `DNNCORE_NUM_THREADS`, else the number of processors that this process may use.
+    The default is `DNNCORE_NUM_THREADS`, else the number of processors that this process may use by
+    its affinity and its control groups, but not more than `OMP_NUM_THREADS`.
     Existing primitive descriptors, primitives and bound calls keep their number. The number holds
-    for all Python threads. A number above that of the processors is allowed, and slower.
+    for all Python threads. With a number above that of the processors, work is divided into more
+    parts, but cpu_numba runs one thread per processor.
 
     Raises `DescriptorError` for other values.
     """
     _state.count = _checked("the number of threads", count)
 
 
-@contextmanager
-def num_threads_of(count: int) -> Iterator[None]:
-    """Set another number for this Python thread, inside a `with` block."""
-    before = getattr(_state.of_thread, "count", 0)
-    _state.of_thread.count = count
-    try:
-        yield
-    finally:
-        _state.of_thread.count = before
+def with_num_threads(count: int, function: Callable[..., T], *arguments: Any) -> T:
+    """Return `function(*arguments)`. In the call, this Python thread has another number.
+
+    A copy of the context has the number. So it does not remain, wherever the call is interrupted.
+    """
+    return contextvars.copy_context().run(_call_with, count, function, arguments)
 
 
-def available() -> int:
-    """Return the number of processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def _call_with(count: int, function: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+    _of_descriptor.set(count)
+    return function(*arguments)
 
 
 def _initial() -> int:
     text = os.environ.get(VARIABLE, "")
     if not text:
-        return min(available(), MOST)
+        return min(available_processors(), _wish_for_all(), MOST)
     return _checked(VARIABLE, int(text) if text.isascii() and text.isdecimal() else text)
+
+
+def _wish_for_all() -> int:
+    """`OMP_NUM_THREADS`, which limits the threads of many libraries, if it is a positive number."""
+    text = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(text) if text.isascii() and text.isdecimal() and int(text) else MOST
 
 
 def _checked(what: str, count: object) -> int:

@@ -12,8 +12,9 @@ from dnncore import observers
 from dnncore.backend import Executable, Run
 from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.memory import Memory
-from dnncore.engines.stream import Event, Stream, checked_events
-from dnncore.errors import DescriptorError, DnnError, ExecutionError
+from dnncore.engines.stream import Event, Stream, checked_event, checked_events
+from dnncore.errors import DescriptorError, DnnError, ExecutionError, describe
+from dnncore.interrupts import pass_on
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -39,6 +40,17 @@ class Primitive:
         self._scratchpad_bytes = pd.scratchpad_bytes if self._user_scratchpad is None else 0
         self._engines = (engine, src_engine)
         observers.fill(self)
+
+    def __copy__(self) -> Primitive:
+        """A primitive is immutable; its copy, also a deep one, is itself."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Primitive:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the descriptor; the other process builds the primitive again."""
+        return _built_again, (self.pd,)
 
     def refill(self) -> None:
         """Set the function that launches call, with the present observers."""
@@ -68,12 +80,25 @@ class Primitive:
         scratchpad = self._scratchpad(stream, arguments)
         try:
             if self._scratchpad_bytes and self.is_lent(stream):
-                return _lent(self._launch, memories, self._scratchpad_bytes)(stream, wait_for)
-            return self._launch(stream, memories, scratchpad, wait_for)
+                launch = _lent(self._launch, memories, self._scratchpad_bytes)
+                return checked_event(launch(stream, wait_for))
+            event = checked_event(self._launch(stream, memories, scratchpad, wait_for))
         except DnnError:
             raise
         except Exception as error:
             raise self.failed(error) from error
+        if stream.profiling:
+            self.prove(event)
+        return event
+
+    def prove(self, event: Event) -> None:
+        """Let the engine correct its peaks if the times of a command show that they are too low.
+
+        Only implementations count that do all of the operation's arithmetic.
+        """
+        pd, (start, end) = self.pd, (event.start, event.end) if event.done else (None, None)
+        if start is not None and end is not None and pd.exact and pd.error_factor <= 1:
+            pd.engine.prove(pd.op.flops, pd.op.bytes, pd.op.data_type, end - start)
 
     def bind(self, **arguments: Memory) -> BoundPrimitive:
         """Return a bound call with these arguments. They are checked now, not at each launch."""
@@ -176,10 +201,12 @@ class Primitive:
         return self.pd.op.KIND
 
     def failed(self, error: Exception) -> ExecutionError:
-        """The `ExecutionError` for a launch that raised an exception of another library."""
-        return ExecutionError(
-            f"{self._kind}: {self.impl_name} failed: {type(error).__name__}: {error}"
-        )
+        """The `ExecutionError` for a launch that raised an exception of another library.
+
+        Raises an error of a signal handler again.
+        """
+        pass_on(error)
+        return ExecutionError(f"{self._kind}: {self.impl_name} failed: {describe(error)}")
 
     def _fail_memory(self, name: str, got: object) -> NoReturn:
         taken = ", ".join(name for name, _, _ in self._slots)
@@ -228,6 +255,12 @@ class BoundPrimitive:
         self._attached: tuple[object, Buffer | None, Run]
         observers.fill(self)
 
+    def __reduce__(self) -> NoReturn:
+        raise DescriptorError(
+            f"{self.primitive.pd.op.KIND}: a bound call belongs to its memories and cannot be"
+            " copied or pickled; bind the primitive to copies of the memories"
+        )
+
     def refill(self) -> None:
         """Forget the stream. The next call resolves its run with the present observers."""
         self._attached = (_unattached, None, _unattached)
@@ -240,7 +273,8 @@ class BoundPrimitive:
         if type(wait_for) is not tuple or wait_for:
             wait_for = checked_events(wait_for)
         try:
-            return attached[2](stream, wait_for)
+            event: object = attached[2](stream, wait_for)
+            return event if isinstance(event, Event) else checked_event(event)
         except DnnError:
             raise
         except Exception as error:
@@ -266,17 +300,26 @@ class BoundPrimitive:
             return _lent(execute, self.memories, primitive._scratchpad_bytes)
         scratchpad = primitive._scratchpad(stream, {"scratchpad": self._user_scratchpad})
         try:
-            return primitive.executable.bind(self.memories, scratchpad)
+            run: object = primitive.executable.bind(self.memories, scratchpad)
+            if not callable(run):
+                raise TypeError(f"bind returned {type(run).__name__}, not a function")
         except DnnError:
             raise
         except Exception as error:
             raise primitive.failed(error) from error
+        return run
 
     def _attach(self, stream: Stream) -> tuple[object, Buffer | None, Run]:
         present = observers.active
         run = observers.watched(self.primitive, self.memories, self.run_on(stream))
+        if stream.profiling:
+            run = _proving(self.primitive, run)
         self._attached = attached = (stream, stream.scratchpad, run)
         return attached if observers.active is present else self._attach(stream)
+
+
+def _built_again(pd: PrimitiveDesc) -> Primitive:
+    return pd.primitive()
 
 
 def _lent(execute: Callable[..., Event], memories: Sequence[Memory], nbytes: int) -> Run:
@@ -291,6 +334,17 @@ def _lent(execute: Callable[..., Event], memories: Sequence[Memory], nbytes: int
         return stream.scratchpads.launch(nbytes, wait_for, launch)
 
     return run
+
+
+def _proving(primitive: Primitive, run: Run) -> Run:
+    """A run on a profiling stream, whose times may correct the engine's peaks."""
+
+    def proving(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
+        event = checked_event(run(stream, wait_for))
+        primitive.prove(event)
+        return event
+
+    return proving
 
 
 def _unattached(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from collections.abc import Sequence as Calls
-from typing import Any
+from typing import Any, NoReturn
 
 from dnncore import observers
 from dnncore.backend import Run
-from dnncore.engines.stream import COMPLETED, Event, Stream, checked_events, wait_all
+from dnncore.engines.stream import COMPLETED, Event, Stream, checked_event, checked_events, wait_all
 from dnncore.errors import DescriptorError, DnnError, ExecutionError, describe
 from dnncore.execution.primitive import BoundPrimitive
+from dnncore.interrupts import pass_on
 
 __all__ = ["Sequence"]
 
@@ -40,6 +41,12 @@ class Sequence:
         self._attached: tuple[object, Any, list[Run], list[str]]
         observers.fill(self)
 
+    def __reduce__(self) -> NoReturn:
+        raise DescriptorError(
+            "sequence: its calls belong to their memories, so it cannot be copied or pickled; bind"
+            " the primitives to copies of the memories"
+        )
+
     def refill(self) -> None:
         """Forget the stream. The next call resolves its runs with the present observers."""
         self._attached = (_NO_STREAM, None, [], [])
@@ -59,10 +66,13 @@ class Sequence:
         try:
             for run in attached[2]:
                 event = run(stream, wait_for)
+                if not isinstance(event, Event):
+                    checked_event(event)
                 wait_for = () if stream.order == "in" else (event,)
         except DnnError:
             raise
         except Exception as error:
+            pass_on(error)
             who = attached[3][attached[2].index(run)]
             raise ExecutionError(f"sequence: {who} failed: {describe(error)}") from error
         return event

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.ma import MaskedArray  # numpy would import it at a call, beside which a process may fork
 
 from dnncore.attributes import Attributes, PostOp
-from dnncore.engines.engine import Engine
+from dnncore.engines.engine import Engine, aligned_bytes
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError
+from dnncore.interrupts import pass_on
 from dnncore.ops import Operation
 from dnncore.ops.operation import HALF_TYPES, widened
 from dnncore.selection.plugins import engine as open_engine
@@ -100,7 +102,7 @@ def _as_numpy(what: str, values: Values, own: Any) -> Array:
     try:
         if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
             return np.from_dlpack(values)
-        if isinstance(values, np.ma.MaskedArray):
+        if isinstance(values, MaskedArray):
             raise TypeError("its mask would be dropped; replace masked elements with filled(value)")
         array = np.asarray(values)
         if array.dtype == object:
@@ -110,6 +112,7 @@ def _as_numpy(what: str, values: Values, own: Any) -> Array:
                 raise TypeError(f"these are of type {array.dtype}, not real numbers")
             return array.astype(own)
     except Exception as error:  # arrays of other libraries may raise any exception
+        pass_on(error)
         raise DescriptorError(
             f"{what} must be an array in host memory or nested lists of numbers;"
             f" got {type(values).__name__}: {error}"
@@ -196,5 +199,5 @@ def _memory(array: Array, desc: MemoryDesc, stream: Stream) -> Memory:
 
 def _result_memory(desc: MemoryDesc, engine: Engine) -> Memory:
     """A memory for the result. On a host engine the returned array keeps its buffer."""
-    buffer = open_engine("cpu").allocate(desc.nbytes) if engine.is_host else None
+    buffer = aligned_bytes(engine.name, desc.nbytes) if engine.is_host else None
     return Memory(desc, engine, buffer)

@@ -168,6 +168,10 @@ class Operation:
             self.__dict__["_key"] = key
         return key
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the cached key: hashes of texts differ from process to process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_key"}
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Operation) and (self is other or self.key == other.key)
 

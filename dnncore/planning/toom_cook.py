@@ -24,8 +24,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
-__all__ = ["F23", "F43", "TAPS", "Rows", "ToomCook", "transposed"]
+__all__ = ["F23", "F43", "TAPS", "Rows", "ToomCook", "error_factor", "gradient_error_factor",
+           "transposed"]  # fmt: skip
 
 Rows = tuple[tuple[Fraction, ...], ...]
 TAPS = 3
@@ -86,26 +88,14 @@ class ToomCook:
         return all(f.denominator & (f.denominator - 1) == 0 for f in factors)
 
     @cached_property
-    def error_factor(self) -> float:
-        """How much larger rounding errors are than those of direct sums of TAPS squared terms.
-
-        Errors are taken as independent (Higham and Mary 2019), and so are the inputs. An error u of
-        a product at point p comes into output y scaled by |DST[y, p]|. The product's size is
-        |WEIGHTS[p]| times |SRC[p]|, 2-norms of rows. So variances add up to
-
-            k[y]**2 = sum over p of (DST[y, p] * |WEIGHTS[p]| * |SRC[p]|)**2
-
-        where a direct sum has TAPS. In 2-D both are squared. The worst output of a tile counts.
-        (Barabasz et al. 2020, "Error analysis and improving the accuracy of Winograd convolution
-        for deep neural networks", bound the same by the norms of the whole matrices.)
-        """
-        return _largest_error(self.dst, self.weights, self.src) / TAPS
+    def errors(self) -> tuple[Spread, ...]:
+        """The errors of each output of a tile, forward and backward by data."""
+        return _spreads(self.dst, self.weights, self.src)
 
     @cached_property
-    def gradient_error_factor(self) -> float:
-        """The same of the gradient of weights, of as many squared terms as a tile has outputs."""
-        gradient, diff_dst = transposed(self.weights), transposed(self.dst)
-        return _largest_error(gradient, diff_dst, self.src) / self.outputs
+    def gradient_errors(self) -> tuple[Spread, ...]:
+        """The errors of each tap of the gradient of weights."""
+        return _spreads(transposed(self.weights), transposed(self.dst), self.src)
 
     def _polynomial(self, roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
         """The coefficients of the product of all (x - root), from x**0 on, filled up."""
@@ -132,10 +122,83 @@ def transposed(rows: Rows) -> Rows:
     return tuple(zip(*rows, strict=True))
 
 
-def _largest_error(result: Rows, *factors: Rows) -> float:
-    """The largest variance of a row of `result` times products at points of unit factors."""
-    sizes = [math.prod(math.hypot(*row) for row in rows) for rows in zip(*factors, strict=True)]
-    return max(sum((f * n) ** 2 for f, n in zip(row, sizes, strict=True)) for row in result)
+class Spread(NamedTuple):
+    """The variances of an output along one dim, for independent inputs of variance 1.
+
+    size: the sum over all points of the variances of products, in the output's units. rounded: the
+    same with each variance times the mean square of its relative errors by transforms, in units of
+    the roundoff's.
+    """
+
+    size: float
+    rounded: float
+
+
+def error_factor(down: ToomCook, across: ToomCook, depth: int) -> float:
+    """Return the rms error of a convolution, divided by that of direct sums; at least 1.
+
+    down, across: the algorithms along both dims. depth: the number of channels that are added up.
+
+    Errors are taken as independent (Higham and Mary 2019), and so are the inputs. A product of
+    transformed inputs at point (p, q) comes into output (y, z) with the variance w[y, p] * w[z, q],
+    where
+
+        w[y, p] = (DST[y, p] * |WEIGHTS[p]| * |SRC[p]|)**2                   2-norms of rows
+
+    Its relative error has a variance for each transform along each dim, plus (depth + 3) / 2 for
+    the sum over channels and its products. A sum of n terms in any transform has (n + 3) / 2: the
+    mean square of partial sums in random order, and 1 for products. So with size[y] = sum(w[y]) and
+    rounded[y] = sum(w[y, p] times the relative variances), the variance of output (y, z) is
+
+        depth * (rounded[y] size[z] + size[y] rounded[z] + (depth + 3) / 2 * size[y] size[z])
+
+    A direct sum has K = TAPS**2 * depth terms, thus K * (K + 1) / 2. The worst output of a tile
+    counts. (Barabasz et al. 2020, "Error analysis and improving the accuracy of Winograd
+    convolution for deep neural networks", bound the same by norms of matrices.)
+    """
+    return _largest_ratio(down.errors, across.errors, depth, TAPS * TAPS)
+
+
+def gradient_error_factor(down: ToomCook, across: ToomCook, depth: int) -> float:
+    """Return the error factor of the gradient of weights, a sum over `depth` tiles."""
+    terms = down.outputs * across.outputs
+    return _largest_ratio(down.gradient_errors, across.gradient_errors, depth, terms)
+
+
+def _largest_ratio(
+    down: Sequence[Spread], across: Sequence[Spread], depth: int, terms: int
+) -> float:
+    depth = max(1, depth)
+    added = (depth + 3) / 2
+    largest = max(
+        a.rounded * b.size + a.size * b.rounded + added * a.size * b.size
+        for a in down
+        for b in across
+    )
+    return max(1.0, math.sqrt(2 * largest / (terms * (terms * depth + 1))))
+
+
+def _spreads(result: Rows, *factors: Rows) -> tuple[Spread, ...]:
+    """The spread of each row of `result`, which is applied to products of transformed factors."""
+    sizes = [math.prod(_square(row) for row in rows) for rows in zip(*factors, strict=True)]
+    errors = [sum(map(_error_of_sum, rows)) for rows in zip(*factors, strict=True)]
+    found = []
+    for row in result:
+        parts = [float(f * f) * size for f, size in zip(row, sizes, strict=True)]
+        own = _error_of_sum(row)
+        rounded = sum(p * (own + e) for p, e in zip(parts, errors, strict=True))
+        found.append(Spread(sum(parts), rounded))
+    return tuple(found)
+
+
+def _square(row: Sequence[Fraction]) -> float:
+    return float(sum(f * f for f in row))
+
+
+def _error_of_sum(row: Sequence[Fraction]) -> float:
+    """The relative variance of a sum by rounding. A row that only copies has none."""
+    used = [f for f in row if f]
+    return 0.0 if used == [1] else (len(used) + 3) / 2
 
 
 def _powers(point: Fraction, count: int) -> tuple[Fraction, ...]:

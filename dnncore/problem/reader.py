@@ -221,7 +221,7 @@ class _Reader:
     def _the_driver(self) -> Driver:
         if self.driver is None:
             known = ", ".join(f"--{name}" for name in DRIVERS)
-            raise DescriptorError(f"expected a driver first, one of {known}")
+            raise DescriptorError(f"expected an operation first, one of {known}")
         return self.driver
 
     # -- problems ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dnncore.errors import DescriptorError
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.pooling import Pooling
 from dnncore.ops.window import Windowed, effective_kernel, window_output
@@ -64,11 +65,19 @@ def read_spatial(letters: Mapping[str, int], kind: type[Windowed]) -> Window:
 
     dh 0 is dense. Without oh, the padding is the same on both sides, and its default is 0. Without
     ph, oh determines the padding, and half of it is at the start. prh gives the right padding if it
-    differs from the one that oh determines.
+    differs from the one that oh determines. Raises `DescriptorError` if the kernel does not fit.
     """
     completed = [_completed(axis, row, kind) for axis, row in _rows(letters).items()]
     if not completed:
         raise Misread("shape", "expected the image's size, iw, ih or id")
+    for axis, (i, o, k, _, dilation, left, right) in zip(
+        AXES[-len(completed) :], completed, strict=True
+    ):
+        if o < 0:
+            raise DescriptorError(
+                f"shape: the kernel spans {effective_kernel(k, dilation)} cells along {axis} but"
+                f" src has {i} + padding {left} + {right}; pad it or use a smaller kernel"
+            )
     src, dst, kernel, *fields = zip(*completed, strict=True)
     names = ("strides", "dilations", "padding_l", "padding_r")
     return Window(src, dst, kernel, dict(zip(names, fields, strict=True)))

@@ -12,6 +12,7 @@ from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream, wait_all
 from dnncore.ops import Operation
+from dnncore.selection import answers
 from dnncore.tensors.memory_desc import MemoryDesc
 
 if TYPE_CHECKING:
@@ -39,16 +40,15 @@ class HostFallback(Implementation[Operation]):
         """Accept what the CPU's implementation accepts. The estimate includes the transfers."""
         if not self._allowed:
             return Refused("filter", ADVICE)
-        answer = self._implementation.answer(op, attr, self._cpu, hint)
+        answer = answers.answer(self._implementation, op, attr, self._cpu, hint)
         if isinstance(answer, Refused):
             return answer
         resolved = answer.op
-        seconds = answer.seconds or self._cpu.peaks.ideal_seconds(
-            resolved.flops, resolved.bytes, resolved.data_type
-        ) / (answer.efficiency or 1e-3)
+        seconds, _ = answers.estimate(answer, self._cpu)
         workspace = answer.workspace or resolved.workspace_desc(hint)
-        transfers = resolved.bytes / min(engine.peaks.bandwidth, self._cpu.peaks.bandwidth)
-        launches = engine.peaks.launch * len(resolved.tensors())
+        peaks = answers.peaks(engine)
+        transfers = resolved.bytes / min(peaks.bandwidth, self._cpu.peaks.bandwidth)
+        launches = peaks.launch * len(resolved.tensors())
         return replace(
             answer,
             seconds=seconds + transfers + launches,
@@ -69,7 +69,7 @@ class _HostExecutable(Executable):
         cpu: Engine,
         engine: Engine,
     ) -> None:
-        self._inner = accepted.build()
+        self._inner = answers.executable(accepted)
         self._scratchpad_bytes = accepted.scratchpad_bytes
         self._cpu = cpu
         self._engine = engine
@@ -84,13 +84,12 @@ class _HostExecutable(Executable):
         cpu, engine = self._cpu, self._engine
         shared = engine.is_host
         staged = [Memory(m.desc, cpu, m.buffer if shared else None) for m in memories]
-        scratch = cpu.allocate(self._scratchpad_bytes) if self._scratchpad_bytes else None
-        inner = self._inner.bind(staged, scratch)
+        host_stream = cpu.stream()
+        inner = self._inner.bind(staged, host_stream.reserve(self._scratchpad_bytes))
         pairs = list(zip(self._names, memories, staged, strict=True))
         back = [(m, s) for name, m, s in pairs if name in self._outputs]
         into = [(m, s) for name, m, s in pairs if name not in self._outputs]
         into += [(m, s) for m, s in back if self._keeps_dst or m.desc.has_neighbours]
-        host_stream = cpu.stream()
 
         def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
             wait_all(wait_for)

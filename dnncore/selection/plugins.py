@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
 from dnncore import hookspecs
-from dnncore.backend import API_VERSION, Backend, Implementation
-from dnncore.cache import primitives
-from dnncore.engines.engine import CpuEngine, Device, Engine
+from dnncore.backend import Backend, Implementation
+from dnncore.cache import MemoryCache, primitives
+from dnncore.engines.engine import CpuEngine, Engine
 from dnncore.errors import (
     BackendNotFound,
     DnnError,
     EngineUnavailable,
     PluginError,
+    PluginWarning,
     describe,
+    shortened,
 )
 from dnncore.forking import PLUGINS, hold_at_fork
+from dnncore.interrupts import pass_on, uninterrupted
 from dnncore.ops import Operation
+from dnncore.selection import answers
 from dnncore.selection.device_names import DeviceStatus, Status, matching, no_match
 
 if TYPE_CHECKING:
@@ -43,6 +48,7 @@ __all__ = [
 ]
 
 GROUP = "dnncore.backends"
+MOST_REASONS = 1000  # characters of the reasons of one backend
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,11 @@ class Registry:
         self.loaded: dict[str, _Loaded] = {}
         self._objects: dict[str, Any] = {}
         self._tables: dict[tuple[str, type], list[tuple[Backend, Implementation[Any]]]] = {}
-        self._engines: dict[tuple[str, int], Engine] = {}
+        self._engines: MemoryCache[Engine] = MemoryCache(sys.maxsize)  # by kind and index
         self._names: dict[str, tuple[str, int]] = {}
         self._discovered = False
+        self._is_discovering = False
+        self._known: set[tuple[str, str]] = set()  # entry points that were loaded, or failed
         self._lock = threading.RLock()
         hold_at_fork(self._lock, PLUGINS)
         self._manager = pluggy.PluginManager("dnncore")
@@ -90,21 +98,34 @@ class Registry:
 
     def discover(self) -> None:
         """Load the plugins of all installed distributions, once."""
-        if self._discovered:
-            return
-        with self._lock:
-            if self._discovered:
-                return
-            self._discovered = True
-            from importlib.metadata import entry_points  # a third of the time of `import dnncore`
+        if not self._discovered:
+            uninterrupted(self._discover)
 
-            entries = sorted(entry_points(group=GROUP), key=_by_name)
-            for entry in entries:
-                self._load_entry(entry)
+    def _discover(self) -> None:
+        with self._lock:
+            if self._discovered or self._is_discovering:  # a plugin may call dnncore
+                return
+            self._is_discovering = True
+            try:
+                from importlib.metadata import entry_points  # a third of `import dnncore`
+
+                entries = sorted(entry_points(group=GROUP), key=_by_name)
+                for entry in entries:
+                    self._load_entry(entry)
+                self._discovered = True
+            finally:
+                self._is_discovering = False
         for variable in ("DNNCORE_BACKENDS", "DNNCORE_DISABLE_BACKENDS"):
             warn_of_unknown(variable, [entry.name for entry in entries])
 
     def _load_entry(self, entry: EntryPoint) -> None:
+        """Load a plugin, unless that was done before a plugin ended the discovery by an error."""
+        key = entry.name, entry.value
+        if key not in self._known:
+            self._load_new_entry(entry)
+            self._known.add(key)
+
+    def _load_new_entry(self, entry: EntryPoint) -> None:
         origin = BackendStatus(
             entry.name,
             "ok",
@@ -116,28 +137,21 @@ class Registry:
             self.failures[entry.name] = replace(origin, status="blocked", reason=blocked)
             return
         try:
-            self.add(entry.load(), origin)
-        except (Exception, SystemExit) as error:  # one broken plugin must not stop another
+            self.add(answers.guarded(entry.load), origin)
+        except Exception as error:  # one broken plugin must not stop another
             self._fail(origin, error)
 
     def add(self, plugin: object, origin: BackendStatus) -> list[Backend]:
         """Register one plugin. If this fails, none of its backends is registered."""
         with self._lock:
+            if self._manager.is_registered(plugin):
+                raise PluginError(
+                    f"plugin {origin.name!r} must be new; it is registered; unregister it first"
+                )
             try:
-                self._manager.register(plugin, name=f"{origin.name}@{id(plugin)}")
-                self._manager.check_pending()
-                if not self._manager.get_hookcallers(plugin):
-                    raise PluginError(
-                        f"plugin {origin.name!r} must implement the hook dnncore_backends; it has"
-                        " no hook; mark a function of this name with dnncore.backend.hookimpl"
-                    )
-                others = [p for p in self._manager.get_plugins() if p is not plugin]
-                hook = self._manager.subset_hook_caller("dnncore_backends", others)
-                found = [
-                    self._validate(backend, origin)
-                    for result in hook()
-                    for backend in _as_sequence(result)
-                ]
+                found = answers.guarded(self._ask, plugin, origin)
+                for backend in found:
+                    self._check_new(backend, origin)
             except BaseException:
                 if self._manager.is_registered(plugin):
                     self._manager.unregister(plugin)
@@ -149,35 +163,40 @@ class Registry:
             self._changed()
             return found
 
+    def _ask(self, plugin: object, origin: BackendStatus) -> list[Backend]:
+        """Call the plugin's hook, and no other one's."""
+        self._manager.register(plugin, name=f"{origin.name}@{id(plugin)}")
+        self._manager.check_pending()
+        if not self._manager.get_hookcallers(plugin):
+            raise PluginError(
+                f"plugin {origin.name!r} must implement the hook dnncore_backends; it has no hook;"
+                " mark a function of this name with dnncore.backend.hookimpl"
+            )
+        others = [p for p in self._manager.get_plugins() if p is not plugin]
+        hook = self._manager.subset_hook_caller("dnncore_backends", others)
+        return answers.backends_of(hook(), origin.name)
+
     def remove(self, plugin: object) -> None:
         """Forget a plugin and its backends."""
         with self._lock:
             if self._manager.is_registered(plugin):
                 self._manager.unregister(plugin)
             gone = [name for name, loaded in self.loaded.items() if loaded.plugin is plugin]
+            kinds: set[str] = set()
             for name in gone:
-                kinds = self.loaded.pop(name).backend.engines
+                kinds.update(self.loaded.pop(name).backend.engines)
                 self.failures.pop(name, None)
-                self._engines = {k: e for k, e in self._engines.items() if k[0] not in kinds}
+            self._engines.forget(lambda place: place[0] in kinds)
             self._changed()
 
-    def _validate(self, backend: object, origin: BackendStatus) -> Backend:
-        if not isinstance(backend, Backend):
-            raise PluginError(
-                f"plugin {origin.name!r}: dnncore_backends must return Backend objects;"
-                f" got {type(backend).__name__}"
-            )
-        if backend.api_version != API_VERSION:
-            raise PluginError(
-                f"backend {backend.name!r}: api_version must be {API_VERSION}, that of this"
-                f" dnncore; got {backend.api_version}; install a matching version of the backend"
-            )
-        other = self.loaded.get(backend.name)
+    def _check_new(self, backend: Backend, origin: BackendStatus) -> None:
+        """Raise `PluginError` if another plugin provides the backend, its engines or its role."""
+        names = {name.casefold(): loaded for name, loaded in self.loaded.items()}
+        other = names.get(backend.name.casefold())
         if other is not None:
             raise PluginError(
                 f"backend {backend.name!r} is provided by {other.status.distribution or 'a plugin'}"
-                f" and by {origin.distribution or 'another plugin'}; disable one of them with"
-                " DNNCORE_DISABLE_BACKENDS"
+                f" and by {origin.distribution or 'another plugin'}; rename one of them"
             )
         for kind in backend.engines:
             owners = {k.casefold(): b.name for b in self._backends() for k in b.engines}
@@ -187,12 +206,32 @@ class Registry:
                     f"backend {backend.name!r}: engine kind {kind!r} must be new; it belongs to"
                     f" {owner}; use another name"
                 )
-        return backend
+        owner = next((b.name for b in self._backends() if b.role and b.role == backend.role), None)
+        if owner is not None:
+            raise PluginError(
+                f"backend {backend.name!r}: role {backend.role!r} must be new; it belongs to"
+                f" {owner}; omit the role"
+            )
 
     def _fail(self, origin: BackendStatus, error: BaseException) -> None:
         missing = isinstance(error, ImportError | EngineUnavailable)
         status: Status = "unavailable" if missing else "failed"
-        self.failures[origin.name] = replace(origin, status=status, reason=describe(error))
+        before = self.failures.get(origin.name)
+        reason = describe(error)
+        if before is not None and before.status == "failed":
+            known = reason in before.reason or before.reason in reason
+            if known or len(before.reason) > MOST_REASONS:
+                return
+            status, reason = "failed", f"{before.reason}; {reason}"
+        self.failures[origin.name] = replace(origin, status=status, reason=reason)
+        if not missing:
+            text = f"backend {origin.name!r}: {describe(error)}"
+            warnings.warn(text, PluginWarning, stacklevel=1)
+
+    def fail(self, backend: str, reason: str) -> None:
+        """Report a fault of a backend, in `dnncore backends` and, once, as a `PluginWarning`."""
+        if backend in self.loaded:
+            self._fail(self.loaded[backend].status, PluginError(reason))
 
     def _changed(self) -> None:
         self.generation += 1
@@ -217,14 +256,18 @@ class Registry:
         self.discover()
         key = (kind, operation)
         table = self._tables.get(key)
-        if table is None:
-            with self._lock:
-                table = [
-                    (backend, implementation)
-                    for backend in self._backends()
-                    for implementation in self._table(backend, key)
-                ]
-                self._tables[key] = table
+        return uninterrupted(self._import_tables, key) if table is None else table
+
+    def _import_tables(
+        self, key: tuple[str, type[Operation]]
+    ) -> list[tuple[Backend, Implementation[Any]]]:
+        with self._lock:
+            table = [
+                (backend, implementation)
+                for backend in self._backends()
+                for implementation in self._table(backend, key)
+            ]
+            self._tables[key] = table
         return table
 
     def _table(
@@ -234,17 +277,26 @@ class Registry:
         if path is None:
             return []
         try:
-            return list(self.load(path))
+            table = self.load(path)
+            found, faults = answers.implementations_of(table, backend.name, path)
         except Exception as error:  # a backend that cannot be imported has no implementations
             self._fail(self.loaded[backend.name].status, error)
             return []
+        for fault in faults:
+            self.fail(backend.name, fault)
+        return found
 
     def load(self, path: str) -> Any:
         """Import the object named "module:attribute", once."""
         if path not in self._objects:
-            module, _, attribute = path.partition(":")
-            self._objects[path] = getattr(importlib.import_module(module), attribute)
+            uninterrupted(self._import, path)
         return self._objects[path]
+
+    def _import(self, path: str) -> None:
+        module, _, attribute = path.partition(":")
+        with self._lock:
+            imported = answers.guarded(importlib.import_module, module)
+            self._objects[path] = answers.guarded(getattr, imported, attribute)
 
     def engine_class(self, kind: str) -> type[Engine]:
         """The class of an engine kind; raises `BackendNotFound` or `EngineUnavailable`."""
@@ -254,14 +306,14 @@ class Registry:
         for backend in self._backends():
             if kind in backend.engines:
                 try:
-                    found: type[Engine] = self.load(backend.engines[kind])
+                    return answers.engine_class(self.load(backend.engines[kind]), kind)
                 except Exception as error:
+                    pass_on(error)
                     self._fail(self.loaded[backend.name].status, error)
                     raise EngineUnavailable(
                         f"engine {kind!r}: backend {backend.name!r} cannot be loaded:"
                         f" {describe(error)}"
                     ) from error
-                return found
         raise BackendNotFound(
             f"unknown engine kind {kind!r}; available: {', '.join(self.kinds())}{self.excuses()}"
         )
@@ -273,9 +325,26 @@ class Registry:
         for backend in self._backends():
             yield from backend.engines
 
-    def excuses(self) -> str:
-        """List the unavailable backends with the reasons, for the end of a message."""
-        return _absent(self.failures.values())
+    def failures_of(
+        self, kinds: Collection[str], operation: type[Operation]
+    ) -> list[BackendStatus]:
+        """Return the failed backends that compute this on engines of these kinds, or may do so.
+
+        The contents of a plugin that could not be loaded are unknown.
+        """
+        keys = {(kind, operation) for kind in kinds}
+        return [
+            row
+            for name, row in tuple(self.failures.items())
+            if name not in self.loaded or keys & self.loaded[name].backend.implementations.keys()
+        ]
+
+    def excuses(self, kinds: Collection[str] = (), operation: type[Operation] = Operation) -> str:
+        """List `failures_of` with the reasons, for the end of a message.
+
+        Without arguments, the plugins that could not be loaded.
+        """
+        return _absent(self.failures_of(kinds, operation))
 
     def engine(self, name: str) -> Engine:
         """Open the first device that `name` means (see `meant`). Each device has one object."""
@@ -283,15 +352,12 @@ class Registry:
             raise BackendNotFound(
                 f"an engine's name must be a string, as in 'cpu', 'gpu' or 'opencl:1'; got {name!r}"
             )
-        with self._lock:
-            place = self._names.get(name)
-            if place is None:
-                first = self.meant(name)[0]
-                place = self._names[name] = first.kind, first.index
-            found = self._engines.get(place)
-            if found is None:
-                found = self._engines[place] = self._open(*place)
-        return found
+        place = self._names.get(name)
+        if place is None:
+            first = self.meant(name)[0]
+            place = self._names[name] = first.kind, first.index
+        kind, index = place
+        return self._engines.get(place, lambda: self._open(kind, index))
 
     def meant(self, name: str) -> list[DeviceStatus]:
         """Return the devices, at least one, that `name` means by the rules of `device_names.py`.
@@ -306,6 +372,7 @@ class Registry:
         except DnnError:
             raise
         except Exception as error:
+            pass_on(error)
             raise EngineUnavailable(f"engine {name!r}: {describe(error)}") from error
         found = matching(name, rows)
         if not found:
@@ -321,21 +388,19 @@ class Registry:
 
     def _devices(self, kind: str) -> list[DeviceStatus]:
         """Return one row per device of this kind. Raises the errors of the class's `devices`."""
-        found: Sequence[Any] = self.engine_class(kind).devices()
+        found = answers.devices_of(self.engine_class(kind), kind)
         if not found:
             raise EngineUnavailable(f"{kind}: there is no device of this kind")
-        strange = next((device for device in found if not isinstance(device, Device)), None)
-        if strange is not None:
-            raise PluginError(f"{kind}: devices() must return Device objects; got {strange!r}")
         names = (kind if kind == CpuEngine.kind else f"{kind}:{i}" for i in range(len(found)))
         return [DeviceStatus(name, "ok", device=d) for name, d in zip(names, found, strict=True)]
 
     def _open(self, kind: str, index: int) -> Engine:
         try:
-            return self.engine_class(kind)(index)
+            return answers.opened(self.engine_class(kind), kind, index)
         except DnnError:
             raise
         except Exception as error:
+            pass_on(error)
             raise EngineUnavailable(f"engine '{kind}:{index}': {describe(error)}") from error
 
     # -- reports ------------------------------------------------------------------------------
@@ -344,13 +409,14 @@ class Registry:
         """Import every table and list every device. Return the status of each backend."""
         self.discover()
         for backend in self._backends():
-            try:
-                for kind in backend.engines:
-                    self.engine_class(kind).devices()
-                for path in backend.implementations.values():
-                    self.load(path)
-            except Exception as error:
-                self._fail(self.loaded[backend.name].status, error)
+            for kind in backend.engines:
+                try:
+                    answers.devices_of(self.engine_class(kind), kind)
+                except Exception as error:
+                    pass_on(error)
+                    self._fail(self.loaded[backend.name].status, error)
+            for key in backend.implementations:
+                self.implementations(*key)
         ok = {name: loaded.status for name, loaded in self.loaded.items()}
         return [row for _, row in sorted({**ok, **self.failures}.items())]
 
@@ -360,6 +426,7 @@ class Registry:
             try:
                 rows = self._devices(kind)
             except Exception as error:
+                pass_on(error)
                 unavailable = isinstance(error, EngineUnavailable)
                 status: Status = "unavailable" if unavailable else "failed"
                 rows = [DeviceStatus(kind, status, describe(error))]
@@ -402,19 +469,24 @@ def register(plugin: object) -> list[Backend]:
 
     Raises `PluginError` if it breaks the contract. Then none of its backends is registered.
     """
+    if isinstance(plugin, str):
+        raise PluginError(
+            f"register needs a module or an object with the hook dnncore_backends; got {plugin!r};"
+            " import the module first, as with importlib.import_module"
+        )
     registry.discover()
-    name = getattr(plugin, "__name__", type(plugin).__name__)
+    name = _name_of(plugin)
     try:
-        return registry.add(plugin, BackendStatus(name, "ok"))
+        return uninterrupted(registry.add, plugin, BackendStatus(name, "ok"))
     except PluginError:
         raise
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         raise PluginError(f"plugin {name!r} cannot be registered: {describe(error)}") from error
 
 
 def unregister(plugin: object) -> None:
     """Remove a plugin that `register` added."""
-    registry.remove(plugin)
+    uninterrupted(registry.remove, plugin)
 
 
 def warn_of_unknown(variable: str, known: Sequence[str]) -> None:
@@ -430,17 +502,22 @@ def _absent(rows: Iterable[BackendStatus | DeviceStatus]) -> str:
     return f"; not available: {reasons}" if reasons else ""
 
 
-def _by_name(entry: EntryPoint) -> tuple[str, str]:
-    return entry.name, entry.value
+def _name_of(plugin: object) -> str:
+    try:
+        return shortened(str(getattr(plugin, "__name__", type(plugin).__name__)))
+    except Exception:  # an attribute may raise anything
+        return type(plugin).__name__
 
 
-def _as_sequence(result: object) -> Sequence[object]:
-    return result if isinstance(result, list | tuple) else (result,)
+def _by_name(entry: EntryPoint) -> tuple[bool, str, str]:
+    """The built-in backends come first, so that no plugin takes their names, kinds or role."""
+    foreign = entry.dist is None or entry.dist.name != "dnncore"
+    return foreign, entry.name, entry.value
 
 
 def _blocked(name: str) -> str:
-    allowed = os.environ.get("DNNCORE_BACKENDS")
-    if allowed is not None and name not in _names(allowed):
+    allowed = os.environ.get("DNNCORE_BACKENDS", "")
+    if _names(allowed) and name not in _names(allowed):
         return f"not in DNNCORE_BACKENDS={allowed}"
     disabled = os.environ.get("DNNCORE_DISABLE_BACKENDS", "")
     return f"in DNNCORE_DISABLE_BACKENDS={disabled}" if name in _names(disabled) else ""

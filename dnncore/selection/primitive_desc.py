@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import glob
 import time
 import warnings
 from collections.abc import Iterator
@@ -12,19 +14,21 @@ from dnncore.attributes import Attributes
 from dnncore.backend import Executable, Refusal
 from dnncore.cache import primitives, stats
 from dnncore.engines.engine import Engine
-from dnncore.engines.threads import num_threads_of
+from dnncore.engines.threads import with_num_threads
 from dnncore.errors import (
     BuildError,
     DescriptorError,
     DnnError,
     NoImplementation,
+    PluginError,
     ReferenceWarning,
     describe,
 )
 from dnncore.execution.primitive import Primitive
+from dnncore.interrupts import pass_on
 from dnncore.ops import Operation, Reorder
 from dnncore.ops.operation import Argument
-from dnncore.selection import host_fallback
+from dnncore.selection import answers, host_fallback
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.plugins import registry
 from dnncore.selection.ranking import Candidate, Request, Selection, is_wanted, select
@@ -197,7 +201,8 @@ class PrimitiveDesc:
         """Return a text about all implementations.
 
         For those that accept, it states the rank, the estimated time, the origin of the estimate
-        and the bytes of scratchpad. For those that refuse, it states the reason.
+        and the bytes of scratchpad. For those that refuse, it states the reason. Failures of
+        backends come last.
         """
         lines = [f"{self._request.op.KIND} on {self.engine.name}"]
         for place, candidate in enumerate(self._selection.candidates):
@@ -208,6 +213,9 @@ class PrimitiveDesc:
                 f" {candidate.accepted.scratchpad_bytes} bytes of scratchpad"
             )
         lines += [f"   -  {refusal}" for refusal in self._selection.refusals]
+        rows = registry.failures_of(*_key(self._request))
+        failures = [row for row in rows if row.status == "failed"]
+        lines += [f"   -  backend {row.name}: failed: {row.reason}" for row in failures]
         return "\n".join(lines)
 
     # -- building -------------------------------------------------------------------------------
@@ -222,15 +230,22 @@ class PrimitiveDesc:
 
     def _build(self) -> Executable:
         try:
-            with num_threads_of(self._request.num_threads):
-                return self._candidate.accepted.build()
+            accepted = self._candidate.accepted
+            return with_num_threads(self._request.num_threads, answers.executable, accepted)
+        except PluginError as error:
+            registry.fail(self._candidate.backend, f"{self.impl_name}: {error}")
+            raise self._unbuilt(error) from error
         except DnnError:
             raise
         except Exception as error:
-            raise BuildError(
-                f"{self.op.KIND}: {self.impl_name} accepted the problem but failed to build it:"
-                f" {describe(error)}; skip it with skip_impl={self.impl_name!r}"
-            ) from error
+            pass_on(error)
+            raise self._unbuilt(error) from error
+
+    def _unbuilt(self, error: Exception) -> BuildError:
+        return BuildError(
+            f"{self.op.KIND}: {self.impl_name} accepted the problem but failed to build it:"
+            f" {describe(error)}; skip it with skip_impl={self.impl_name!r}"
+        )
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -252,8 +267,37 @@ class PrimitiveDesc:
     def __hash__(self) -> int:
         return hash(self.key)
 
+    def __copy__(self) -> PrimitiveDesc:
+        """A primitive descriptor is immutable; its copy, also a deep one, is itself."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> PrimitiveDesc:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the request and the implementation's name; the other process selects it again."""
+        request = self._request
+        parts = (request.op, request.engine, request.attr, request.hint, request.src_engine)
+        return _selected_again, (*parts, self.impl_name, request.num_threads)
+
     def __repr__(self) -> str:
         return f"<{self.op.KIND} by {self.impl_name} on {self.engine.name}>"
+
+
+def _selected_again(
+    op: Operation,
+    engine: Engine,
+    attr: Attributes,
+    hint: PrimitiveDesc | None,
+    src_engine: Engine | None,
+    impl_name: str,
+    num_threads: int,
+) -> PrimitiveDesc:
+    select = functools.partial(
+        PrimitiveDesc, op, engine, attr, hint=hint, src_engine=src_engine,
+        impl=glob.escape(impl_name), host_fallback=impl_name.startswith(host_fallback.PREFIX),
+    )  # fmt: skip
+    return with_num_threads(num_threads, select)
 
 
 def _get(pd: PrimitiveDesc) -> Executable:
@@ -349,11 +393,17 @@ def _none_accepts(request: Request, selection: Selection) -> str:
     reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
     text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
     if not reasons:
-        return f"{text}: no backend implements it there{registry.excuses()}"
-    text += registry.excuses()
+        return f"{text}: no backend implements it there{registry.excuses(*_key(request))}"
+    text += registry.excuses(*_key(request))
     if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):
         text += f"; to let the CPU compute it on copied memories, {host_fallback.ADVICE}"
     return f"{text}:{reasons}"
+
+
+def _key(request: Request) -> tuple[set[str], type[Operation]]:
+    """The engine kinds and the operation of the implementations that were candidates."""
+    kinds = {engine.kind for engine in (request.engine, request.src_engine) if engine is not None}
+    return kinds | ({"cpu"} if request.allows_host_fallback else set()), type(request.op)
 
 
 def _warn_reference(pd: PrimitiveDesc) -> None:
@@ -364,7 +414,7 @@ def _warn_reference(pd: PrimitiveDesc) -> None:
     _warned.add(kind)
     warnings.warn(
         f"{pd.op.KIND}: the slow {pd.impl_name} was selected, because no other implementation"
-        f" accepts the problem{registry.excuses()}:\n{pd.explain()}",
+        f" accepts the problem{registry.excuses(*_key(pd._request))}:\n{pd.explain()}",
         ReferenceWarning,
         stacklevel=3,
     )

@@ -12,10 +12,12 @@ from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Backend, Implementation, Refusal, Refused
 from dnncore.cache import MemoryCache
 from dnncore.engines.engine import Engine
-from dnncore.engines.threads import get_num_threads, num_threads_of
-from dnncore.errors import describe
+from dnncore.engines.threads import get_num_threads, with_num_threads
+from dnncore.environment import flag
+from dnncore.errors import PluginError, describe
+from dnncore.interrupts import pass_on
 from dnncore.ops import Operation
-from dnncore.selection import host_fallback, transfer
+from dnncore.selection import answers, host_fallback, transfer
 from dnncore.selection.plugins import engine, registry, warn_of_unknown
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ class Request:
     def allows_host_fallback(self) -> bool:
         """The user's choice, else `DNNCORE_HOST_FALLBACK`."""
         if self.host_fallback is None:
-            return os.environ.get("DNNCORE_HOST_FALLBACK", "0") not in ("", "0")
+            return flag("DNNCORE_HOST_FALLBACK", False)
         return self.host_fallback
 
 
@@ -96,7 +98,7 @@ class _Filters:
         return self.preferred.index(backend) if backend in self.preferred else len(self.preferred)
 
 
-_selections: MemoryCache[Selection] = MemoryCache(4096)
+_selections: MemoryCache[Selection] = MemoryCache(1024)
 
 
 def select(request: Request) -> Selection:
@@ -124,16 +126,7 @@ def forget() -> None:
 
 def _select(request: Request, filters: _Filters) -> Selection:
     warn_of_unknown("DNNCORE_PREFER", [*registry.loaded, *registry.failures])
-    candidates: list[Candidate] = []
-    refusals: list[Refusal] = []
-    with num_threads_of(request.num_threads):
-        for backend, implementation in _implementations(request, candidates):
-            name = implementation.name
-            answer = filters.refusal(name) or _consider(backend, implementation, request)
-            if isinstance(answer, Refused):
-                refusals.append(Refusal(name, answer.kind, answer.reason))
-            else:
-                candidates.append(answer)
+    candidates, refusals = with_num_threads(request.num_threads, _ask, request, filters)
 
     def rank(candidate: Candidate) -> tuple[bool, int, bool, float, str]:
         last = candidate.impl_name.startswith(host_fallback.PREFIX)
@@ -141,6 +134,20 @@ def _select(request: Request, filters: _Filters) -> Selection:
         return last, place, candidate.is_reference, candidate.seconds, candidate.impl_name
 
     return Selection(tuple(sorted(candidates, key=rank)), tuple(refusals))
+
+
+def _ask(request: Request, filters: _Filters) -> tuple[list[Candidate], list[Refusal]]:
+    """Ask all implementations."""
+    candidates: list[Candidate] = []
+    refusals: list[Refusal] = []
+    for backend, implementation in _implementations(request, candidates):
+        name = implementation.name
+        answer = filters.refusal(name) or _consider(backend, implementation, request)
+        if isinstance(answer, Refused):
+            refusals.append(Refusal(name, answer.kind, answer.reason))
+        else:
+            candidates.append(answer)
+    return candidates, refusals
 
 
 def _implementations(
@@ -169,15 +176,19 @@ def _consider(
 ) -> Candidate | Refused:
     """Ask one implementation; an exception in it does not affect the others."""
     try:
-        answer = implementation.answer(request.op, request.attr, request.engine, request.hint)
+        answer = answers.answer(
+            implementation, request.op, request.attr, request.engine, request.hint
+        )
         if isinstance(answer, Refused):
             return answer
-        if not isinstance(answer, Accepted):
-            got = type(answer).__name__
-            return Refused("failed", f"accept returned {got}, not Accepted or Refused")
         return _unfit(answer, request) or _candidate(backend, implementation.name, answer, request)
+    except PluginError as error:
+        reason = describe(error)
     except Exception as error:
-        return Refused("failed", f"accept raised {describe(error)}")
+        pass_on(error)
+        reason = f"accept raised {describe(error)}"
+    registry.fail(backend.name, f"{implementation.name}: {reason}")
+    return Refused("failed", reason)
 
 
 def _unfit(accepted: Accepted, request: Request) -> Refused | None:
@@ -187,19 +198,11 @@ def _unfit(accepted: Accepted, request: Request) -> Refused | None:
     limit, needed = request.attr.scratchpad_limit, accepted.scratchpad_bytes
     if limit is not None and needed > limit:
         return Refused("resources", f"needs {needed} bytes of scratchpad; scratchpad_limit={limit}")
-    for argument, desc in accepted.op.tensors():
-        if desc.is_any:
-            return Refused("failed", f"accept left the format of {argument.name} unresolved")
     return None
 
 
 def _candidate(backend: Backend, name: str, accepted: Accepted, request: Request) -> Candidate:
-    seconds, source = accepted.seconds, "its own estimate"
-    if seconds is None:
-        op = accepted.op
-        efficiency = accepted.efficiency or 1e-3
-        seconds = request.engine.peaks.ideal_seconds(op.flops, op.bytes, op.data_type) / efficiency
-        source = f"efficiency {efficiency:.3g} of {request.engine.name}'s peaks"
+    seconds, source = answers.estimate(accepted, request.engine)
     is_reference = backend.role == REFERENCE
     return Candidate(name, backend.name, is_reference, accepted, seconds, source)
 

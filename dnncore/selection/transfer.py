@@ -17,6 +17,7 @@ from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream
 from dnncore.ops import Reorder
+from dnncore.selection import answers
 
 if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
@@ -44,18 +45,16 @@ class Crossing(Implementation[Reorder]):
         """Accept what `side` accepts. The estimate includes the transfer at the lower bandwidth."""
         if self._side is not engine and op.dst.has_neighbours:
             return Refused("format", f"would overwrite bytes between dst's elements; got {op.dst}")
-        answer = self._implementation.answer(op, attr, self._side, hint)
+        answer = answers.answer(self._implementation, op, attr, self._side, hint)
         if isinstance(answer, Refused):
             return answer
         src_engine, side = self._src_engine, self._side
-        ideal = side.peaks.ideal_seconds(op.flops, op.bytes, op.data_type)
-        convert = ideal / (answer.efficiency or 1e-3)
+        seconds, _ = answers.estimate(answer, side)
         travelling = op.src if side is engine else op.dst
-        rate = min(src_engine.peaks.bandwidth, engine.peaks.bandwidth)
-        seconds = (answer.seconds or convert) + travelling.nbytes / rate
+        rate = min(answers.peaks(src_engine).bandwidth, answers.peaks(engine).bandwidth)
         return replace(
             answer,
-            seconds=seconds,
+            seconds=seconds + travelling.nbytes / rate,
             efficiency=None,
             scratchpad_bytes=0,
             build=lambda: _CrossingExecutable(op, answer, src_engine, engine, side),
@@ -74,7 +73,7 @@ class _CrossingExecutable(Executable):
         self._side = side
         self._scratchpad_bytes = accepted.scratchpad_bytes
         copies = op.src == op.dst and not op.dst.has_neighbours
-        self._inner = None if copies else accepted.build()
+        self._inner = None if copies else answers.executable(accepted)
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:
         """Allocate the staging memory once."""
@@ -82,13 +81,14 @@ class _CrossingExecutable(Executable):
         if self._inner is None:
             return _copy(src, dst)
         side = self._side
-        scratch = side.allocate(self._scratchpad_bytes) if self._scratchpad_bytes else None
+        own = side.stream()
+        scratch = own.reserve(self._scratchpad_bytes)
         if side is dst.engine:
             staged = Memory(self._op.src, side)
-            first, last = _copy(src, staged), _on(side, self._inner.bind((staged, dst), scratch))
+            first, last = _copy(src, staged), _on(own, self._inner.bind((staged, dst), scratch))
         else:
             staged = Memory(self._op.dst, side)
-            first, last = _on(side, self._inner.bind((src, staged), scratch)), _copy(staged, dst)
+            first, last = _on(own, self._inner.bind((src, staged), scratch)), _copy(staged, dst)
 
         def run(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
             return last(stream, (first(stream, wait_for),))
@@ -96,15 +96,15 @@ class _CrossingExecutable(Executable):
         return run
 
 
-def _on(engine: Engine, run: Run) -> Run:
-    """Run on the caller's stream if it is the engine's, else on a new stream and wait.
+def _on(own: Stream, run: Run) -> Run:
+    """Run on the caller's stream if it is of the engine of `own`, else on `own`, and wait.
 
-    Without the wait, later commands of the caller's stream could overtake the run.
+    Without the wait, later commands of the caller's stream could overtake the run. The scratchpad
+    of the run may be that of `own`.
     """
-    own = engine.stream()
 
     def run_there(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-        if stream.engine is engine:
+        if stream.engine is own.engine:
             return run(stream, wait_for)
         event = run(own, wait_for)
         event.wait()
@@ -114,22 +114,23 @@ def _on(engine: Engine, run: Run) -> Run:
 
 
 def _copy(src: Memory, dst: Memory) -> Run:
-    """Copy src's bytes to dst's buffer, through host memory if neither engine is a host."""
+    """Copy src's bytes to dst's buffer, through host memory if neither engine is a host.
+
+    The run keeps the memories, not only their buffers, which are freed with the memories.
+    """
     nbytes = src.desc.nbytes
     if src.engine.is_host:
-        host = src.buffer[:nbytes]
 
         def write(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-            return dst.engine.copy_in(stream, host, dst.buffer, wait_for)
+            return dst.engine.copy_in(stream, src.buffer[:nbytes], dst.buffer, wait_for)
 
-        return _on(dst.engine, write)
+        return _on(dst.engine.stream(), write)
     if dst.engine.is_host:
-        target = dst.buffer[:nbytes]
 
         def read(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-            return src.engine.copy_out(stream, src.buffer, target, wait_for)
+            return src.engine.copy_out(stream, src.buffer, dst.buffer[:nbytes], wait_for)
 
-        return _on(src.engine, read)
+        return _on(src.engine.stream(), read)
     staging = Memory(src.desc, host_engine())
     first, last = _copy(src, staging), _copy(staging, dst)
 

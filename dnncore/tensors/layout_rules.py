@@ -9,7 +9,7 @@ import itertools
 import math
 import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import NoReturn, SupportsIndex, TypeAlias
 
 from dnncore.errors import DescriptorError
@@ -51,6 +51,10 @@ def layout_of(
 
 def integers(what: str, values: Iterable[SupportsIndex]) -> Dims:
     """Return `values` as a tuple of Python ints."""
+    if isinstance(
+        values, bytes | bytearray | memoryview | Set | Mapping
+    ):  # no order, or no numbers
+        refuse(f"{what} must be a sequence of integers; got {values!r}")
     try:
         # An iterable may be infinite; more than MAX_NDIMS values are an error anyway.
         return tuple(map(operator.index, itertools.islice(values, MAX_NDIMS + 1)))

@@ -7,10 +7,19 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 from dnncore.selection.plugins import register, registry, unregister
 from dnncore.testing.checks.results import CaseResult
-from dnncore.testing.report import Entry, division_of_time, entry, left_out, table
+from dnncore.testing.report import (
+    Entry,
+    division_of_time,
+    entry,
+    left_out,
+    remarks,
+    repetition,
+    table,
+)
 from dnncore.testing.running.plan import Plan
 from dnncore.testing.running.worker import Worker
 
@@ -24,29 +33,31 @@ def check_backend(
     engine: str = "",
     match: str = "",
     timeout: float = 60.0,
-    plugins: Sequence[str] = (),
+    plugins: str | Sequence[str] = (),
 ) -> list[CaseResult]:
     """Run the cases of one size, print the failures and the coverage, and return the results.
 
     engine, match: as for `Plan`.
     timeout: seconds allowed to a check of a case.
-    plugins: names of modules with the hook, for a backend that is not installed. The process that
-        runs the cases registers them. This process registers them, too, while it plans, unless it
-        has the backend already.
+    plugins: the name of a module with the hook, or several names, for a backend that is not
+        installed. The process that runs the cases registers them. This process registers them, too,
+        while it plans, unless it has the backend already.
     """
+    plugins = [plugins] if isinstance(plugins, str) else plugins
     results: list[CaseResult] = []
     entries: list[Entry] = []
     with _registered(backend, plugins):
         jobs = Plan(backend, size, engine, match).jobs()
-    with Worker(timeout=timeout, plugins=plugins) as worker:
+    settings: dict[str, Any] = {"timeout": timeout, "plugins": plugins}
+    with Worker(**settings) as worker, Worker(**settings) as fresh:
         for job in jobs:
             start = time.perf_counter()
             result = worker.run(job.text, job.engine, job.impl)
             results.append(result)
             entries.append(entry(job, result, time.perf_counter() - start))
             if result.failures:
-                _say(result, job.command)
-    _say(table(entries), *left_out(entries), division_of_time(entries))
+                _say(result, repetition(job, map(str, result.failures), plugins, fresh)[0])
+    _say(table(entries), *left_out(entries), *remarks(entries), division_of_time(entries))
     return results
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dnncore.testing.ledger import Ledger
-from dnncore.testing.report import Entry, division_of_time, left_out, table
+from dnncore.testing.report import Entry, division_of_time, left_out, remarks, table
 from dnncore.testing.running.plan import FLOORS
 from dnncore.testing.running.shard import Shard
 
@@ -43,17 +43,22 @@ class Findings:
         executed = sum(row["status"] != "unsupported" for row in self.entries)
         floor = self._option.dnncore_floor
         if floor is None:
-            shards = Shard.read(self._option.dnncore_shard).count
-            floor = FLOORS[self._option.dnncore_size]
-            floor = min(len(self.entries), floor if shards == 1 else max(1, floor // (2 * shards)))
+            floor = min(len(self.entries), self._default_floor())
         if executed >= floor:
             return ""
         return f"{executed} cases were executed, fewer than the floor of {floor}"
 
+    def _default_floor(self) -> int:
+        """The floor of a list, or of a shard. A backend may support few of the cases that match."""
+        shards = Shard.read(self._option.dnncore_shard).count
+        floor = 1 if self._option.dnncore_match else FLOORS[self._option.dnncore_size]
+        return floor if shards == 1 else max(1, floor // (2 * shards))
+
     def lines(self) -> Iterator[str]:
-        """Yield the coverage, unsupported cases, the division of time, and the number that ran."""
+        """Yield the coverage, unsupported cases, remarks, the division of time and the number."""
         yield table(self.entries)
         yield from left_out(self.entries)
+        yield from remarks(self.entries)
         yield division_of_time(self.entries)
         count = len(self.entries)
         if self._option.dnncore_budget is not None:

@@ -31,7 +31,8 @@ __all__ = ["Ledger", "Run", "report", "runs"]
 
 WRITE_SECONDS = 5.0  # between two writes; a killed process loses the cases of this time
 
-IRRELEVANT = ("DNNCORE_CACHE_DIR", "DNNCORE_DISK_CACHE")  # settings that change no result
+# Settings that change no result.
+IRRELEVANT = ("DNNCORE_CACHE_DIR", "DNNCORE_CACHE_MAX_BYTES", "DNNCORE_DISK_CACHE")
 
 # The fields that identify the place of a case. The same problem at another place is another case.
 PLACE = ("backend", "device", "settings", "size")

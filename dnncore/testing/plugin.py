@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -194,6 +194,13 @@ def dnncore_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
         yield worker
 
 
+@pytest.fixture(scope="session")
+def dnncore_fresh_worker(pytestconfig: pytest.Config) -> Iterator[Worker]:
+    """A second process, which repeats failures. Each of them restarts it."""
+    with _new_worker(pytestconfig) as worker:
+        yield worker
+
+
 def _new_worker(config: pytest.Config) -> Worker:
     """Return a worker with the options of the command line. Its first case starts the process."""
     from dnncore.testing.running.worker import Worker
@@ -208,7 +215,9 @@ def _new_worker(config: pytest.Config) -> Worker:
 
 
 @pytest.fixture
-def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Callable[[Job], None]:
+def dnncore_check(
+    dnncore_worker: Worker, dnncore_fresh_worker: Worker, request: pytest.FixtureRequest
+) -> Callable[[Job], None]:
     """Run a job; fail if an implementation is wrong, skip if all refuse or no time is left."""
     from dnncore.testing.findings import LATE
 
@@ -222,14 +231,34 @@ def dnncore_check(dnncore_worker: Worker, request: pytest.FixtureRequest) -> Cal
             pytest.skip("no time is left of the budget")
         found, result = (recorded, None) if recorded else _run(job, dnncore_worker)
         request.node.stash[_entry] = (found, recorded is not None)
-        if found["failures"]:
+        if failures := found["failures"]:
+            jobs = [job]
             if job.seed is not None and result and not _is_fatal(result):
-                job = _shortest(job, dnncore_worker)
-            pytest.fail("\n".join([*found["failures"], job.command]), pytrace=False)
+                jobs.insert(0, _shortest(job, dnncore_worker))
+                failures = _run(jobs[0], dnncore_worker)[0]["failures"] or failures
+            again = _again(config, jobs, failures, dnncore_fresh_worker)
+            pytest.fail("\n".join([*failures, again]), pytrace=False)
         if found["status"] == "unsupported":
             pytest.skip(job.unsupported or "; ".join(found["refusals"]) or "no implementation")
 
     return check
+
+
+def _again(
+    config: pytest.Config, jobs: Sequence[Job], failures: Sequence[str], fresh: Worker
+) -> str:
+    """The command for the first job that repeats the failure in a fresh process, or a remark."""
+    from dnncore.testing.checks.table import CHECKS
+    from dnncore.testing.report import command, repetition
+
+    plugins = config.option.dnncore_plugin or ()
+    if jobs[0].xfail:
+        return command(jobs[0], CHECKS, plugins)
+    for job in jobs:
+        text, repeats = repetition(job, failures, plugins, fresh)
+        if repeats:
+            break
+    return text
 
 
 def _is_late(config: pytest.Config) -> bool:

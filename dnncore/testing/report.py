@@ -10,20 +10,25 @@ import json
 import os
 import platform
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from dnncore.selection.plugins import registry
 from dnncore.testing.checks.results import CaseResult
+from dnncore.testing.checks.table import CHECKS
 from dnncore.testing.running.device_choice import devices_of
 from dnncore.testing.running.plan import Job
 from dnncore.testing.running.sample import stratum
+from dnncore.testing.running.worker import Worker
 
 __all__ = [
     "Entry",
+    "command",
     "coverage",
     "describe_backend",
     "describe_run",
@@ -31,6 +36,8 @@ __all__ = [
     "entry",
     "left_out",
     "markdown",
+    "remarks",
+    "repetition",
     "save",
     "settings",
     "table",
@@ -67,6 +74,7 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
         "failures": [str(failure) for failure in given.failures],
         "refusals": list(given.refusals),
         "executed": given.executed,
+        "remarks": list(given.remarks),
         "seconds": {**given.seconds, "total": seconds},
     }
 
@@ -128,6 +136,11 @@ def left_out(entries: Iterable[Entry]) -> list[str]:
     return [*lines, f"  and for {more} more reasons"] if more > 0 else lines
 
 
+def remarks(entries: Iterable[Entry]) -> list[str]:
+    """Return what could not be checked, each sentence once."""
+    return list(dict.fromkeys(text for row in entries for text in row.get("remarks", ())))
+
+
 def division_of_time(entries: Iterable[Entry]) -> str:
     """State how the jobs' seconds divide between the reference, building, running and the rest."""
     sums = _seconds(entries)
@@ -142,6 +155,45 @@ def _seconds(entries: Iterable[Entry]) -> dict[str, float]:
     sums = {name: sum(row["seconds"].get(name, 0.0) for row in rows) for name in ACTIVITIES}
     total = sum(row["seconds"]["total"] for row in rows)
     return {**sums, "rest": total - sum(sums.values()), "total": total}
+
+
+# -- repetition -----------------------------------------------------------------------------------
+
+PRIVATE = ("DNNCORE_CACHE_DIR",)  # variables that a command does not set
+MOST_REPETITIONS = 20  # processes; each needs a second or two
+PASSES_ALONE = "It passes alone: the failure depends on earlier executions in its process."
+
+
+def repetition(
+    job: Job, failures: Iterable[str], plugins: Iterable[str], fresh: Worker
+) -> tuple[str, bool]:
+    """Return the command that repeats a failure, and whether it does so in a fresh process.
+
+    failures: texts of `Failure`. plugins: modules of backends that are not installed.
+    fresh: is restarted, and runs the failed checks, then all checks. If it has been started
+        `MOST_REPETITIONS` times, or the failure is a crash or a hang, nothing is run.
+    """
+    names = list(dict.fromkeys(failure.partition(":")[0] for failure in failures))
+    wider = [name for name in CHECKS if name not in fresh.skipped]
+    if not set(names) <= set(CHECKS):  # a crash may be in any check
+        return command(job, wider, plugins), True
+    for checks in (names, wider):
+        if fresh.started >= MOST_REPETITIONS:
+            return command(job, names, plugins), True
+        fresh.close()
+        if fresh.run(job.text, job.engine, job.impl, checks).status == "failed":
+            return command(job, checks, plugins), True
+    return f"{command(job, wider, plugins)}\n{PASSES_ALONE}", False
+
+
+def command(job: Job, checks: Collection[str], plugins: Iterable[str] = ()) -> str:
+    """Return a shell command that runs checks with the same values and settings."""
+    text = "all" if len(checks) == len(CHECKS) else ",".join(checks)
+    problem = replace(job.problem, impl=job.problem.impl or job.impl)
+    options = [f"--plugin={name}" for name in plugins]
+    options += [f"--engines={job.engine}", f"--checks={text}", *str(problem).split()]
+    variables = [f"{name}={shlex.quote(value)}" for name, value in _settings(PRIVATE)]
+    return " ".join([*variables, "dnncore", "check", shlex.join(options)])
 
 
 # -- the place of the run -------------------------------------------------------------------------
@@ -165,8 +217,12 @@ def describe_backend(backend: str) -> str:
 
 def settings(leave_out: Collection[str] = ()) -> str:
     """Return the environment variables that dnncore reads, with their values."""
+    return " ".join(f"{name}={value}" for name, value in _settings(leave_out))
+
+
+def _settings(leave_out: Collection[str]) -> list[tuple[str, str]]:
     found = sorted(item for item in os.environ.items() if item[0].startswith("DNNCORE_"))
-    return " ".join(f"{name}={value}" for name, value in found if name not in leave_out)
+    return [(name, value) for name, value in found if name not in leave_out]
 
 
 def _versions(distribution: str, backend: str) -> str:

@@ -7,7 +7,7 @@ engine. The CPU can compute all other operations: `python train_digits.py --engi
 
 from functools import partial
 
-from numpy import tanh, where
+from numpy import cosh, errstate, exp, maximum, tanh, where
 
 from dnncore import backend
 
@@ -26,25 +26,25 @@ class Toy(backend.HostEngine):
 
 
 FORMULAS = {  # algorithm: f(s, alpha, beta) and its slope
-    "relu": (lambda s, a, _: where(s > 0, s, a * s), lambda s, a, _: where(s > 0, 1, a)),
-    "tanh": (lambda s, *_: tanh(s), lambda s, *_: 1 - tanh(s) ** 2),
-    "logistic": (lambda s, *_: tanh(s / 2) / 2 + 0.5, lambda s, *_: 0.25 - tanh(s / 2) ** 2 / 4),
+    "relu": (lambda s, a, _: maximum(s, 0) if a == 0 else where(s > 0, s, a * s),
+             lambda s, a, _: where(s > 0, 1, a)),
+    "tanh": (lambda s, *_: tanh(s), lambda s, *_: 1 / cosh(s) ** 2),
+    "logistic": (lambda s, *_: 1 / (1 + exp(-s)), lambda s, *_: 1 / (2 + exp(s) + exp(-s))),
     "linear": (lambda s, a, b: a * s + b, lambda _, a, __: a),
-}
+}  # fmt: skip
 
 
+@errstate(all="ignore")
 def forward(op, src, dst):
     """Compute dst. Memories have the order of the operation's argument table."""
-    function, _ = FORMULAS[op.algorithm]
-    dst.desc.pack(function(src.numpy(), op.alpha, op.beta), dst.buffer)
+    dst.desc.pack(FORMULAS[op.algorithm][0](src.numpy(), op.alpha, op.beta), dst.buffer)
 
 
+@errstate(all="ignore")
 def backward(op, src, diff_dst, diff_src):
-    """Compute diff_src."""
-    _, slope = FORMULAS[op.algorithm]
-    s = src.numpy().astype("f8")  # 1 - tanh^2 loses digits in f4
-    values = diff_dst.numpy() * slope(s, op.alpha, op.beta)
-    diff_src.desc.pack(values.astype("f4"), diff_src.buffer)
+    """Compute diff_src in f8, since cosh exceeds the range of f4."""
+    slope = FORMULAS[op.algorithm][1](src.numpy().astype("f8"), op.alpha, op.beta)
+    diff_src.desc.pack((diff_dst.numpy() * slope).astype("f4"), diff_src.buffer)
 
 
 COMPUTE = {backend.EltwiseForward: forward, backend.EltwiseBackward: backward}

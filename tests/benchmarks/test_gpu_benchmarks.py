@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import dnncore as dnn
 from benchmarks import gpu
-from benchmarks.contestants.contestant import Contestant, Terms, side, values_of
+from benchmarks.contestants.contestant import Terms
 from benchmarks.documents import gpu_document
 from benchmarks.measuring import contest
 from benchmarks.measuring.ledger import Ledger
-from benchmarks.measuring.sampling import in_turn, one_by_one
+from benchmarks.measuring.sampling import in_turn, one_by_one, timed
 from benchmarks.problems.gpu_lines import GPU_LINES, PORTABLE_LINES
 from benchmarks.problems.lines import problems_of
 from benchmarks.problems.problem_sets import changed, read_set
 from dnncore.problem import read
 
-EXACT = Terms(exact=True)
 CONVOLUTION = "--conv --dir=FWD_I mb2ic16ih8oc32kh3ph1"
 
 
@@ -89,35 +88,26 @@ def test_a_program_that_fails_is_reported_as_wrong(tmp_path):
 # -- sampling --------------------------------------------------------------------------------------
 
 
-def test_the_number_of_calls_is_the_one_that_repeat_returns():
+def test_the_number_of_calls_is_the_one_that_repeat_returns(clock):
     """Graphs of several calls round up."""
 
-    def in_tens(seconds):
-        def repeat(count):
-            tens = -(-count // 10)
-            _spin(tens * 10 * seconds)
-            return tens * 10
+    @timed
+    def in_tens(count):
+        tens = -(-count // 10)
+        clock.spend(tens * 10 * 1e-4)
+        return tens * 10
 
-        return repeat
-
-    (found,) = in_turn([in_tens(1e-4)], 3, pause=0.0)
-    assert found == pytest.approx(1e-4, rel=0.5)
+    (found,) = in_turn([in_tens], 3, pause=0.0)
+    assert found == pytest.approx(1e-4)
 
 
-def _spin(seconds):
-    import time
-
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        pass
-
-
-def test_samples_repeat_short_calls_a_least_number_of_times():
+def test_samples_repeat_short_calls_a_least_number_of_times(clock):
     counts = []
 
+    @timed
     def repeat(count):
         counts.append(count)
-        _spin(count * 0.003)
+        clock.spend(count * 0.003)
         return count
 
     in_turn([repeat], 1, pause=0.0, least=10)
@@ -126,83 +116,7 @@ def test_samples_repeat_short_calls_a_least_number_of_times():
     assert 10 < counts[-1] < 100
 
 
-# -- errors ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.peer
-@pytest.mark.parametrize(
-    "text",
-    [CONVOLUTION, CONVOLUTION.replace("FWD_I", "BWD_D"), CONVOLUTION.replace("FWD_I", "BWD_W"),
-     "--lrn --dir=BWD_D mb2ic16ih8", "--softmax --dtag=ab 4x10", "--matmul 8x64:64x8"],
-)  # fmt: skip
-def test_float64_is_what_the_reference_computes(text):
-    from benchmarks.measuring import accuracy
-
-    p = problem(text)
-    (contestant,) = side("ours")(p, Terms())
-    contestant.repeat(1)
-    errors = accuracy.Exact(p).errors(contestant.outputs())
-    assert 0 <= errors.norm < 3e-6
-    assert 0 <= errors.largest < 3e-6
-
-
-@pytest.mark.peer
-def test_an_output_with_nan_has_no_small_error():
-    from benchmarks.measuring import accuracy
-
-    exact = accuracy.Exact(problem(CONVOLUTION.replace("FWD_I", "BWD_WB")))
-    outputs = {name: tensor.float().numpy() for name, tensor in exact.expected.items()}
-    assert exact.errors(outputs).norm < 1e-6
-    for name, values in outputs.items():
-        errors = exact.errors(outputs | {name: np.full_like(values, np.nan)})
-        assert np.isnan([errors.norm, errors.largest]).all()
-
-
-SPOILT = [1e-3, np.nan, np.inf]
-
-
-def duel(monkeypatch, ours, *peers):
-    """The outcome of a product with contestants whose results have the given errors."""
-    p = problem("--matmul 8x64:64x8")
-    src, weights = (values_of(name, getattr(p.op, name).dims) for name in ("src", "weights"))
-
-    def fake(spoil):
-        values = (src.astype(np.float64) @ weights).astype(np.float32)
-        values[3, 4] += spoil
-        return Contestant(f"off by {spoil}", one_by_one(lambda: None), lambda: {"dst": values})
-
-    sides = {
-        "ours": lambda *_: iter([fake(ours)]),
-        "fake": lambda *_: (fake(spoil) for spoil in peers),
-    }
-    monkeypatch.setattr(contest, "side", sides.__getitem__)
-    return contest.measure(p, ["fake"], EXACT, samples=1)
-
-
-@pytest.mark.peer
-def test_the_error_is_that_from_float64(monkeypatch):
-    outcome = duel(monkeypatch, 1e-5, 0.0)
-    assert 0 < outcome["peer_error"] < outcome["ours_error"] == outcome["error"] < 1e-6
-
-
-@pytest.mark.peer
-@pytest.mark.parametrize("spoil", SPOILT)
-def test_our_result_that_differs_from_float64_has_no_speed(monkeypatch, spoil):
-    outcome = duel(monkeypatch, spoil, 0.0)
-    assert "ratio" not in outcome
-    assert "float64" in outcome["wrong"]
-
-
-@pytest.mark.peer
-@pytest.mark.parametrize("spoil", SPOILT)
-def test_a_peer_that_differs_from_float64_does_not_count(monkeypatch, spoil):
-    outcome = duel(monkeypatch, 0.0, spoil, 0.0)
-    assert outcome["peer_impl"] == "off by 0.0"
-    assert f"off by {spoil}" in outcome["peer_wrong"]
-    assert outcome["error"] < 1e-6
-    alone = duel(monkeypatch, 0.0, spoil)
-    assert "ratio" not in alone
-    assert "float64" in alone["left_out"]
+# -- contestants -----------------------------------------------------------------------------------
 
 
 def test_opaque_weights_are_packed_in_each_run_of_a_gradient(monkeypatch):
@@ -212,7 +126,7 @@ def test_opaque_weights_are_packed_in_each_run_of_a_gradient(monkeypatch):
 
     for text, count in (("BWD_D", 2), ("FWD_I", 1)):
         (p,) = read(f"--conv --dir={text} --alg=winograd mb2ic32ih16oc32kh3ph1")
-        library = Dnncore("cpu")
+        library = Dnncore(dnn.engine("cpu"))
         pd = library.choose(p.op, p.attr)
         if pd.descs["weights"].format_kind != "opaque":
             pytest.skip("no Winograd here")
@@ -271,6 +185,30 @@ def test_a_device_is_compared_with_the_cpu():
     assert not outcome["peer_impl"].startswith("opencl:")
 
 
+@DEVICES
+def test_a_tuned_row_has_the_figures_without_the_table(monkeypatch):
+    from dnncore_opencl.gemm.tuned import parameters
+    from dnncore_opencl.runtime.engine import OpenCLEngine
+
+    from benchmarks.measuring.trials import OneChoice
+    from benchmarks.tune_opencl import Search
+    from dnncore.selection import ranking
+
+    def forget():
+        ranking.forget()
+        dnn.cache.primitives.clear()
+
+    p = replace(problem(CONVOLUTION), impl="opencl:tiled*")
+    family = Search(p, "opencl:0", "tiled", varied=False).family
+    other = parameters(replace(family, tiles=family.tiles[:1])) | {"parts": 2}
+    for found, is_tuned in ((other, True), (None, False)):
+        forget()
+        monkeypatch.setattr(OpenCLEngine, "tuning_table", lambda *_, f=found: OneChoice(f))
+        outcome = contest.measure(p, ["cpu"], Terms("opencl:0"), samples=1)
+        assert ("untuned_ms" in outcome) == is_tuned, outcome
+    forget()
+
+
 @pytest.mark.peer
 def test_torch_without_cuda_gives_the_reason():
     import torch
@@ -311,22 +249,23 @@ def test_the_document_has_the_newest_figures_of_each_device(tmp_path):
     ledger.put("a", _row(first, 0.5))
     ledger.put("z", _row(small, 0.6, device="a CPU", cores=True))
     ledger.put("b", _row(second, 1.5))
-    ledger.put("c", _row(first, 2.0, ours_error=3e-7, date="2026-02-03"))
+    ledger.put("c", _row(first, 2.0, ours_error=1.5e-7, date="2026-02-03"))
     text, rows = _goals(Ledger(tmp_path / "ledger.jsonl").values(), tmp_path)
     assert text.index("## a GPU") < text.index("## a CPU")
     assert "from 2026-01-02 to 2026-02-03" in text
-    assert "| 1.73 | 1.50 | 1.7e-07 2.0e-07 |" in rows[line.title]
-    assert rows[line.title].endswith("| 2 of 58 | holds so far |")
-    assert rows[on_cores.title].endswith("| 1 of 20 | holds so far |")
+    errors = "1.2e-07, 2.0e-07; larger in 0 of 2"
+    assert f"| 1.73 | 1.50 |  | {errors} |" in rows[line.title]
+    assert rows[line.title].endswith("| 2 of 58, 56 not measured | holds so far |")
+    assert rows[on_cores.title].endswith("| 1 of 20, 19 not measured | holds so far |")
     ledger.keep_newest("device", "problem")
-    newest = Ledger(tmp_path / "ledger.jsonl")
-    assert newest.keys() == ["z", "b", "c"]
-    assert _goals(newest.values(), tmp_path)[0] == text
+    assert ledger.keys() == ["z", "b", "c"]
+    assert _goals(ledger.values(), tmp_path)[0] == text
 
 
 @pytest.mark.parametrize(
     ("index", "worse"),
-    [(0, {"ratio": 0.7}), (0, {"ours_error": 6e-7}), (6, {"share": 0.9}),
+    [(0, {"ratio": 0.7}), (0, {"ours_error": 6e-7}), (0, {"ours_error": 2.1e-7}),
+     (6, {"share": 0.9}),
      (10, {"ours_gflops": 3e4}), (0, {"wrong": "by far"}),
      (0, {"left_out": "dnncore: too hard", "refused": True})],
 )  # fmt: skip
@@ -341,6 +280,17 @@ def test_a_missed_goal_is_reported(tmp_path, index, worse):
         del values[-1]["ratio"]
     verdict = _goals(values, tmp_path)[1][line.title].split("|")[-2].strip()
     assert verdict in ("**missed**", "**1 wrong**")
+
+
+def test_figures_without_the_table_have_columns(tmp_path):
+    texts = [str(p) for p in problems_of(GPU_LINES[0], full=True)[:2]]
+    tuned = {"untuned_ms": 1.25, "untuned_ratio": 1.6, "untuned_impl": "ours"}
+    text, rows = _goals([_row(texts[0], 2.0, **tuned), _row(texts[1], 1.6)], tmp_path)
+    assert "| 1.79 | 1.60 | 1.60 |" in rows[GPU_LINES[0].title]
+    assert "| 2.00 | 1.250 | 1.60 |" in text
+    assert "| 1.60 |  |  |" in text
+    assert "2 rows are older than the second comparison" in text
+    assert "are older" not in _goals([_row(texts[0], 2.0, verified=2)], tmp_path)[0]
 
 
 def test_backends_that_are_not_installed_are_registered(monkeypatch):

@@ -17,6 +17,7 @@ from dnncore_opencl.runtime.program import LaunchProgram
 
 import dnncore as dnn
 from benchmarks import tune_opencl
+from dnncore.backend import Implementation
 from dnncore.errors import DescriptorError
 from dnncore.selection.plugins import registry
 
@@ -48,7 +49,7 @@ class Toy:
         return cls()
 
 
-class ToyImplementation:
+class ToyImplementation(Implementation):
     """An implementation of the toy family: it repeats the launches of another one."""
 
     name, family = "opencl:toy", Toy
@@ -69,8 +70,13 @@ def search(monkeypatch, tmp_path):
     if not any(d.name == "opencl:0" and d.status == "ok" for d in dnn.devices()):
         pytest.skip("no OpenCL device")
     right = registry.implementations
-    toys = [(None, ToyImplementation())]
-    monkeypatch.setattr(registry, "implementations", lambda kind, op: [*right(kind, op), *toys])
+
+    def with_toy(kind, op):
+        found = right(kind, op)
+        backend, _ = found[0]
+        return [*found, (backend, ToyImplementation())]
+
+    monkeypatch.setattr(registry, "implementations", with_toy)
     monkeypatch.setattr(tune_opencl, "PARTS", (1,))
 
     def run(*options, words=WORDS):

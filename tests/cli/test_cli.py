@@ -52,6 +52,15 @@ def test_text_output_contains_every_row_in_80_columns(command):
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("busy", [False, True])
+def test_rates_of_a_busy_machine_are_measured_with_a_warning(monkeypatch, busy):
+    monkeypatch.setattr(dnn, "devices", list)
+    monkeypatch.setattr("dnncore.cli.is_busy", lambda: busy)
+    found = CliRunner().invoke(main, ["devices", "--measure"])
+    assert found.exit_code == 0
+    assert ("the machine is busy" in found.output) == busy
+
+
 def test_a_broken_backend_and_its_devices_are_listed_with_the_reason():
     broken = registered(Relu("toybackend:a"), kind="toy", engines={"toy": "no_such_module:Engine"})
     with broken:

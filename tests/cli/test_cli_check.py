@@ -1,8 +1,17 @@
 """`dnncore check` and `dnncore impls`: problem words in, lines or JSON out."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
+import precision_faults
 import pytest
+import size_faults
+import unruly
 from click.testing import CliRunner
 from toy import Relu, registered
 
@@ -90,11 +99,12 @@ def test_a_wrong_element_is_reported_with_its_place_and_is_a_failure(wrong):
     assert bad["worst"] == [1, 2, 3]
     assert (bad["wrong"], bad["share"]) == (1, pytest.approx(1 / 24))
     assert bad["got"] == bad["expected"] + 1
-    assert bad["ulp"] >= 1
+    assert bad["distance"].startswith("off by 1")
     text = invoke("check", "--engines=cpu", *RELU, code=1)
     again = text.partition("again: dnncore ")[2].splitlines()[0]
     alone = rows(*again.split(), code=1)
     assert {row["implementation"] for row in alone} == {"toybackend:off_by_one"}
+    assert any(row["got"] == bad["got"] for row in alone)  # the values are the same
 
 
 def test_the_text_has_a_line_per_row_with_errors_below_and_a_summary(wrong):
@@ -105,11 +115,94 @@ def test_the_text_has_a_line_per_row_with_errors_below_and_a_summary(wrong):
     (place,) = (i for i, line in enumerate(lines) if "toybackend:off_by_one  integers" in line)
     assert lines[place].startswith("  WRONG  toybackend:off_by_one  integers  dst  error ")
     assert lines[place + 1].startswith("      worst at [1, 2, 3]: got ")
-    assert lines[place + 2].startswith("      off by ")
-    assert lines[place + 2].endswith(" ulp; 1 wrong (4.2%), only there")
+    assert lines[place + 2].startswith("      off by 1")
+    assert lines[place + 2].endswith("; 1 wrong (4.2%), only there")
     assert text.count("again: dnncore check") == 1
     assert lines[-1] == "2 implementations of 1 problem: 1 ok, 1 wrong"
     assert "\x1b" not in text
+
+
+class Inexact(OffByOne):
+    """A result with rounding errors below the bound."""
+
+    def compute(self, src, dst):
+        dst.desc.pack(src.numpy().clip(0) * np.float32(1 + 2**-23), dst.buffer)
+
+
+def test_a_row_within_the_bound_has_its_share_of_the_bound():
+    words = ("check", "--engines=cpu", "--eltwise", "--impl=toy*", "2x3x4")
+    with registered(Inexact("toybackend:inexact")):
+        (row,) = (row for row in rows(*words, code=1) if row["fill"] == "random")
+        text = invoke(*words, code=1)
+    assert row["status"] == "ok"
+    assert 0 < row["of_bound"] < 1
+    assert row["of_bound"] == pytest.approx(abs(row["got"] - row["expected"]) / row["bound"])
+    assert f"dst  error {row['error']:.2g}, {row['of_bound']:.2g} of the bound" in text
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "where"),
+    [("crash", -signal.SIGSEGV, "Segmentation fault"), ("hang", 1, "Timeout (0:00:02)")],
+)
+def test_a_crash_or_a_hang_ends_with_the_place_the_implementation_and_the_check(way, code, where):
+    command = ["check", "--plugin=unruly", "--engines=cpu", "--timeout=2", "--conv"]
+    path = os.pathsep.join([*sys.path, str(Path(unruly.__file__).parent)])
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "dnncore", *command, "--impl=unruly:*", "mb1ic1oc1ih3kh3"],
+        env={**os.environ, "UNRULY": way, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    assert where in done.stderr
+    assert f"in {way}\n" in done.stderr  # the function of the plugin
+    step = f"error: the process ended during unruly:{way}, check integers, of --conv"
+    assert done.stderr.splitlines()[-1].startswith(step)
+
+
+class PastTheEnd(Relu):
+    """Writes a byte after dst."""
+
+    def build(self):
+        return HostFunction(self.compute)
+
+    def compute(self, src, dst):
+        dst.desc.pack(src.numpy().clip(0), dst.buffer)
+        dst.buffer[dst.desc.nbytes] = 0
+
+
+def test_a_wrongly_written_byte_is_reported_in_a_sentence():
+    with registered(PastTheEnd("toybackend:past_the_end")):
+        text = invoke("check", "--engines=cpu", "--eltwise", "--impl=toy*", "2x3x4", code=1)
+    assert "Finding" not in text
+    assert "dst: bytes outside of the tensor were written: 1 byte changed" in " ".join(text.split())
+
+
+def test_checks_of_the_kit_run_by_their_names(wrong):
+    relu = ("--eltwise", "--impl=toy*", "2x3x4")
+    (bad,) = rows("check", "--engines=cpu", "--checks=random,padding", *relu, code=1)
+    assert (bad["fill"], bad["status"]) == ("random", "failed")
+    assert "dst: WRONG" in bad["reason"]
+    assert "--checks=random" in bad["command"]
+    (good,) = rows("check", "--engines=cpu", "--checks=padding", *relu)
+    assert good["status"] == "ok"
+    message = invoke("check", "--engines=cpu", "--checks=spelling", *relu, code=2)
+    assert "--checks: expected all or names among accept, refusals" in message
+
+
+def test_a_plugin_is_registered_by_its_module():
+    message = invoke("check", "--plugin=no_such_module", *RELU, code=2)
+    assert "--plugin=no_such_module: No module named" in message
+
+
+def test_the_command_of_a_row_has_the_plugins():
+    words = ("check", "--plugin=size_faults", "--plugin=precision_faults", "--engines=imprecise")
+    try:
+        (row, *_) = rows(*words, "--matmul", "--impl=imprecise:bits_20", "8x100:100x8", code=1)
+    finally:
+        for plugin in (size_faults, precision_faults):
+            dnn.unregister(plugin)
+    command = "dnncore check --plugin=size_faults --plugin=precision_faults --engines=imprecise:0 "
+    assert row["command"].startswith(command)
 
 
 def test_colours_are_for_terminals(wrong):
@@ -311,8 +404,10 @@ def test_a_problem_in_place_is_checked_in_place():
     ("words", "message"),
     [
         ((), "name a problem"),
+        (("--from-verbose=/dev/null",), "there is no problem in --from-verbose=/dev/null; name"),
+        (("--conv", "mb1ic3oc5ih2kh5"), "kernel spans 5 cells along h but src has 2 + padding 0"),
         (("--conv", "ic3oc4zz5"), "ic3oc4zz5"),
-        (("mb1ic1oc1ih3kh3",), "expected a driver first"),
+        (("mb1ic1oc1ih3kh3",), "expected an operation first"),
     ],
 )
 def test_a_malformed_problem_is_a_usage_error(command, words, message):
@@ -322,3 +417,38 @@ def test_a_malformed_problem_is_a_usage_error(command, words, message):
 def test_an_unknown_engine_is_a_usage_error_that_lists_engines():
     output = invoke("check", "--engines=abacus", *CONV, code=2)
     assert "unknown engine 'abacus'; there are: cpu" in output
+
+
+# -- precision -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def imprecise():
+    dnn.register(precision_faults)
+    yield
+    dnn.unregister(precision_faults)
+
+
+@pytest.mark.parametrize(
+    ("problem", "name", "words"),
+    [
+        ("--matmul 8x100:100x8", "bits_20", "lost precision: rms error"),
+        ("--matmul 1x100:100x1", "bits_20", "lost precision: rms error"),
+        ("--matmul 8x9:9x8", "claims_more", "claims the error factor 9; the algorithm of the"),
+        ("--matmul 8x9:9x8", "inexact", "where no error is allowed"),
+    ],
+)
+def test_lost_precision_and_false_claims_are_wrong(imprecise, problem, name, words):
+    options = ["--engines=imprecise", f"--impl=imprecise:{name}"]
+    driver, shape = problem.split()
+    text = invoke("check", options[0], driver, options[1], shape, code=1)
+    assert words in " ".join(text.split())
+    assert "WRONG" in text
+
+
+def test_the_error_factor_is_printed_where_it_is_not_1():
+    words = ["--engines=cpu", "--conv", "--alg=wino", "--impl=cpu_numba:*", "mb1ic4ih6oc4kh3ph1"]
+    assert "error factor 8.1" in invoke("check", *words)
+    rows = json.loads(invoke("check", "--json", *words))
+    assert {f"{row['error_factor']:.2g}" for row in rows} == {"8.1"}
+    assert "error factor" not in invoke("check", "--engines=cpu", "--matmul", "3x4:4x5")

@@ -62,18 +62,37 @@ def test_the_worst_element_is_the_one_furthest_above_its_bound():
     assert result.error == pytest.approx(np.hypot(0.5, 0.25) / np.linalg.norm(expected))
     assert str(result) == (
         "WRONG: norm-wise error 0.0056, largest 0.5; worst at [1, 0]: got 1.25, expected 1,"
-        " bound 0.1, off by 1.13e+15 ulp; 1 wrong, 25.0%, only there"
+        " bound 0.1, off by 0.25, 2.5 times the bound; 1 wrong, 25.0%, only there"
     )
 
 
-def test_wrong_elements_are_counted_and_measured_in_ulp():
+def test_the_worst_element_within_the_bounds_has_the_largest_share_of_its_bound():
+    bound = np.array([0.0, 1e-6, 0.4])
+    result = compare(np.array([0.0, 1.0, 7.1]), np.array([0.0, 1.0, 7.0]), bound)
+    assert result.ok
+    assert (result.index, result.of_bound) == ((2,), pytest.approx(0.25))
+
+
+def test_lost_nans_are_reported_before_the_other_errors():
+    expected = np.array([np.nan, 1.0, 2.0])
+    only = compare(np.array([7.0, 1.0, 2.0]), expected, bound=0.5)
+    assert str(only) == (
+        "WRONG: NaN or inf differ in 1 place(s); worst at [0]: got 7, expected nan;"
+        " 1 wrong, 33.3%, only there"
+    )
+    both = str(compare(np.array([7.0, 1.0, 4.0]), expected, bound=0.5))
+    assert both.startswith("WRONG: NaN or inf differ in 1 place(s); norm-wise error 0.89, largest")
+
+
+def test_wrong_elements_are_counted_and_measured_in_bounds():
     expected = np.array([1.0, 2.0, 3.0, 4.0], np.float32)
     got = expected.copy()
     got[1:3] = np.nextafter(got[1:3], np.float32(9.0))
     result = compare(got, expected)
-    assert (result.wrong, result.share, result.ulp) == (2, 0.5, 1.0)
+    assert (result.wrong, result.share, result.of_bound) == (2, 0.5, np.inf)
+    assert "where no error is allowed; 2 wrong" in str(result)
     assert compare(expected, expected).wrong == 0
-    assert compare(np.array([7]), np.array([5])).ulp == 2.0
+    assert compare(np.array([7]), np.array([5]), bound=0.5).of_bound == 4.0
 
 
 @pytest.mark.parametrize(
@@ -111,7 +130,7 @@ def test_a_misplaced_nan_or_inf_is_wrong_whatever_the_bound(got, expected):
     assert not result.ok
     assert (result.misplaced, result.index) == (1, (1,))
     assert "NaN or inf differ in 1 place(s)" in str(result)
-    assert "ulp" not in str(result)
+    assert "off by" not in str(result)
 
 
 def test_an_error_where_nothing_is_expected_is_infinite():
@@ -122,6 +141,8 @@ def test_empty_arrays_are_equal():
     result = compare(np.zeros((0, 3)), np.zeros((0, 3)))
     assert result.ok
     assert str(result) == "ok: no elements"
+    numbers = (result.error, result.max_error, result.got, result.expected, result.bound)
+    assert (result.ok, result.index, *numbers) == (True, None, 0, 0, 0, 0, 0)
 
 
 def test_arrays_of_different_shapes_are_refused():
@@ -162,7 +183,7 @@ def test_an_error_factor_widens_the_bound():
     op = product(16)
     inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
     right = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
-    off = right.values + 3 * right.noise
+    off = right.values + 3 * right.noise.limit
     assert not right.check(off).ok
     assert right.check(off, error_factor=4.0).ok
 
@@ -174,7 +195,7 @@ def test_the_bound_of_winograds_gradients_holds_what_other_taps_see():
     direct, winograd = (
         expected_outputs(
             dnn.ConvolutionBackwardWeights(algorithm=algorithm, **fields), dnn.Attributes(), inputs
-        )["diff_weights"].noise
+        )["diff_weights"].noise.limit
         for algorithm in ("direct", "winograd")
     )
     assert np.all(winograd >= direct)
@@ -187,7 +208,7 @@ def test_a_bound_follows_the_post_op_chain():
     attr = dnn.Attributes([dnn.PostOp.eltwise("linear", alpha=-100.0)])
     plain = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
     scaled = expected_outputs(op, attr, inputs)["dst"]
-    assert np.all(scaled.noise > 99 * plain.noise)
+    assert np.all(scaled.noise.limit > 99 * plain.noise.limit)
 
 
 def test_a_bound_follows_steep_and_flat_steps():
@@ -197,11 +218,11 @@ def test_a_bound_follows_steep_and_flat_steps():
     plain = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
     grown = expected_outputs(op, dnn.Attributes([dnn.PostOp.eltwise("exp")]), inputs)["dst"]
     finite = np.isfinite(grown.values) & (grown.values > 0)
-    ratio = np.asarray(grown.noise)[finite] / (plain.noise * grown.values)[finite]
+    ratio = grown.noise.limit[finite] / (plain.noise.limit * grown.values)[finite]
     assert np.all((ratio > 0.9) & (ratio < 2.0))
     far = dnn.PostOp.binary("lt", desc(1, 1))
     inputs["post_op_0_src"] = np.full((1, 1), 1e6)
-    assert not np.any(expected_outputs(op, dnn.Attributes([far]), inputs)["dst"].noise)
+    assert not np.any(expected_outputs(op, dnn.Attributes([far]), inputs)["dst"].noise.limit)
 
 
 def test_a_wrong_function_exceeds_the_bound():

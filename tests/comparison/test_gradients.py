@@ -56,6 +56,7 @@ def linear_forward(op):
     return operation("forward_inference", **roles, **fields), fixed
 
 
+@pytest.mark.in_turn
 @cases(
     dnn.ConvolutionBackwardData,
     dnn.ConvolutionBackwardWeights,

@@ -173,7 +173,7 @@ def test_the_bound_does_not_grow_where_sizes_leave_f16():
     arrays = {name: np.array(values, np.float16) for name, values in inputs.items()}
     right = expected_outputs(op, PLAIN, arrays)["dst"]
     assert right.values == 0
-    assert right.bound() < 0.1
+    assert right.bound() < 0.2
 
 
 @pytest.mark.parametrize(("data_type", "least"), [("f16", 2.0**-24), ("bf16", 2.0**-126)])

@@ -1,7 +1,5 @@
-"""The primitive cache and the disk store."""
+"""The primitive cache."""
 
-import os
-import stat
 import threading
 import time
 from functools import partial
@@ -10,15 +8,9 @@ import pytest
 from toy import Relu, registered, relu_op
 
 import dnncore as dnn
-from dnncore.cache import DiskStore, MemoryCache
+from dnncore.cache import MemoryCache
 
 CPU = dnn.engine("cpu")
-
-
-@pytest.fixture
-def store(tmp_path, monkeypatch):
-    monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path / "cache"))
-    return DiskStore("test")
 
 
 def test_equal_problems_share_one_executable_and_are_counted():
@@ -77,68 +69,3 @@ def test_a_failed_build_reaches_all_who_wait_and_is_not_kept():
     with pytest.raises(OSError, match="no"):
         cache.get("key", fail)
     assert cache.get("key", lambda: 5) == 5
-
-
-def test_what_is_put_is_got_by_another_store(store):
-    assert store.get("key") is None
-    store.put("key", b"content")
-    assert DiskStore("test").get("key") == b"content"
-    assert DiskStore("other").get("key") is None
-    store.put("key", b"newer")
-    assert store.get("key") == b"newer"
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: data[:-1],
-        lambda data: data[:40] + bytes([data[40] ^ 1]) + data[41:],
-        lambda data: b"",
-        lambda data: data + b"x",
-    ],
-    ids=["truncated", "flipped-bit", "empty", "longer"],
-)
-def test_damaged_files_are_misses(store, damage):
-    store.put("key", b"0123456789" * 10)
-    (path,) = store.folder.iterdir()
-    path.write_bytes(damage(path.read_bytes()))
-    assert store.get("key") is None
-
-
-def test_a_file_under_another_key_is_a_miss(store):
-    store.put("a", b"content")
-    (path,) = store.folder.iterdir()
-    store.put("b", b"other")
-    (target,) = set(store.folder.iterdir()) - {path}
-    target.write_bytes(path.read_bytes())
-    assert store.get("b") is None
-
-
-def test_the_folder_is_private(store):
-    assert stat.S_IMODE(store.folder.stat().st_mode) == 0o700
-    store.folder.chmod(0o755)
-    assert stat.S_IMODE(DiskStore("test").folder.stat().st_mode) == 0o700
-
-
-def test_a_folder_of_somebody_else_is_not_used(store, monkeypatch):
-    assert store.folder
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.warns(dnn.CacheWarning, match="belongs to user"):
-        assert DiskStore("test").folder is None
-
-
-def test_the_store_can_be_switched_off(store, monkeypatch):
-    monkeypatch.setenv("DNNCORE_DISK_CACHE", "0")
-    off = DiskStore("test")
-    off.put("key", b"x")
-    assert off.get("key") is None
-    assert off.folder is None
-
-
-def test_a_store_that_cannot_be_written_warns_and_goes_on(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("in the way")
-    monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path / "file"))
-    blocked = DiskStore("test")
-    with pytest.warns(dnn.CacheWarning, match="DNNCORE_CACHE_DIR"):
-        blocked.put("key", b"x")
-    assert blocked.get("key") is None

@@ -1,7 +1,9 @@
 """Memories: allocation, sharing, mapping, layouts."""
 
 import gc
+import math
 import weakref
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -163,3 +165,52 @@ def test_a_device_s_buffer_must_be_its_own():
             with pytest.raises(dnn.DescriptorError, match=r"must be a pyopencl\.Buffer of its"):
                 dnn.Memory(desc, engine, buffer)
         assert dnn.Memory(desc, engine, engine.allocate(40_000)).nbytes == 40_000
+
+
+@pytest.mark.parametrize("name", ["f32", "f16", "bf16", "f64", "s32", "s8", "u8"])
+@pytest.mark.parametrize(
+    "value",
+    [None, 1j, 1 + 0j, np.complex64(1), "x", "3", b"3", [1], [1, 2], {}, object(), np.ones(2)],
+)
+def test_fill_needs_a_real_number(name, value):
+    memory = dnn.Memory(dnn.MemoryDesc((2, 2), name), dnn.engine("cpu"))
+    memory.fill(1)
+    with pytest.raises(dnn.DescriptorError, match=f"a value that {name} can hold; got"):
+        memory.fill(value)
+    assert (memory.numpy().astype(float) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("s32", math.nan), ("u8", math.inf), ("s8", 1.5), ("s32", 2**31), ("u8", 256), ("u8", -1),
+        ("u8", np.int64(300)), ("s8", np.float32(-129)), ("s32", np.float64(1e10)), ("u8", 10**400),
+        ("s8", Fraction(1, 2)),
+    ],
+)  # fmt: skip
+def test_fill_of_an_integer_type_needs_a_value_in_its_range(name, value):
+    memory = dnn.Memory(dnn.MemoryDesc((2,), name), dnn.engine("cpu"))
+    with pytest.raises(dnn.DescriptorError, match=f"a value that {name} can hold; got"):
+        memory.fill(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("u8", 255, 255), ("s8", -128.0, -128), ("s32", np.int64(2**31 - 1), 2**31 - 1),
+        ("f32", Fraction(1, 4), 0.25), ("f16", 1e6, math.inf), ("bf16", True, 1.0),
+        ("f32", np.array(2), 2.0), ("s8", np.bool_(True), 1), ("f32", -math.inf, -math.inf),
+    ],
+)  # fmt: skip
+def test_fill_takes_any_real_number(name, value, wanted):
+    memory = dnn.Memory(dnn.MemoryDesc((2,), name), dnn.engine("cpu"))
+    memory.fill(value)
+    assert (memory.numpy().astype(float) == wanted).all()
+
+
+@pytest.mark.parametrize("dims", [b"x", bytearray(b"ab"), memoryview(b"x"), {3, 4}, {3: 4}, "34"])
+def test_dims_are_a_sequence_of_integers(dims):
+    with pytest.raises(dnn.DescriptorError, match="dims must be a sequence of integers"):
+        dnn.MemoryDesc(dims)
+    with pytest.raises(dnn.DescriptorError, match="must be a sequence of integers"):
+        dnn.MemoryDesc((3, 4), strides=dims)

@@ -144,6 +144,12 @@ class TestLayout:
         assert desc.offset((3, 2)) == 2
         assert not MemoryDesc((2, 2), "f32", strides=(0, 3)).is_dense
 
+    def test_a_buffer_has_neighbours_before_and_between_elements(self):
+        assert not MemoryDesc((2, 3)).has_neighbours
+        assert not MemoryDesc((3, 5), "f32", "aB8b").has_neighbours  # padding belongs to the tensor
+        assert MemoryDesc((2, 3), "f32", strides=(4, 1)).has_neighbours
+        assert MemoryDesc((2, 3), "f32", offset0=1).has_neighbours
+
     def test_offset0_counts_from_the_start_of_the_buffer(self):
         desc = MemoryDesc((2, 3), "f16", "ab", offset0=10)
         assert desc.offset((1, 2)) == 15

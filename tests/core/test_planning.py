@@ -9,7 +9,14 @@ import pytest
 
 from dnncore.planning.loops import is_one_loop, merged
 from dnncore.planning.phases import phases
-from dnncore.planning.toom_cook import F23, F43, TAPS, transposed
+from dnncore.planning.toom_cook import (
+    F23,
+    F43,
+    TAPS,
+    error_factor,
+    gradient_error_factor,
+    transposed,
+)
 
 # -- Winograd --------------------------------------------------------------------------------------
 
@@ -48,6 +55,73 @@ def test_only_the_smaller_algorithm_is_exact():
     assert not F43.is_exact
 
 
+TILES = pytest.mark.parametrize(
+    ("down", "across"),
+    [(F23, F23), (F23, F43), (F43, F43)],
+    ids=lambda algorithm: algorithm.name,
+)
+DEPTHS = pytest.mark.parametrize("depth", [1, 3, 16, 128])
+
+
+def transformed(down, across, tiles):
+    """Both matrices applied to tiles along the first two dims, term by term in float32."""
+
+    def along_first(matrix, values):
+        rows = np.array(matrix, np.float32)
+        terms = rows[:, :, *[None] * (values.ndim - 1)] * values
+        return terms.cumsum(axis=1, dtype=np.float32)[:, -1]
+
+    return along_first(across, along_first(down, tiles).swapaxes(0, 1)).swapaxes(0, 1)
+
+
+def draw(*dims):
+    return np.random.default_rng(dims).standard_normal((*dims, 400)).astype(np.float32)
+
+
+def relative_errors(products, back, exact, terms):
+    """The rms error of each cell in units of the expected one of direct sums of random terms."""
+    sums = products.cumsum(axis=2, dtype=np.float32)[:, :, -1]
+    errors = transformed(*back, sums).astype(np.float64) - exact
+    direct = 2.0**-24 * np.sqrt(0.2 * terms * (terms + 1) / 2)
+    return np.sqrt(np.mean(errors**2, axis=-1)) / direct
+
+
+@TILES
+@DEPTHS
+def test_errors_of_every_cell_of_a_tile_are_within_the_factor(down, across, depth):
+    image, taps = draw(down.span, across.span, depth), draw(TAPS, TAPS, depth)
+    products = transformed(down.src, across.src, image)
+    products *= transformed(down.weights, across.weights, taps)
+    windows = np.lib.stride_tricks.sliding_window_view(image.astype(np.float64), (3, 3), (0, 1))
+    exact = np.einsum("yxknrs,rskn->yxn", windows, taps)
+    found = relative_errors(products, (down.dst, across.dst), exact, TAPS * TAPS * depth)
+    assert found.shape == (down.outputs, across.outputs)
+    assert 0.35 < found.max() / error_factor(down, across, depth) < 1.1
+
+
+@TILES
+@DEPTHS
+def test_errors_of_every_tap_of_a_gradient_are_within_the_factor(down, across, depth):
+    image, diff = draw(down.span, across.span, depth), draw(down.outputs, across.outputs, depth)
+    products = transformed(down.src, across.src, image)
+    products *= transformed(transposed(down.dst), transposed(across.dst), diff)
+    back = transposed(down.weights), transposed(across.weights)
+    windows = np.lib.stride_tricks.sliding_window_view(
+        image.astype(np.float64), diff.shape[:2], (0, 1)
+    )
+    exact = np.einsum("rsknyx,yxkn->rsn", windows, diff)
+    found = relative_errors(products, back, exact, down.outputs * across.outputs * depth)
+    assert found.shape == (TAPS, TAPS)
+    assert 0.35 < found.max() / gradient_error_factor(down, across, depth) < 1.1
+
+
+def test_errors_of_deep_sums_are_those_of_products():
+    """(Barabasz et al. 2020): transforms do not count beside long sums; F(2x2) is exact enough."""
+    assert error_factor(F43, F43, 10**6) == pytest.approx(2.408, rel=1e-3)
+    assert error_factor(F23, F23, 10**6) == 1.0
+    assert error_factor(F43, F43, 1) > error_factor(F43, F43, 64) > error_factor(F23, F43, 64)
+
+
 # -- phases ----------------------------------------------------------------------------------------
 
 
@@ -75,6 +149,7 @@ def test_phases_are_the_places_that_reach_each_pixel(dim):
     ]  # fmt: skip
     assert len(found) == len(set(found))
     assert set(found) == reached(*dim)
+    assert all(0 <= phase.tap < dim[1] for phase in phases(*dim))  # of a phase without taps, too
 
 
 def test_every_pixel_is_in_one_phase():

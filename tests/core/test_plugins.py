@@ -2,6 +2,7 @@
 
 import sys
 import textwrap
+import warnings
 
 import pytest
 from toy import Relu, ToyEngine, plugin, registered, relu_op
@@ -70,15 +71,23 @@ def test_an_implementation_that_raises_in_accept_is_a_refusal():
     def explode(op):
         raise ValueError("boom")
 
-    with registered(Relu("toybackend:bad", accept=explode)):
+    with (
+        registered(Relu("toybackend:bad", accept=explode)),
+        pytest.warns(dnn.PluginWarning, match="toybackend:bad: accept raised ValueError: boom"),
+    ):
         pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
-        refusal = next(r for r in pd.refusals if r.impl_name == "toybackend:bad")
-    assert (refusal.kind, refusal.reason) == ("failed", "accept raised ValueError: boom")
+    refusal = next(r for r in pd.refusals if r.impl_name == "toybackend:bad")
+    place = f"test_plugins.py:{explode.__code__.co_firstlineno + 1}"
+    assert refusal.kind == "failed"
+    assert refusal.reason == f"accept raised ValueError: boom ({place})"
 
 
 @pytest.mark.parametrize("answer", [None, True, "yes"])
 def test_an_answer_that_is_neither_yes_nor_no_is_a_refusal(answer):
-    with registered(Relu("toybackend:bad", accept=lambda op: answer)):
+    with (
+        registered(Relu("toybackend:bad", accept=lambda op: answer)),
+        pytest.warns(dnn.PluginWarning, match="not Accepted or Refused"),
+    ):
         pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
     assert any("not Accepted or Refused" in r.reason for r in pd.refusals)
 
@@ -120,6 +129,7 @@ def fresh_registry(monkeypatch):
     ("body", "status", "reason"),
     [
         ("raise RuntimeError('half installed')", "failed", "RuntimeError: half installed"),
+        ("raise SystemExit('half installed')", "failed", "SystemExit: half installed"),
         ("import nothing_like_this", "unavailable", "No module named 'nothing_like_this'"),
         (
             """
@@ -140,17 +150,39 @@ def fresh_registry(monkeypatch):
             "KeyError: 'gone'",
         ),
     ],
-    ids=["import-raises", "import-missing", "misspelt-hook", "hook-raises"],
+    ids=["import-raises", "import-exits", "import-missing", "misspelt-hook", "hook-raises"],
 )
 def test_a_broken_distribution_does_not_stop_the_others(
     tmp_path, monkeypatch, fresh_registry, body, status, reason
 ):
     distribution(tmp_path, "broken", body)
     monkeypatch.syspath_prepend(tmp_path)
-    rows = {row.name: row for row in fresh_registry().probe()}
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        rows = {row.name: row for row in fresh_registry().probe()}
+    assert len(found) == (status == "failed")  # a missing dependency is no fault
     assert (rows["broken"].status, rows["broken"].version) == (status, "1.0")
     assert reason in rows["broken"].reason
     assert rows["reference"].status == "ok"
+
+
+@pytest.mark.parametrize("taken", ['"reference", API_VERSION', '"aaa", API_VERSION, "reference"'])
+def test_no_distribution_takes_the_place_of_the_reference(
+    tmp_path, monkeypatch, fresh_registry, taken
+):
+    """Its name comes first in the alphabet, as the order of loading was."""
+    body = f"""
+        from dnncore.backend import API_VERSION, Backend, hookimpl
+        @hookimpl
+        def dnncore_backends(): return Backend({taken})
+        """
+    distribution(tmp_path, "aaa", body)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.warns(dnn.PluginWarning, match="'aaa'.*(provided by|must be new)"):
+        registry = fresh_registry()
+    rows = {row.name: row for row in registry.probe()}
+    assert (rows["aaa"].status, rows["reference"].distribution) == ("failed", "dnncore")
+    assert registry.with_role("reference").name == "reference"
 
 
 def test_blocked_backends_are_told_and_not_loaded(monkeypatch, fresh_registry):
@@ -185,3 +217,28 @@ def test_a_backend_registered_anew_is_built_anew():
         with registered(toy):
             dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu")).primitive()
     assert (first.built, second.built) == (1, 1)
+
+
+def test_messages_list_only_failed_backends_that_may_compute_the_problem():
+    broken = {"table": "no_such_module:TABLE"}
+    with (
+        registered(kind="other", name="elsewhere", **broken),
+        registered(kind="toy", name="here", engines={"toy": "toy:ToyEngine"}, **broken),
+    ):
+        dnn.backends()
+        with pytest.raises(dnn.NoImplementation, match="not available: here") as caught:
+            dnn.PrimitiveDesc(relu_op(), dnn.engine("toy"))
+        assert "elsewhere" not in str(caught.value)
+        with pytest.raises(dnn.BackendNotFound) as unknown:
+            dnn.engine("abacus")
+        assert "elsewhere (unavailable" not in str(unknown.value)
+
+
+def test_a_backend_whose_name_is_taken_must_be_renamed():
+    with registered(), pytest.raises(dnn.PluginError, match=r"'toybackend' is .*; rename one of"):
+        dnn.register(plugin(lambda: Backend("toybackend", API_VERSION)))
+
+
+def test_a_name_is_no_plugin():
+    with pytest.raises(dnn.PluginError, match=r"needs a module or an object .*; got 'nomodule'"):
+        dnn.register("nomodule")

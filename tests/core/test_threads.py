@@ -25,6 +25,12 @@ def usual_number():
     dnn.set_num_threads(usual)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One store of compiled code for several processes, empty at first."""
+    return tmp_path_factory.mktemp("store")
+
+
 def run_python(code, folder=None, **environment):
     """Run code in a process of its own; returns what it printed."""
     settings = {"DNNCORE_CACHE_DIR": str(folder)} if folder else {}
@@ -166,8 +172,8 @@ EIGHT = """
 
 
 @pytest.mark.parametrize("layer", ["workqueue", "omp", "default"])
-def test_eight_threads_with_other_numbers_whatever_numbas_layer(layer, tmp_path):
-    assert run_python(EIGHT, tmp_path, NUMBA_THREADING_LAYER=layer) == "right"
+def test_eight_threads_with_other_numbers_whatever_numbas_layer(layer, folder):
+    assert run_python(EIGHT, folder, NUMBA_THREADING_LAYER=layer) == "right"
 
 
 # -- after a fork ----------------------------------------------------------------------------------
@@ -222,9 +228,9 @@ BUSY = {
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.parametrize("what", BUSY)
-def test_a_child_works_that_is_forked_beside_a_busy_thread(what, tmp_path):
+def test_a_child_works_that_is_forked_beside_a_busy_thread(what, folder):
     code = BESIDE.replace("BUSY", BUSY[what])
-    assert run_python(code, tmp_path) == str([0] * 8)
+    assert run_python(code, folder) == str([0] * 8)
 
 
 def in_a_process(results, size):

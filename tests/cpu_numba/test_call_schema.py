@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
+from dnncore.store import DiskStore
 
 pytest.importorskip("numba")
 
@@ -49,7 +50,7 @@ CALL = Record("call", ("dst", "address"), ("factor", "float32"), ("count", "coun
 def own_store(tmp_path, monkeypatch):
     """These functions are no part of the backend, whose sources are the key of the real store."""
     monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(native, "_store", dnn.cache.DiskStore("cpu_numba"))
+    monkeypatch.setattr(native, "_store", DiskStore("cpu_numba"))
 
 
 def without(name):
@@ -148,7 +149,7 @@ def test_a_task_reads_and_calls_by_name():
     }  # fmt: skip
     engine = dnn.engine("cpu")
     dst = dnn.Memory.from_numpy(np.zeros(8, np.float32), engine=engine)
-    Program([Step(fill_through_a_call, values, 1)], 1).bind([dst], None)(engine.stream())
+    Program(lambda: [Step(fill_through_a_call, values, 1)], 1).bind([dst], None)(engine.stream())
     assert dst.numpy().tolist() == [2.5] * 6 + [0.0] * 2
 
 

@@ -55,8 +55,8 @@ def test_pixels_gather_through_the_taps_that_they_see(axes, most, joined, follow
         for tile in block:
             sizes[tile.kind.rows] += 1
             origin = tuple(map(int.__add__, place, tile.place))
-            first = tile.kind.a_rows[0]
-            rows = [divmod(offset - first, 100) for offset in tile.kind.a_rows]
+            offsets = tile.kind.a_rows or range(tile.kind.rows)  # without any: one row of pixels
+            rows = [divmod(offset - offsets[0], 100) for offset in offsets]
             seen = [(origin[0], origin[1] + y, origin[2] + x) for y, x in rows]
             subsets = tile.kind.segments or (range(tile.kind.rows),)
             for subset, segment in zip(subsets, tile.batch, strict=True):

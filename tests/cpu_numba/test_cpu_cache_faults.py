@@ -15,7 +15,7 @@ import dnncore_cpu_numba
 from dnncore_cpu_numba.codegen.isa import AVAILABLE
 
 from dnncore import planning
-from dnncore.cache import DIGEST_BYTES, DiskStore
+from dnncore.store import DIGEST_BYTES, DiskStore
 
 # Compiles some tasks and microkernels, and prints how many were compiled and how many were loaded.
 PROGRAM = """
@@ -80,6 +80,13 @@ def test_what_is_damaged_foreign_or_exchanged_is_compiled_anew(tmp_path):
             files[place].write_bytes(damage(contents[place], contents[place - 1]))
         assert run(tmp_path) == (len(batch), compiled - len(batch))
     assert run(tmp_path) == (0, compiled)
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="modes are POSIX's")
+def test_code_that_others_could_have_written_is_compiled_anew(tmp_path):
+    compiled, _ = run(tmp_path)
+    (tmp_path / "cpu_numba").chmod(0o777)
+    assert run(tmp_path) == (compiled, 0)
 
 
 @pytest.mark.skipif(len(AVAILABLE) < 2, reason="this processor has one instruction set")

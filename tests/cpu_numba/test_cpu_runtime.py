@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from dnncore.cache import DiskStore
+from dnncore.store import DiskStore
 
 numba = pytest.importorskip("numba")
 
@@ -26,6 +26,7 @@ from dnncore_cpu_numba.codegen.pointers import (  # noqa: E402
     store_i64,
 )
 from dnncore_cpu_numba.codegen.task import task  # noqa: E402
+from dnncore_cpu_numba.runtime import pool as pool_module  # noqa: E402
 from dnncore_cpu_numba.runtime.pool import pool  # noqa: E402
 from dnncore_cpu_numba.runtime.program import Arg, Program, Scratch, Step, Table  # noqa: E402
 
@@ -88,7 +89,7 @@ def scaled(dst, src, factor, items):
 
 
 def execute(steps, *memories, scratchpad=None, num_threads=2):
-    return Program(steps, num_threads).bind(memories, scratchpad)(CPU.stream())
+    return Program(lambda: steps, num_threads).bind(memories, scratchpad)(CPU.stream())
 
 
 # -- programs --------------------------------------------------------------------------------------
@@ -114,11 +115,11 @@ def test_steps_follow_each_other_through_the_scratchpad():
         scaled(Arg(1), Arg(0), 9.0, 0),  # has no items and vanishes
         scaled(Arg(1), Scratch(64), 2.0, n),
     ]
-    program = Program(steps, 2)
+    program = Program(lambda: steps, 2)
     assert program.rows == 2
     program.bind([src, dst], np.zeros(4 * n + 64, np.uint8))(CPU.stream())
     assert (dst.numpy() == 4 * src.numpy()).all()
-    assert Program([], 2).bind([], None)(CPU.stream()).done
+    assert Program(list, 2).bind([], None)(CPU.stream()).done
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def test_items_are_cut_into_parts(items, threads, options, parts):
 def test_a_chain_is_one_program():
     n = 5000
     x, y = memory(np.ones(n, np.float32)), memory(np.zeros(n, np.float32))
-    program = Program([scaled(Arg(1), Arg(0), 2.0, n)], 2)
+    program = Program(lambda: [scaled(Arg(1), Arg(0), 2.0, n)], 2)
     there, back = program.bind([x, y], None), program.bind([y, x], None)
     chain = Program.chain([there, back, Program.chain([there, back])])
     assert chain.rows == 4
@@ -166,7 +167,7 @@ def test_events_are_waited_for_and_timed():
             waited.append(timeout)
 
     x = memory(np.ones(64, np.float32))
-    run = Program([scaled(Arg(0), Arg(0), 2.0, 64)], 2).bind([x], None)
+    run = Program(lambda: [scaled(Arg(0), Arg(0), 2.0, 64)], 2).bind([x], None)
     event = run(CPU.stream(), [Other(), Other()])
     assert len(waited) == 2
     assert event.start is None
@@ -179,11 +180,10 @@ def test_events_are_waited_for_and_timed():
 def test_a_bound_call_keeps_its_memories_and_tables():
     integers = memory(np.zeros(500, np.int64))
     table = np.arange(500)
-    run = Program(
-        [Step(look_up, {"dst": Arg(0), "table": Table(table), "offset": 0}, 500)], 2
-    ).bind([integers], None)
+    step = Step(look_up, {"dst": Arg(0), "table": Table(table), "offset": 0}, 500)
+    run = Program([step].copy, 2).bind([integers], None)
     address = integers.address
-    del table, integers
+    del table, integers, step
     junk = [np.full(500, -1) for _ in range(50)]
     run(CPU.stream())
     kept = np.ctypeslib.as_array((np.ctypeslib.ctypes.c_int64 * 500).from_address(address))
@@ -216,11 +216,11 @@ def test_python_threads_may_share_a_bound_call():
 
 
 @pytest.mark.parametrize("parts", [2, 3, 7, 64])
-def test_every_part_runs_once_whoever_claims_it(parts):
+def test_every_part_runs_once_whoever_claims_it(parts, processors):
     """Four callers compete for the pool; each counts how often each of its items was computed."""
     rounds, items = 3000, 64
     counters = [memory(np.zeros(items, np.int64)) for _ in range(4)]
-    program = Program([Step(add_one, {"dst": Arg(0)}, items, max_parts=parts)], 4)
+    program = Program(lambda: [Step(add_one, {"dst": Arg(0)}, items, max_parts=parts)], 4)
     net = [Program.chain([program.bind([c], None)] * 3) for c in counters]
 
     def work(call):
@@ -236,9 +236,15 @@ def test_every_part_runs_once_whoever_claims_it(parts):
         assert (counter.numpy() == 3 * rounds).all()
 
 
-def test_helpers_fall_asleep_and_wake():
+@pytest.fixture
+def processors(monkeypatch):
+    """Let the pool have helpers for four processors, whatever this machine has."""
+    monkeypatch.setattr(pool_module, "available_processors", lambda: 4)
+
+
+def test_helpers_fall_asleep_and_wake(processors):
     x = memory(np.zeros(1 << 16, np.int64))
-    run = Program([Step(add_one, {"dst": Arg(0)}, 1 << 16)], 3).bind([x], None)
+    run = Program(lambda: [Step(add_one, {"dst": Arg(0)}, 1 << 16)], 3).bind([x], None)
     for _ in range(3):
         run(CPU.stream())
         end = time.monotonic() + 30
@@ -400,7 +406,7 @@ def test_a_forked_child_works(tmp_path):
 
 def test_numbas_errors_are_wrapped():
     with pytest.raises(dnn.BuildError, match=r"numba cannot compile task .*cannot_compile") as info:
-        Program([Step(cannot_compile, {"dst": 0}, 1)], 1)
+        Program(lambda: [Step(cannot_compile, {"dst": 0}, 1)], 1)
     assert isinstance(info.value.__cause__, numba.core.errors.NumbaError)
 
 
@@ -413,3 +419,23 @@ def test_a_nest_of_too_many_loops_is_refused():
     nest = Nest((0,), (Loop(2, (1,)),) * (MAX_LOOPS + 1))
     with pytest.raises(dnn.BuildError, match=f"at most {MAX_LOOPS} loops; got {MAX_LOOPS + 1}"):
         nest.table([4])
+
+
+def test_the_driver_stays_loaded_when_the_first_program_is_freed():
+    """Else the second program would run unloaded code and end the process."""
+    program = """
+import collections, gc
+import numpy as np
+import dnncore as dnn
+from dnncore_cpu_numba.codegen import native
+
+native._recent = collections.deque(maxlen=0)  # unload what no program uses
+for algorithm in ("abs", "square", "abs"):
+    dnn.cache.primitives.clear()
+    gc.collect()
+    print(getattr(dnn.functional, algorithm)(np.float32([-3])))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["[3.]", "[9.]", "[3.]"]), done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dnncore.cache import DiskStore
+from dnncore.store import DiskStore
 
 pytest.importorskip("numba")
 

@@ -52,9 +52,10 @@ def test_every_operation_is_public():
 
 
 FIRST = {
-    "engines", "engines.scratchpads", "engines.stream", "engines.threads", "errors", "forking",
-    "observers", "tensors", "tensors.datatypes", "tensors.format_tags", "tensors.layout_rules",
-    "tensors.memory_desc", "tensors.strides",
+    "engines", "engines.allocation", "engines.processors", "engines.scratchpads", "engines.stream",
+    "engines.threads", "errors", "forking",
+    "interrupts", "observers", "tensors", "tensors.datatypes", "tensors.format_tags",
+    "tensors.layout_rules", "tensors.memory_desc", "tensors.strides",
 }  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def of(kind, size="full"):
 
 
 @pytest.mark.parametrize(("size", "least", "most"), [
-    ("tiny", 60, 9), ("smoke", 250, 80), ("full", 3000, 1000), ("networks", 300, 150),
+    ("tiny", 60, 9), ("smoke", 250, 140), ("full", 3000, 1000), ("networks", 300, 150),
 ])  # fmt: skip
 def test_counts(size, least, most):
     """most: cases of one operation."""
@@ -73,7 +73,8 @@ def test_whoever_serves_one_operation_in_f32_gets_to_the_floor(size):
     counts = Counter(kind(problem.op) for problem in listed(size))
     del counts[""]
     least = min(counts.values())
-    assert FLOORS[size] <= least if size == "random" else FLOORS[size] == least
+    assert FLOORS[size] <= least
+    assert size == "random" or FLOORS[size] >= 0.85 * least
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -98,6 +99,26 @@ def test_full_is_small():
 def test_there_is_no_other_size():
     with pytest.raises(dnn.DescriptorError, match="size must be one of tiny, smoke"):
         cases("huge")
+
+
+def is_prime(n):
+    return n > 1 and all(n % factor for factor in range(2, math.isqrt(n) + 1))
+
+
+SIZES_OF_SMOKE = {
+    "more than 64 images": lambda dims: dims[0] > 64,
+    "more than 64 in a row": lambda dims: dims[-1] > 64,
+    "more than 2**16 elements": lambda dims: math.prod(dims) > 2**16,
+    "a large prime": lambda dims: any(n > 256 and is_prime(n) for n in dims),
+    "a multiple of 64": lambda dims: any(n and n % 64 == 0 for n in dims),
+}
+
+
+@pytest.mark.parametrize("kind", OPERATIONS)
+@pytest.mark.parametrize("what", SIZES_OF_SMOKE)
+def test_sizes_beyond_the_blocks_of_loops(kind, what):
+    dims = (desc.dims for p in of(kind, "smoke") for _, desc in p.op.tensors())
+    assert any(map(SIZES_OF_SMOKE[what], dims))
 
 
 # -- what they cover -------------------------------------------------------------------------------
@@ -172,7 +193,7 @@ def laid_at_offsets(problems):
 def arguments_of(kind):
     """The names of an operation's tensors; of a sum's alike ones three."""
     names = {a.name for p in of(kind) for a, _ in p.op.tensors()}
-    return names - {f"src{i}" for i in range(3, 32)}
+    return names - {f"src{i}" for i in range(3, 200)}
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)

@@ -59,7 +59,7 @@ def environment(folder, *wheels):
 
 
 def test_the_minimal_backend_passes(outside):
-    suite = ("--pyargs", "dnncore.testing.suite", "--dnncore-backend=toy", "--dnncore-size=smoke")
+    suite = ("--pyargs", "dnncore.testing.suite", "--dnncore-backend=toy", "--dnncore-size=tiny")
     output = outside("-m", "pytest", *OPTIONS, *suite)
     assert re.search(r"^backend toy 0.1.0: ", output, re.M)
     assert re.search(r"^engine toy:0: ", output, re.M)

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 import dnncore as dnn
+from dnncore.testing import CHECKS
 from dnncore.testing.report import markdown
 from dnncore.testing.running.plan import Plan, read_patterns
 from dnncore.testing.running.shard import Shard
 
 SUPPORT = Path(__file__).parents[1] / "support"
 SUITE = ("--pyargs", "dnncore.testing.suite", "--dnncore-size=tiny")
-REFERENCE = ("--dnncore-backend=reference",)
+SKIPPED = sorted({*CHECKS} - {"accept", "integers", "random"})  # test_conformance.py runs them
+REFERENCE = ("--dnncore-backend=reference", f"--dnncore-skip-checks={','.join(SKIPPED)}")
 UNRULY = ("--dnncore-backend=unruly", "--dnncore-plugin=unruly")
 
 
@@ -53,12 +55,23 @@ def test_processes_of_xdist_report_to_one_table_and_one_floor(kit):
     assert sum(map(int, rows)) == passed
 
 
+def test_unsupported_cases_do_not_count_for_the_floor_of_those_that_match(kit, tmp_path):
+    texts = [str(job.problem) for job in Plan("reference", "tiny", match="--lrn").jobs()][:2]
+    (tmp_path / "one.txt").write_text(f"*{texts[0]}  # not this one")
+    match = "|".join(f"{re.escape(text)}$" for text in texts)
+    options = (f"--dnncore-match={match}", "--dnncore-unsupported=one.txt")
+    code, output = kit(*SUITE, *REFERENCE, *options)
+    assert code == 0, output
+    assert counts(output) == {"passed": 1, "skipped": 1}
+
+
 def test_a_wrong_implementation_fails_with_its_name_and_a_line_to_repeat_it(kit):
     options = ("--dnncore-match=--conv.*FWD_D|FWD_I", "--dnncore-timeout=20", "-x")
     code, output = kit(*SUITE, *UNRULY, *options)
     assert code == 1
     assert "unruly:" in output
-    assert re.search(r"^dnncore check --engines=cpu --conv .*--impl=unruly:\*' ", output, re.M)
+    again = r"dnncore check --plugin=unruly --engines=cpu --checks=\w+ --conv .*--impl=unruly:\*' "
+    assert re.search(f"^(DNNCORE_\\w+=\\S+ )*{again}", output, re.M)
 
 
 def test_lists_leave_out_or_demand_failure(kit, tmp_path):
@@ -185,7 +198,7 @@ def test_what_is_drawn_at_random_and_fails_is_shrunk_to_the_shortest_text(kit, m
     unruly = ("--dnncore-backend=unruly", "--dnncore-plugin=unruly")
     code, output = kit("--pyargs", "dnncore.testing.suite", *unruly, *options)
     assert code == 1
-    again = re.search(r"^dnncore check .*$", output, re.M)
+    again = re.search(r"^(?:DNNCORE_\w+=\S+ )*dnncore check .*$", output, re.M)
     assert again is not None
     assert "--attr" not in again[0]
     assert "--stag" not in again[0]
@@ -206,7 +219,7 @@ def test_a_notebook_needs_no_test_tools_and_no_installation():
         "import sys\n"
         "sys.modules.update(dict.fromkeys(('pytest', 'hypothesis', 'torch')))\n"
         "from dnncore.testing import check_backend\n"
-        "results = check_backend('unruly', 'tiny', match='--conv.*FWD', plugins=['unruly'])\n"
+        "results = check_backend('unruly', 'tiny', match='--conv.*FWD', plugins='unruly')\n"
         "assert results and {r.status for r in results} == {'failed'}\n"
     )
     path = os.pathsep.join([*sys.path, str(SUPPORT)])
@@ -216,4 +229,4 @@ def test_a_notebook_needs_no_test_tools_and_no_installation():
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "dnncore check --engines=cpu --conv" in done.stdout
+    assert "dnncore check --plugin=unruly --engines=cpu --checks=" in done.stdout

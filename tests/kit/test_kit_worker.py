@@ -8,13 +8,24 @@ import dnncore as dnn
 from dnncore.testing.checks.table import CHECKS
 from dnncore.testing.running.worker import Worker
 
+SLOW = [name for name, check in CHECKS.items() if check.every > 1]
 PROBLEM = "--conv --dir=FWD_D --stag=abx --wtag=abx --dtag=abx mb1ic1oc1ih3kh3"
 
 
-@pytest.fixture
-def worker():
-    with Worker(plugins=["unruly"], forbidden="Invalid (read|write)") as worker:
+@pytest.fixture(scope="module")
+def shared():
+    """One process for all tests that need no new one, without the slow checks."""
+    settings = {"forbidden": "Invalid (read|write)", "skip_checks": SLOW}
+    with Worker(plugins=["unruly"], **settings) as worker:
         yield worker
+
+
+@pytest.fixture
+def worker(shared):
+    """The shared process, which has run a case: imports take their time."""
+    shared.timeout = Worker().timeout
+    assert shared.run(PROBLEM, "cpu", "reference:*").status == "passed"
+    return shared
 
 
 def message(worker, way):
@@ -29,21 +40,22 @@ def message(worker, way):
 
 
 def test_a_case_passes_and_the_process_is_kept(worker):
+    started = worker.started
     results = [worker.run(PROBLEM, "cpu", "reference:*") for _ in range(3)]
     assert {result.status for result in results} == {"passed"}
-    assert worker.started == 1
+    assert worker.started == started
 
 
 def test_a_crash_is_told_by_signal_and_python_line_and_the_next_case_passes(worker):
+    started = worker.started
     text = message(worker, "crash")
     assert "in the check integers: the process died of SIGSEGV" in text
     assert "in crash" in text
     assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
-    assert worker.started == 2
+    assert worker.started == started + 1
 
 
 def test_a_hang_ends_at_the_timeout_and_shows_where_it_hung(worker):
-    worker.run(PROBLEM, "cpu", "reference:*")  # imports take their time
     worker.timeout = 1
     start = time.monotonic()
     text = message(worker, "hang")
@@ -54,9 +66,9 @@ def test_a_hang_ends_at_the_timeout_and_shows_where_it_hung(worker):
 
 def test_checks_share_no_timeout():
     """What goes on is no hang, however long it is altogether."""
-    with Worker(plugins=["unruly"], skip_checks=["memory"]) as worker:
+    with Worker(plugins=["unruly"], skip_checks=["memory", "many"]) as worker:
         worker.run(PROBLEM, "cpu", "reference:*")  # imports take their time
-        worker.timeout = 2
+        worker.timeout = 3
         result = worker.run(PROBLEM, "cpu", "unruly:slow")
     assert "worker" not in {failure.check for failure in result.failures}
     assert sum(result.seconds.values()) > worker.timeout
@@ -79,11 +91,12 @@ def test_an_exit_is_told_with_what_was_printed_last(worker):
 
 
 def test_a_problem_that_cannot_be_read_fails_alone(worker):
+    started = worker.started
     (failure,) = worker.run("--nonsense", "cpu").failures
     assert failure.check == "worker"
     assert "--nonsense" in failure.message
     assert worker.run(PROBLEM, "cpu", "reference:*").status == "passed"
-    assert worker.started == 1
+    assert worker.started == started
 
 
 def test_what_a_sanitizer_prints_fails_the_case_that_made_it_print(worker):
@@ -104,8 +117,9 @@ def test_a_process_that_cannot_start_is_an_error_with_the_reason():
         worker.run(PROBLEM, "cpu")
 
 
-def test_dear_checks_are_rare_in_the_process_too(worker):
-    first, *others = [worker.run(PROBLEM, "cpu", "reference:*").executed for _ in range(2)]
+def test_dear_checks_are_rare_in_the_process_too():
+    with Worker() as worker:
+        first, *others = [worker.run(PROBLEM, "cpu", "reference:*").executed for _ in range(2)]
     dear = sum(check.every > 1 for check in CHECKS.values())
     assert min(others) < first <= min(others) + dear
 
@@ -118,5 +132,5 @@ def test_checks_can_be_left_out_and_must_exist():
 
 
 def run_with(*left_out):
-    with Worker(skip_checks=left_out) as worker:
+    with Worker(skip_checks=[*SLOW, *left_out]) as worker:
         return worker.run(PROBLEM, "cpu", "reference:*")

@@ -26,12 +26,12 @@ def survey(*tasks):
 
 def test_descriptors_are_refused_or_right():
     pocl, other = devices()
-    tasks = [("cpu", "described", 12_000)]
-    tasks += [(name, "described", 4_000) for name in (pocl, other) if name]
+    tasks = [("cpu", "described", 3_000)]
+    tasks += [(name, "described", 1_000) for name in (pocl, other) if name]
     counts = survey(*tasks)
     assert sum(counts.values()) == sum(count for *_, count in tasks)
-    assert counts["described", "refused"] > 8_000
-    assert counts["described", "passed"] > 1_500
+    assert counts["described", "refused"] > 1_500
+    assert counts["described", "passed"] > 250
 
 
 def test_executions_are_refused_or_right():

@@ -22,7 +22,7 @@ from dnncore_opencl.gemm.cpu import CpuFamily
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_normal
-from dnncore.planning.toom_cook import F43
+from dnncore.planning.toom_cook import F43, error_factor
 from dnncore.problem import read
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
@@ -65,6 +65,11 @@ def test_sums_over_lines_that_do_not_fit_and_in_several_shares(target, shape, mo
     monkeypatch.setattr(convolution_direct_weights, "SUM_BYTES", 1)
     monkeypatch.setattr(convolution_direct_weights, "LONGEST_LINE", 20)
     check(own(target, "direct"), operation(f"--dir=BWD_WB {shape}"))
+
+
+@pytest.mark.parametrize("direction", ["FWD_B", "BWD_D", "BWD_WB"])
+def test_groups_of_whole_blocks_of_channels(target, direction):
+    check(target, operation(f"--dir={direction} g2mb1ic32ih6oc32oh6kh3ph1"))
 
 
 def lines(groups=1, columns=64, depth=64, out=(1, 1, 14, 14), taps=(1, 3, 3)):
@@ -147,7 +152,7 @@ def test_errors_are_larger_than_the_direct_ones_by_less_than_the_factor(target):
         for kind in ("winograd", "direct")
         for pd in own(target, kind).primitive_descs(plain)
     ]
-    assert 1 < errors[0] / errors[1] < F43.error_factor
+    assert 1 < errors[0] / errors[1] < error_factor(F43, F43, 64)
 
 
 @pytest.mark.parametrize("direction", ["FWD_B", "BWD_D"])

@@ -19,6 +19,7 @@ def target(request: pytest.FixtureRequest) -> Target:
     return request.param
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("count", [16, 17, 33])
 @pytest.mark.parametrize("tag", ["abcd", "nChw16c"])
 def test_sums_in_several_passes_run_their_chain_once(target: Target, count, tag):
@@ -46,6 +47,7 @@ def test_padding_is_plus_zero_where_scales_are_negative(target: Target, scales):
     check(target, dnn.Sum(scales, srcs=[desc] * len(scales), dst=desc))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("length", [19, 300])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("algorithm", ["accurate", "log"])
@@ -59,6 +61,7 @@ def test_softmax_adds_to_a_dst_that_it_may_not_use(target: Target, length, axis,
     check(target, op, dnn.Attributes(chain))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("src", ["f32", "f16", "bf16", "s8"])
 @pytest.mark.parametrize("dst", ["f32", "f16", "bf16"])
 def test_reorders_of_small_types_run_chains(target: Target, src, dst):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
 import pytest
 from checks import Target, check
+from combinations import every_second
 from conftest import TARGETS
 
 import dnncore as dnn
@@ -37,6 +39,7 @@ def target(request, planned_for_gpus) -> Target:
     return request.param
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("length", [5, 1000, 5000])
 @pytest.mark.parametrize(("axis", "dims"), [(1, (9,)), (0, (12,)), (0, (3, 7))])
 def test_softmax_shares_rows_along_and_across(target, length, axis, dims):
@@ -63,6 +66,7 @@ def test_softmax_of_halves_takes_quick_exponentials_again(target, monkeypatch, l
         check(target, forward, inputs={"src": src}, impl="opencl:tiled")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("length", [5, 1000, 5000, 9000])
 @pytest.mark.parametrize("algorithm", ["accurate", "log"])
 def test_gradients_of_softmax_read_long_rows_of_halves_again(target, length, algorithm):
@@ -72,6 +76,7 @@ def test_gradients_of_softmax_read_long_rows_of_halves_again(target, length, alg
     check(target, backward, inputs=inputs, impl="opencl:tiled")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("src", "dst"),
     [
@@ -151,6 +156,7 @@ def test_half_types_are_right_by_native_functions(target, data_type, monkeypatch
     check(target, softmax, impl="opencl:simd")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding", "avg_exclude_padding"])
 @pytest.mark.parametrize(
     ("image", "kernel", "stride", "padding", "dilation"),
@@ -254,11 +260,12 @@ def gradient(name, algorithm, data_type) -> tuple[dnn.PoolingBackward, dict[str,
     return backward, inputs
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
+@pytest.mark.in_turn
+@every_second(("name", BLOCKS), ("pooling", POOLINGS))
 def test_gradients_of_small_windows_are_gathered_in_blocks(
-    target, kernels, monkeypatch, name, algorithm, data_type, has_chain
+    target, kernels, monkeypatch, name, pooling
 ):
+    algorithm, data_type, has_chain = pooling
     monkeypatch.setattr("dnncore_opencl.pooling.implementations.has_pairs", lambda *_: False)
     if algorithm == "avg_exclude_padding" and name == "windows in the padding":
         pytest.skip("an average of nothing")
@@ -272,17 +279,18 @@ def test_gradients_of_small_windows_are_gathered_in_blocks(
     assert "pooling_blocks" in kernels
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "3x3", "3x3, unlike paddings", "3x3 in each place", "unlike strides",
-        "cells behind the last window", "volume",
-    ],
-)  # fmt: skip
-@pytest.mark.parametrize(("algorithm", "data_type", "has_chain"), POOLINGS)
+SHARED = [
+    "3x3", "3x3, unlike paddings", "3x3 in each place", "unlike strides",
+    "cells behind the last window", "volume",
+]  # fmt: skip
+
+
+@pytest.mark.in_turn
+@every_second(("name", SHARED), ("pooling", POOLINGS))
 def test_small_windows_that_share_rows_are_pooled_together(
-    target, kernels, monkeypatch, name, algorithm, data_type, has_chain
+    target, kernels, monkeypatch, name, pooling
 ):
+    algorithm, data_type, has_chain = pooling
     monkeypatch.setattr("dnncore_opencl.pooling.implementations.has_pairs", lambda *_: False)
     dims, kernel, strides, left, right = BLOCKS[name]
     src, dst = channels_last(dims, data_type), pooled(name, data_type)
@@ -323,8 +331,8 @@ def with_special_values(src: dnn.MemoryDesc) -> np.ndarray:
     return values
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+@pytest.mark.in_turn
+@every_second(("name", BLOCKS), ("data_type", ["f16", "bf16"]))
 def test_maxima_of_halves_are_compared_in_pairs(target, kernels, compares_pairs, name, data_type):
     dims, kernel, strides, left, right = BLOCKS[name]
     src, dst = channels_last(dims, data_type), pooled(name, data_type)
@@ -335,8 +343,8 @@ def test_maxima_of_halves_are_compared_in_pairs(target, kernels, compares_pairs,
     assert kernels == ["pooling_forward of pairs"] * 2
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-@pytest.mark.parametrize("data_type", ["f16", "bf16"])
+@pytest.mark.in_turn
+@every_second(("name", BLOCKS), ("data_type", ["f16", "bf16"]))
 def test_gradients_of_halves_are_added_in_pairs(target, kernels, compares_pairs, name, data_type):
     backward, inputs = gradient(name, "max", data_type)
     inputs["diff_dst"][:, 1, ..., 0] = float("nan")
@@ -345,6 +353,7 @@ def test_gradients_of_halves_are_added_in_pairs(target, kernels, compares_pairs,
     assert "pooling_blocks of pairs" in kernels
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ("channels", "tag", "dilations", "is_large"),
     [
@@ -456,12 +465,12 @@ def test_gradients_of_no_window_are_zero(target, algorithm, tag):
 
 
 def test_refusals_tell_of_the_problem(target, monkeypatch):
-    """All of the conformance kit's cases; nothing is built."""
+    """All of the conformance kit's cases, which the devices take in turn; nothing is built."""
     from dnncore_opencl.gemm.mma.family import Mma
 
     monkeypatch.setattr(Mma, "refusal", classmethod(lambda _family, _engine: None))
     refused = set()
-    for problem in cases("full"):
+    for problem in itertools.islice(cases("full"), OPENCL.index(target), None, len(OPENCL)):
         case = Case(problem, target.engine)
         for _, implementation in registry.implementations("opencl", type(problem.op)):
             refusals(case, implementation)

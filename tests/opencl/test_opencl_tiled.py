@@ -157,6 +157,7 @@ def test_one_tile_and_its_parts_are_kept():
     assert (chosen, part) == (tile, 336)
 
 
+@pytest.mark.in_turn
 @devices
 @pytest.mark.parametrize("tile", [TILES[0], TILES[4], TILES[5]], ids="{0.rows}x{0.columns}".format)
 @pytest.mark.parametrize("parts", [1, 3])

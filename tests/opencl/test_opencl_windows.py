@@ -26,6 +26,7 @@ def check_lrn(target: Target, dims, tag, algorithm, local_size):
     check(target, backward, inputs=inputs)
 
 
+@pytest.mark.in_turn
 @devices
 @pytest.mark.parametrize("local_size", [1, 2, 9, 11, 41])
 @pytest.mark.parametrize("channels", [1, 2, 32])
@@ -51,6 +52,7 @@ def test_vectors_that_overlap_do_not_add_dst_twice(target, tag):
     check(target, sums, dnn.Attributes([dnn.PostOp.sum(2.0)]))
 
 
+@pytest.mark.in_turn
 @devices
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("algorithm", ["max", "avg_include_padding", "avg_exclude_padding"])
@@ -81,6 +83,7 @@ def test_the_gradient_of_a_bias_may_have_one_term_or_none(target, dims):
     check(target, op)
 
 
+@pytest.mark.in_turn
 @devices
 @pytest.mark.parametrize(
     ("src", "dst"),
@@ -99,6 +102,7 @@ def test_reductions_planned_for_gpus(target, src, dst):
     check(target, op, impl="opencl:staged")
 
 
+@pytest.mark.in_turn
 @devices
 @pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw8c"])
 @pytest.mark.usefixtures("planned_for_gpus")

@@ -15,7 +15,7 @@ from dnncore_opencl.convolution.winograd import gpu as winograd
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_normal
-from dnncore.planning.toom_cook import F23, F43
+from dnncore.planning.toom_cook import F23, F43, error_factor
 from dnncore.problem import read
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
@@ -33,6 +33,7 @@ def own(target, name="?x?x3"):
     return replace(target, impl=f"opencl:winograd:{name}:*")
 
 
+@pytest.mark.in_turn
 @devices
 @directions
 @pytest.mark.parametrize(
@@ -75,6 +76,7 @@ def test_a_chain_and_images_of_another_layout(target):
     check(own(target), found.op, found.attr)
 
 
+@pytest.mark.in_turn
 @devices
 @pytest.mark.parametrize("channels", [4, 5])
 def test_slices_of_sums(target, channels, monkeypatch):
@@ -88,6 +90,7 @@ def test_slices_of_sums(target, channels, monkeypatch):
     check(own(target), found.op, found.attr)
 
 
+@pytest.mark.in_turn
 @pytest.mark.usefixtures("planned_for_gpus")
 @devices
 @pytest.mark.parametrize("tag", ["abx", "axb", "aBx8b"])
@@ -137,52 +140,21 @@ def test_smaller_tiles_are_more_exact(target):
 
 def test_factors_of_errors():
     small, middle, large = winograd.TILES
-    assert small.error_factor == F23.error_factor
-    assert middle.error_factor < winograd.AUTO_ERROR_FACTOR < large.error_factor
-    assert large.error_factor == F43.error_factor
+    assert small.error_factor(1) == error_factor(F23, F23, 1)
+    assert middle.error_factor(1) < winograd.AUTO_ERROR_FACTOR < large.error_factor(1)
+    assert large.error_factor(64) == error_factor(F43, F43, 64)
     assert [tile.is_exact for tile in winograd.TILES] == [True, False, False]
 
 
-@pytest.mark.parametrize("tile", winograd.TILES, ids=lambda tile: tile.name)
-def test_errors_of_gradients_are_about_as_large_as_told(tile):
-    """Over tiles of random numbers, all of it in float32, beside direct sums."""
-    rng = np.random.default_rng(0)
-    images, count = 32, 256
-    src, diff_dst = (
-        rng.standard_normal((images, count, *size)).astype(np.float32)
-        for size in (tile.spans, tile.outputs)
-    )
-    seen = np.lib.stride_tricks.sliding_window_view(src, tile.outputs, (2, 3))
-    terms = seen * diff_dst[:, :, None, None]
-    direct = terms.sum(axis=1).sum(axis=(-2, -1))
-    exact = gradient(tile, src.astype(np.float64), diff_dst.astype(np.float64))
-    np.testing.assert_allclose(
-        exact, np.einsum("ntrsyx,ntyx->nrs", seen.astype(np.float64), diff_dst), atol=1e-9
-    )
-    errors = [
-        np.sqrt(np.mean((made - exact) ** 2)) for made in (gradient(tile, src, diff_dst), direct)
-    ]
-    assert tile.gradient_error_factor / 2 < errors[0] / errors[1] < 2 * tile.gradient_error_factor
-
-
-def gradient(tile, src, diff_dst):
-    """By Winograd's matrices, in the type of the arguments: sums over the second dim."""
-
-    def transformed(tiles, name, *, is_adjoint=False):
-        down, across = (
-            np.array(getattr(side, name), tiles.dtype) for side in (tile.down, tile.across)
-        )
-        if is_adjoint:
-            down, across = down.T, across.T
-        return down @ tiles @ across.T
-
-    points = transformed(src, "src") * transformed(diff_dst, "dst", is_adjoint=True)
-    return transformed(points.sum(axis=1), "weights", is_adjoint=True)
-
-
-def test_factors_of_errors_of_gradients():
-    factors = [tile.gradient_error_factor for tile in winograd.TILES]
-    assert factors == pytest.approx([2.0, 3.458, 5.980], rel=1e-3)
+@devices
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_W"])
+def test_the_claimed_factor_is_that_of_the_tile_and_the_depth(target, direction):
+    op = problem(f"--dir={direction} --alg=wino mb2ic5ih9oc7kh3ph1").op
+    depths = {"FWD_D": (5, 5, 5), "BWD_W": (2 * 5 * 5, 2 * 5 * 3, 2 * 3 * 3)}[direction]
+    for tile, depth in zip(winograd.TILES, depths, strict=True):
+        claim = tile.gradient_error_factor if direction == "BWD_W" else tile.error_factor
+        for pd in own(target, tile.name).primitive_descs(op):
+            assert pd.error_factor == claim(depth)
 
 
 @devices
@@ -230,7 +202,7 @@ def test_gradients_by_an_algorithm(target):
     assert {pd.op.algorithm for pd in by_auto} == {"winograd"}
     assert {pd.diff_weights_desc.tag for pd in by_auto} == {"acdb"}
     refusals = dnn.PrimitiveDesc(problem(text.format("auto")).op, target.engine).explain()
-    assert "rounding errors are 6.0 times those of direct sums" in refusals
+    assert "rounding errors are up to 15.1 times those of direct sums" in refusals
     refusals = dnn.PrimitiveDesc(problem(text.format("direct")).op, target.engine).explain()
     assert "opencl:winograd:2x2x3:tiled: algorithm: computes by algorithm winograd" in refusals
 
@@ -240,4 +212,4 @@ def test_larger_errors_are_for_those_who_ask(target):
     text = "--dir=FWD_D --alg={} mb1ic4ih6oc4kh3ph1"
     assert own(target, "4x4x3").primitive_descs(problem(text.format("wino")).op)
     refusals = dnn.PrimitiveDesc(problem(text.format("auto")).op, target.engine).explain()
-    assert "rounding errors are 7.2 times those of direct sums" in refusals
+    assert "rounding errors are up to 15.1 times those of direct sums" in refusals

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from checks import REFERENCE, Target, check, reference_outputs, run
+from combinations import every_second
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_integers, fill_normal
@@ -123,6 +124,7 @@ all_problems = pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEM
 all_directions = pytest.mark.parametrize("direction", DIRECTIONS)
 
 
+@pytest.mark.in_turn
 @all_problems
 @all_directions
 @pytest.mark.parametrize("formats", ["plain", "any"])
@@ -157,11 +159,13 @@ FORMATS = {
 }
 
 
-@pytest.mark.parametrize("name", ["3x3", "odd_channels", "1x1_odd_channels", "5x5_stride2"])
+@pytest.mark.in_turn
 @all_directions
-@pytest.mark.parametrize("formats", FORMATS.values(), ids=FORMATS)
+@every_second(
+    ("name", ["3x3", "odd_channels", "1x1_odd_channels", "5x5_stride2"]), ("formats", FORMATS)
+)
 def test_in_other_formats(target: Target, name, direction, formats):
-    check(target, PROBLEMS[name].op(direction, *formats))
+    check(target, PROBLEMS[name].op(direction, *FORMATS[formats]))
 
 
 @all_directions

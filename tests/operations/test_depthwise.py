@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from checks import Target, check
+from combinations import every_second
 from test_convolution import DIRECTIONS, FORWARD, Problem
 
 import dnncore as dnn
@@ -45,14 +46,16 @@ def tag(letters: str, dims: tuple[int, ...]) -> str:
     return "".join(c for c in letters if not c.isalpha() or ord(c.lower()) - 97 < len(dims))
 
 
-@pytest.mark.parametrize("problem", PROBLEMS.values(), ids=PROBLEMS)
+@pytest.mark.in_turn
+@every_second(("name", PROBLEMS), ("layouts", LAYOUTS))
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS)
-def test_agrees_with_the_reference(target: Target, problem, direction, layouts):
-    src, dst = (tag(letters, problem.src) for letters in layouts)
+def test_agrees_with_the_reference(target: Target, name, direction, layouts):
+    problem = PROBLEMS[name]
+    src, dst = (tag(letters, problem.src) for letters in LAYOUTS[layouts])
     check(target, problem.op(direction, src, None, dst))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("layouts", LAYOUTS.values(), ids=LAYOUTS)
 @pytest.mark.parametrize("name", ["channels_17", "stride2_line_40", "four_of_nine_groups"])
 def test_post_ops_are_applied_once_to_each_element(target: Target, name, layouts):

@@ -54,6 +54,12 @@ def test_agrees_with_the_reference(target: Target, problem, direction, formats):
 
 
 @all_directions
+@pytest.mark.parametrize("tag", ["abc", "cba", "bca"])
+def test_no_image_in_any_order_of_dims(target: Target, direction, tag):
+    check(target, inner_product(direction, (0, 1, 2), 7, (tag, "any", "any")))
+
+
+@all_directions
 def test_with_the_users_scratchpad(target: Target, direction):
     op = inner_product(direction, *PROBLEMS["image"])
     check(target, op, dnn.Attributes(scratchpad="user"))

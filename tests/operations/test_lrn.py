@@ -72,11 +72,13 @@ all_problems = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn
 @all_problems
 def test_forward(target: Target, algorithm, src, fields):
     check(target, forward(algorithm, src, **fields))
 
 
+@pytest.mark.in_turn
 @all_problems
 def test_inference_gives_the_same_without_a_workspace(target: Target, algorithm, src, fields):
     op = forward(algorithm, src, prop_kind="forward_inference", **fields)
@@ -84,6 +86,7 @@ def test_inference_gives_the_same_without_a_workspace(target: Target, algorithm,
     check(target, op)
 
 
+@pytest.mark.in_turn
 @all_problems
 def test_backward(target: Target, algorithm, src, fields):
     op = backward(algorithm, src, **fields)
@@ -109,6 +112,7 @@ def test_any_takes_the_format_of_src(target: Target, name):
     check(target, op, inputs=backward_inputs(op))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("algorithm", [ACROSS, WITHIN])
 @pytest.mark.parametrize("tags", [("nhwc", "nchw"), ("nchw", "nChw8c"), ("nChw8c", "nhwc")])
 def test_from_one_format_to_another(target: Target, algorithm, tags):
@@ -172,6 +176,19 @@ def test_squares_may_be_out_of_range_where_bases_are_not(target: Target, alpha, 
     inputs = {"src": (1e19 * (2 + fill_normal(src, 1))).astype(np.float32)}
     for beta in (0.3, 0.5, 0.75, 1.0):
         check(target, forward(algorithm, src, alpha=alpha, beta=beta), inputs=inputs)
+
+
+@pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw8c"])
+def test_results_do_not_depend_on_earlier_calls(target: Target, tag):
+    """A call with many channels and large values goes before the second call."""
+    small, large = (desc(2, channels, 5, 5, tag=tag) for channels in (9, 64))
+    inputs = {"src": fill_normal(small, 1)}
+    others = {"src": np.full(large.dims, 1e18, np.float32)}
+    for pd in target.primitive_descs(forward(WITHIN, small)):
+        first = run(pd, inputs)["dst"]
+        for other in target.primitive_descs(forward(WITHIN, large)):
+            run(other, others)
+        assert np.array_equal(first, run(pd, inputs)["dst"])
 
 
 def test_a_chain_of_post_ops_is_executed_or_refused(target: Target):

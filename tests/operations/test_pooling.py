@@ -11,7 +11,7 @@ from checks import REFERENCE, Target, agree, check, reference_outputs, run
 import dnncore as dnn
 from dnncore.comparison.compare import expected_outputs
 from dnncore.comparison.fills import fill_integers, fill_normal
-from dnncore.ops.window import window_output
+from dnncore.ops.window import LARGEST, entries, window_output
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -86,11 +86,13 @@ all_averages = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.in_turn
 @all_problems
 def test_forward(target: Target, problem):
     check(target, problem.forward())
 
 
+@pytest.mark.in_turn
 @all_averages
 def test_average(target: Target, problem, algorithm):
     check(target, problem.forward(algorithm))
@@ -119,10 +121,11 @@ def test_inference_has_no_workspace(target: Target, name):
     check(target, op)
 
 
+@pytest.mark.in_turn
 @all_problems
-@pytest.mark.parametrize("fill", [fill_integers, fill_normal])
-def test_backward(target: Target, problem, fill):
-    check(target, problem.backward(), inputs=problem.backward_inputs(fill))
+def test_backward(target: Target, problem):
+    for fill in (fill_integers, fill_normal):
+        check(target, problem.backward(), inputs=problem.backward_inputs(fill))
 
 
 @pytest.mark.peer
@@ -288,3 +291,9 @@ def test_the_hint_must_keep_a_workspace():
     backward = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **window)
     with pytest.raises(dnn.DescriptorError, match="of prop_kind forward_training"):
         dnn.PrimitiveDesc(backward, dnn.engine("cpu"), hint=hint)
+
+
+def test_the_largest_number_of_a_window_is_permitted():
+    assert entries("pooling", "kernel", LARGEST, 1) == (LARGEST,)
+    with pytest.raises(dnn.DescriptorError, match=f"at most {LARGEST}"):
+        entries("pooling", "kernel", LARGEST + 1, 1)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+import itertools
 
 import numpy as np
 import pytest
 from checks import REFERENCE, Target, check, reference_outputs
+from combinations import every_second
 from problems import PARAMETERS
 from test_convolution import PROBLEMS, Problem
 from test_inner_product import inner_product
@@ -125,6 +126,7 @@ PAIRS += [(op, chain) for chain in ("five", "mixed") for op in OPERATIONS if op 
 all_pairs = pytest.mark.parametrize(("operation", "chain"), PAIRS, ids=map("-".join, PAIRS))
 
 
+@pytest.mark.in_turn
 @all_pairs
 def test_agrees_with_the_reference(target: Target, operation, chain):
     op = OPERATIONS[operation]
@@ -138,30 +140,43 @@ def test_the_reference_agrees_with_torch(operation, chain):
     check(REFERENCE, op, dnn.Attributes(CHAINS[chain](op)), oracle=torch_outputs)
 
 
+def on_two_operations(steps, others):
+    """Each step on a convolution, and on one of the others, in turn.
+
+    One OpenCL device takes the convolution and the other the other operation.
+    """
+    names = others.split()
+    pairs = []
+    for i, step in enumerate(steps):
+        two = ("convolution", names[i % len(names)])
+        pairs += [(name, step) for name in (two if i % 2 == 0 else reversed(two))]
+    return pairs
+
+
 PARAMETERS_INSIDE = {**PARAMETERS, "hardswish": (0.25, 0.5), "pow": (0.5, 2.0)}
 POSITIVE = [eltwise("abs"), eltwise("linear", 1.0, 0.5)]  # where log and sqrt have values
 
 
-@pytest.mark.parametrize("name", ["convolution", "matmul", "pooling", "binary"])
-@pytest.mark.parametrize("algorithm", ELTWISE)
+@pytest.mark.in_turn
+@pytest.mark.parametrize(("name", "algorithm"), on_two_operations(ELTWISE, "matmul pooling binary"))
 def test_every_eltwise_algorithm(target: Target, algorithm, name):
     step = eltwise(algorithm, *PARAMETERS_INSIDE[algorithm])
     check(target, ALL_OPERATIONS[name], dnn.Attributes([*POSITIVE, step]))
 
 
-@pytest.mark.parametrize("name", ["convolution", "inner_product", "pooling"])
-@pytest.mark.parametrize("algorithm", BINARY)
+@pytest.mark.in_turn
+@pytest.mark.parametrize(("name", "algorithm"), on_two_operations(BINARY, "inner_product pooling"))
 def test_every_binary_algorithm(target: Target, algorithm, name):
     op = ALL_OPERATIONS[name]
     src2 = condition(whole(op)) if algorithm == "select" else None
     check(target, op, dnn.Attributes([add(algorithm, channels(op), src2)]))
 
 
-EVERY_BROADCAST = [axes for n in range(5) for axes in combinations(range(4), n)]
+EVERY_BROADCAST = [axes for n in range(5) for axes in itertools.combinations(range(4), n)]
 
 
-@pytest.mark.parametrize("axes", EVERY_BROADCAST, ids=str)
-@pytest.mark.parametrize("name", ["convolution_nhwc", "pooling", "eltwise"])
+@pytest.mark.in_turn
+@every_second(("axes", EVERY_BROADCAST), ("name", ["convolution_nhwc", "pooling", "eltwise"]))
 def test_every_broadcast(target: Target, name, axes):
     op = ALL_OPERATIONS[name]
     operand = over(op, *axes)
@@ -220,6 +235,7 @@ WITHOUT_SUM = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("chain", [*WITHOUT_SUM, "mixed"])
 @pytest.mark.parametrize("name", ["pooling", "average", "binary", "binary_broadcast"])
 def test_on_pooling_and_binary(target: Target, name, chain):
@@ -229,6 +245,7 @@ def test_on_pooling_and_binary(target: Target, name, chain):
     check(target, op, dnn.Attributes(steps), may_refuse=refusable)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("op", OTHERS.values(), ids=OTHERS)
 def test_on_other_operations(target: Target, op):
     check(target, op, dnn.Attributes(CHAINS["five"](op)), may_refuse=True)

@@ -14,6 +14,7 @@ CASES = {
     "columns": ((64, 10), None, 0),
     "one_class": ((5, 1), None, 1),
     "long": ((3, 2000), None, 1),
+    "longer_than_a_buffer": ((1, 33000), None, 1),
     "channels": ((2, 7, 3, 5), None, 1),
     "rows_nhwc": ((2, 7, 3, 5), "nhwc", 2),
     "channels_blocked_padded": ((2, 7, 3, 5), "nChw8c", 1),
@@ -24,7 +25,8 @@ CASES = {
 }
 # Every case with one algorithm, some with the other: devices compile each pair.
 PAIRS = [(name, "log") for name in CASES]
-PAIRS += [(name, "accurate") for name in ("10_classes", "channels", "rows_blocked_padded")]
+ACCURATE = ("10_classes", "longer_than_a_buffer", "channels", "rows_blocked_padded")
+PAIRS += [(name, "accurate") for name in ACCURATE]
 all_pairs = pytest.mark.parametrize(("name", "algorithm"), PAIRS, ids=map("-".join, PAIRS))
 both = pytest.mark.parametrize("algorithm", ["accurate", "log"])
 
@@ -47,11 +49,13 @@ def backward_inputs(case, algorithm):
     return {"dst": dst, "diff_dst": fill_normal(dnn.MemoryDesc(case[0]), 2)}
 
 
+@pytest.mark.in_turn
 @all_pairs
 def test_forward(target: Target, name, algorithm):
     check(target, forward(CASES[name], algorithm))
 
 
+@pytest.mark.in_turn
 @all_pairs
 def test_backward(target: Target, name, algorithm):
     case = CASES[name]

@@ -20,7 +20,6 @@ Array = np.ndarray[Any, Any]
 
 KINDS = [kind for driver in DRIVERS.values() for kind in driver.operations]
 COUNT = 40  # least number of problems per operation
-DRAWN = 200  # problems of all directions of a driver at a time
 
 PARAMETERS = {name: algorithm.probes[0] for name, algorithm in ELTWISE.items()}
 
@@ -32,7 +31,7 @@ def problems(kind: type[dnn.Operation], count: int = COUNT) -> list[Any]:
     """
     found: dict[dnn.Operation, None] = {}
     for seed in itertools.count():
-        drawn = _drawn(driver_of(kind).name, seed)
+        drawn = _drawn(kind, count, seed)
         found |= dict.fromkeys(op for op in drawn if type(op) is kind and _is_plain(op))
         if len(found) >= count:
             return list(found)[:count]
@@ -40,8 +39,13 @@ def problems(kind: type[dnn.Operation], count: int = COUNT) -> list[Any]:
 
 
 @cache
-def _drawn(driver: str, seed: int) -> list[dnn.Operation]:
-    return [problem.op for problem in draw(DRAWN, driver, seed=seed)]
+def _drawn(kind: type[dnn.Operation], count: int, seed: int) -> list[dnn.Operation]:
+    driver = driver_of(kind)
+    name = kind.__name__
+    start = "FWD" if "Backward" not in name else "BWD_W" if "Weights" in name else "BWD_D"
+    directions = [text for text in driver.options.get("dir", ()) if text.startswith(start)]
+    only = {"dt": ("f32",), "dir": directions}
+    return [problem.op for problem in draw(count, driver.name, seed=seed, only=only)]
 
 
 def _is_plain(op: Any) -> bool:

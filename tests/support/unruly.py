@@ -39,8 +39,8 @@ def later(*memories):
 
 
 def slow(*memories):
-    """Takes 0.1 seconds."""
-    time.sleep(0.1)
+    """Takes 0.05 seconds."""
+    time.sleep(0.05)
     ones(*memories)
 
 

@@ -14,7 +14,7 @@ from dnncore_cpu_numba.copies.reformat import copy_steps
 from dnncore_cpu_numba.elementwise.chains import chain_steps, zero_padding
 from dnncore_cpu_numba.elementwise.implementation import refuse_post_ops
 from dnncore_cpu_numba.elementwise.post_ops import stages_of
-from dnncore_cpu_numba.runtime.program import Program
+from dnncore_cpu_numba.runtime.program import Program, Step
 from dnncore_cpu_numba.runtime.tensor import arguments
 
 
@@ -39,11 +39,13 @@ class ReorderImplementation(Implementation[Reorder]):
 
     def _build(self, op: Reorder, attr: Attributes, num_threads: int) -> Executable:
         src, dst, *operands = arguments(op, attr=attr).values()
-        if attr.post_ops:
-            stages = stages_of(attr.post_ops, 2)
-            steps = chain_steps(op.dst.dims, [dst, src, *operands], stages)
-        else:
-            steps = copy_steps(dst, src) + zero_padding(dst)
+
+        def steps() -> list[Step]:
+            if attr.post_ops:
+                stages = stages_of(attr.post_ops, 2)
+                return chain_steps(op.dst.dims, [dst, src, *operands], stages)
+            return copy_steps(dst, src) + zero_padding(dst)
+
         return Program(steps, num_threads)
 
 

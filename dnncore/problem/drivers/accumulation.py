@@ -1,40 +1,99 @@
-"""Error bounds of sums of products, which several drivers share."""
+"""The noise of sums of products, which several drivers share."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from dnncore.algorithms.rounding import ROUNDOFF, Array, growth
+from dnncore.algorithms.rounding import Array, Noise, summed
 from dnncore.attributes import Attributes
 from dnncore.ops import ConvolutionBackwardWeights, InnerProductBackwardWeights, Operation
 from dnncore.problem.drivers.driver import Evaluate, Inputs
 
-__all__ = ["PLAIN", "accumulated", "exact", "weights_errors"]
+__all__ = ["PLAIN", "absolute", "accumulated", "exact", "norms", "number_of_terms", "sum_along",
+           "weights_errors"]  # fmt: skip
 
 PLAIN = Attributes()
 
+# Products of squares of such numbers, and sums of a million of them, are within f32's range.
+LEAST, LARGEST = 2.0**-31, 2.0**26
 
-def accumulated(op: Operation, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    """Sums of products: growth(terms) times the roundoff of the result of absolute values."""
-    terms = 1.0 + op.flops / (2.0 * max(1, op.result.nelems))
+
+def number_of_terms(op: Operation) -> float:
+    """The mean number of products per element of the result, and 1 for a bias."""
+    return 1.0 + op.flops / (2.0 * max(1, op.result.nelems))
+
+
+def accumulated(
+    op: Operation, inputs: Inputs, evaluate: Evaluate, terms: Any = None
+) -> dict[str, Noise]:
+    """The noise of sums of products.
+
+    terms: the number of products of an element, as a number or an array.
+    """
+    terms = number_of_terms(op) if terms is None else terms
+    total, norm = norms(op, inputs, evaluate)
+    return {op.result_name: summed(terms, total, norm)}
+
+
+def norms(op: Operation, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
+    """The sums of products of the result, and their 2-norms; or twice the sum of absolute values.
+
+    The latter if the order is not random, or if squares are beyond the range of f32.
+    """
+    if not (evaluate.random_order and all(map(_has_squares, inputs.values()))):
+        size = absolute(op, inputs, evaluate)
+        return size, size
+    squares = {  # but of indices in a workspace
+        name: array if array.dtype.kind in "iu" else np.square(array)
+        for name, array in inputs.items()
+    }
+    total, square = (
+        evaluate(op, PLAIN, values)[op.result_name].astype(np.float64)
+        for values in (inputs, squares)
+    )
+    return total, np.sqrt(square)
+
+
+def absolute(op: Operation, inputs: Inputs, evaluate: Evaluate) -> Array:
+    """The result for the absolute values of all inputs, in float64."""
     sizes = evaluate(op, PLAIN, {name: np.abs(array) for name, array in inputs.items()})
-    relative = growth(terms) * ROUNDOFF
-    return {name: relative * size.astype(np.float64) for name, size in sizes.items()}
+    return sizes[op.result_name].astype(np.float64)
 
 
-def exact(_op: Operation, _inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+def _has_squares(array: Array) -> bool:
+    sizes = np.abs(array[np.isfinite(array) & (array != 0)])
+    return bool(not sizes.size or (sizes.min() >= LEAST and sizes.max() <= LARGEST))
+
+
+def exact(_op: Operation, _inputs: Inputs, _evaluate: Evaluate) -> dict[str, Noise]:
     """No error: values are moved, or rounded once when they are stored."""
     return {}
 
 
 def weights_errors(
-    op: ConvolutionBackwardWeights | InnerProductBackwardWeights, inputs: Inputs, evaluate: Evaluate
-) -> dict[str, Array]:
+    op: ConvolutionBackwardWeights | InnerProductBackwardWeights,
+    inputs: Inputs,
+    evaluate: Evaluate,
+    terms: Any = None,
+) -> dict[str, Noise]:
     """Gradients of weights, and of bias, which is the sum of a whole channel of diff_dst."""
-    errors = accumulated(op, inputs, evaluate)
+    errors = accumulated(op, inputs, evaluate, terms)
     if op.diff_bias is not None:
-        terms = op.dst_role.nelems / max(1, op.diff_bias.nelems)
-        sizes = np.abs(inputs["diff_dst"].astype(np.float64))
-        axes = tuple(axis for axis in range(sizes.ndim) if axis != 1)
-        errors["diff_bias"] = growth(terms) * ROUNDOFF * sizes.sum(axis=axes)
+        values = inputs["diff_dst"].astype(np.float64)
+        count = op.dst_role.nelems / max(1, op.diff_bias.nelems)
+        axes = tuple(axis for axis in range(values.ndim) if axis != 1)
+        errors["diff_bias"] = sum_along(values, axes, count, evaluate)
     return errors
+
+
+def sum_along(
+    values: Array, axes: Any, terms: float, evaluate: Evaluate, *, keepdims: bool = False
+) -> Noise:
+    """The noise of sums of an array in float64 along some axes."""
+    if not evaluate.random_order:
+        size = np.abs(values).sum(axes, keepdims=keepdims)
+        return summed(terms, size, size)
+    norm = np.sqrt(np.square(values).sum(axes, keepdims=keepdims))
+    return summed(terms, values.sum(axes, keepdims=keepdims), norm)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dnncore.algorithms import binary
-from dnncore.algorithms.rounding import ROUNDOFF, Array
+from dnncore.algorithms.rounding import ROUNDOFF, VARIANCE, Noise
 from dnncore.ops import Binary, Operation
 from dnncore.problem.drivers.accumulation import PLAIN
 from dnncore.problem.drivers.draws import (
@@ -31,6 +31,7 @@ from dnncore.problem.tensors import read_tensors, write_tensors
 
 __all__ = ["BINARY"]
 
+ROUNDED_ONCE = ("add", "sub", "mul")
 ALGORITHMS = {name.upper(): name for name in binary.BINARY}
 DEFAULTS = {
     "sdt": "f32", "ddt": "f32", "stag": "abx", "dtag": "any", "strides": "", "alg": "ADD",
@@ -78,12 +79,14 @@ def _formula(torch: Any, op: Binary, tensors: Mapping[str, Any]) -> Any:
     return binary.BINARY[op.algorithm].oracle(torch, *sources).to(torch.float64)
 
 
-def _errors(op: Binary, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: Binary, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     roundings = binary.BINARY[op.algorithm].roundings
     if not roundings:
         return {}
     size = np.abs(evaluate(op, PLAIN, inputs)["dst"].astype(np.float64))
-    return {"dst": roundings * ROUNDOFF * size}
+    if op.algorithm in ROUNDED_ONCE:
+        return {"dst": Noise(roundings * ROUNDOFF * size, VARIANCE**0.5 * ROUNDOFF * size)}
+    return {"dst": Noise.within(roundings * ROUNDOFF * size)}
 
 
 def _draw_shape(draws: Draws) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
-from dnncore.algorithms.rounding import ROUNDOFF, Array, growth
+from dnncore.algorithms.rounding import Array, Noise, summed
 from dnncore.ops import (
     ConvolutionBackwardData,
     ConvolutionBackwardWeights,
@@ -17,8 +17,9 @@ from dnncore.ops import (
 )
 from dnncore.ops.convolution import Convolution
 from dnncore.ops.window import effective_kernel
+from dnncore.planning.toom_cook import F43, error_factor, gradient_error_factor
 from dnncore.problem.directions import LAYER_DEFAULTS, layer, layer_text, read_layer
-from dnncore.problem.drivers.accumulation import accumulated, weights_errors
+from dnncore.problem.drivers.accumulation import PLAIN, accumulated, weights_errors
 from dnncore.problem.drivers.draws import (
     ANY_TAGS,
     BIAS_TYPES,
@@ -90,8 +91,9 @@ def _formula(torch: Any, op: Convolution, tensors: Mapping[str, Any]) -> Any:
 
 
 def _draw_shape(draws: Draws) -> str:
-    groups = int(draws.one_of(("1", "1", "2", "3", "8")))
-    channels = f"ic{groups * draws.channels()}oc{groups * draws.channels()}"
+    groups = int(draws.one_of(("1", "1", "2", "3", "8", "9", "17")))
+    each = [1, draws.integer(1, 3)] if groups > 3 else [draws.channels(), draws.channels()]
+    channels = f"ic{groups * each[0]}oc{groups * each[1]}"
     group = f"g{groups}" if groups > 1 else ""
     return f"{group}mb{draws.batch()}{channels}{draws.window()}"
 
@@ -100,56 +102,116 @@ def _draw_shape(draws: Draws) -> str:
 
 # Cells along a dim that Winograd transforms at once, at most: F(6x6, 3x3) is the largest in use.
 TILE = 8
+SHARE = 9
+"""A cell's largest share of the error of a tile is the mean of this many cells'."""
 
 
-def _errors(op: Convolution, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _error_factor(op: Convolution) -> float:
+    """The factor of the largest tile in `dnncore.planning.toom_cook`; 1 if sums are direct."""
+    if op.algorithm == "direct":
+        return 1.0
+    _, oc, ic, *_ = op.grouped_weights
+    if not isinstance(op, ConvolutionBackwardWeights):
+        return error_factor(F43, F43, ic if isinstance(op, ConvolutionForward) else oc)
+    images, _, *pixels = op.diff_dst.dims
+    tiles = images * math.prod(-(-size // F43.outputs) for size in pixels)
+    return gradient_error_factor(F43, F43, tiles)
+
+
+def _terms(op: Convolution) -> Array:
+    """The number of products of each element of the result, without those of padding."""
+    _, oc, ic, *kernel = op.grouped_weights
+    forward, backward = isinstance(op, ConvolutionForward), isinstance(op, ConvolutionBackwardData)
+    counts = np.ones(())
+    for dim, taps in enumerate(kernel):
+        size, places = op.src_role.dims[2 + dim], op.dst_role.dims[2 + dim]
+        start = np.arange(places)[:, None] * op.strides[dim] - op.padding_l[dim]
+        cells = start + np.arange(taps) * (op.dilations[dim] + 1)
+        inside = (cells >= 0) & (cells < size)
+        along = inside.sum(1) if forward else inside.sum(0)
+        if backward:
+            along = np.bincount(cells[inside], minlength=size)
+        counts = counts[..., None] * along
+    return counts * (ic if forward else oc if backward else op.src_role.dims[0])
+
+
+def _errors(op: Convolution, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     """Winograd adds up products of all cells near a window with all of its weights."""
     if op.algorithm == "direct":
-        return accumulated(op, inputs, evaluate)
+        return accumulated(op, inputs, evaluate, 1.0 + _terms(op))
     groups, oc, ic, *taps = op.grouped_weights
-    weights = np.abs(inputs["weights"].astype(np.float64))
+    power = 2 if evaluate.random_order else 1
+    weights = np.abs(inputs["weights"].astype(np.float64)) ** power
     weights = weights.reshape(groups, oc, ic, math.prod(taps)).sum(axis=-1)
     if isinstance(op, ConvolutionForward):
         image = inputs[op.SRC]
     else:
         image, weights = inputs[op.DST], weights.swapaxes(1, 2)
-    image = _largest_nearby(op, image)
+    image = _nearby(op, image, power)
     image = image.reshape(len(image), groups, weights.shape[-1], math.prod(op.result.dims[2:]))
     sizes = (weights @ image).reshape(op.result.dims)
     if "bias" in inputs:
-        sizes += np.abs(inputs["bias"]).reshape(-1, *[1] * len(taps))
-    return {op.result_name: growth(1.0 + ic * math.prod(taps)) * ROUNDOFF * sizes}
+        sizes += np.abs(inputs["bias"]).astype(np.float64).reshape(-1, *[1] * len(taps)) ** power
+    terms = 1.0 + weights.shape[-1] * math.prod(taps)
+    if not evaluate.random_order:
+        return {op.result_name: summed(terms, sizes, sizes)}
+    totals = np.square(evaluate(op, PLAIN, inputs)[op.result_name].astype(np.float64))
+    axes = tuple(range(2, totals.ndim))
+    totals = np.maximum(totals, totals.mean(axes, keepdims=True))
+    return {op.result_name: summed(terms, np.sqrt(totals), np.sqrt(sizes))}
 
 
 def _weights_errors(
     op: ConvolutionBackwardWeights, inputs: Inputs, evaluate: Evaluate
-) -> dict[str, Array]:
+) -> dict[str, Noise]:
     """Winograd adds up, for each tap, products with all cells near a window."""
-    errors = weights_errors(op, inputs, evaluate)
+    errors = weights_errors(op, inputs, evaluate, _terms(op))
     if op.algorithm == "direct":
         return errors
     groups, oc, ic, *taps = op.grouped_weights
+    power = 2 if evaluate.random_order else 1
     images, _, *pixels = op.diff_dst.dims
     count = images * math.prod(pixels)
 
     def by_channel(image: Array, channels: int) -> Array:
         return np.moveaxis(image, 1, 0).reshape(groups, channels, count)
 
-    gradients = by_channel(np.abs(inputs["diff_dst"].astype(np.float64)), oc)
-    sizes = gradients @ by_channel(_largest_nearby(op, inputs["src"]), ic).swapaxes(1, 2)
+    gradients = by_channel(np.abs(inputs["diff_dst"].astype(np.float64)) ** power, oc)
+    sizes = gradients @ by_channel(_nearby(op, inputs["src"], power), ic).swapaxes(1, 2)
     sizes = np.broadcast_to(sizes.reshape(groups, oc, ic, *[1] * len(taps)), op.grouped_weights)
+    sizes = sizes.reshape(op.diff_weights.dims)
     terms = 1.0 + math.prod(taps) + count  # the transforms round, too
-    errors["diff_weights"] = growth(terms) * ROUNDOFF * sizes.reshape(op.diff_weights.dims)
+    if not evaluate.random_order:
+        errors["diff_weights"] = summed(terms, sizes, sizes)
+        return errors
+    totals = np.square(evaluate(op, PLAIN, inputs)["diff_weights"].astype(np.float64))
+    axes = tuple(range(totals.ndim - len(taps), totals.ndim))
+    totals = np.maximum(totals, totals.mean(axes, keepdims=True))
+    errors["diff_weights"] = summed(terms, np.sqrt(totals), np.sqrt(sizes))
     return errors
 
 
-def _largest_nearby(op: Convolution, image: Array) -> Array:
-    """For each place of the other image: the largest |cell| of `image` in a tile around it."""
-    image = np.abs(image.astype(np.float64))
+def _nearby(op: Convolution, image: Array, power: int) -> Array:
+    """For each place of the other image: the size of |cells| of `image` in a tile around it.
+
+    Without squares, this is the largest cell. The size of squares is their mean, or a share of the
+    largest, so that one large cell counts.
+    """
+    image = np.abs(image.astype(np.float64)) ** power
+    largest = _over_tiles(op, image, np.max)
+    if power == 1:
+        return largest
+    cells = _over_tiles(op, np.ones_like(image), np.sum)
+    means = _over_tiles(op, image, np.sum) / np.maximum(cells, 1.0)
+    return np.maximum(means, largest / SHARE)
+
+
+def _over_tiles(op: Convolution, image: Array, fold: Callable[..., Array]) -> Array:
+    """For each place of the other image: a maximum or a sum over a tile around it."""
     for dim, ranges in enumerate(_ranges(op)):
         image = np.moveaxis(image, 2 + dim, 0)
-        largest = [image[cells].max(axis=0, initial=0.0) for cells in ranges]
-        image = np.moveaxis(np.array(largest).reshape(len(ranges), *image.shape[1:]), 0, 2 + dim)
+        folded = [fold(image[cells], axis=0, initial=0.0) for cells in ranges]
+        image = np.moveaxis(np.array(folded).reshape(len(ranges), *image.shape[1:]), 0, 2 + dim)
     return image
 
 
@@ -228,6 +290,7 @@ CONVOLUTION = Driver(
         ConvolutionBackwardData: _errors,
         ConvolutionBackwardWeights: _weights_errors,
     },
+    error_factor=_error_factor,
     has_products=True,
     linear_in=lambda op: "src" if isinstance(op, ConvolutionForward) else "diff_dst",
     options={

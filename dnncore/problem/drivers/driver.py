@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dnncore.algorithms.rounding import Array
+from dnncore.algorithms.rounding import Array, Noise
 from dnncore.attributes import Attributes
 from dnncore.ops import Operation
 from dnncore.problem.drivers.draws import Draws, Options
@@ -17,11 +17,33 @@ __all__ = ["Driver", "ErrorRule", "Evaluate", "Golden", "Inputs", "Oracle", "Ver
 Inputs = Mapping[str, Array]
 """Argument name -> values."""
 
-Evaluate = Callable[[Operation, Attributes, Inputs], dict[str, Array]]
-"""Computes the outputs of an operation as the reference does."""
 
-ErrorRule = Callable[[Any, Inputs, Evaluate], dict[str, Array]]
-"""From an operation and its inputs to the absolute error of each output; no entry means exact."""
+@dataclass(frozen=True, eq=False)
+class Evaluate:
+    """Computes the outputs of an operation as the reference does.
+
+    function: computes them. Results for the same mapping of inputs are kept.
+    random_order: whether the inputs were drawn independently from one distribution. So the terms
+        of every sum are in random order. Otherwise error bounds hold for every order.
+    """
+
+    function: Callable[[Operation, Attributes, Inputs], dict[str, Array]]
+    random_order: bool = False
+    _kept: dict[Any, Any] = field(default_factory=dict)
+
+    def __call__(self, op: Operation, attr: Attributes, inputs: Inputs) -> dict[str, Array]:
+        """Return the outputs by name."""
+        key = op, attr.post_ops, id(inputs)
+        if key not in self._kept:
+            self._kept[key] = (
+                inputs,
+                self.function(op, attr, inputs),
+            )  # inputs, so that id is unique
+        return dict(self._kept[key][1])
+
+
+ErrorRule = Callable[[Any, Inputs, Evaluate], dict[str, Noise]]
+"""From an operation and its inputs to the noise of each output; no entry means exact."""
 
 Oracle = Callable[[Any, Any, Mapping[str, Any]], dict[str, Any]]
 """oracle(torch, op, tensors): the outputs of an operation as torch computes them in float64."""
@@ -86,6 +108,8 @@ class Driver:
         oracles: operation type -> torch's results.
         errors: operation type -> error bound. The default bounds sums of products.
         workspace_errors: the error of a gradient that errors of its workspace cause.
+        error_factor: from an operation to the largest factor by which the errors of the requested
+            algorithm may exceed those of direct sums.
         has_products: whether it computes products, whose factors `fpmath` may round.
         keeps_integers: whether integer inputs give integer outputs.
         linear_in: the argument in which an operation is affine, or "". A gradient that has one is
@@ -110,6 +134,7 @@ class Driver:
     oracles: Mapping[type[Operation], Oracle]
     errors: Mapping[type[Operation], ErrorRule] = field(default_factory=dict)
     workspace_errors: Callable[[Any, Inputs, Array, Evaluate], Array] | None = None
+    error_factor: Callable[[Any], float] = lambda _op: 1.0
     has_products: bool = False
     keeps_integers: Callable[[Any], bool] = lambda _op: True
     linear_in: Callable[[Any], str] = lambda _op: ""

@@ -9,7 +9,7 @@ import numpy as np
 
 from dnncore.algorithms import eltwise
 from dnncore.algorithms.eltwise import USE_DST
-from dnncore.algorithms.rounding import Array
+from dnncore.algorithms.rounding import Array, Noise
 from dnncore.ops import EltwiseBackward, EltwiseForward, Operation
 from dnncore.ops.eltwise import Eltwise
 from dnncore.problem.directions import direction_text, pair, read_operation
@@ -93,13 +93,14 @@ def _gradient(torch: Any, op: EltwiseBackward, tensors: Mapping[str, Any]) -> di
     return gradient(_formula, "src")(torch, op, tensors)
 
 
-def _errors(op: EltwiseForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: EltwiseForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     src = inputs["src"].astype(np.float64)
     dst = evaluate(op, PLAIN, inputs)["dst"].astype(np.float64)
-    return {"dst": eltwise.ELTWISE[op.function].error.bound(src, dst, op.alpha, op.beta)}
+    error = eltwise.ELTWISE[op.function].error
+    return {"dst": Noise.within(error.bound(src, dst, op.alpha, op.beta))}
 
 
-def _gradient_errors(op: EltwiseBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _gradient_errors(op: EltwiseBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     kept = inputs["dst" if op.uses_dst else "src"]
     ones = {"diff_dst": np.ones(kept.shape), **{k: v for k, v in inputs.items() if v is kept}}
     slope = evaluate(op, PLAIN, ones)["diff_src"].astype(np.float64)
@@ -107,7 +108,7 @@ def _gradient_errors(op: EltwiseBackward, inputs: Inputs, evaluate: Evaluate) ->
     error = record.slope_of_dst_error if op.uses_dst else record.slope_error
     assert error is not None  # each algorithm with a gradient has one
     errors = error.bound(kept.astype(np.float64), slope, op.alpha, op.beta)
-    return {"diff_src": errors * np.abs(inputs["diff_dst"].astype(np.float64))}
+    return {"diff_src": Noise.within(errors * np.abs(inputs["diff_dst"].astype(np.float64)))}
 
 
 def _keeps_integers(op: Eltwise) -> bool:
@@ -124,7 +125,7 @@ def _smooth(op: Eltwise, src: Array) -> Array:
     return src
 
 
-NUMBERS = ("0", "1", "0.5", "2", "-1", "-0.25")
+NUMBERS = ("0", "1", "0.5", "2", "-1", "-0.25", "0.2345675", "1.2345675")
 
 
 GOLDEN = (
@@ -137,6 +138,16 @@ GOLDEN = (
         "--eltwise --alg=tanh 3",
         {"src": [-1, 0, 2]},
         {"dst": [-0.7615942, 0, 0.9640276]},
+    ),
+    Golden(  # as C's pow, not as sqrt
+        "--eltwise --alg=pow --alpha=3 --beta=0.5 4",
+        {"src": [-np.inf, np.inf, 4, 0]},
+        {"dst": [np.inf, np.inf, 6, 0]},
+    ),
+    Golden(
+        "--eltwise --alg=pow --alpha=3 --beta=-0.5 4",
+        {"src": [-np.inf, np.inf, 4, -0.0]},
+        {"dst": [0, 0, 1.5, np.inf]},
     ),
     Golden(  # the slope at 0 is alpha's
         "--eltwise --dir=BWD_D --alg=relu --alpha=0.25 5",

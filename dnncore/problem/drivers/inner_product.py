@@ -55,7 +55,8 @@ def _formula(torch: Any, _op: InnerProduct, tensors: Mapping[str, Any]) -> Any:
 
 
 def _draw_shape(draws: Draws) -> str:
-    return f"mb{draws.batch()}ic{draws.channels()}{draws.image()}oc{draws.channels()}"
+    channels = draws.channels() * (draws.one_of("11110") == "1")  # sums may have no terms
+    return f"mb{draws.batch()}ic{channels}{draws.image()}oc{draws.channels()}"
 
 
 GOLDEN = (
@@ -115,7 +116,7 @@ INNER_PRODUCT = Driver(
     linear_in=lambda op: "src" if isinstance(op, InnerProductForward) else "diff_dst",
     options={
         "dir": LAYER_DIRECTIONS, "dt": LAYER_TYPES, "bia-dt": BIAS_TYPES,
-        "stag": ANY_TAGS, "wtag": ("any", "abx", "axb", "bax"),
+        "stag": ANY_TAGS, "dtag": ("any", "abx", "xba"), "wtag": ("any", "abx", "axb", "bax"),
     },
     draw_shape=_draw_shape,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.algorithms.rounding import ROUNDOFF, Array, growth, power_error
+from dnncore.algorithms.rounding import Array, Noise, positive_sum, power_error
 from dnncore.ops import LRNBackward, LRNForward, Operation, lrn
 from dnncore.problem.directions import direction_text, pair, read_operation
 from dnncore.problem.drivers.accumulation import PLAIN
@@ -99,26 +99,27 @@ def _forward_oracle(torch: Any, op: LRNForward, tensors: Mapping[str, Any]) -> d
     return {"dst": _formula(torch, op, tensors), "workspace": _base(torch, op, tensors["src"])}
 
 
-def _errors(op: LRNForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: LRNForward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     """The base is a sum; the power multiplies its relative error by beta."""
     training = replace(op, prop_kind="forward_training")
     values = evaluate(training, PLAIN, inputs)
     positive = replace(training, alpha=abs(op.alpha), k=abs(op.k))
     sums = evaluate(positive, PLAIN, inputs)["workspace"].astype(np.float64)
     terms = 3.0 + op.flops / (2.0 * max(1, op.dst.nelems))
-    base_error = growth(terms) * ROUNDOFF * sums
+    base_error = positive_sum(terms, sums)
     base, dst = (values[name].astype(np.float64) for name in ("workspace", "dst"))
-    relative = abs(op.beta) * base_error / np.abs(base) + power_error(base, op.beta)
+    relative = base_error * np.abs(op.beta / base) + Noise.within(power_error(base, op.beta))
     errors = {"dst": relative * np.abs(dst), "workspace": base_error}
     return errors if op.prop_kind == "forward_training" else {"dst": errors["dst"]}
 
 
-def _gradient_errors(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _gradient_errors(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     base = np.abs(inputs["workspace"].astype(np.float64))
     terms = 4.0 + op.flops / (2.0 * max(1, op.src.nelems))
-    relative = growth(terms) * ROUNDOFF + float(power_error(base, op.beta + 1).max(initial=0.0))
+    power = float(power_error(base, op.beta + 1).max(initial=0.0))
     own, shared = _terms(op, inputs, evaluate)
-    return {"diff_src": relative * (own + shared)}
+    size = own + shared
+    return {"diff_src": Noise.within(power * size) + positive_sum(terms, size)}
 
 
 def _workspace_errors(op: LRNBackward, inputs: Inputs, error: Array, evaluate: Evaluate) -> Array:
@@ -147,9 +148,10 @@ def _terms(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, 
 
 
 def _draw_shape(draws: Draws) -> str:
-    size = f"mb{draws.batch()}ic{draws.channels()}{draws.image()}ls{draws.integer(1, 7)}"
-    alpha, beta = draws.one_of(("0.5", "1", "0.001")), draws.one_of(("0.75", "1", "0.5", "0.3"))
-    return f"{size}alpha{alpha}beta{beta}"
+    size = f"mb{draws.batch()}ic{draws.channels()}{draws.image()}ls{draws.integer(1, 11)}"
+    alpha = draws.one_of(("0.5", "1", "0.001", "1.2345675"))
+    beta = draws.one_of(("0.75", "1", "0.5", "0.3", "0.7345675"))
+    return f"{size}alpha{alpha}beta{beta}k{draws.one_of(('1', '2', '1.2345675'))}"
 
 
 GOLDEN = (

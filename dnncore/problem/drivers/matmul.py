@@ -60,7 +60,8 @@ def _formula(torch: Any, _op: MatMul, tensors: Mapping[str, Any]) -> Any:
 
 def _draw_shape(draws: Draws) -> str:
     m, k, n = (draws.channels() for _ in "mkn")
-    batch = [draws.integer(1, 3) for _ in range(draws.integer(0, 2))]
+    k *= draws.one_of("11110") == "1"  # a product may have no terms
+    batch = [draws.integer(1, 3) for _ in range(draws.integer(0, 3))]
     return shape_text([*draws.some_ones(batch), m, k], [*draws.some_ones(batch), k, n])
 
 
@@ -93,7 +94,8 @@ MATMUL = Driver(
     options={
         "dt": LAYER_TYPES,
         "stag": ("any", "abx", "xba", "aBx8b"), "wtag": ("any", "abx", "xba", "aBx8b"),
-        "dtag": ("any", "abx"), "bia-dt": ("undef", "f32"), "bia_mask": ("2", "0", "1", "3"),
+        "dtag": ("any", "abx", "xba"), "bia-dt": ("undef", "f32"),
+        "bia_mask": ("2", "0", "1", "3", "4", "6", "7"),
     },
     draw_shape=_draw_shape,
 )  # fmt: skip

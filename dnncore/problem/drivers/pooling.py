@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from ml_dtypes import finfo
 
-from dnncore.algorithms.rounding import DIVISION, ROUNDOFF, Array, growth
+from dnncore.algorithms.rounding import DIVISION, ROUNDOFF, Array, Noise, summed
 from dnncore.ops import Operation, PoolingBackward, PoolingForward
 from dnncore.ops.pooling import Pooling
 from dnncore.problem.directions import direction_text, pair, read_operation
-from dnncore.problem.drivers.accumulation import PLAIN
+from dnncore.problem.drivers.accumulation import PLAIN, absolute, norms
 from dnncore.problem.drivers.draws import (
     PAIR_DIRECTIONS,
     TAGS,
@@ -71,9 +71,15 @@ def _formula(torch: Any, op: Pooling, tensors: Mapping[str, Any]) -> Any:
     if not op.is_max:
         return _average(torch, op, tensors["src"])
     pool = getattr(torch.nn.functional, f"max_pool{len(op.kernel)}d")
-    image = padded(torch, op, tensors["src"], -torch.inf)
-    dst = pool(image, op.kernel, op.strides, dilation=tuple(d + 1 for d in op.dilations))
-    return dst.clamp(min=float(finfo(op.dst_role.dtype).min))  # type: ignore[no-untyped-call]
+    dilation = tuple(d + 1 for d in op.dilations)
+
+    def maxima(image: Any, outside: float) -> Any:
+        return pool(padded(torch, op, image, outside), op.kernel, op.strides, dilation=dilation)
+
+    src = tensors["src"]
+    least = float(finfo(op.dst_role.dtype).min)  # type: ignore[no-untyped-call]
+    has_cells = maxima(torch.ones_like(src), 0.0) > 0
+    return torch.where(has_cells, maxima(src, -torch.inf), least)
 
 
 def _average(torch: Any, op: Pooling, src: Any) -> Any:
@@ -92,7 +98,7 @@ def _average(torch: Any, op: Pooling, src: Any) -> Any:
     return window_sum(src) / window_sum(torch.ones_like(src))
 
 
-def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     """Maxima only move values; their gradient adds several of them.
 
     An average of n terms takes n - 1 additions. Each term, or their sum, is divided by the number
@@ -101,12 +107,25 @@ def _errors(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]
     """
     if isinstance(op, PoolingForward) and op.is_max:
         return {}
-    sizes = evaluate(op, PLAIN, {name: np.abs(array) for name, array in inputs.items()})
-    size = sizes[op.result_name].astype(np.float64)
-    roundings = _terms(op, inputs, evaluate) - 1.0
+    additions = _terms(op, inputs, evaluate) - 1.0
+    total, norm = _norms(op, inputs, evaluate)
+    noise = summed(additions, total, norm) * np.where(additions > 0, 1.0, 0.0)
     if not op.is_max:
-        roundings += DIVISION + 1.0
-    return {op.result_name: growth(roundings) * ROUNDOFF * size}
+        size = absolute(op, inputs, evaluate)
+        noise += Noise.within((DIVISION + 1.0) * ROUNDOFF * size)
+    return {op.result_name: noise}
+
+
+def _norms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:
+    """Return the sum and the 2-norm of the terms. A term of an average is divided by the count."""
+    total, norm = norms(op, inputs, evaluate)
+    if op.is_max or norm is total:
+        return total, norm
+    if op.algorithm == "avg_include_padding":
+        return total, norm / math.prod(op.kernel) ** 0.5
+    if isinstance(op, PoolingForward):
+        return total, norm / np.sqrt(_terms(op, inputs, evaluate))
+    return total, norm  # windows at edges have fewer cells
 
 
 def _terms(op: Pooling, inputs: Inputs, evaluate: Evaluate) -> Array:

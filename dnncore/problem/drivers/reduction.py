@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from dnncore.algorithms import reduction
-from dnncore.algorithms.rounding import ROUNDOFF, Array
+from dnncore.algorithms.rounding import LEAST_NORMAL, ROUNDOFF, Array, Noise, positive_sum
 from dnncore.ops import Operation, Reduction
-from dnncore.problem.drivers.accumulation import PLAIN
+from dnncore.problem.drivers.accumulation import PLAIN, absolute, sum_along
 from dnncore.problem.drivers.draws import (
     ANY_TAGS,
     TAGS,
@@ -68,12 +68,43 @@ def _formula(torch: Any, op: Reduction, tensors: Mapping[str, Any]) -> Any:
     return oracle(torch, tensors["src"], op.reduced_dims, op.p, op.eps)
 
 
-def _errors(op: Reduction, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    roundings = reduction.REDUCTION[op.algorithm].roundings(op.flops / max(1, op.dst.nelems))
-    if not roundings:
+def _errors(op: Reduction, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
+    record = reduction.REDUCTION[op.algorithm]
+    terms = op.flops / max(1, op.dst.nelems)
+    roundings = record.roundings(terms)
+    if not (record.is_sum or roundings):
         return {}
-    sizes = evaluate(op, PLAIN, {"src": np.abs(inputs["src"])})["dst"].astype(np.float64)
-    return {"dst": roundings * ROUNDOFF * sizes}
+    if record.is_linear:
+        noise = sum_along(
+            inputs["src"].astype(np.float64), op.reduced_dims, terms, evaluate, keepdims=True
+        )
+        return {"dst": noise * (1.0 / max(1.0, terms) if op.algorithm == "mean" else 1.0)}
+    sizes = absolute(op, inputs, evaluate)
+    noise = Noise.within((roundings * ROUNDOFF + _error_of_p(op, inputs["src"])) * sizes)
+    if record.is_sum:
+        lost = _lost_powers(op, terms, sizes) if record.is_norm else 0.0
+        return {"dst": noise + positive_sum(terms, sizes) + Noise.within(np.asarray(lost))}
+    # A product of some elements may leave the range of f32 where that of all does not.
+    factors = {"src": np.maximum(1.0, np.abs(inputs["src"]))}
+    reach = evaluate(op, PLAIN, factors)["dst"].astype(np.float64)
+    return {"dst": noise + Noise.within(LEAST_NORMAL * reach)}
+
+
+def _lost_powers(op: Reduction, terms: float, sizes: Array) -> Array:
+    """The change of a norm if powers of terms below f32's least normal number become 0."""
+    lost = terms * LEAST_NORMAL
+    if op.algorithm.startswith("norm_lp_power"):
+        return np.full_like(sizes, lost)
+    return (sizes**op.p + lost) ** (1.0 / op.p) - sizes
+
+
+def _error_of_p(op: Reduction, src: Array) -> float:
+    """The largest relative error of a power that the rounding of p to f32 causes."""
+    if not reduction.REDUCTION[op.algorithm].is_norm:
+        return 0.0
+    sizes = np.abs(src.astype(np.float64))
+    logarithms = np.log(sizes[np.isfinite(sizes) & (sizes > 0)])
+    return abs(op.p - float(np.float32(op.p))) * float(np.abs(logarithms).max(initial=0.0))
 
 
 def _draw_shape(draws: Draws) -> str:
@@ -102,7 +133,8 @@ REDUCTION = Driver(
     linear_in=lambda op: "src" if reduction.REDUCTION[op.algorithm].is_linear else "",
     options={
         "sdt": TYPES, "ddt": TYPES, "alg": ("sum", *reduction.REDUCTION),
-        "p": ("1", "2", "1.5", "3"), "eps": ("0", "0.5"), "stag": TAGS, "dtag": ANY_TAGS,
+        "p": ("1", "2", "1.5", "3", "1.2345675"), "eps": ("0", "0.5", "1.2345675"),
+        "stag": TAGS, "dtag": ANY_TAGS,
     },
     draw_shape=_draw_shape,
 )  # fmt: skip

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.algorithms.rounding import ROUNDOFF, Array, growth
+from dnncore.algorithms.rounding import ROUNDOFF, Array, Noise, positive_sum
 from dnncore.ops import Operation, SoftmaxBackward, SoftmaxForward
 from dnncore.ops.softmax import Softmax
 from dnncore.problem.directions import direction_text, pair, read_operation
+from dnncore.problem.drivers.accumulation import sum_along
 from dnncore.problem.drivers.draws import (
     PAIR_DIRECTIONS,
     TAGS,
@@ -69,6 +70,9 @@ def write(op: Softmax) -> Settings:
 
 # -- correctness -----------------------------------------------------------------------------------
 
+FUNCTIONS = 16
+"""Roundings of exponentials, logarithms and quotients."""
+
 
 def _formula(torch: Any, op: Softmax, tensors: Mapping[str, Any]) -> Any:
     name = "log_softmax" if op.algorithm == "log" else "softmax"
@@ -82,7 +86,7 @@ def _gradient(torch: Any, op: SoftmaxBackward, tensors: Mapping[str, Any]) -> di
     return {"diff_src": kernel(tensors["diff_dst"], tensors["dst"], op.axis, torch.float64)}
 
 
-def _errors(op: SoftmaxForward, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+def _errors(op: SoftmaxForward, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Noise]:
     """The rounding of src - max, relative to its size, is an absolute error of the exponent."""
     src = inputs["src"].astype(np.float64)
     shifted = src - src.max(op.axis, keepdims=True, initial=-np.inf)
@@ -92,18 +96,24 @@ def _errors(op: SoftmaxForward, inputs: Inputs, _evaluate: Evaluate) -> dict[str
     else:
         shifted = np.maximum(shifted, -1e3)  # where exp is 0, before 0 * inf becomes NaN
         size = np.exp(shifted) / total * (1.0 + np.abs(shifted))
-    return {"dst": (growth(op.src.dims[op.axis]) + 16) * ROUNDOFF * size}
+    functions = Noise.within(FUNCTIONS * ROUNDOFF * size)
+    return {"dst": functions + positive_sum(op.src.dims[op.axis], size)}
 
 
-def _gradient_errors(op: SoftmaxBackward, inputs: Inputs, _evaluate: Evaluate) -> dict[str, Array]:
+def _gradient_errors(op: SoftmaxBackward, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
     """If dst is an exponent, it has an absolute error of its own size."""
     dst, diff = (inputs[name].astype(np.float64) for name in ("dst", "diff_dst"))
-    diff, size = np.abs(diff), np.abs(dst)
-    if op.algorithm == "log":
-        size = diff + np.exp(dst) * (1.0 + size) * diff.sum(op.axis, keepdims=True)
-    else:
-        size = size * (diff + (diff * size).sum(op.axis, keepdims=True))
-    return {"diff_src": (growth(op.dst.dims[op.axis]) + 16) * ROUNDOFF * size}
+    is_log = op.algorithm == "log"
+    terms, factor = (diff, np.exp(dst)) if is_log else (diff * dst, np.abs(dst))
+    total = np.abs(terms).sum(op.axis, keepdims=True)
+    size = (
+        np.abs(diff) + factor * (1.0 + np.abs(dst)) * total
+        if is_log
+        else (factor * (np.abs(diff) + total))
+    )
+    functions = Noise.within(FUNCTIONS * ROUNDOFF * size)
+    noise = sum_along(terms, op.axis, op.dst.dims[op.axis], evaluate, keepdims=True)
+    return {"diff_src": functions + noise * factor}
 
 
 GOLDEN = (

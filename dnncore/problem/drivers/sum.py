@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dnncore.algorithms.rounding import Array
+from dnncore.algorithms.rounding import Noise
 from dnncore.ops import Operation, Sum
 from dnncore.problem.drivers.accumulation import accumulated
 from dnncore.problem.drivers.draws import (
@@ -67,8 +67,10 @@ def _formula(_torch: Any, op: Sum, tensors: Mapping[str, Any]) -> Any:
     return sum(scale * tensors[f"src{i}"] for i, scale in enumerate(op.scales))
 
 
-def _errors(op: Sum, inputs: Inputs, evaluate: Evaluate) -> dict[str, Array]:
-    return accumulated(replace(op, scales=tuple(map(abs, op.scales))), inputs, evaluate)
+def _errors(op: Sum, inputs: Inputs, evaluate: Evaluate) -> dict[str, Noise]:
+    """The order of the few sources is given: it is not random."""
+    op = replace(op, scales=tuple(map(abs, op.scales)))
+    return accumulated(op, inputs, replace(evaluate, random_order=False))
 
 
 def _scales(op: Sum) -> Iterator[str]:
@@ -78,7 +80,9 @@ def _scales(op: Sum) -> Iterator[str]:
 
 
 def _draw_shape(draws: Draws) -> str:
-    scales = [draws.one_of(("1", "2", "-3", "0.5", "0")) for _ in range(draws.integer(1, 4))]
+    scales = [
+        draws.one_of(("1", "2", "-3", "0.5", "0", "1.2345675")) for _ in range(draws.integer(1, 4))
+    ]
     types = [draws.one_of(TYPES) for _ in scales]
     return f"--sdt={':'.join(types)} --scales={':'.join(scales)} {shape_text(draws.dims())}"
 

@@ -24,6 +24,7 @@ import numpy as np
 
 import dnncore as dnn
 from dnncore.comparison.compare import consistent_inputs, expected_outputs
+from dnncore.comparison.error_bounds import believed_factor
 from dnncore.comparison.fills import fill_normal
 from dnncore.errors import DnnError, NoImplementation, ReferenceWarning
 from dnncore.selection import ranking
@@ -198,7 +199,7 @@ def _inconsistent(desc: dnn.MemoryDesc) -> str:
 
 def _differs(pd: dnn.PrimitiveDesc, before: dict[str, Any], arguments: dict[str, Any]) -> str:
     for name, right in expected_outputs(pd.op, pd.attr, before).items():
-        result = right.check(arguments[name].numpy(), error_factor=pd.error_factor)
+        result = right.check(arguments[name].numpy(), error_factor=believed_factor(pd))
         if not result.ok:
             return f"{pd.impl_name}: {name}: {result}"
     return ""

@@ -1,14 +1,27 @@
-"""Checks of kinds of calls: bound, in sequences, in place, with the user's scratchpad."""
+"""Checks of kinds of calls: bound, in sequences, in place, shifted, with the user's scratchpad."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from itertools import combinations
+from typing import Any
 
 from dnncore.attributes import ScratchpadMode
+from dnncore.engines.engine import Engine
+from dnncore.engines.stream import Stream
+from dnncore.errors import DnnError
 from dnncore.execution.sequence import Sequence
-from dnncore.testing.checks.case import FILLS, Trial
+from dnncore.selection.primitive_desc import PrimitiveDesc
+from dnncore.tensors.memory_desc import MemoryDesc
+from dnncore.testing.checks.case import USUAL_FILLS, Arrays, Case, Trial, equal, unequal
+from dnncore.testing.checks.results import CheckFailed
 
-__all__ = ["bound", "in_place", "scratchpad", "sequence"]
+__all__ = ["bound", "in_place", "scratchpad", "sequence", "shared", "shifted", "streams_of"]
+
+SHIFTS = ((1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
+OFFSETS = (4, 8, 16)  # bytes
 
 
 def bound(trial: Trial) -> None:
@@ -17,12 +30,80 @@ def bound(trial: Trial) -> None:
 
 
 def sequence(trial: Trial) -> None:
-    """A `Sequence` of bound calls gives the results of `execute`."""
+    """A `Sequence` of bound calls gives the results of `execute`, in the order of its calls."""
     _call_bound(trial, as_sequence=True)
+    _overwrite(trial)
+    _feed(trial)
+
+
+def _overwrite(trial: Trial) -> None:
+    """If several calls write the same memories, the values are those of the last call."""
+    if trial.case.attr.reads_dst:
+        return
+    given = [trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS]
+    shared = {name: box.memory for name, box in given[0].outputs.items()}
+    calls = [trial.primitive.bind(**{**one.memories, **shared}) for one in given]
+    for stream in streams_of(trial.case.engine):
+        for turns in ((0, 1), (1, 0)):
+            Sequence([calls[turn] for turn in turns])(stream).wait()
+            what = f"the last of two calls in a sequence, order {stream.order!r}"
+            trial.verify(USUAL_FILLS[turns[-1]], trial.finish(given[0]), what)
+
+
+def _feed(trial: Trial) -> None:
+    """A call reads what the call before it has written, if an input has the layout of the result.
+
+    The results are compared bit by bit with those of two executions apart.
+    """
+    result = trial.pd.op.result_name
+    inputs = (a.name for a, desc in trial.pd.arguments
+              if a.direction == "in" and desc == trial.pd.descs[result])  # fmt: skip
+    name = next(inputs, None)
+    if name is None or trial.case.attr.reads_dst or not trial.pd.deterministic:
+        return
+    given = trial.case.round("random").inputs
+    once = trial.outputs("random")
+    twice = trial.execute({**given, name: once[result]})
+    if not equal(once, trial.execute(given)):
+        return  # the check `repeatable` reports that
+    for stream in streams_of(trial.case.engine):
+        for as_sequence in (True, False):
+            outputs = _fed(trial, given, name, stream, as_sequence)
+            if not equal(twice, outputs):
+                way = "in a sequence" if as_sequence else "of bound calls"
+                raise CheckFailed(
+                    f"a call that reads the result of the call before it, {way}, order"
+                    f" {stream.order!r}: {unequal(twice, outputs)}"
+                )
+
+
+def _fed(
+    trial: Trial, given: Arrays, name: str, stream: Stream, as_sequence: bool
+) -> dict[str, Any]:
+    """The outputs of a second call whose input `name` is the result of a first call."""
+    first, second = trial.arguments(given), trial.arguments(given)
+    middle = first.boxes[trial.pd.op.result_name].memory
+    calls = [
+        trial.primitive.bind(**first.memories),
+        trial.primitive.bind(**{**second.memories, name: middle}),
+    ]
+    if as_sequence:
+        Sequence(calls)(stream).wait()
+    else:
+        event = calls[0](stream)
+        calls[1](stream, () if stream.order == "in" else (event,)).wait()
+    return trial.finish(second)
+
+
+def streams_of(engine: Engine) -> Iterator[Stream]:
+    """New streams of each order that the engine supports."""
+    yield engine.stream()
+    with suppress(DnnError):
+        yield engine.stream("out")
 
 
 def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
-    given = {fill: trial.arguments(trial.case.round(fill).inputs) for fill in FILLS}
+    given = {fill: trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS}
     calls = [trial.primitive.bind(**arguments.memories) for arguments in given.values()]
     stream = trial.case.engine.stream()
     for (
@@ -38,7 +119,7 @@ def _call_bound(trial: Trial, *, as_sequence: bool) -> None:
     else:
         for event in [call(stream) for call in calls]:
             event.wait()
-    for fill, arguments in zip(FILLS, (second, first), strict=True):
+    for fill, arguments in zip(USUAL_FILLS, (second, first), strict=True):
         what = "in a sequence" if as_sequence else "bound"
         trial.verify(fill, trial.finish(arguments), what)
 
@@ -49,13 +130,26 @@ def in_place(trial: Trial) -> None:
     for source, target in trial.pd.op.IN_PLACE:
         if descs.get(source) is None or descs[source] != descs.get(target):
             continue
-        for fill in FILLS:
+        for fill in USUAL_FILLS:
             # With a sum in the chain the old value of dst is that of the input.
             alias = (source, target) if trial.case.attr.reads_dst else None
             given = trial.case.round(fill, alias=alias)
             apart = trial.execute(given.inputs) if alias else trial.outputs(fill)
             outputs = trial.execute(given.inputs, in_place=(source, target))
             trial.agree(given, outputs, apart, f"{target} in place of {source}, {fill}")
+
+
+def shared(trial: Trial) -> None:
+    """Two inputs with the same descriptor may be one memory."""
+    inputs = [(a.name, desc) for a, desc in trial.pd.arguments if a.direction == "in"]
+    pairs = ((a, b) for (a, one), (b, other) in combinations(inputs, 2) if one == other)
+    pair = next(pairs, None)
+    if pair is None:
+        return
+    given = trial.case.round("random", alias=pair)
+    apart = trial.execute(given.inputs)
+    outputs = trial.execute(given.inputs, in_place=pair)
+    trial.agree(given, outputs, apart, f"{pair[0]} and {pair[1]} in one memory")
 
 
 def scratchpad(trial: Trial) -> None:
@@ -66,3 +160,34 @@ def scratchpad(trial: Trial) -> None:
     if pd is not None:
         outputs = trial.execute(trial.case.round("random").inputs, pd=pd)
         trial.verify("random", outputs, f"scratchpad={other}")
+
+
+def shifted(trial: Trial) -> None:
+    """The results are the same for tensors at other addresses.
+
+    On a host a tensor may begin at any byte. In a buffer of a device it may begin at any element.
+    """
+    inputs = trial.case.round("random").inputs
+    if trial.case.engine.is_host:
+        for shifts in SHIFTS:
+            outputs = trial.execute(inputs, shifts=shifts)
+            what = " and ".join(f"{shift}" for shift in shifts)
+            trial.verify("random", outputs, f"addresses shifted by {what} bytes")
+        return
+    offset = OFFSETS[trial.case.seed % len(OFFSETS)]
+    pd = _with_offsets(trial, offset)
+    if pd is not None:
+        outputs = trial.execute(inputs, pd=pd)
+        trial.verify("random", outputs, f"tensors at byte {offset} of their buffers")
+
+
+def _with_offsets(trial: Trial, nbytes: int) -> PrimitiveDesc | None:
+    """The trial's implementation with all tensors at an offset; None if it refuses them."""
+
+    def moved(desc: MemoryDesc) -> MemoryDesc:
+        if desc.format_kind != "blocked":
+            return desc
+        return desc.with_offset0(desc.offset0 + max(1, nbytes // desc.itemsize))
+
+    problem = replace(trial.case.problem, op=trial.case.op.with_each(moved))
+    return Case(problem, trial.case.engine).sibling(trial, trial.case.attr)

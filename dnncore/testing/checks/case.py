@@ -4,55 +4,44 @@ from __future__ import annotations
 
 import fnmatch
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from dnncore.algorithms.rounding import Noise
 from dnncore.attributes import Attributes
 from dnncore.backend import Implementation
 from dnncore.comparison.compare import Expected, compare, consistent_inputs, expected_outputs
-from dnncore.comparison.fills import Seed, fill_integers, fill_normal, keeps_integers
+from dnncore.comparison.error_bounds import believed_factor, error_factor
+from dnncore.comparison.fills import FILLS, FillName, keeps_integers
 from dnncore.engines.engine import Engine
 from dnncore.engines.stream import Event, Stream
 from dnncore.errors import NoImplementation
 from dnncore.execution.primitive import Primitive
-from dnncore.ops import Operation, Reorder
-from dnncore.problem import Problem
+from dnncore.ops import Operation
+from dnncore.problem import Problem, driver_of
 from dnncore.selection.plugins import registry
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
-from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.testing.checks import torch_oracle
 from dnncore.testing.checks.clock import Clock
-from dnncore.testing.checks.guarded import Arguments, Finding
+from dnncore.testing.checks.guarded import SHIFT, Arguments, Finding
 from dnncore.testing.checks.results import CheckFailed
 
-__all__ = ["FILLS", "Case", "FillName", "Round", "Trial"]
+__all__ = ["USUAL_FILLS", "Case", "Round", "Trial"]
 
 Array = np.ndarray[Any, Any]
 Arrays: TypeAlias = Mapping[str, Array]
 Launch: TypeAlias = Callable[[Primitive, Stream, dict[str, Any]], Event]
-FillName: TypeAlias = Literal["integers", "random"]
 
-EXACT_LIMIT = 2.0**24  # float32 represents every whole number up to this
-# So that some conversions to integers saturate.
-RANDOM_SCALE: dict[type[Operation], float] = {Reorder: 100.0}
-KEPT_ROUNDS = (
-    64  # rounds of several problems, because other implementations and engines use them next
-)
+# Rounds of several problems are kept, because other implementations and engines use them next.
+KEPT_ROUNDS = 64
 KEPT_BYTES = 2**24  # of a problem's tensors; the rounds of larger ones are freed after the case
+PEER_ROUNDOFF = 2.0**-50  # of float64, with a few roundings
 
-
-def fill_random(desc: MemoryDesc, seed: Seed, scale: float = 1.0) -> Array:
-    """Return normally distributed values; integers for integer types."""
-    if desc.data_type[0] in "su":
-        return fill_integers(desc, seed)
-    return fill_normal(desc, seed, scale)
-
-
-FILLS: tuple[FillName, ...] = ("integers", "random")
+USUAL_FILLS: tuple[FillName, ...] = ("integers", "random")  # of checks of calls and threads
 
 
 # -- expected outputs -----------------------------------------------------------------------------
@@ -70,12 +59,20 @@ class Round:
 
     @cached_property
     def by_peer(self) -> Mapping[str, Expected] | None:
-        """The results of torch for the inputs, with the reference's bounds; None without torch."""
+        """The results of torch for the inputs, with the reference's bounds; None without torch.
+
+        torch's gradients cancel in float64, such as y * (1 - y) where y is near 1.
+        """
         if not torch_oracle.is_available():
             return None
         values = torch_oracle.torch_outputs(self.op, self.attr, self.inputs)
+        lost = PEER_ROUNDOFF * max(map(_largest, self.inputs.values()), default=0.0)
         return {
-            name: replace(right, values=values[name])
+            name: replace(
+                right,
+                values=values[name],
+                noise=right.noise and right.noise + Noise.within(np.asarray(lost)),
+            )
             for name, right in self.expected.items()
             if name in values
         }
@@ -88,20 +85,29 @@ def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias
     alias: None, or an input and an output in one memory, so that the output's old values are the
         input's.
     """
-    scale = RANDOM_SCALE.get(type(op), 1.0)
-    whole = fill == "integers"
-    draw = fill_integers if whole else lambda desc, seed: fill_random(desc, seed, scale)
-    inputs = consistent_inputs(op, attr, draw, seed)
+    kind = FILLS[fill]
+    inputs = consistent_inputs(op, attr, kind(op), seed)
+    if kind.one_factor and driver_of(type(op)).has_products:
+        first = "src" if "src" in inputs else "diff_dst"
+        inputs = consistent_inputs(op, attr, FILLS["random"](op), seed) | {first: inputs[first]}
     if alias and alias[1] in inputs:
         inputs[alias[1]] = inputs[alias[0]]
-    expected = expected_outputs(op, attr, inputs)
-    exact = whole and keeps_integers(op, attr) and all(map(_is_small, expected.values()))
+    expected = expected_outputs(
+        op, attr, inputs, random_order=kind.random_order, judged=fill == "random"
+    )
+    terms = op.flops / (2.0 * max(1, op.result.nelems))
+    exact = (
+        terms <= kind.exact_terms
+        and keeps_integers(op, attr)
+        and all(_largest(one.values) <= kind.exact_result for one in expected.values())
+    )
     return Round(op, attr, inputs, expected, exact)
 
 
-def _is_small(expected: Expected) -> bool:
-    values = expected.values.astype(np.float64)
-    return bool(np.all(np.abs(values) <= EXACT_LIMIT))
+def _largest(values: Array) -> float:
+    """The largest magnitude of a finite element."""
+    finite = values.astype(np.float64)[np.isfinite(values)]
+    return float(np.abs(finite).max(initial=0.0))
 
 
 # -- a case ---------------------------------------------------------------------------------------
@@ -120,24 +126,41 @@ class Case:
         self.engine = engine
         self.impl = impl
         self.clock = Clock()
-        self.text = str(problem)
+        # Texts and values are the same if one implementation is selected.
+        self.text = str(replace(problem, impl="", skip_impl=""))
         self.seed = zlib.crc32(self.text.encode())
         is_large = problem.op.bytes > KEPT_BYTES
-        self._make_round = cache(make_round.__wrapped__) if is_large else make_round
+        self._make_round = self._more_rounds if is_large else make_round
 
     def round(
         self,
         fill: FillName,
         attr: Attributes | None = None,
         alias: tuple[str, str] | None = None,
+        draw: int = 0,
     ) -> Round:
-        """Return inputs and expected outputs, by default with the problem's own attributes."""
+        """Return inputs and expected outputs, by default with the problem's own attributes.
+
+        draw: another number gives other inputs of the same fill.
+        """
         attr = self.attr if attr is None else attr
         if self.problem.inplace and attr.reads_dst:
             alias = alias or self.problem.alike
         with self.clock("reference"):
             attr = Attributes(attr.post_ops, fpmath=attr.fpmath)  # only these affect values
-            return self._make_round(self.op, attr, fill, self.seed, alias)
+            make = self._more_rounds if draw else self._make_round
+            return make(self.op, attr, fill, self.seed + draw, alias)
+
+    def variation(self, given: Round, inputs: Arrays) -> Round:
+        """A round with other inputs."""
+        with self.clock("reference"):
+            expected = expected_outputs(given.op, given.attr, inputs)
+            return replace(given, inputs=inputs, expected=expected)
+
+    @cached_property
+    def _more_rounds(self) -> Callable[..., Round]:
+        """`make_round` with a cache of its own."""
+        return cache(make_round.__wrapped__)
 
     @cached_property
     def trials(self) -> list[Trial]:
@@ -203,12 +226,16 @@ class Trial:
     """One implementation of a case. Several checks examine the same executions.
 
     findings: bytes that executions have written outside the outputs.
+    world: the last known state of the process; see `surroundings`.
+    changes: the names of the states that the implementation has changed.
     """
 
     def __init__(self, case: Case, pd: PrimitiveDesc) -> None:
         self.case = case
         self.pd = pd
         self.findings: list[Finding] = []
+        self.world: dict[str, Any] = {}
+        self.changes: list[str] = []
         self._outputs: dict[FillName, dict[str, Array] | Exception] = {}
 
     @cached_property
@@ -249,14 +276,19 @@ class Trial:
         *,
         pd: PrimitiveDesc | None = None,
         in_place: tuple[str, str] | None = None,
+        shifts: Sequence[int] = (SHIFT,),
         launch: Launch = by_name,
     ) -> dict[str, Array]:
-        """Execute with new guarded memories and return the outputs. `pd` may be a sibling's."""
-        arguments = self.arguments(inputs, pd=pd, in_place=in_place)
+        """Execute with new guarded memories and return the outputs. `pd` may be a sibling's.
+
+        The outputs are read right after the wait for the event.
+        """
+        arguments = self.arguments(inputs, pd=pd, in_place=in_place, shifts=shifts)
         stream = self.case.engine.stream()
         launch(self._built(pd), stream, arguments.memories).wait()
+        outputs = self.finish(arguments)
         stream.wait()
-        return self.finish(arguments)
+        return outputs
 
     def arguments(
         self,
@@ -264,9 +296,10 @@ class Trial:
         *,
         pd: PrimitiveDesc | None = None,
         in_place: tuple[str, str] | None = None,
+        shifts: Sequence[int] = (SHIFT,),
     ) -> Arguments:
         """Return new guarded memories with these values."""
-        return Arguments(self.pd if pd is None else pd, inputs, in_place)
+        return Arguments(self.pd if pd is None else pd, inputs, in_place, shifts)
 
     def finish(self, arguments: Arguments) -> dict[str, Array]:
         """Return the outputs of an ended execution, and record wrongly written bytes."""
@@ -289,15 +322,18 @@ class Trial:
         self, expected: Mapping[str, Expected], outputs: Arrays, *, exact: bool = False
     ) -> str:
         """Describe the outputs that differ from the expected ones; "" if none differs."""
-        comparisons = {
-            name: right.check(
-                outputs[name],
-                exact=exact and self.pd.exact,
-                error_factor=self.pd.error_factor,
-            )
-            for name, right in expected.items()
-        }
+        claims = self.claims(exact=exact)
+        comparisons = {n: right.check(outputs[n], **claims) for n, right in expected.items()}
         return "; ".join(f"{name}: {c}" for name, c in comparisons.items() if not c.ok)
+
+    def claims(self, *, exact: bool) -> dict[str, Any]:
+        """Return the arguments of `Expected.check` for this implementation.
+
+        exact: whether no rounding can occur. Only an algorithm with an error factor, such as
+        Winograd's, may be inexact then.
+        """
+        exact = exact and (self.pd.exact or error_factor(self.pd.op) == 1.0)
+        return {"exact": exact, "error_factor": believed_factor(self.pd)}
 
     def verify(self, fill: FillName, outputs: Arrays, what: str) -> None:
         """Check that outputs equal the first execution's or are correct.

@@ -8,24 +8,28 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+
 from dnncore.cache import primitives
 from dnncore.engines.stream import Event
 from dnncore.selection import ranking
-from dnncore.testing.checks.case import FILLS, Trial
+from dnncore.testing.checks.case import USUAL_FILLS, Trial
 from dnncore.testing.checks.guarded import Arguments
 from dnncore.testing.checks.results import CheckFailed
 
-__all__ = ["engine_threads", "events", "threads"]
+__all__ = ["Late", "disturbed", "engine_threads", "events", "steady_inputs", "threads"]
 
 BRIEF = 2**22  # bytes of arguments; with fewer, executions are so short that few overlap in time
 REPEATS = 8  # executions of each thread if they are brief: enough that two of them overlap
 LATE_SECONDS = 1e-3  # so that a launch that does not wait for an event runs before it
+THREADS = (1, 2, 3, 7)  # the parts of work; some are not a divisor of usual sizes
+WATCH_SECONDS = 0.02  # of executions while another thread looks at their inputs
 SWITCH_SECONDS = 1e-5  # between Python threads, so that short calls overlap
 
 
 def threads(trial: Trial) -> None:
     """Two threads, each with a stream, share the primitive on different memories."""
-    given = {fill: trial.case.round(fill) for fill in FILLS}
+    given = {fill: trial.case.round(fill) for fill in USUAL_FILLS}
     brief = sum(desc.nbytes for _, desc in trial.pd.arguments) < BRIEF
     repeats = range(REPEATS if brief else 2)
     work = {fill: [trial.arguments(r.inputs) for _ in repeats] for fill, r in given.items()}
@@ -64,6 +68,53 @@ def _quick_switches() -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
+
+
+@contextmanager
+def disturbed(others: int) -> Iterator[None]:
+    """Let this number of other threads compute during a block."""
+    stop = threading.Event()
+    numbers = np.ones(2**12, np.float32)
+
+    def work() -> None:
+        while not stop.is_set():
+            np.sqrt(numbers)  # without the interpreter's lock
+
+    workers = [threading.Thread(target=work) for _ in range(others)]
+    for worker in workers:
+        worker.start()
+    try:
+        with _quick_switches():
+            yield
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+
+
+def steady_inputs(trial: Trial) -> None:
+    """Inputs have their values at every moment of an execution; another thread looks at them."""
+    arguments = trial.arguments(trial.case.round("random").inputs)
+    outputs = arguments.outputs
+    boxes = {n: b for n, b in arguments.boxes.items() if n not in outputs and n != "scratchpad"}
+    stop = threading.Event()
+    found: set[str] = set()
+
+    def look() -> None:
+        while not stop.is_set():
+            found.update(name for name, box in boxes.items() if box.touched())
+
+    watcher = threading.Thread(target=look)
+    stream = trial.case.engine.stream()
+    with _quick_switches():
+        watcher.start()
+        end = time.perf_counter() + WATCH_SECONDS
+        while time.perf_counter() < end:
+            trial.primitive.execute(stream, **arguments.memories).wait()
+        stop.set()
+        watcher.join()
+    if found:
+        raise CheckFailed(f"an execution changes inputs and restores them: {sorted(found)}")
 
 
 class Late(Event):
@@ -109,8 +160,9 @@ def _behind_an_event(trial: Trial, way: str, waits: str) -> None:
     if not isinstance(event, Event):
         raise CheckFailed(f"{way} must return an Event; got {type(event).__name__}")
     if waits == "event":
-        arguments.touch(other, event)
+        outputs = arguments.fetch(other, event)
         event.wait()
+        trial.verify("random", outputs, f"{way}, copied by another stream after its event")
     else:
         stream.wait()
     if not late.done:
@@ -122,13 +174,13 @@ def _behind_an_event(trial: Trial, way: str, waits: str) -> None:
 
 
 def engine_threads(trial: Trial) -> None:
-    """Results with one and two threads of the engine are correct, if it has `num_threads`."""
+    """Results with other numbers of threads of the engine are correct, if it has `num_threads`."""
     engine = trial.case.engine
     usual = getattr(engine, "num_threads", None)
     if usual is None:
         return
     try:
-        for count in (1, 2):
+        for count in THREADS:
             engine.num_threads = count  # type: ignore[attr-defined]  # checked above
             _forget_all()
             pd = trial.case.sibling(trial, trial.case.attr)

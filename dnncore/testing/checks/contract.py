@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import copy
-import os
 import pickle
-import random
 import re
 import time
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, get_args
-
-import numpy as np
 
 from dnncore import cache
 from dnncore.algorithms.binary import BINARY
@@ -27,6 +21,7 @@ from dnncore.engines.engine import Engine
 from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.checks.case import Case
 from dnncore.testing.checks.results import CheckFailed
+from dnncore.testing.checks.surroundings import changed, world
 
 __all__ = ["accept", "descriptors", "refusals"]
 
@@ -41,15 +36,15 @@ def accept(case: Case, implementation: Implementation[Any]) -> None:
     """
     answers, seconds = [], []
     _ = case.engine.peaks  # estimates of seconds use them; measuring them builds kernels
-    before, world = _built(), _world(case.engine)
+    before, present = _built(), world(case.engine)
     with _counted_allocations(case.engine) as allocated:
         for _ in range(ASKED):
             start = time.perf_counter()
             answers.append(_ask(case, implementation))
             seconds.append(time.perf_counter() - start)
-    changed = [name for name, state in _world(case.engine).items() if state != world[name]]
-    if changed:
-        raise CheckFailed(f"accept must be pure; it changed {', '.join(changed)}")
+    touched = changed(present, world(case.engine))
+    if touched:
+        raise CheckFailed(f"accept must be pure; it changed {', '.join(touched)}")
     if any(_content(answer) != _content(answers[0]) for answer in answers):
         raise CheckFailed(f"accept must always give one answer; two differ: {_different(answers)}")
     built = {name: n - before[name] for name, n in _built().items() if n != before[name]}
@@ -90,19 +85,6 @@ def _different(answers: list[Any]) -> str:
 def _built() -> dict[str, int]:
     counts = cache.stats()
     return {name: counts[name] for name in ("built", "compiled", "from_disk")}
-
-
-def _world(engine: Engine) -> dict[str, Any]:
-    """Return the shared state of the process, by name."""
-    return {
-        "os.environ": dict(os.environ),
-        "the current folder": Path.cwd(),
-        "numpy's error handling": np.geterr(),
-        "numpy's global generator": pickle.dumps(np.random.get_state()),  # noqa: NPY002 - the global one is checked
-        "Python's global generator": random.getstate(),
-        "the filters of warnings": len(warnings.filters),
-        "the engine's num_threads": getattr(engine, "num_threads", None),
-    }
 
 
 @contextmanager
@@ -174,6 +156,8 @@ def descriptors(case: Case) -> None:
                 f"a pickled or copied descriptor must be equal, with equal hash: {value}"
             )
     for pd in case.descs(case.attr):
+        if pickle.loads(pickle.dumps(pd)) != pd:  # noqa: S301 - our own bytes
+            raise CheckFailed(f"a pickled primitive descriptor must be equal: {pd}")
         again = case.descs(case.attr, pd.impl_name)[0]
         if again != pd or hash(again) != hash(pd):
             raise CheckFailed(f"two primitive descriptors of one problem must be equal: {pd}")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any
 
 import numpy as np
 
+from dnncore.engines.allocation import Allocation
 from dnncore.engines.engine import Engine
 from dnncore.engines.memory import Memory
 from dnncore.engines.stream import Event, Stream
@@ -19,8 +22,10 @@ __all__ = ["Arguments", "Finding", "Guarded"]
 
 Array = np.ndarray[Any, Any]
 
-GUARD = 4096  # bytes after every tensor, on hosts also before it, that must not change
-HOST_GUARD = GUARD + 16  # tensors on hosts begin off the allocation's alignment, as numpy's may
+# The guard after every tensor, on hosts also before it, is as large as the tensor within limits.
+LEAST_GUARD = 4096  # bytes
+MOST_GUARD = 2**24  # bytes
+SHIFT = 16  # bytes: tensors on hosts begin off the allocation's alignment, as numpy's may
 GARBAGE = 0xFF  # four such bytes are NaN in float32, which reveals wrong reads
 
 
@@ -31,33 +36,61 @@ class Finding:
     check: str
     message: str
 
+    def __str__(self) -> str:
+        return self.message
+
 
 class Guarded:
-    """A memory between guard bytes, with the values of `array` or with garbage."""
+    """A memory between guard bytes, with the values of `array` or with garbage.
 
-    def __init__(self, engine: Engine, desc: MemoryDesc, array: Array | None = None) -> None:
+    shift: on hosts, the bytes by which it begins off an aligned address.
+    """
+
+    def __init__(
+        self, engine: Engine, desc: MemoryDesc, array: Array | None = None, shift: int = SHIFT
+    ) -> None:
         self.engine = engine
         self.desc = desc
-        self.start = HOST_GUARD if engine.is_host else 0
-        self.before = np.full(self.start + desc.nbytes + GUARD, GARBAGE, np.uint8)
+        guard = _guard(desc.nbytes)
+        self.start = guard + shift if engine.is_host else 0
+        self.before = np.full(self.start + desc.nbytes + guard, GARBAGE, np.uint8)
         if array is not None and desc.format_kind == "opaque":
             self.before[self.start : self.start + desc.nbytes] = _reordered(engine, desc, array)
         elif array is not None:
             desc.pack(np.asarray(array, desc.dtype), self.before[self.start :])
-        self.buffer = engine.allocate(self.before.size)
+        allocation = Allocation(engine, self.before.size)
+        self.buffer = allocation.buffer
         self.write(self.before)
         buffer = self.buffer[self.start :] if engine.is_host else self.buffer
         self.memory = Memory(desc, engine, buffer)
+        self.memory.owner = allocation
 
     def write(self, data: Array) -> None:
         """Overwrite the whole buffer."""
-        self.engine.copy_in(self.engine.stream(), data, self.buffer).wait()
+        self.copy_in(self.engine.stream(), data).wait()
 
     def after(self) -> Array:
         """Return all present bytes."""
         host = np.empty_like(self.before)
-        self.engine.copy_out(self.engine.stream(), self.buffer, host).wait()
+        self.copy_out(self.engine.stream(), host).wait()
         return host
+
+    def copy_in(self, stream: Stream, data: Array, wait_for: Sequence[Event] = ()) -> Event:
+        """Queue a copy of bytes to the whole buffer."""
+        return self.engine.copy_in(stream, data, self.buffer, wait_for)
+
+    def copy_out(self, stream: Stream, host: Array, wait_for: Sequence[Event] = ()) -> Event:
+        """Queue a copy of the whole buffer."""
+        return self.engine.copy_out(stream, self.buffer, host, wait_for)
+
+    def values(self, data: Array) -> Array:
+        """Return the values in a copy of the whole buffer."""
+        return np.array(self.desc.unpack(data[self.start :]))
+
+    @property
+    def garbage(self) -> Array:
+        """As many bytes of garbage as the buffer has."""
+        return np.full_like(self.before, GARBAGE)
 
     def touched(self) -> str:
         """Describe where an input was written; "" if it was not."""
@@ -68,7 +101,7 @@ class Guarded:
         padding.
         """
         after = self.after()
-        values = np.array(self.desc.unpack(after[self.start :]))
+        values = self.values(after)
         wrong = after != self._packed(values, self.before)
         if not wrong.any() or np.array_equal(after, self.before):
             return values, "", ""
@@ -87,7 +120,16 @@ class Guarded:
         if not places.size:
             return ""
         first, last = places[[0, -1]] - self.start
-        return f"{places.size} bytes, from {first} to {last} where it has {self.desc.nbytes}"
+        count = "1 byte" if places.size == 1 else f"{places.size} bytes"
+        return (
+            f"{count} changed, from byte {first} to byte {last}; its own are bytes 0 to"
+            f" {self.desc.nbytes - 1}"
+        )
+
+
+def _guard(nbytes: int) -> int:
+    """The size of a guard in bytes, a multiple of the alignment of all engines' buffers."""
+    return math.ceil(min(max(nbytes, LEAST_GUARD), MOST_GUARD) / LEAST_GUARD) * LEAST_GUARD
 
 
 def _reordered(engine: Engine, desc: MemoryDesc, array: Array) -> Array:
@@ -103,7 +145,8 @@ class Arguments:
 
     inputs: arrays by argument name, also for outputs with old values. Other outputs begin as
         garbage.
-    in_place: an input and the output that share one memory.
+    in_place: two arguments that share one memory: an input and the output, or two inputs.
+    shifts: of the arguments in order, repeated; see `Guarded`.
     """
 
     def __init__(
@@ -111,14 +154,19 @@ class Arguments:
         pd: PrimitiveDesc,
         inputs: Mapping[str, Array],
         in_place: tuple[str, str] | None = None,
+        shifts: Sequence[int] = (SHIFT,),
     ) -> None:
-        self.boxes = {a.name: Guarded(pd.engine, d, inputs.get(a.name)) for a, d in pd.arguments}
+        self.boxes = {
+            a.name: Guarded(pd.engine, desc, inputs.get(a.name), shift)
+            for (a, desc), shift in zip(pd.arguments, cycle(shifts), strict=False)
+        }
         if pd.scratchpad_desc is not None:
             self.boxes["scratchpad"] = Guarded(pd.engine, pd.scratchpad_desc)
         self._read = {a.name for a, _ in pd.arguments if a.direction == "in"}
         if in_place:
             self.boxes[in_place[1]] = self.boxes[in_place[0]]
-            self._read.discard(in_place[0])
+            if in_place[1] not in self._read:
+                self._read.discard(in_place[0])
 
     @property
     def memories(self) -> dict[str, Any]:
@@ -149,10 +197,16 @@ class Arguments:
 
     # -- values at other times --------------------------------------------------------------------
 
+    @property
+    def outputs(self) -> dict[str, Guarded]:
+        """The memories of the outputs."""
+        skipped = {*self._read, "scratchpad"}
+        return {name: box for name, box in self.boxes.items() if name not in skipped}
+
     def spoil(self) -> None:
         """Overwrite all inputs with garbage, until `restore`."""
         for box in self.boxes.values():
-            box.write(np.full_like(box.before, GARBAGE))
+            box.write(box.garbage)
 
     def restore(self) -> None:
         """Give all memories their former values."""
@@ -165,8 +219,10 @@ class Arguments:
             twin = other.boxes[name]
             box.before, twin.before = twin.before, box.before
 
-    def touch(self, stream: Stream, event: Event) -> None:
-        """Copy an output by another stream, after `event`."""
-        box = next(box for name, box in self.boxes.items() if name not in self._read)
-        host = np.empty_like(box.before)
-        box.engine.copy_out(stream, box.buffer, host, [event]).wait()
+    def fetch(self, stream: Stream, event: Event) -> dict[str, Array]:
+        """Return the values of the outputs, copied by another stream after `event`."""
+        hosts = {name: np.empty_like(box.before) for name, box in self.outputs.items()}
+        copies = [box.copy_out(stream, hosts[name], [event]) for name, box in self.outputs.items()]
+        for copy in copies:
+            copy.wait()
+        return {name: box.values(hosts[name]) for name, box in self.outputs.items()}

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from dnncore.cache import primitives
@@ -23,6 +24,7 @@ __all__ = ["memory"]
 ROUNDS = 5
 EXECUTIONS = (8, 64)  # of a round; the larger number only if the smaller shows growth
 CREATIONS = 3
+LEAK_HANDLES = 0.1  # open files or threads by which each execution may grow
 LEAK_BYTES = 64  # bytes of native memory by which each execution may grow
 
 
@@ -93,16 +95,19 @@ def _forget() -> None:
 
 def _executions_stay_level(trial: Trial) -> None:
     for executions in EXECUTIONS:  # a cache that fills grows ever more slowly, a leak does not
-        objects, native = _growth(trial, executions)
-        if objects < 1 and native < LEAK_BYTES:
+        objects, native, files, threads = _growth(trial, executions)
+        if objects < 1 and native < LEAK_BYTES and max(files, threads) < LEAK_HANDLES:
             return
     raise CheckFailed(
-        f"each execution leaks {objects:.0f} objects and {native:.0f} bytes of native memory"
+        f"each execution leaks {objects:.0f} objects, {native:.0f} bytes of native memory,"
+        f" {files:.2g} open files and {threads:.2g} threads"
     )
 
 
 def _growth(trial: Trial, executions: int) -> tuple[float, ...]:
-    """Return the objects and native bytes by which an execution grew in the best round."""
+    """Return the objects, native bytes, open files and threads by which an execution grew in the
+    best round. The last execution must be right.
+    """
     arguments = trial.arguments(trial.case.round("random").inputs)
     stream = trial.case.engine.stream()
     counts = []
@@ -111,11 +116,21 @@ def _growth(trial: Trial, executions: int) -> tuple[float, ...]:
             trial.primitive.execute(stream, **arguments.memories).wait()
         stream.wait()
         gc.collect()
-        counts.append((sys.getallocatedblocks(), _native_bytes()))
+        counts.append((sys.getallocatedblocks(), _native_bytes(), *_handles()))
+    arguments.restore()
+    trial.primitive.execute(stream, **arguments.memories).wait()
+    trial.verify("random", trial.finish(arguments), f"after {ROUNDS * executions} executions")
     return tuple(
         min(b - a for a, b in itertools.pairwise(counted)) / executions
         for counted in zip(*counts, strict=True)
     )
+
+
+def _handles() -> tuple[int, int]:
+    """The numbers of open files and of threads of this process, 0 where they are unknown."""
+    folders = [Path("/proc/self/fd"), Path("/proc/self/task")]
+    open_files, tasks = (len(os.listdir(f)) if f.exists() else 0 for f in folders)  # noqa: PTH208 - a count
+    return open_files, tasks
 
 
 class _MallInfo(ctypes.Structure):

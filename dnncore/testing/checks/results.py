@@ -45,6 +45,7 @@ class CaseResult:
     executed: the number of checks that ran, over all implementations.
     seconds: "reference" (expected values), "building" (selecting and building primitives) and
         "running" (executing and comparing); the sum is the time of the case.
+    remarks: what the engine does not permit to check, as sentences.
     """
 
     problem: str
@@ -55,6 +56,7 @@ class CaseResult:
     refusals: tuple[str, ...]
     executed: int
     seconds: dict[str, float]
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"{self.status}: {self.problem} on {self.engine}"]

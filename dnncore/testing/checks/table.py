@@ -15,18 +15,25 @@ from dnncore.testing.checks import (
     calls,
     concurrency,
     contract,
+    failures,
     golden,
     gradients,
+    in_flight,
     lifetime,
+    state,
+    surroundings,
+    timing,
     values,
     writes,
 )
-from dnncore.testing.checks.case import Case
+from dnncore.testing.checks.case import Case, Trial
 from dnncore.testing.checks.results import CaseResult, CheckFailed, Failure, OnTrial, Status
 
 __all__ = ["CHECKS", "Check", "run_case"]
 
 Scope: TypeAlias = Literal["case", "candidate", "trial"]
+
+LARGE_BYTES = 2**17  # of tensors; such cases are listed for their sizes, not for ways to call them
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,16 @@ class Check:
     every: for slow checks, the number of cases of which one is checked. In each process, the check
         also runs until it has passed once for an operation, an implementation and an engine. The
         texts of problems decide which cases are checked.
+    asks_others: whether it asks and executes other implementations, too.
+    every_large: the same for cases with more than LARGE_BYTES, if it is more than `every`.
     """
 
     name: str
     function: Callable[..., None]
     scope: Scope = "trial"
     every: int = 1
+    every_large: int = 16
+    asks_others: bool = False
 
 
 # In the order of execution. The last checks examine the executions of all others.
@@ -53,26 +64,48 @@ CHECKS: dict[str, Check] = {
         Check("accept", contract.accept, "candidate"),
         Check("refusals", contract.refusals, "candidate"),
         Check("descriptors", contract.descriptors, "case"),
-        Check("integers", values.integers),
-        Check("random", values.random),
+        Check("integers", values.integers, every_large=1),
+        Check("random", values.random, every_large=1),
+        Check("ties", values.ties),
+        Check("cancellation", values.cancellation),
+        Check("wide", values.wide),
+        Check("large", values.large),
+        Check("tiny", values.tiny),
+        Check("special", values.special),
+        Check("slabs", values.slabs),
         Check("golden", golden.golden, every=16),
-        Check("adjoint", gradients.adjoint),
-        Check("linear", gradients.linear),
-        Check("slope", gradients.slope),
+        Check("adjoint", gradients.adjoint, every=4, asks_others=True),
+        Check("linear", gradients.linear, every=4),
+        Check("slope", gradients.slope, every=4, asks_others=True),
         Check("repeatable", values.repeatable),
+        Check("repeatable_under_load", values.repeatable_under_load, every=32),
         Check("bound", calls.bound),
-        Check("sequence", calls.sequence),
-        Check("in_place", calls.in_place),
-        Check("scratchpad", calls.scratchpad),
-        Check("events", concurrency.events),
-        Check("threads", concurrency.threads),
-        Check("engine_threads", concurrency.engine_threads),
+        Check("sequence", calls.sequence, every=4),
+        Check("streams", state.streams, every=2),
+        Check("one_element", state.one_element, every=4),
+        Check("many", state.many, every=32),
+        Check("independent", state.independent, every=16),
+        Check("in_place", calls.in_place, every=2),
+        Check("shared", calls.shared, every=4),
+        Check("shifted", calls.shifted, every=2),
+        Check("scratchpad", calls.scratchpad, every=4),
+        Check("events", concurrency.events, every=8),
+        Check("in_flight", in_flight.in_flight, every=16),
+        Check("several_events", timing.several_events, every=16),
+        Check("failures", failures.failures, every=16),
+        Check("time_limits", timing.time_limits, every=16),
+        Check("late_accesses", timing.late_accesses, every=16),
+        Check("profiling", timing.profiling, every=8),
+        Check("threads", concurrency.threads, every=8),
+        Check("steady_inputs", concurrency.steady_inputs, every=16),
+        Check("engine_threads", concurrency.engine_threads, every=4),
         Check("attributes", attributes.attributes, every=16),
-        Check("workspaces", gradients.workspaces),
-        Check("memory", lifetime.memory, every=4),
-        Check("guards", writes.guards),
-        Check("inputs", writes.inputs),
-        Check("padding", writes.padding),
+        Check("workspaces", gradients.workspaces, asks_others=True),
+        Check("memory", lifetime.memory, every=16),
+        Check("surroundings", surroundings.surroundings, every=4),
+        Check("guards", writes.guards, every_large=1),
+        Check("inputs", writes.inputs, every_large=1),
+        Check("padding", writes.padding, every_large=1),
     )
 }
 
@@ -101,7 +134,7 @@ def run_case(
     case, failures = run.case, tuple(run.failures)
     status: Status = "failed" if failures else "passed" if case.trials else "unsupported"
     return CaseResult(
-        problem=case.text,
+        problem=str(problem),
         engine=engine.name,
         status=status,
         failures=failures,
@@ -109,6 +142,7 @@ def run_case(
         refusals=case.refusals,
         executed=run.executed,
         seconds=case.clock.stop(),
+        remarks=tuple(in_flight.remarks(engine)),
     )
 
 
@@ -137,9 +171,20 @@ class _Run:
         for check in self._wanted("case"):
             self._make(check, "", self.case)
         for trial in self.case.trials:
-            for check in self._wanted("trial"):
-                if not trial.is_broken:
-                    self._make(check, trial.pd.impl_name, trial)
+            with surroundings.drawn_apart(self.case.seed):
+                self._examine(trial)
+
+    def _examine(self, trial: Trial) -> None:
+        trial.expected(self.case.round("integers"))  # imports the oracles
+        trial.world = surroundings.world(self.case.engine)
+        for check in self._wanted("trial"):
+            if trial.is_broken:
+                continue
+            if check.asks_others:
+                surroundings.note_changes(trial)
+            self._make(check, trial.pd.impl_name, trial)
+            if check.asks_others:
+                trial.world = surroundings.world(self.case.engine)
 
     def _wanted(self, scope: Scope) -> Iterator[Check]:
         for check in CHECKS.values():
@@ -164,4 +209,6 @@ class _Run:
             _made.add(key)
 
     def _is_chosen(self, check: Check) -> bool:
-        return zlib.crc32(f"{check.name} {self.case.text}".encode()) % check.every == 0
+        is_large = self.case.op.bytes > LARGE_BYTES
+        every = max(check.every, check.every_large) if is_large else check.every
+        return zlib.crc32(f"{check.name} {self.case.text}".encode()) % every == 0

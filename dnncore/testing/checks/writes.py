@@ -5,7 +5,7 @@ They run last, because they examine all executions of a trial.
 
 from __future__ import annotations
 
-from dnncore.testing.checks.case import FILLS, Trial
+from dnncore.testing.checks.case import USUAL_FILLS, Trial
 from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["guards", "inputs", "padding"]
@@ -27,7 +27,7 @@ def padding(trial: Trial) -> None:
 
 
 def _nothing_found(trial: Trial, check: str) -> None:
-    for fill in FILLS:
+    for fill in USUAL_FILLS:
         trial.outputs(fill)
     messages = dict.fromkeys(f.message for f in trial.findings if f.check == check)
     if messages:

@@ -1,14 +1,16 @@
 """Problem texts of every algorithm and post-op, from the records of `dnncore.algorithms`.
 
-A new algorithm in the records is tested without a new line in the lists.
+A new algorithm in the records is tested without a new line in the lists. The list `variations` has
+parameters with all digits of f32, and every operation with operands of every mask.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from dnncore.algorithms.binary import BINARY
-from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.algorithms.eltwise import ELTWISE, EltwiseAlgorithm
 from dnncore.algorithms.reduction import REDUCTION
 from dnncore.problem.settings import number_text
 
@@ -29,23 +31,53 @@ REDUCED = (
     " 1x300:1x1 40x3:1x3 6x150:6x1"
 )
 NORMS = "--p=1,1.5,2,3 --eps=0,0.5,100"
+NORM_DIGITS = "--p=3.2345675 --eps=1.2345675"
 # A convolution with each algorithm as its post-op.
 CONVOLUTION = "--conv --dir=FWD_B --stag=abx,axb --dtag=any"
 LAYER = "ic3oc9_ih5kh3ph1"
 POSITIVE = "abs+linear:1:0.5"  # post-ops before those that need positive numbers
 
+# Rounded to six digits, each of these is wrong by more than the error bounds permit. The first is a
+# number of f32: elu's dst may be -alpha, and their sum must be 0 in every precision.
+DIGITS = ((0.23456749320030212, 1.2345675),)
+# Every mask of four dims, in chains whose steps do not hide each other; alone, where an operand has
+# one image and one channel.
+CHAINS = ",".join((
+    "add:f32:12", "prelu:4",
+    "add:f32:1+sub:f32:4+mul:f32:8+add:f32:12+add:f32:3+mul:f32:5+sub:f32:9+prelu:6:axb+sub:f32:2",
+    "sum:0.2345675+prelu:10+add:f32:7:axb+sub:f32:14:aBx8b",
+    "linear:0.2345675:-1.2345675+select:f32.13.axb:5+mul:f32:11+swish:1.2345675+sum:-1.2345675",
+))  # fmt: skip
+SLOPE_CHAIN = "sum:0.2345675+add:f32:12+prelu:5"
+IN_FOUR_DIMS = {
+    "--conv": "mb2ic3oc4_ih4kh2_iw5kw1",
+    "--matmul": "2x3x4x6:2x3x6x5",
+    "--pool": "mb2ic3_ih5kh2_iw7kw3",
+    "--lrn": "mb2ic3_ih4iw5alpha0.5",
+    "--softmax --dtag=abx": "2x3x4x5",
+    "--eltwise --alg=tanh": "2x3x4x5",
+    "--binary --alg=sub": "2x3x4x5:2x3x4x5",
+    "--sum --sdt=f32:f32 --scales=2:-3": "2x3x4x5",
+    "--reduction --alg=sum": "2x3x4x5x6:2x3x4x5x1",
+    "--reorder --stag=abx --dtag=axb": "2x3x4x5",
+}
+WITH_SLOPES = ("--conv", "--pool", "--lrn", "--softmax --dtag=abx", "--eltwise --alg=tanh")
+
 
 def texts(size: str) -> list[str]:
-    """Return the texts of a size: `smoke` has each algorithm once, `full` each of its parameters.
-
-    Other sizes have none.
+    """Return the texts of a list. `smoke` has each algorithm once, `sizes` also with padding, and
+    `full` with each of its parameters, `variations` with numbers of all digits. Other lists have
+    none.
     """
+    eltwise = [*_eltwise(1, CUBE)]
+    binary = [*_binary("2x17x3:1x17x1", "2x17x3:1x17x1:2x1x3")]
+    reduction = [*_reduction("2x17x3:2x1x3", "--p=2 --eps=0.5")]
     if size == "smoke":
-        return [
-            *_eltwise(1, CUBE),
-            *_binary("2x17x3:1x17x1", "2x17x3:1x17x1:2x1x3"),
-            *_reduction("2x17x3:2x1x3", "--p=2 --eps=0.5"),
-        ]
+        return [*eltwise, *binary, *reduction]
+    if size == "sizes":
+        return [*_padded("tag", eltwise), *_padded("stag", binary + reduction)]
+    if size == "variations":
+        return [*_digits(), *_reduction("2x3x4:2x1x4", NORM_DIGITS, norms=True), *_operands()]
     if size == "full":
         return [
             *_eltwise(1, "1 300"),
@@ -59,8 +91,10 @@ def texts(size: str) -> list[str]:
     return []
 
 
-def _eltwise(probe_count: int | None, shapes: str) -> Iterator[str]:
-    for name, record in ELTWISE.items():
+def _eltwise(
+    probe_count: int | None, shapes: str, records: Mapping[str, EltwiseAlgorithm] = ELTWISE
+) -> Iterator[str]:
+    for name, record in records.items():
         directions = "FWD_D,BWD_D" if record.slope else "FWD_D"
         for alpha, beta in record.probes[:probe_count]:
             parameters = f"--alpha={number_text(alpha)} --beta={number_text(beta)} {shapes}"
@@ -68,6 +102,32 @@ def _eltwise(probe_count: int | None, shapes: str) -> Iterator[str]:
             valid = record.variant_rule is None or record.variant_rule[1](alpha, beta)
             if record.slope_of_dst and valid:
                 yield f"--eltwise --dir={directions} --alg={name}_dst {parameters}"
+
+
+def _digits() -> Iterator[str]:
+    """Algorithms whose probes show that they have parameters, as operations and as post-ops."""
+    for name, record in ELTWISE.items():
+        if any(map(any, record.probes)):
+            yield from _eltwise(1, CUBE, {name: replace(record, probes=DIGITS)})
+            yield f"--eltwise --alg={name} --alpha=-2.345675 --beta=-0.2345675 {CUBE}"
+
+
+def _operands() -> Iterator[str]:
+    for front, shape in IN_FOUR_DIMS.items():
+        yield f"{front} --attr-post-ops={CHAINS} {shape}"
+    for front in WITH_SLOPES:
+        yield f"{front} --dir=BWD_D --attr-post-ops={SLOPE_CHAIN} {IN_FOUR_DIMS[front]}"
+    yield f"--conv --dir=BWD_W --attr-post-ops={SLOPE_CHAIN} {IN_FOUR_DIMS['--conv']}"
+    yield "--ip --attr-post-ops=add:f32:1+sub:f32:2+mul:f32:3:ba+prelu:1+sum:0.2345675 mb3ic7oc5"
+    yield "--ip --attr-post-ops=add:f32:1,prelu:1,select:f32.1:2 mb3ic7oc5"
+    yield "--ip --dir=BWD_D,BWD_W --attr-post-ops=sum:0.2345675+add:f32:1+prelu:2 mb3ic7oc5"
+
+
+def _padded(option: str, texts: Iterable[str]) -> Iterator[str]:
+    """In a format with padding, which must stay zero even if the algorithm changes zeros."""
+    for text in texts:
+        driver, _, rest = text.partition(" ")
+        yield f"{driver} --{option}=aBx8b {rest}"
 
 
 def _half_types() -> Iterator[str]:

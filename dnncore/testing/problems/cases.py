@@ -1,8 +1,11 @@
 """The problems with which the kit tests implementations: lists of problem texts, by size.
 
     tiny      a few of every operation, with tensors of at most 512 elements, for slow simulators
-    smoke     every operation, direction, algorithm and family of formats once, in under a minute
-    full      the products of operations, shapes, formats, directions and attributes
+    smoke     every operation, direction, algorithm and family of formats once, and sizes beyond the
+              blocks of loops (the list "sizes"), each parameter where it alone matters (the list
+              "variations"), in a few minutes
+    full      the products of operations, shapes, formats, directions and attributes, and the list
+              "variations"
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
     random    drawn from a seed by `random_problems.py`, which needs hypothesis
 
@@ -22,6 +25,7 @@ from dnncore.testing.problems import algorithm_cases
 __all__ = ["SIZES", "case_files", "cases"]
 
 SIZES = ("tiny", "smoke", "full", "networks", "random")
+MORE = {"smoke": ("sizes", "variations"), "full": ("variations",)}  # lists that a size has, too
 DRAWN = 30  # random problems of each driver
 FOLDER = Path(__file__).parent
 
@@ -33,18 +37,31 @@ def case_files(size: str) -> list[Path]:
     """
     if size not in SIZES:
         raise DescriptorError(f"cases: size must be one of {', '.join(SIZES)}; got {size!r}")
+    return [file for name in _lists(size) for file in _files(name)]
+
+
+def _lists(size: str, *, more: bool = True) -> list[str]:
+    return [size, *(MORE.get(size, ()) if more else ())]
+
+
+def _files(size: str) -> list[Path]:
     return [*FOLDER.glob(f"{size}.txt"), *sorted((FOLDER / size).glob("*.txt"))]
 
 
-def cases(size: str, *, seed: int = 0) -> list[Problem]:
-    """Return the problems of a size, without duplicates. seed: the seed of random ones.
+def cases(size: str, *, seed: int = 0, more: bool = True) -> list[Problem]:
+    """Return the problems of a size, without duplicates.
+
+    seed: the seed of random ones.
+    more: whether "smoke" and "full" have the lists of `MORE`, too.
 
     Lists of values make duplicates, for instance if two formats are equal because a dim is 1.
     """
+    case_files(size)  # raises for other names
     if size == "random":
         from dnncore.testing.problems import random_problems
 
         return [p for driver in DRIVERS for p in random_problems.draw(DRAWN, driver, seed=seed)]
-    listed = read_files(*case_files(size))
-    of_algorithms = [p for text in algorithm_cases.texts(size) for p in read(text)]
-    return list(dict.fromkeys([*listed, *of_algorithms]))
+    names = _lists(size, more=more)
+    listed = read_files(*(file for name in names for file in _files(name)))
+    texts = (text for name in names for text in algorithm_cases.texts(name))
+    return list(dict.fromkeys([*listed, *(problem for text in texts for problem in read(text))]))

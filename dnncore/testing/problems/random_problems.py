@@ -21,38 +21,63 @@ from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
 from dnncore.ops.window import effective_kernel
 from dnncore.problem import DRIVERS, Problem, read
-from dnncore.problem.drivers.draws import Options
+from dnncore.problem.drivers.draws import TAGS, Options
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["draw", "problems", "shortest_failure"]
 
 Draw: TypeAlias = st.DrawFn
+NOTHING: Options = {}
 
 ATTRIBUTES: Options = {
     "attr-scratchpad": ("library", "user"),
     "attr-scratchpad-limit": ("", "0", "4096"),
     "attr-deterministic": ("false", "true"),
 }
-MASKS = ("common", "per_oc", "per_dim_0", "per_tensor")
+# MASK, MORE: masks of any bits. TAG: a format. The first steps are the simplest.
 STEPS = (
     *("relu", "linear:2:1", "tanh", "square", "clip:-1:2", "elu:0.5", "gelu_erf", "swish:1"),
-    *("sum", "sum:0.5", "sum:-2"),
-    *(f"{name}:f32:{mask}" for name in ("add", "mul", "max", "ge") for mask in MASKS),
-    *(f"prelu:{mask}" for mask in MASKS),
-    *(f"select:f32.{mask}:per_tensor" for mask in MASKS),
+    *(
+        "linear:0.2345675:-1.2345675",
+        "swish:1.2345675",
+        "relu:0.2345675",
+        "hardswish:0.2345675:0.5",
+    ),
+    *("sum", "sum:0.5", "sum:-2", "sum:1.2345675"),
+    *(
+        f"{name}:f32:MASK{tag}"
+        for name in ("add", "sub", "mul", "max", "ge")
+        for tag in ("", ":TAG")
+    ),
+    *("prelu:MASK", "prelu:MASK:TAG"),
+    *("select:f32.MASK:MORE", "select:f32.MASK.TAG:MORE", "select:f32.MASK:MORE.TAG"),
 )
 
 
-def _options(draw: Draw, options: Options) -> list[str]:
-    """`--name=value` for each option whose value is not the first."""
-    drawn = {name: draw(st.sampled_from(values)) for name, values in options.items()}
+def _options(draw: Draw, options: Options, only: Options = NOTHING) -> list[str]:
+    """`--name=value` for each option whose value is not the first.
+
+    only: the values to draw from, for some of the options.
+    """
+    choices = {**options, **only}
+    drawn = {name: draw(st.sampled_from(choices[name])) for name in options}
     return [f"--{name}={text}" for name, text in drawn.items() if text != options[name][0]]
 
 
-def _attributes(draw: Draw) -> list[str]:
-    chain = draw(st.lists(st.sampled_from(STEPS), max_size=5))
+def _attributes(draw: Draw, ndims: int) -> list[str]:
+    """Options of attributes for a result of this number of dims."""
+    chain = [
+        _step(draw, text, ndims) for text in draw(st.lists(st.sampled_from(STEPS), max_size=5))
+    ]
     steps = [f"--attr-post-ops={'+'.join(chain)}"] if chain else []
     return steps + _options(draw, ATTRIBUTES)
+
+
+def _step(draw: Draw, text: str, ndims: int) -> str:
+    masks = st.integers(0, (1 << ndims) - 1)
+    for word, values in (("MASK", masks), ("MORE", masks), ("TAG", st.sampled_from(TAGS))):
+        text = text.replace(word, str(draw(values))) if word in text else text
+    return text
 
 
 # -- shapes ----------------------------------------------------------------------------------------
@@ -152,12 +177,18 @@ MOST_BYTES = 100_000  # so that most of the time is spent on different problems,
 
 
 @st.composite
-def problems(draw: Draw, driver: str = "") -> Problem:
-    """Draw problems of one driver, or of all; invalid ones are drawn again."""
+def problems(draw: Draw, driver: str = "", only: Options = NOTHING) -> Problem:
+    """Draw problems of one driver, or of all; invalid ones are drawn again.
+
+    only: the values to draw from, for options of this driver.
+    """
     driver = driver or draw(st.sampled_from([*DRIVERS]))
-    words = [f"--{driver}", *_options(draw, DRIVERS[driver].options), *_attributes(draw)]
+    words = [f"--{driver}", *_options(draw, DRIVERS[driver].options, only)]
+    words += DRIVERS[driver].draw_shape(HypothesisDraws(draw)).split()
     try:
-        (problem,) = read(" ".join([*words, DRIVERS[driver].draw_shape(HypothesisDraws(draw))]))
+        (problem,) = read(" ".join(words))
+        attributes = _attributes(draw, problem.op.result.ndims)
+        (problem,) = read(" ".join([*words[:-1], *attributes, words[-1]]))
         problem = _with_moves(draw, problem)
     except DescriptorError:
         assume(False)
@@ -176,8 +207,8 @@ def _settings(examples: int, *phases: Phase) -> settings:
     )
 
 
-def draw(count: int, driver: str, *, seed: int = 0) -> list[Problem]:
-    """Return `count` different problems of a driver."""
+def draw(count: int, driver: str, *, seed: int = 0, only: Options = NOTHING) -> list[Problem]:
+    """Return `count` different problems of a driver. only: as for `problems`."""
     found: dict[Problem, None] = {}
 
     def enough(problem: Problem) -> bool:
@@ -185,7 +216,7 @@ def draw(count: int, driver: str, *, seed: int = 0) -> list[Problem]:
         return len(found) == count
 
     limit = _settings(100 * count, Phase.generate)
-    find(problems(driver), enough, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
+    find(problems(driver, only), enough, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
     return list(found)[:count]
 
 

@@ -32,6 +32,7 @@ class _Request(NamedTuple):
     problem: str
     engine: str
     impl: str
+    checks: tuple[str, ...]
     skip: tuple[str, ...]
 
 
@@ -66,7 +67,7 @@ class Worker:
         if not 0 < timeout < math.inf:
             raise DescriptorError(f"timeout: expected seconds above 0; got {timeout!r}")
         self.timeout = timeout
-        self._skipped = tuple(skip_checks)
+        self.skipped = tuple(skip_checks)
         self._forbidden = compiled("forbidden", forbidden) if forbidden else None
         self._process = Process(__name__, plugins, environment)
 
@@ -75,15 +76,19 @@ class Worker:
         """The number of processes started so far."""
         return self._process.started
 
-    def run(self, problem: str, engine: str, impl: str = "") -> CaseResult:
+    def run(
+        self, problem: str, engine: str, impl: str = "", checks: Collection[str] = ()
+    ) -> CaseResult:
         """Run the checks of a problem's text on an engine; `impl` selects implementations.
+
+        checks: as for `run_case`.
 
         If a case crashes, hangs or raises, the check "worker" fails. It also fails if the process
         has died since the case before. If a case prints forbidden text, the check "output" fails.
         Raises `ExecutionError` if no process starts.
         """
         started = time.perf_counter()
-        request = _Request(problem, engine, impl, self._skipped)
+        request = _Request(problem, engine, impl, tuple(checks), self.skipped)
         try:
             result: CaseResult = self._process.ask(request, self.timeout)
         except Died as death:
@@ -119,10 +124,11 @@ def _start(announce: Callable[[object], None]) -> Callable[[_Request], CaseResul
         register(import_module(name))
 
     def answer(request: _Request) -> CaseResult:
-        problem, engine_name, impl, skip = request
+        problem, engine_name, impl, checks, skip = request
         try:
             (case,) = read(problem)
-            return run_case(case, engine(engine_name), impl=impl, skip=skip, announce=announce)
+            where = engine(engine_name)
+            return run_case(case, where, impl=impl, checks=checks, skip=skip, announce=announce)
         except Exception:
             failure = Failure("worker", impl, traceback.format_exc(limit=-8))
             return CaseResult(problem, engine_name, "failed", (failure,), (), (), 1, {})

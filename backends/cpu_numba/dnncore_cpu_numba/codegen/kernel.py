@@ -25,7 +25,7 @@ class NativeKernel:
     @property
     def address(self) -> int:
         """The address of the compiled function, which takes `ARGUMENTS`. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text, self.isa)
+        return native.function(self.name, self.llvm_text, self.isa).address
 
     def llvm_text(self, symbol: str) -> str:
         """The LLVM assembly of a module that defines the kernel as `symbol`."""

@@ -2,7 +2,8 @@
 
 Everything that this backend executes is a C function whose arguments are 64-bit integers. Tasks
 (numba turns them into LLVM assembly) and microkernels (written in it) come here to be compiled. A
-stored object is loaded in about a millisecond, without numba's compiler.
+stored object is loaded in about a millisecond, without numba's compiler. A function is unloaded
+when no program uses it any more and many others were loaded after it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Callable
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +23,64 @@ import llvmlite.binding as llvm
 from numba.core.compiler_lock import global_compiler_lock
 
 from dnncore import planning
-from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork
+from dnncore.backend import BuildError, DiskStore, cache_count, hold_at_fork, uninterrupted
 from dnncore_cpu_numba.codegen.isa import BEST, Isa, host_features
 
+KEPT = 256  # functions that stay loaded without a user: 8 KiB each, and 0.4 ms to load again
+
 _store = DiskStore("cpu_numba")
-_addresses: dict[str, int] = {}
 hold_at_fork(global_compiler_lock)
 
 
-def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> int:
-    """The address of a compiled function.
+class Code:
+    """A function in memory. LLVM's engine, and so the code, lasts as long as this object."""
+
+    __slots__ = ("__weakref__", "address")
+
+    def __init__(self, address: int, engine: Any) -> None:
+        self.address = address
+        # An engine is closed under the compiler's lock, which the collector of garbage cannot take.
+        weakref.finalize(self, _unused.append, engine).atexit = False
+
+
+_loaded: weakref.WeakValueDictionary[str, Code] = weakref.WeakValueDictionary()
+_recent: deque[Code] = deque(maxlen=KEPT)
+_unused: deque[Any] = deque()
+_permanent: set[Code] = set()
+
+
+class _Users(threading.local):
+    """The sets of code that this thread's `keeping` blocks collect, the innermost last."""
+
+    def __init__(self) -> None:
+        self.sets: list[set[Code]] = []
+
+
+_users = _Users()
+
+
+@contextmanager
+def keeping() -> Iterator[set[Code]]:
+    """Collect the code of the functions that this thread requests in the block.
+
+    The code stays loaded as long as the set exists. A function that is requested outside of such a
+    block stays loaded until the process ends.
+    """
+    code: set[Code] = set()
+    _users.sets.append(code)
+    try:
+        yield code
+    finally:
+        _users.sets.pop()
+
+
+def loaded() -> int:
+    """The number of functions in memory."""
+    return len(_loaded)
+
+
+def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> Code:
+    """A compiled function; see `keeping` for how long its address is valid.
 
     name: identifies the function and, by its parameters, its code: an identifier of letters, digits
         and underscores. Its sources, LLVM and the processor are part of the key anyway.
@@ -37,17 +90,31 @@ def function(name: str, text: Callable[[str], str], isa: Isa = BEST) -> int:
 
     Raises `BuildError` when LLVM refuses the text.
     """
-    address = _addresses.get(name)
-    if address is None:
-        with global_compiler_lock:  # numba's, as LLVM is one for both
-            address = _addresses.get(name)
-            if address is None:
-                address = _addresses[name] = _load(name, text, isa)
-    return address
+    code = _loaded.get(name)
+    if code is None:
+        code = uninterrupted(_obtain, name, text, isa)
+    (_users.sets[-1] if _users.sets else _permanent).add(code)
+    return code
+
+
+def _obtain(name: str, text: Callable[[str], str], isa: Isa) -> Code:
+    with global_compiler_lock:  # numba's, as LLVM is one for both
+        code = _loaded.get(name)
+        if code is None:
+            code = _loaded[name] = _load(name, text, isa)
+            _recent.append(code)
+            _unload()
+    return code
+
+
+def _unload() -> None:
+    """Close the engines of code that nobody uses."""
+    while _unused:
+        _unused.popleft().close()
 
 
 def symbol_of(name: str) -> str:
-    """The symbol of a function in its object; later objects may refer to it."""
+    """The symbol of a function in its object."""
     return f"dnncore_{name}"
 
 
@@ -73,7 +140,7 @@ machine = functools.cache(_new_machine)
 """LLVM's target machine for an instruction set on this processor."""
 
 
-def _load(name: str, text: Callable[[str], str], isa: Isa) -> int:
+def _load(name: str, text: Callable[[str], str], isa: Isa) -> Code:
     symbol = symbol_of(name)
     key = f"{symbol}:{isa.name}:{_environment()}"
     code = _store.get(key)
@@ -83,12 +150,13 @@ def _load(name: str, text: Callable[[str], str], isa: Isa) -> int:
         cache_count("compiled")
     else:
         cache_count("from_disk")
-    engine = _engine()
+    # It owns the machine. One engine for all objects would never free any of them.
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(BEST))
     engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
     address = engine.get_function_address(symbol)
     if not address:
         raise BuildError(f"cpu_numba: {symbol} is not in its own object; clear the disk cache")
-    return int(address)
+    return Code(int(address), engine)
 
 
 def _emit(symbol: str, text: str, isa: Isa) -> bytes:
@@ -99,12 +167,6 @@ def _emit(symbol: str, text: str, isa: Isa) -> bytes:
         return bytes(machine(isa).emit_object(module))
     except RuntimeError as error:
         raise BuildError(f"cpu_numba: LLVM refuses {symbol}: {error}") from error
-
-
-@functools.cache
-def _engine() -> Any:
-    """The process's one engine, which loads objects; it owns the machine that it is given."""
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _new_machine(BEST))
 
 
 @functools.cache

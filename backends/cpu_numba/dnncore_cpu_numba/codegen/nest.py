@@ -103,7 +103,10 @@ class Nest:
 def _even_length(extent: int, longest: int) -> int:
     """The length of equal pieces that are not much shorter than `longest`; if there is none, it."""
     least = -(-extent // longest)
-    lengths = [extent // count for count in range(least, 2 * least) if extent % count == 0]
+    if least <= longest:
+        lengths = [extent // count for count in range(least, 2 * least) if extent % count == 0]
+    else:  # the same lengths, found with fewer divisions
+        lengths = [n for n in range(extent // (2 * least) + 1, longest + 1) if extent % n == 0]
     return max(lengths, key=lambda n: (n % _LINE == 0, n), default=longest)
 
 

@@ -46,19 +46,21 @@ TASK = Record("task", ("params", "address"), ("begin end", "index"))
 class Task:
     """A native function, compiled or loaded from disk when its address is first asked for.
 
-    arguments: its record. params: of a task, the record of its parameters.
+    arguments: its record. params: of a task, the record of its parameters. result: numba's type of
+    the result, void or int64.
 
     Raises `CallMismatch` if the function's parameters are not the record's fields, in their order.
     """
 
     def __init__(
         self, function: Callable[..., None], arguments: Record, fastmath: set[str],
-        params: Record | None = None,
+        params: Record | None = None, result: Any = types.void,
     ) -> None:  # fmt: skip
         self.function = function
         self.arguments = arguments
         self.params = params
         self.fastmath = fastmath
+        self.result = result
         self.name = f"{function.__module__.rpartition('.')[2]}_{function.__name__}"
         self.__doc__ = function.__doc__
         own, wanted = [*inspect.signature(function).parameters], [*arguments.fields]
@@ -67,8 +69,9 @@ class Task:
 
     @property
     def address(self) -> int:
-        """The address of the compiled function. Raises `BuildError`."""
-        return native.function(self.name, self.llvm_text)
+        """The address of the compiled function, which the task keeps. Raises `BuildError`."""
+        self._code = native.function(self.name, self.llvm_text)
+        return self._code.address
 
     def llvm_text(self, symbol: str) -> str:
         """The optimised LLVM assembly of a module that defines the task as `symbol`."""
@@ -89,9 +92,11 @@ def task(params: Record, *, fastmath: set[str] = FASTMATH) -> Callable[..., Task
     return lambda function: Task(function, typed, fastmath, params)
 
 
-def native_function(arguments: Record, *, fastmath: set[str] = FASTMATH) -> Callable[..., Task]:
+def native_function(
+    arguments: Record, *, fastmath: set[str] = FASTMATH, result: Any = types.void
+) -> Callable[..., Task]:
     """Decorate a function of a record's fields to make it a native function."""
-    return lambda function: Task(function, arguments, fastmath)
+    return lambda function: Task(function, arguments, fastmath, result=result)
 
 
 @global_compiler_lock
@@ -109,7 +114,7 @@ def _llvm_text(task: Task, symbol: str) -> str:
             target.target_context,
             task.function,
             tuple(numba_type(field.kind) for field in task.arguments.fields.values()),
-            types.void,
+            task.result,
             flags,
             locals={},
         )
@@ -144,12 +149,19 @@ def _export(context: Any, fndesc: Any, arguments: Record, symbol: str) -> ir.Mod
         fndesc.llvm_func_name,
     )
     slots = [I64] * len(fndesc.argtypes)
-    outer = ir.Function(module, ir.FunctionType(ir.VoidType(), slots), symbol)
+    has_result = fndesc.restype is types.int64
+    outer_type = ir.FunctionType(I64 if has_result else ir.VoidType(), slots)
+    outer = ir.Function(module, outer_type, symbol)
     builder = ir.IRBuilder(outer.append_basic_block("entry"))
     values = [
         float_of(builder, slot) if field.kind == "float32" else slot
         for field, slot in zip(arguments.fields.values(), outer.args, strict=True)
     ]
-    context.call_conv.call_function(builder, inner, fndesc.restype, fndesc.argtypes, values)
-    builder.ret_void()
+    _, value = context.call_conv.call_function(
+        builder, inner, fndesc.restype, fndesc.argtypes, values
+    )
+    if has_result:
+        builder.ret(value)
+    else:
+        builder.ret_void()
     return module

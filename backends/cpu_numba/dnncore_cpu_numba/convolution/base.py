@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from dnncore.backend import Attributes, Convolution, MemoryDesc, Refused
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import spatial_tag
 from dnncore_cpu_numba.gemm.plan import PlannedImplementation
+from dnncore_cpu_numba.runtime.tensor import refuse_long
+
+MOST_ENTRIES = 1 << 18  # of tables, which take about a second to make
+MOST_TAPS = 1 << 14  # each is an entry of tables, and part of a list
 
 
 class PlannedConvolution(PlannedImplementation[Convolution]):
@@ -17,6 +22,13 @@ class PlannedConvolution(PlannedImplementation[Convolution]):
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse other algorithms."""
+        if math.prod(op.grouped_weights[3:]) > MOST_TAPS:
+            return Refused("shape", f"takes up to {MOST_TAPS} taps; got {op.grouped_weights[3:]}")
+        if refusal := refuse_long(*op.src_role.dims[2:], *op.dst_role.dims[2:]):
+            return refusal
+        entries = self.table_entries(Geometry.of(op))
+        if entries > MOST_ENTRIES:
+            return Refused("shape", f"has tables of up to {MOST_ENTRIES} entries; got {entries}")
         if op.algorithm not in (self.ALGORITHM, "auto"):
             return Refused(
                 "algorithm",
@@ -24,6 +36,10 @@ class PlannedConvolution(PlannedImplementation[Convolution]):
                 f" pass algorithm={self.ALGORITHM!r} or 'auto'",
             )
         return super().refused(op, attr)
+
+    def table_entries(self, _g: Geometry) -> int:
+        """The entries of the tables that grow with the problem, in units of a few microseconds."""
+        return 0
 
     def resolved(self, op: Convolution) -> Convolution:
         """Resolve the algorithm, the formats of activations and bias, then those of the filter."""

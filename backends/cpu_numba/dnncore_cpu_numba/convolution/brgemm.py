@@ -23,7 +23,7 @@ from dnncore_cpu_numba.elementwise.epilogue import Epilogue, from_post_ops
 from dnncore_cpu_numba.gemm.cover import Windows
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
-from dnncore_cpu_numba.gemm.tiles import tile_step
+from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import lesser_share, utilisation
 from dnncore_cpu_numba.runtime.program import Arg, Step
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
@@ -149,7 +149,7 @@ class BrgemmData(Brgemm):
         """
         g = Geometry.of(op)
         pixels = -(-op.result.dims[-1] // g.phase_stride[2])
-        depth = g.depth * len(g.taps) // math.prod(g.phase_stride)
+        depth = max(1, g.depth * len(g.taps) // math.prod(g.phase_stride))
         stored = self.isa.lanes if op.result.has_padding else g.columns
         return lesser_share(self.isa, stored, depth) * utilisation(self.isa, pixels, g.columns)
 
@@ -169,7 +169,7 @@ class BrgemmData(Brgemm):
         group = image.channel(g.depth)
         a = Matrix(image.address, (image.batch, group), row, planes=tuple(planes))
 
-        def part(phase: Phase) -> Step:
+        def part(phase: Phase) -> list[Step]:
             shifts = [shift for _, shift in phase.taps]
             batch = [
                 (dot(image.spatial, shift), dot(strides[3:], tap)) for tap, shift in phase.taps
@@ -183,10 +183,10 @@ class BrgemmData(Brgemm):
                 epilogue=epilogue, operands=others, row_bytes=4 * g.depth * math.prod(g.step),
                 chunks=[Chunk(batch, run, g.depth // run, image.block, b_advance)],
             )  # fmt: skip
-            return tile_step(problem, plan.num_threads)
+            return tile_steps(problem, plan.num_threads)
 
         for phase in g.phases():
-            plan.add(partial(part, phase))
+            plan.add_steps(partial(part, phase))
 
 
 def in_phase(matrix: Matrix, phase: Phase, stride: Sequence[int]) -> Matrix:

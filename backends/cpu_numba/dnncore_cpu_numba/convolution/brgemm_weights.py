@@ -27,7 +27,7 @@ from dnncore_cpu_numba.gemm.cover import Rows, Taps
 from dnncore_cpu_numba.gemm.microkernel import ELEMENT, SEGMENT
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem, steps
-from dnncore_cpu_numba.gemm.tiles import tile_step
+from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
@@ -42,6 +42,10 @@ FEW_ROWS = 8  # of a tap: fewer do not fill a tile's rows
 
 class BrgemmWeights(Brgemm):
     """Backward by weights and bias; weights become `OIhw16i16o`, as forward."""
+
+    def table_entries(self, g: Geometry) -> int:
+        """One for each row of pixels."""
+        return g.batch * g.dst[0] * g.dst[1]
 
     def activations(self, g: Geometry, spatial: str) -> tuple[str, str]:
         """diff_dst becomes blocked, with padding if needed, as tiles read it."""
@@ -94,7 +98,7 @@ class BrgemmWeights(Brgemm):
         joins = few and not operands and a.planes[2] == 4 * run
         joins = joins and c.planes[2] in (0, run * c.row)
 
-        def loop() -> Step:
+        def loop() -> list[Step]:
             pixels = _Pixels.of(g, src, diff_dst, padding)
             length = len(pixels.a) if attr.reads_dst else REDUCTION // max(1, pixels.width)
             problem = MatrixProblem(
@@ -103,9 +107,9 @@ class BrgemmWeights(Brgemm):
                 epilogue=from_post_ops(attr, splats), operands=operands,
                 chunks=pixels.chunks(length), most_vectors=VECTORS, continues=first > 0,
             )  # fmt: skip
-            return tile_step(_joined(problem) if joins else problem, plan.num_threads)
+            return tile_steps(_joined(problem) if joins else problem, plan.num_threads)
 
-        plan.add(loop)
+        plan.add_steps(loop)
 
     def _plan_bias(self, plan: ProgramPlan, g: Geometry, diff_dst: Image, b: Matrix) -> None:
         """The sum over all pixels: a product with ones."""
@@ -113,15 +117,15 @@ class BrgemmWeights(Brgemm):
         ones = Table(np.ones(max(1, g.dst[2]), np.float32))
         c = Matrix(bias.address, (4 * g.oc,), block=4 * self.isa.lanes)
 
-        def loop() -> Step:
+        def loop() -> list[Step]:
             rows = _places((diff_dst.batch, *diff_dst.spatial[:2]), (g.batch, *g.dst[:2]))
             problem = MatrixProblem(
                 isa=self.isa, outer=(g.groups,), cover=Rows(1), columns=g.oc, a=Matrix(ones), b=b,
                 c=c, chunks=[Chunk([(0, row) for row in rows.tolist()], g.dst[2])], most_vectors=1,
             )  # fmt: skip
-            return tile_step(problem, plan.num_threads)
+            return tile_steps(problem, plan.num_threads)
 
-        plan.add(loop)
+        plan.add_steps(loop)
 
     def _read_blocks(self, plan: ProgramPlan, tensor: Tensor, g: Geometry) -> Image:
         """diff_dst with channels in vectors, a group's first in a new one, pixels without gap."""

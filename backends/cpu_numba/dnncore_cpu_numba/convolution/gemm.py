@@ -8,7 +8,6 @@ is multiplied by diff_dst. Some images are treated at a time, so that their colu
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -25,12 +24,13 @@ from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem
 from dnncore_cpu_numba.gemm.product import MatrixProduct, blocked_columns, transposed
-from dnncore_cpu_numba.gemm.tiles import tile_step
+from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import utilisation
 from dnncore_cpu_numba.runtime.program import Step, Table
 from dnncore_cpu_numba.runtime.tensor import Tensor, moved
 
 FEW_PRODUCTS = 32  # per element of a column matrix, in the time that it takes to store and add it
+STRETCH_ENTRIES, FAST_ENTRIES = 128, 16  # in units of `table_entries`
 COLUMN_BYTES = 4 << 20  # of the column matrices that are made at a time
 
 
@@ -47,6 +47,10 @@ class _Gemm(PlannedConvolution):
         if attr.post_ops and op.result_name != op.DST:
             return Refused("attribute", f"no post-ops on a gradient; got {len(attr.post_ops)}")
         return super().refused(op, attr)
+
+    def table_entries(self, g: Geometry) -> int:
+        """A few steps for each stretch of images; the pixels are numbered in numpy."""
+        return max(STRETCH_ENTRIES * len(_stretches(g)), math.prod(g.dst) // FAST_ENTRIES)
 
     def weights_format(self, op: Convolution) -> str:
         """The order of dims."""
@@ -152,15 +156,15 @@ def _add_reduction(
     images, _, pixels, _ = panels.desc.dims
     c = Matrix(output.address, (4 * rows * g.oc,), row=4 * g.oc, block=4 * BEST.lanes)
 
-    def loop() -> Step:
+    def loop() -> list[Step]:
         problem = MatrixProblem(
             isa=BEST, outer=(g.groups,), cover=Rows(rows), columns=g.oc, a=a,
             b=Matrix(panels.address, (group,), block=block), c=c, continues=continues,
             chunks=[Chunk([(n * a_step, n * batch) for n in range(images)], pixels)],
         )  # fmt: skip
-        return tile_step(problem, plan.num_threads)
+        return tile_steps(problem, plan.num_threads)
 
-    plan.add(loop)
+    plan.add_steps(loop)
 
 
 def _stretches(g: Geometry) -> list[tuple[int, int]]:
@@ -200,7 +204,7 @@ def _add_columns(
         n, group, row, pixel = (places(columns.desc, dim) for dim in range(4))
         channel, taps = np.arange(g.groups * g.ic), len(g.taps)
         dilated = np.multiply(strides[2:], g.dilation)
-        windows = np.array(list(itertools.product(*map(range, g.dst))), np.int64).reshape(-1, 3)
+        windows = np.indices(g.dst).reshape(3, -1).T
         axes = [
             Axis(np.arange(len(n)) * strides[0], n),
             Axis(channel * strides[1], group[channel // g.ic] + row[channel % g.ic * taps]),

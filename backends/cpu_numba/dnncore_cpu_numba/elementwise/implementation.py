@@ -6,6 +6,7 @@ Both are chains of stages over any layouts.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from dnncore.backend import (
@@ -58,7 +59,8 @@ class ElementWise(Implementation[OpT]):
             return Refused("attribute", f"takes up to {MAX_TENSORS} tensors; got {len(tensors)}")
 
         def build() -> Program:
-            return Program(chain_steps(op.result.dims, tensors, stages), engine.num_threads)
+            steps = partial(chain_steps, op.result.dims, tensors, stages)
+            return Program(steps, engine.num_threads)
 
         return Accepted(op, build, efficiency=efficiency(stages))
 
@@ -110,16 +112,18 @@ def offered(
     room = nbytes + (op.result.nbytes if attr.reads_dst else 0)
 
     def build() -> Program:
-        passes = _with_second_pass(steps(), op, attr, workspace, nbytes)
+        passes = partial(_with_second_pass, steps, op, attr, workspace, nbytes)
         return Program(passes, engine.num_threads)
 
     return Accepted(op, build, scratchpad_bytes=room, workspace=workspace, **answer)
 
 
 def _with_second_pass(
-    steps: Sequence[Step], op: Operation, attr: Attributes, workspace: MemoryDesc | None, start: int
-) -> list[Step]:
+    make_steps: Callable[[], Sequence[Step]], op: Operation, attr: Attributes,
+    workspace: MemoryDesc | None, start: int,
+) -> list[Step]:  # fmt: skip
     """start: where in the scratchpad, in bytes, the result goes if dst is still read."""
+    steps = make_steps()
     tensors = arguments(op, workspace, attr)
     src = result = tensors[op.result_name]
     if attr.reads_dst:

@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+STRIDED_ROWS = 12  # of A; with the addresses of more, LLVM spills sums in the innermost loop
+
 Place = tuple[int, ...]
 Subset = tuple[int, ...]
 
@@ -129,9 +131,11 @@ class Windows:
 
     def sizes(self, most: int, others: Sequence[Sequence[int]]) -> Counter[int]:
         """The tiles of all planes by size."""
-        down, across = self._cuts(most, others)
-        plane = Counter(high * wide for (_, high), (_, wide) in itertools.product(down, across))
-        return Counter({size: self.pixels[0] * count for size, count in plane.items()})
+        down, across = (Counter(n for _, n in cuts) for cuts in self._cuts(most, others))
+        found: Counter[int] = Counter()
+        for (high, rows), (wide, columns) in itertools.product(down.items(), across.items()):
+            found[high * wide] += self.pixels[0] * rows * columns
+        return found
 
     def _cuts(
         self, most: int, others: Sequence[Sequence[int]]
@@ -178,7 +182,9 @@ class Windows:
                 segments.setdefault((tuple(rows), length), []).append(first)
         subsets = tuple(rows for rows, _ in segments)
         every = tuple(range(height * width))
-        a_rows = tuple(i * a[1] + j * a[2] for i in range(height) for j in range(width))
+        a_rows: Subset = ()  # evenly spaced, the stride is an argument: one kernel for all images
+        if height > 1 or width > STRIDED_ROWS:
+            a_rows = tuple(i * a[1] + j * a[2] for i in range(height) for j in range(width))
         kind = TileKind(height * width, a_rows, () if subsets in ((), (every,)) else subsets)
         batch = tuple(BatchSegment(tuple(firsts), n) for (_, n), firsts in segments.items())
         return GemmTile(kind, batch or (BatchSegment(()),), (0, 0, x))

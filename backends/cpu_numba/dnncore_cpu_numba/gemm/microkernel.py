@@ -6,15 +6,15 @@
 `acc` is one tile of registers. It starts from zero or, with `accumulate`, from C; at the end the
 epilogue is applied to it and it is stored to C. The class of a problem (instruction set, tile,
 direction of A, kind of B, edge, epilogue) is compiled in; sizes, strides and addresses are
-arguments, so that few kernels serve all shapes. All strides are in bytes:
+arguments, so that one kernel serves many shapes. All strides are in bytes:
 
     A_qi[m][x]              a + q * a_advance + a_offset[i] + row(m) + x * 4    where A runs along k
                             a + q * a_advance + a_offset[i] + m * 4 + x * a_stride      along rows
     B_qi[x][n * VL + lane]  b + q * b_advance + b_offset[i] + n * b_block + x * b_row + lane * 4
     C[m][n * VL + lane]     c + m * c_row + n * c_block + lane * 4
 
-row(m) is m * a_stride or, for the pixels of an image, compiled in. In a panel b_row is VL * 4,
-which lets the processor fetch ahead; in a plain matrix in place b_block is.
+row(m) is m * a_stride or, for many pixels or several rows of an image, compiled in. In a panel
+b_row is VL * 4, which lets the processor fetch ahead; in a plain matrix in place b_block is.
 
 The elements of the batch come in segments, in each of which some rows of the tile take part: where
 a convolution's window leaves the image at one pixel, its tap is an element for the other pixels.

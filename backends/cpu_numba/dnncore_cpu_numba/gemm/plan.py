@@ -167,6 +167,10 @@ class ProgramPlan:
         """Append a step, to be made when the plan is built; copied: bytes, if it is a copy."""
         self._append(lambda: [part()], copied)
 
+    def add_steps(self, part: Callable[[], list[Step]]) -> None:
+        """Append steps, to be made when the plan is built."""
+        self._append(part, 0)
+
     def _append(self, part: Callable[[], list[Step]], copied: int) -> None:
         self._parts.append(part)
         self._copied += copied
@@ -186,7 +190,7 @@ class ProgramPlan:
             append()
         return Accepted(
             op,
-            lambda: Program(self.steps(), self.num_threads),
+            lambda: Program(self.steps, self.num_threads),
             seconds=self._seconds(op, engine, utilisation),
             scratchpad_bytes=self.nbytes,
         )

@@ -22,6 +22,7 @@ from dnncore_cpu_numba.gemm.cover import BatchSegment, Cover, Rows, Windows
 from dnncore_cpu_numba.gemm.microkernel import SEGMENT
 from dnncore_cpu_numba.gemm.tile_loop import OUTER
 from dnncore_cpu_numba.runtime.program import Param
+from dnncore_cpu_numba.runtime.tensor import moved
 
 LARGE_C = 8 << 20  # of C: above, where B is in place, its prefetch gains 15 %; below, it loses
 
@@ -45,10 +46,18 @@ class Matrix:
         outer = filled(self.outer)
         return {"address": self.address, "row": self.row, "block": self.block, "outer": outer}
 
+    def moved(self, nbytes: int) -> Matrix:
+        """The matrix that begins so many bytes later."""
+        return dataclasses.replace(self, address=moved(self.address, nbytes))
+
     @property
     def spatial(self) -> tuple[int, ...]:
         """The strides along the coordinates of a place."""
         return (*self.planes, self.row)
+
+    def step(self, dim: int) -> int:
+        """The stride along a coordinate of a place, counted from the last; 0 if it has none."""
+        return self.spatial[dim] if len(self.spatial) >= -dim else 0
 
     def at(self, place: Sequence[int]) -> int:
         """The offset of a place in bytes."""
@@ -85,7 +94,7 @@ class Chunk:
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixProblem:
-    """A matrix problem; `tiles.tile_step` makes it one step of a program.
+    """A matrix problem; `tiles.tile_steps` makes it steps of a program.
 
     a_k: bytes from k to k in A; 4, or else its rows are 4 bytes apart.
     b_k: the same in B; 0 stands for the bytes of a vector, B in panels.
@@ -165,7 +174,7 @@ class MatrixProblem:
     def _without(self, dim: int) -> MatrixProblem:
         """Join an outer dim to the rows. The problem is the same."""
         rows, outer = Rows(self.cover.count * self.outer[dim]), _drop(self.outer, dim)
-        return self._changed(
+        return self.changed(
             lambda matrix: dataclasses.replace(matrix, outer=_drop(matrix.outer, dim)),
             cover=rows,
             outer=outer,
@@ -187,9 +196,9 @@ class MatrixProblem:
             outer = (*matrix.outer, *matrix.planes[: len(extents)])
             return dataclasses.replace(matrix, outer=outer, planes=())
 
-        return self._changed(unfolded, cover=Rows(count), outer=(*self.outer, *extents))
+        return self.changed(unfolded, cover=Rows(count), outer=(*self.outer, *extents))
 
-    def _changed(self, change: Callable[[Matrix], Matrix], **fields: Any) -> MatrixProblem:
+    def changed(self, change: Callable[[Matrix], Matrix], **fields: Any) -> MatrixProblem:
         """Return a problem with each matrix changed by a function, and with these fields."""
         a, b, c, *operands = map(change, (self.a, self.b, self.c, *self.operands))
         return dataclasses.replace(self, a=a, b=b, c=c, operands=operands, **fields)

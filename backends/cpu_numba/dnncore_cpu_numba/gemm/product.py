@@ -22,12 +22,13 @@ from dnncore_cpu_numba.gemm.cover import Rows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.plan import ProgramPlan
 from dnncore_cpu_numba.gemm.problem import Chunk, Matrix, MatrixProblem, steps
-from dnncore_cpu_numba.gemm.tiles import tile_step
+from dnncore_cpu_numba.gemm.tiles import tile_steps
 from dnncore_cpu_numba.gemm.tiling import ONE_TILE, SECOND_LEVEL, STREAMED_ROWS
 from dnncore_cpu_numba.runtime.program import Step
 from dnncore_cpu_numba.runtime.tensor import Tensor
 
 DEPTH = 1024  # the most k of a chunk: its panel is then a quarter of a second-level cache
+MOST_CHUNKS = 4096  # each is an entry of a table
 SHARED_DEPTH = 256  # where tiles share B: its panel is then 48 KB, a first-level cache
 SHARED_VECTORS = 3  # of such a panel
 IN_PLACE_BYTES = 64 << 10  # a plain B of this size is not worth packing
@@ -95,10 +96,10 @@ class MatrixProduct:
         b_step = b_k or 4 * self.isa.lanes
         shared = self.in_place or self._shares_b()
         longest = SHARED_DEPTH if shared else DEPTH
-        chunks = 1 if self.attr.reads_dst else max(1, -(-depth // longest))
+        chunks = 1 if self.attr.reads_dst else min(MOST_CHUNKS, max(1, -(-depth // longest)))
         length = max(1, -(-depth // (chunks * UNROLL)) * UNROLL)
 
-        def loop() -> Step:
+        def loop() -> list[Step]:
             problem = MatrixProblem(
                 isa=self.isa, outer=tuple(batch), cover=Rows(rows), columns=columns, a=a, b=b, c=c,
                 a_k=a_k, b_k=b_k, edge=edge, operands=matrices,
@@ -109,9 +110,9 @@ class MatrixProduct:
                     for k in range(0, max(1, depth), length)
                 ],
             )  # fmt: skip
-            return tile_step(problem, plan.num_threads)
+            return tile_steps(problem, plan.num_threads)
 
-        plan.add(loop)
+        plan.add_steps(loop)
         plan.written(target)
 
     def _read_a(self, plan: ProgramPlan) -> tuple[Matrix, int]:

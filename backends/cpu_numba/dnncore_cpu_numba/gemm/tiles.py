@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dnncore_cpu_numba.elementwise.epilogue import call_rows
+from dnncore_cpu_numba.gemm.bands import bands
 from dnncore_cpu_numba.gemm.cover import TileKind
 from dnncore_cpu_numba.gemm.microkernel import UNROLL, Microkernel
 from dnncore_cpu_numba.gemm.problem import Matrix, MatrixProblem, filled
@@ -18,13 +19,13 @@ from dnncore_cpu_numba.gemm.tiling import AHEAD, Tiling
 from dnncore_cpu_numba.runtime.program import Step, Table
 
 
-def tile_step(problem: MatrixProblem, threads: int) -> Step:
-    """A step that computes a problem. Compiles the microkernels that it needs."""
+def tile_steps(problem: MatrixProblem, threads: int) -> list[Step]:
+    """Steps that compute a problem. Compiles the microkernels that they need."""
     if 0 in (*problem.outer, problem.cover.count, problem.columns):
-        return Step(tile_loop, {}, items=0)
+        return []
     calls = [Matrix(Table(row)) for row in call_rows(problem.epilogue)]
     problem = dataclasses.replace(problem, operands=[*problem.operands, *calls]).collapsed()
-    return _step(problem, Tiling.of(problem, threads))
+    return [_step(band, Tiling.of(band, threads)) for band in bands(problem)]
 
 
 def _step(problem: MatrixProblem, tiling: Tiling) -> Step:
@@ -124,8 +125,8 @@ def _kernels(
     table = np.zeros((2, 2, len(kinds)), np.int64)
     whole = all(chunk.k % UNROLL == 0 for chunk in problem.chunks)
     streamed = problem.is_streamed()
-    for stage in {int(c == len(problem.chunks) - 1) for c in range(len(problem.chunks))}:
-        for last in {int(p == tiling.panels - 1) for p in range(tiling.panels)}:
+    for stage in range(int(len(problem.chunks) == 1), 2):  # 1 is that of the last chunk
+        for last in range(int(tiling.panels == 1), 2):
             vectors = tiling.last_vectors if last else tiling.vectors
             partial = last and tiling.last_lanes < problem.isa.lanes
             for place, kind in enumerate(kinds):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dnncore_cpu_numba.codegen.isa import AVX2, BEST, Isa
-from dnncore_cpu_numba.gemm.cover import Rows, TileBlocks, Windows
+from dnncore_cpu_numba.gemm.cover import STRIDED_ROWS, Rows, TileBlocks, Windows
 from dnncore_cpu_numba.gemm.microkernel import UNROLL
 from dnncore_cpu_numba.gemm.problem import MatrixProblem
 
@@ -23,7 +23,6 @@ AHEAD = 16 << 10  # bytes of B's vectors between what is prefetched and what is 
 # Bytes of a panel of B -> its bytes that arrive in a cycle.
 SECOND_LEVEL = 768 << 10
 PANEL_RATES = ((16 << 10, 64), (SECOND_LEVEL, 24), (1 << 62, 12))
-STRIDED_ROWS = 12  # of A; with the addresses of more, LLVM spills sums in the innermost loop
 ONE_TILE = 8  # rows for which no tiles share B
 STREAMED_ROWS = 64  # for which B is read from memory; more are bound by arithmetic
 

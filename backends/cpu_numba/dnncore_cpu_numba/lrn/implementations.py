@@ -21,7 +21,7 @@ from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_op
 from dnncore_cpu_numba.lrn import arithmetic, tasks
 from dnncore_cpu_numba.lrn.kernel import LANES, MOST_ALPHA, POINT, POWERS, LrnKernel
 from dnncore_cpu_numba.runtime.program import Scratch, Step, Table
-from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, is_streamed, walked
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, is_streamed, refuse_long, walked
 
 _MOST_COLUMNS = 512  # of a slab: with a window of 5 rows, two rings of 10 KB
 _MOST_POINTS = 128  # of a part of a row: with 64 channels 32 KB of each tensor
@@ -61,7 +61,10 @@ class LRNImplementation(Implementation[LRN]):
         """Accept every layout that has strides, and post-ops."""
         op = op.resolve_any(**{a.name: op.src for a, _ in op.tensors()})
         workspace = op.workspace_desc(hint)
-        if refusal := refuse_post_ops(op, attr, workspace) or _refuse_windows(op):
+        lengths = (op.src.dims[axis] for axis in op.window_dims)
+        if refusal := refuse_long(*lengths) or _refuse_windows(op):
+            return refusal
+        if refusal := refuse_post_ops(op, attr, workspace):
             return refusal
 
         efficiency = 0.6 / len(op.window_dims)

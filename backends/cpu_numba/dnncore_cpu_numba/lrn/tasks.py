@@ -108,6 +108,7 @@ def slabs(params, begin, end):
     diff, base, total = stack(_BUFFER), stack(_BUFFER), stack(_BUFFER)
     src, terms, own = stack(_RING_BUFFER), stack(_RING_BUFFER), stack(_RING_BUFFER)
     fill(src, _ZERO, rows * count)
+    fill(terms, _ZERO, rows * count)
     fill(diff, _ZERO, count)
     fill(base, _ONE, count)
     position, tensors = stack(MAX_LOOPS), TENSORS.room()

@@ -18,7 +18,7 @@ from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_op
 from dnncore_cpu_numba.pooling.fold import PoolingFold, fold_of
 from dnncore_cpu_numba.pooling.plan import are_even, fold_steps
 from dnncore_cpu_numba.runtime.program import Scratch, Step
-from dnncore_cpu_numba.runtime.tensor import Tensor
+from dnncore_cpu_numba.runtime.tensor import Tensor, refuse_long
 
 
 class DirectPooling(Implementation[Pooling]):
@@ -30,6 +30,8 @@ class DirectPooling(Implementation[Pooling]):
         """Accept every layout that has strides, and post-ops."""
         if op.algorithm not in ("max", "avg_include_padding", "avg_exclude_padding"):
             return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
+        if refusal := refuse_long(*op.src_role.dims[2:], *op.dst_role.dims[2:], *op.kernel):
+            return refusal
         op = _resolved(op)
         workspace = op.workspace_desc(hint)
         if refusal := refuse_post_ops(op, attr, workspace):

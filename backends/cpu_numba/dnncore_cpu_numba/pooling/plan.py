@@ -23,6 +23,7 @@ from dnncore_cpu_numba.runtime.tensor import is_streamed, walked
 
 _MAX_COLUMNS = 512
 _BAND = 8192  # taps of a band, in vectors: so many that a part is some microseconds of work
+_MOST_BANDS = 1024  # unless buffers are too small; more than any number of threads needs
 _FETCH_BYTES = 1 << 20  # of all tensors: those of less are found in a second-level cache
 _MOST_UNROLLED = 4  # taps along w; those of larger windows are for a loop
 _LOWEST = float(np.finfo(np.float32).min)
@@ -112,7 +113,8 @@ def _height(fold: PoolingFold, columns: int) -> int:
     """Rows of results that are work enough for a band."""
     vectors = -(-columns // BEST.lanes)
     taps = math.prod(int(axis.taps.max(initial=1)) for axis in fold.axes[:2])
-    return -(-_BAND // max(1, vectors * taps * int(fold.axes[2].taps.sum())))
+    work = -(-_BAND // max(1, vectors * taps * int(fold.axes[2].taps.sum())))
+    return max(work, -(-len(fold.axes[1].taps) // _MOST_BANDS))
 
 
 def _spatial(desc: MemoryDesc) -> tuple[int, ...]:
@@ -196,7 +198,8 @@ class _Bands:
 
 def _fitting(fold: PoolingFold) -> _Bands | None:
     """Bands whose buffers fit into the room; None if places along w are no neighbours either."""
-    if not _are_rows(fold):
+    least = sum(SIDE * desc.itemsize * desc.dims[-1] for desc in fold.used.values())
+    if not _are_rows(fold) or least > tasks.BUFFERS:
         return None
     height = min(_height(fold, SIDE), len(fold.axes[1].taps))
     while height:

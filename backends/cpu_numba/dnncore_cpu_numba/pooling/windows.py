@@ -7,7 +7,9 @@ the places that they read.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,17 +64,35 @@ class Along:
         """The results [first, last) in segments; by_tap: where the taps' numbers matter."""
         last, found = len(self.taps) if last is None else last, []
         for start in range(first, min(first + self.period, last)):
-            segment = None
-            for place in range(start, last, self.period):
-                source, tap, taps = (int(x[place]) for x in (self.source, self.tap, self.taps))
-                if segment and taps == segment.taps and (tap == segment.tap or not by_tap):
-                    step = source - segment.source - (segment.count - 1) * segment.source_step
-                    if segment.count == 1 or step == segment.source_step:
-                        segment.count, segment.source_step = segment.count + 1, step
-                        continue
-                segment = WindowSegment(place, 1, source, 0, tap, taps)
-                found.append(segment)
+            part = slice(start, last, self.period)
+            source, tap, taps = self.source[part], self.tap[part], self.taps[part]
+            changes = np.diff(taps) != 0
+            if by_tap:
+                changes |= np.diff(tap) != 0
+            starts = [0, *(np.flatnonzero(changes) + 1).tolist(), len(taps)]
+            for i, end in itertools.pairwise(starts):
+                for place, count, step in _evenly_spaced(source[i:end]):
+                    at = i + place
+                    found.append(
+                        WindowSegment(
+                            start + at * self.period, count, int(source[at]), step,
+                            int(tap[at]), int(taps[at]),
+                        )
+                    )  # fmt: skip
         return found
+
+
+def _evenly_spaced(values: Places) -> Iterator[tuple[int, int, int]]:
+    """(first, count, step) of the longest runs, in order, of evenly spaced values."""
+    first, steps = 0, np.diff(values)
+    changes = (np.flatnonzero(np.diff(steps)) + 1).tolist()  # where a step is not as the one before
+    for end in (*changes, len(values) - 1):
+        if end < first:  # within a run that began behind it
+            continue
+        last = end + 1 if end < len(values) - 1 else len(values)
+        count = last - first
+        yield first, count, int(steps[first]) if count > 1 else 0
+        first = last
 
 
 def forward(

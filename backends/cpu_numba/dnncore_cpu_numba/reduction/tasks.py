@@ -149,7 +149,7 @@ _EACH: dict[str, Callable[..., Any]] = {
     "itself": lambda x, p: x,
     "size": lambda x, p: -x if x < _ZERO else x,
     "square": lambda x, p: x * x,
-    "power": lambda x, p: vecmath.exp(p * vecmath.log(-x if x < _ZERO else x)),
+    "power": lambda x, p: vecmath.power(-x if x < _ZERO else x, _ONE, p),
 }
 _BOTH: dict[str, Callable[..., Any]] = {
     "larger": _larger,

@@ -4,23 +4,31 @@ They are Python threads that run native code without the interpreter's lock. A h
 until there has been none for a while. Then it waits on its own lock. A launch costs 0.1 us where
 numba's OpenMP and TBB layers cost 0.7 and 1.0 (50 steps in one program, 2 cores); nothing has to be
 installed, several callers may launch at once, and a forked child starts helpers of its own.
+
+A helper enters itself in the list of those asleep, and leaves it when it is awake. A caller only
+reads the list. So no helper is lost if the caller is interrupted at any place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import sys
 import threading
 import warnings
 from array import array
-from collections.abc import Callable
 
 from numba.core.compiler_lock import global_compiler_lock
 
-from dnncore_cpu_numba.runtime.driver import STATE, run_program, wait_for_work
+from dnncore.backend import available_processors, locked, uninterrupted
+from dnncore_cpu_numba.codegen import native
+from dnncore_cpu_numba.runtime.driver import (
+    STATE,
+    continue_program,
+    run_program,
+    wait_for_work,
+)
 
 _CACHE_LINE = 64  # bytes
 _PATIENCE = 20_000  # looks before a helper goes to sleep: a quarter of a millisecond or more
@@ -29,70 +37,100 @@ _PATIENCE = 20_000  # looks before a helper goes to sleep: a quarter of a millis
 class Pool:
     """Helpers for all programs of the process; started when they are first needed.
 
-    run: the native function that runs the program at an address.
-    asleep: functions that wake the helpers that sleep, or start them.
+    run: the native function that runs the program at an address. It returns 0, or after a while the
+        row to go on with. go_on: continues a program at a row.
+    asleep: the helpers that sleep or have not started.
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._helpers = 0
         self._memory = array("q", bytes(STATE.nbytes + _CACHE_LINE))
         start = self._memory.buffer_info()[0]
         self.state = start + -start % _CACHE_LINE
-        # ctypes passes an int as void * a third faster than as int64
-        self.run = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(run_program.address)
-        self._wait_for_work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
-            wait_for_work.address
-        )
-        self.asleep: list[Callable[[], object]] = []
+        with native.keeping() as self._code:  # not kept by the program that is made first
+            # ctypes passes an int as void * a third faster than as int64
+            self.run = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p)(run_program.address)
+            self.go_on = ctypes.CFUNCTYPE(ctypes.c_long, ctypes.c_void_p, ctypes.c_int64)(
+                continue_program.address
+            )
+            self._wait_for_work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
+                wait_for_work.address
+            )
+        self.asleep: list[_Helper] = []
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._start_afresh)
 
     def need(self, helpers: int) -> None:
-        """Provide at least this number of helpers."""
-        with self._lock:
-            while self._helpers < helpers:
-                self._helpers += 1
-                self.asleep.append(self._new_helper())
+        """Provide at least this number of helpers, or one for each further processor.
+
+        More would wait for each other, and callers for them.
+        """
+        locked(self._lock, self._need, min(helpers, available_processors() - 1))
+
+    def _need(self, helpers: int) -> None:
+        while self._helpers < helpers:
+            self.asleep.append(_Helper(self))
+            self._helpers += 1
 
     def wake(self, helpers: int) -> None:
         """Wake at most this number of helpers, and do not wait until they look for work."""
-        for _ in range(helpers):
-            try:
-                wake = self.asleep.pop()
-            except IndexError:  # all are awake
-                return
-            wake()
+        for helper in self.asleep[-helpers:]:
+            helper.wake()
 
-    def _new_helper(self) -> Callable[[], None]:
-        thread = threading.Thread(target=self._help, name="dnncore", daemon=True)
-
-        def start() -> None:
-            try:
-                thread.start()
-            except RuntimeError as error:  # the others, and the caller, do its part
-                warnings.warn(f"cpu_numba: a thread less: {error}", RuntimeWarning, stacklevel=4)
-
-        return start
-
-    def _help(self) -> None:
-        alarm = threading.Lock()
-        alarm.acquire()
-        wake = functools.partial(_wake, threading.get_native_id(), alarm)
-        while True:
-            self._wait_for_work(self.state, _PATIENCE)
-            self.asleep.append(wake)
-            alarm.acquire()
+    def wait_for_work(self) -> None:
+        """Compute parts of programs until there has been no work for a while."""
+        self._wait_for_work(self.state, _PATIENCE)
 
     def _start_afresh(self) -> None:
         """Reset a forked child: it has no helper threads, and a launch may be incomplete."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._memory[:] = array("q", bytes(8 * len(self._memory)))
-        self.asleep[:] = [self._new_helper() for _ in range(self._helpers)]
+        self.asleep[:] = [_Helper(self) for _ in range(self._helpers)]
 
 
-def _wake(thread: int, alarm: threading.Lock) -> None:
-    """Wake a helper on another processor than the caller's.
+class _Helper:
+    """A thread that computes parts of programs when it is woken, and sleeps otherwise."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._thread: int | None = None  # its number in the operating system, when it runs
+        self._claim = threading.Lock()  # of the thread that is this helper
+        self._alarm = threading.Lock()  # free from the call that wakes it until it is awake
+        self._alarm.acquire()
+
+    def wake(self) -> None:
+        """Wake or start it, unless another caller has just done so."""
+        if self._thread is None:
+            self._start()
+        elif self._alarm.locked():
+            _move_away(self._thread)
+            with contextlib.suppress(RuntimeError):  # another caller was faster
+                self._alarm.release()
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._help, name="dnncore", daemon=True).start()
+        except RuntimeError as error:  # the others, and the caller, do its part
+            with contextlib.suppress(ValueError):
+                self._pool.asleep.remove(self)
+            if threading.main_thread().is_alive():  # at the end of the process there are none
+                warnings.warn(f"cpu_numba: a thread less: {error}", RuntimeWarning, stacklevel=5)
+
+    def _help(self) -> None:
+        if not self._claim.acquire(blocking=False):  # started twice
+            return
+        self._thread = threading.get_native_id()
+        asleep = self._pool.asleep
+        while True:
+            asleep.remove(self)
+            self._pool.wait_for_work()
+            asleep.append(self)
+            self._alarm.acquire()
+
+
+def _move_away(thread: int) -> None:
+    """Let a thread run on other processors than the caller's.
 
     Linux wakes a thread on the processor of its waker, and may keep both there for milliseconds.
     """
@@ -101,7 +139,6 @@ def _wake(thread: int, alarm: threading.Lock) -> None:
         with contextlib.suppress(OSError):  # it may run where it is, too
             if others:
                 os.sched_setaffinity(thread, others)
-    alarm.release()
 
 
 _current_cpu = getattr(ctypes.CDLL(None), "sched_getcpu", None) if sys.platform == "linux" else None
@@ -113,7 +150,11 @@ _made: list[Pool] = []
 def pool() -> Pool:
     """The pool of the process."""
     if not _made:
-        with global_compiler_lock:  # held by forks, too
-            if not _made:
-                _made.append(Pool())
+        uninterrupted(_make)
     return _made[0]
+
+
+def _make() -> None:
+    with global_compiler_lock:  # held by forks, too
+        if not _made:
+            _made.append(Pool())

@@ -10,13 +10,14 @@ from __future__ import annotations
 import copy
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Any, cast
 
 import numpy as np
 
 from dnncore.backend import COMPLETED, Event, Executable, Stream, TimedEvent
+from dnncore_cpu_numba.codegen import native
 from dnncore_cpu_numba.codegen.call_schema import Arg, Param, Record, Scratch, Table
 from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.runtime.driver import MAX_PARTS, PROGRAM, ROW
@@ -73,16 +74,18 @@ class Step:
 class Program(Executable):
     """Steps run in order by the driver. Threads may share a program and each bound call of it.
 
-    steps: those without items are dropped. num_threads: of the engine.
+    make_steps: makes the steps; those without items are dropped. The functions that it asks for
+        stay loaded as long as the program. num_threads: of the engine.
     """
 
-    def __init__(self, steps: Sequence[Step], num_threads: int) -> None:
-        steps = [step for step in steps if step.items > 0]
-        self.rows = len(steps)
+    def __init__(self, make_steps: Callable[[], Iterable[Step]], num_threads: int) -> None:
         self._tables: list[np.ndarray[Any, Any]] = []
         self._arguments: list[tuple[int, int, int]] = []  # slot, memory's index, offset
         self._scratch: list[tuple[int, int]] = []  # slot, offset
-        self._template = self._block(steps, num_threads)
+        with native.keeping() as self._code:
+            steps = [step for step in make_steps() if step.items > 0]
+            self._template = self._block(steps, num_threads)
+        self.rows = len(steps)
         parts = self._template[ROWS + PARTS : ROWS + ROW.size * self.rows : ROW.size]
         self._helpers = min(max(parts, default=1), num_threads) - 1
         pool().need(self._helpers)
@@ -172,8 +175,18 @@ class BoundProgram:
         if self.helpers and self._pool.asleep:
             self._pool.wake(self.helpers)
         if not stream.profiling:
-            self.native(self.address)
+            row = self.native(self.address)
+            if row:
+                self._go_on(stream, row)
             return COMPLETED
         start = time.perf_counter()
-        self.native(self.address)
+        row = self.native(self.address)
+        if row:
+            self._go_on(stream, row)
         return TimedEvent(start, time.perf_counter())
+
+    def _go_on(self, stream: Stream, row: int) -> None:
+        """Run from a row to the end. Signal handlers run now and then, and may raise an error."""
+        with stream.own_scratchpad():
+            while row:
+                row = self._pool.go_on(self.address, row)

@@ -7,16 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dnncore.backend import Attributes, MemoryDesc, Operation
+from dnncore.backend import Attributes, MemoryDesc, Operation, Refused
 from dnncore_cpu_numba.codegen.nest import Nest
 from dnncore_cpu_numba.runtime.program import Arg, Param, Scratch
 
-STREAM_RESULT_BYTES = 4 << 20
+MOST_PLACES = 1 << 24  # of a dim, in tables of a few words each
+
+STREAM_RESULT_BYTES = 8 << 20
 """Results of element-wise chains, pooling and LRN from this size on are written past the caches.
 
-Measured in a training step with results of 5 and 9 MB, including the calls that read the results:
-1.3 to 3 times as fast. There, other tensors fill the caches. Alone, repeated on the same 9 MB, relu
-is 0.6 times as fast."""
+`python -m benchmarks.streaming` measures it. With a last-level cache of 32 MB, shared with other
+work, non-temporal stores made calls alone this many times as fast: relu 0.6 at 4 MB, 1.0 at 8 MB
+and 1.6 at 12 MB; an addition 0.9, 1.6 and 1.5; maximum pooling 1.1 at 4 MB and 1.4 at 8 MB. Between
+calls that write the input and read the result: relu 0.8, 1.0 and 1.1. AlexNet's training step: 1.0
+at 4 MB and 1.1 from 6 MB on."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,14 @@ def walked(nest: Nest, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     parts = zip(tensors.items(), sizes, nest.offsets, strict=True)
     starts = {name: moved(tensor.address, size * offset) for (name, tensor), size, offset in parts}
     return {"nest": nest.table(sizes), "starts": starts}
+
+
+def refuse_long(*sizes: int) -> Refused | None:
+    """Refuse dims whose places would not fit into a table of moderate size."""
+    longest = max(sizes, default=0)
+    if longest <= MOST_PLACES:
+        return None
+    return Refused("shape", f"has tables of up to {MOST_PLACES} places along a dim; got {longest}")
 
 
 def is_streamed(result: Tensor) -> bool:

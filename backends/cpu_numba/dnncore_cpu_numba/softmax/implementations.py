@@ -19,7 +19,7 @@ from dnncore_cpu_numba.codegen.task import Task
 from dnncore_cpu_numba.copies.gather import places
 from dnncore_cpu_numba.elementwise.implementation import offered, refuse_post_ops
 from dnncore_cpu_numba.runtime.program import Step, Table
-from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, walked
+from dnncore_cpu_numba.runtime.tensor import Tensor, arguments, refuse_long, walked
 from dnncore_cpu_numba.softmax import tasks
 
 _SHORT = 32  # elements; shorter vectors are slabs, side by side in the lanes
@@ -42,7 +42,7 @@ class SoftmaxImplementation(Implementation[Softmax]):
             return Refused("algorithm", f"has no algorithm {op.algorithm!r}")
         first = getattr(op, self.inputs[0])
         op = op.resolve_any(**{a.name: first for a, _ in op.tensors()})
-        if refusal := refuse_post_ops(op, attr):
+        if refusal := refuse_post_ops(op, attr) or refuse_long(op.result.dims[op.axis]):
             return refusal
         efficiency = 0.5 if _is_contiguous(op) else 0.3
         return offered(op, attr, engine, lambda: self._make_steps(op), efficiency=efficiency)

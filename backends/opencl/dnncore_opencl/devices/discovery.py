@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import platform
+import sys
 import types
 from dataclasses import dataclass
 from typing import Any
 
-from dnncore.backend import Device, EngineUnavailable
-from dnncore_opencl.devices import nvidia
-from dnncore_opencl.devices.pocl import name_the_processor
+from dnncore.backend import Device, EngineUnavailable, uninterrupted
+from dnncore_opencl.devices import nvidia, pocl
+from dnncore_opencl.devices.handles import begin_use, check_not_forked
 
-REMEDY = 'install the runtime with pip install "dnncore[opencl]", or a driver for your device'
+INSTALL = 'install it with pip install "dnncore[opencl]"'
+HAS_POCL = sys.platform == "linux" and platform.machine() == "x86_64"
+"""Whether PyPI has PoCL for this system, and the extra `opencl` installs it."""
+
+
+def remedy() -> str:
+    """Advice for a system that has no OpenCL driver."""
+    if HAS_POCL:
+        return f"install the driver of your device; PoCL is one for the CPU: {INSTALL}"
+    return (
+        "install the driver of your device; PyPI has none for this system, and so the extra"
+        " `opencl` installs none; conda-forge has PoCL, a driver for the CPU"
+    )
 
 
 @dataclass(frozen=True)
@@ -27,36 +42,48 @@ class Native:
 def pyopencl() -> types.ModuleType:
     """Import pyopencl; raises `EngineUnavailable` where it or the OpenCL loader is missing."""
     try:
-        import pyopencl as cl
+        return uninterrupted(importlib.import_module, "pyopencl")
     except ImportError as error:
         raise EngineUnavailable(
-            f"opencl: pyopencl cannot be imported ({error}); {REMEDY}"
+            f"opencl: pyopencl cannot be imported ({error}); {INSTALL}"
         ) from error
-    return cl
+
+
+def cl_devices() -> tuple[Any, ...]:
+    """All devices: platforms as the loader lists them, GPUs first within a platform.
+
+    Raises `EngineUnavailable` if there is none, or in a process that was forked too late.
+    """
+    check_not_forked()
+    return _cl_devices() if _cl_devices.cache_info().currsize else uninterrupted(_cl_devices)
 
 
 @functools.cache
-def cl_devices() -> tuple[Any, ...]:
-    """All devices: platforms as the loader lists them, GPUs first within a platform."""
+def _cl_devices() -> tuple[Any, ...]:
     cl = pyopencl()
+    begin_use()
     found: list[Any] = []
+    causes: list[str] = []
     try:
         platforms = cl.get_platforms()
     except cl.Error as error:
         raise EngineUnavailable(
-            f"opencl: there is no OpenCL platform ({error}); {REMEDY}"
+            f"opencl: there is no OpenCL platform ({error}); {remedy()}"
         ) from error
-    for platform in platforms:
+    for vendor in platforms:
         try:
-            devices = platform.get_devices()
-        except cl.Error:  # a driver without its device, such as CUDA's on a machine without a GPU
+            devices = vendor.get_devices()
+        except cl.Error as error:  # such as CUDA's driver on a machine without a GPU
+            causes.append(f"{vendor.name}: {error}")
             continue
+        causes += [] if devices else [f"{vendor.name} lists none"]
         found += sorted(devices, key=lambda d: not d.type & cl.device_type.GPU)
     if not found:
-        names = ", ".join(p.name for p in platforms)
-        raise EngineUnavailable(f"opencl: no platform ({names}) has a device; {REMEDY}")
+        unusable = next(filter(None, map(pocl.unusable_cache, platforms)), "")
+        why = unusable or f"{', '.join(causes)}; {remedy()}"
+        raise EngineUnavailable(f"opencl: no platform has a device: {why}")
     for device in found:
-        name_the_processor(device)
+        pocl.name_the_processor(device)
     return tuple(found)
 
 

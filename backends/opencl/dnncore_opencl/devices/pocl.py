@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,41 @@ PROCESSORS = (
 
 
 MISCOMPILING = "PoCL 5."  # with barriers in loops, all but one work-item of a group went missing
+# If a user event fails, the process aborts, or a command behind it never ends.
+ABORTING = "PoCL 3."
 
 
 def miscompiles_barriers(device: Any) -> bool:
     """Whether kernels with work-group barriers in loops give wrong results on the device."""
     return MISCOMPILING in device.platform.version
+
+
+def aborts_on_failed_events(device: Any) -> bool:
+    """Whether a user event that fails can end or stop the process."""
+    return ABORTING in device.platform.version
+
+
+def unusable_cache(platform: Any) -> str:
+    """Why PoCL lists no device: it cannot write compiled code. Empty if it can, or is not PoCL.
+
+    PoCL writes to POCL_CACHE_DIR, else to a folder in XDG_CACHE_HOME, else in HOME, else in /tmp.
+    """
+    if "PoCL" not in platform.version:
+        return ""
+    name = next((n for n in ("POCL_CACHE_DIR", "XDG_CACHE_HOME", "HOME") if os.environ.get(n)), "")
+    folder = Path(os.environ.get(name) or "/tmp")  # noqa: S108 - PoCL's own choice
+    if name != "POCL_CACHE_DIR":
+        folder = folder / (".cache" if name == "HOME" else "") / "pocl" / "kcache"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return ""
+    except OSError as error:
+        source = f"{name}={os.environ[name]}" if name else "HOME is not set"
+        return (
+            f"PoCL must write compiled code to a folder and cannot: {error} ({source});"
+            " set POCL_CACHE_DIR to a folder that you can write to"
+        )
 
 
 def name_the_processor(device: Any) -> None:

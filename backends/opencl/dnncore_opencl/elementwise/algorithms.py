@@ -145,7 +145,10 @@ BINARY = {
 POST_OPS = {"eltwise": set(ELTWISE), "sum": {""}, "binary": set(BINARY), "prelu": {""}}
 
 # Common powers; drivers' pow takes long.
-POWERS = {0: ONE, 1: "s", 2: "(s * s)", 3: "(s * s * s)", 0.5: "sqrt(s)", -1: "(1.0f / s)"}
+POWERS = {
+    0: ONE, 1: "s", 2: "(s * s)", 3: "(s * s * s)", -1: "(1.0f / s)",
+    0.5: "fabs(sqrt(isinf(s) ? fabs(s) : s))",  # as pow: infinite at -infinity, 0 at -0
+}  # fmt: skip
 
 # Where zeros do not give +0, as a function of alpha and beta; a negative factor gives -0.
 CHANGES_ZERO: dict[str, Callable[[float, float], bool]] = {

@@ -125,7 +125,8 @@ class DirectForward(Direct):
 
     def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
         """Vectors of output channels, for each element of an image in its order."""
-        return f"A{image.tag[1:]}{lanes}a" if image.tag else None
+        # The order of an empty image's dims is not unique, so "a" may stand anywhere.
+        return f"A{image.tag.replace('a', '')}{lanes}a" if image.tag else None
 
 
 class DirectBackwardData(Direct):

@@ -11,13 +11,16 @@ import os
 import tempfile
 import threading
 import warnings
+import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from dnncore.backend import BuildError, DiskStore, cache_count
+from dnncore.backend import BuildError, DiskStore, cache_count, uninterrupted
 from dnncore_opencl.devices.discovery import Native, device_type, pyopencl
+from dnncore_opencl.devices.handles import handles
 from dnncore_opencl.devices.intel import without_lanes_of_items
 from dnncore_opencl.runtime.launch import Launch
 
@@ -26,20 +29,28 @@ OPTIONS = ("-cl-std=CL1.2", "-cl-mad-enable")
 
 UNOPTIMIZED = "-cl-opt-disable"
 LITTLE_WORK = 1 << 18  # multiply-adds; 2**20 took about 10 ms unoptimized, optimizing 0.3 to 3 s
+KEPT = 128  # programs that stay loaded without a user; PoCL's take 0.2 MB each
 SMALL_GRID = 0xFFFF  # PoCL generates other code for grids whose sides are all within this
 
-_building = threading.Lock()  # warning filters belong to the process, and so do some compilers
+_building = threading.RLock()  # warning filters belong to the process, and so do some compilers
 
 
+@handles("_native")
 class Builder:
-    """Builds the programs of one device and keeps them, in the process and on disk."""
+    """Builds the programs of one device and stores them on disk.
+
+    A program stays in memory while an executable has it, and the last `KEPT` without one, too.
+    """
 
     def __init__(self, native: Native) -> None:
         import pyopencl.version
 
         self._native = native
-        self._programs: dict[tuple[str, ...], Any] = {}
-        self._lock = threading.Lock()
+        self._programs: weakref.WeakValueDictionary[tuple[str, ...], Any] = (
+            weakref.WeakValueDictionary()
+        )
+        self._recent: deque[Any] = deque(maxlen=KEPT)
+        self._lock = threading.RLock()
         self._store = DiskStore("opencl")
         device = native.device
         self._identity = (
@@ -82,10 +93,17 @@ class Builder:
         have the same source but different first uses.
         """
         key = (source, *options, use)
+        program = self._programs.get(key)
+        if program is None:
+            program = uninterrupted(self._program, key, source, options, first_use)
+        return program
+
+    def _program(self, key: tuple[str, ...], *arguments: Any) -> Any:
         with self._lock:
             program = self._programs.get(key)
             if program is None:
-                program = self._programs[key] = self._obtain(key, source, options, first_use)
+                program = self._programs[key] = self._obtain(key, *arguments)
+                self._recent.append(program)
         return program
 
     def _obtain(

@@ -8,14 +8,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dnncore.backend import COMPLETED, Device, Engine, EngineUnavailable, Event, Order, Peaks
+from dnncore.backend import (
+    COMPLETED,
+    Device,
+    Engine,
+    EngineUnavailable,
+    Event,
+    Order,
+    Peaks,
+    uninterrupted,
+)
 from dnncore_opencl.devices.discovery import cl_devices, describe, pyopencl
+from dnncore_opencl.devices.handles import handles
 from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.peaks import measure
 from dnncore_opencl.runtime.pinned import LEAST_BYTES, Pinned, waits_for_itself
 from dnncore_opencl.runtime.stream import OpenCLStream
 
 
+@handles("_pinned")
 class OpenCLEngine(OpenedDevice):
     """An OpenCL device.
 
@@ -54,7 +65,12 @@ class OpenCLEngine(OpenedDevice):
     @functools.cached_property
     def peaks(self) -> Peaks:
         """The device's rates, measured once per device and driver and stored."""
-        return measure(self)
+        return uninterrupted(measure, self)
+
+    def measure_peaks(self) -> Peaks:
+        """Measure the device's rates again and store them."""
+        self.__dict__["peaks"] = measure(self, again=True)
+        return self.peaks
 
     def copy_in(
         self, stream: Any, host: np.ndarray[Any, Any], buffer: Any, wait_for: Sequence[Event] = ()
@@ -62,6 +78,7 @@ class OpenCLEngine(OpenedDevice):
         """Queue a copy of a 1-D uint8 host array to the start of a buffer."""
         wait_for = stream.behind_writers(host, wait_for, reads=True)
         if self._goes_pinned(stream, host.size, wait_for):
+            stream.hold()
             copied: Event = self._copying(host.size, self._pinned.copy_in, stream, host, buffer)
             return copied
         return self._copy(stream, buffer, host, host.size, wait_for)
@@ -72,6 +89,7 @@ class OpenCLEngine(OpenedDevice):
         """Queue a copy of the start of a buffer to a 1-D uint8 host array."""
         wait_for = stream.behind_writers(host, wait_for)
         if self._goes_pinned(stream, host.size, wait_for):
+            stream.hold()
             landing: Event = self._copying(host.size, self._pinned.copy_out, stream, buffer, host)
             stream.under_way.keep(landing, host)
             return landing

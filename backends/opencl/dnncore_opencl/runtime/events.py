@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from dnncore.backend import Event, ExecutionError
+from dnncore.backend import Event, ExecutionError, locked
 from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.devices.handles import handles, is_forked
 from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.faults import FAILED_DEPENDENCY
 from dnncore_opencl.runtime.in_flight import Command, tidy_all
@@ -27,6 +28,7 @@ class Queue(Protocol):
         """Put no more commands before a point."""
 
 
+@handles("native", of_calls=True)
 class OpenCLEvent(Command):
     """One command of a queue. `native` is the pyopencl event.
 
@@ -141,6 +143,7 @@ class OpenCLEvent(Command):
             pause = min(2 * pause, 1e-3)
 
 
+@handles("native", of_calls=True)
 class Point(OpenCLEvent):
     """A point of an in-order queue, after the commands that returned it.
 
@@ -155,16 +158,18 @@ class Point(OpenCLEvent):
         self.causes = ()
         self._marker: Any = None
         self._is_over = False
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @property
     def native(self) -> Any:
         """The marker. Later commands get another point."""
-        with self._lock:
-            if self._marker is None:
-                self.stream.leave(self)
-                self._marker = pyopencl().enqueue_marker(self.stream.native)
-            return self._marker
+        return locked(self._lock, self._queued_marker, self.stream.native)
+
+    def _queued_marker(self, queue: Any) -> Any:
+        if self._marker is None:
+            self.stream.leave(self)
+            self._marker = pyopencl().enqueue_marker(queue)
+        return self._marker
 
     def settle(self) -> None:
         """Note that all commands before the point have ended."""
@@ -213,42 +218,86 @@ class Observed(Event):
         return self._event.error
 
 
+class Pause(Event):
+    """Some seconds after the end of another command."""
+
+    def __init__(self, event: Event, seconds: float) -> None:
+        self._event = event
+        self._seconds = seconds
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the command and sleep."""
+        self._event.wait(timeout)
+        time.sleep(self._seconds)
+
+
+class Bridged(Event):
+    """An event of another runtime. It keeps the error that a wait for it raised.
+
+    So dependents can name the cause, also of an event that raises but has no `error`.
+    """
+
+    __slots__ = ("_event", "_raised")
+
+    def __init__(self, event: Event) -> None:
+        self._event = event
+        self._raised: BaseException | None = None
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait for the event. Raises what its wait raises, and keeps that error."""
+        try:
+            self._event.wait(timeout)
+        except Exception as error:
+            self._raised = error
+            raise
+
+    @property
+    def done(self) -> bool:
+        """Whether the event has ended, or a wait for it has raised."""
+        return self._raised is not None or self._event.done
+
+    @property
+    def error(self) -> BaseException | None:
+        """The event's error, or the one that a wait raised."""
+        return self._event.error or self._raised
+
+
 def may_fail(event: Event) -> bool:
     """Whether an event has failed or not yet ended."""
     return not event.done or event.error is not None
 
 
-def bridge(event: Event, context: Any, timeout: float | None) -> Any:
+def bridge(event: Event, engine: OpenedDevice, timeout: float | None) -> Any:
     """Return a user event that ends when `event` ends. A new thread waits for `event`.
 
     timeout: of this wait, as the event's `wait` takes it.
     """
-    user_event = pyopencl().UserEvent(context)
-    _bridges[user_event.int_ptr] = user_event
+    user_event = pyopencl().UserEvent(engine.native.context)
+    _bridges[user_event.int_ptr] = user_event, engine.failed_status
 
     def follow() -> None:
-        status = 0
         try:
             event.wait(timeout)
         except Exception:  # kept by the event; dependents find it in their causes
-            status = FAILED_DEPENDENCY
-        _end(user_event.int_ptr, status)
+            _end(user_event.int_ptr, failed=True)
+        else:
+            _end(user_event.int_ptr, failed=False)
 
     threading.Thread(target=follow, name="dnncore-opencl-bridge", daemon=True).start()
     return user_event
 
 
-_bridges: dict[int, Any] = {}  # the user events that have not ended, by their handles
+_bridges: dict[int, tuple[Any, int]] = {}  # by handle, with the status of a failure
 
 
-def _end(handle: int, status: int) -> None:
-    user_event = _bridges.pop(handle, None)
+def _end(handle: int, *, failed: bool) -> None:
+    user_event, failed_status = _bridges.pop(handle, (None, 0))
     if user_event is not None:
-        user_event.set_status(status)
+        user_event.set_status(failed_status if failed else 0)
 
 
 @atexit.register
 def _end_all() -> None:
     """End all bridges at exit, because events of copies wait for them when they are dropped."""
-    for handle in tuple(_bridges):
-        _end(handle, FAILED_DEPENDENCY)
+    for handle in () if is_forked() else tuple(_bridges):
+        _end(handle, failed=True)

@@ -11,6 +11,7 @@ There are three reasons to keep a command:
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -18,10 +19,23 @@ from typing import Any
 
 import numpy as np
 
-from dnncore.backend import Event
+from dnncore.backend import Event, holding
+from dnncore_opencl.devices.handles import locks
 
 _busy: set[UnderWay] = set()  # those with commands
 _lock = threading.RLock()  # one for all: a command of one stream may wait for one of another
+locks.append(_lock)
+_of_parent: list[UnderWay] = []  # of a forked child; if it dropped a copy, it would wait for it
+
+
+def _after_fork() -> None:
+    _lock._at_fork_reinit()  # type: ignore[attr-defined]  # as the standard library does
+    _of_parent.extend(_busy)
+    _busy.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 class Command(Event):
@@ -53,57 +67,62 @@ class UnderWay:
         self._in_order = in_order
         self._errors: list[BaseException] = []
 
+    @holding(_lock)
     def keep(self, event: Command, target: Any = None) -> None:
         """Keep a command until it is over."""
-        with _lock:
-            self.tidy()
-            self.events[event] = target
-            _busy.add(self)
+        self.tidy()
+        self.events[event] = target
+        _busy.add(self)
 
+    @holding(_lock)
     def tidy(self) -> None:
         """Land commands that are over and drop them, except for their errors."""
-        with _lock:
-            ended: Iterator[bool] = (event.is_over for event in self.events)
-            if self._in_order:  # commands after the first that is not over are not over
-                ended = itertools.takewhile(bool, ended)
-            over = list(itertools.compress(self.events, ended))
-            for event in over:
-                event.land()
-            for event in over:
-                del self.events[event]
-            self._errors += filter(None, [event.error for event in over])
-            if not self.events:
-                _busy.discard(self)
+        events = self.events.copy()  # a signal handler may tidy, too
+        ended: Iterator[bool] = (event.is_over for event in events)
+        if self._in_order:  # commands after the first that is not over are not over
+            ended = itertools.takewhile(bool, ended)
+        over = list(itertools.compress(events, ended))
+        for event in over:
+            event.land()
+        for event in over:
+            if self.events.pop(event, self) is not self and event.error is not None:
+                self._errors.append(event.error)
+        if not self.events:
+            _busy.discard(self)
 
+    @holding(_lock)
     def errors(self) -> list[BaseException]:
         """Return the errors of commands since the last call."""
-        with _lock:
-            self.tidy()
-            errors, self._errors = self._errors, []
+        self.tidy()
+        errors, self._errors = self._errors, []
         return errors
 
     @property
+    @holding(_lock)
     def is_held_up(self) -> bool:
         """Whether a command waits for an event of another runtime."""
-        with _lock:
-            return any(event.causes and not event.is_over for event in self.events)
+        return any(event.causes and not event.is_over for event in self.events.copy())
 
 
 def tidy_all() -> None:
     """Land all commands that are over; one that has ended may have waited for any stream."""
     if _busy:
-        with _lock:
-            for one in tuple(_busy):
-                one.tidy()
+        _tidy_all()
 
 
+@holding(_lock)
+def _tidy_all() -> None:
+    for one in _busy.copy():
+        one.tidy()
+
+
+@holding(_lock)
 def writers(host: np.ndarray[Any, Any]) -> list[Command]:
     """Return the copies of all streams that still write to memory of a host array."""
     tidy_all()
-    with _lock:
-        return [
-            event
-            for one in _busy
-            for event, target in one.events.items()
-            if isinstance(target, np.ndarray) and np.may_share_memory(target, host)
-        ]
+    return [
+        event
+        for one in _busy.copy()
+        for event, target in one.events.copy().items()
+        if isinstance(target, np.ndarray) and np.may_share_memory(target, host)
+    ]

@@ -7,9 +7,13 @@ import threading
 import weakref
 from typing import Any, NamedTuple
 
-from dnncore.backend import Memory, Scratchpad, Stream
+from dnncore.backend import INNERMOST, Memory, Scratchpad, Stream, hold_at_fork, holding
 
 LARGEST = 3  # memories that are named
+
+
+_lock = threading.RLock()  # of all accounts; also acquired by finalizers, at any place
+hold_at_fork(_lock, INNERMOST)
 
 
 class MemoryInfo(NamedTuple):
@@ -25,7 +29,6 @@ class Account:
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self._living: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._lock = threading.Lock()
         self._bytes = 0
         self._buffers = 0
 
@@ -67,10 +70,10 @@ class Account:
             f" {', '.join(parts)}; other processes may hold more"
         )
 
+    @holding(_lock)
     def _count(self, nbytes: int, buffers: int) -> None:
-        with self._lock:
-            self._bytes += nbytes
-            self._buffers += buffers
+        self._bytes += nbytes
+        self._buffers += buffers
 
 
 def _largest(memories: Any) -> str:

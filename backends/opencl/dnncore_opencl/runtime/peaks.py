@@ -6,14 +6,13 @@ cores). A family that uses matrix units claims an efficiency above 1.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from dnncore.backend import DiskStore, Peaks
+from dnncore.backend import Peaks, measured_figures
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.device import OpenedDevice
 
@@ -46,23 +45,23 @@ __kernel void nothing(const int extent) {}
 """
 
 
-def measure(engine: OpenedDevice) -> Peaks:
-    """Return the device's peaks, from the disk store or measured now (about 0.2 s)."""
-    store = DiskStore("peaks")
+def measure(engine: OpenedDevice, *, again: bool = False) -> Peaks:
+    """Return the device's peaks, from the disk store or measured (about 0.2 s) now.
+
+    again: measure in any case.
+    """
     device = engine.native.device
     key = "\0".join(
         ("opencl flops", device.name, device.driver_version, engine.native.platform.version)
     )
-    stored = store.get(key)
-    if stored is not None:
-        figures = json.loads(stored)
-    else:
-        extensions = ("", *device.extensions.split())
-        kinds = [kind for kind, (_, extension) in ARITHMETIC.items() if extension in extensions]
-        flops = {kind: _flops(engine, kind) for kind in kinds}
-        figures = {"flops": flops, "bandwidth": _bandwidth(engine), "launch": _launch(engine)}
-        store.put(key, json.dumps(figures).encode())
-    return Peaks(**figures)
+    return Peaks(**measured_figures(key, lambda: _figures(engine), again=again))
+
+
+def _figures(engine: OpenedDevice) -> dict[str, Any]:
+    extensions = ("", *engine.native.device.extensions.split())
+    kinds = [kind for kind, (_, extension) in ARITHMETIC.items() if extension in extensions]
+    flops = {kind: _flops(engine, kind) for kind in kinds}
+    return {"flops": flops, "bandwidth": _bandwidth(engine), "launch": _launch(engine)}
 
 
 def _flops(engine: OpenedDevice, data_type: str) -> float:

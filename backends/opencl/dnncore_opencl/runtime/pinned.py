@@ -8,13 +8,13 @@ blocks. A copy from the device reaches its host array when somebody waits for th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from dnncore.backend import ExecutionError
 from dnncore_opencl.devices.discovery import Native, pyopencl
 from dnncore_opencl.runtime.events import OpenCLEvent, Queue
 from dnncore_opencl.runtime.in_flight import Command, tidy_all
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
 
 Bytes = np.ndarray[Any, Any]
 
@@ -43,7 +46,7 @@ class Flight:
         self.event = event
         self.target = target
         self._block: Bytes | None = block
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def land(self) -> Bytes | None:
         """Empty the block of a flight that is over; return it to the first caller only."""
@@ -69,10 +72,10 @@ class Pinned:
     def __init__(self, native: Native) -> None:
         self._context = native.context
         self._queue = pyopencl().CommandQueue(native.context, native.device)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._idle: list[Bytes] = []
         self._sent: list[Flight] = []  # to the device, or abandoned; no caller waits for them
-        self._workers = ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1), "dnncore-opencl-copy")
+        self._workers = _new_workers()
 
     def copy_in(self, stream: Queue, host: Bytes, buffer: Any) -> OpenCLEvent:
         """Queue a copy of a 1-D uint8 array, which is free on return, to the start of a buffer."""
@@ -138,10 +141,11 @@ class Pinned:
 
         alone: whether to call it in this thread, because waking another takes as long.
         """
-        if alone:
-            function(*arguments)
-            return _nothing
-        return self._workers.submit(function, *arguments).result
+        if not alone and self._workers is not None:
+            with contextlib.suppress(RuntimeError):  # the process is ending
+                return self._workers.submit(function, *arguments).result
+        function(*arguments)
+        return _nothing
 
     def _block(self) -> Bytes:
         """Return a block that nothing uses."""
@@ -243,6 +247,15 @@ class Landing(Command):
     def error(self) -> BaseException | None:
         """The error of the first piece that failed."""
         return next(filter(None, (flight.event.error for flight in self._flights)), None)
+
+
+def _new_workers() -> ThreadPoolExecutor | None:
+    """Return threads for copies; None if the process is ending."""
+    try:
+        from concurrent.futures import ThreadPoolExecutor
+    except RuntimeError:
+        return None
+    return ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1), "dnncore-opencl-copy")
 
 
 def _nothing() -> None:

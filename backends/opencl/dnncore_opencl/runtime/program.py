@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from dnncore.backend import BuildError, Event, Executable, Memory, Run
+from dnncore.backend import BuildError, Event, Executable, Memory, Run, uninterrupted
 from dnncore_opencl.devices.discovery import pyopencl
 from dnncore_opencl.runtime.device import OpenedDevice
 from dnncore_opencl.runtime.events import OpenCLEvent
@@ -44,9 +44,11 @@ class LaunchProgram(Executable):
         return call(stream, wait_for)
 
     def _call(self, owned: Any) -> BoundCall:
-        """Make kernel objects, whose buffers are not set."""
-        pairs = zip(self._programs, self.launches, strict=True)
-        return BoundCall([_Ready(program, launch) for program, launch in pairs], owned)
+        """Make kernel objects, whose buffers are not set.
+
+        pyopencl asks a data base for each, under a lock that a signal handler would wait for.
+        """
+        return BoundCall(uninterrupted(list, map(_Ready, self._programs, self.launches)), owned)
 
     @staticmethod
     def chain(runs: Sequence[Any]) -> Run:  # type: ignore[override]  # a field for mypy
@@ -69,7 +71,7 @@ class BoundCall:
     def __call__(self, stream: Any, wait_for: Sequence[Event] = ()) -> Event:
         """Queue all kernels; returns the last one's event."""
         try:
-            if wait_for or stream.order != "in" or not self.ready:
+            if wait_for or not stream.is_direct or not self.ready:
                 return self._queue_behind(stream, wait_for)
             if stream.has_points:
                 return self._queue_to_point(stream)

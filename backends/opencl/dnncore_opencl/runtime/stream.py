@@ -9,20 +9,31 @@ from typing import Any
 
 from dnncore.backend import DescriptorError, Event, Order, Stream
 from dnncore_opencl.devices.discovery import pyopencl
+from dnncore_opencl.devices.handles import handles
 from dnncore_opencl.runtime.device import OpenedDevice
-from dnncore_opencl.runtime.events import Observed, OpenCLEvent, Point, bridge, may_fail
+from dnncore_opencl.runtime.events import (
+    Bridged,
+    Observed,
+    OpenCLEvent,
+    Pause,
+    Point,
+    bridge,
+    may_fail,
+)
 from dnncore_opencl.runtime.in_flight import UnderWay, writers
 from dnncore_opencl.runtime.pinned import Landing
 from dnncore_opencl.runtime.raw_queue import enqueue_function
 
 
+@handles("native", "raw_queue", "under_way", of_calls=True)
 class OpenCLStream(Stream):
     """A command queue; `native` is the pyopencl queue.
 
     under_way: copies, and commands that wait for other runtimes, until they are over. has_points:
     whether a launch returns the point after it instead of an event of its own. point: the present
-    one, whose marker is not queued. raw_enqueue, raw_queue: the driver's function and its queue. A
-    wrapped queue keeps its order and its profiling.
+    one, whose marker is not queued. raw_enqueue, raw_queue: the driver's function and its queue.
+    is_direct: whether kernels follow each other without events. A wrapped queue keeps its order and
+    its profiling.
     """
 
     engine: OpenedDevice
@@ -49,12 +60,35 @@ class OpenCLStream(Stream):
         self.raw_enqueue = enqueue_function()
         self.raw_queue = ctypes.c_void_p(native.int_ptr)
         self.point: Point | None = None
+        self.is_direct = self.order == "in"
+        self._lag = 0.0
         self.has_points = (
             self.order == "in"
             and not self.profiling
             and not engine.is_cpu  # whose drivers make events at no cost
             and self.raw_enqueue is not None
         )
+
+    @property
+    def lag(self) -> float | None:
+        """Seconds by which each command is delayed."""
+        return self._lag
+
+    @lag.setter
+    def lag(self, seconds: float | None) -> None:
+        self._lag = seconds or 0.0
+        self.is_direct = self.order == "in" and not seconds
+
+    def hold(self) -> None:
+        """Delay the next command: it begins `lag` seconds after the present ones have ended."""
+        if self._lag:
+            if self.point is not None:
+                self.point.native  # noqa: B018 - queues the marker, which must not be delayed
+            cl = pyopencl()
+            before = OpenCLEvent(self, cl.enqueue_marker(self.native))
+            pause = bridge(Pause(before, self._lag), self.engine, math.inf)
+            cl.enqueue_barrier(self.native, wait_for=[pause])
+            self.native.flush()
 
     def wait(self, timeout: float | None = None) -> None:
         """Block until all commands have ended; raise the first error of a command.
@@ -120,6 +154,7 @@ class OpenCLStream(Stream):
         native: Any = None
         causes: Sequence[Event] = ()
         try:
+            self.hold()
             if wait_for:
                 if self.point is not None:
                     self.point.native  # noqa: B018 - queues the marker, which must not wait for these
@@ -154,8 +189,9 @@ class OpenCLStream(Stream):
                 # The limit of an engine's waits is for those who call.
                 is_ours = isinstance(event, (OpenCLEvent, Landing, Observed))
                 timeout = math.inf if is_ours else None
-                native.append(bridge(event, self.engine.native.context, timeout))
-                causes.append(event)
+                cause = Bridged(event)
+                native.append(bridge(cause, self.engine, timeout))
+                causes.append(cause)
         return native, causes
 
 

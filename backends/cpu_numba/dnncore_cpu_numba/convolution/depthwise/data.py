@@ -44,6 +44,7 @@ PLACES = 9  # of the input that a tile sees through a row of taps
 VECTORS = 8  # of channels of a work item
 PIXELS_OF_GROUPS = 14  # of a tile with several channels of a group: its code is longer
 AHEAD_BYTES = 4 << 20  # of an input that no second-level cache holds
+ROW_ENTRIES = 16  # of tables, in units of `table_entries`
 
 
 class Depthwise(Brgemm):
@@ -54,6 +55,10 @@ class Depthwise(Brgemm):
     """
 
     NAME = "cpu_numba:depthwise:{isa.name}"
+
+    def table_entries(self, g: Geometry) -> int:
+        """Several for each row of pixels."""
+        return ROW_ENTRIES * max(g.src[0] * g.src[1], g.dst[0] * g.dst[1])
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse problems with one group, which fills no vector."""

@@ -5,7 +5,7 @@ are transformed (`convolution/winograd/transforms.py`), multiplied position by
 position, which is a matrix product of tiles by channels for each of 36 positions, and transformed
 back. Backward by data is the same from diff_dst to diff_src with flipped filters.
 
-Rounding errors are `F43.error_factor` times those of direct sums, and nothing is exact. One NaN or
+Rounding errors are `error_factor` times those of direct sums, and nothing is exact. One NaN or
 infinity makes all 16 pixels of each tile that reads it NaN or infinite, where the direct algorithm
 has at most 9; and where a filter overflows when transformed, so does dst.
 """
@@ -15,8 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dnncore.backend import Accepted, Attributes, Convolution, MemoryDesc, Refused
-from dnncore.planning.toom_cook import F43, TAPS
+from dnncore.backend import (
+    Accepted,
+    Attributes,
+    Convolution,
+    ConvolutionForward,
+    MemoryDesc,
+    Refused,
+)
+from dnncore.planning.toom_cook import F43, TAPS, error_factor
 from dnncore_cpu_numba.convolution.brgemm import Brgemm
 from dnncore_cpu_numba.convolution.geometry import Geometry
 from dnncore_cpu_numba.convolution.image import Image, as_5d
@@ -50,7 +57,9 @@ class Winograd(Brgemm):
         answer = super().accept(op, attr, engine, hint)
         if isinstance(answer, Refused):
             return answer
-        return replace(answer, exact=False, error_factor=F43.error_factor)
+        _, oc, ic, *_ = op.grouped_weights
+        depth = ic if isinstance(op, ConvolutionForward) else oc
+        return replace(answer, exact=False, error_factor=error_factor(F43, F43, depth))
 
     def refused(self, op: Convolution, attr: Attributes) -> Refused | None:
         """Refuse all but dense 3x3 windows with stride 1 of one group."""

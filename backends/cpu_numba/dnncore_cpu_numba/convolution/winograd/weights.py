@@ -97,7 +97,7 @@ class WinogradReorder(Implementation[Reorder]):
         target.append_to(plan, plan.tensors["src"], plan.tensors["dst"])
         return Accepted(
             op,
-            build=lambda: Program(plan.steps(), plan.num_threads),
+            build=lambda: Program(plan.steps, plan.num_threads),
             efficiency=READ_EFFICIENCY,
             scratchpad_bytes=plan.nbytes,
             exact=False,

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from dnncore.backend import Accepted, Attributes, Convolution, Implementation, MemoryDesc, Refused
-from dnncore.planning.toom_cook import F43
+from dnncore.planning.toom_cook import F43, error_factor
 from dnncore_opencl.codegen.digits import INT2, INT4, int2, int4
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import (
@@ -238,7 +238,7 @@ class CpuWinograd(Implementation[Convolution]):
             efficiency=tiles.efficiency,
             scratchpad_bytes=nbytes,
             exact=False,
-            error_factor=F43.error_factor,
+            error_factor=error_factor(F43, F43, tiles.depth),
         )
 
     def _plan(

@@ -50,7 +50,8 @@ CHANNELS_LAST = "acdb"
 WEIGHTS_CHANNELS_LAST = {4: "acdb", 5: "abdec"}  # by dims
 SLICE_BYTES = 1 << 30  # of V and M or D
 SEEN_TRAFFIC = 0.8  # of all bytes, measured on an H200: products hide the rest
-AUTO_ERROR_FACTOR = 4  # beyond which a result is only for those who ask for this algorithm
+# Of one channel or tile; beyond it, a result is only for those who ask for this algorithm.
+AUTO_ERROR_FACTOR = 8
 
 
 class GpuWinograd(Implementation[Convolution]):
@@ -65,7 +66,6 @@ class GpuWinograd(Implementation[Convolution]):
         self.family = family
         self.tile = tile
         self.direction = direction
-        self.error_factor = tile.error_factor
         self.filters = FilterPlanes(tile, direction)
         self.name = f"opencl:winograd:{tile.name}:{family.name}"
 
@@ -104,8 +104,12 @@ class GpuWinograd(Implementation[Convolution]):
             seconds=plan.seconds,
             scratchpad_bytes=plan.nbytes,
             exact=self.tile.is_exact,
-            error_factor=self.error_factor,
+            error_factor=self.error_factor(self._planes(staging.op)),
         )
+
+    def error_factor(self, planes: Planes) -> float:
+        """How much larger rounding errors are than those of direct sums."""
+        return self.tile.error_factor(planes.depth)
 
     def weights_format(self, op: Convolution) -> str | MemoryDesc:
         """The format of weights with the format `any`: transformed weights."""
@@ -144,8 +148,8 @@ class GpuWinograd(Implementation[Convolution]):
         return None
 
     def _refusal(self, op: Convolution) -> Refused | None:
-        if op.algorithm == "auto" and self.error_factor > AUTO_ERROR_FACTOR:
-            factor = f"{self.error_factor:.1f} times those of direct sums"
+        if op.algorithm == "auto" and self.tile.error_factor(1) > AUTO_ERROR_FACTOR:
+            factor = f"up to {self.tile.error_factor(1):.1f} times those of direct sums"
             return Refused("algorithm", f"rounding errors are {factor}; got auto, not winograd")
         return problem_refusal(op)
 
@@ -176,9 +180,8 @@ class GpuWinograd(Implementation[Convolution]):
         )
         if refused:
             return refused
-        if slices:
-            traffic = 2 * FLOAT * sum(planes.elements) + 2 * (kept + staging.nbytes)
-            plan.seconds = self._seconds(staging.op, planes, traffic, plan)
+        traffic = 2 * FLOAT * sum(planes.elements) + 2 * (kept + staging.nbytes)
+        plan.seconds = self._seconds(staging.op, planes, traffic, plan)
         return plan
 
     def _seconds(self, op: Convolution, planes: Planes, traffic: int, plan: _Launches) -> float:
@@ -191,7 +194,7 @@ class GpuWinograd(Implementation[Convolution]):
         nbytes = traffic + op.src_role.nbytes + op.dst_role.nbytes
         product = flops / peaks.flops["f32"] / self.family.efficiency[device_type]
         moved = SEEN_TRAFFIC * nbytes / peaks.bandwidth
-        seconds: float = product + moved + len(plan.launches) * peaks.launch
+        seconds: float = product + moved + max(1, len(plan.launches)) * peaks.launch
         return seconds
 
 
@@ -255,9 +258,9 @@ def _has_vectors(image: MemoryDesc, lanes: int) -> bool:
 class GpuWinogradBackwardWeights(GpuWinograd):
     """Backward by weights: the gradient of the planes that forward makes of filters."""
 
-    def __init__(self, family: type[Family], tile: WinogradTile) -> None:
-        super().__init__(family, tile)
-        self.error_factor = tile.gradient_error_factor
+    def error_factor(self, planes: Planes) -> float:
+        """The sums are over tiles."""
+        return self.tile.gradient_error_factor(planes.tiles)
 
     def weights_format(self, op: Convolution) -> str:
         """Input channels side by side, as they are written."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dnncore.planning.toom_cook import TAPS, Rows, ToomCook, transposed
+from dnncore.planning.toom_cook import (
+    TAPS,
+    Rows,
+    ToomCook,
+    error_factor,
+    gradient_error_factor,
+    transposed,
+)
 
 
 @dataclass(frozen=True)
@@ -42,15 +48,13 @@ class WinogradTile:
         """Whether small integers give the exact result."""
         return self.down.is_exact and self.across.is_exact
 
-    @property
-    def error_factor(self) -> float:
-        """How much larger rounding errors are than those of direct sums."""
-        return math.sqrt(self.down.error_factor * self.across.error_factor)
+    def error_factor(self, depth: int) -> float:
+        """How much larger rounding errors are than those of direct sums over `depth` channels."""
+        return error_factor(self.down, self.across, depth)
 
-    @property
-    def gradient_error_factor(self) -> float:
-        """The same of the gradient of weights."""
-        return math.sqrt(self.down.gradient_error_factor * self.across.gradient_error_factor)
+    def gradient_error_factor(self, depth: int) -> float:
+        """The error factor of the gradient of weights, a sum over `depth` tiles."""
+        return gradient_error_factor(self.down, self.across, depth)
 
     @property
     def defines(self) -> dict[str, int]:

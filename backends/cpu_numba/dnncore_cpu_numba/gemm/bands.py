@@ -1,0 +1,91 @@
+"""Bands: a matrix problem of many rows as several problems, so that its tables stay short.
+
+The tables of a step have an entry for each block of tiles. The blocks of long covers differ only at
+the borders. So a long cover becomes a few bands: those at the borders, and equal ones in between,
+which are an outer dim of one problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from dnncore_cpu_numba.gemm.cover import Rows, Windows
+from dnncore_cpu_numba.gemm.problem import Matrix, MatrixProblem
+
+LONG = 1 << 13  # rows, or pixels along a dim, of a cover that is divided
+BAND = 1 << 10  # rows of a band: several blocks of about a hundred
+
+
+def bands(problem: MatrixProblem) -> list[MatrixProblem]:
+    """The problems that make up a problem; itself if its cover is not long."""
+    cover = problem.cover
+    if isinstance(cover, Rows):
+        return list(_of_rows(problem, cover.count)) if cover.count > LONG else [problem]
+    found = [problem]
+    if isinstance(cover, Windows):
+        for dim in (dim for dim in range(3) if cover.pixels[dim] > LONG):
+            found = [band for one in found for band in _of_windows(one, dim)]
+    return found
+
+
+def _of_rows(problem: MatrixProblem, count: int) -> Iterator[MatrixProblem]:
+    several, rest = divmod(count, BAND)
+    yield _repeated(problem, -1, several, Rows(BAND))
+    if rest:
+        yield replace(_moved(problem, -1, several * BAND), cover=Rows(rest))
+
+
+def _of_windows(problem: MatrixProblem, dim: int) -> Iterator[MatrixProblem]:
+    """The pixels before, within and behind those whose windows do not leave the image along dim."""
+    cover = problem.cover
+    assert isinstance(cover, Windows)
+    count, step, size = cover.pixels[dim], cover.step[dim], cover.size[dim]
+    shifts = [shift[dim] for shift in cover.shifts] or [0]
+    low = min(count, max(0, -(min(shifts) // step)))
+    high = max(low, min(count, (size - 1 - max(shifts)) // step + 1))
+    several, rest = divmod(high - low, BAND)
+    if low:
+        yield _cut(problem, dim, 0, low)
+    if several:
+        band = _cut(problem, dim, low, BAND)
+        inner = band.cover
+        assert isinstance(inner, Windows)
+        reach = (BAND - 1) * step + max(shift[dim] for shift in inner.shifts) + 1
+        sizes = _with(inner.size, dim, reach)  # all bands see as much of the image as the first
+        yield _repeated(band, dim - 3, several, replace(inner, size=sizes))
+    for first, last in ((high - rest, high), (high, count)):
+        if last > first:
+            yield _cut(problem, dim, first, last - first)
+
+
+def _cut(problem: MatrixProblem, dim: int, first: int, count: int) -> MatrixProblem:
+    """The pixels [first, first + count) along a dim."""
+    cover = problem.cover
+    assert isinstance(cover, Windows)
+    part = replace(
+        cover,
+        pixels=_with(cover.pixels, dim, count),
+        shifts=[_with(shift, dim, shift[dim] + first * cover.step[dim]) for shift in cover.shifts],
+    )
+    return replace(_moved(problem, dim - 3, first), cover=part)
+
+
+def _moved(problem: MatrixProblem, dim: int, places: int) -> MatrixProblem:
+    """Begin at another place along a spatial dim, counted from the last."""
+    return problem.changed(lambda matrix: matrix.moved(places * matrix.step(dim)))
+
+
+def _repeated(problem: MatrixProblem, dim: int, count: int, cover: Rows | Windows) -> MatrixProblem:
+    """The problem of one band for `count` bands that follow each other, as an outer dim."""
+
+    def with_dim(matrix: Matrix) -> Matrix:
+        filler = (0,) * (len(problem.outer) - len(matrix.outer))
+        step = BAND * matrix.step(dim)
+        return replace(matrix, outer=(*matrix.outer, *filler, step))
+
+    return problem.changed(with_dim, cover=cover, outer=(*problem.outer, count))
+
+
+def _with(values: tuple[int, ...], dim: int, value: int) -> tuple[int, ...]:
+    return (*values[:dim], value, *values[dim + 1 :])

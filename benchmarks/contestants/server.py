@@ -1,0 +1,65 @@
+"""Makes and runs contestants for another process: `remote.Process` starts it and sends requests."""
+
+from __future__ import annotations
+
+import sys
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.contestants.contestant import Contestant, LeftOut, imported
+from dnncore.problem import read
+from dnncore.selection.plugins import describe
+
+__all__ = ["Server"]
+
+
+class Server:
+    """Answers requests: their names are those of methods."""
+
+    def __init__(self, path: str) -> None:
+        self.function = imported(path)
+        self.contestants: list[Contestant] = []
+        self._used = time.process_time()
+
+    def make(self, *arguments: Any) -> list[tuple[Any, ...]]:
+        """Make the contestants. A text among the arguments is a problem."""
+        self.contestants = []  # frees their memories first
+        given = (read(each)[0] if isinstance(each, str) else each for each in arguments)
+        self.contestants = list(self.function(*given))
+        return [(c.name, c.scratchpad, c.error_factor, c.nbytes) for c in self.contestants]
+
+    def repeat(self, i: int, count: int) -> tuple[float, float]:
+        """The seconds of one computation, and the processor seconds used since the last answer."""
+        waiting = time.process_time() - self._used
+        return self.contestants[i].repeat(count), waiting
+
+    def outputs(self, i: int) -> Any:
+        """The outputs of a contestant."""
+        return dict(self.contestants[i].outputs())
+
+    def refill(self, i: int, draw: int) -> None:
+        """Other inputs for a contestant."""
+        self.contestants[i].refill(draw)
+
+    def serve(self, connection: Connection) -> None:
+        """Answer until the other process ends."""
+        while True:
+            try:
+                what, arguments = connection.recv()
+            except EOFError:
+                return
+            connection.send(self._answer(what, arguments))
+            self._used = time.process_time()
+
+    def _answer(self, what: str, arguments: tuple[Any, ...]) -> Any:
+        try:
+            return getattr(self, what)(*arguments)
+        except LeftOut as error:
+            return error
+        except Exception as error:
+            return RuntimeError(describe(error))
+
+
+if __name__ == "__main__":
+    Server(sys.argv[2]).serve(Connection(int(sys.argv[1])))

@@ -1,0 +1,179 @@
+"""Checks that the pages in docs/ are those that the ledgers give.
+
+    python -m benchmarks.documents.check
+
+Each page is made from a ledger alone, and each line of a ledger has a digest of itself and of the
+line before. A page states the number of lines and the last digest. So a figure, a goal or a header
+that was changed by hand is found, in a page or in a ledger, and so are lines that were removed,
+added, moved or cut. A page that is older than the ledgers says so, and a digest of its text is in
+this module.
+
+Ratios and rates must follow from the times. A ledger only grows: in a clone with git, each
+committed state must begin with the state before. So a line that was changed after its commit is
+found even if all digests were computed again.
+
+A forger can still change the history of the repository, a figure before its first commit, or the
+digest in this module. Pictures are not checked. The commands beside the figures measure them again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import itertools
+import math
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.documents import document, gpu_document
+from benchmarks.documents.figures import Figures
+from benchmarks.documents.sampled import source
+from benchmarks.measuring.ledger import ChangedRow, Ledger
+from dnncore.problem import read
+
+__all__ = ["changes"]
+
+ROOT = Path(__file__).parents[2]
+SHOWN = 10  # lines of a page's differences
+
+
+def cpu_page(ledger: Path) -> str:
+    """The text of docs/benchmarks.md."""
+    return document.page(Figures.load(ledger), source(Ledger(ledger)))
+
+
+def gpu_page(ledger: Path) -> str:
+    """The text of docs/benchmarks_gpu.md."""
+    known = Ledger(ledger)
+    return gpu_document.page(list(gpu_document.devices(known.values()).values()), source(known))
+
+
+PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
+    "cpu.jsonl": (document.NAME, cpu_page),
+    "gpu.jsonl": (gpu_document.NAME, gpu_page),
+}  # ledger -> page, and the function that makes its text
+
+CHAINED = "9bea3b3d905487fcc8c26a85ca07626ac86f52d5"  # since this commit, each line has a digest
+
+NO_LEDGER = """\
+The figures of this page have no ledger yet: they are older than the ledgers. `python -m
+benchmarks.documents.check` compares only a digest of the text.
+"""
+OLDER = {
+    document.NAME: "19eb952661c02b251a101e6ecc8e4512b459b93132a3fc6156bf0671bf9cab35",
+}  # page without a ledger -> digest of its text
+
+
+def changes(ledgers: Path, docs: Path) -> Iterator[str]:
+    """Descriptions of changed lines of ledgers, and of lines of pages that they do not give."""
+    unknown = {path.name for path in ledgers.glob("*.jsonl")} - PAGES.keys()
+    yield from (f"{name}: expected only {', '.join(PAGES)}" for name in sorted(unknown))
+    for ledger, (name, page) in PAGES.items():
+        if not (docs / name).exists():
+            yield f"{name}: the page does not exist"
+            continue
+        text = (docs / name).read_text(encoding="utf-8")
+        if (ledgers / ledger).exists():
+            yield from _differences(ledgers / ledger, page, name, text)
+        else:
+            yield from _without_ledger(ledger, name, text)
+
+
+def _differences(ledger: Path, page: Callable[[Path], str], name: str, text: str) -> Iterator[str]:
+    try:
+        expected = page(ledger)
+    except ChangedRow as error:
+        yield str(error)
+        return
+    known = Ledger(ledger)
+    if known.cut:
+        yield f"{ledger}: the last line is incomplete: {known.cut[:60]!r}"
+    for row in known.values():
+        yield from _inconsistent(ledger, row)
+    yield from _rewritten(ledger)
+    pair = text.split("\n"), expected.split("\n")
+    lines = list(difflib.unified_diff(*pair, name, ledger.name, n=0, lineterm=""))
+    yield from lines[:SHOWN]
+    if len(lines) > SHOWN:
+        yield f"{name}: {len(lines) - SHOWN} more lines"
+
+
+def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
+    """Derived figures of a row that do not follow from its times and its problem."""
+    if not isinstance(row, dict) or not row.get("ours_ms") or "ratio" not in row:
+        return
+    (problem,) = read(row["problem"])
+    derived = {"ratio": row["peer_ms"] / row["ours_ms"] if row["peer_ms"] else None}
+    for side in ("ours", "peer"):
+        if milliseconds := row[f"{side}_ms"]:
+            derived[f"{side}_gflops"] = problem.op.flops / milliseconds / 1e6
+            derived[f"{side}_gbps"] = problem.op.bytes / milliseconds / 1e6
+    for name, expected in derived.items():
+        found = row[name]
+        if found and expected and not math.isclose(found, expected, rel_tol=1e-6):
+            yield (
+                f"{ledger}: {name} of {row['problem']} must be {expected:.6g}, by its times; got"
+                f" {found:.6g}"
+            )
+
+
+def _rewritten(ledger: Path) -> Iterator[str]:
+    """Committed states with which the next state, or the present file, does not begin."""
+    name = ledger.name
+    states = [(commit, _git(ledger, "show", f"{commit}:./{name}")) for commit in _commits(ledger)]
+    states.append(("the present file", ledger.read_bytes()))
+    for (before, old), (after, new) in itertools.pairwise(states):
+        if old and new and not new.startswith(old):
+            yield (
+                f"{ledger}: a ledger only grows, but lines of commit {before[:10]} are missing or"
+                f" changed in {after[:10] if after != states[-1][0] else after}; restore them"
+            )
+
+
+def _commits(ledger: Path) -> list[str]:
+    """The commits that changed a ledger, oldest first, since its lines have digests."""
+    log = _git(ledger, "log", "--format=%H", "--reverse", "--", ledger.name)
+    commits = log.decode().split()
+    return commits[commits.index(CHAINED) :] if CHAINED in commits else commits
+
+
+def _git(ledger: Path, *arguments: str) -> bytes:
+    """Return the output of a git command. It is empty without git and outside of a clone."""
+    git = shutil.which("git")
+    if git is None:
+        return b""
+    done = subprocess.run([git, *arguments], cwd=ledger.parent, capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else b""
+
+
+def _without_ledger(ledger: str, name: str, text: str) -> Iterator[str]:
+    if name not in OLDER:
+        yield f"{name}: expected benchmarks/ledgers/{ledger}; got a page without a ledger"
+        return
+    if NO_LEDGER not in text:
+        yield f"{name}: expected {NO_LEDGER.strip()!r}, because there is no {ledger}"
+    found = hashlib.sha256(text.encode()).hexdigest()
+    if found != OLDER[name]:
+        yield f"{name}: expected the text with the digest {OLDER[name]}; got {found}"
+
+
+@click.command(help=__doc__)
+@click.option("--ledgers", default=ROOT / "benchmarks" / "ledgers", type=Path,
+              help="The folder of the ledgers.")  # fmt: skip
+@click.option("--docs", default=ROOT / "docs", type=Path, help="The folder of the pages.")
+def main(ledgers: Path, docs: Path) -> None:
+    """Check and print."""
+    found = list(changes(ledgers, docs))
+    for text in found:
+        click.echo(text)
+    sys.exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()

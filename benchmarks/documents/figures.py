@@ -1,0 +1,96 @@
+"""All figures of docs/benchmarks.md, in memory and as a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.documents import report
+from benchmarks.measuring.circumstances import circumstances
+from benchmarks.measuring.contest import Outcome
+from benchmarks.measuring.ledger import ChangedRow, Ledger
+from benchmarks.problems.lines import LINES, SAMPLE, Line, line_of, record_of
+from benchmarks.problems.samples import Record, with_samples
+
+__all__ = ["Figures"]
+
+SELECTION = "selection"  # the title of comparisons of dnncore's implementations
+PROGRAMS = {"alexnet", "digits", "overheads", "roofline"}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All measured figures.
+
+    lines: the outcomes of each line, by its title.
+    selection: comparisons of the selected implementation with dnncore's fastest.
+    programs: results of the other benchmarks, by name.
+    full: whether this was the full run.
+    machine: the circumstances of the measurement.
+    records: the random samples; see `benchmarks.problems.samples`.
+    goals: the lines with their goals, and the line of samples.
+    """
+
+    lines: dict[str, list[Outcome]]
+    selection: list[Outcome]
+    programs: dict[str, Any]
+    threads: int
+    full: bool
+    machine: dict[str, Any] = field(default_factory=lambda: circumstances("cpu"))
+    records: list[Record] = field(default_factory=list)
+    goals: Sequence[Line] = field(default=(SAMPLE, *LINES), compare=False)
+
+    @classmethod
+    def load(cls, path: Path) -> Figures:
+        """The figures of a ledger that `save` wrote. Raises `ChangedRow` for a changed row."""
+        ledger = Ledger(path)
+        run = ledger.get("run")
+        if not run or PROGRAMS - run["programs"].keys():
+            raise ChangedRow(
+                f"{path}: expected the record of the run with {', '.join(sorted(PROGRAMS))}; got"
+                f" {sorted(run['programs']) if run else 'none'}. Measure again"
+            )
+        rows: dict[str, list[Outcome]] = {title: [] for title in run["lines"]}
+        for value in ledger.values():
+            if value is not run:
+                rows.setdefault(value["line"], []).append(value["outcome"])
+        selection = rows.pop(SELECTION, [])
+        named = {name: run[name] for name in ("programs", "threads", "full", "machine", "records")}
+        return cls(rows, selection, **named, goals=tuple(map(line_of, run["goals"])))
+
+    def save(self, path: Path) -> None:
+        """Write all figures as a ledger: the run, then a row for each outcome."""
+        path.unlink(missing_ok=True)
+        ledger = Ledger(path)
+        lines = {**self.lines, SELECTION: self.selection}
+        goals = [record_of(line, full=self.full) for line in self.goals]
+        run = {"lines": list(self.lines), "goals": goals, "programs": self.programs,
+               "threads": self.threads, "full": self.full, "records": self.records,
+               "machine": self.machine}  # fmt: skip
+        ledger.put("run", run)
+        for title, outcomes in lines.items():
+            for outcome in outcomes:
+                ledger.put(f"{title}: {outcome['problem']}", {"line": title, "outcome": outcome})
+
+    @property
+    def samples(self) -> tuple[Line, ...]:
+        """The lines of the samples."""
+        return with_samples([line for line in self.goals if line.draw], self.records)
+
+    @property
+    def lists(self) -> tuple[Line, ...]:
+        """The lines of named lists."""
+        return tuple(line for line in self.goals if not line.draw)
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The outcomes of all lines."""
+        return [outcome for outcomes in self.lines.values() for outcome in outcomes]
+
+    @property
+    def wrong(self) -> list[Outcome]:
+        """The outcomes with a wrong result."""
+        programs = [self.programs["digits"]]
+        return report.figures([*self.outcomes, *self.selection, *programs])["wrong"]

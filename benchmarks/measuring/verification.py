@@ -1,0 +1,155 @@
+"""Finds wrong results and impossible times of contestants.
+
+A contestant may return results of other inputs, compute another problem or a part of it, or not
+compute in each call. So every contestant is compared with float64 first, and the fastest of each
+side again: its inputs change just before its last sample, and its outputs are overwritten with NaN.
+If it has results before that sample, it computes outside the measured time.
+A call alone must take about as long as each of many, and no device is faster than the limits here.
+
+Some are not found: a contestant that leaves out less than 40 % of the calls that it counts, or
+calls of less than 0.3 ms, and computes the last one; and one that computes a small problem while
+its inputs change, and only copies the results later.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contestants.contestant import Contestant, is_arithmetic
+from benchmarks.measuring.accuracy import Exact
+from benchmarks.measuring.sampling import Times
+from dnncore.problem import Problem
+
+__all__ = ["Judge", "Named", "allowed_error", "impossible"]
+
+EPSILONS = {"f32": 2.0**-23, "f16": 2.0**-10, "bf16": 2.0**-7}
+EPSILON = EPSILONS["f32"]
+ELEMENTARY = 1e-5  # permitted error of approximated functions, relative to the largest result
+
+# A call alone may take this many times as long as each of many, and these seconds longer, without
+# and with a queue. Fewer calls or samples do not show the difference.
+ALONE, ALONE_DIRECT, ALONE_QUEUED = 1.6, 5e-5, 5e-4
+MANY, SEVERAL = 4, 5
+# No core and no device computes or moves more per second. Winograd's algorithm may seem to.
+CORE_LIMITS = {"flops": 0.4e12, "bytes": 1.2e12}
+DEVICE_LIMITS = {"flops": 4e15, "bytes": 1e14}
+WINOGRAD = (6 * 3 / 8) ** 2  # of tiles with 6 x 6 results
+
+Named = tuple[str, Contestant]  # the name of a side, and one of its contestants
+
+
+class Judge:
+    """Compares contestants of a problem with float64.
+
+    errors: the largest norm-wise error of each contestant, by its id.
+    wrong: descriptions of wrong contestants, by id.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.errors: dict[int, float] = {}
+        self.wrong: dict[int, str] = {}
+        self._doubted: set[int] = set()
+
+    def first(self, named: Sequence[Named]) -> None:
+        """Run contestants once, with the inputs of the first draw, and compare their outputs."""
+        exact = Exact(self.problem)
+        for side, contestant in named:
+            contestant.repeat(1)
+            self._compare(exact, side, contestant)
+
+    def again(self, named: Sequence[Named], draw: int) -> None:
+        """Compare the outputs of the last run, whose inputs had the values of a draw."""
+        exact = Exact(self.problem, draw)
+        for side, contestant in named:
+            self._compare(exact, side, contestant)
+
+    def refill(self, named: Named, draw: int) -> None:
+        """Give a contestant the inputs of a draw. It is wrong if it then has results."""
+        named[1].refill(draw)
+        if any(not np.isnan(values).all() for values in named[1].outputs().values()):
+            self._reject(named, "has results before it computes")
+
+    def right(self, named: Sequence[Named]) -> list[Named]:
+        """The contestants that were never wrong."""
+        return [pair for pair in named if id(pair[1]) not in self.wrong]
+
+    def doubt(self, named: Named, reason: str) -> None:
+        """Mark a contestant as wrong if it was doubted before: a disturbance does not recur."""
+        if id(named[1]) in self._doubted:
+            self._reject(named, reason)
+        self._doubted.add(id(named[1]))
+
+    def reasons(self, named: Sequence[Named]) -> str:
+        """The descriptions of the wrong contestants among these."""
+        found = (self.wrong.get(id(contestant)) for _, contestant in named)
+        return "; ".join(filter(None, found))
+
+    def _compare(self, exact: Exact, side: str, contestant: Contestant) -> None:
+        found = exact.errors(contestant.outputs())
+        known = self.errors.get(id(contestant), 0.0)
+        self.errors[id(contestant)] = max(known, found.norm)
+        op, factor = self.problem.op, contestant.error_factor
+        if not found.largest <= factor * allowed_error(op):
+            self._reject((side, contestant), f"differs from float64 by {found.largest:.1e}")
+        elif is_arithmetic(self.problem) and not found.norm <= factor * allowed_norm(op):
+            self._reject((side, contestant), f"differs from float64 by {found.norm:.1e} in norm")
+
+    def _reject(self, named: Named, reason: str) -> None:
+        self.wrong[id(named[1])] = f"{text_of(named)} {reason}"
+
+
+def text_of(named: Named) -> str:
+    """The name of a side and of its contestant."""
+    return f"{named[0]}: {named[1].name}"
+
+
+def allowed_error(op: Any) -> float:
+    """The permitted difference from float64, relative to the largest result.
+
+    Sums of K products of normal values are about sqrt(K) large. Their rounding errors cancel in
+    part and are about eps * K / 6. The largest of many results is about four times as large.
+    """
+    return ELEMENTARY + EPSILON * math.sqrt(_terms(op)) + EPSILONS[op.result.data_type]
+
+
+def allowed_norm(op: Any) -> float:
+    """The permitted norm of a product's difference from float64, relative to the norm of it.
+
+    The sum of K products of normal values, one after the other, has an error of about
+    eps sqrt(K / 6) / 4. Factors with 16 bits instead of 24 have errors of 9e-6.
+    """
+    rounding = EPSILONS[op.result.data_type] if op.result.data_type != "f32" else 0.0
+    return EPSILON * (4 + math.sqrt(_terms(op) / 6)) + rounding
+
+
+def _terms(op: Any) -> float:
+    """The number of terms of a sum in an operation, on average."""
+    return float(1 + op.flops / (2 * max(1, op.result.nelems)))
+
+
+def impossible(problem: Problem, times: Times, cores: int, *, queued: bool = False) -> str:
+    """Why these times cannot be right. "" if they can.
+
+    cores: the number of cores that compute; 0 for another device.
+    queued: whether calls enter a queue.
+    """
+    alone, many = min(times.single), min(times.many)
+    slack = ALONE_QUEUED if queued else ALONE_DIRECT
+    is_shown = times.count >= MANY and len(times.many) >= SEVERAL
+    if is_shown and alone > ALONE * many + slack:
+        return f"takes {alone:.1e} s for one call, but {many:.1e} s for each of many"
+    limits = {n: cores * most for n, most in CORE_LIMITS.items()} if cores else DEVICE_LIMITS
+    algorithm = getattr(problem.op, "algorithm", "")
+    factor = WINOGRAD if algorithm in ("winograd", "auto") else 1.0
+    for name, count, most in (
+        ("operations", problem.op.flops, factor * limits["flops"]),
+        ("bytes", problem.op.bytes, limits["bytes"]),
+    ):
+        if count > most * many:
+            return f"needs {many:.1e} s for {count:.1e} {name}, more than {most:.1e} per second"
+    return ""

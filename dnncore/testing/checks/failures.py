@@ -1,0 +1,102 @@
+"""Check of failing events: what waits for a command that failed fails, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from dnncore.engines.stream import Event, Stream
+from dnncore.errors import DnnError, ExecutionError
+from dnncore.execution.sequence import Sequence
+from dnncore.testing.checks.case import Trial
+from dnncore.testing.checks.concurrency import Late
+from dnncore.testing.checks.results import CheckFailed
+
+__all__ = ["failures"]
+
+CAUSE = "the planted failure of another engine"
+
+Launch = Callable[[Stream, list[Event]], Event]
+
+
+class Failing(Late):
+    """An event of another engine. A wait for it raises.
+
+    has_error: whether it has an `error`, too.
+    """
+
+    __slots__ = ("_has_error",)
+
+    def __init__(self, *, has_error: bool) -> None:
+        super().__init__(lambda: None)
+        self._has_error = has_error
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Raise `ExecutionError`."""
+        super().wait(timeout)
+        raise ExecutionError(CAUSE)
+
+    @property
+    def error(self) -> BaseException | None:
+        """The error, if it has one."""
+        return ExecutionError(CAUSE) if self.done and self._has_error else None
+
+
+def failures(trial: Trial) -> None:
+    """A command behind an event that fails reports an error, and names its cause.
+
+    Either the launch raises, or waits for its event and its stream raise, and its event has an
+    error. Later launches are right.
+    """
+    arguments = trial.arguments(trial.case.round("random").inputs)
+    memories = arguments.memories
+    call = trial.primitive.bind(**memories)
+    box = next(iter(arguments.boxes.values()))
+    host = np.empty_like(box.before)
+    ways: dict[str, Launch] = {
+        "execute": lambda s, events: trial.primitive.execute(s, wait_for=events, **memories),
+        "a bound call": call,
+        "a sequence": Sequence([call]),
+        "copy_in": lambda s, events: box.copy_in(s, box.before, events),
+        "copy_out": lambda s, events: box.copy_out(s, host, events),
+    }
+    draw = trial.case.seed
+    for place, (way, launch) in enumerate(ways.items()):
+        has_error, by_stream = bool((draw + place) & 1), bool((draw + place) & 2)
+        _fails(trial, way, launch, has_error=has_error, by_stream=by_stream)
+    arguments.restore()
+    trial.primitive.execute(trial.case.engine.stream(), **memories).wait()
+    trial.verify("random", trial.finish(arguments), "after failed commands")
+
+
+def _fails(trial: Trial, way: str, launch: Launch, *, has_error: bool, by_stream: bool) -> None:
+    stream = trial.case.engine.stream()
+    what = f"{way} behind an event that fails"
+    try:
+        event = launch(stream, [Failing(has_error=has_error)])
+    except DnnError as error:
+        _check_cause(what, error)
+        return
+    waits: list[tuple[str, Callable[[], Any]]] = [("its event", event.wait)]
+    if by_stream:
+        waits.insert(0, ("its stream", stream.wait))
+    for name, wait in waits:
+        try:
+            wait()
+        except DnnError as error:
+            _check_cause(what, error)
+        else:
+            raise CheckFailed(f"{what}: a wait for {name} must raise; it returned")
+    if event.error is None or not event.done:
+        raise CheckFailed(f"{what}: its event must be done and have an error; got {event.error!r}")
+
+
+def _check_cause(what: str, error: BaseException) -> None:
+    link: BaseException | None = error
+    while link is not None:
+        if CAUSE in str(link):
+            return
+        link = link.__cause__
+    raise CheckFailed(f"{what}: the error must name the cause, {CAUSE!r}; got {error!r}")

@@ -1,0 +1,161 @@
+"""Checks of times: limits of waits, and the times of commands on profiling streams."""
+
+from __future__ import annotations
+
+import time
+
+from dnncore.engines.stream import COMPLETED, Event, Stream
+from dnncore.errors import DnnError
+from dnncore.testing.checks.case import USUAL_FILLS, Trial
+from dnncore.testing.checks.concurrency import Late
+from dnncore.testing.checks.guarded import GARBAGE
+from dnncore.testing.checks.results import CheckFailed
+
+__all__ = ["late_accesses", "profiling", "several_events", "time_limits"]
+
+LAG_SECONDS = 0.08  # so long that a wait of a quarter has ended long before the command
+BRIEF_LAG = 0.005
+LATER_SECONDS = 3 * BRIEF_LAG  # in which a command that has ended must not touch memories
+POLL_SECONDS = 60.0
+CLOCK_SECONDS = 2e-4  # the error of the difference between two clocks
+
+
+def time_limits(trial: Trial) -> None:
+    """A wait with a limit ends with the command or raises `TimeoutError`.
+
+    `done` is true only after the end of the command. This needs streams with a lag.
+    """
+    if trial.case.engine.stream().lag is None:
+        return
+    for waits in ("event", "stream"):
+        _limited(trial, waits)
+    arguments = trial.arguments(trial.case.round("random").inputs)
+    event = trial.primitive.execute(_slow(trial), **arguments.memories)
+    end = time.monotonic() + POLL_SECONDS
+    while not event.done:
+        if time.monotonic() > end:
+            raise CheckFailed(f"an event is not done after {POLL_SECONDS:g} s without a wait")
+        time.sleep(1e-3)
+    trial.verify("random", trial.finish(arguments), "when its event is done, without a wait")
+
+
+def _slow(trial: Trial) -> Stream:
+    stream = trial.case.engine.stream()
+    stream.lag = LAG_SECONDS
+    return stream
+
+
+def _slow_if_possible(trial: Trial) -> Stream:
+    stream = trial.case.engine.stream()
+    if stream.lag is not None:
+        stream.lag = BRIEF_LAG
+    return stream
+
+
+def _limited(trial: Trial, waits: str) -> None:
+    arguments = trial.arguments(trial.case.round("random").inputs)
+    stream = _slow(trial)
+    event = trial.primitive.execute(stream, **arguments.memories)
+    waiter = event if waits == "event" else stream
+    try:
+        waiter.wait(timeout=LAG_SECONDS / 4)
+    except TimeoutError:
+        pass
+    else:
+        if not event.done:
+            raise CheckFailed(
+                f"a wait for the {waits} with a timeout returned before the command has ended; it"
+                " must raise TimeoutError"
+            )
+    waiter.wait(timeout=POLL_SECONDS)
+    if not event.done:
+        raise CheckFailed(f"the {waits} was waited for, but the event is not done")
+    trial.verify("random", trial.finish(arguments), f"after a second wait for its {waits}")
+    stream.wait()
+
+
+# -- events to wait for ---------------------------------------------------------------------------
+
+
+def several_events(trial: Trial) -> None:
+    """A command waits for all events that it is given, in a list or a tuple."""
+    for as_list in (True, False):
+        arguments = trial.arguments(trial.case.round("random").inputs)
+        arguments.spoil()
+        boxes = arguments.boxes.values()
+        late = [Late(lambda box=box: box.write(box.before)) for box in boxes]  # type: ignore[misc]
+        events: list[Event] = [COMPLETED, *late, COMPLETED]
+        stream, memories = trial.case.engine.stream(), arguments.memories
+        if as_list:
+            event = trial.primitive.execute(stream, wait_for=events, **memories)
+        else:
+            event = trial.primitive.bind(**memories)(stream, tuple(events))
+        event.wait()
+        if not all(one.done for one in late):
+            raise CheckFailed(f"a command that waits for {len(late)} events left out one of them")
+        trial.verify("random", trial.finish(arguments), "behind several events")
+
+
+def late_accesses(trial: Trial) -> None:
+    """A command that has ended reads its inputs no more, and writes its outputs no more."""
+    arguments = trial.arguments(trial.case.round("random").inputs)
+    stream = _slow_if_possible(trial)  # kept, so that its commands go on
+    trial.primitive.execute(stream, **arguments.memories).wait()
+    outputs = arguments.outputs
+    for name, box in arguments.boxes.items():
+        if name not in outputs:
+            box.write(box.garbage)
+    time.sleep(LATER_SECONDS)
+    values = {name: box.values(box.after()) for name, box in outputs.items()}
+    trial.verify("random", values, "with inputs that were overwritten after its end")
+    for box in outputs.values():
+        box.write(box.garbage)
+    time.sleep(LATER_SECONDS)
+    if any((box.after() != GARBAGE).any() for box in outputs.values()):
+        raise CheckFailed("an output was written after the wait for its event")
+
+
+# -- profiling ------------------------------------------------------------------------------------
+
+
+def profiling(trial: Trial) -> None:
+    """Times of a profiling stream are in order and within the time of the calls. No other stream
+    has times. Results are the same.
+    """
+    try:
+        stream = trial.case.engine.stream(profiling=True)
+    except DnnError:
+        return
+    given = [trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS]
+    memories = given[0].memories
+    call = trial.primitive.bind(**given[1].memories)
+    begin = time.perf_counter()
+    first = trial.primitive.execute(stream, **memories)
+    second = call(stream)
+    second.wait()
+    first.wait()
+    elapsed = time.perf_counter() - begin
+    for fill, arguments in zip(USUAL_FILLS, given, strict=True):
+        trial.verify(fill, trial.finish(arguments), "on a profiling stream")
+    _check_times(first, second, elapsed)
+    event = trial.primitive.execute(trial.case.engine.stream(), **memories)
+    event.wait()
+    if (event.start, event.end) != (None, None):
+        raise CheckFailed("an event has times, but its stream was opened without profiling")
+
+
+def _check_times(first: Event, second: Event, elapsed: float) -> None:
+    times = [(event.start, event.end) for event in (first, second)]
+    if all(pair == (None, None) for pair in times):
+        return
+    flat = [moment for pair in times for moment in pair]
+    known = [moment for moment in flat if moment is not None]
+    if len(known) < len(flat):
+        raise CheckFailed(f"each event has a start and an end, or none has; got {times}")
+    if known != sorted(known):
+        raise CheckFailed(f"two commands must start and end in order; got the times {times}")
+    if known[-1] - known[0] > elapsed + CLOCK_SECONDS:
+        raise CheckFailed(
+            f"two commands took {known[-1] - known[0]:.3g} s by their events, but their calls and"
+            f" waits {elapsed:.3g} s"
+        )

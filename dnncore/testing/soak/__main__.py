@@ -1,0 +1,7 @@
+"""`python -m dnncore.testing.soak`."""
+
+import sys
+
+from dnncore.testing.soak.run import main
+
+sys.exit(main())

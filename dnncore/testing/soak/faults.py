@@ -1,0 +1,165 @@
+"""The faults that a soak makes beside its jobs."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+import types
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dnncore as dnn
+from dnncore.backend import API_VERSION, Backend, EltwiseForward, Engine, Implementation, hookimpl
+from dnncore.cache import primitives
+from dnncore.selection import ranking
+from dnncore.testing.soak.jobs import Job, digest
+
+__all__ = ["FAULTS", "FaultFailed"]
+
+CHILD_SECONDS = 120  # for a child that computes one job
+INTERRUPT_SECONDS = 0.02  # of a job, before it is interrupted at the latest
+
+
+class FaultFailed(Exception):
+    """What must work beside a fault did not; `job` is what was computed."""
+
+    def __init__(self, text: str, job: Job) -> None:
+        super().__init__(text)
+        self.job = job
+
+
+def clear_caches(_rng: random.Random, _jobs: Sequence[tuple[Job, str]]) -> None:
+    """Drop all selections and primitives, also those that are being made."""
+    primitives.clear()
+    ranking.forget()
+
+
+class _Failing(Implementation[Any]):
+    """An implementation with a name of its own whose `accept` raises."""
+
+    name = "soak:failing"
+
+    def accept(self, op: Any, attr: Any, engine: Any, hint: Any) -> Any:
+        """Raise."""
+        raise ZeroDivisionError("a failing plugin")
+
+
+class _NoDevice(Engine):
+    """An engine kind without a device."""
+
+    kind = "soak"
+
+    @classmethod
+    def devices(cls) -> Sequence[Any]:
+        """Raise."""
+        raise OSError("a failing plugin")
+
+
+FAILING = (_Failing(),)
+
+
+def failing_plugin(rng: random.Random, _jobs: Sequence[tuple[Job, str]]) -> None:
+    """Register a plugin that fails in one of several ways, and remove it."""
+    plugin: Any = types.ModuleType("soak_failing_plugin")
+    way = rng.choice(("accept", "devices", "hook", "table"))
+
+    def dnncore_backends() -> Any:
+        if way == "hook":
+            raise ValueError("a failing plugin")
+        table = f"{__name__}:{'FAILING' if way == 'accept' else 'MISSING'}"
+        return Backend(
+            "soak",
+            API_VERSION,
+            engines={"soak": f"{__name__}:_NoDevice"} if way == "devices" else {},
+            implementations={("cpu", EltwiseForward): table} if way in ("accept", "table") else {},
+        )
+
+    plugin.dnncore_backends = hookimpl(dnncore_backends)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            dnn.register(plugin)
+        except dnn.DnnError:  # the hook failed
+            return
+        try:
+            time.sleep(0.1)
+        finally:
+            dnn.unregister(plugin)
+
+
+def fork(rng: random.Random, jobs: Sequence[tuple[Job, str]]) -> None:
+    """Fork a child that computes a job of the CPU and compares."""
+    own = [(job, wanted) for job, wanted in jobs if job.engine_name == "cpu"]
+    if not own or not hasattr(os, "fork"):
+        return
+    job, wanted = rng.choice(own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads, from 3.12 on
+        child = os.fork()
+    if not child:
+        status = 1
+        try:
+            status = 0 if digest(job, "execute") == wanted else 2
+        finally:
+            os._exit(status)
+    _wait(child, job)
+
+
+def _wait(child: int, job: Job) -> None:
+    end = time.monotonic() + CHILD_SECONDS
+    while time.monotonic() < end:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+            if code:
+                raise FaultFailed(f"a forked child ended with {code} in {job}", job)
+            return
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    raise FaultFailed(f"a forked child hangs in {job}", job)
+
+
+def interrupt(rng: random.Random, jobs: Sequence[tuple[Job, str]]) -> None:
+    """Interrupt the creation and execution of a job as Ctrl-C does, then run it again.
+
+    It needs the main thread, which alone receives signals.
+    """
+    job, wanted = rng.choice(jobs)
+    before = signal.signal(signal.SIGALRM, _raise_interrupt)
+    try:
+        primitives.clear()
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, INTERRUPT_SECONDS))
+        digest(job, "execute")
+    except KeyboardInterrupt:
+        pass
+    finally:
+        _disarm(before)
+    if digest(job, "execute") != wanted:
+        raise FaultFailed(f"wrong after an interrupt: {job}", job)
+
+
+def _disarm(before: Any) -> None:
+    """Stop the timer, whose signal may arrive while this runs."""
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        time.sleep(0)
+        signal.signal(signal.SIGALRM, before)
+    except KeyboardInterrupt:
+        _disarm(before)
+
+
+def _raise_interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+FAULTS: dict[str, Callable[[random.Random, Sequence[tuple[Job, str]]], None]] = {
+    "caches": clear_caches,
+    "plugins": failing_plugin,
+    "forks": fork,
+    "interrupts": interrupt,
+}
+"""What may be wrong beside the jobs, by the name that `--faults` takes."""

@@ -1,0 +1,166 @@
+"""`python -m mutants`: draws mutants, tests them and reports the survivors."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import signal
+import sys
+import time
+import tomllib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import click
+
+from mutants import copy
+from mutants.examine import examine
+from mutants.ledger import Ledger, Result
+from mutants.reach import Reach
+from mutants.scope import STRATA, Stratum, sites
+from mutants.sites import Site
+
+ROOT = Path(__file__).parents[1]
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
+MOST_SURVIVORS = 0.02  # of the mutants that change behaviour; of a small number, one
+MOST_EQUIVALENT = 0.05  # of all
+NAMES = tuple(stratum.name for stratum in STRATA)
+
+
+def draw(count: int, seed: int, only: str, match: str = "") -> list[tuple[Stratum, Site]]:
+    """An equal number of different sites of each stratum, in turn.
+
+    only: names of strata, separated by commas; "" means all.
+    match: the path, line and change of a site must contain this text.
+
+    Raises `click.UsageError` for an unknown stratum, and if no site contains the text.
+    """
+    names = only.split(",") if only else NAMES
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        raise click.UsageError(f"--only: expected some of {', '.join(NAMES)}; got {unknown[0]!r}")
+    orders = []
+    for stratum in (stratum for stratum in STRATA if stratum.name in names):
+        found = [site for site in sites(ROOT, stratum) if match in str(site)]
+        random.Random(f"{seed} {stratum.name}").shuffle(found)
+        orders.append([(stratum, site) for site in found])
+    longest = max(map(len, orders))
+    if not longest:
+        raise click.UsageError(
+            f"--match: expected a part of a mutant's path or change; none contains {match!r}"
+        )
+    drawn = [order[i] for i in range(longest) for order in orders if i < len(order)]
+    return drawn[:count]
+
+
+def proofs() -> dict[tuple[str, str, str, int], str]:
+    """(path, line, change, column) -> why this change has no effect."""
+    entries = tomllib.loads(EQUIVALENT.read_text())["equivalent"]
+    return {(e["path"], e["line"], e["change"], e["column"]): e["proof"] for e in entries}
+
+
+def place_of(site: Site) -> tuple[str, str, str, int]:
+    """The key of a mutant's proof: the stripped line, the change, and its column in that line."""
+    text = (ROOT / site.path).read_text(encoding="utf-8")
+    begin = text.rfind("\n", 0, site.start) + 1
+    line = text[begin:].partition("\n")[0]
+    column = site.start - begin - (len(line) - len(line.lstrip()))
+    return site.path, line.strip(), f"{site.old} -> {site.new}", column
+
+
+def _hash(*patterns: str) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in patterns for path in ROOT.glob(pattern)):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Run:
+    """One run: the mutants of strata with equal backends are tested in turn, in one copy."""
+
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder = folder / _hash("dnncore/**/*.*", "backends/**/*.*")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.end = time.monotonic() + seconds if seconds else float("inf")
+        self.tests = _hash("tests/**/*.*")
+        self.ledger = Ledger(self.folder / "results.jsonl")
+
+    def results(self, drawn: list[tuple[Stratum, Site]], jobs: int) -> list[Result]:
+        """Test mutants with so many groups of strata at a time."""
+        ordered = sorted(drawn, key=lambda pair: pair[0].backends)
+        groups = [list(g) for _, g in itertools.groupby(ordered, lambda pair: pair[0].backends)]
+        with ThreadPoolExecutor(jobs) as pool:
+            try:
+                return [result for found in pool.map(self._group, groups) for result in found]
+            except BaseException:
+                copy.stop()
+                raise
+
+    def _group(self, drawn: list[tuple[Stratum, Site]]) -> list[Result]:
+        reach = None
+        results = []
+        for stratum, site in drawn:
+            if time.monotonic() > self.end or copy.is_stopping():
+                break
+            result = self.ledger.get(site, self.tests)
+            if result is None:
+                if reach is None:
+                    place = self.folder / stratum.backends.replace(",", "-")
+                    reach = Reach(copy.Copy(ROOT, place), self.folder / "maps")
+                result = examine(site, stratum, reach)
+                self.ledger.put(result, self.tests)
+            results.append(result)
+            print(f"{result.status:9} {site}   {result.by}"[:220], flush=True)
+        return results
+
+
+@click.command()
+@click.option(
+    "--count", default=200, show_default=True, type=click.IntRange(1), help="The number of mutants."
+)
+@click.option("--seed", default=0, show_default=True, help="The seed of the draw.")
+@click.option(
+    "--seconds", default=0.0, type=click.FloatRange(0),
+    help="Begin no mutant after this time; 0 is no limit.",
+)  # fmt: skip
+@click.option(
+    "--jobs", default=3, show_default=True, type=click.IntRange(1),
+    help="The number of mutants at a time.",
+)  # fmt: skip
+@click.option("--only", default="", help=f"Some of {', '.join(NAMES)}, separated by commas.")
+@click.option("--match", default="", help="Draw from mutants whose path or change contains this.")
+@click.option("--folder", default=".mutants", show_default=True, help="Maps and results.")
+def main(
+    count: int, seed: int, seconds: float, jobs: int, only: str, match: str, folder: str
+) -> None:
+    """Test mutants. The same command continues a stopped run."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends its processes, too
+    drawn = draw(count, seed, only, match)
+    sys.exit(report(Run(ROOT / folder, seconds).results(drawn, jobs)))
+
+
+def report(results: list[Result]) -> int:
+    """Print the counts and the survivors. Returns 1 if too many survive or if none was tested."""
+    if not results:
+        print("no mutant was tested; give more --seconds")
+        return 1
+    proved = proofs()
+    killed = [result for result in results if result.status == "killed"]
+    equal = [r for r in results if r.status != "killed" and place_of(r.site) in proved]
+    left = [r for r in results if r.status != "killed" and place_of(r.site) not in proved]
+    for result in left:
+        print(f"{result.status}: {result.site} at column {place_of(result.site)[3]}")
+    changing = len(killed) + len(left)
+    score = len(killed) / changing if changing else 1.0
+    print(
+        f"{len(results)} mutants: {len(killed)} killed, {len(equal)} proved equivalent,"
+        f" {len(left)} survived; {score:.1%} of those that change behaviour were killed"
+    )
+    is_good = len(left) <= max(1, MOST_SURVIVORS * changing)
+    return 0 if is_good and len(equal) <= max(1, MOST_EQUIVALENT * len(results)) else 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""A copy of the source, in which mutants live, and the processes that test it."""
+
+from __future__ import annotations
+
+import compileall
+import contextlib
+import json
+import os
+import py_compile
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mutants.scope import Stratum
+from mutants.sites import Site
+
+__all__ = ["Copy", "is_stopping", "stop"]
+
+FOLDERS = ("dnncore", "backends", "tests", "mutants", "benchmarks", "examples")
+COMPILED = ("dnncore", "backends", "tests/support")
+MEMORY = 16 << 30  # bytes of address space; a mutant may try to allocate without end
+COMPILERS = 60.0  # CPU seconds to start a process and to compile the kernels of its tests
+WAITS = 5  # seconds per CPU second until a process counts as hanging; the machine may be busy
+
+
+class Copy:
+    """A copy of the source below `folder`, with stores of compiled code of its own."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.root = folder / "source"
+        self.folder = folder
+        shutil.rmtree(self.root, ignore_errors=True)
+        for name in FOLDERS:
+            shutil.copytree(
+                root / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        shutil.copy(root / "pyproject.toml", self.root)
+        # Times of files do not show whether a mutant is younger than its bytecode.
+        mode = py_compile.PycInvalidationMode.CHECKED_HASH
+        for name in COMPILED:
+            compileall.compile_dir(self.root / name, quiet=2, invalidation_mode=mode)
+
+    @contextlib.contextmanager
+    def mutated(self, site: Site) -> Iterator[None]:
+        """Apply a mutant within the block."""
+        path = self.root / site.path
+        text = path.read_text(encoding="utf-8")
+        path.write_text(site.apply(text), encoding="utf-8")
+        try:
+            yield
+        finally:
+            path.write_text(text, encoding="utf-8")
+
+    def fails(self, tests: Sequence[str], seconds: float, stratum: Stratum) -> str:
+        """Run tests in this order until one fails. Returns the reason, or "" if all pass."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as store:
+            listed = Path(store) / "tests.json"
+            listed.write_text(json.dumps(list(tests)))
+            files = dict.fromkeys(test.partition("::")[0] for test in tests)
+            options = ("-x", f"--mutants-tests={listed}", f"--mutants-target={stratum.target}")
+            peaks = self.folder / "cache" / "peaks"  # measured once
+            if peaks.exists():
+                shutil.copytree(peaks, Path(store) / "peaks")
+            limit = COMPILERS + 3 * seconds
+            status, output = self.pytest((*options, *files), store, limit, stratum)
+        if status in (None, -signal.SIGXCPU):
+            return "timeout"
+        if status == 0:
+            return ""
+        if status == 5 or "no tests ran" in output:
+            raise RuntimeError(f"the tests were not found: {tests[:3]}\n{output}")
+        failed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
+        return failed[0] if failed else f"exit status {status}"
+
+    def pytest(
+        self, options: Sequence[str], store: str, limit: float, stratum: Stratum
+    ) -> tuple[int | None, str]:
+        """Run pytest in the copy for `limit` CPU seconds. The status is None if it waits."""
+        paths = [self.root, *sorted((self.root / "backends").iterdir())]
+        inherited = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (*paths, *inherited))),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_ADDOPTS": "",
+            "DNNCORE_BACKENDS": stratum.backends,
+            "DNNCORE_CACHE_DIR": store,
+            "OCL_ICD_VENDORS": str(self.folder / "icd"),  # PoCL alone
+            "POCL_CACHE_DIR": str(self.folder / "pocl"),  # its keys are the texts of kernels
+        }
+        for name in ("icd", "pocl"):
+            (self.folder / name).mkdir(exist_ok=True)
+        command = [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p",
+            "mutants.tracing", "--tb=no", "-rfE", "--dnncore-timeout=60", *options,
+        ]  # fmt: skip
+        process = subprocess.Popen(
+            command, cwd=self.root, env=environment, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        _running.add(process)
+        try:
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+            resource.prlimit(process.pid, resource.RLIMIT_CPU, (int(limit), int(limit) + 5))
+            output, _ = process.communicate(timeout=WAITS * limit)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            process.communicate()
+            return None, ""
+        finally:
+            _running.discard(process)
+        if _stopping.is_set():
+            raise KeyboardInterrupt  # its status says nothing about the mutant
+        return process.returncode, output
+
+
+_running: set[subprocess.Popen[str]] = set()
+_stopping = threading.Event()
+
+
+def stop() -> None:
+    """End all processes and begin no others."""
+    _stopping.set()
+    for process in tuple(_running):
+        _kill(process)
+
+
+def is_stopping() -> bool:
+    """Whether `stop` was called."""
+    return _stopping.is_set()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

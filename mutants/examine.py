@@ -1,0 +1,55 @@
+"""Runs the tests that reach a mutant, until one fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mutants.ledger import Result
+from mutants.reach import Reach, Test
+from mutants.scope import RELATED, Stratum, files_for
+from mutants.sites import Site
+
+__all__ = ["examine"]
+
+GENERIC = {"dnncore", "cpu", "numba", "opencl"}  # words of many files
+PER_FILE = 60.0  # seconds of tests per file that reach a line; the quickest of all kinds come first
+
+
+def examine(site: Site, stratum: Stratum, reach: Reach) -> Result:
+    """Run the tests that reach the site, file by file, until one fails."""
+    copy, is_reached = reach.copy, False
+    for file in _by_relevance(site, files_for(copy.root, stratum)):
+        tests = _within(reach.tests(site, file, stratum))
+        if not tests:
+            continue
+        is_reached = True
+        with copy.mutated(site):
+            seconds = sum(test.seconds for test in tests)
+            reason = copy.fails([test.name for test in tests], seconds, stratum)
+        if reason:
+            return Result(site, "killed", reason)
+    return Result(site, "survived" if is_reached else "unreached", "")
+
+
+def _by_relevance(site: Site, files: list[str]) -> list[str]:
+    """The first file, then those whose names have a word of the site's path, most words first."""
+    first, *others = files
+    own = {word for part in Path(site.path).parts[1:] for word in Path(part).stem.split("_")}
+    own -= GENERIC
+    words = own | {word for name in own for word in RELATED.get(name, ())}
+    near = [file for file in others if words & _words(file)]
+    return [first, *sorted(near, key=lambda file: -len(own & _words(file)))]
+
+
+def _words(file: str) -> set[str]:
+    return set(Path(file).stem.split("_")[1:])
+
+
+def _within(tests: list[Test]) -> list[Test]:
+    total, kept = 0.0, []
+    for test in tests:
+        total += test.seconds
+        if kept and total > PER_FILE:
+            break
+        kept.append(test)
+    return kept

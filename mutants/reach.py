@@ -1,0 +1,97 @@
+"""Which tests reach a line: maps per file of tests, made when they are first needed and kept."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mutants.copy import Copy
+from mutants.scope import Stratum, files_for
+from mutants.sites import Site
+
+__all__ = ["Reach", "Test"]
+
+SAMPLE = 30.0  # CPU seconds of a file's tests that are mapped; the rest is left out
+FIRST_SAMPLE = 900.0  # the first file of a stratum serves all of its mutants
+FEW = 5  # tests
+LIMIT = 3600.0  # seconds until the process of a map is ended
+
+
+@dataclass(frozen=True)
+class Test:
+    """A test and the CPU seconds that it takes without a mutant."""
+
+    name: str
+    seconds: float
+
+    @property
+    def function(self) -> str:
+        """Its name without parameters."""
+        return self.name.partition("[")[0]
+
+
+class Reach:
+    """The maps of test files of a copy."""
+
+    def __init__(self, copy: Copy, folder: Path) -> None:
+        self.copy = copy
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._map = functools.cache(self._made)
+
+    def tests(self, site: Site, file: str, stratum: Stratum) -> list[Test]:
+        """The tests of a file that reach a site, in an order that soon has many kinds of tests.
+
+        Only one test executes a line whose result is kept, as in a table or a cached property. So
+        if few tests execute a line, those follow that execute other lines of its file.
+        """
+        found = self._map(file, stratum)
+        lines = {int(line): tests for line, tests in found["lines"].get(site.path, {}).items()}
+        numbers = set(lines.get(site.line, ()))
+        others = set().union(*lines.values()) if len(numbers) < FEW else set()
+        return [
+            test
+            for part in (numbers, others - numbers)
+            for test in _diverse([Test(*found["tests"][number]) for number in part])
+        ]
+
+    def _made(self, file: str, stratum: Stratum) -> dict[str, Any]:
+        path = self.folder / f"{self._key(file, stratum)}.json"
+        if not path.exists():
+            print(f"mapping {file} for {stratum.name}", flush=True)
+            is_first = file == files_for(self.copy.root, stratum)[0]
+            options = (
+                f"--mutants-target={stratum.target}",
+                f"--mutants-map={path}",
+                f"--mutants-seconds={FIRST_SAMPLE if is_first else SAMPLE}",
+                file,
+            )
+            store = self.copy.folder / "cache"
+            store.mkdir(exist_ok=True)
+            status, output = self.copy.pytest(options, str(store), LIMIT, stratum)
+            if not path.exists():
+                raise RuntimeError(f"{file} has no map; status {status}:\n{output}")
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def _key(self, file: str, stratum: Stratum) -> str:
+        """Strata with equal processes share a map."""
+        root = self.copy.root
+        digest = hashlib.sha256(stratum.backends.encode())
+        for path in [*sorted((root / "tests/support").glob("*.py")), root / file]:
+            digest.update(path.read_bytes())
+        return f"{Path(file).stem}-{stratum.target}-{digest.hexdigest()[:12]}"
+
+
+def _diverse(tests: list[Test]) -> list[Test]:
+    """The quickest test of each function first, then the second of each, and so on."""
+    ranks: dict[str, int] = {}
+    order = []
+    for test in sorted(tests, key=lambda test: test.seconds):
+        rank = ranks[test.function] = ranks.get(test.function, -1) + 1
+        order.append((rank, test.seconds, test))
+    return [test for *_, test in sorted(order, key=lambda entry: entry[:2])]

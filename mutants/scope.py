@@ -1,0 +1,191 @@
+"""Which files are mutated, what is left out of them, and the tests that run for each.
+
+In scope is what decides values: the formulas of the reference, the mathematics of the core, code
+that is compiled to kernels, the generators of such code, and the addresses that kernels get.
+
+Out of scope by rule is what changes no result:
+
+- which of several correct ways is taken: acceptance, formats, tiles, vectors, shares of threads
+- estimates of time, thresholds, tuning, prefetches, non-temporal stores
+- texts for people, annotations, assertions, and the costs that benchmarks print
+- NVIDIA's instructions (`*_nvidia.cl`, `mma_ptx.cl`), which need such a device, and
+  `pooling_planes.cl`, whose barriers PoCL loses; tests on Intel's runtime have it
+- runtimes: threads, streams and events, whose tests are about faults, not about formulas
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from mutants.sites import Site, c_sites, python_sites
+
+__all__ = ["RELATED", "STRATA", "Stratum", "files_for", "sites"]
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """A group of files of which an equal share of the mutants is drawn.
+
+    sources, left_out: patterns of paths.
+    target: the name of the engine's tests, as in tests/conftest.py.
+    backends: the only ones that the tests load, which saves time.
+    tests: patterns of test files; the first ones run first.
+    """
+
+    name: str
+    sources: tuple[str, ...]
+    left_out: tuple[str, ...]
+    target: str
+    backends: str
+    tests: tuple[str, ...]
+
+
+OPERATIONS = "tests/operations/test_*.py"
+TORCH = "tests/comparison/test_torch_values.py"
+CPU = "backends/cpu_numba/dnncore_cpu_numba"
+OPENCL = "backends/opencl/dnncore_opencl"
+OPENCL_TESTS = (TORCH, OPERATIONS, "tests/opencl/test_*.py")
+
+STRATA = (
+    Stratum(
+        "reference",
+        ("backends/reference/dnncore_reference/*.py",),
+        ("*/__init__.py",),
+        "reference",
+        "reference",
+        (TORCH, "tests/comparison/test_*.py", OPERATIONS),
+    ),
+    Stratum(
+        "core",
+        (
+            "dnncore/planning/*.py", "dnncore/tensors/*.py", "dnncore/ops/*.py",
+            "dnncore/comparison/compare.py",
+        ),
+        (),
+        "reference",
+        "reference",
+        (TORCH, "tests/core/test_*.py", "tests/comparison/test_*.py", OPERATIONS,
+         "tests/problem/test_*.py"),
+    ),
+    Stratum(
+        "cpu_numba",
+        (
+            f"{CPU}/codegen/[nptv]*.py", f"{CPU}/convolution/col2im.py",
+            f"{CPU}/convolution/**/*kernel.py", f"{CPU}/convolution/**/*task.py",
+            f"{CPU}/convolution/winograd/transforms.py", f"{CPU}/copies/*kernel.py",
+            f"{CPU}/copies/*task.py", f"{CPU}/copies/intrinsics.py",
+            f"{CPU}/elementwise/algorithms.py", f"{CPU}/elementwise/chains.py",
+            f"{CPU}/elementwise/epilogue.py", f"{CPU}/elementwise/post_ops.py",
+            f"{CPU}/gemm/microkernel.py", f"{CPU}/gemm/tile_loop.py", f"{CPU}/lrn/[akt]*.py",
+            f"{CPU}/pooling/[fkt]*.py", f"{CPU}/reduction/[kt]*.py", f"{CPU}/softmax/tasks.py",
+        ),
+        (f"{CPU}/codegen/native.py", f"{CPU}/codegen/nontemporal.py", f"{CPU}/codegen/task.py"),
+        "cpu",
+        "reference,cpu_numba",
+        (TORCH, OPERATIONS, "tests/cpu_numba/test_*.py"),
+    ),
+    Stratum(
+        "opencl",
+        (
+            f"{OPENCL}/codegen/*.py", f"{OPENCL}/convolution/implementations.py",
+            f"{OPENCL}/convolution/winograd/tile.py", f"{OPENCL}/elementwise/*.py",
+            f"{OPENCL}/gemm/product.py", f"{OPENCL}/gemm/strided.py",
+            f"{OPENCL}/inner_product/implementations.py", f"{OPENCL}/reduction/algorithms.py",
+            f"{OPENCL}/*.py",
+        ),
+        ("*/__init__.py",),
+        "pocl",
+        "reference,opencl",
+        OPENCL_TESTS,
+    ),
+    Stratum(
+        "templates",
+        (f"{OPENCL}/**/*.cl",),
+        ("*_nvidia.cl", "*/mma_ptx.cl", "*/pooling_planes.cl"),
+        "pocl",
+        "reference,opencl",
+        OPENCL_TESTS,
+    ),
+)  # fmt: skip
+
+# Tests of these files notice every change of a text, right or wrong, or take minutes.
+NO_TESTS = ("tests/opencl/test_opencl_templates.py",)
+
+# Words of a path -> words in the names of the test files that are about it, besides its own.
+RELATED = {
+    "codegen": ("eltwise", "softmax", "reorder", "windows"),
+    "copies": ("reorder", "inputs", "transpose", "products", "inner", "convolution"),
+    "elementwise": ("eltwise", "binary", "sum", "post", "stages", "algorithms"),
+    "gemm": ("matmul", "inner", "convolution", "products"),
+    "strided": ("plans",),
+    "matmul": ("broadcast",),
+    "transpose": ("reorder", "copies"),
+    "depthwise": ("convolution",),
+    "pooling": ("windows", "plans"),
+    "lrn": ("windows", "plans"),
+    "softmax": ("plans",),
+    "reduction": ("plans",),
+    "groups": ("plans",),
+    "digits": ("convolution", "plans"),
+    "window": ("pooling", "convolution"),
+    "tensors": ("memory", "format", "reorder"),
+    "ops": ("bad", "reference", "problem"),
+    "compare": ("checks", "half", "statistics", "sums"),
+    "reference": ("reference", "algorithms", "half"),
+    "definition": ("reorder", "half"),
+    "algorithms": ("eltwise", "binary", "post"),
+}  # fmt: skip
+
+# Names of functions, methods and constants that decide speed or the way, or that write texts.
+COSTS = re.compile(
+    r"(seconds|efficien|estimate|utili[sz]ation|flops|bytes|cost|thread|nontemporal|stream|peak"
+    r"|accept|refus|formats|_fits|_suits|may_be|choose|shares|lanes|quick|grain|prefetch|ahead"
+    r"|room|aligned|even_length|__repr__|__str__|explain|describe)",
+    re.IGNORECASE,
+)
+THRESHOLDS = re.compile(r"\b_?(LARGE|FEW|SHORT|LONG|LEAST|MOST|PATIENCE|USUAL)(_[A-Z]+)?\b")
+TEXTS = {"Refused", "DescriptorError", "TypeVar", "field", "prefetch"}
+SETTINGS = {"strict", "frozen", "casting", "keepdims", "align"}
+
+
+def sites(root: Path, stratum: Stratum) -> list[Site]:
+    """All sites of a stratum in the source below `root`."""
+    paths = sorted({path for pattern in stratum.sources for path in root.glob(pattern)})
+    found: list[Site] = []
+    for path in paths:
+        name = path.relative_to(root).as_posix()
+        if not any(fnmatch(name, pattern) for pattern in stratum.left_out):
+            found += _of(name, path.read_text(encoding="utf-8"))
+    return found
+
+
+def files_for(root: Path, stratum: Stratum) -> list[str]:
+    """The paths of the stratum's test files, in the order of the patterns."""
+    paths = [path for pattern in stratum.tests for path in sorted(root.glob(pattern))]
+    names = dict.fromkeys(path.relative_to(root).as_posix() for path in paths)
+    return [name for name in names if name not in NO_TESTS]
+
+
+def _of(name: str, text: str) -> list[Site]:
+    return list(c_sites(name, text)) if name.endswith(".cl") else python_sites(name, text, _is_out)
+
+
+def _is_out(where: str, node: ast.AST) -> bool:
+    if COSTS.search(where):
+        return True
+    if isinstance(node, ast.Call):
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        return name in TEXTS
+    if isinstance(node, ast.UnaryOp):
+        return ast.unparse(node.operand).endswith("is_cpu")
+    if isinstance(node, ast.keyword):
+        return node.arg in SETTINGS or bool(node.arg and COSTS.search(node.arg))
+    if isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        names = " ".join(map(ast.unparse, targets))
+        return bool(COSTS.search(names) or THRESHOLDS.search(names))
+    return False

@@ -1,0 +1,312 @@
+"""Each buffer that an engine allocates is given to its `free` once, and not while it is in use."""
+
+import gc
+from collections import Counter
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from toy import plugin
+
+import dnncore as dnn
+from dnncore import functional as F
+from dnncore.backend import (
+    API_VERSION,
+    COMPLETED,
+    Accepted,
+    Backend,
+    EltwiseForward,
+    Engine,
+    Executable,
+    Implementation,
+    Peaks,
+    Reorder,
+    Stream,
+    TimedEvent,
+)
+from dnncore.cache import primitives
+from dnncore.functional import call
+from dnncore.problem import read
+from dnncore.testing import run_case
+
+
+class Bytes:
+    """A device's buffer, whose bytes become garbage when it is freed."""
+
+    def __init__(self, nbytes):
+        self.array = np.zeros(nbytes, np.uint8)
+        self.frees = 0
+
+
+class Counted(Engine):
+    """A device that counts its buffers and notices the use of freed ones."""
+
+    kind = "counted"
+
+    def __init__(self, index=0):
+        super().__init__(index)
+        self.made = []
+        self.misuses = []
+        self.failing = False
+
+    @classmethod
+    def devices(cls):
+        return [dnn.Device(name="counted 0"), dnn.Device(name="counted 1")]
+
+    @property
+    def peaks(self):
+        return Peaks({"f32": 1e9}, bandwidth=1e9, launch=1e-6)
+
+    def allocate(self, nbytes):
+        self.made.append(Bytes(nbytes))
+        return self.made[-1]
+
+    def free(self, buffer):
+        buffer.frees += 1
+        buffer.array[:] = 0xFF
+
+    def used(self, buffer):
+        if buffer.frees:
+            self.misuses.append(buffer)
+        if self.failing:
+            raise RuntimeError("the device failed")
+        return buffer.array
+
+    def copy_in(self, stream, host, buffer, wait_for=()):
+        self.used(buffer)[: host.size] = host
+        return COMPLETED
+
+    def copy_out(self, stream, buffer, host, wait_for=()):
+        host[:] = self.used(buffer)[: host.size]
+        return COMPLETED
+
+    def stream(self, order="in", *, profiling=False):
+        return Stream(self, order, profiling=profiling)
+
+    def balance(self):
+        """The number of buffers that are not freed; each other one was freed once."""
+        gc.collect()
+        assert not self.misuses
+        assert {buffer.frees for buffer in self.made} <= {0, 1}
+        return sum(not buffer.frees for buffer in self.made)
+
+
+class Copies(Executable):
+    """dst = src, by way of the scratchpad."""
+
+    def __init__(self, late):
+        self.late = late
+
+    def bind(self, memories, scratchpad):
+        src, dst = memories
+        engine = dst.engine
+
+        def run(stream, wait_for=()):
+            n = src.nbytes
+            engine.used(scratchpad)[:n] = engine.used(src.buffer)[:n]
+            engine.used(dst.buffer)[:n] = engine.used(scratchpad)[:n]
+            return Late() if self.late else COMPLETED
+
+        return run
+
+
+class Late(TimedEvent):
+    """The event of a command that has not ended."""
+
+    def __init__(self):
+        super().__init__(0.0, 0.0)
+
+    @property
+    def done(self):
+        return False
+
+
+class Copying(Implementation):
+    name = "counted:copy"
+    late = False
+
+    def accept(self, op, attr, engine, hint):
+        op = op.resolve_any(dst=op.src)
+        return Accepted(op, lambda: Copies(self.late), 0.5, scratchpad_bytes=op.src.nbytes)
+
+
+TABLE = (Copying(),)
+
+
+@pytest.fixture
+def counted():
+    module = plugin(
+        lambda: Backend(
+            "counted",
+            API_VERSION,
+            engines={"counted": f"{__name__}:Counted"},
+            implementations={
+                ("counted", EltwiseForward): f"{__name__}:TABLE",
+                ("counted", Reorder): f"{__name__}:TABLE",
+            },
+        )
+    )
+    dnn.register(module)
+    try:
+        engine = dnn.engine("counted:0")
+        yield engine
+        primitives.clear()
+        assert engine.balance() == 0
+        assert engine.made
+    finally:
+        dnn.unregister(module)
+
+
+def relu(n, **options):
+    src = dnn.MemoryDesc((n,))
+    return dnn.EltwiseForward("forward_inference", "relu", src=src, dst=src, **options)
+
+
+def launch(engine, stream, n=8):
+    op = relu(n)
+    x, y = (dnn.Memory(op.src, engine) for _ in range(2))
+    x.fill(3.0)
+    dnn.PrimitiveDesc(op, engine).primitive().execute(stream, src=x, dst=y)
+    assert (y.numpy() == 3.0).all()
+
+
+def test_memories_and_their_parts(counted):
+    memory = dnn.Memory(dnn.MemoryDesc((4, 17), "f32", "aB16b"), counted)
+    plain = dnn.Memory.from_numpy(np.ones((4, 6), np.float32), engine=counted)
+    part = plain.submemory((2, 6), (2, 0))
+    del plain
+    gc.collect()
+    assert counted.balance() == 2
+    assert (part.numpy() == 1.0).all()
+    with pytest.raises(dnn.DescriptorError):
+        part.fill("x")
+    del memory
+
+
+def test_the_scratchpad_of_a_stream(counted):
+    stream = counted.stream()
+    for n in (8, 16, 8, 64):
+        launch(counted, stream, n)
+    assert counted.balance() == 1  # the largest
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_scratchpads_of_an_out_of_order_stream(counted, monkeypatch, late):
+    monkeypatch.setattr(Copying, "late", late)
+    stream = counted.stream("out")
+    for n in (8, 16, 8, 64, 64, 64, 64, 128):
+        launch(counted, stream, n)
+    assert 1 <= counted.balance() <= 6
+
+
+def test_bound_calls_and_sequences(counted):
+    op = relu(32)
+    x, y, z = (dnn.Memory(op.src, counted) for _ in range(3))
+    primitive = dnn.PrimitiveDesc(op, counted).primitive()
+    calls = [primitive.bind(src=x, dst=y), primitive.bind(src=y, dst=z)]
+    sequence = dnn.Sequence(calls)
+    x.fill(2.0)
+    for order in ("in", "out"):
+        for _ in range(3):
+            sequence(counted.stream(order)).wait()
+    assert (z.numpy() == 2.0).all()
+    stream = counted.stream()
+    sequence(stream)
+    launch(counted, stream, 256)  # whose larger scratchpad replaces the one that the calls had
+    sequence(stream)
+
+
+@pytest.mark.parametrize("there", ["cpu", "counted:0", "counted:1"])
+@pytest.mark.parametrize("tag", ["ab", "ba"])
+def test_reorders_between_engines(counted, there, tag):
+    other = dnn.engine(there)
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    memory = dnn.Memory.from_numpy(values, engine=counted)
+    wanted = dnn.MemoryDesc((3, 4), "f32", tag) if there == "cpu" else memory.desc
+    for _ in range(3):
+        moved = dnn.reorder(memory, wanted, other)
+        assert (dnn.reorder(moved, memory.desc, counted).numpy() == values).all()
+    assert counted.balance() <= 2
+    if there == "counted:1":
+        del moved
+        assert other.balance() == 0
+
+
+def test_the_host_fallback(counted):
+    src = dnn.MemoryDesc((4, 9))
+    op = dnn.SoftmaxForward("forward_inference", "accurate", axis=1, src=src, dst=src)
+    pd = dnn.PrimitiveDesc(op, counted, host_fallback=True)
+    x, y = (dnn.Memory(src, counted) for _ in range(2))
+    x.fill(1.0)
+    with balanced(dnn.engine("cpu")):
+        softmax = pd.primitive().bind(src=x, dst=y)
+        for _ in range(3):
+            softmax(counted.stream())
+        assert np.allclose(y.numpy(), 1 / 9)
+        del softmax
+
+
+def test_one_line_functions(counted):
+    for n in (3, 30, 300):
+        F.relu(np.ones(n, np.float32), engine=counted)
+    assert counted.balance() == 1
+    call._streams.of.pop(counted)  # whose scratchpad serves all calls of a thread
+
+
+@pytest.mark.parametrize("order", ["in", "out"])
+def test_errors_in_the_middle(counted, order):
+    op = relu(16)
+    primitive = dnn.PrimitiveDesc(op, counted).primitive()
+    x, y = (dnn.Memory(op.src, counted) for _ in range(2))
+    stream = counted.stream(order)
+    counted.failing = True
+    for failing in (
+        lambda: primitive.execute(stream, src=x, dst=y),
+        lambda: primitive.bind(src=x, dst=y)(stream),
+        lambda: dnn.Sequence([primitive.bind(src=x, dst=y)] * 2)(stream),
+        lambda: dnn.reorder(x, engine=dnn.engine("cpu")),
+    ):
+        with pytest.raises(dnn.ExecutionError):
+            failing()
+    with pytest.raises(RuntimeError):
+        dnn.Memory.from_numpy(np.ones(4, np.float32), engine=counted)
+    counted.failing = False
+
+
+@contextmanager
+def balanced(engine):
+    """Check that all buffers that an engine allocates in a block are freed once."""
+    made, freed = Counter(), Counter()
+    kept = []  # so that no identity is used again
+    cls = type(engine)
+    allocate, free = cls.allocate, cls.free
+
+    def counting(self, nbytes):
+        buffer = allocate(self, nbytes)
+        kept.append(buffer)
+        made[id(buffer)] += 1
+        return buffer
+
+    def freeing(self, buffer):
+        freed[id(buffer)] += 1
+        free(self, buffer)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cls, "allocate", counting)
+        patch.setattr(cls, "free", freeing)
+        yield
+        gc.collect()
+        assert made
+        assert made.total() == freed.total()
+        assert set(freed.values()) == {1}
+
+
+@pytest.mark.parametrize("name", ["cpu", "opencl:0"])
+def test_the_conformance_kit(name):
+    engine = dnn.engine(name)
+    (problem,) = read("--eltwise --alg=relu 2x17x3")
+    primitives.clear()
+    with balanced(engine):
+        result = run_case(problem, engine, impl="*simd*,opencl:*", skip=["memory"])
+        assert result.status == "passed"
+        primitives.clear()

@@ -1,0 +1,85 @@
+"""Environment variables that are empty or invalid."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+from toy import relu_op
+
+import dnncore as dnn
+from dnncore.cli import main
+from dnncore.environment import flag, whole_number
+from dnncore.selection.plugins import Registry
+
+EMPTY = """
+import numpy as np
+import dnncore as dnn
+assert dnn.engine() is dnn.engine("cpu")
+assert (dnn.functional.relu(np.float32([-1, 2])) == [0, 2]).all()
+assert dnn.cache.primitives.capacity == 1024
+print([row.name for row in dnn.backends() if row.status == "blocked"])
+"""
+VARIABLES = (
+    "ENGINE", "NUM_THREADS", "MAX_CPU_ISA", "BACKENDS", "DISABLE_BACKENDS", "IMPL", "SKIP_IMPL",
+    "PREFER", "HOST_FALLBACK", "PRIMITIVE_CACHE_CAPACITY", "DISK_CACHE", "CACHE_MAX_BYTES",
+    "WAIT_TIMEOUT", "VERBOSE", "VERBOSE_TIMESTAMP",
+)  # fmt: skip
+
+
+def run(program, **environment):
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+
+
+def test_empty_variables_mean_the_defaults():
+    done = run(EMPTY, **{f"DNNCORE_{name}": "" for name in VARIABLES})
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize("text", ["", " ", ","])
+def test_a_list_of_no_backends_means_all(monkeypatch, text):
+    monkeypatch.setenv("DNNCORE_BACKENDS", text)
+    registry = Registry()
+    registry.discover()
+    assert {"reference", "cpu_numba", "opencl"} <= set(registry.loaded)
+
+
+@pytest.mark.parametrize("value", ["no", "true", "2", "-1", "0x1"])
+def test_a_flag_is_0_or_1(monkeypatch, value):
+    monkeypatch.setenv("DNNCORE_HOST_FALLBACK", value)
+    text = f"DNNCORE_HOST_FALLBACK must be 0 or 1; got '{value}'; unset it for 0"
+    with pytest.raises(dnn.DescriptorError, match=text):
+        dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+    done = CliRunner().invoke(main, ["impls", "--eltwise", "--alg=relu", "4x5"])
+    assert (done.exit_code, text in done.output) == (1, True)
+    monkeypatch.setenv("DNNCORE_VERBOSE_TIMESTAMP", value)
+    with pytest.raises(dnn.DescriptorError, match="DNNCORE_VERBOSE_TIMESTAMP must be 0 or 1"):
+        dnn.set_verbose("profile")
+
+
+def test_flags_and_numbers_with_spaces_around_are_read(monkeypatch):
+    monkeypatch.setenv("SOME", " 1 ")
+    assert flag("SOME", False) is True
+    assert whole_number("SOME", 5, "of things") == 1
+    monkeypatch.setenv("SOME", "0")
+    assert flag("SOME", True) is False
+
+
+@pytest.mark.parametrize("value", ["many", "-1", "1.5", "\u0663", "9" * 5000])
+def test_an_invalid_capacity_warns_and_the_default_holds(value):
+    program = "import dnncore; print(dnncore.cache.primitives.capacity)"
+    done = run(program, DNNCORE_PRIMITIVE_CACHE_CAPACITY=value, PYTHONIOENCODING="utf-8")
+    assert done.stdout == "1024\n"
+    assert "DNNCORE_PRIMITIVE_CACHE_CAPACITY must be a whole number of primitives" in done.stderr
+
+
+def test_an_invalid_timestamp_setting_warns_and_no_lines_are_written():
+    done = run("import dnncore", DNNCORE_VERBOSE="profile", DNNCORE_VERBOSE_TIMESTAMP="on")
+    assert done.returncode == 0
+    assert "DNNCORE_VERBOSE_TIMESTAMP must be 0 or 1; got 'on'" in done.stderr

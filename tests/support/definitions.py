@@ -1,0 +1,461 @@
+"""Every operation by its definition, as plain loops: an oracle of the reference.
+
+It shares no code with the reference. Sums of products are exact: small problems are computed in
+fractions, larger ones in 64-bit mantissas (`np.longdouble`). Functions of one or two numbers are
+the texts of the algorithms' records, evaluated number by number. The definitions are those of
+oneDNN's developer guide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+from ml_dtypes import finfo
+
+import dnncore as dnn
+from dnncore.algorithms.binary import BINARY
+from dnncore.algorithms.eltwise import ELTWISE, USE_DST
+
+Array = np.ndarray[Any, Any]
+Arrays = Mapping[str, Array]
+Place = tuple[int, ...]
+
+EXACT_PRODUCTS = 3000  # larger problems take too long in fractions
+
+
+def outputs(op: Any, attr: dnn.Attributes, inputs: Arrays) -> dict[str, Array]:
+    """The outputs of an operation with the dtypes of its descriptors, each rounded once."""
+    with np.errstate(all="ignore"):
+        numbers = {name: _long(array) for name, array in inputs.items()}
+        if _is_exact(op, numbers):
+            numbers = {name: _fractions(array) for name, array in numbers.items()}
+        found = DEFINITIONS[type(op)](op, **{n: a for n, a in numbers.items() if _is_own(op, n)})
+        result = op.result_name
+        found[result] = _chain(attr, found[result], numbers, result)
+        descs = {a.name: d for a, d in op.tensors(op.workspace_desc()) if a.direction == "out"}
+        return {name: _stored(found[name], desc) for name, desc in descs.items()}
+
+
+def _is_exact(op: Any, numbers: Arrays) -> bool:
+    """Whether the result is rational, and the problem is small enough for fractions."""
+    is_rational = type(op).__name__.startswith(("Convolution", "InnerProduct", "MatMul", "Sum"))
+    is_small = op.flops <= 2 * EXACT_PRODUCTS
+    return is_rational and is_small and all(np.isfinite(a).all() for a in numbers.values())
+
+
+def _is_own(op: Any, name: str) -> bool:
+    return any(a.name == name and a.direction == "in" for a, _ in op.tensors(op.workspace_desc()))
+
+
+def _long(array: Array) -> Array:
+    return array.astype(np.float64).astype(np.longdouble)
+
+
+def _fractions(array: Array) -> Array:
+    values = [Fraction(float(value)) for value in array.ravel()]
+    return np.array([*values, None], object)[:-1].reshape(array.shape)
+
+
+def _zeros(dims: tuple[int, ...], like: Array) -> Array:
+    zero = Fraction(0) if like.dtype == object else like.dtype.type(0)
+    return np.full(dims, zero, like.dtype)
+
+
+def _stored(values: Array, desc: dnn.MemoryDesc) -> Array:
+    """Round to nearest, ties to even. Integers saturate, and NaN becomes 0."""
+    dtype = desc.dtype
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return _each(lambda v: _saturated(v, limits), values).astype(dtype)
+    return _rounded(values.astype(np.longdouble), finfo(dtype)).astype(dtype)
+
+
+def _rounded(values: Array, limits: Any) -> Array:
+    """To the nearest number of a type, ties to even; half a step beyond the largest is infinite."""
+    _, exponents = np.frexp(values)
+    least = math.frexp(float(limits.tiny))[1]
+    step = np.ldexp(np.longdouble(1), np.maximum(exponents, least) - limits.nmant - 1)
+    nearest = np.where(np.isfinite(values), np.rint(values / step) * step, values)
+    beyond = np.abs(nearest) > np.longdouble(float(limits.max))
+    return np.where(beyond, np.copysign(np.inf, values), nearest)
+
+
+def _saturated(value: Any, limits: Any) -> int:
+    if value != value:
+        return 0
+    return round(float(min(max(value, limits.min), limits.max)))
+
+
+def _each(function: Callable[..., Any], *arrays: Array) -> Array:
+    """Apply a function of numbers to broadcast arrays, number by number."""
+    arrays = tuple(np.broadcast_arrays(*arrays))
+    values = [function(*numbers) for numbers in zip(*(a.ravel() for a in arrays), strict=True)]
+    return np.array([*values, None], object)[:-1].reshape(arrays[0].shape)
+
+
+# -- windows ---------------------------------------------------------------------------------------
+
+
+def _seen(op: Any, kernel: Place, size: Place, places: Place) -> Iterator[tuple[Any, Any, Any]]:
+    """All (place of the output, tap of the kernel, cell of the image) inside the image."""
+    for place in np.ndindex(places):
+        for tap in np.ndindex(kernel):
+            cell = tuple(
+                y * stride - left + t * (dilation + 1)
+                for y, t, stride, left, dilation in zip(
+                    place, tap, op.strides, op.padding_l, op.dilations, strict=True
+                )
+            )
+            if all(0 <= x < n for x, n in zip(cell, size, strict=True)):
+                yield place, tap, cell
+
+
+def _convolution_parts(op: Any) -> Any:
+    groups, oc, ic, *kernel = op.grouped_weights
+    images = op.src_role.dims[0]
+    size, places = op.src_role.dims[2:], op.dst_role.dims[2:]
+    return groups, oc, ic, tuple(kernel), images, tuple(size), tuple(places)
+
+
+def convolution(op: Any, src: Array, weights: Array, bias: Array | None = None) -> dict[str, Array]:
+    """dst[n, g, o, y] = bias[g, o] + sum of src[n, g, i, x] * weights[g, o, i, t]."""
+    groups, oc, ic, kernel, n, size, places = _convolution_parts(op)
+    x, w = src.reshape(n, groups, ic, *size), weights.reshape(groups, oc, ic, *kernel)
+    dst = _zeros((n, groups, oc, *places), src)
+    for y, t, cell in _seen(op, kernel, size, places):
+        by_tap = w[:, :, :, *t].swapaxes(1, 2)
+        dst[:, :, :, *y] += np.matmul(x[:, :, None, :, *cell], by_tap)[:, :, 0]
+    dst = dst.reshape(op.dst.dims)
+    if bias is not None:
+        dst = dst + bias.reshape(-1, *[1] * len(size))
+    return {"dst": dst}
+
+
+def convolution_data(op: Any, diff_dst: Array, weights: Array) -> dict[str, Array]:
+    """diff_src[n, g, i, x] = sum of diff_dst[n, g, o, y] * weights[g, o, i, t] with x(y, t) = x."""
+    groups, oc, ic, kernel, n, size, places = _convolution_parts(op)
+    dy, w = diff_dst.reshape(n, groups, oc, *places), weights.reshape(groups, oc, ic, *kernel)
+    dx = _zeros((n, groups, ic, *size), diff_dst)
+    for y, t, cell in _seen(op, kernel, size, places):
+        dx[:, :, :, *cell] += np.matmul(dy[:, :, None, :, *y], w[:, :, :, *t])[:, :, 0]
+    return {"diff_src": dx.reshape(op.diff_src.dims)}
+
+
+def convolution_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
+    """diff_weights[g, o, i, t] = sum of diff_dst[n, g, o, y] * src[n, g, i, x(y, t)]."""
+    groups, oc, ic, kernel, n, size, places = _convolution_parts(op)
+    x, dy = src.reshape(n, groups, ic, *size), diff_dst.reshape(n, groups, oc, *places)
+    dw = _zeros((groups, oc, ic, *kernel), src)
+    for y, t, cell in _seen(op, kernel, size, places):
+        for image in range(n):
+            dw[:, :, :, *t] += dy[image, :, :, None, *y] * x[image, :, None, :, *cell]
+    sums = _zeros((groups * oc,), src)
+    for image in range(n):
+        for y in np.ndindex(places):
+            sums = sums + dy[image, :, :, *y].reshape(-1)
+    return {"diff_weights": dw.reshape(op.diff_weights.dims), "diff_bias": sums}
+
+
+def pooling(op: Any, src: Array) -> dict[str, Array]:
+    """The largest cell and the number of its tap, or the sum of the cells over their count."""
+    size, places = tuple(op.src.dims[2:]), tuple(op.dst.dims[2:])
+    number = {tap: i for i, tap in enumerate(np.ndindex(op.kernel))}
+    best = np.full(op.dst.dims, float(finfo(op.dst.dtype).min), np.longdouble)
+    winner, total = np.zeros(op.dst.dims, int), np.zeros(op.dst.dims, np.longdouble)
+    count = np.zeros(places, int)
+    for y, t, cell in _seen(op, op.kernel, size, places):
+        value, old = src[:, :, *cell], best[:, :, *y]
+        is_better = (count[y] == 0) | (value > old) | (np.isnan(value) & ~np.isnan(old))
+        best[:, :, *y] = np.where(is_better, value, old)
+        winner[:, :, *y] = np.where(is_better, number[t], winner[:, :, *y])
+        total[:, :, *y] += value
+        count[y] += 1
+    if op.algorithm == "max":
+        return {"dst": best, "workspace": winner}
+    whole = op.algorithm == "avg_include_padding"
+    return {"dst": total / (math.prod(op.kernel) if whole else count)}
+
+
+def pooling_data(op: Any, diff_dst: Array, workspace: Array | None = None) -> dict[str, Array]:
+    """Each gradient goes to the winner of its window, or in equal shares to all cells."""
+    size, places = tuple(op.diff_src.dims[2:]), tuple(op.diff_dst.dims[2:])
+    number = {tap: i for i, tap in enumerate(np.ndindex(op.kernel))}
+    dx = np.zeros(op.diff_src.dims, np.longdouble)
+    seen = list(_seen(op, op.kernel, size, places))
+    count = np.full(places, math.prod(op.kernel))
+    if op.algorithm == "avg_exclude_padding":
+        count[...] = 0
+        for y, _, _ in seen:
+            count[y] += 1
+    for y, t, cell in seen:
+        share = diff_dst[:, :, *y] / count[y]
+        if op.algorithm == "max":
+            assert workspace is not None
+            share = np.where(workspace[:, :, *y] == number[t], diff_dst[:, :, *y], 0)
+        dx[:, :, *cell] += share
+    return {"diff_src": dx}
+
+
+def _neighbours(op: Any, dims: tuple[int, ...]) -> Iterator[tuple[Place, Place]]:
+    """LRN: pairs of a place and a place in its window, without the batch."""
+    half = (op.local_size - 1) // 2
+    is_across = op.algorithm == "across_channels"
+    reach = [half if (axis == 0) == is_across else 0 for axis in range(len(dims) - 1)]
+    for place in np.ndindex(dims[1:]):
+        ranges = [
+            range(max(0, p - h), min(n, p + h + 1))
+            for p, h, n in zip(place, reach, dims[1:], strict=True)
+        ]
+        for offsets in np.ndindex(*map(len, ranges)):
+            yield place, tuple(r[o] for r, o in zip(ranges, offsets, strict=True))
+
+
+def _lrn_count(op: Any) -> int:
+    if op.algorithm == "across_channels":
+        return int(op.local_size)
+    return int(op.local_size ** (op.src.ndims - 2))
+
+
+def lrn(op: Any, src: Array) -> dict[str, Array]:
+    """dst = src * (k + alpha / n * sum of src**2)**-beta."""
+    squares = np.zeros(src.shape, np.longdouble)
+    for place, other in _neighbours(op, src.shape):
+        squares[:, *place] += src[:, *other] ** 2
+    base = op.k + np.longdouble(op.alpha) * squares / _lrn_count(op)
+    return {"dst": src / base**op.beta, "workspace": base}
+
+
+def lrn_data(op: Any, src: Array, diff_dst: Array, workspace: Array) -> dict[str, Array]:
+    """The derivative of the sum of diff_dst * dst by each src, term by term."""
+    base = workspace
+    dx = diff_dst / base**op.beta
+    slope = -op.beta * base ** (-op.beta - 1) * 2 * np.longdouble(op.alpha) / _lrn_count(op)
+    for place, other in _neighbours(op, src.shape):  # dst at `place` depends on src at `other`
+        dx[:, *other] += diff_dst[:, *place] * src[:, *place] * slope[:, *place] * src[:, *other]
+    return {"diff_src": dx}
+
+
+# -- products and sums -----------------------------------------------------------------------------
+
+
+def inner_product(_op: Any, src: Array, weights: Array, bias: Any = 0) -> dict[str, Array]:
+    """dst[n, o] = bias[o] + sum over the features f of src[n, f] * weights[o, f]."""
+    x, w = _flat(src), _flat(weights)
+    dst = _zeros((len(x), len(w)), src) + bias
+    for f in range(x.shape[1]):
+        dst = dst + x[:, None, f] * w[None, :, f]
+    return {"dst": dst}
+
+
+def inner_product_data(op: Any, diff_dst: Array, weights: Array) -> dict[str, Array]:
+    """diff_src[n, f] = sum over o of diff_dst[n, o] * weights[o, f]."""
+    w = _flat(weights)
+    dx = _zeros((len(diff_dst), w.shape[1]), diff_dst)
+    for o in range(len(w)):
+        dx = dx + diff_dst[:, o, None] * w[o]
+    return {"diff_src": dx.reshape(op.diff_src.dims)}
+
+
+def inner_product_weights(op: Any, src: Array, diff_dst: Array) -> dict[str, Array]:
+    """diff_weights[o, f] = sum over n of diff_dst[n, o] * src[n, f]."""
+    x = _flat(src)
+    dw, sums = _zeros((diff_dst.shape[1], x.shape[1]), src), _zeros((diff_dst.shape[1],), src)
+    for image, gradient in zip(x, diff_dst, strict=True):
+        dw = dw + gradient[:, None] * image
+        sums = sums + gradient
+    return {"diff_weights": dw.reshape(op.diff_weights.dims), "diff_bias": sums}
+
+
+def _flat(array: Array) -> Array:
+    return array.reshape(len(array), math.prod(array.shape[1:]))
+
+
+def matmul(op: Any, src: Array, weights: Array, bias: Any = 0) -> dict[str, Array]:
+    """dst[..., m, n] = bias + sum over k of src[..., m, k] * weights[..., k, n]."""
+    dst = _zeros(op.dst.dims, src) + bias
+    for k in range(src.shape[-1]):
+        dst = dst + src[..., :, k, None] * weights[..., None, k, :]
+    return {"dst": dst}
+
+
+def softmax(op: Any, src: Array) -> dict[str, Array]:
+    """exp(s) / sum of exp, or its logarithm, of each row along the axis."""
+
+    def of(row: Array) -> Array:
+        shifted = row - max(row)
+        total = sum(np.exp(s) for s in shifted)
+        return shifted - np.log(total) if op.algorithm == "log" else np.exp(shifted) / total
+
+    return {"dst": _along(op.axis, of, src)}
+
+
+def softmax_data(op: Any, dst: Array, diff_dst: Array) -> dict[str, Array]:
+    """The product of the gradient with the matrix of derivatives of a row, number by number."""
+
+    def of(y: Array, dy: Array) -> Array:
+        if op.algorithm == "log":
+            return dy - np.exp(y) * sum(dy)
+        return y * (dy - sum(a * b for a, b in zip(y, dy, strict=True)))
+
+    return {"diff_src": _along(op.axis, of, dst, diff_dst)}
+
+
+def _along(axis: int, function: Callable[..., Array], *arrays: Array) -> Array:
+    rows = [np.moveaxis(array, axis, -1) for array in arrays]
+    result = np.zeros(rows[0].shape, np.longdouble)
+    if result.size:
+        for place in np.ndindex(result.shape[:-1]):
+            result[place] = function(*(row[place] for row in rows))
+    return np.moveaxis(result, -1, axis)
+
+
+REDUCTIONS: dict[str, Callable[[list[Any], float, float], Any]] = {
+    "max": lambda s, _p, _eps: np.nan if np.isnan(s).any() else max(s),
+    "min": lambda s, _p, _eps: np.nan if np.isnan(s).any() else min(s),
+    "sum": lambda s, _p, _eps: sum(s),
+    "mul": lambda s, _p, _eps: math.prod(s),
+    "mean": lambda s, _p, _eps: sum(s) / len(s),
+    "norm_lp_max": lambda s, p, eps: max(sum(abs(x) ** p for x in s), eps) ** (1 / p),
+    "norm_lp_sum": lambda s, p, eps: (sum(abs(x) ** p for x in s) + eps) ** (1 / p),
+    "norm_lp_power_p_max": lambda s, p, eps: max(sum(abs(x) ** p for x in s), eps),
+    "norm_lp_power_p_sum": lambda s, p, eps: sum(abs(x) ** p for x in s) + eps,
+}
+
+
+def reduction(op: Any, src: Array) -> dict[str, Array]:
+    """Each element of dst is a number of the elements of src at its place."""
+    dst = np.zeros(op.dst.dims, np.longdouble)
+    terms: dict[Place, list[Any]] = {}
+    for place in np.ndindex(src.shape):
+        left = tuple(0 if n == 1 else i for i, n in zip(place, op.dst.dims, strict=True))
+        terms.setdefault(left, []).append(src[place])
+    for place, values in terms.items():
+        dst[place] = REDUCTIONS[op.algorithm](values, np.longdouble(op.p), np.longdouble(op.eps))
+    return {"dst": dst}
+
+
+def sum_(op: Any, **srcs: Array) -> dict[str, Array]:
+    """dst = scales[0] * src0 + scales[1] * src1 + ..."""
+    is_exact = srcs["src0"].dtype == object
+    scales = [Fraction(s) if is_exact else np.longdouble(s) for s in op.scales]
+    terms = [scale * srcs[f"src{i}"] for i, scale in enumerate(scales)]
+    return {"dst": np.array(sum(terms))}
+
+
+# -- functions of numbers --------------------------------------------------------------------------
+
+NAMES = {
+    **{name: getattr(np, name) for name in ("exp", "log", "sqrt", "tanh")},
+    "erf": math.erf, "pi": np.longdouble(math.pi), "round": np.rint,
+}  # fmt: skip
+
+
+# Texts whose terms overflow, in another form.
+WITHOUT_OVERFLOW = {
+    ("soft_relu", "formula"): "(max(alpha * s, 0) + log(1 + exp(-abs(alpha * s)))) / alpha",
+    ("logistic", "slope"): "exp(-abs(s)) / (1 + exp(-abs(s)))**2",
+    ("swish", "slope"): "1 / (1 + exp(-alpha * s))"
+    " + alpha * s * exp(-abs(alpha * s)) / (1 + exp(-abs(alpha * s)))**2",
+}
+
+
+@cache
+def _function(arguments: str, text: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = eval(f"lambda {arguments}: {text}", dict(NAMES))
+    return function
+
+
+def _eltwise(name: str, part: str, x: Array, alpha: float, beta: float) -> Array:
+    """A part of the record: formula, slope, or slope_of_dst."""
+    variable = "d" if part == "slope_of_dst" else "s"
+    text = WITHOUT_OVERFLOW.get((name, part), getattr(ELTWISE[name], part))
+    function = _function(f"{variable}, alpha, beta", text)
+    a, b = np.longdouble(alpha), np.longdouble(beta)
+    if name == "relu" and part == "formula" and not alpha:  # 0 * -inf would be NaN
+        return np.where(x > 0, x, np.where(np.isnan(x), x, 0))
+    if name == "abs" and part == "slope":  # numpy has no differences of truth values
+        return np.sign(x)
+    keeps_nan = part == "formula" and name != "pow"
+    of = (lambda v: v if np.isnan(v) else function(v, a, b)) if keeps_nan else None
+    return _each(of or (lambda v: function(v, a, b)), x).astype(np.longdouble)
+
+
+def eltwise(op: Any, src: Array) -> dict[str, Array]:
+    """dst = f(src)."""
+    return {"dst": _eltwise(op.algorithm.removesuffix(USE_DST), "formula", src, op.alpha, op.beta)}
+
+
+def eltwise_data(op: Any, diff_dst: Array, **kept: Array) -> dict[str, Array]:
+    """diff_src = diff_dst * f', of src or of dst."""
+    (x,) = kept.values()
+    part = "slope_of_dst" if op.algorithm.endswith(USE_DST) else "slope"
+    name = op.algorithm.removesuffix(USE_DST)
+    return {"diff_src": diff_dst * _eltwise(name, part, x, op.alpha, op.beta)}
+
+
+def _binary(name: str, *srcs: Array) -> Array:
+    arguments = ", ".join(f"src{i}" for i in range(len(srcs)))
+    function = _function(arguments, BINARY[name].formula)
+
+    def of(*values: Any) -> Any:
+        if name in ("max", "min") and any(np.isnan(v) for v in values):
+            return np.longdouble(np.nan)
+        return np.longdouble(function(*values))
+
+    return _each(of, *srcs).astype(np.longdouble)
+
+
+def binary(op: Any, **srcs: Array) -> dict[str, Array]:
+    """dst = src0 op src1, broadcast."""
+    return {"dst": _binary(op.algorithm, *srcs.values())}
+
+
+def reorder(_op: Any, src: Array) -> dict[str, Array]:
+    """dst = src."""
+    return {"dst": src}
+
+
+def _chain(attr: dnn.Attributes, x: Array, numbers: Arrays, result: str) -> Array:
+    """The post-ops, in order."""
+    if attr.post_ops:
+        x = x.astype(np.float64).astype(np.longdouble) if x.dtype == object else x
+        numbers = {n: a.astype(np.float64).astype(np.longdouble) for n, a in numbers.items()}
+    for i, step in enumerate(attr.post_ops):
+        operands = [numbers[f"post_op_{i}_{name}"] for name, _ in step.operands]
+        if step.kind == "eltwise":
+            x = _eltwise(step.algorithm, "formula", x, step.alpha, step.beta)
+        elif step.kind == "sum":
+            x = x + np.longdouble(step.scale) * numbers[result]
+        elif step.kind == "prelu":
+            x = _each(lambda v, w: v if v > 0 else v * w, x, *operands).astype(np.longdouble)
+        else:
+            x = _binary(step.algorithm, x, *operands)
+    return x
+
+
+DEFINITIONS: dict[type[dnn.Operation], Callable[..., dict[str, Array]]] = {
+    dnn.Binary: binary,
+    dnn.ConvolutionForward: convolution,
+    dnn.ConvolutionBackwardData: convolution_data,
+    dnn.ConvolutionBackwardWeights: convolution_weights,
+    dnn.EltwiseForward: eltwise,
+    dnn.EltwiseBackward: eltwise_data,
+    dnn.InnerProductForward: inner_product,
+    dnn.InnerProductBackwardData: inner_product_data,
+    dnn.InnerProductBackwardWeights: inner_product_weights,
+    dnn.LRNForward: lrn,
+    dnn.LRNBackward: lrn_data,
+    dnn.MatMul: matmul,
+    dnn.PoolingForward: pooling,
+    dnn.PoolingBackward: pooling_data,
+    dnn.Reduction: reduction,
+    dnn.Reorder: reorder,
+    dnn.SoftmaxForward: softmax,
+    dnn.SoftmaxBackward: softmax_data,
+    dnn.Sum: sum_,
+}
