@@ -21,6 +21,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import itertools
+import json
 import math
 import shutil
 import subprocess
@@ -58,8 +59,6 @@ PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
     "cpu.jsonl": (document.NAME, cpu_page),
     "gpu.jsonl": (gpu_document.NAME, gpu_page),
 }  # ledger -> page, and the function that makes its text
-
-CHAINED = "9bea3b3d905487fcc8c26a85ca07626ac86f52d5"  # since this commit, each line has a digest
 
 NO_LEDGER = """\
 The figures of this page have no ledger yet: they are older than the ledgers. `python -m
@@ -126,21 +125,22 @@ def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
 def _rewritten(ledger: Path) -> Iterator[str]:
     """Committed states with which the next state, or the present file, does not begin."""
     name = ledger.name
-    states = [(commit, _git(ledger, "show", f"{commit}:./{name}")) for commit in _commits(ledger)]
+    commits = _git(ledger, "log", "--format=%H", "--reverse", "--", name).decode().split()
+    states = [(f"commit {c[:10]}", _git(ledger, "show", f"{c}:./{name}")) for c in commits]
     states.append(("the present file", ledger.read_bytes()))
-    for (before, old), (after, new) in itertools.pairwise(states):
+    grown = itertools.dropwhile(lambda state: not _has_digests(state[1]), states)
+    for (before, old), (after, new) in itertools.pairwise(grown):
         if old and new and not new.startswith(old):
             yield (
-                f"{ledger}: a ledger only grows, but lines of commit {before[:10]} are missing or"
-                f" changed in {after[:10] if after != states[-1][0] else after}; restore them"
+                f"{ledger}: a ledger only grows, but lines of {before} are missing or changed in"
+                f" {after}; restore them"
             )
 
 
-def _commits(ledger: Path) -> list[str]:
-    """The commits that changed a ledger, oldest first, since its lines have digests."""
-    log = _git(ledger, "log", "--format=%H", "--reverse", "--", ledger.name)
-    commits = log.decode().split()
-    return commits[commits.index(CHAINED) :] if CHAINED in commits else commits
+def _has_digests(ledger: bytes) -> bool:
+    """Whether the first line has a digest. The oldest ledgers, which were rewritten, have none."""
+    first = ledger.splitlines()[:1]
+    return bool(first) and len(json.loads(first[0])) == 3
 
 
 def _git(ledger: Path, *arguments: str) -> bytes:
