@@ -32,18 +32,11 @@ PROCESSORS = (
 
 
 MISCOMPILING = "PoCL 5."  # with barriers in loops, all but one work-item of a group went missing
-# If a user event fails, the process aborts, or a command behind it never ends.
-ABORTING = "PoCL 3."
 
 
 def miscompiles_barriers(device: Any) -> bool:
     """Whether kernels with work-group barriers in loops give wrong results on the device."""
     return MISCOMPILING in device.platform.version
-
-
-def aborts_on_failed_events(device: Any) -> bool:
-    """Whether a user event that fails can end or stop the process."""
-    return ABORTING in device.platform.version
 
 
 def unusable_cache(platform: Any) -> str:

@@ -102,7 +102,10 @@ SLOPES = {
     "pow": "x = {alpha} * {beta} * {power};",
     "constant": "x = 0.0f;",
     "relu": f"x = s > 0.0f ? {ONE} : (floatLANES)({{alpha}});",
-    "soft_relu": "x = 1.0f / (1.0f + exp(-{alpha} * s));",
+    "soft_relu": (  # exp(-t) might be too large for 1 / exp(-t) in full precision
+        "const floatLANES t = {alpha} * s, e = exp(-fabs(t));"
+        " x = (t > 0.0f ? 1.0f : e) / (1.0f + e);"
+    ),
     "sqrt": "x = 0.5f / sqrt(s);",
     "square": "x = 2.0f * s;",
     "swish": (  # beyond 128, where the slope is 1 or 0, infinity would meet 0

@@ -23,10 +23,9 @@ from dnncore.backend import (
 )
 from dnncore_opencl.devices.discovery import Native, describe, device_type, pyopencl
 from dnncore_opencl.devices.handles import begin_use, handles
-from dnncore_opencl.devices.pocl import aborts_on_failed_events
 from dnncore_opencl.runtime import tuning
 from dnncore_opencl.runtime.build import Builder
-from dnncore_opencl.runtime.faults import FAILED_DEPENDENCY, OUT_OF_MEMORY, failure
+from dnncore_opencl.runtime.faults import OUT_OF_MEMORY, failure
 from dnncore_opencl.runtime.memory_account import Account, MemoryInfo
 
 SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
@@ -38,8 +37,6 @@ class OpenedDevice(Engine):
 
     `native` holds the pyopencl `platform`, `device` and `context`. A buffer is a `pyopencl.Buffer`.
 
-    failed_status: the status of a user event in place of another runtime's event that failed. With
-    0, commands behind it run. Their events report the error in any case.
     wait_timeout: the seconds after which waits that have no timeout of their own raise
     `TimeoutError`; None for no limit. DNNCORE_WAIT_TIMEOUT sets its first value.
     """
@@ -58,7 +55,6 @@ class OpenedDevice(Engine):
         self._device = describe(device)
         self.wait_timeout = _wait_timeout()
         self.builder = Builder(self.native)
-        self.failed_status = 0 if aborts_on_failed_events(device) else FAILED_DEPENDENCY
 
     @property
     def device(self) -> Device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import math
 import threading
 import time
@@ -32,7 +33,7 @@ class Queue(Protocol):
 class OpenCLEvent(Command):
     """One command of a queue. `native` is the pyopencl event.
 
-    If one of `causes` has failed, that is the command's error, because not every driver reports it.
+    If one of `causes` has failed, the command has run, and that is its error.
     """
 
     __slots__ = ("causes", "native", "stream")
@@ -270,34 +271,34 @@ def may_fail(event: Event) -> bool:
 def bridge(event: Event, engine: OpenedDevice, timeout: float | None) -> Any:
     """Return a user event that ends when `event` ends. A new thread waits for `event`.
 
+    It ends well if `event` fails, too, because drivers do not agree on a user event that fails:
+    PoCL 3.0 ends the process, and NVIDIA's later calls for the same queue fail without a cause.
+
     timeout: of this wait, as the event's `wait` takes it.
     """
     user_event = pyopencl().UserEvent(engine.native.context)
-    _bridges[user_event.int_ptr] = user_event, engine.failed_status
+    _bridges[user_event.int_ptr] = user_event
 
     def follow() -> None:
-        try:
+        with contextlib.suppress(Exception):  # kept by the event; dependents find it in `causes`
             event.wait(timeout)
-        except Exception:  # kept by the event; dependents find it in their causes
-            _end(user_event.int_ptr, failed=True)
-        else:
-            _end(user_event.int_ptr, failed=False)
+        _end(user_event.int_ptr)
 
     threading.Thread(target=follow, name="dnncore-opencl-bridge", daemon=True).start()
     return user_event
 
 
-_bridges: dict[int, tuple[Any, int]] = {}  # by handle, with the status of a failure
+_bridges: dict[int, Any] = {}  # by handle
 
 
-def _end(handle: int, *, failed: bool) -> None:
-    user_event, failed_status = _bridges.pop(handle, (None, 0))
+def _end(handle: int) -> None:
+    user_event = _bridges.pop(handle, None)
     if user_event is not None:
-        user_event.set_status(failed_status if failed else 0)
+        user_event.set_status(0)
 
 
 @atexit.register
 def _end_all() -> None:
     """End all bridges at exit, because events of copies wait for them when they are dropped."""
     for handle in () if is_forked() else tuple(_bridges):
-        _end(handle, failed=True)
+        _end(handle)
