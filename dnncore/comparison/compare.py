@@ -24,6 +24,7 @@ from dnncore.engines.memory import Memory
 from dnncore.errors import BackendNotFound, DescriptorError
 from dnncore.ops import Operation
 from dnncore.ops.operation import HALF_TYPES, widened
+from dnncore.problem import driver_of
 from dnncore.problem.drivers.driver import Evaluate
 from dnncore.selection.plugins import engine, registry
 from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
@@ -303,7 +304,7 @@ def expected_outputs(
     op = op.with_each(_plain)
     fpmath = attr.fpmath if op.data_type == "f32" else "strict"  # fpmath applies to f32 data
     attr = Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
-    evaluate = Evaluate(_evaluate, random_order)
+    evaluate = Evaluate(_evaluate, random_order, cut_off=_multiplies_halves(op))
     values = evaluate(op, attr, inputs)
     errors = noise(op.with_each(widened), attr, _widened(inputs), evaluate, workspace_error)
     independent = 0.25 if error_factor(op) > 1 else 1.0  # Winograd's tiles share errors
@@ -313,6 +314,13 @@ def expected_outputs(
         else Expected(array)
         for name, array in values.items()
     }
+
+
+def _multiplies_halves(op: Operation) -> bool:
+    """Whether both factors of the operation's products have half types."""
+    inputs = [(a.name, desc) for a, desc in op.tensors() if a.direction == "in"]
+    factors = {desc.data_type for name, desc in inputs if name != "bias"}
+    return driver_of(type(op)).has_products and factors <= set(HALF_TYPES)
 
 
 def consistent_inputs(

@@ -166,6 +166,41 @@ def test_the_bound_lets_f32_pass_and_fewer_bits_fail(data_type):
     assert not right.check(total).ok
 
 
+def in_groups(src, weights, terms, store):
+    """Exact sums of `terms` products, added up in f32; `store` ends each step."""
+    total = np.zeros((len(src), weights.shape[1]))
+    for k in range(0, src.shape[1], terms):
+        part = src[:, k : k + terms].astype(np.float64) @ weights[k : k + terms].astype(np.float64)
+        total = store(total + part).astype(np.float64)
+    return total.astype(np.float32)
+
+
+def cut_off(values):
+    near = values.astype(np.float32)
+    return np.where(np.abs(near) > np.abs(values), np.nextafter(near, np.float32(0)), near)
+
+
+@pytest.mark.parametrize("terms", [100, 576, 4608, 25088])
+def test_products_of_halves_may_be_cut_off_as_tensor_cores_do(terms):
+    rng = np.random.default_rng(terms)
+    shape = f"{terms}x16"
+    half, single = (the(f"--matmul --dt={dt} 32x{terms}:{shape}") for dt in ("f16:f16:f32", "f32"))
+    src, weights = (
+        rng.standard_normal(d.dims).astype(np.float16) for d in (half.src, half.weights)
+    )
+    right = expected_outputs(
+        half, PLAIN, {"src": src, "weights": weights}, random_order=True, judged=True
+    )["dst"]
+    got = in_groups(src, weights, 16, cut_off)
+    assert right.check(got).ok
+    assert not right.check(in_groups(src, weights, 16, lambda x: x.astype(np.float16))).ok
+    strict = expected_outputs(
+        single, PLAIN, {"src": src.astype("f4"), "weights": weights.astype("f4")},
+        random_order=True, judged=True,
+    )["dst"]  # fmt: skip
+    assert strict.check(got).ok == (terms < 500)
+
+
 def test_the_bound_does_not_grow_where_sizes_leave_f16():
     """The sum of absolute values is infinite in f16; the result is not, and must be right."""
     op = the("--matmul --dt=f16 1x2:2x1")

@@ -9,7 +9,6 @@ import numpy as np
 from dnncore.algorithms.rounding import Array, Noise, summed
 from dnncore.attributes import Attributes
 from dnncore.ops import ConvolutionBackwardWeights, InnerProductBackwardWeights, Operation
-from dnncore.ops.operation import HALF_TYPES
 from dnncore.problem.drivers.driver import Evaluate, Inputs
 
 __all__ = ["PLAIN", "absolute", "accumulated", "exact", "norms", "number_of_terms", "sum_along",
@@ -35,13 +34,7 @@ def accumulated(
     """
     terms = number_of_terms(op) if terms is None else terms
     total, norm = norms(op, inputs, evaluate)
-    return {op.result_name: summed(terms, total, norm, cut_off=_multiplies_halves(op))}
-
-
-def _multiplies_halves(op: Operation) -> bool:
-    """Whether both factors of the products have half types."""
-    factors = [desc for a, desc in op.tensors() if a.name in ("src", "weights", "diff_dst")]
-    return len(factors) == 2 and all(desc.data_type in HALF_TYPES for desc in factors)
+    return {op.result_name: summed(terms, total, norm, cut_off=evaluate.cut_off)}
 
 
 def norms(op: Operation, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, Array]:

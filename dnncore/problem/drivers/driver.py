@@ -25,10 +25,12 @@ class Evaluate:
     function: computes them. Results for the same mapping of inputs are kept.
     random_order: whether the inputs were drawn independently from one distribution. So the terms
         of every sum are in random order. Otherwise error bounds hold for every order.
+    cut_off: whether both factors of products have half types. Then tensor cores may cut off sums.
     """
 
     function: Callable[[Operation, Attributes, Inputs], dict[str, Array]]
     random_order: bool = False
+    cut_off: bool = False
     _kept: dict[Any, Any] = field(default_factory=dict)
 
     def __call__(self, op: Operation, attr: Attributes, inputs: Inputs) -> dict[str, Array]:

@@ -34,7 +34,8 @@ def accept(case: Case, implementation: Implementation[Any]) -> None:
     """`accept` is quick, always gives the same answer, builds and allocates nothing, and changes no
     shared state.
     """
-    answers, seconds = [], []
+    answers: list[Any] = []
+    seconds: list[float] = []
     _ = case.engine.peaks  # estimates of seconds use them; measuring them builds kernels
     before, present = _built(), world(case.engine)
     with _counted_allocations(case.engine) as allocated:
