@@ -181,11 +181,10 @@ class Verbose(observers.Observer):
         self._fields[primitive] = fields
 
         def timed(stream: Stream, wait_for: Sequence[Event] = ()) -> Event:
-            for event in wait_for:
-                _wait(event)
+            wait_for = [_waited(event) for event in wait_for]
             moment, start = time.time(), time.perf_counter()
             event = run(stream, wait_for)
-            if _wait(event):
+            if _wait(event) is None:
                 self._profile(pd.engine, moment, "exec", fields, time.perf_counter() - start)
             return event
 
@@ -299,12 +298,34 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _wait(event: Event) -> bool:
-    """Wait for the end; return whether the command succeeded. The caller gets the error later."""
+class _Failed(Event):
+    """An event whose wait has raised, and raises again."""
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: DnnError) -> None:
+        self._error = error
+
+    def wait(self, timeout: float | None = None) -> None:
+        raise self._error
+
+    @property
+    def error(self) -> BaseException:
+        return self._error
+
+
+def _waited(event: Event) -> Event:
+    """Wait for the end. Return the event, or one that fails if the wait raised."""
+    error = _wait(event)
+    return _Failed(error) if isinstance(error, DnnError) and event.error is None else event
+
+
+def _wait(event: Event) -> Exception | None:
+    """Wait for the end; return the error of the command. The caller gets it later."""
     if not isinstance(event, Event):  # a fault of the backend
-        return False
+        return TypeError(f"expected an Event; got {event!r}")
     try:
         event.wait()
-    except DnnError:
-        return False
-    return True
+    except DnnError as error:
+        return error
+    return None

@@ -16,7 +16,7 @@ from toy import Relu, registered, relu_op
 
 import dnncore as dnn
 from dnncore import observers
-from dnncore.backend import cache_count
+from dnncore.backend import Event, cache_count
 from dnncore.problem import Problem, read, read_files
 from dnncore.problem.from_verbose import executions, from_verbose
 from dnncore.problem.verbose_fields import write
@@ -378,6 +378,43 @@ def test_observers_may_stand_around_launches_and_leave():
         observers.remove(doubler)
     call(CPU.stream())
     assert seen == [("reference:eltwise", [(4, 5), (4, 5)])]
+
+
+class Failing(Event):
+    """An event of another library, which fails after its wait has begun.
+
+    has_error: whether it also has an `error`.
+    """
+
+    def __init__(self, *, has_error):
+        self.has_error, self.ended = has_error, False
+
+    def wait(self, timeout=None):
+        self.ended = True
+        raise dnn.ExecutionError("the planted failure")
+
+    @property
+    def done(self):
+        return self.ended
+
+    @property
+    def error(self):
+        return dnn.ExecutionError("the planted failure") if self.ended and self.has_error else None
+
+
+@pytest.mark.parametrize("has_error", [True, False])
+@pytest.mark.parametrize("name", [d.name for d in dnn.devices() if d.status == "ok"])
+def test_failures_of_other_engines_arrive_while_lines_are_written(name, has_error):
+    engine = dnn.engine(name)
+    src, dst = (dnn.Memory.from_numpy(np.ones((4, 5), "f4"), engine=engine) for _ in range(2))
+    op = dnn.EltwiseForward("forward_inference", "relu", src=src.desc, dst=dst.desc)
+    primitive = dnn.PrimitiveDesc(op, engine).primitive()
+    with dnn.set_verbose("profile_exec"), pytest.raises(dnn.ExecutionError) as info:
+        event = primitive.execute(
+            engine.stream(), src=src, dst=dst, wait_for=[Failing(has_error=has_error)]
+        )
+        event.wait()
+    assert "the planted failure" in f"{info.value} {info.value.__cause__}"
 
 
 # -- there and back --------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -18,10 +20,21 @@ from dnncore.tensors.memory_desc import MemoryDesc
 from dnncore.testing.checks.case import USUAL_FILLS, Arrays, Case, Trial, equal, unequal
 from dnncore.testing.checks.results import CheckFailed
 
-__all__ = ["bound", "in_place", "scratchpad", "sequence", "shared", "shifted", "streams_of"]
+__all__ = [
+    "bound",
+    "in_place",
+    "long_sequence",
+    "scratchpad",
+    "sequence",
+    "shared",
+    "shifted",
+    "streams_of",
+]
 
 SHIFTS = ((1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
 OFFSETS = (4, 8, 16)  # bytes
+LONG_SECONDS = 0.2
+FEW_CALLS, MOST_CALLS = 8, 20_000
 
 
 def bound(trial: Trial) -> None:
@@ -34,6 +47,31 @@ def sequence(trial: Trial) -> None:
     _call_bound(trial, as_sequence=True)
     _overwrite(trial)
     _feed(trial)
+
+
+def long_sequence(trial: Trial) -> None:
+    """A `Sequence` runs to its end, however long it takes.
+
+    An implementation may interrupt it after a while, so that signal handlers can run.
+    """
+    if trial.case.attr.reads_dst:
+        return
+    given = [trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS]
+    first, last = (trial.primitive.bind(**arguments.memories) for arguments in given)
+    stream = trial.case.engine.stream()
+    seconds = min(_seconds(Sequence([first] * FEW_CALLS), stream) for _ in range(3)) / FEW_CALLS
+    count = min(MOST_CALLS, math.ceil(LONG_SECONDS / seconds))
+    for arguments in given:
+        arguments.restore()
+    Sequence([first] * count + [last])(stream).wait()
+    for fill, arguments in zip(USUAL_FILLS, given, strict=True):
+        trial.verify(fill, trial.finish(arguments), f"in a sequence of {count + 1} calls")
+
+
+def _seconds(sequence: Sequence, stream: Stream) -> float:
+    start = time.perf_counter()
+    sequence(stream).wait()
+    return time.perf_counter() - start
 
 
 def _overwrite(trial: Trial) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 
 import numpy as np
 
@@ -16,8 +17,10 @@ from dnncore.selection import ranking
 from dnncore.testing.checks.case import USUAL_FILLS, Trial
 from dnncore.testing.checks.guarded import Arguments
 from dnncore.testing.checks.results import CheckFailed
+from dnncore.verbose import set_verbose
 
-__all__ = ["Late", "disturbed", "engine_threads", "events", "steady_inputs", "threads"]
+__all__ = ["Late", "disturbed", "engine_threads", "events", "steady_inputs", "threads",
+           "verbose_lines"]  # fmt: skip
 
 BRIEF = 2**22  # bytes of arguments; with fewer, executions are so short that few overlap in time
 REPEATS = 8  # executions of each thread if they are brief: enough that two of them overlap
@@ -118,12 +121,15 @@ def steady_inputs(trial: Trial) -> None:
 
 
 class Late(Event):
-    """An event without an engine. The first wait for it calls `deliver` and completes it."""
+    """An event without an engine. The first wait for it calls `deliver`, some seconds later, and
+    completes it.
+    """
 
-    __slots__ = ("_deliver", "_done", "_lock")
+    __slots__ = ("_deliver", "_done", "_lock", "_seconds")
 
-    def __init__(self, deliver: Callable[[], None]) -> None:
+    def __init__(self, deliver: Callable[[], None], seconds: float = LATE_SECONDS) -> None:
         self._deliver = deliver
+        self._seconds = seconds
         self._done = False
         self._lock = threading.Lock()
 
@@ -131,7 +137,7 @@ class Late(Event):
         """Call `deliver`, once."""
         with self._lock:
             if not self._done:
-                time.sleep(LATE_SECONDS)
+                time.sleep(self._seconds)
                 self._deliver()
                 self._done = True
 
@@ -142,10 +148,22 @@ class Late(Event):
 
 
 def events(trial: Trial) -> None:
-    """A launch waits for the events in `wait_for`. A wait for its event or stream ends after it."""
+    """A launch waits for the events in `wait_for`. A wait for its event or stream ends after it.
+
+    Verbose lines change nothing of this.
+    """
     for way in ("execute", "bound call"):
         for waits in ("event", "stream"):
             _behind_an_event(trial, way, waits)
+    with verbose_lines():
+        _behind_an_event(trial, "execute", "event")
+
+
+@contextmanager
+def verbose_lines() -> Iterator[None]:
+    """Write a verbose line for each execution, to nowhere."""
+    with redirect_stdout(io.StringIO()), set_verbose("profile_exec"):
+        yield
 
 
 def _behind_an_event(trial: Trial, way: str, waits: str) -> None:

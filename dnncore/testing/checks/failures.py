@@ -11,7 +11,7 @@ from dnncore.engines.stream import Event, Stream
 from dnncore.errors import DnnError, ExecutionError
 from dnncore.execution.sequence import Sequence
 from dnncore.testing.checks.case import Trial
-from dnncore.testing.checks.concurrency import Late
+from dnncore.testing.checks.concurrency import Late, verbose_lines
 from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["failures"]
@@ -55,8 +55,14 @@ def failures(trial: Trial) -> None:
     call = trial.primitive.bind(**memories)
     box = next(iter(arguments.boxes.values()))
     host = np.empty_like(box.before)
+
+    def with_verbose_lines(stream: Stream, events: list[Event]) -> Event:
+        with verbose_lines():
+            return trial.primitive.execute(stream, wait_for=events, **memories)
+
     ways: dict[str, Launch] = {
         "execute": lambda s, events: trial.primitive.execute(s, wait_for=events, **memories),
+        "execute with verbose lines": with_verbose_lines,
         "a bound call": call,
         "a sequence": Sequence([call]),
         "copy_in": lambda s, events: box.copy_in(s, box.before, events),

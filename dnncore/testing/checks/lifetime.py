@@ -17,6 +17,7 @@ from typing import Any
 from dnncore.cache import primitives
 from dnncore.selection import ranking
 from dnncore.testing.checks.case import Trial
+from dnncore.testing.checks.concurrency import Late
 from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["memory"]
@@ -113,7 +114,8 @@ def _growth(trial: Trial, executions: int) -> tuple[float, ...]:
     counts = []
     for _ in range(ROUNDS):
         for _ in range(executions):
-            trial.primitive.execute(stream, **arguments.memories).wait()
+            event = Late(lambda: None, seconds=0.0)
+            trial.primitive.execute(stream, wait_for=[event], **arguments.memories).wait()
         stream.wait()
         gc.collect()
         counts.append((sys.getallocatedblocks(), _native_bytes(), *_handles()))

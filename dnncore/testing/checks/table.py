@@ -34,6 +34,7 @@ __all__ = ["CHECKS", "Check", "run_case"]
 Scope: TypeAlias = Literal["case", "candidate", "trial"]
 
 LARGE_BYTES = 2**17  # of tensors; such cases are listed for their sizes, not for ways to call them
+OF_VARIANTS = 8  # of the cases of which a check is made, those of which variants are checked, too
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class Check:
         texts of problems decide which cases are checked.
     asks_others: whether it asks and executes other implementations, too.
     every_large: the same for cases with more than LARGE_BYTES, if it is more than `every`.
+    of_values: whether it checks results for other values. It runs on variants of an implementation
+        as often as on the best one. Other checks run less often on variants. The names of variants
+        have three parts or more and differ in the last one, such as an instruction set.
     """
 
     name: str
@@ -55,6 +59,7 @@ class Check:
     every: int = 1
     every_large: int = 16
     asks_others: bool = False
+    of_values: bool = False
 
 
 # In the order of execution. The last checks examine the executions of all others.
@@ -64,15 +69,15 @@ CHECKS: dict[str, Check] = {
         Check("accept", contract.accept, "candidate"),
         Check("refusals", contract.refusals, "candidate"),
         Check("descriptors", contract.descriptors, "case"),
-        Check("integers", values.integers, every_large=1),
-        Check("random", values.random, every_large=1),
-        Check("ties", values.ties),
-        Check("cancellation", values.cancellation),
-        Check("wide", values.wide),
-        Check("large", values.large),
-        Check("tiny", values.tiny),
-        Check("special", values.special),
-        Check("slabs", values.slabs),
+        Check("integers", values.integers, every_large=1, of_values=True),
+        Check("random", values.random, every_large=1, of_values=True),
+        Check("ties", values.ties, of_values=True),
+        Check("cancellation", values.cancellation, of_values=True),
+        Check("wide", values.wide, of_values=True),
+        Check("large", values.large, of_values=True),
+        Check("tiny", values.tiny, of_values=True),
+        Check("special", values.special, of_values=True),
+        Check("slabs", values.slabs, of_values=True),
         Check("golden", golden.golden, every=16),
         Check("adjoint", gradients.adjoint, every=4, asks_others=True),
         Check("linear", gradients.linear, every=4),
@@ -81,6 +86,7 @@ CHECKS: dict[str, Check] = {
         Check("repeatable_under_load", values.repeatable_under_load, every=32),
         Check("bound", calls.bound),
         Check("sequence", calls.sequence, every=4),
+        Check("long_sequence", calls.long_sequence, every=128),
         Check("streams", state.streams, every=2),
         Check("one_element", state.one_element, every=4),
         Check("many", state.many, every=32),
@@ -103,9 +109,9 @@ CHECKS: dict[str, Check] = {
         Check("workspaces", gradients.workspaces, asks_others=True),
         Check("memory", lifetime.memory, every=16),
         Check("surroundings", surroundings.surroundings, every=4),
-        Check("guards", writes.guards, every_large=1),
-        Check("inputs", writes.inputs, every_large=1),
-        Check("padding", writes.padding, every_large=1),
+        Check("guards", writes.guards, every_large=1, of_values=True),
+        Check("inputs", writes.inputs, every_large=1, of_values=True),
+        Check("padding", writes.padding, every_large=1, of_values=True),
     )
 }
 
@@ -170,11 +176,15 @@ class _Run:
                 self._make(check, implementation.name, self.case, implementation)
         for check in self._wanted("case"):
             self._make(check, "", self.case)
+        families = set()
         for trial in self.case.trials:
+            backend, *parts = trial.pd.impl_name.split(":")
+            family = backend, *(parts[:-1] or parts)
             with surroundings.drawn_apart(self.case.seed):
-                self._examine(trial)
+                self._examine(trial, is_variant=family in families)
+            families.add(family)
 
-    def _examine(self, trial: Trial) -> None:
+    def _examine(self, trial: Trial, *, is_variant: bool) -> None:
         trial.expected(self.case.round("integers"))  # imports the oracles
         trial.world = surroundings.world(self.case.engine)
         for check in self._wanted("trial"):
@@ -182,7 +192,7 @@ class _Run:
                 continue
             if check.asks_others:
                 surroundings.note_changes(trial)
-            self._make(check, trial.pd.impl_name, trial)
+            self._make(check, trial.pd.impl_name, trial, is_variant=is_variant)
             if check.asks_others:
                 trial.world = surroundings.world(self.case.engine)
 
@@ -192,9 +202,12 @@ class _Run:
             if check.scope == scope and wanted:
                 yield check
 
-    def _make(self, check: Check, impl_name: str, *arguments: Any) -> None:
+    def _make(
+        self, check: Check, impl_name: str, *arguments: Any, is_variant: bool = False
+    ) -> None:
         key = (check.name, type(self.case.op), impl_name, self.case.engine.name)
-        if key in _made and not self._named and not self._is_chosen(check):
+        fewer = OF_VARIANTS if is_variant and not check.of_values else 1
+        if key in _made and not self._named and not self._is_chosen(check, fewer):
             return
         self.executed += 1
         if self.announce is not None:
@@ -208,7 +221,7 @@ class _Run:
         else:
             _made.add(key)
 
-    def _is_chosen(self, check: Check) -> bool:
+    def _is_chosen(self, check: Check, fewer: int) -> bool:
         is_large = self.case.op.bytes > LARGE_BYTES
-        every = max(check.every, check.every_large) if is_large else check.every
+        every = fewer * (max(check.every, check.every_large) if is_large else check.every)
         return zlib.crc32(f"{check.name} {self.case.text}".encode()) % every == 0

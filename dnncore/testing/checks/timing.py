@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections.abc import Sequence
 
 from dnncore.engines.stream import COMPLETED, Event, Stream
 from dnncore.errors import DnnError
+from dnncore.testing.checks.calls import streams_of
 from dnncore.testing.checks.case import USUAL_FILLS, Trial
-from dnncore.testing.checks.concurrency import Late
+from dnncore.testing.checks.concurrency import LATE_SECONDS, Late
 from dnncore.testing.checks.guarded import GARBAGE
 from dnncore.testing.checks.results import CheckFailed
 
@@ -94,6 +97,27 @@ def several_events(trial: Trial) -> None:
         if not all(one.done for one in late):
             raise CheckFailed(f"a command that waits for {len(late)} events left out one of them")
         trial.verify("random", trial.finish(arguments), "behind several events")
+    for stream in streams_of(trial.case.engine):
+        for lags in (1, 2, 3), (3, 2, 1):
+            _behind_copies(trial, stream, lags)
+
+
+def _behind_copies(trial: Trial, stream: Stream, lags: Sequence[int]) -> None:
+    """A command waits for all events of one other stream, whichever of them is the last to end.
+
+    The memories get their values from copies of `stream`, each behind an event that is late.
+    """
+    arguments = trial.arguments(trial.case.round("random").inputs)
+    arguments.spoil()
+    events = [
+        box.copy_in(stream, box.before, [Late(lambda: None, lag * LATE_SECONDS)])
+        for box, lag in zip(arguments.boxes.values(), itertools.cycle(lags))
+    ]
+    trial.primitive.execute(
+        trial.case.engine.stream(), wait_for=events, **arguments.memories
+    ).wait()
+    what = f"behind several copies of a stream of order {stream.order!r}"
+    trial.verify("random", trial.finish(arguments), what)
 
 
 def late_accesses(trial: Trial) -> None:

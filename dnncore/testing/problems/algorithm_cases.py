@@ -77,7 +77,13 @@ def texts(size: str) -> list[str]:
     if size == "sizes":
         return [*_padded("tag", eltwise), *_padded("stag", binary + reduction)]
     if size == "variations":
-        return [*_digits(), *_reduction("2x3x4:2x1x4", NORM_DIGITS, norms=True), *_operands()]
+        norms = _reduction("2x3x4:2x1x4", NORM_DIGITS, norms=True)
+        return [
+            *_digits(),
+            *norms,
+            *_operands(),
+            *_eltwise_steps("--matmul", "3x5:5x7"),
+        ]
     if size == "full":
         return [
             *_eltwise(1, "1 300"),
@@ -146,11 +152,18 @@ def _reduction(shapes: str, parameters: str, *, norms: bool = False) -> Iterator
             yield f"--reduction --alg={name} {parameters} {shapes}"
 
 
+def _eltwise_steps(front: str, shape: str) -> Iterator[str]:
+    """Each eltwise algorithm with all its parameters, as a post-op."""
+    for name, record in ELTWISE.items():
+        before = f"{POSITIVE}+" if record.is_positive else ""
+        for alpha, beta in record.probes:
+            step = f"{before}{name}:{number_text(alpha)}:{number_text(beta)}"
+            yield f"{front} --attr-post-ops={step} {shape}"
+
+
 def _post_ops() -> Iterator[str]:
-    for name, eltwise in ELTWISE.items():
-        alpha, beta = map(number_text, eltwise.probes[0])
-        front = f"{POSITIVE}+" if eltwise.is_positive else ""
-        yield f"{CONVOLUTION} --attr-post-ops={front}{name}:{alpha}:{beta} {LAYER}"
+    yield from _eltwise_steps(CONVOLUTION, LAYER)
+    yield from _eltwise_steps("--eltwise --alg=abs", CUBE)
     for name, binary in BINARY.items():
         for mask in ("per_oc", "per_tensor"):
             operands = f"f32.{mask}:per_tensor" if binary.has_condition else f"f32:{mask}"

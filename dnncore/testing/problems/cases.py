@@ -4,8 +4,8 @@
     smoke     every operation, direction, algorithm and family of formats once, and sizes beyond the
               blocks of loops (the list "sizes"), each parameter where it alone matters (the list
               "variations"), in a few minutes
-    full      the products of operations, shapes, formats, directions and attributes, and the list
-              "variations"
+    full      the products of operations, shapes, formats, directions and attributes, large dims and
+              tensors, and all of "smoke"
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
     random    drawn from a seed by `random_problems.py`, which needs hypothesis
 
@@ -25,7 +25,10 @@ from dnncore.testing.problems import algorithm_cases
 __all__ = ["SIZES", "case_files", "cases"]
 
 SIZES = ("tiny", "smoke", "full", "networks", "random")
-MORE = {"smoke": ("sizes", "variations"), "full": ("variations",)}  # lists that a size has, too
+MORE = {  # lists that a size has, too
+    "smoke": ("sizes", "variations"),
+    "full": ("smoke", "sizes", "variations"),
+}
 DRAWN = 30  # random problems of each driver
 FOLDER = Path(__file__).parent
 
