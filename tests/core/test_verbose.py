@@ -409,11 +409,9 @@ def test_failures_of_other_engines_arrive_while_lines_are_written(name, has_erro
     src, dst = (dnn.Memory.from_numpy(np.ones((4, 5), "f4"), engine=engine) for _ in range(2))
     op = dnn.EltwiseForward("forward_inference", "relu", src=src.desc, dst=dst.desc)
     primitive = dnn.PrimitiveDesc(op, engine).primitive()
+    event = Failing(has_error=has_error)
     with dnn.set_verbose("profile_exec"), pytest.raises(dnn.ExecutionError) as info:
-        event = primitive.execute(
-            engine.stream(), src=src, dst=dst, wait_for=[Failing(has_error=has_error)]
-        )
-        event.wait()
+        primitive.execute(engine.stream(), src=src, dst=dst, wait_for=[event]).wait()
     assert "the planted failure" in f"{info.value} {info.value.__cause__}"
 
 

@@ -339,3 +339,50 @@ def test_drawn_convolutions_are_depthwise_with_unequal_strides():
 @pytest.mark.parametrize("driver", ["matmul", "ip"])
 def test_drawn_products_without_terms(driver):
     assert any(p.op.flops == 0 and p.op.result.nelems for p in draw(100, driver))
+
+
+# -- the list "full": sizes ------------------------------------------------------------------------
+
+LARGE = 1000
+MANY_DIMS = [*DRIVERS["eltwise"].operations, dnn.Binary, dnn.Sum, dnn.Reduction, dnn.Reorder,
+             dnn.MatMul, *DRIVERS["softmax"].operations]  # fmt: skip
+STREAMED = [*MANY_DIMS, *DRIVERS["pool"].operations, *DRIVERS["lrn"].operations]
+
+
+def test_full_has_the_cases_of_smoke():
+    assert set(listed("smoke")) <= set(listed("full"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_dim_is_large_while_others_are_small(kind):
+    """Batch, channels, and the first of the others; of products M, N and K."""
+    found = set()
+    for op in (p.op for p in of(kind, "full")):
+        dims = op.result.dims
+        found |= {
+            axis for axis, dim in enumerate(dims[:3]) if dim > 256 and dim**2 > math.prod(dims)
+        }
+    assert found >= set(range(2 if "Inner" in kind.__name__ or kind is dnn.MatMul else 3))
+
+
+@pytest.mark.parametrize("kind", MANY_DIMS)
+def test_there_are_twelve_dims(kind):
+    assert any(len(p.op.result.dims) == 12 for p in of(kind, "full"))
+
+
+@pytest.mark.parametrize("kind", STREAMED)
+def test_there_are_results_larger_than_caches(kind):
+    least = 2**18 if kind in (dnn.Reduction, dnn.MatMul) else 2**20
+    assert any(p.op.result.nelems > least for p in of(kind, "full"))
+
+
+@pytest.mark.parametrize("name", ELTWISE)
+def test_each_parameter_of_eltwise_is_one_of_a_post_op(name):
+    steps = {
+        (step.alpha, step.beta)
+        for p in of(dnn.MatMul)
+        for step in p.attr.post_ops
+        if step.kind == "eltwise" and step.algorithm == name
+    }
+    wanted = np.array(ELTWISE[name].probes)
+    assert all(any(np.allclose(pair, step) for step in steps) for pair in wanted)

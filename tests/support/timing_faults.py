@@ -23,6 +23,8 @@ from dnncore import backend
 class Command(backend.Event):
     """A command of a thread."""
 
+    queue = 0  # a number of its stream
+
     def __init__(self, future):
         self.future = future
 
@@ -56,6 +58,7 @@ class ThreadStream(backend.Stream):
             function()
 
         command = self.event(self.thread.submit(work, self.lag))
+        command.queue = id(self)
         self.commands = [c for c in self.commands if c.error or not c.done] + [command]
         return command
 
@@ -276,14 +279,14 @@ class Settled(backend.Event):
 
 
 class RunsOnGarbage(Timely):
-    """A launch runs although an event that it waits for has failed."""
+    """A launch behind a failed event runs and reports no error."""
 
     def launch(self, stream, function, memories, wait_for):
         return super().launch(stream, function, memories, [*map(Settled, wait_for)])
 
 
 class CopiesGarbage(Timely):
-    """A copy runs although an event that it waits for has failed."""
+    """A copy behind a failed event runs and reports no error."""
 
     def copy_out(self, stream, buffer, host, wait_for=()):
         return super().copy_out(stream, buffer, host, [*map(Settled, wait_for)])
@@ -303,6 +306,24 @@ class LastEventOnly(Timely):
 
     def launch(self, stream, function, memories, wait_for):
         return super().launch(stream, function, memories, wait_for[-1:])
+
+
+class LastOfAStream(Timely):
+    """Of several events of one stream, a launch waits for the last in the list alone."""
+
+    def launch(self, stream, function, memories, wait_for):
+        latest = {getattr(event, "queue", event): event for event in wait_for}
+        return super().launch(stream, function, memories, list(latest.values()))
+
+
+class KeepsEvents(Timely):
+    """A launch keeps the events of other engines that it waits for."""
+
+    kept = ()
+
+    def launch(self, stream, function, memories, wait_for):
+        self.kept = (*self.kept, *(event for event in wait_for if not isinstance(event, Command)))
+        return super().launch(stream, function, memories, wait_for)
 
 
 class EagerCommand(Command):
@@ -405,6 +426,8 @@ FAULTS: dict[str, Callable[..., Timely]] = {
     "copies_garbage": CopiesGarbage,
     "stream_forgets_errors": StreamForgetsErrors,
     "last_event_only": LastEventOnly,
+    "last_of_a_stream": LastOfAStream,
+    "keeps_events": KeepsEvents,
     "eager_done": EagerDone,
     "writes_twice": WritesTwice,
     "wrong_times": WrongTimes,

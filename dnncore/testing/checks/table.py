@@ -44,8 +44,8 @@ class Check:
     scope: the arguments of the function. "case": a `Case`. "candidate": a `Case` and an
         `Implementation`, which may refuse it. "trial": a `Trial` of one that accepts.
     every: for slow checks, the number of cases of which one is checked. In each process, the check
-        also runs until it has passed once for an operation, an implementation and an engine. The
-        texts of problems decide which cases are checked.
+        also runs until it has passed once for an operation, an implementation, of which variants
+        are one, and an engine. The texts of problems decide which cases are checked.
     asks_others: whether it asks and executes other implementations, too.
     every_large: the same for cases with more than LARGE_BYTES, if it is more than `every`.
     of_values: whether it checks results for other values. It runs on variants of an implementation
@@ -178,8 +178,7 @@ class _Run:
             self._make(check, "", self.case)
         families = set()
         for trial in self.case.trials:
-            backend, *parts = trial.pd.impl_name.split(":")
-            family = backend, *(parts[:-1] or parts)
+            family = _family(trial.pd.impl_name)
             with surroundings.drawn_apart(self.case.seed):
                 self._examine(trial, is_variant=family in families)
             families.add(family)
@@ -205,7 +204,8 @@ class _Run:
     def _make(
         self, check: Check, impl_name: str, *arguments: Any, is_variant: bool = False
     ) -> None:
-        key = (check.name, type(self.case.op), impl_name, self.case.engine.name)
+        kept_name = impl_name if check.of_values else _family(impl_name)
+        key = (check.name, type(self.case.op), kept_name, self.case.engine.name)
         fewer = OF_VARIANTS if is_variant and not check.of_values else 1
         if key in _made and not self._named and not self._is_chosen(check, fewer):
             return
@@ -225,3 +225,9 @@ class _Run:
         is_large = self.case.op.bytes > LARGE_BYTES
         every = fewer * (max(check.every, check.every_large) if is_large else check.every)
         return zlib.crc32(f"{check.name} {self.case.text}".encode()) % every == 0
+
+
+def _family(impl_name: str) -> str:
+    """The common name of an implementation's variants."""
+    front, _, _ = impl_name.rpartition(":")
+    return front if ":" in front else impl_name
