@@ -77,10 +77,13 @@ class DiskStore:
             return content
 
     def put(self, key: str, data: bytes) -> None:
-        """Store `data` for `key`, unless it alone exceeds the limit."""
+        """Store `data` for `key`, unless it alone exceeds the limit. Keep to the limit."""
         name, content = _name(key), _digest(key, data) + data
         with self._opened() as folder:
-            if folder is None or len(content) > max_bytes():
+            if folder is None:
+                return
+            if len(content) > max_bytes():
+                _budget(folder.path.parent).spend(len(content))
                 return
             new = f"{name}.{os.urandom(8).hex()}"
             try:

@@ -24,6 +24,7 @@ __all__ = [
     "fill_integers",
     "fill_normal",
     "keeps_integers",
+    "operand_names",
     "reads",
 ]
 
@@ -31,8 +32,9 @@ Array = np.ndarray[Any, Any]
 Seed = int | Sequence[int]
 Fill: TypeAlias = Callable[[MemoryDesc, Seed], Array]
 FillName: TypeAlias = Literal[
-    "integers", "random", "ties", "cancellation", "wide", "large", "tiny", "special", "slabs"
-]
+    "integers", "random", "ties", "cancellation", "wide", "large", "tiny", "special", "slabs",
+    "special_operands",
+]  # fmt: skip
 
 
 def fill_integers(
@@ -66,9 +68,9 @@ class FillKind:
     integers: the same for a tensor of integers.
     exact_terms, exact_result: sums of so many products are exact in f32, in any order, if the
         magnitude of the result is at most `exact_result`. 0 if they are rounded.
-    one_factor: whether only the first factor of products has such values, and all other inputs are
-        random. So an infinity never meets the zeros of padding, which an implementation may
-        multiply or leave out.
+    of: the inputs with such values; all others are random. "one factor": of products, the first
+        factor alone. So an infinity never meets the zeros of padding, which an implementation may
+        multiply or leave out. "operands": bias, operands of post-ops, and old values of the result.
     random_order: whether bounds for terms in random order apply. Other values have few large terms
         or exponents whose squares leave f32's range.
     """
@@ -77,7 +79,7 @@ class FillKind:
     integers: Callable[[MemoryDesc, Seed], Array] = fill_integers
     exact_terms: float = 0.0
     exact_result: float = 0.0
-    one_factor: bool = False
+    of: Literal["all", "one factor", "operands"] = "all"
     random_order: bool = False
 
     def __call__(self, op: Operation) -> Fill:
@@ -252,8 +254,9 @@ FILLS: Mapping[str, FillKind] = {
     "wide": FillKind(_wide, _any_integers),
     "large": FillKind(_magnitudes(17, 30, half=(8, 15.99), negative=True), _any_integers),
     "tiny": FillKind(_tiny),
-    "special": FillKind(_special, one_factor=True),
-    "slabs": FillKind(_slabs, one_factor=True),
+    "special": FillKind(_special, of="one factor"),
+    "slabs": FillKind(_slabs, of="one factor"),
+    "special_operands": FillKind(_special, of="operands"),
 }
 """The kinds of values, by name.
 
@@ -266,6 +269,7 @@ large: magnitudes from 1e5 to 1e9; in f16 to 65504. For reductions and pooling t
 tiny: magnitudes from 1e-18 to 1e-12, subnormal numbers and 0.
 special: some elements are NaN, one of them with all bits set, infinite or -0.0.
 slabs: in each dim, a range of indices has -inf, NaN or +inf alone.
+special_operands: as special, for bias, operands of post-ops and old values of the result alone.
 """
 
 
@@ -280,6 +284,12 @@ def reads(op: Operation, attr: Attributes) -> dict[str, MemoryDesc]:
     if attr.reads_dst:
         descs[op.result_name] = op.result
     return descs
+
+
+def operand_names(op: Operation, attr: Attributes) -> set[str]:
+    """The names of bias, operands of post-ops, and the result whose old values a post-op reads."""
+    factors = {a.name for a, _ in op.tensors() if a.direction == "in" and a.name != "bias"}
+    return {name for name in reads(op, attr) if name not in factors}
 
 
 def fill_inputs(op: Operation, attr: Attributes, fill: Fill, seed: int = 0) -> dict[str, Array]:

@@ -59,12 +59,10 @@ def arrays(function: str, **values: Values) -> dict[str, Array]:
     own = _common_type(
         [a.dtype for n, a in found.items() if n != "bias" and not _is_untyped(values[n])]
     )
+    types = dict.fromkeys(found, own)
     if "bias" in found and found["bias"].dtype != own:
-        found["bias"] = _converted(f"{function}: bias", found["bias"], np.float32)
-    return {
-        name: array if name == "bias" else _converted(f"{function}: {name}", array, own)
-        for name, array in found.items()
-    }
+        types["bias"] = np.dtype(np.float32)
+    return {n: _converted(f"{function}: {n}", array, types[n]) for n, array in found.items()}
 
 
 def truth(what: str, values: Values) -> Array:

@@ -52,14 +52,14 @@ def scan(text: str | Iterable[str], *, report: Report | None = None) -> Iterator
         raise DescriptorError(f"report must be a function of an error, or None; got {report!r}")
     reader = _Reader(report)
     if isinstance(text, str):
-        return reader.text(text, "problem text")
+        return reader.whole(reader.text(text, "problem text"))
     try:
         words: list[object] = list(text)
     except Exception:  # a third-party iterable may raise any exception
         words = [None]
     if not all(isinstance(word, str) for word in words):
         raise DescriptorError(f"problem text: expected a string or words; got {text!r}")
-    return reader.words(map(str, words), "problem text")
+    return reader.whole(reader.words(map(str, words), "problem text"))
 
 
 def read_files(*paths: str | Path, report: Report | None = None) -> list[Problem]:
@@ -85,6 +85,7 @@ class _Reader:
     absent: an unknown driver, whose options and shapes are not read; "" if the driver is known.
     said: option -> the place and the word that set it, for messages.
     files: the open files; each includes the next.
+    idle: the place and the word of an option that no shape has followed; "" if there is none.
     """
 
     report: Report | None = None
@@ -94,6 +95,17 @@ class _Reader:
     said: dict[str, str] = field(default_factory=dict)
     match: re.Pattern[str] = field(default=re.compile(""))
     files: tuple[Path, ...] = ()
+    idle: str = ""
+
+    def whole(self, problems: Iterator[Problem]) -> Iterator[Problem]:
+        """Report an option behind the last shape, which would have no effect."""
+        count = 0
+        for problem in problems:
+            count += 1
+            yield problem
+        if count and self.idle:
+            error = DescriptorError("options apply to the shapes after them, and none follows")
+            self._fail(error, self.idle)
 
     # -- places --------------------------------------------------------------------------------
 
@@ -131,6 +143,7 @@ class _Reader:
                 except DescriptorError as error:
                     self._fail(error, here)
             elif not is_lost and not VERBOSITY.fullmatch(word):
+                self.idle = ""
                 yield from self._problems(word, here)
 
     def _fail(self, error: DescriptorError, here: str, text: str = "") -> None:
@@ -189,7 +202,7 @@ class _Reader:
         elif name == "match":
             self.match = pattern(value)
         elif name not in HARNESS and not self.absent:
-            self.said[self._option(name, value)] = here
+            self.said[self._option(name, value)] = self.idle = here
 
     def _reset(self) -> None:
         self.options = {name: [text] for name, text in self._defaults().items()}

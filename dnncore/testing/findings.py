@@ -7,7 +7,6 @@ from typing import Any
 
 from dnncore.testing.ledger import Ledger
 from dnncore.testing.report import Entry, division_of_time, left_out, remarks, table
-from dnncore.testing.running.plan import FLOORS
 from dnncore.testing.running.shard import Shard
 
 __all__ = ["LATE", "Findings"]
@@ -49,9 +48,9 @@ class Findings:
         return f"{executed} cases were executed, fewer than the floor of {floor}"
 
     def _default_floor(self) -> int:
-        """The floor of a list, or of a shard. A backend may support few of the cases that match."""
+        """The least floor of the plans, or that of a shard."""
         shards = Shard.read(self._option.dnncore_shard).count
-        floor = 1 if self._option.dnncore_match else FLOORS[self._option.dnncore_size]
+        floor = min((row["floor"] for row in self.entries), default=0)
         return floor if shards == 1 else max(1, floor // (2 * shards))
 
     def lines(self) -> Iterator[str]:

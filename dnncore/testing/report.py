@@ -65,6 +65,7 @@ def entry(job: Job, result: CaseResult | None, seconds: float) -> Entry:
         "problem": job.text,
         "size": job.size,
         "planned": job.planned,
+        "floor": job.floor,
         "operation": operation,
         "type": data_type,
         "direction": direction,

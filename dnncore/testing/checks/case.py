@@ -16,7 +16,7 @@ from dnncore.attributes import Attributes
 from dnncore.backend import Implementation
 from dnncore.comparison.compare import Expected, compare, consistent_inputs, expected_outputs
 from dnncore.comparison.error_bounds import believed_factor, error_factor
-from dnncore.comparison.fills import FILLS, FillName, keeps_integers
+from dnncore.comparison.fills import FILLS, FillName, keeps_integers, operand_names
 from dnncore.engines.engine import Engine
 from dnncore.engines.stream import Event, Stream
 from dnncore.errors import NoImplementation
@@ -87,9 +87,14 @@ def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias
     """
     kind = FILLS[fill]
     inputs = consistent_inputs(op, attr, kind(op), seed)
-    if kind.one_factor and driver_of(type(op)).has_products:
-        first = "src" if "src" in inputs else "diff_dst"
-        inputs = consistent_inputs(op, attr, FILLS["random"](op), seed) | {first: inputs[first]}
+    chosen = set(inputs)
+    if kind.of == "operands":
+        chosen = operand_names(op, attr)
+    elif kind.of == "one factor" and driver_of(type(op)).has_products:
+        chosen = {"src" if "src" in inputs else "diff_dst"}
+    if chosen < set(inputs):
+        usual = consistent_inputs(op, attr, FILLS["random"](op), seed)
+        inputs = usual | {name: inputs[name] for name in chosen}
     if alias and alias[1] in inputs:
         inputs[alias[1]] = inputs[alias[0]]
     expected = expected_outputs(

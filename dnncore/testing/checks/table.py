@@ -77,6 +77,7 @@ CHECKS: dict[str, Check] = {
         Check("large", values.large, of_values=True),
         Check("tiny", values.tiny, of_values=True),
         Check("special", values.special, of_values=True),
+        Check("special_operands", values.special_operands, of_values=True),
         Check("slabs", values.slabs, of_values=True),
         Check("golden", golden.golden, every=16),
         Check("adjoint", gradients.adjoint, every=4, asks_others=True),

@@ -10,7 +10,7 @@ import numpy as np
 
 from dnncore.comparison.compare import Expected
 from dnncore.comparison.error_bounds import believed_factor, error_factor
-from dnncore.comparison.fills import FillName
+from dnncore.comparison.fills import FillName, operand_names
 from dnncore.ops import EltwiseBackward, PoolingBackward, Reorder
 from dnncore.testing.checks.case import USUAL_FILLS, Arrays, Round, Trial, equal, unequal
 from dnncore.testing.checks.concurrency import BRIEF, disturbed
@@ -18,7 +18,7 @@ from dnncore.testing.checks.precision import false_claim, lost_precision
 from dnncore.testing.checks.results import CheckFailed
 
 __all__ = ["cancellation", "integers", "large", "random", "repeatable", "repeatable_under_load",
-           "slabs", "special", "ties", "tiny", "wide"]  # fmt: skip
+           "slabs", "special", "special_operands", "ties", "tiny", "wide"]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 REPEATS = 8  # executions of brief ones
@@ -45,7 +45,7 @@ def _wrong(trial: Trial, fill: FillName) -> str:
     outputs = {**trial.outputs(fill)}
     for name, right in expected.items():
         free = np.isinf(right.bound(believed_factor(trial.pd))) & np.isfinite(right.values)
-        if fill in ("special", "slabs"):
+        if fill in ("special", "slabs", "special_operands"):
             free |= _is_free(trial, given, right.values, outputs[name])
         outputs[name] = np.where(free, right.values, outputs[name])
     return trial.wrong(given, outputs) or _lost_sign(given, expected, outputs)
@@ -91,6 +91,12 @@ def random(trial: Trial) -> None:
     lost = lost_precision(trial)
     if lost:
         raise CheckFailed("; ".join(f"{name}: lost precision: {lost[name]}" for name in lost))
+
+
+def special_operands(trial: Trial) -> None:
+    """NaN and infinities in bias, operands of post-ops and old results are where they belong."""
+    if operand_names(trial.case.op, trial.case.attr):
+        _right("special_operands", trial)
 
 
 integers = partial(_right, "integers")

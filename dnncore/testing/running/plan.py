@@ -39,6 +39,8 @@ class Job:
     seed: the seed with which the problem was drawn; None unless the size is random.
     size: the size of the plan.
     planned: the number of cases of the plan on this engine, in all shards and without `match`.
+    floor: the least number of cases that must run by default. A backend may support few of the
+        cases that match, so it is 1 with `match`.
     required: whether it runs even if the time budget is used up.
     """
 
@@ -50,6 +52,7 @@ class Job:
     seed: int | None = None
     size: str = ""
     planned: int = 0
+    floor: int = 1
     required: bool = False
 
     @property
@@ -105,7 +108,8 @@ class Plan:
         engines = [row.name for row in devices_of(self.backend, self.engine)]
         seed = self.seed if self.size == "random" else None
         problems = cases(self.size, seed=self.seed)
-        plan: dict[str, Any] = {"seed": seed, "size": self.size, "planned": len(problems)}
+        plan: dict[str, Any] = {"seed": seed, "size": self.size, "planned": len(problems),
+                                "floor": 1 if self.match else FLOORS[self.size]}  # fmt: skip
         jobs = [Job(self.backend, name, p, **plan) for name in engines for p in problems]
         left_out, failing = _Patterns(self.unsupported), _Patterns(self.xfail)
         listed = [
