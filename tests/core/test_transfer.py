@@ -1,9 +1,12 @@
 """Reorders across engines: every pair, every direction, converted on the way."""
 
+import time
+
 import numpy as np
 import pytest
 
 import dnncore as dnn
+from dnncore.backend import Event
 
 NAMES = [d.name for d in dnn.devices() if d.status == "ok"]
 PAIRS = [(a, b) for a in NAMES for b in NAMES]
@@ -94,6 +97,38 @@ def test_what_follows_a_transfer_in_a_sequence_sees_it(name):
         dnn.PrimitiveDesc(relu, cpu).primitive().bind(src=near, dst=result),
     ]
     dnn.Sequence(calls)(cpu.stream())
+    assert (result.numpy() == 1).all()
+
+
+class Late(Event):
+    """An event of another library. The first wait for it ends after a while."""
+
+    ended = False
+
+    def wait(self, timeout=None):
+        time.sleep(0.05)
+        self.ended = True
+
+    @property
+    def done(self):
+        return self.ended
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "cpu"], ids=lambda n: n.replace(":", ""))
+@pytest.mark.parametrize("behind", [True, False])
+def test_what_follows_a_transfer_on_its_stream_sees_it(name, behind):
+    """On the CPU's stream, whose commands have ended when their launches return."""
+    cpu, device = dnn.engine("cpu"), dnn.engine(name)
+    desc = dnn.MemoryDesc((7, 5))
+    far, near, result = dnn.Memory(desc, device), dnn.Memory(desc, cpu), dnn.Memory(desc, cpu)
+    for memory, value in ((far, 1), (near, 0), (result, 0)):
+        memory.fill(value)
+    fetch = dnn.PrimitiveDesc(dnn.Reorder(src=desc, dst=desc), cpu, src_engine=device).primitive()
+    relu = dnn.EltwiseForward("forward_inference", "relu", src=desc, dst=desc)
+    stream = cpu.stream()
+    fetch.execute(stream, src=far, dst=near, wait_for=[Late()] if behind else [])
+    dnn.PrimitiveDesc(relu, cpu).primitive().execute(stream, src=near, dst=result)
+    stream.wait()
     assert (result.numpy() == 1).all()
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
+from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.algorithms.reduction import REDUCTION
 from dnncore.problem import DRIVERS
@@ -386,3 +387,9 @@ def test_each_parameter_of_eltwise_is_one_of_a_post_op(name):
     }
     wanted = np.array(ELTWISE[name].probes)
     assert all(any(np.allclose(pair, step) for step in steps) for pair in wanted)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_each_binary_algorithm_is_a_post_op(name):
+    steps = [step for p in of(dnn.MatMul) for step in p.attr.post_ops]
+    assert any(step.kind == "binary" and step.algorithm == name for step in steps)

@@ -34,7 +34,7 @@ __all__ = [
 SHIFTS = ((1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
 OFFSETS = (4, 8, 16)  # bytes
 LONG_SECONDS = 0.2
-FEW_CALLS, MOST_CALLS = 8, 20_000
+FEW_CALLS, MOST_CALLS = 8, 200_000
 
 
 def bound(trial: Trial) -> None:

@@ -83,6 +83,7 @@ def texts(size: str) -> list[str]:
             *norms,
             *_operands(),
             *_eltwise_steps("--matmul", "3x5:5x7"),
+            *_binary_steps("--matmul", "3x5:5x7"),
         ]
     if size == "full":
         return [
@@ -164,7 +165,12 @@ def _eltwise_steps(front: str, shape: str) -> Iterator[str]:
 def _post_ops() -> Iterator[str]:
     yield from _eltwise_steps(CONVOLUTION, LAYER)
     yield from _eltwise_steps("--eltwise --alg=abs", CUBE)
-    for name, binary in BINARY.items():
+    yield from _binary_steps(CONVOLUTION, LAYER)
+
+
+def _binary_steps(front: str, shape: str) -> Iterator[str]:
+    """Each binary algorithm as a post-op."""
+    for name, record in BINARY.items():
         for mask in ("per_oc", "per_tensor"):
-            operands = f"f32.{mask}:per_tensor" if binary.has_condition else f"f32:{mask}"
-            yield f"{CONVOLUTION} --attr-post-ops={name}:{operands} {LAYER}"
+            operands = f"f32.{mask}:per_tensor" if record.has_condition else f"f32:{mask}"
+            yield f"{front} --attr-post-ops={name}:{operands} {shape}"
