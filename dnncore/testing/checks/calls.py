@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,8 +32,8 @@ __all__ = [
 
 SHIFTS = ((1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
 OFFSETS = (4, 8, 16)  # bytes
-LONG_SECONDS = 0.2
-FEW_CALLS, MOST_CALLS = 8, 200_000
+LONG_SECONDS = 0.15  # about twice the longest time after which a CPU program looks for signals
+MOST_CALLS = 4**9
 
 
 def bound(trial: Trial) -> None:
@@ -59,8 +58,10 @@ def long_sequence(trial: Trial) -> None:
     given = [trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS]
     first, last = (trial.primitive.bind(**arguments.memories) for arguments in given)
     stream = trial.case.engine.stream()
-    seconds = min(_seconds(Sequence([first] * FEW_CALLS), stream) for _ in range(3)) / FEW_CALLS
-    count = min(MOST_CALLS, math.ceil(LONG_SECONDS / seconds))
+    count, seconds = 1, 0.0
+    while seconds < LONG_SECONDS and count < MOST_CALLS:
+        count = min(MOST_CALLS, 4 * count)
+        seconds = _seconds(Sequence([first] * count), stream)
     for arguments in given:
         arguments.restore()
     Sequence([first] * count + [last])(stream).wait()
