@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -33,7 +34,7 @@ __all__ = [
 SHIFTS = ((1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
 OFFSETS = (4, 8, 16)  # bytes
 LONG_SECONDS = 0.15  # about twice the longest time after which a CPU program looks for signals
-MOST_CALLS = 4**9
+FEW_CALLS, MOST_CALLS = 64, 20_000
 
 
 def bound(trial: Trial) -> None:
@@ -58,10 +59,8 @@ def long_sequence(trial: Trial) -> None:
     given = [trial.arguments(trial.case.round(fill).inputs) for fill in USUAL_FILLS]
     first, last = (trial.primitive.bind(**arguments.memories) for arguments in given)
     stream = trial.case.engine.stream()
-    count, seconds = 1, 0.0
-    while seconds < LONG_SECONDS and count < MOST_CALLS:
-        count = min(MOST_CALLS, 4 * count)
-        seconds = _seconds(Sequence([first] * count), stream)
+    seconds = _seconds(Sequence([first] * FEW_CALLS), stream) / FEW_CALLS
+    count = min(MOST_CALLS, math.ceil(LONG_SECONDS / seconds))
     for arguments in given:
         arguments.restore()
     Sequence([first] * count + [last])(stream).wait()
@@ -70,6 +69,7 @@ def long_sequence(trial: Trial) -> None:
 
 
 def _seconds(sequence: Sequence, stream: Stream) -> float:
+    sequence(stream).wait()  # the first time takes longer
     start = time.perf_counter()
     sequence(stream).wait()
     return time.perf_counter() - start

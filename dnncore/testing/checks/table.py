@@ -48,6 +48,7 @@ class Check:
         are one, and an engine. The texts of problems decide which cases are checked.
     asks_others: whether it asks and executes other implementations, too.
     every_large: the same for cases with more than LARGE_BYTES, if it is more than `every`.
+    least_bytes: of tensors; smaller cases are left out unless the check is named.
     of_values: whether it checks results for other values. It runs on variants of an implementation
         as often as on the best one. Other checks run less often on variants. The names of variants
         have three parts or more and differ in the last one, such as an instruction set.
@@ -59,6 +60,7 @@ class Check:
     every: int = 1
     every_large: int = 16
     asks_others: bool = False
+    least_bytes: int = 0
     of_values: bool = False
 
 
@@ -87,7 +89,7 @@ CHECKS: dict[str, Check] = {
         Check("repeatable_under_load", values.repeatable_under_load, every=32),
         Check("bound", calls.bound),
         Check("sequence", calls.sequence, every=4),
-        Check("long_sequence", calls.long_sequence, every=128),
+        Check("long_sequence", calls.long_sequence, every=128, least_bytes=2**16),
         Check("streams", state.streams, every=2),
         Check("one_element", state.one_element, every=4),
         Check("many", state.many, every=32),
@@ -208,7 +210,8 @@ class _Run:
         kept_name = impl_name if check.of_values else _family(impl_name)
         key = (check.name, type(self.case.op), kept_name, self.case.engine.name)
         fewer = OF_VARIANTS if is_variant and not check.of_values else 1
-        if key in _made and not self._named and not self._is_chosen(check, fewer):
+        is_wanted = key not in _made or self._is_chosen(check, fewer)
+        if not self._named and (self.case.op.bytes < check.least_bytes or not is_wanted):
             return
         self.executed += 1
         if self.announce is not None:
