@@ -83,7 +83,7 @@ class DiskStore:
             if folder is None:
                 return
             if len(content) > max_bytes():
-                _budget(folder.path.parent).spend(len(content))
+                _shrink(folder.path.parent, max_bytes())
                 return
             new = f"{name}.{os.urandom(8).hex()}"
             try:

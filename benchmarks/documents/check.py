@@ -60,6 +60,8 @@ PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
     "gpu.jsonl": (gpu_document.NAME, gpu_page),
 }  # ledger -> page, and the function that makes its text
 
+AGREEMENT = 1.25  # of two medians of one problem on one machine; single times differ by more
+
 NO_LEDGER = """\
 The figures of this page have no ledger yet: they are older than the ledgers. `python -m
 benchmarks.documents.check` compares only a digest of the text.
@@ -95,6 +97,7 @@ def _differences(ledger: Path, page: Callable[[Path], str], name: str, text: str
         yield f"{ledger}: the last line is incomplete: {known.cut[:60]!r}"
     for row in known.values():
         yield from _inconsistent(ledger, row)
+    yield from _contradictory(ledger)
     yield from _rewritten(ledger)
     pair = text.split("\n"), expected.split("\n")
     lines = list(difflib.unified_diff(*pair, name, ledger.name, n=0, lineterm=""))
@@ -119,6 +122,24 @@ def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
             yield (
                 f"{ledger}: {name} of {row['problem']} must be {expected:.6g}, by its times; got"
                 f" {found:.6g}"
+            )
+
+
+def _contradictory(ledger: Path) -> Iterator[str]:
+    """Rows of one key whose ratios differ by more than repeated measurements do.
+
+    A key has the text of the kernels and the circumstances, so a later row of it shows no progress.
+    """
+    first: dict[str, float] = {}
+    for line in ledger.read_text().splitlines()[: Ledger(ledger).count]:
+        key, row, _ = json.loads(line)
+        if not isinstance(row, dict) or not row.get("ratio") or row.get("wrong"):
+            continue
+        before, ratio = first.setdefault(key, row["ratio"]), row["ratio"]
+        if max(before, ratio) > AGREEMENT * min(before, ratio):
+            yield (
+                f"{ledger}: {row['problem']} was measured twice under the same circumstances, with"
+                f" the ratios {before:.3g} and {ratio:.3g}; they may differ by {AGREEMENT:g} times"
             )
 
 

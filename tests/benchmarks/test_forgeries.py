@@ -339,3 +339,14 @@ def test_a_committed_line_must_stay(folder, committed):
     status, output = checked(folder)
     assert status == 1
     assert "a ledger only grows" in output
+
+
+@pytest.mark.parametrize(("ratio", "found"), [(1.3, False), (1.95, True), (0.9, True)])
+def test_a_later_row_of_a_key_must_agree(folder, ratio, found):
+    """The page has the last row of a key. It may differ as two measurements do."""
+    ledger = Ledger(folder / "gpu.jsonl")
+    ledger.put(DRAWN[1], row(DRAWN[1], ratio))
+    (folder / GPU).write_text(check.gpu_page(folder / "gpu.jsonl"))
+    status, output = checked(folder)
+    assert status == int(found)
+    assert ("measured twice under the same circumstances" in output) == found

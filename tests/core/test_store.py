@@ -540,6 +540,16 @@ def test_an_entry_above_the_limit_is_not_stored(root, monkeypatch, limit):
     assert store.get("a") is None
 
 
+@pytest.mark.parametrize("limit", [0, 1000])
+def test_an_entry_above_the_limit_makes_the_store_keep_to_it(root, monkeypatch, limit):
+    store = DiskStore("test")
+    for number in range(5):
+        store.put(f"{number}", bytes(500))
+    monkeypatch.setenv("DNNCORE_CACHE_MAX_BYTES", str(limit))
+    store.put("a", bytes(5000))
+    assert total(root) <= limit
+
+
 def test_files_that_a_dead_process_left_are_removed(root):
     store = DiskStore("test")
     store.put("a", b"x")

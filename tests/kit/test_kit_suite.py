@@ -177,6 +177,17 @@ def test_three_lines_in_an_implementers_repository(kit, tmp_path):
     assert "dnncore: coverage" in output
 
 
+def test_the_floor_of_an_implementer_s_class_is_that_of_its_size(kit, tmp_path):
+    """A backend may refuse most of the cases that match."""
+    (tmp_path / "test_mine.py").write_text(
+        "from dnncore.testing import conformance\n\n"
+        'TestMine = conformance("cpu_numba", size="tiny", match="softmax")\n'
+    )
+    code, output = kit("-q", f"--dnncore-skip-checks={','.join(SKIPPED)}")
+    assert code == 0, output
+    assert counts(output)["skipped"] > 0
+
+
 def test_other_peoples_runs_see_nothing_of_the_kit(kit, tmp_path):
     (tmp_path / "test_other.py").write_text(
         "import sys\n\n"

@@ -638,3 +638,18 @@ WEIGHTS = np.zeros((3, 2, 3, 3), np.float32)
 def test_mistakes_are_reported(call, message):
     with pytest.raises(dnn.DescriptorError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "bias",
+    [
+        np.arange(8, dtype="f4")[::2],
+        np.arange(4, dtype="f4")[::-1],
+        np.ones((4, 3), "f4")[:, 0],
+        np.broadcast_to(np.float32(2), 4),
+    ],
+    ids=["step", "reversed", "column", "broadcast"],
+)
+def test_a_bias_may_have_any_strides(bias):
+    src, weights = np.ones((2, 3), "f4"), np.ones((4, 3), "f4")
+    np.testing.assert_array_equal(F.linear(src, weights, bias), src @ weights.T + bias)

@@ -117,6 +117,14 @@ MALFORMED = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("words", ["--axis=0", "--sdt=f16", "--axis=frob --impl=nope"])
+def test_options_behind_the_last_shape_are_an_error(words):
+    with pytest.raises(dnn.DescriptorError, match="apply to the shapes after them, and none"):
+        read(f"--softmax 8x100 {words}")
+    with pytest.raises(dnn.DescriptorError, match="apply to the shapes after them, and none"):
+        read(["--softmax", "8x100", *words.split()])
+
+
 def test_a_value_may_be_the_next_word():
     assert read("--eltwise --alg exp,abs --tag ba 2x3") == read(
         "--eltwise --alg=exp,abs --tag=ba 2x3"
