@@ -106,9 +106,9 @@ def _behind_copies(trial: Trial, stream: Stream, order: int) -> None:
     The memories get their values from copies of `stream`, each behind an event that is late. The
     last event of the list ends first. order: -1 to list the last copy first.
     """
-    lags = range(1, 1 + len(trial.pd.arguments))[::-order]
     arguments = trial.arguments(trial.case.round("random").inputs)
     arguments.spoil()
+    lags = range(1, 1 + len(arguments.boxes))[::-order]
     events = [
         box.copy_in(stream, box.before, [Late(lambda: None, lag * LATE_SECONDS)])
         for box, lag in zip(arguments.boxes.values(), lags, strict=True)
