@@ -232,7 +232,7 @@ def _outcomes(trial: Trial, fill: FillName) -> Iterator[Row]:
         yield {"status": "failed", "reason": reason}
         return
     if not expected:
-        reason = "it defines correct results; it is checked where torch is installed"
+        reason = "it defines correct results; install torch to check it"
         yield {"status": "unchecked", "reason": reason}
         return
     try:

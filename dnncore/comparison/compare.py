@@ -355,7 +355,8 @@ def against_reference(
     """Execute `pd` on these memories, and the reference on copies of them. Compare the outputs.
 
     pd: a primitive descriptor of any engine.
-    arguments: as for `Primitive.execute`.
+    arguments: memories by name, those that `Primitive.execute` takes as keyword arguments.
+    stream: of the engine; it executes `pd`.
     exact: whether the outputs must be equal; an implementation may claim this for integers.
 
     Returns one comparison per output name. Raises the errors of `Primitive.bind`, and

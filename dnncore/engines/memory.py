@@ -213,7 +213,8 @@ class Memory:
                 raise ValueError("out of range, or not a whole number")
         except Exception as error:  # a value of any class may raise anything
             raise DescriptorError(
-                f"memory: fill needs a value that {name} can hold; got {printable(repr(value))}"
+                f"memory: fill needs a number that {name} can hold, such as 0; got"
+                f" {printable(repr(value))}"
             ) from error
         return element
 

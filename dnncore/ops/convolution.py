@@ -139,7 +139,19 @@ class _Convolution(Windowed, Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConvolutionForward(_Convolution):
-    """Convolution forward; every format may be `any`. Raises `DescriptorError`."""
+    """Convolution forward. `help(dnncore.ops.convolution)` shows the formula.
+
+    prop_kind: "forward_training" or "forward_inference"; they are computed in the same way.
+    src: (N, C, spatial dims), with one to three spatial dims.
+    weights: (OC, C, kernel dims), or with groups (G, OC / G, C / G, kernel dims).
+    bias: (OC,), or None.
+    dst: (N, OC, spatial dims).
+    algorithm: "direct", "winograd" or "auto".
+    strides, dilations, padding_l, padding_r: one number for each spatial dim. A dilation of 0 is
+        dense. The defaults are 1, 0, 0 and padding_l.
+
+    Every format may be `any`. Raises `DescriptorError`.
+    """
 
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
 
@@ -156,7 +168,10 @@ class ConvolutionForward(_Convolution):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConvolutionBackwardData(_Convolution):
-    """The gradient with respect to src, from diff_dst and weights."""
+    """The gradient with respect to src, from diff_dst and weights.
+
+    Fields are those of `ConvolutionForward`, with diff_src and diff_dst in place of src and dst.
+    """
 
     SRC: ClassVar[str] = "diff_src"
     DST: ClassVar[str] = "diff_dst"
@@ -169,7 +184,11 @@ class ConvolutionBackwardData(_Convolution):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ConvolutionBackwardWeights(_Convolution):
-    """The gradients with respect to weights and, if `diff_bias` is given, bias."""
+    """The gradients with respect to weights and, if `diff_bias` is given, bias.
+
+    Fields are those of `ConvolutionForward`, with diff_weights, diff_bias and diff_dst in place of
+    weights, bias and dst.
+    """
 
     SRC: ClassVar[str] = "src"
     WEIGHTS: ClassVar[str] = "diff_weights"

@@ -85,7 +85,14 @@ class _InnerProduct(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InnerProductForward(_InnerProduct):
-    """Inner product forward; every format may be `any`. Raises `DescriptorError`."""
+    """Inner product forward. `help(dnncore.ops.inner_product)` shows the formula.
+
+    prop_kind: "forward_training" or "forward_inference"; they are computed in the same way.
+    src: (N, C) or (N, C, spatial dims). weights: (OC, C) or (OC, C, spatial dims).
+    bias: (OC,), or None. dst: (N, OC).
+
+    Every format may be `any`. Raises `DescriptorError`.
+    """
 
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")
 
@@ -102,7 +109,10 @@ class InnerProductForward(_InnerProduct):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InnerProductBackwardData(_InnerProduct):
-    """The gradient with respect to src."""
+    """The gradient with respect to src.
+
+    Fields are those of `InnerProductForward`, with diff_src and diff_dst in place of src and dst.
+    """
 
     SRC: ClassVar[str] = "diff_src"
     DST: ClassVar[str] = "diff_dst"
@@ -115,7 +125,11 @@ class InnerProductBackwardData(_InnerProduct):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class InnerProductBackwardWeights(_InnerProduct):
-    """The gradients with respect to weights and, if `diff_bias` is given, bias."""
+    """The gradients with respect to weights and, if `diff_bias` is given, bias.
+
+    Fields are those of `InnerProductForward`, with diff_weights, diff_bias and diff_dst in place of
+    weights, bias and dst.
+    """
 
     WEIGHTS: ClassVar[str] = "diff_weights"
     BIAS: ClassVar[str] = "diff_bias"

@@ -92,7 +92,15 @@ class _LRN(Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LRNForward(_LRN):
-    """LRN forward; a dst of format `any` gets src's format. Raises `DescriptorError`."""
+    """LRN forward. `help(dnncore.ops.lrn)` shows the formula.
+
+    prop_kind: "forward_training" or "forward_inference"; only training writes a workspace.
+    algorithm: "across_channels" or "within_channel".
+    src, dst: (N, C, spatial dims), with no to three spatial dims.
+    local_size, alpha, beta, k: of the formula.
+
+    A dst of format `any` gets src's format. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "lrn"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst", "workspace")

@@ -20,7 +20,14 @@ __all__ = ["MatMul"]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MatMul(Operation):
-    """Matrix multiplication; src and weights may be `any`. Raises `DescriptorError`."""
+    """dst = src @ weights + bias, with numpy's `@`.
+
+    src: (..., M, K). weights: (..., K, N). dst: (..., M, N). All have the same number of dims. A
+        batch dim may be 1 in src or in weights.
+    bias: broadcast to dst, with as many dims, or None.
+
+    src and weights may have the format `any`. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "matmul"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src", "weights", "bias") + writes("dst")

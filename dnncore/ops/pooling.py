@@ -102,7 +102,17 @@ class _Pooling(Windowed, Operation):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PoolingForward(_Pooling):
-    """Pooling forward; src must be concrete, dst may be `any`. Raises `DescriptorError`."""
+    """Pooling forward. `help(dnncore.ops.pooling)` shows the formulas.
+
+    prop_kind: "forward_training" or "forward_inference"; only training writes a workspace.
+    algorithm: "max", "avg_include_padding" or "avg_exclude_padding".
+    src: (N, C, spatial dims), with one to three spatial dims. dst: (N, C, spatial dims).
+    kernel: the size of the window in each spatial dim.
+    strides, dilations, padding_l, padding_r: one number for each spatial dim. A dilation of 0 is
+        dense. The defaults are 1, 0, 0 and padding_l.
+
+    dst may have the format `any`, src may not. Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "pooling"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst", "workspace")

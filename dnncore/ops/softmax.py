@@ -24,7 +24,15 @@ ALGORITHMS = ("accurate", "log")
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SoftmaxForward(Operation):
-    """Softmax forward; dst has src's dims and may be the same memory. Raises `DescriptorError`."""
+    """Softmax forward. `help(dnncore.ops.softmax)` shows the formulas.
+
+    prop_kind: "forward_training" or "forward_inference"; they are computed in the same way.
+    algorithm: "accurate", or "log" for the logarithm of the result.
+    src, dst: of equal dims; dst may be src's memory.
+    axis: the dim along which results add up to 1.
+
+    Raises `DescriptorError`.
+    """
 
     KIND: ClassVar[str] = "softmax"
     ARGUMENTS: ClassVar[tuple[Argument, ...]] = reads("src") + writes("dst")

@@ -5,7 +5,7 @@
     opencl:nvidia h200, gpu:amd  words of the description of a device of this kind or type
     nvidia, pocl                 words of the description of any device
 
-Upper and lower case are equal. A description has the device's type, name, vendor and version; each
+Case is ignored. A description has the device's type, name, vendor and version; each
 word must be a whole word of it. A number after the colon is always an index. If a name has several
 meanings, the first in this list is used. If it means several devices, the first in the order of
 `dnncore devices` is used.
@@ -96,7 +96,7 @@ def no_match(name: str, rows: Sequence[DeviceStatus], there: str) -> DnnError:
         )
     if tail.isdecimal():
         return EngineUnavailable(
-            f"engine {name!r}: the index must be below {count}, the number of {head!r} devices;"
+            f"engine {name!r}: indices begin with 0, and the number of {head!r} devices is {count};"
             f" {there}"
         )
     if _has_letters(tail):

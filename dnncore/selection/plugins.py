@@ -442,16 +442,22 @@ def engine(name: str | None = None) -> Engine:
 
     name: an engine kind, "cpu" or "opencl"; a device by its index, "opencl:1"; a type of device,
         "gpu", of any backend; words of a device's description, "opencl:nvidia h200" or "nvidia".
-        Upper and lower case are equal. The module `dnncore.selection.device_names` has all rules.
+        Case is ignored. The module `dnncore.selection.device_names` has all rules.
         By default, the name in `DNNCORE_ENGINE`, else "cpu".
 
     Raises `BackendNotFound` for an unknown name. Raises `EngineUnavailable` if there is no such
     device or it cannot be opened. The message lists the available devices. No other device is
     opened instead.
     """
+    chosen = os.environ.get("DNNCORE_ENGINE") if name is None else ""
     if name is None:
-        name = os.environ.get("DNNCORE_ENGINE") or CpuEngine.kind
-    return registry.engine(name)
+        name = chosen or CpuEngine.kind
+    try:
+        return registry.engine(name)
+    except (BackendNotFound, EngineUnavailable) as error:
+        if chosen:
+            raise type(error)(f"DNNCORE_ENGINE={chosen}: {error}") from error
+        raise
 
 
 def backends() -> list[BackendStatus]:

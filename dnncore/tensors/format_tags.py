@@ -120,7 +120,8 @@ def _check_letters(tag: str, outer: str, ndims: int) -> None:
         _refuse(tag, f"each dim has one letter before the blocks; got {repeated} repeatedly")
     first = _LETTERS[:ndims]
     if len(letters) != ndims:
-        _refuse(tag, f"{ndims} dims need {ndims} letters, as in {first}; got {len(letters)}")
+        meant = "" if letters in tag.lower() else f", since {tag!r} means {letters!r}"
+        _refuse(tag, f"{ndims} dims need {ndims} letters, as in {first}; got {len(letters)}{meant}")
     if frozenset(letters) not in (frozenset(first), *_LOGICAL_ORDER_OF):
         roles = ", ".join(order for order in _LOGICAL_ORDERS if len(order) == ndims) or "none"
         _refuse(

@@ -520,7 +520,7 @@ STRANGERS = {
     "cpu: a size in bytes must be an integer, at least 0; got 'x'": lambda: CPU.allocate("x"),
     "streams of this engine must have order 'in'; got array": lambda: CPU.stream(ARRAY),
     "compare: bound must be a number or an array of them": lambda: dnn.compare(ARRAY, ARRAY, 1j),
-    "memory: fill needs a value that s8 can hold; got nan":
+    "memory: fill needs a number that s8 can hold, such as 0; got nan":
         lambda: dnn.Memory(desc(2, type="s8"), CPU).fill(float("nan")),
     "memory: the stream must be one of cpu": lambda: dnn.Memory(BIAS, CPU).numpy(dnn.Memory(BIAS)),
     "sequence: the stream must be a Stream; got int": lambda: dnn.Sequence([])(5),
