@@ -55,7 +55,7 @@ def of(kind, size="full"):
 
 
 @pytest.mark.parametrize(("size", "least", "most"), [
-    ("tiny", 60, 9), ("smoke", 250, 140), ("full", 3000, 1000), ("networks", 300, 150),
+    ("tiny", 60, 9), ("smoke", 250, 180), ("full", 3000, 1300), ("networks", 300, 150),
 ])  # fmt: skip
 def test_counts(size, least, most):
     """most: cases of one operation."""
@@ -92,8 +92,10 @@ def test_tiny_is_tiny():
 
 
 def test_full_is_small():
-    """The reference computes each case in milliseconds."""
-    assert max(p.op.flops for p in listed("full")) <= 3e6
+    """The reference computes each case in a second, and most in milliseconds."""
+    flops = sorted(p.op.flops for p in listed("full"))
+    assert flops[-1] <= 1e8
+    assert flops[int(0.98 * len(flops))] <= 5e6
 
 
 def test_there_is_no_other_size():

@@ -391,5 +391,5 @@ def test_each_parameter_of_eltwise_is_one_of_a_post_op(name):
 
 @pytest.mark.parametrize("name", BINARY)
 def test_each_binary_algorithm_is_a_post_op(name):
-    steps = [step for p in of(dnn.MatMul) for step in p.attr.post_ops]
+    steps = [step for p in of(dnn.InnerProductForward) for step in p.attr.post_ops]
     assert any(step.kind == "binary" and step.algorithm == name for step in steps)

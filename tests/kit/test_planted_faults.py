@@ -23,11 +23,14 @@ PROBLEMS = [
 
 # What a fault does to properties beside the one that it is planted for.
 VALUES = {*FILLS, "golden", "independent"}
-CALLS = {"sequence", "streams", "one_element", "many", "independent", "late_accesses"}
+CALLS = {
+    "sequence", "long_sequence", "streams", "one_element", "many", "independent", "late_accesses"
+}  # fmt: skip
 ALSO = {
     "wrong_value": VALUES,
     "wrong_at_odd_shapes": VALUES,
     "shared_state": {*CALLS, "memory", "threads", "profiling"},  # threads by chance alone
+    "broken_sequence": {"long_sequence"},
     "second_call": {
         *FILLS,
         *CALLS,

@@ -83,7 +83,7 @@ def texts(size: str) -> list[str]:
             *norms,
             *_operands(),
             *_eltwise_steps("--matmul", "3x5:5x7"),
-            *_binary_steps("--matmul", "3x5:5x7"),
+            *_binary_steps("--ip", "mb3ic5oc7"),
         ]
     if size == "full":
         return [
