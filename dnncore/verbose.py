@@ -323,7 +323,7 @@ def _waited(event: Event) -> Event:
 def _wait(event: Event) -> Exception | None:
     """Wait for the end; return the error of the command. The caller gets it later."""
     if not isinstance(event, Event):  # a fault of the backend
-        return TypeError(f"expected an Event; got {event!r}")
+        return TypeError(f"expected an Event; got {type(event).__name__}")
     try:
         event.wait()
     except DnnError as error:

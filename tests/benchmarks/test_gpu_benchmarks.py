@@ -179,7 +179,10 @@ def test_the_key_depends_on_options_of_the_compiler(monkeypatch):
 @DEVICES
 def test_a_device_is_compared_with_the_cpu():
     outcome = contest.measure(
-        problem(f"{CONVOLUTION} --impl=opencl:*"), ["cpu"], Terms("opencl:0"), samples=1
+        problem(CONVOLUTION.replace("mb2", "--impl=opencl:* mb2")),
+        ["cpu"],
+        Terms("opencl:0"),
+        samples=1,
     )
     assert outcome["impl"].startswith("opencl:")
     assert not outcome["peer_impl"].startswith("opencl:")

@@ -175,7 +175,7 @@ def test_a_device_s_buffer_must_be_its_own():
 def test_fill_needs_a_real_number(name, value):
     memory = dnn.Memory(dnn.MemoryDesc((2, 2), name), dnn.engine("cpu"))
     memory.fill(1)
-    with pytest.raises(dnn.DescriptorError, match=f"a value that {name} can hold; got"):
+    with pytest.raises(dnn.DescriptorError, match=f"a number that {name} can hold, such as 0; got"):
         memory.fill(value)
     assert (memory.numpy().astype(float) == 1).all()
 
@@ -190,7 +190,7 @@ def test_fill_needs_a_real_number(name, value):
 )  # fmt: skip
 def test_fill_of_an_integer_type_needs_a_value_in_its_range(name, value):
     memory = dnn.Memory(dnn.MemoryDesc((2,), name), dnn.engine("cpu"))
-    with pytest.raises(dnn.DescriptorError, match=f"a value that {name} can hold; got"):
+    with pytest.raises(dnn.DescriptorError, match=f"a number that {name} can hold, such as 0; got"):
         memory.fill(value)
 
 

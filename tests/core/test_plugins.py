@@ -51,7 +51,7 @@ def test_a_new_engine_kind_opens_by_name():
         assert isinstance(engine, ToyEngine)
         assert (engine.name, dnn.engine("toy:0")) == ("toy:0", engine)
         assert "toy:0" in {d.name for d in dnn.devices()}
-        with pytest.raises(dnn.EngineUnavailable, match=r"'toy:3'.*below 1"):
+        with pytest.raises(dnn.EngineUnavailable, match=r"'toy:3'.*devices is 1"):
             dnn.engine("toy:3")
     with pytest.raises(dnn.BackendNotFound, match="unknown engine 'toy'; there are: cpu"):
         dnn.engine("toy")

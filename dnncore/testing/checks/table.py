@@ -44,8 +44,8 @@ class Check:
     scope: the arguments of the function. "case": a `Case`. "candidate": a `Case` and an
         `Implementation`, which may refuse it. "trial": a `Trial` of one that accepts.
     every: for slow checks, the number of cases of which one is checked. In each process, the check
-        also runs until it has passed once for an operation, an implementation, of which variants
-        are one, and an engine. The texts of problems decide which cases are checked.
+        also runs until it has passed once for an operation, an implementation and an engine.
+        Variants count as one implementation. The texts of problems decide which cases are checked.
     asks_others: whether it asks and executes other implementations, too.
     every_large: the same for cases with more than LARGE_BYTES, if it is more than `every`.
     least_bytes: of tensors; smaller cases are left out unless the check is named.
