@@ -190,7 +190,7 @@ def test_without_git_the_commit_must_be_named(kit, tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     code, output = kit(*SUITE, *REFERENCE, *LEDGER[:-1])
     assert code == pytest.ExitCode.INTERRUPTED
-    assert "name the commit, as with --dnncore-commit=ID" in output
+    assert "name the commit, with pytest's option --dnncore-commit=ID" in output
 
 
 @pytest.mark.parametrize(("planned", "status"), [(1, 0), (2, 1)])

@@ -45,5 +45,5 @@ def _git(folder: str | Path, *arguments: str) -> bytes:
         error = done.stderr.decode(errors="replace").strip()
     raise DescriptorError(
         f"commit: expected a checkout of git in {str(folder)!r}; got: {error}; name the commit,"
-        " as with --dnncore-commit=ID"
+        " with pytest's option --dnncore-commit=ID, or COMMIT=ID of make"
     )

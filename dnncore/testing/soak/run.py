@@ -8,6 +8,7 @@ import random
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,12 +37,14 @@ class Soak:
     """Runs jobs in threads until the time is over; `failures` tells what was wrong.
 
     options: those of the command line.
+    faults: how often each fault was made. samples: the levels after each round.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
         jobs = [draw(options.seed, number, options.engines) for number in range(options.jobs)]
         self.failures: list[str] = []
         self.executed = 0
+        self.faults: Counter[str] = Counter()
         self.samples: list[dict[str, int]] = []
         self._doing: dict[str, str] = {}
         self._options = options
@@ -103,6 +106,7 @@ class Soak:
         self._do(f"the fault {name!r}")
         try:
             FAULTS[name](self._rng, self._jobs)
+            self.faults[name] += 1
         except FaultFailed as error:
             self.failures.append(f"{error}; {self._repeat(error.job)}")
         except Exception as error:
@@ -156,9 +160,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for failure in soak.failures:
         print(f"soak: {failure}")
     for name in soak.samples[0] if soak.samples else ():
-        print(f"soak: {name}: {' '.join(str(sample[name]) for sample in soak.samples)}")
+        levels = " ".join(str(sample[name]) for sample in soak.samples)
+        print(f"soak: {name} after each round: {levels}")
     if len(soak.samples) < LEAST_SAMPLES and not soak.failures:
         print("soak: too short to tell whether levels stay flat")
+    for name, count in sorted(soak.faults.items()):
+        print(f"soak: the fault {name!r} was made {count} times")
     verdict = "failed" if soak.failures else "passed"
     print(f"soak: {soak.executed} executions, {verdict}", flush=True)
     return bool(soak.failures)
