@@ -73,7 +73,7 @@ class Folder:
 
     def names(self) -> list[str]:
         """Return the names of everything in the folder."""
-        return sorted(os.listdir(self.path if self.fd is None else self.fd))  # noqa: PTH208
+        return sorted(os.listdir(self.path if self.fd is None else self.fd))  # noqa: PTH208 - of a descriptor
 
     def read(self, name: str) -> tuple[bytes, os.stat_result]:
         """Return a file's bytes and status. Raises `OSError`, and `Unsafe` for another user's."""

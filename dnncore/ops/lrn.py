@@ -96,7 +96,7 @@ class LRNForward(_LRN):
 
     prop_kind: "forward_training" or "forward_inference"; only training writes a workspace.
     algorithm: "across_channels" or "within_channel".
-    src, dst: (N, C, spatial dims), with no to three spatial dims.
+    src, dst: (N, C, spatial dims), with zero to three spatial dims.
     local_size, alpha, beta, k: of the formula.
 
     A dst of format `any` gets src's format. Raises `DescriptorError`.

@@ -89,7 +89,7 @@ class Guarded:
 
     @property
     def garbage(self) -> Array:
-        """As many bytes of garbage as the buffer has."""
+        """Garbage of the size of the buffer, in bytes."""
         return np.full_like(self.before, GARBAGE)
 
     def touched(self) -> str:

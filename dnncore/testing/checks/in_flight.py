@@ -45,7 +45,7 @@ def in_flight(trial: Trial) -> None:
 
 
 def remarks(engine: Engine) -> Iterator[str]:
-    """What cannot be checked on an engine."""
+    """Remarks about the checks that an engine does not permit."""
     if engine.stream().lag is None:
         yield (
             f"{engine.name}: its streams cannot delay commands (Stream.lag), so a missing wait"

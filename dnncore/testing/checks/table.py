@@ -34,7 +34,7 @@ __all__ = ["CHECKS", "Check", "run_case"]
 Scope: TypeAlias = Literal["case", "candidate", "trial"]
 
 LARGE_BYTES = 2**17  # of tensors; such cases are listed for their sizes, not for ways to call them
-OF_VARIANTS = 8  # of the cases of which a check is made, those of which variants are checked, too
+OF_VARIANTS = 8  # a check examines variants in one of so many of its cases
 
 
 @dataclass(frozen=True)

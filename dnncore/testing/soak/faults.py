@@ -24,7 +24,7 @@ INTERRUPT_SECONDS = 0.02  # of a job, before it is interrupted at the latest
 
 
 class FaultFailed(Exception):
-    """What must work beside a fault did not; `job` is what was computed."""
+    """A job beside a fault failed. `job` is this job."""
 
     def __init__(self, text: str, job: Job) -> None:
         super().__init__(text)
@@ -162,4 +162,4 @@ FAULTS: dict[str, Callable[[random.Random, Sequence[tuple[Job, str]]], None]] = 
     "forks": fork,
     "interrupts": interrupt,
 }
-"""What may be wrong beside the jobs, by the name that `--faults` takes."""
+"""The faults that the soak makes, by their names in `--faults`."""

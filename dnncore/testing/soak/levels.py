@@ -1,4 +1,4 @@
-"""What may not grow during a soak: memory, open files, threads, devices' buffers, the store."""
+"""The levels that must stay flat: memory, open files, threads, device buffers and the store."""
 
 from __future__ import annotations
 

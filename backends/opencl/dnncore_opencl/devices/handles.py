@@ -53,7 +53,7 @@ def handles(*names: str, of_calls: bool = False) -> Callable[[C], C]:
 
 def begin_use() -> None:
     """Note that the driver is used from now on. Raise `EngineUnavailable` in a forked child."""
-    global _is_used  # noqa: PLW0603
+    global _is_used  # noqa: PLW0603 - a state of the process
     check_not_forked()
     if not _is_used:
         _is_used = True
@@ -104,7 +104,7 @@ def _guard(check: Callable[[], None], *, only_calls: bool) -> None:
 
 
 def _after_fork() -> None:
-    global _is_forked  # noqa: PLW0603
+    global _is_forked  # noqa: PLW0603 - as above
     if _is_used and not _is_forked:
         _is_forked = True
         _guard(_refuse, only_calls=False)
