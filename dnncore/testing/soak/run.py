@@ -37,7 +37,9 @@ class Soak:
     """Runs jobs in threads until the time is over.
 
     options: those of the command line.
-    failures: descriptions of all failures. faults: how often each fault was made. samples: the levels after each round.
+    failures: descriptions of all failures.
+    faults: how often each fault was made.
+    samples: the levels after each round.
     """
 
     def __init__(self, options: argparse.Namespace) -> None:
