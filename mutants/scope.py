@@ -144,7 +144,7 @@ RELATED = {
 COSTS = re.compile(
     r"(seconds|efficien|estimate|utili[sz]ation|flops|bytes|cost|thread|nontemporal|stream|peak"
     r"|accept|refus|formats|_fits|_suits|may_be|choose|shares|lanes|quick|grain|prefetch|ahead"
-    r"|room|aligned|even_length|__repr__|__str__|explain|describe)",
+    r"|is_fresh|stale|heavy|room|aligned|even_length|__repr__|__str__|explain|describe)",
     re.IGNORECASE,
 )
 THRESHOLDS = re.compile(r"\b_?(LARGE|FEW|SHORT|LONG|LEAST|MOST|PATIENCE|USUAL)(_[A-Z]+)?\b")

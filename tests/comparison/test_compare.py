@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dnncore as dnn
-from dnncore.comparison.compare import against_reference, compare, expected_outputs
+from dnncore.comparison.compare import Expected, against_reference, compare, expected_outputs
 from dnncore.comparison.fills import fill_integers, fill_normal
 
 
@@ -316,3 +316,12 @@ def test_a_wrong_result_is_found(cpu):
     wrong[2] = 1e-5
     assert right.check(wrong).index == (2,)
     assert not right.check(wrong).ok
+
+
+def test_results_that_devices_may_replace_by_zero_are_no_lost_precision():
+    """They are denormal, so zeros are within the least normal number of float32."""
+    from dnncore.algorithms.rounding import Noise
+
+    values = np.float32(1e-39) * np.random.default_rng(0).standard_normal(500, np.float32)
+    noise = Noise(np.full(500, 1e-44), np.full(500, 1e-46))
+    assert Expected(values, noise, judged=True).check(np.zeros_like(values)).ok

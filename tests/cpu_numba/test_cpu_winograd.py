@@ -68,6 +68,16 @@ def test_shapes_larger_than_the_kits(shape, direction):
     check(WINOGRAD, operation(f"--dir={direction} --stag=any --dtag=any {shape}"))
 
 
+@pytest.mark.parametrize("dims", [(2, 40, 10, 11), (1, 40, 10, 11), (2, 40, 1, 11), (2, 1, 10, 1)])
+@pytest.mark.parametrize("tag", ["abcd", "acdb"])
+def test_operands_of_each_pixel_and_of_some(dims, tag):
+    """Operands of whole vectors of 16 channels and of a last one of 8, for images of 9 tiles."""
+    op = operation("--dir=FWD_D --stag=acdb --dtag=acdb mb2ic5ih10oc40kh3ph1_iw11ow11kw3pw1")
+    operand = dnn.MemoryDesc(dims, "f32", tag)
+    steps = (dnn.PostOp.binary("sub", operand), dnn.PostOp.sum(0.5), dnn.PostOp.prelu(operand))
+    check(WINOGRAD, op, dnn.Attributes(steps))
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3, 16])
 @pytest.mark.parametrize("tiles", [1, 2, 47, 48, 500, 10000])
 @pytest.mark.parametrize("columns", [1, 64, 1000])

@@ -47,6 +47,22 @@ def test_padding_is_plus_zero_where_scales_are_negative(target: Target, scales):
     check(target, dnn.Sum(scales, srcs=[desc] * len(scales), dst=desc))
 
 
+@pytest.mark.parametrize("algorithm", ["elu", "hardsigmoid", "linear", "relu"])
+def test_padding_is_plus_zero_where_slopes_are_negative(target: Target, algorithm):
+    desc = dnn.MemoryDesc(DIMS, "f32", "nChw16c")
+    tensors = {"src": desc, "diff_dst": desc, "diff_src": desc}
+    check(target, dnn.EltwiseBackward(algorithm, alpha=-0.5, beta=0.25, **tensors))
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("blocks", [(16, 24), (24, 16), (6, 4)])
+def test_blocks_that_do_not_nest_are_one_loop(target: Target, blocks):
+    src, dst = (dnn.MemoryDesc((2, 50, 3), "f32", f"aBc{block}b") for block in blocks)
+    check(target, dnn.Reorder(src=src, dst=dst))
+    descs = {"src0": src, "src1": dst, "dst": src}
+    check(target, dnn.Binary("add", **descs), dnn.Attributes((dnn.PostOp.sum(0.5),)))
+
+
 @pytest.mark.in_turn
 @pytest.mark.parametrize("length", [19, 300])
 @pytest.mark.parametrize("axis", [0, 1, 2])

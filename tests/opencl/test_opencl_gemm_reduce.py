@@ -72,7 +72,7 @@ def reduced(
 def test_parts_are_added(name: str, data_type: str, items: int, count: int) -> None:
     batch, m, n, strides, offset = PLACES[name]
     c = Matrix(0, offset, strides, data_type=data_type)
-    gemm = Gemm(batch, m, n, (1,), NOTHING, NOTHING, c)
+    gemm = Gemm(m, n, (1,), NOTHING, NOTHING, c, batch=batch)
     at = places(gemm, c)
     rng = np.random.default_rng(math.prod(at.shape))
     parts = rng.integers(-4, 5, (count, *at.shape)).astype(np.float32)
@@ -91,7 +91,7 @@ def test_steps_know_the_old_value_and_the_place(name: str, data_type: str, items
     c = Matrix(0, offset, strides, data_type=data_type)
     steps = (dnn.PostOp.sum(), dnn.PostOp.binary("add", dnn.MemoryDesc((m,), data_type)))
     of_m = Matrix(1, 0, Strides((0,) * len(batch), 1, (0,) * len(n)), data_type=data_type)
-    gemm = Gemm(batch, m, n, (1,), NOTHING, NOTHING, c, post_ops=steps, operands=(of_m,))
+    gemm = Gemm(m, n, (1,), NOTHING, NOTHING, c, batch=batch, post_ops=steps, operands=(of_m,))
     at = places(gemm, c)
     rng = np.random.default_rng(math.prod(at.shape))
     parts = rng.integers(-4, 5, (5, *at.shape)).astype(np.float32)

@@ -142,6 +142,16 @@ SHAPES = {
         lambda: dnn.Binary("select", src0=BIAS, src1=BIAS, src2=desc(3, type="s8"), dst=BIAS),
     "avg_exclude_padding needs paddings below the effective kernel and dilations below src":
         lambda: pooling("avg_exclude_padding", dst=desc(2, 3, 6, 6), padding_l=2),
+    "so that no window is empty; got padding 2 and 0, effective kernel 2, dilation 0, src 8":
+        lambda: pooling(
+            "avg_exclude_padding", dst=desc(2, 3, 5, 4), padding_l=(2, 0), padding_r=(0, 0)
+        ),
+    "so that no window is empty; got padding 0 and 2, effective kernel 2, dilation 0, src 8":
+        lambda: pooling("avg_exclude_padding", dst=desc(2, 3, 5, 4), padding_r=(2, 0)),
+    "got padding 0 and 8, effective kernel 10, dilation 8, src 8":
+        lambda: pooling(
+            "avg_exclude_padding", dst=desc(2, 3, 4, 4), dilations=(8, 0), padding_r=(8, 0)
+        ),
     "eltwise: dst must be (4,) (src's dims); got (5,)": lambda: eltwise(src=BIAS, dst=desc(5)),
     "a dim is at least 0; got (-1, 2)": lambda: desc(-1, 2),
     "a tensor has at most 12 dims; got 13": lambda: desc(*(1,) * 13),

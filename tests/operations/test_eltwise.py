@@ -140,6 +140,16 @@ def test_small_results_keep_their_relative_accuracy(target: Target, name):
         agree(pd, run(pd, {"src": src}), limits)
 
 
+def test_soft_relu_is_right_to_four_ulp_near_zero(target: Target):
+    """There the last terms of the series for log(1 + exp(s)) count."""
+    src = np.linspace(-0.5, 0.5, 2001, dtype=np.float32)
+    right = np.log1p(np.exp(src.astype(np.float64)))
+    op = forward(dnn.MemoryDesc(src.shape), ALGORITHMS["soft_relu"] | {"alpha": 1.0})
+    for pd in target.primitive_descs(op):
+        errors = np.abs(run(pd, {"src": src})["dst"] - right) / np.spacing(right.astype(np.float32))
+        assert errors.max() < 4, pd.impl_name
+
+
 # -- the reference itself -------------------------------------------------------------------------
 
 

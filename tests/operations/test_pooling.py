@@ -212,6 +212,21 @@ def test_any_forward_feeds_any_backward(target: Target, name):
             agree(backward, run(backward, {**inputs, "workspace": got["workspace"]}), right)
 
 
+@pytest.mark.parametrize("tag", ["nchw", "nhwc", "nChw16c"])
+def test_a_workspace_may_have_gaps_where_the_gradient_has_none(target: Target, tag):
+    """The rows of the workspace are those of a part of a larger tensor."""
+    problem = Problem((2, 16, 5, 12), (1, 2), tag, strides=(1, 2))
+    part = dnn.MemoryDesc((2, 16, 7, 9), "f32", tag).submemory(problem.dst.dims, (0, 0, 1, 2))
+    src, diff_dst = fill_normal(problem.src, 1), fill_normal(problem.dst, 2)
+    forward_op = replace(problem.forward(), dst=part)
+    own = expected_outputs(forward_op, dnn.Attributes(), {"src": src})["workspace"].values
+    inputs = {"diff_dst": diff_dst, "workspace": own}
+    right = expected_outputs(problem.backward(), dnn.Attributes(), inputs)
+    for forward in target.primitive_descs(forward_op, may_refuse=True):
+        for backward in target.primitive_descs(problem.backward(), hint=forward, may_refuse=True):
+            agree(backward, run(backward, inputs), right)
+
+
 @pytest.mark.parametrize("algorithm", [*AVERAGES, "max"])
 @pytest.mark.parametrize("largest", [0, -1])
 @pytest.mark.parametrize("count", [3, 32])

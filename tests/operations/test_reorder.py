@@ -86,10 +86,12 @@ def test_f64_is_rounded_once(target: Target, dst):
     """By way of float32 these would become a tie, and then round the other way."""
     tie = 1 + 2.0 ** (-11 if dst == "f16" else -8)
     src = np.array([tie + 2.0**-40, tie - 2.0**-40, -tie - 2.0**-40, tie, np.nan, 1e300, 1e-300])
+    src = np.concatenate([src, src[:4] / 2])
     op = reorder(dnn.MemoryDesc(src.shape, "f64"), dnn.MemoryDesc(src.shape, dst))
     check(target, op, inputs={"src": src}, may_refuse=True)
     step = 2.0 ** (-10 if dst == "f16" else -7)
     golden = [1 + step, 1.0, -1 - step, 1.0, np.nan, np.inf, 0.0]
+    golden += [value / 2 for value in golden[:4]]
     got = reference_outputs(op, {"src": src})["dst"].astype(np.float64)
     assert np.array_equal(got, golden, equal_nan=True)
 

@@ -12,6 +12,7 @@ from dnncore.comparison.fills import fill_normal
 CASES = {
     "10_classes": ((64, 10), None, 1),
     "columns": ((64, 10), None, 0),
+    "columns_longer_than_a_buffer": ((700, 20), None, 0),
     "one_class": ((5, 1), None, 1),
     "long": ((3, 2000), None, 1),
     "longer_than_a_buffer": ((1, 33000), None, 1),
@@ -25,7 +26,10 @@ CASES = {
 }
 # Every case with one algorithm, some with the other: devices compile each pair.
 PAIRS = [(name, "log") for name in CASES]
-ACCURATE = ("10_classes", "longer_than_a_buffer", "channels", "rows_blocked_padded")
+ACCURATE = (
+    "10_classes", "columns_longer_than_a_buffer", "longer_than_a_buffer", "channels",
+    "rows_blocked_padded",
+)  # fmt: skip
 PAIRS += [(name, "accurate") for name in ACCURATE]
 all_pairs = pytest.mark.parametrize(("name", "algorithm"), PAIRS, ids=map("-".join, PAIRS))
 both = pytest.mark.parametrize("algorithm", ["accurate", "log"])

@@ -29,6 +29,7 @@ from dnncore_cpu_numba.codegen.nest import NEST
 from dnncore_cpu_numba.codegen.pointers import f32_to_bits, load_f32, store_f32
 from dnncore_cpu_numba.codegen.task import Task, device, native_function
 
+MOST_OCTAVES = 120  # of a power on either side of 1; f32 has 126
 _ZERO, _ONE = np.float32(0), np.float32(1)
 # Reassociated, scale * src * src might overflow where its value does not.
 _ORDERED = {"contract", "nsz"}
@@ -76,7 +77,7 @@ def constants(op: LRN) -> dict[str, float]:
     unit = 2.0 ** max(-100, min(round(math.log2(size)), 100)) if size else 1.0
     # LLVM may compute base**1.5 on the way, which must not be out of range either.
     octaves = 64
-    while octaves > 1 and octaves * max(1.5, abs(op.beta)) > 120:
+    while octaves > 1 and octaves * max(1.5, abs(op.beta)) > MOST_OCTAVES:
         octaves //= 2
     return {
         "k": op.k, "scale": scale, "unit": unit, "factor": 2 * scale * op.beta / unit,

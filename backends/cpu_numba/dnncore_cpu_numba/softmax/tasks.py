@@ -26,9 +26,9 @@ from dnncore_cpu_numba.codegen.task import device, exact, task
 COLUMNS = 256  # of a slab at most
 SLAB = 1 << 13  # elements of a slab that the buffer holds: 32 KB
 LINE_LENGTH = 16  # elements of a cache line
-_VECTOR = 1 << 15  # elements of a vector's piece at most: a buffer of 128 KB
+_MOST = 1 << 15  # elements of a vector's piece at most: a buffer of 128 KB
 _PIECE = 256  # elements of a gradient that are computed before they are streamed, measured
-_BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _VECTOR // 2  # int64
+_BUFFER, _SLAB_BUFFER, _VECTOR_BUFFER = COLUMNS // 2, SLAB // 2, _MOST // 2  # int64
 _ZERO, _ONE = np.float32(0), np.float32(1)
 _LOWEST, _LOWEST_KEY = np.float32("-inf"), np.int32(-0x7F800001)  # and what _key makes of it
 
@@ -65,28 +65,28 @@ def forward_vectors(params, begin, end):
     for _ in range(begin, end):
         dst, src = tensors.dst, tensors.src
         top = _LOWEST_KEY
-        for start in range(0, length, _VECTOR):
-            top = max(top, _take(src + 4 * start, x, min(_VECTOR, length - start)))
+        for start in range(0, length, _MOST):
+            top = max(top, _take(src + 4 * start, x, min(_MOST, length - start)))
         largest = _of_key(top)
         if streamed:
-            prefetch(src + 4 * length, 4 * min(length, _VECTOR))
+            prefetch(src + 4 * length, 4 * min(length, _MOST))
         total = _ZERO
-        for start in range(0, length, _VECTOR):
-            count = min(_VECTOR, length - start)
-            if length > _VECTOR:
+        for start in range(0, length, _MOST):
+            count = min(_MOST, length - start)
+            if length > _MOST:
                 _take(src + 4 * start, x, count)
             if log:
                 total += _decays(x, largest, count, False)
             else:
                 total += _decays(x, largest, count, True)
-                if length > _VECTOR:
+                if length > _MOST:
                     _copy(x, 1, dst + 4 * start, 1, count)
         shift, factor, rest = _ZERO, _ONE / total, _ZERO
         if log:
             shift, factor, rest = largest, _ONE, vecmath.log(total)
-        for start in range(0, length, _VECTOR):
-            count, y = min(_VECTOR, length - start), dst + 4 * start
-            if length > _VECTOR:
+        for start in range(0, length, _MOST):
+            count, y = min(_MOST, length - start), dst + 4 * start
+            if length > _MOST:
                 _copy((src if log else dst) + 4 * start, 1, x, 1, count)
             if streamed:
                 stream_scaled(x, shift, factor, rest, y, count)
@@ -169,13 +169,13 @@ def backward_vectors(params, begin, end):
         else:
             for i in range(length):
                 total += load_f32(diff_dst, i) * load_f32(dst, i)
-        piece = _PIECE if streamed else _VECTOR
+        piece = _PIECE if streamed else _MOST
         through = streamed or diff_src in (dst, diff_dst)
         for start in range(0, length, piece):
             count = min(piece, length - start)
             y, g = dst + 4 * start, diff_dst + 4 * start
             to = diff_src + 4 * start
-            if streamed and start < _VECTOR:  # of the next vector as much as caches keep until then
+            if streamed and start < _MOST:  # of the next vector as much as caches keep until then
                 prefetch(y + 4 * length, 4 * count)
                 prefetch(g + 4 * length, 4 * count)
             if log:

@@ -66,15 +66,15 @@ class Window:
 
 @dataclass(frozen=True)
 class Gemm:
-    """One product: sizes, operands, and the steps that its result goes through."""
+    """A batch of products, often one: sizes, operands, and the steps that a result goes through."""
 
-    batch: tuple[int, ...]
     m: int
     n: tuple[int, ...]
     k: tuple[int, ...]
     a: Matrix
     b: Matrix
     c: Matrix
+    batch: tuple[int, ...] = ()
     window: Window | None = None
     post_ops: tuple[PostOp, ...] = ()
     operands: tuple[Matrix, ...] = ()

@@ -37,7 +37,6 @@ class Forward(GemmImplementation[core.InnerProductForward]):
             return Strides(n=(strides[0],))
 
         yield Gemm(
-            batch=(1,),
             m=op.src.dims[0],
             n=(op.weights.dims[0],),
             k=op.src.dims[1:],
@@ -55,7 +54,6 @@ class BackwardData(GemmImplementation[core.InnerProductBackwardData]):
         """One product."""
         y, w = op.diff_dst.strides, op.weights.strides
         yield Gemm(
-            batch=(1,),
             m=op.diff_src.dims[0],
             n=op.diff_src.dims[1:],
             k=(op.weights.dims[0],),
@@ -73,7 +71,6 @@ class BackwardWeights(GemmImplementation[core.InnerProductBackwardWeights]):
         """One product."""
         x, y = op.src.strides, op.diff_dst.strides
         yield Gemm(
-            batch=(1,),
             m=op.diff_weights.dims[0],
             n=op.diff_weights.dims[1:],
             k=(op.src.dims[0],),

@@ -189,7 +189,8 @@ class _Emitter(Emitter):
             vir.load(b, vir.at(b, pointer, m * kernel.diff_dst_pixel), self.vector, self.mask)
             for m in range(tile.pixels)
         ]
-        start, stale = 0, kernel.taps[: -kernel.fresh]
+        stale = kernel.taps[: -kernel.fresh]  # an earlier tile has read them
+        start = 0
         for (inside, offset), taps in zip(rows, kernel.taps, strict=True):
             own = [
                 copy * len(self.zeros) + start + tap
@@ -201,7 +202,8 @@ class _Emitter(Emitter):
                 _index: Value, old: Sequence[Value], offset: Value = offset,
                 taps: Sequence[int] = taps,
             ) -> list[Value]:  # fmt: skip
-                src, is_fresh = vir.address(b, b.add(place, offset)), taps not in stale
+                src = vir.address(b, b.add(place, offset))
+                is_fresh = taps not in stale
                 return self._row_of_taps(tile, src, pixels, len(taps), old, is_fresh=is_fresh)
 
             for i, x in zip(own, vir.loop(b, inside, [sums[i] for i in own], row), strict=True):
