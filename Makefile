@@ -126,11 +126,12 @@ check: .venv/installed-$(EXTRAS)
 	$(BIN)/lint-imports
 
 # Changes one operator or constant of the source at a time, and fails if tests do not notice. The same
-# command continues a stopped run; the results are in .mutants. The default seed is the commit.
-# LIMIT is the time in seconds after which no mutant begins; 0 is no limit.
+# command continues a stopped run; the results are in .mutants. SEED draws other mutants. LIMIT is the
+# time in seconds after which no mutant begins; 0 is no limit.
 COUNT ?= 200
 LIMIT ?= 0
 
+mutants: SEED = 0
 mutants: .venv/installed-$(EXTRAS)
 	@echo 'make mutants SEED=$(SEED) COUNT=$(COUNT) tests the same mutants again'
 	$(BIN)/python -m mutants --count=$(COUNT) --seed=$(SEED) --seconds=$(LIMIT)

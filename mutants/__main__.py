@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
-import random
 import signal
 import sys
 import time
@@ -31,6 +31,9 @@ NAMES = tuple(stratum.name for stratum in STRATA)
 def draw(count: int, seed: int, only: str, match: str = "") -> list[tuple[Stratum, Site]]:
     """An equal number of different sites of each stratum, in turn.
 
+    The order is that of hashes of the seed and of each site's line. So a change of the source moves
+    no other sites.
+
     only: names of strata, separated by commas; "" means all.
     match: the path, line and change of a site must contain this text.
 
@@ -43,7 +46,7 @@ def draw(count: int, seed: int, only: str, match: str = "") -> list[tuple[Stratu
     orders = []
     for stratum in (stratum for stratum in STRATA if stratum.name in names):
         found = [site for site in sites(ROOT, stratum) if match in str(site)]
-        random.Random(f"{seed} {stratum.name}").shuffle(found)
+        found.sort(key=lambda site: hashlib.sha256(f"{seed} {place_of(site)}".encode()).digest())
         orders.append([(stratum, site) for site in found])
     longest = max(map(len, orders))
     if not longest:
@@ -62,11 +65,16 @@ def proofs() -> dict[tuple[str, str, str, int], str]:
 
 def place_of(site: Site) -> tuple[str, str, str, int]:
     """The key of a mutant's proof: the stripped line, the change, and its column in that line."""
-    text = (ROOT / site.path).read_text(encoding="utf-8")
+    text = _text(site.path)
     begin = text.rfind("\n", 0, site.start) + 1
     line = text[begin:].partition("\n")[0]
     column = site.start - begin - (len(line) - len(line.lstrip()))
     return site.path, line.strip(), f"{site.old} -> {site.new}", column
+
+
+@functools.cache
+def _text(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
 
 
 def _hash(*patterns: str) -> str:
@@ -124,7 +132,7 @@ class Run:
     "--seed",
     default=0,
     show_default=True,
-    help="The seed of the draw. `make mutants` gives the commit.",
+    help="The seed of the draw.",
 )
 @click.option(
     "--seconds", default=0.0, type=click.FloatRange(0),

@@ -107,6 +107,16 @@ def test_every_mutant_differs_and_can_be_read(stratum):
     assert files_for(ROOT, stratum)
 
 
+def test_a_change_of_the_source_moves_no_other_mutant(monkeypatch):
+    """A draw without the sites of some files is that of all files, without these."""
+    without = [pair for pair in draw(400, 1, "core") if "ops/" not in pair[1].path]
+    monkeypatch.setattr(
+        "mutants.__main__.sites",
+        lambda root, stratum: [s for s in sites(root, stratum) if "ops/" not in s.path],
+    )
+    assert draw(len(without), 1, "core") == without
+
+
 def test_estimates_are_left_out():
     found = [site for stratum in STRATA for site in sites(ROOT, stratum)]
     assert not [site for site in found if "seconds" in site.where or "flops" in site.where]
