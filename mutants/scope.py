@@ -147,7 +147,7 @@ COSTS = re.compile(
     r"|is_fresh|stale|heavy|room|aligned|even_length|__repr__|__str__|explain|describe)",
     re.IGNORECASE,
 )
-THRESHOLDS = re.compile(r"\b_?(LARGE|FEW|SHORT|LONG|LEAST|MOST|PATIENCE|USUAL)(_[A-Z]+)?\b")
+THRESHOLDS = re.compile(r"\b_?(LARGE|FEW|SHORT|LONG|LEAST|MOST|MAX|PATIENCE|USUAL)(_[A-Z]+)?\b")
 TEXTS = {"Refused", "DescriptorError", "TypeVar", "field", "prefetch"}
 SETTINGS = {"strict", "frozen", "casting", "keepdims", "align"}
 

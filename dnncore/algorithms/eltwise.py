@@ -90,12 +90,19 @@ def _ramp(torch: Any, x: Any) -> Any:
 
 def _clip(torch: Any, s: Any, alpha: float, beta: float) -> Any:
     """A clip with slope 0 at the lower limit, where torch's clamp has slope 1."""
-    return torch.where(s <= alpha, alpha, torch.where(s > beta, beta, s))
+    low, high = _rounded(alpha), _rounded(beta)
+    return torch.where(s <= low, low, torch.where(s > high, high, s))
 
 
 def _clip_v2(torch: Any, s: Any, alpha: float, beta: float) -> Any:
     """A clip with slope 0 at both limits."""
-    return torch.where(s <= alpha, alpha, torch.where(s >= beta, beta, s))
+    low, high = _rounded(alpha), _rounded(beta)
+    return torch.where(s <= low, low, torch.where(s >= high, high, s))
+
+
+def _rounded(limit: float) -> float:
+    """A limit in float32, as dst has it."""
+    return float(np.float32(limit))
 
 
 def _power(torch: Any, s: Any, alpha: float, beta: float) -> Any:
@@ -103,7 +110,10 @@ def _power(torch: Any, s: Any, alpha: float, beta: float) -> Any:
     return alpha * torch.pow(s, torch.full_like(s, beta))
 
 
-_LIMITS = ((-1.0, 0.5), (-1.0, 0.0), (-1.0, 6.0), (0.0, 0.0), (0.0, 0.5), (0.0, 6.0))
+_LIMITS = (
+    (-1.0, 0.5), (-1.0, 0.0), (-1.0, 6.0), (0.0, 0.0), (0.0, 0.5), (0.0, 6.0),
+    (0.3, 0.7),  # float32 has larger and smaller numbers in their place
+)  # fmt: skip
 _ORDERED = ("beta >= alpha", lambda alpha, beta: alpha <= beta)
 # A negative slope would give dst the same sign on both sides of 0.
 _NO_NEGATIVE_SLOPE = ("alpha >= 0", lambda alpha, _beta: alpha >= 0)

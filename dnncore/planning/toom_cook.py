@@ -196,8 +196,8 @@ def _square(row: Sequence[Fraction]) -> float:
 
 
 def _error_of_sum(row: Sequence[Fraction]) -> float:
-    """The relative variance of a sum by rounding. A row that only copies has none."""
-    used = [f for f in row if f]
+    """The relative variance of a sum by rounding. A row that copies or negates has none."""
+    used = [abs(f) for f in row if f]
     return 0.0 if used == [1] else (len(used) + 3) / 2
 
 

@@ -325,3 +325,15 @@ def test_results_that_devices_may_replace_by_zero_are_no_lost_precision():
     values = np.float32(1e-39) * np.random.default_rng(0).standard_normal(500, np.float32)
     noise = Noise(np.full(500, 1e-44), np.full(500, 1e-46))
     assert Expected(values, noise, judged=True).check(np.zeros_like(values)).ok
+
+
+def test_errors_of_a_direct_sum_are_independent_and_those_of_a_tile_are_not():
+    expected = []
+    for algorithm in ("direct", "winograd"):
+        op = dnn.ConvolutionForward(
+            "forward_inference", algorithm, src=desc(1, 2, 6, 6), weights=desc(3, 2, 3, 3),
+            dst=desc(1, 3, 4, 4),
+        )  # fmt: skip
+        inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+        expected.append(expected_outputs(op, dnn.Attributes(), inputs)["dst"].independent)
+    assert expected == [1.0, 0.25]

@@ -115,6 +115,17 @@ def test_errors_of_every_tap_of_a_gradient_are_within_the_factor(down, across, d
     assert 0.35 < found.max() / gradient_error_factor(down, across, depth) < 1.1
 
 
+def test_the_error_factor_of_the_smaller_algorithm():
+    """By hand, for one channel. Sums of 2 and 3 numbers have relative variances 5/2 and 3.
+
+    The four points have the variances 2, 3/2, 3/2, 2 and, by the transforms of src and weights, the
+    relative errors 5/2, 5/2 + 3, 5/2 + 3, 5/2. An output sums three of them, which adds 3. So along
+    one dim size is 5 and rounded is 2 * 11/2 + 3 * 17/2 = 73/2. Both dims give
+    73/2 * 5 * 2 + 2 * 25 = 415. A direct sum of 9 products has 9 * 10 / 2 = 45.
+    """
+    assert error_factor(F23, F23, 1) == pytest.approx((415 / 45) ** 0.5, rel=1e-12)
+
+
 def test_errors_of_deep_sums_are_those_of_products():
     """(Barabasz et al. 2020): transforms do not count beside long sums; F(2x2) is exact enough."""
     assert error_factor(F43, F43, 10**6) == pytest.approx(2.408, rel=1e-3)

@@ -98,11 +98,20 @@ def _swish_slope(s: Array, alpha: float, _beta: float) -> Array:
     return _sigmoid(alpha * s) + alpha * s * _bell(alpha * s)
 
 
+def _above(x: Array, limit: float) -> Array:
+    """x > limit, as implementations have it in float32: dst is this number where f cuts off."""
+    return x > np.float32(limit)
+
+
+def _below(x: Array, limit: float) -> Array:
+    return x < np.float32(limit)
+
+
 # f'(s)
 ELTWISE_SLOPES: dict[str, Callable[..., Any]] = {
     "abs": lambda s, *_: np.sign(s),
-    "clip": lambda s, alpha, beta: (alpha < s) & (s <= beta),
-    "clip_v2": lambda s, alpha, beta: (alpha < s) & (s < beta),
+    "clip": lambda s, alpha, beta: _above(s, alpha) & ~_above(s, beta),
+    "clip_v2": lambda s, alpha, beta: _above(s, alpha) & _below(s, beta),
     "elu": lambda s, alpha, _beta: np.where(s > 0, 1.0, alpha * np.exp(s)),
     "exp": lambda s, *_: np.exp(s),
     "gelu_erf": _gelu_erf_slope,
@@ -126,7 +135,7 @@ ELTWISE_SLOPES: dict[str, Callable[..., Any]] = {
 
 # f' in terms of d = f(s)
 ELTWISE_SLOPES_OF_DST: dict[str, Callable[..., Any]] = {
-    "clip_v2": lambda d, alpha, beta: (alpha < d) & (d < beta),
+    "clip_v2": lambda d, alpha, beta: _above(d, alpha) & _below(d, beta),
     "elu": lambda d, alpha, _beta: np.where(d > 0, 1.0, d + alpha),
     "exp": lambda d, *_: d,
     "logistic": lambda d, *_: d * (1 - d),

@@ -7,7 +7,7 @@
     full      the products of operations, shapes, formats, directions and attributes, large dims and
               tensors, and all of "smoke"
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
-    random    drawn from a seed by `random_problems.py`, which needs hypothesis
+    random    drawn from a seed by `random_problems.py`
 
 The lists of all sizes but the last are beside this file: a file with the size's name, or a folder
 of files. To add a case, add a line. `algorithm_cases.py` adds every algorithm of eltwise, binary

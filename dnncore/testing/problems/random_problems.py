@@ -1,8 +1,8 @@
-"""Random problems. Hypothesis draws them and reduces a failing problem to the shortest text.
+"""Random problems, drawn from a seed; hypothesis reduces a failing one to the shortest text.
 
 A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may
-change its place: an offset, gaps between elements, another order of dims. All choices shrink to the
-simplest, which the text omits. The seed alone determines what is drawn.
+change its place: an offset, gaps between elements, another order of dims. Each choice is one of
+some values, of which the first is the simplest. The text omits it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any, TypeAlias
-
-from hypothesis import HealthCheck, Phase, assume, find, settings
-from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample
+from typing import Any, Protocol, TypeVar
 
 from dnncore.attributes import PostOp
 from dnncore.errors import DescriptorError
@@ -24,10 +20,18 @@ from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.draws import TAGS, Options
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["draw", "problems", "shortest_failure"]
+__all__ = ["draw", "shortest_failure"]
 
-Draw: TypeAlias = st.DrawFn
+T = TypeVar("T")
 NOTHING: Options = {}
+
+
+class Choose(Protocol):
+    """A source of choices."""
+
+    def __call__(self, values: Sequence[T]) -> T:
+        """One of the values."""
+
 
 ATTRIBUTES: Options = {
     "attr-scratchpad": ("library", "user"),
@@ -54,113 +58,121 @@ STEPS = (
 )
 
 
-def _options(draw: Draw, options: Options, only: Options = NOTHING) -> list[str]:
+LENGTHS = (0, 0, 0, 1, 1, 2, 3, 5)  # of chains
+
+
+def _options(choose: Choose, options: Options, only: Options = NOTHING) -> list[str]:
     """`--name=value` for each option whose value is not the first.
 
-    only: the values to draw from, for some of the options.
+    only: the values to choose from, for some of the options.
     """
-    choices = {**options, **only}
-    drawn = {name: draw(st.sampled_from(choices[name])) for name in options}
-    return [f"--{name}={text}" for name, text in drawn.items() if text != options[name][0]]
+    values = {**options, **only}
+    chosen = {name: choose(values[name]) for name in options}
+    return [f"--{name}={text}" for name, text in chosen.items() if text != options[name][0]]
 
 
-def _attributes(draw: Draw, ndims: int) -> list[str]:
+def _attributes(choose: Choose, ndims: int) -> list[str]:
     """Options of attributes for a result of this number of dims."""
-    chain = [
-        _step(draw, text, ndims) for text in draw(st.lists(st.sampled_from(STEPS), max_size=5))
-    ]
+    chain = [_step(choose, choose(STEPS), ndims) for _ in range(choose(LENGTHS))]
     steps = [f"--attr-post-ops={'+'.join(chain)}"] if chain else []
-    return steps + _options(draw, ATTRIBUTES)
+    return steps + _options(choose, ATTRIBUTES)
 
 
-def _step(draw: Draw, text: str, ndims: int) -> str:
-    masks = st.integers(0, (1 << ndims) - 1)
-    for word, values in (("MASK", masks), ("MORE", masks), ("TAG", st.sampled_from(TAGS))):
-        text = text.replace(word, str(draw(values))) if word in text else text
+def _step(choose: Choose, text: str, ndims: int) -> str:
+    words: dict[str, Sequence[object]] = {
+        "MASK": range(1 << ndims), "MORE": range(1 << ndims), "TAG": TAGS,
+    }  # fmt: skip
+    for word, values in words.items():
+        text = text.replace(word, str(choose(values))) if word in text else text
     return text
 
 
 # -- shapes ----------------------------------------------------------------------------------------
 
-BATCHES = st.sampled_from((1, 2, 3, 0))
-CHANNELS = st.sampled_from((1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 33))
-SIZES = st.sampled_from((1, 2, 3, 4, 5, 8, 9, 17, 0))
+# Small sizes, to which failures are reduced, then sizes beyond the blocks of loops.
+BATCHES = (1, 2, 3, 0, 5, 17, 66)
+CHANNELS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 33, 40, 65, 100, 130, 200, 257, 520)
+SIZES = (1, 2, 3, 4, 5, 8, 9, 17, 0, 33, 50, 65, 130, 257, 600, 1030)
+IMAGES = (1, 2, 3, 4, 5, 7, 14, 29, 60)
+OUTPUTS = (1, 2, 3, 4, 6, 9, 15, 33)
+KERNELS = (1, 2, 3, 4, 5, 7, 11)
+MOST_DIMS = 5
 AXES = ("w", "hw", "dhw")
 
 
 @dataclass(frozen=True)
-class HypothesisDraws:
-    """`Draws` by hypothesis."""
+class ChosenSizes:
+    """`Draws` of sizes and shapes."""
 
-    draw: Draw
+    choose: Choose
 
     def one_of(self, values: Sequence[str]) -> str:
-        return self.draw(st.sampled_from(values))
+        return self.choose(values)
 
     def integer(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
+        return self.choose(range(low, high + 1))
 
     def batch(self) -> int:
-        return self.draw(BATCHES)
+        return self.choose(BATCHES)
 
     def channels(self) -> int:
-        return self.draw(CHANNELS)
+        return self.choose(CHANNELS)
 
     def dims(self, least: int = 1) -> list[int]:
-        return self.draw(st.lists(SIZES, min_size=least, max_size=5))
+        return [self.choose(SIZES) for _ in range(self.integer(least, MOST_DIMS))]
 
     def some_ones(self, dims: Sequence[int]) -> list[int]:
-        return [1 if self.draw(st.booleans()) else n for n in dims]
+        return [1 if self.choose((False, True)) else n for n in dims]
 
     def window(self) -> str:
         """The right padding is the remainder that the output's size leaves."""
         text = ""
         for axis in self.one_of(AXES):
-            o, k, s = (self.integer(1, high) for high in (4, 4, 3))
-            d, left, right = (self.integer(0, 2) for _ in range(3))
+            o, k, s = self.choose(OUTPUTS), self.choose(KERNELS), self.integer(1, 4)
+            d, left, right = self.integer(0, 2), self.integer(0, 3), self.integer(0, 3)
             span = (o - 1) * s + effective_kernel(k, d)
             size = max(1, span - left - right + self.integer(0, s - 1))
             text += f"_i{axis}{size}o{axis}{o}k{axis}{k}s{axis}{s}d{axis}{d}p{axis}{left}"
         return text
 
     def image(self) -> str:
-        return "".join(f"_i{axis}{self.integer(1, 5)}" for axis in self.one_of(("", *AXES)))
+        return "".join(f"_i{axis}{self.choose(IMAGES)}" for axis in self.one_of(("", *AXES)))
 
 
 # -- places in buffers -----------------------------------------------------------------------------
 
 MOVES = (*[""] * 6, "offset", "gaps", "order")  # each also does those before it
-MOST_MOVES = 8  # of a problem; as many are always drawn, so that fewer tensors are not simpler
-OFFSETS = st.sampled_from((1, 2, 3, 5, 8, 16, 64))  # elements
-GAPS = st.sampled_from((0, 1, 3))  # elements, or blocks of them
+MOST_MOVES = 8  # of a problem; as many are always chosen, so that fewer tensors are not simpler
+OFFSETS = (1, 2, 3, 5, 8, 16, 64)  # elements
+GAPS = (0, 1, 3)  # elements, or blocks of them
 
 
-def _moved(draw: Draw, desc: MemoryDesc, move: str) -> MemoryDesc:
+def _moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
     """Return the same dims and blocks at an offset, perhaps with gaps or in another order."""
     if not move:
         return desc
     desc = desc.with_format(None) if desc.is_any else desc
-    offset0 = draw(OFFSETS)
+    offset0 = choose(OFFSETS)
     if move == "offset":
         return desc.with_offset0(offset0)
-    order: Sequence[int] = sorted(range(desc.ndims), key=lambda dim: -desc.strides[dim])
+    order = sorted(range(desc.ndims), key=lambda dim: -desc.strides[dim])
     if move == "order":
-        order = draw(st.permutations(order))
+        order = [order.pop(choose(range(len(order)))) for _ in range(desc.ndims)]
     block = math.prod(size for _, size in desc.inner_blocks)
-    strides, step = [0] * desc.ndims, block * draw(st.sampled_from((1, 1, 2)))
+    strides, step = [0] * desc.ndims, block * choose((1, 1, 2))
     for dim in reversed(order):
         strides[dim] = step
-        step = step * max(1, desc.physical_shape[dim]) + block * draw(GAPS)
+        step = step * max(1, desc.physical_shape[dim]) + block * choose(GAPS)
     tag = desc.order_tag
     return MemoryDesc(desc.dims, desc.data_type, tag, strides=strides, offset0=offset0)
 
 
-def _with_moves(draw: Draw, problem: Problem) -> Problem:
+def _with_moves(choose: Choose, problem: Problem) -> Problem:
     """Return the problem with some of its tensors moved, operands of post-ops included."""
-    moves = iter(draw(st.tuples(*[st.sampled_from(MOVES)] * MOST_MOVES)))
+    moves = iter([choose(MOVES) for _ in range(MOST_MOVES)])
 
     def moved(desc: MemoryDesc) -> MemoryDesc:
-        return _moved(draw, desc, next(moves, ""))
+        return _moved(choose, desc, next(moves, ""))
 
     def step(post_op: PostOp) -> PostOp:
         operands: dict[str, Any] = {name: moved(desc) for name, desc in post_op.operands}
@@ -173,51 +185,60 @@ def _with_moves(draw: Draw, problem: Problem) -> Problem:
 
 # -- problems --------------------------------------------------------------------------------------
 
-MOST_BYTES = 100_000  # so that most of the time is spent on different problems, not on large ones
+# So that most of the time is spent on different problems, not on large ones.
+MOST_BYTES = 300_000
+MOST_FLOPS = 30  # per byte of this limit
+TRIES = 100  # for each problem
 
 
-@st.composite
-def problems(draw: Draw, driver: str = "", only: Options = NOTHING) -> Problem:
-    """Draw problems of one driver, or of all; invalid ones are drawn again.
-
-    only: the values to draw from, for options of this driver.
-    """
-    driver = driver or draw(st.sampled_from([*DRIVERS]))
-    words = [f"--{driver}", *_options(draw, DRIVERS[driver].options, only)]
-    words += DRIVERS[driver].draw_shape(HypothesisDraws(draw)).split()
+def _problem(choose: Choose, driver: str, only: Options, most_bytes: int) -> Problem | None:
+    """Choose a problem of a driver; None if it is invalid or large."""
+    words = [f"--{driver}", *_options(choose, DRIVERS[driver].options, only)]
+    words += DRIVERS[driver].draw_shape(ChosenSizes(choose)).split()
     try:
         (problem,) = read(" ".join(words))
-        attributes = _attributes(draw, problem.op.result.ndims)
+        if _bytes(problem) > most_bytes or problem.op.flops > MOST_FLOPS * most_bytes:
+            return None
+        attributes = _attributes(choose, problem.op.result.ndims)
         (problem,) = read(" ".join([*words[:-1], *attributes, words[-1]]))
-        problem = _with_moves(draw, problem)
+        return _with_moves(choose, problem)
     except DescriptorError:
-        assume(False)
-        raise
-    assume(problem.op.bytes < MOST_BYTES)
-    return problem
+        return None
 
 
-def _settings(examples: int, *phases: Phase) -> settings:
-    return settings(
-        max_examples=examples,
-        phases=phases,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
+def _bytes(problem: Problem) -> int:
+    """The bytes of all tensors if no dim were 0: oracles walk along the other dims."""
+    return sum(
+        desc.itemsize * math.prod(max(1, size) for size in desc.dims)
+        for _, desc in problem.op.tensors()
     )
 
 
-def draw(count: int, driver: str, *, seed: int = 0, only: Options = NOTHING) -> list[Problem]:
-    """Return `count` different problems of a driver. only: as for `problems`."""
+def draw(
+    count: int,
+    driver: str,
+    *,
+    seed: int = 0,
+    only: Options = NOTHING,
+    most_bytes: int = MOST_BYTES,
+) -> list[Problem]:
+    """Return `count` different problems of a driver. The seed alone determines them.
+
+    only: the values to choose from, for options of this driver.
+    most_bytes: of all tensors of a problem, where a dim of 0 counts as 1.
+    """
+    source = Random(f"{seed} {driver}")  # noqa: S311 - reproducible
+
+    def choose(values: Sequence[T]) -> T:
+        return source.choice(values)
+
     found: dict[Problem, None] = {}
-
-    def enough(problem: Problem) -> bool:
-        found[problem] = None
-        return len(found) == count
-
-    limit = _settings(100 * count, Phase.generate)
-    find(problems(driver, only), enough, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
-    return list(found)[:count]
+    for _ in range(TRIES * count):
+        if len(found) == count:
+            break
+        if problem := _problem(choose, driver, only, most_bytes):
+            found[problem] = None
+    return list(found)
 
 
 def shortest_failure(
@@ -228,8 +249,28 @@ def shortest_failure(
     driver: the driver of all problems tried, if given. A failing problem is simplified as long as
     it fails, so that its text is the shortest that hypothesis can find.
     """
-    limit = _settings(examples, Phase.generate, Phase.shrink)
+    from hypothesis import HealthCheck, Phase, assume, find, settings
+    from hypothesis import strategies as st
+    from hypothesis.errors import NoSuchExample
+
+    @st.composite
+    def problems(draw: st.DrawFn) -> Problem:
+        def choose(values: Sequence[T]) -> T:
+            return draw(st.sampled_from(values))
+
+        problem = _problem(choose, driver or choose([*DRIVERS]), NOTHING, MOST_BYTES)
+        assume(problem)
+        assert problem
+        return problem
+
+    limit = settings(
+        max_examples=examples,
+        phases=(Phase.generate, Phase.shrink),
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     try:
-        return find(problems(driver), fails, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
+        return find(problems(), fails, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
     except NoSuchExample:
         return None
