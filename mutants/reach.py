@@ -6,11 +6,12 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from mutants.copy import Copy
-from mutants.scope import Stratum, files_for
+from mutants.scope import ELSEWHERE, Stratum, files_for
 from mutants.sites import Site
 
 __all__ = ["Reach", "Test"]
@@ -53,6 +54,8 @@ class Reach:
         lines = {int(line): tests for line, tests in found["lines"].get(site.path, {}).items()}
         numbers = set(lines.get(site.line, ()))
         others = set().union(*lines.values()) if len(numbers) < FEW else set()
+        if any(fnmatch(site.path, path) and file == own for path, own in ELSEWHERE.items()):
+            others = set(range(len(found["tests"])))
         return [
             test
             for part in (numbers, others - numbers)

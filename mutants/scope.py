@@ -9,7 +9,8 @@ Out of scope by rule is what changes no result:
 - estimates of time, thresholds, tuning, prefetches, non-temporal stores
 - texts for people, annotations, assertions, and the costs that benchmarks print
 - NVIDIA's instructions (`*_nvidia.cl`, `mma_ptx.cl`), which need such a device, and
-  `pooling_planes.cl`, whose barriers PoCL loses; tests on Intel's runtime have it
+  `pooling_planes.cl` and `transpose_tiled.cl`, whose barriers PoCL loses; tests on Intel's runtime
+  have them
 - runtimes: threads, streams and events, whose tests are about faults, not about formulas
 """
 
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from mutants.sites import Site, c_sites, python_sites
 
-__all__ = ["RELATED", "STRATA", "Stratum", "files_for", "sites"]
+__all__ = ["ELSEWHERE", "RELATED", "STRATA", "Stratum", "files_for", "sites"]
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ STRATA = (
     Stratum(
         "templates",
         (f"{OPENCL}/**/*.cl",),
-        ("*_nvidia.cl", "*/mma_ptx.cl", "*/pooling_planes.cl"),
+        ("*_nvidia.cl", "*/mma_ptx.cl", "*/pooling_planes.cl", "*/transpose_tiled.cl"),
         "pocl",
         "reference,opencl",
         OPENCL_TESTS,
@@ -139,6 +140,9 @@ RELATED = {
     "definition": ("reorder", "half"),
     "algorithms": ("eltwise", "binary", "post"),
 }  # fmt: skip
+
+# Sources -> the file whose tests execute them in another process, so that no map has their lines.
+ELSEWHERE = {f"{OPENCL}/gemm/mma/*.cl": "tests/opencl/test_opencl_mma.py"}
 
 # Names of functions, methods and constants that decide speed or the way, or that write texts.
 COSTS = re.compile(

@@ -124,7 +124,7 @@ _POWERS = tuple(
     (alpha, beta)
     for alpha in (2.0, 1.0, -1.0)
     for beta in (1.5, 0.0, 1.0, 2.0, 3.0, 0.5, -1.0, -0.5)
-)
+) + ((1.0, -3.0), (2.0, -2.0), (-1.0, 5.0))
 _GATE = "tanh(sqrt(2 / pi) * (s + 0.044715 * s**3))"
 _SOFTPLUS = "tanh(log(1 + exp(s)))"
 

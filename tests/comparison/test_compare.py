@@ -331,8 +331,8 @@ def test_errors_of_a_direct_sum_are_independent_and_those_of_a_tile_are_not():
     expected = []
     for algorithm in ("direct", "winograd"):
         op = dnn.ConvolutionForward(
-            "forward_inference", algorithm, src=desc(1, 2, 6, 6), weights=desc(3, 2, 3, 3),
-            dst=desc(1, 3, 4, 4),
+            "forward_inference", src=desc(1, 2, 6, 6), weights=desc(3, 2, 3, 3),
+            dst=desc(1, 3, 4, 4), algorithm=algorithm,
         )  # fmt: skip
         inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
         expected.append(expected_outputs(op, dnn.Attributes(), inputs)["dst"].independent)

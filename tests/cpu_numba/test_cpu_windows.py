@@ -115,6 +115,45 @@ def test_windows_of_many_places(tag, local_size):
     check(CPU, op)
 
 
+def test_windows_that_need_the_whole_ring_of_a_slab():
+    """255 channels for each sum, and 64 columns at once."""
+    src = dnn.MemoryDesc((1, 300, 7, 11))
+    op = dnn.LRNForward(
+        "forward_inference", "across_channels", src=src, dst=src, local_size=255, alpha=1.0,
+        beta=1.0, k=1.0,
+    )  # fmt: skip
+    values = fill_normal(src, 1)
+    squares = np.pad(values.astype(np.float64) ** 2, ((0, 0), (127, 127), (0, 0), (0, 0)))
+    sums = np.lib.stride_tricks.sliding_window_view(squares, 255, axis=1).sum(-1)
+    expected = values / (1 + sums / 255)
+    for pd in CPU.primitive_descs(op):
+        np.testing.assert_allclose(run(pd, {"src": values})["dst"], expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("dims", [(2, 300_000), (3, 70_000, 3), (5, 100, 900)])
+@pytest.mark.parametrize("algorithm", ["sum", "max", "mean"])
+def test_few_results_are_folded_in_parts_by_several_threads(dims, algorithm):
+    src = dnn.MemoryDesc(dims)
+    dst = dnn.MemoryDesc((dims[0], 1, *dims[2:]))
+    check(CPU, dnn.Reduction(algorithm, src=src, dst=dst))
+
+
+@pytest.mark.parametrize("channels", [5, 16, 40])
+@pytest.mark.parametrize("tag", ["abcd", "acdb", "aBcd16b"])
+def test_nan_is_the_maximum_wherever_it_is_in_a_window(tag, channels):
+    """Each window of 3 x 3 has NaN at another place, or has none."""
+    src = dnn.MemoryDesc((2, channels, 12, 12), "f32", tag)
+    dst = dnn.MemoryDesc((2, channels, 4, 4), "f32", tag)
+    op = dnn.PoolingForward(
+        "forward_training", "max", src=src, dst=dst, kernel=(3, 3), strides=(3, 3)
+    )
+    values = fill_normal(src, 1)
+    for place in range(9):
+        down, across = divmod(place, 4)
+        values[:, ::2, 3 * down + place // 3, 3 * across + place % 3] = np.nan
+    check(CPU, op, inputs={"src": values})
+
+
 @pytest.mark.parametrize("beta", [-2.0, -0.5, 0.0, 0.5, 0.75, 1.0, 1.3, 2.0, 3.0])
 def test_powers_of_bases_of_either_sign(beta):
     desc = dnn.MemoryDesc((2, 9, 4, 5))

@@ -43,7 +43,7 @@ RECORDED = {
 
 @cache
 def listed(size):
-    return cases(size)
+    return cases(size, drawn=False)
 
 
 def of(kind, size="full"):

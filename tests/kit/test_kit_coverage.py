@@ -23,7 +23,7 @@ CONVOLUTIONS = DRIVERS["conv"].operations
 
 @cache
 def listed(size):
-    return cases(size)
+    return cases(size, drawn=False)
 
 
 def of(kind, size="smoke"):

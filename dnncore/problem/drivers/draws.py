@@ -11,7 +11,7 @@ __all__ = ["ANY_TAGS", "BIAS_TYPES", "LAYER_DIRECTIONS", "LAYER_TYPES", "PAIR_DI
 Options: TypeAlias = Mapping[str, Sequence[str]]
 """Option -> values; the first is the value of a text that does not give the option."""
 
-TAGS = ("abx", "axb", "xba", "aBx8b", "aBx16b", "aBx4b")
+TAGS = ("abx", "axb", "xba", "aBx8b", "aBx16b", "aBx4b", "aBx32b", "Abx16a", "ABx4b8a")
 ANY_TAGS = ("any", *TAGS)
 LAYER_DIRECTIONS = ("FWD_B", "FWD_D", "FWD_I", "FWD_IB", "BWD_D", "BWD_W", "BWD_WB")
 PAIR_DIRECTIONS = ("FWD_D", "FWD_I", "BWD_D")
@@ -37,7 +37,7 @@ class Draws(Protocol):
         """A number of channels, at least 1."""
 
     def dims(self, least: int = 1) -> list[int]:
-        """Dims, `least` to 5 of them; sizes may be 0."""
+        """Dims, `least` to 6 of them; sizes may be 0."""
 
     def some_ones(self, dims: Sequence[int]) -> list[int]:
         """The same dims, some of them 1."""

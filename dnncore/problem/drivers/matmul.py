@@ -61,7 +61,7 @@ def _formula(torch: Any, _op: MatMul, tensors: Mapping[str, Any]) -> Any:
 def _draw_shape(draws: Draws) -> str:
     m, k, n = (draws.channels() for _ in "mkn")
     k *= draws.one_of("11110") == "1"  # a product may have no terms
-    batch = [draws.integer(1, 3) for _ in range(draws.integer(0, 3))]
+    batch = [draws.integer(1, 3) for _ in range(draws.integer(0, 5))]
     return shape_text([*draws.some_ones(batch), m, k], [*draws.some_ones(batch), k, n])
 
 

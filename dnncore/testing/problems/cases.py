@@ -5,7 +5,7 @@
               blocks of loops (the list "sizes"), each parameter where it alone matters (the list
               "variations"), in a few minutes
     full      the products of operations, shapes, formats, directions and attributes, large dims and
-              tensors, and all of "smoke"
+              tensors, all of "smoke", and random problems
     networks  the layers of AlexNet, VGG-16, GoogLeNet, ResNet-50 and MobileNet v1
     random    drawn from a seed by `random_problems.py`
 
@@ -21,6 +21,7 @@ from pathlib import Path
 from dnncore.errors import DescriptorError
 from dnncore.problem import DRIVERS, Problem, read, read_files
 from dnncore.testing.problems import algorithm_cases
+from dnncore.testing.problems.random_problems import draw
 
 __all__ = ["SIZES", "case_files", "cases"]
 
@@ -29,7 +30,7 @@ MORE = {  # lists that a size has, too
     "smoke": ("sizes", "variations"),
     "full": ("smoke", "sizes", "variations"),
 }
-DRAWN = 30  # random problems of each driver
+DRAWN = {"random": 30, "full": 100}  # random problems of each driver
 FOLDER = Path(__file__).parent
 
 
@@ -51,20 +52,20 @@ def _files(size: str) -> list[Path]:
     return [*FOLDER.glob(f"{size}.txt"), *sorted((FOLDER / size).glob("*.txt"))]
 
 
-def cases(size: str, *, seed: int = 0, more: bool = True) -> list[Problem]:
+def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) -> list[Problem]:
     """Return the problems of a size, without duplicates.
 
     seed: the seed of random ones.
     more: whether "smoke" and "full" have the lists of `MORE`, too.
+    drawn: whether "full" has random problems, too.
 
     Lists of values make duplicates, for instance if two formats are equal because a dim is 1.
     """
     case_files(size)  # raises for other names
-    if size == "random":
-        from dnncore.testing.problems import random_problems
-
-        return [p for driver in DRIVERS for p in random_problems.draw(DRAWN, driver, seed=seed)]
     names = _lists(size, more=more)
     listed = read_files(*(file for name in names for file in _files(name)))
     texts = (text for name in names for text in algorithm_cases.texts(name))
-    return list(dict.fromkeys([*listed, *(problem for text in texts for problem in read(text))]))
+    found = [*listed, *(problem for text in texts for problem in read(text))]
+    if size in DRAWN and (drawn or size == "random"):
+        found += [p for driver in DRIVERS for p in draw(DRAWN[size], driver, seed=seed)]
+    return list(dict.fromkeys(found))

@@ -251,7 +251,10 @@ class _Emitter:
         return vir.loop(builder, fields[dims[0]], state, turn)
 
     def _row(self, state: Sequence[Value], size: int, count: int) -> list[Value]:
-        """Fold some taps along w, first by themselves, which shortens the chain of each point."""
+        """Fold some taps along w, first by themselves, which shortens the chain of each point.
+
+        A single point has one tap at a time, so that NaN is heeded.
+        """
         places = [list(state[:3])]
         while len(places) < count:
             places.append(self._next("w", places[-1]))
@@ -259,7 +262,7 @@ class _Emitter:
         for i, point in enumerate(self._points(state, size)):
             row, *others = (self._term(a, b, where, i) for a, b, where in places)
             for other in others:
-                row = self._joined(row, other, heed_nan=size == 1)
+                row = self._joined(row, other, heed_nan=False)
             kept += self._joined(point, row, heed_nan=size == 1).values
         return [*places[-1], *kept]
 
