@@ -296,7 +296,7 @@ def _is_fatal(result: CaseResult) -> bool:
 
 
 def _shortest(job: Job, worker: Worker) -> Job:
-    """Return a job with the simplest failing problem of the operation."""
+    """Return a job with a simpler failing problem of the operation."""
     from dnncore.problem import driver_of
     from dnncore.testing.problems.random_problems import shortest_failure
 
@@ -304,7 +304,7 @@ def _shortest(job: Job, worker: Worker) -> Job:
         return worker.run(str(problem), job.engine, job.impl).status == "failed"
 
     driver = driver_of(type(job.problem.op)).name
-    found = shortest_failure(fails, driver=driver, seed=job.seed or 0)
+    found = shortest_failure(fails, driver=driver, seed=job.seed or 0, known=job.problem)
     return replace(job, problem=found or job.problem)
 
 

@@ -190,6 +190,22 @@ def test_the_scratchpad_of_a_stream(counted):
     assert counted.balance() == 1  # the largest
 
 
+@pytest.mark.parametrize("nbytes", [1 << 10, 1 << 20, 1 << 21])
+def test_a_stream_has_a_scratchpad_after_one_that_could_not_be_allocated(monkeypatch, nbytes):
+    engine = dnn.engine("cpu")
+    stream = engine.stream()
+    stream.reserve(64)
+
+    def refuse(nbytes):
+        raise dnn.ExecutionError(f"cannot allocate {nbytes} bytes")
+
+    monkeypatch.setattr(engine, "allocate", refuse)
+    with pytest.raises(dnn.ExecutionError, match="cannot allocate"):
+        stream.reserve(1 << 20)
+    monkeypatch.undo()
+    assert stream.reserve(nbytes).nbytes >= nbytes
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_the_scratchpads_of_an_out_of_order_stream(counted, monkeypatch, late):
     monkeypatch.setattr(Copying, "late", late)

@@ -1,14 +1,15 @@
-"""Random problems, drawn from a seed; hypothesis reduces a failing one to the shortest text.
+"""Random problems, drawn from a seed, and the simplest problem that fails as a drawn one does.
 
 A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may
 change its place: an offset, gaps between elements, another order of dims. Each choice is one of
-some values, of which the first is the simplest. The text omits it.
+some values, of which the first is the simplest. The text omits it. A failing problem is simplified
+by earlier values of its choices.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Protocol, TypeVar
@@ -58,32 +59,34 @@ STEPS = (
 )
 
 
-LENGTHS = (0, 0, 0, 1, 1, 2, 3, 5)  # of chains
+MOST_STEPS = 4
+NO_STEP = ("",) * (2 * len(STEPS))  # two of three are left out
 
 
 def _options(choose: Choose, options: Options, only: Options = NOTHING) -> list[str]:
-    """`--name=value` for each option whose value is not the first.
+    """`--name=value` for each option whose value is not the first, which every second one has.
 
     only: the values to choose from, for some of the options.
     """
     values = {**options, **only}
-    chosen = {name: choose(values[name]) for name in options}
+    chosen = {
+        name: choose([values[name][0]] * len(values[name]) + [*values[name]]) for name in options
+    }
     return [f"--{name}={text}" for name, text in chosen.items() if text != options[name][0]]
 
 
 def _attributes(choose: Choose, ndims: int) -> list[str]:
     """Options of attributes for a result of this number of dims."""
-    chain = [_step(choose, choose(STEPS), ndims) for _ in range(choose(LENGTHS))]
+    chain = [step for _ in range(MOST_STEPS) if (step := _step(choose, ndims))]
     steps = [f"--attr-post-ops={'+'.join(chain)}"] if chain else []
     return steps + _options(choose, ATTRIBUTES)
 
 
-def _step(choose: Choose, text: str, ndims: int) -> str:
-    words: dict[str, Sequence[object]] = {
-        "MASK": range(1 << ndims), "MORE": range(1 << ndims), "TAG": TAGS,
-    }  # fmt: skip
-    for word, values in words.items():
-        text = text.replace(word, str(choose(values))) if word in text else text
+def _step(choose: Choose, ndims: int) -> str:
+    """A step, or "". Each takes as many choices, so that simpler ones leave the others alone."""
+    text, masks = choose((*NO_STEP, *STEPS)), range(1 << ndims)
+    for word, chosen in (("MASK", choose(masks)), ("MORE", choose(masks)), ("TAG", choose(TAGS))):
+        text = text.replace(word, str(chosen))
     return text
 
 
@@ -227,50 +230,86 @@ def draw(
     only: the values to choose from, for options of this driver.
     most_bytes: of all tensors of a problem, where a dim of 0 counts as 1.
     """
-    source = Random(f"{seed} {driver}")  # noqa: S311 - reproducible
-
-    def choose(values: Sequence[T]) -> T:
-        return source.choice(values)
-
     found: dict[Problem, None] = {}
-    for _ in range(TRIES * count):
+    for problem, _ in _drawn(driver, seed, only, most_bytes, TRIES * count):
         if len(found) == count:
             break
-        if problem := _problem(choose, driver, only, most_bytes):
-            found[problem] = None
+        found[problem] = None
     return list(found)
 
 
-def shortest_failure(
-    fails: Callable[[Problem], bool], *, driver: str = "", examples: int = 200, seed: int = 0
-) -> Problem | None:
-    """Return the simplest problem for which `fails` is true, None if no example fails.
+@dataclass
+class _Choices:
+    """Makes given choices, then those of `source`, and records them.
 
-    driver: the driver of all problems tried, if given. A failing problem is simplified as long as
-    it fails, so that its text is the shortest that hypothesis can find.
+    places: of the chosen values. Without a source, the first value follows behind the given ones.
     """
-    from hypothesis import HealthCheck, Phase, assume, find, settings
-    from hypothesis import strategies as st
-    from hypothesis.errors import NoSuchExample
 
-    @st.composite
-    def problems(draw: st.DrawFn) -> Problem:
-        def choose(values: Sequence[T]) -> T:
-            return draw(st.sampled_from(values))
+    places: list[int]
+    source: Random | None = None
+    made: int = 0
 
-        problem = _problem(choose, driver or choose([*DRIVERS]), NOTHING, MOST_BYTES)
-        assume(problem)
-        assert problem
-        return problem
+    def __call__(self, values: Sequence[T]) -> T:
+        if self.made == len(self.places):
+            self.places.append(self.source.randrange(len(values)) if self.source else 0)
+        place = self.places[self.made] % len(values)
+        self.made += 1
+        return values[place]
 
-    limit = settings(
-        max_examples=examples,
-        phases=(Phase.generate, Phase.shrink),
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    try:
-        return find(problems(), fails, settings=limit, random=Random(seed))  # noqa: S311 - reproducible
-    except NoSuchExample:
+
+def _drawn(
+    driver: str, seed: int, only: Options, most_bytes: int, tries: int
+) -> Iterator[tuple[Problem, list[int]]]:
+    """The valid problems of some tries, with their choices."""
+    source = Random(f"{seed} {driver}")  # noqa: S311 - reproducible
+    for _ in range(tries):
+        choices = _Choices([], source)
+        if problem := _problem(choices, driver, only, most_bytes):
+            yield problem, choices.places
+
+
+def shortest_failure(
+    fails: Callable[[Problem], bool],
+    *,
+    driver: str,
+    seed: int = 0,
+    known: Problem | None = None,
+    tries: int = 200,
+) -> Problem | None:
+    """Return a simple problem of a driver for which `fails` is true, None if no problem fails.
+
+    known: a problem that `draw` returned for this seed, and that fails. If it is not given, the
+        problems of the seed are tried.
+    tries: the most problems that are tried, first to find one that fails and then to simplify it.
+    """
+    drawn = _drawn(driver, seed, NOTHING, MOST_BYTES, tries if known is None else TRIES * tries)
+    is_wanted = fails if known is None else known.__eq__
+    problem, places = next((pair for pair in drawn if is_wanted(pair[0])), (known, []))
+    if problem is None:
         return None
+    tried = {problem}
+    for simpler in _simpler(places):
+        if len(tried) > tries:
+            break
+        choices = _Choices([*simpler])
+        other = _problem(choices, driver, NOTHING, MOST_BYTES)
+        if other is None or other in tried:
+            continue
+        tried.add(other)
+        if fails(other):
+            problem = other
+            places[:] = choices.places[: choices.made]
+    return problem
+
+
+def _simpler(places: list[int]) -> Iterator[list[int]]:
+    """Lists with an earlier place in one choice. They follow changes of `places`."""
+    before: list[int] = []
+    while before != places:
+        before = [*places]
+        i = 0
+        while i < len(places):
+            for place in sorted({0, places[i] // 2, places[i] - 1}):
+                if 0 <= place < places[i]:
+                    yield [*places[:i], place, *places[i + 1 :]]
+            i += 1
