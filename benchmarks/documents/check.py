@@ -61,6 +61,7 @@ PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
 }  # ledger -> page, and the function that makes its text
 
 AGREEMENT = 1.25  # of two medians of one problem on one machine; single times differ by more
+REPEATED = ("ratio", "ours_ms", "peer_ms", "ours_error", "peer_error")  # which agree so far
 
 NO_LEDGER = """\
 The figures of this page have no ledger yet: they are older than the ledgers. `python -m
@@ -126,21 +127,24 @@ def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
 
 
 def _contradictory(ledger: Path) -> Iterator[str]:
-    """Rows of one key whose ratios differ by more than repeated measurements do.
+    """Rows of one key whose figures differ by more than repeated measurements do.
 
     A key has the text of the kernels and the circumstances, so a later row of it shows no progress.
     """
-    first: dict[str, float] = {}
+    first: dict[str, Any] = {}
     for line in ledger.read_text().splitlines()[: Ledger(ledger).count]:
         key, row, _ = json.loads(line)
         if not isinstance(row, dict) or not row.get("ratio") or row.get("wrong"):
             continue
-        before, ratio = first.setdefault(key, row["ratio"]), row["ratio"]
-        if max(before, ratio) > AGREEMENT * min(before, ratio):
-            yield (
-                f"{ledger}: {row['problem']} was measured twice under the same circumstances, with"
-                f" the ratios {before:.3g} and {ratio:.3g}; they may differ by {AGREEMENT:g} times"
-            )
+        before = first.setdefault(key, row)
+        for name in REPEATED:
+            low, high = sorted((before.get(name) or 0, row.get(name) or 0))
+            if high > AGREEMENT * low:
+                yield (
+                    f"{ledger}: {row['problem']} was measured twice under the same circumstances,"
+                    f" with {name} {before.get(name)} and {row.get(name)}; they may differ by"
+                    f" {AGREEMENT:g} times"
+                )
 
 
 def _rewritten(ledger: Path) -> Iterator[str]:

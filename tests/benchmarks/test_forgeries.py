@@ -350,3 +350,20 @@ def test_a_later_row_of_a_key_must_agree(folder, ratio, found):
     status, output = checked(folder)
     assert status == int(found)
     assert ("measured twice under the same circumstances" in output) == found
+
+
+@pytest.mark.parametrize("names", [("ours_ms", "peer_ms"), ("ours_error",), ("peer_error",)])
+def test_a_later_row_of_a_key_must_agree_in_times_and_in_errors(folder, names):
+    """Times of both sides that are less by the same factor leave the ratio as it was."""
+    ledger = Ledger(folder / "gpu.jsonl")
+    later = dict(records()[DRAWN[1]])
+    for name in names:
+        later[name] /= 1.5
+        for rate in (name.replace("_ms", "_gflops"), name.replace("_ms", "_gbps")):
+            if rate != name and later.get(rate):
+                later[rate] *= 1.5
+    ledger.put(DRAWN[1], later)
+    (folder / GPU).write_text(check.gpu_page(folder / "gpu.jsonl"))
+    status, output = checked(folder)
+    assert status == 1
+    assert all(f"with {name} " in output for name in names)
