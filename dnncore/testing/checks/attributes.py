@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from string import ascii_lowercase
 from zlib import crc32
 
 from dnncore.algorithms.post_ops import POST_OPS
@@ -18,13 +19,17 @@ __all__ = ["attributes", "probes"]
 PER_CHANNEL = 2
 
 
-def probes(dims: tuple[int, ...], mask: int = PER_CHANNEL) -> list[PostOp]:
+def probes(
+    dims: tuple[int, ...], mask: int = PER_CHANNEL, *, is_reversed: bool = False
+) -> list[PostOp]:
     """Return a post-op of each kind. Each changes nearly every result.
 
     mask: the dims that operands have. Per channel, a tensor of one dim has it.
+    is_reversed: whether the first dim of operands is the innermost one, and the last the outermost.
     """
     mask = mask if len(dims) > 1 else 1
-    operand = MemoryDesc(tuple(n if mask >> d & 1 else 1 for d, n in enumerate(dims)))
+    own = tuple(n if mask >> d & 1 else 1 for d, n in enumerate(dims))
+    operand = MemoryDesc(own, "f32", ascii_lowercase[: len(dims)][::-1] if is_reversed else None)
     return [PostOp(kind, **record.probe(operand)) for kind, record in POST_OPS.items()]
 
 
@@ -32,8 +37,9 @@ def attributes(trial: Trial) -> None:
     """An implementation that accepts an additional post-op of any kind and mask computes it."""
     case = trial.case
     dims = case.op.result.dims
-    any_mask = crc32(case.text.encode()) % (1 << len(dims))  # another one in each case
-    for step in dict.fromkeys([*probes(dims), *probes(dims, any_mask)]):
+    number = crc32(case.text.encode())  # another one in each case
+    others = probes(dims, number % (1 << len(dims)), is_reversed=bool(number >> 16 & 1))
+    for step in dict.fromkeys([*probes(dims), *others]):
         attr = replace(case.attr, post_ops=(*case.attr.post_ops, step))
         try:
             pd = case.sibling(trial, attr)
@@ -45,7 +51,7 @@ def attributes(trial: Trial) -> None:
         wrong = trial.wrong(given, trial.execute(given.inputs, pd=pd))
         if wrong and not _is_wrong_without(trial):
             name = step.algorithm or step.kind
-            operand = "".join(f" with an operand {desc.dims}" for _, desc in step.operands)
+            operand = "".join(f" with an operand {desc}" for _, desc in step.operands)
             raise CheckFailed(f"accepts the post-op {name}{operand}, but: {wrong}")
 
 

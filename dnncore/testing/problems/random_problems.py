@@ -144,7 +144,7 @@ class ChosenSizes:
 
 # -- places in buffers -----------------------------------------------------------------------------
 
-MOVES = (*[""] * 6, "offset", "gaps", "order")  # each also does those before it
+MOVES = (*[""] * 5, "offset", "gaps", "gaps", "order")  # each also does those before it
 MOST_MOVES = 8  # of a problem; as many are always chosen, so that fewer tensors are not simpler
 OFFSETS = (1, 2, 3, 5, 8, 16, 64)  # elements
 GAPS = (0, 1, 3)  # elements, or blocks of them
@@ -162,7 +162,7 @@ def _moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
     if move == "order":
         order = [order.pop(choose(range(len(order)))) for _ in range(desc.ndims)]
     block = math.prod(size for _, size in desc.inner_blocks)
-    strides, step = [0] * desc.ndims, block * choose((1, 1, 2))
+    strides, step = [0] * desc.ndims, block * choose((1, 2))
     for dim in reversed(order):
         strides[dim] = step
         step = step * max(1, desc.physical_shape[dim]) + block * choose(GAPS)
