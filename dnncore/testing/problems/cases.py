@@ -55,7 +55,7 @@ def _files(size: str) -> list[Path]:
 def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) -> list[Problem]:
     """Return the problems of a size, without duplicates.
 
-    seed: the seed of random ones.
+    seed: the seed of the size "random". Those of "full" are always the same.
     more: whether "smoke" and "full" have the lists of `MORE`, too.
     drawn: whether "full" has random problems, too.
 
@@ -67,5 +67,6 @@ def cases(size: str, *, seed: int = 0, more: bool = True, drawn: bool = True) ->
     texts = (text for name in names for text in algorithm_cases.texts(name))
     found = [*listed, *(problem for text in texts for problem in read(text))]
     if size in DRAWN and (drawn or size == "random"):
+        seed = seed if size == "random" else 0
         found += [p for driver in DRIVERS for p in draw(DRAWN[size], driver, seed=seed)]
     return list(dict.fromkeys(found))
