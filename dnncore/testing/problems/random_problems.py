@@ -1,9 +1,9 @@
-"""Random problems, drawn from a seed, and the simplest problem that fails as a drawn one does.
+"""Random problems, drawn from a seed. A failing one is simplified.
 
 A problem is drawn as text: options from lists, a shape from sizes. Then each of its tensors may
 change its place: an offset, gaps between elements, another order of dims. Each choice is one of
-some values, of which the first is the simplest. The text omits it. A failing problem is simplified
-by earlier values of its choices.
+some values. The first value is the simplest, and the text omits it. A failing problem is simplified
+as long as it fails: one choice after the other gets an earlier value.
 """
 
 from __future__ import annotations
@@ -60,11 +60,13 @@ STEPS = (
 
 
 MOST_STEPS = 4
-NO_STEP = ("",) * (2 * len(STEPS))  # two of three are left out
+NO_STEP = ("",) * (2 * len(STEPS))  # two of three steps are left out
 
 
 def _options(choose: Choose, options: Options, only: Options = NOTHING) -> list[str]:
-    """`--name=value` for each option whose value is not the first, which every second one has.
+    """`--name=value` for each option whose value is not the first.
+
+    More than half of the values are the first, because implementations refuse rare combinations.
 
     only: the values to choose from, for some of the options.
     """
@@ -83,7 +85,7 @@ def _attributes(choose: Choose, ndims: int) -> list[str]:
 
 
 def _step(choose: Choose, ndims: int) -> str:
-    """A step, or "". Each takes as many choices, so that simpler ones leave the others alone."""
+    """A step, or "". All steps take three more choices, so that a simpler step moves no others."""
     text, masks = choose((*NO_STEP, *STEPS)), range(1 << ndims)
     for word, chosen in (("MASK", choose(masks)), ("MORE", choose(masks)), ("TAG", choose(TAGS))):
         text = text.replace(word, str(chosen))
