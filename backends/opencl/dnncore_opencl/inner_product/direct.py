@@ -148,5 +148,6 @@ class DirectBackwardData(Direct):
     def refusal(self, op: InnerProduct, attr: Attributes) -> Refused | None:
         """Images with pixels must have no operands of post-ops: pixels have no index."""
         if op.src_role.ndims > 2 and attr.operands():
-            return Refused("attribute", "operands of images with pixels are left to others")
+            dims = op.src_role.ndims
+            return Refused("attribute", f"takes operands of post-ops if src has 2 dims; got {dims}")
         return None
