@@ -337,3 +337,14 @@ def test_errors_of_a_direct_sum_are_independent_and_those_of_a_tile_are_not():
         inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
         expected.append(expected_outputs(op, dnn.Attributes(), inputs)["dst"].independent)
     assert expected == [1.0, 0.25]
+
+
+def test_results_of_no_terms_are_not_judged_as_a_tensor():
+    """All are the bias, and all have the same error."""
+    op = dnn.MatMul(
+        src=desc(30, 0), weights=desc(0, 40), bias=desc(1, 1), dst=desc(30, 40)
+    )  # fmt: skip
+    inputs = {"src": np.ones((30, 0)), "weights": np.ones((0, 40)), "bias": np.full((1, 1), 0.7)}
+    attr = dnn.Attributes((dnn.PostOp.eltwise("linear", 0.2345675, -1.2345675),))
+    right = expected_outputs(op, attr, inputs, random_order=True, judged=True)["dst"]
+    assert right.check(np.nextafter(right.values, np.float32(1))).ok
