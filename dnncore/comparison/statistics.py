@@ -102,7 +102,7 @@ def _verdict(x: Array, known: Array, independent: float) -> str:
 
 def _of_slices(x: Array, known: Array, independent: float) -> Iterator[str]:
     """Describe slices that lost precision."""
-    if x.ndim < 2:
+    if x.ndim < 2 or not x.size:
         return
     sure = SURER + math.log(sum(x.shape))
     x = np.where(known, x, 0.0)

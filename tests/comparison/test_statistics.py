@@ -63,6 +63,11 @@ def test_unknown_errors_do_not_count():
     assert not judge(errors)
 
 
+@pytest.mark.parametrize("dims", [(0,), (0, 0), (0, 3)])
+def test_a_tensor_without_elements_has_lost_nothing(dims):
+    assert not judge(normal(*dims))
+
+
 def test_rounds_are_pooled():
     parts = [normal(5, 2, scale=4.0, seed=seed) for seed in range(7)]
     assert not judge(parts[0])
