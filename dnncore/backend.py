@@ -152,20 +152,29 @@ class Implementation(ABC, Generic[OpT]):
 
     data_types: the types of floating-point tensors that it reads and writes. `answer` refuses other
         types without a call of `accept`.
+    takes_repeats: whether tensors that it reads may repeat their elements along a dim, by a stride
+        of 0. Else `answer` refuses them without a call of `accept`.
     """
 
     name: str
     data_types: Collection[str] = ("f32",)
+    takes_repeats: bool = False
 
     def answer(
         self, op: OpT, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Refuse data types that are not in `data_types`, else return the result of `accept`."""
+        """Refuse data types and repeats that it does not take, else return `accept`'s answer."""
         for argument, desc in op.tensors():
             own = desc.data_type
             if data_type(own).is_float and own not in self.data_types:
                 return Refused(
                     "type", f"takes {', '.join(self.data_types)}; got {argument.name} of {own}"
+                )
+        read = [(argument.name, desc) for argument, desc in op.tensors()]
+        for name, desc in () if self.takes_repeats else [*read, *attr.operands()]:
+            if desc.has_repeats:
+                return Refused(
+                    "format", f"takes no tensor with a stride of 0; got {name} of {desc}"
                 )
         return self.accept(op, attr, engine, hint)
 

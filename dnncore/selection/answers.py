@@ -185,6 +185,8 @@ def _check_entry(entry: object, backend: str, taken: set[str]) -> None:
     types: Any = entry.data_types
     if isinstance(types, str) or not isinstance(types, Collection) or set(types) - set(DATA_TYPES):
         _fail(f"{name}: data_types must contain names such as 'f32'; got {_shown(types)}")
+    if not isinstance(entry.takes_repeats, bool):
+        _fail(f"{name}: takes_repeats must be True or False; got {_shown(entry.takes_repeats)}")
 
 
 def _is_printable(text: str) -> bool:

@@ -30,6 +30,7 @@ class HostFallback(Implementation[Operation]):
     def __init__(self, implementation: Implementation[Any], cpu: Engine, allowed: bool) -> None:
         self.name = PREFIX + implementation.name
         self.data_types = implementation.data_types
+        self.takes_repeats = implementation.takes_repeats
         self._implementation = implementation
         self._cpu = cpu
         self._allowed = allowed

@@ -35,6 +35,7 @@ class Crossing(Implementation[Reorder]):
     ) -> None:
         self.name = f"{PREFIX}{side.name}:{implementation.name}"
         self.data_types = implementation.data_types
+        self.takes_repeats = implementation.takes_repeats
         self._implementation = implementation
         self._src_engine = src_engine
         self._side = side
@@ -57,22 +58,23 @@ class Crossing(Implementation[Reorder]):
             seconds=seconds + travelling.nbytes / rate,
             efficiency=None,
             scratchpad_bytes=0,
-            build=lambda: _CrossingExecutable(op, answer, src_engine, engine, side),
+            build=lambda: _CrossingExecutable(op, attr, answer, src_engine, engine, side),
         )
 
 
 class _CrossingExecutable(Executable):
-    """Copy and convert; between equal descriptors only copy."""
+    """Copy and convert; between equal descriptors without post-ops only copy."""
 
     def __init__(
-        self, op: Reorder, accepted: Accepted, src_engine: Engine, engine: Engine, side: Engine
-    ) -> None:
+        self, op: Reorder, attr: Attributes, accepted: Accepted, src_engine: Engine, engine: Engine,
+        side: Engine,
+    ) -> None:  # fmt: skip
         self._op = op
         self._src_engine = src_engine
         self._engine = engine
         self._side = side
         self._scratchpad_bytes = accepted.scratchpad_bytes
-        copies = op.src == op.dst and not op.dst.has_neighbours
+        copies = op.src == op.dst and not op.dst.has_neighbours and not attr.post_ops
         self._inner = None if copies else answers.executable(accepted)
 
     def bind(self, memories: Sequence[Memory], scratchpad: Buffer | None) -> Run:

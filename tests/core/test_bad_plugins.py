@@ -410,6 +410,7 @@ class Nameless(Relu):
         (named("toybackend:bad", data_types=None), "data_types must contain names such as 'f32'"),
         (named("toybackend:bad", data_types="f32"), "data_types must contain"),
         (named("toybackend:bad", data_types=("f32", "f33")), "data_types must contain"),
+        (named("toybackend:bad", takes_repeats="no"), "takes_repeats must be True or False"),
         (Nameless("x"), "it raised Strange"),
     ],
 )

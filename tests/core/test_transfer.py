@@ -27,6 +27,21 @@ def test_values_arrive(src, dst, format, data_type):
     np.testing.assert_array_equal(back.numpy(), values)
 
 
+@pytest.mark.parametrize(("src", "dst"), PAIRS)
+@pytest.mark.parametrize("format", ["ab", "ba"])
+def test_post_ops_are_computed_on_the_way(src, dst, format):
+    """Also between equal descriptors, which are copied without them."""
+    source, target = dnn.engine(src), dnn.engine(dst)
+    desc, values = dnn.MemoryDesc((2, 3)), np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
+    op = dnn.Reorder(src=desc, dst=desc.with_format(format))
+    relu = dnn.Attributes((dnn.PostOp.eltwise("relu"),))
+    for pd in dnn.primitive_descs(op, target, relu, src_engine=source):
+        out, stream = dnn.Memory(pd.dst_desc, target), target.stream()
+        memory = dnn.Memory.from_numpy(values, engine=source)
+        pd.primitive().execute(stream, src=memory, dst=out).wait()
+        np.testing.assert_array_equal(out.numpy(stream), np.maximum(values, 0), pd.impl_name)
+
+
 def test_what_is_in_place_already_is_returned():
     memory = dnn.Memory(dnn.MemoryDesc((3, 4)), dnn.engine("cpu"))
     assert dnn.reorder(memory, memory.desc) is memory

@@ -23,6 +23,7 @@ class ReorderImplementation(Implementation[Reorder]):
 
     name = "cpu_numba:simd"
     data_types = ("f32", "f64", "f16", "bf16")
+    takes_repeats = True
 
     def accept(self, op: Reorder, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:
         """Accept every layout that has strides; post-ops from f32 to f32."""

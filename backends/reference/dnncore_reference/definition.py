@@ -45,6 +45,7 @@ class Definition(Implementation[Any]):
     """
 
     data_types = FLOAT_TYPES
+    takes_repeats = True
 
     def __init__(
         self,

@@ -30,6 +30,8 @@ class ElementWise(Implementation[OpT]):
     stages: the chain of an operation, whose inputs are numbered from 1 on.
     """
 
+    takes_repeats = True
+
     name = "cpu_numba:simd"
 
     def __init__(self, stages: Callable[[OpT], list[post_ops.Stage]]) -> None:

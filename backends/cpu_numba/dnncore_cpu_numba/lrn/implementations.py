@@ -55,6 +55,8 @@ class _Window:
 class LRNImplementation(Implementation[LRN]):
     """Window sums in the first-level cache."""
 
+    takes_repeats = True
+
     name = "cpu_numba:simd"
 
     def accept(self, op: LRN, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

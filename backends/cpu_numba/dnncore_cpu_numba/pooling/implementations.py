@@ -24,6 +24,8 @@ from dnncore_cpu_numba.runtime.tensor import Tensor, refuse_long
 class DirectPooling(Implementation[Pooling]):
     """Pooling in both directions, with each result in registers."""
 
+    takes_repeats = True
+
     name = "cpu_numba:direct"
 
     def accept(self, op: Pooling, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

@@ -34,6 +34,8 @@ _ALIGNMENT = 64  # bytes
 class ReductionImplementation(Implementation[Reduction]):
     """Rows folded into accumulators in the first-level cache."""
 
+    takes_repeats = True
+
     name = "cpu_numba:simd"
 
     def accept(self, op: Reduction, attr: Attributes, engine: Any, hint: Any) -> Accepted | Refused:

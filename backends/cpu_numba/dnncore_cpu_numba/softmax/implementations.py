@@ -29,6 +29,8 @@ _GRAIN = 2048  # elements of a part at least: exponentials take their time
 class SoftmaxImplementation(Implementation[Softmax]):
     """The three passes of the formula over vectors or slabs."""
 
+    takes_repeats = True
+
     name = "cpu_numba:simd"
 
     def __init__(self, inputs: Sequence[str], vectors: Task, slabs: Task) -> None:

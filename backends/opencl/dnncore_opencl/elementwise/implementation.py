@@ -217,6 +217,8 @@ class Elementwise(Implementation[OpT]):
     Efficiency was measured on tensors beyond all caches.
     """
 
+    takes_repeats = True
+
     name = "opencl:pointwise"
     data_types: tuple[str, ...] = ("f32", *HALVES)
     like: ClassVar[Mapping[str, str]] = {}  # what may be `any`, and whose format it takes

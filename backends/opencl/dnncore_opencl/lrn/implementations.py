@@ -39,6 +39,7 @@ class LRN(Implementation[backend.LRN]):
 
     name = "opencl:direct"
     data_types = ("f32", *HALVES)
+    takes_repeats = True
     kernel: ClassVar[str]
     like: ClassVar[dict[str, str]]
 

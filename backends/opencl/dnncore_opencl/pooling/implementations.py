@@ -47,6 +47,7 @@ class Pooling(Implementation[core.Pooling]):
 
     name = "opencl:gather"
     data_types = ("f32", *HALVES)
+    takes_repeats = True
     like: ClassVar[tuple[str, str]]  # a tensor that may be `any`, and the one whose format it takes
 
     def accept(

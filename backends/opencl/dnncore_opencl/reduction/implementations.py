@@ -60,6 +60,7 @@ class Reduction(Implementation[core.Reduction]):
 
     name = "opencl:staged"
     data_types = ("f32", *HALVES)
+    takes_repeats = True
 
     def accept(
         self, op: core.Reduction, attr: Attributes, engine: Any, hint: Any

@@ -124,6 +124,7 @@ class Softmax(Implementation[core.Softmax]):
 
     element_work: float = math.inf
     data_types = ("f32", *HALVES)
+    takes_repeats = True
 
     def accept(
         self, op: core.Softmax, attr: Attributes, engine: Any, hint: Any
