@@ -61,7 +61,8 @@ PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
 }  # ledger -> page, and the function that makes its text
 
 AGREEMENT = 1.25  # of two medians of one problem on one machine; single times differ by more
-REPEATED = ("ratio", "ours_ms", "peer_ms", "ours_error", "peer_error")  # which agree so far
+EXACT = ("goal", "least")  # which nobody measures
+VARYING = ("took",)
 
 NO_LEDGER = """\
 The figures of this page have no ledger yet: they are older than the ledgers. `python -m
@@ -131,20 +132,33 @@ def _contradictory(ledger: Path) -> Iterator[str]:
 
     A key has the text of the kernels and the circumstances, so a later row of it shows no progress.
     """
-    first: dict[str, Any] = {}
+    first: dict[str, dict[str, float]] = {}
     for line in ledger.read_text().splitlines()[: Ledger(ledger).count]:
         key, row, _ = json.loads(line)
-        if not isinstance(row, dict) or not row.get("ratio") or row.get("wrong"):
+        if not isinstance(row, dict) or row.get("wrong"):
             continue
-        before = first.setdefault(key, row)
-        for name in REPEATED:
-            low, high = sorted((before.get(name) or 0, row.get(name) or 0))
-            if high > AGREEMENT * low:
+        figures = dict(_figures(row))
+        before = first.setdefault(key, figures)
+        for name in before.keys() & figures.keys():
+            low, high = sorted((before[name], figures[name]))
+            agreement = 1.0 if name.rpartition(".")[2] in EXACT else AGREEMENT
+            if high > agreement * low:
                 yield (
                     f"{ledger}: {row['problem']} was measured twice under the same circumstances,"
-                    f" with {name} {before.get(name)} and {row.get(name)}; they may differ by"
-                    f" {AGREEMENT:g} times"
+                    f" with {name} {before[name]} and {figures[name]}; they may differ by"
+                    f" {agreement:g} times"
                 )
+
+
+def _figures(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of a row, with their names and the names of what contains them."""
+    if isinstance(value, dict | list):
+        parts = value.items() if isinstance(value, dict) else enumerate(value)
+        for part, inner in parts:
+            if part not in VARYING:
+                yield from _figures(inner, f"{name}.{part}" if name else str(part))
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield name, abs(value)
 
 
 def _rewritten(ledger: Path) -> Iterator[str]:

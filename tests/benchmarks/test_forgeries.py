@@ -367,3 +367,17 @@ def test_a_later_row_of_a_key_must_agree_in_times_and_in_errors(folder, names):
     status, output = checked(folder)
     assert status == 1
     assert all(f"with {name} " in output for name in names)
+
+
+@pytest.mark.parametrize(("key", "change"), [
+    ("c", lambda record: record | {"figures": [["a small kernel", 4.5, 8.0, "us"]]}),
+    ("l", lambda record: record | {"lines": [{**line, "goal": 1.0} for line in record["lines"]]}),
+])  # fmt: skip
+def test_later_figures_of_programs_and_goals_must_agree(folder, key, change):
+    """Also figures within lists, and a goal exactly."""
+    ledger = Ledger(folder / "gpu.jsonl")
+    ledger.put(key, change(records()[key]))
+    (folder / GPU).write_text(check.gpu_page(folder / "gpu.jsonl"))
+    status, output = checked(folder)
+    assert status == 1
+    assert "measured twice under the same circumstances" in output

@@ -42,6 +42,29 @@ def test_post_ops_are_computed_on_the_way(src, dst, format):
         np.testing.assert_array_equal(out.numpy(stream), np.maximum(values, 0), pd.impl_name)
 
 
+@pytest.mark.parametrize(("src", "dst"), PAIRS)
+@pytest.mark.parametrize("part", ["src", "dst"])
+def test_some_images_of_a_batch_cross(src, dst, part):
+    """A part of a batch has an offset and no gaps."""
+    source, target = dnn.engine(src), dnn.engine(dst)
+    whole, own = dnn.MemoryDesc((5, 3, 4)), dnn.MemoryDesc((2, 3, 4))
+    images = whole.submemory((2, 3, 4), (2, 0, 0))
+    values = np.arange(60, dtype=np.float32).reshape(5, 3, 4)
+    if part == "src":
+        memory = dnn.Memory(images, source, dnn.Memory.from_numpy(values, engine=source).buffer)
+        moved = dnn.reorder(memory, own, engine=target)
+        np.testing.assert_array_equal(moved.numpy(), values[2:4])
+        return
+    there = dnn.Memory.from_numpy(values, engine=target)
+    op, stream = dnn.Reorder(src=own, dst=images), target.stream()
+    memory = dnn.Memory.from_numpy(-values[:2], engine=source)
+    for pd in dnn.primitive_descs(op, target, src_engine=source):
+        out = dnn.Memory(images, target, there.buffer)
+        pd.primitive().execute(stream, src=memory, dst=out).wait()
+        expected = np.concatenate([values[:2], -values[:2], values[4:]])
+        np.testing.assert_array_equal(there.numpy(stream), expected, pd.impl_name)
+
+
 def test_what_is_in_place_already_is_returned():
     memory = dnn.Memory(dnn.MemoryDesc((3, 4)), dnn.engine("cpu"))
     assert dnn.reorder(memory, memory.desc) is memory
