@@ -16,6 +16,7 @@ from test_matmul import matmul
 import dnncore as dnn
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.eltwise import ELTWISE
+from dnncore.comparison.fills import fill_inputs, fill_normal
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
 DIMS = (2, 19, 5, 4)
@@ -186,6 +187,38 @@ def test_every_broadcast(target: Target, name, axes):
 def test_a_sum_of_scale_zero_does_not_read_dst(target: Target):
     """dst is full of NaN before."""
     check(target, OPERATIONS["convolution"], dnn.Attributes([total(0.0), eltwise("relu")]))
+
+
+@pytest.mark.parametrize("kind", ["eltwise", "binary", "matmul"])
+def test_operands_may_be_views_of_one_buffer(target: Target, kind):
+    """A scale of rows and the same scale of columns."""
+    square = dnn.MemoryDesc((40, 40))
+    op = {
+        "eltwise": dnn.EltwiseForward("forward_inference", "abs", src=square, dst=square),
+        "binary": dnn.Binary("add", src0=square, src1=square, dst=square),
+        "matmul": matmul((40, 33), (33, 40)),
+    }[kind]
+    shapes = [(40, 1), (1, 40)]
+    steps = [dnn.PostOp.binary("mul", dnn.MemoryDesc(shape)) for shape in shapes]
+    attr = dnn.Attributes((*steps, *steps))
+    scale = fill_normal(dnn.MemoryDesc((40,)), 3)
+    inputs = fill_inputs(op, dnn.Attributes(), fill_normal)
+    operands = {f"post_op_{i}_src": scale.reshape(shapes[i % 2]) for i in range(4)}
+    expected = reference_outputs(op, inputs | operands, post_ops=attr.post_ops)["dst"]
+    for pd in target.primitive_descs(op, attr):
+        shared = dnn.Memory.from_numpy(scale, engine=pd.engine)
+        memories = {
+            argument.name: dnn.Memory(desc, pd.engine, shared.buffer)
+            if argument.name in operands
+            else dnn.Memory.from_numpy(inputs[argument.name], engine=pd.engine)
+            if argument.name in inputs
+            else dnn.Memory(desc, pd.engine)
+            for argument, desc in pd.arguments
+        }
+        stream = pd.engine.stream()
+        pd.primitive().execute(stream, **memories).wait()
+        got = memories["dst"].numpy(stream)
+        np.testing.assert_allclose(got, expected, 1e-4, 1e-4, err_msg=pd.impl_name)
 
 
 def test_operands_in_other_formats(target: Target):
