@@ -43,7 +43,15 @@ class Crossing(Implementation[Reorder]):
     def accept(
         self, op: Reorder, attr: Attributes, engine: Any, hint: PrimitiveDesc | None
     ) -> Accepted | Refused:
-        """Accept what `side` accepts. The estimate includes the transfer at the lower bandwidth."""
+        """Accept what `side` accepts. The estimate includes the transfer at the lower bandwidth.
+
+        Operands of post-ops have no engine of their own here, and the staging memory of src's side
+        does not have what dst held.
+        """
+        if operands := attr.operands():
+            return Refused("attribute", f"takes no operand between engines; got {operands[0][0]}")
+        if self._side is not engine and any(step.kind == "sum" for step in attr.post_ops):
+            return Refused("attribute", "cannot add to dst on another engine; got post-op sum")
         if self._side is not engine and op.dst.has_neighbours:
             return Refused("format", f"would overwrite bytes between dst's elements; got {op.dst}")
         answer = answers.answer(self._implementation, op, attr, self._side, hint)

@@ -33,7 +33,7 @@ def tame_problems(kind):
 
     Tensors have no offsets and no gaps, are not empty, and all tensors of softmax have one format.
     """
-    for op in problems(kind, 100):
+    for op in problems(kind, 500):
         descs = [desc for _, desc in op.tensors()]
         is_dense = all(d.is_any or d == d.with_format(d.order_tag) for d in descs)
         formats = {d.order_tag for d in descs if not d.is_any}

@@ -42,6 +42,25 @@ def test_post_ops_are_computed_on_the_way(src, dst, format):
         np.testing.assert_array_equal(out.numpy(stream), np.maximum(values, 0), pd.impl_name)
 
 
+@pytest.mark.parametrize(("src", "dst"), [pair for pair in PAIRS if len({*pair}) > 1])
+@pytest.mark.parametrize("format", ["ab", "ba"])
+def test_a_sum_adds_to_what_dst_held_and_operands_are_refused(src, dst, format):
+    source, target = dnn.engine(src), dnn.engine(dst)
+    desc, values = dnn.MemoryDesc((2, 3)), np.arange(6, dtype=np.float32).reshape(2, 3)
+    op = dnn.Reorder(src=desc, dst=desc.with_format(format))
+    total = dnn.Attributes((dnn.PostOp.sum(0.5),))
+    found = list(dnn.primitive_descs(op, target, total, src_engine=source))
+    assert found
+    for pd in found:
+        old = dnn.reorder(dnn.Memory.from_numpy(4 * values, engine=target), op.dst)
+        stream, memory = target.stream(), dnn.Memory.from_numpy(values, engine=source)
+        pd.primitive().execute(stream, src=memory, dst=old).wait()
+        np.testing.assert_array_equal(old.numpy(stream), 3 * values, pd.impl_name)
+    scaled = dnn.Attributes((dnn.PostOp.binary("mul", desc),))
+    with pytest.raises(dnn.NoImplementation, match="takes no operand between engines"):
+        dnn.PrimitiveDesc(op, target, scaled, src_engine=source)
+
+
 @pytest.mark.parametrize(("src", "dst"), PAIRS)
 @pytest.mark.parametrize("part", ["src", "dst"])
 def test_some_images_of_a_batch_cross(src, dst, part):

@@ -546,7 +546,7 @@ for text in sys.stdin:
 
 @pytest.mark.peer
 def test_onednn_writes_the_same_fields():
-    given = [Problem(op) for kind in KINDS for op in problems(kind, 200) if is_printed_alike(op)]
+    given = [Problem(op) for kind in KINDS for op in problems(kind, 600) if is_printed_alike(op)]
     done = subprocess.run(
         [sys.executable, "-c", PEER],
         input="".join(f"{problem}\n" for problem in given),
