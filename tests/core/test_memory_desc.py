@@ -419,6 +419,16 @@ class TestDerived:
         expected[where] = 0
         np.testing.assert_array_equal(desc.unpack(buffer), expected)
 
+    @pytest.mark.parametrize("offsets", [(16, 0), (48, 8), (32, 8)])
+    def test_submemory_of_a_dim_with_two_blocks_is_a_slice(self, offsets):
+        """Rows have blocks of 8 and of 2, so a part begins at a multiple of 16."""
+        desc = MemoryDesc((64, 16), "f32", "AB8a8b2a")
+        part = desc.submemory((16, 8), offsets)
+        where = tuple(slice(o, o + n) for o, n in zip(offsets, (16, 8), strict=True))
+        np.testing.assert_array_equal(part.unpack(filled(desc)), counted((64, 16))[where])
+        with pytest.raises(DescriptorError, match="only between blocks of 16; got 8 to 24 of 64"):
+            desc.submemory((16, 8), (8, 0))
+
     @pytest.mark.parametrize(
         ("dims", "offsets", "reason"),
         [

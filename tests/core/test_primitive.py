@@ -83,12 +83,14 @@ def test_in_place_where_the_table_allows(relu):
     assert (memory.numpy() == 0).all()
 
 
-def test_library_scratchpad_belongs_to_the_stream_and_grows():
+@pytest.mark.parametrize("in_sequence", [False, True])
+def test_library_scratchpad_belongs_to_the_stream_and_grows(in_sequence):
     with registered(Scratch()):
         small = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU).primitive()
         large = dnn.PrimitiveDesc(relu_op((400,), "a"), CPU).primitive()
     stream = CPU.stream()
     bound = small.bind(**memories(small.pd.op))
+    bound = dnn.Sequence([bound]) if in_sequence else bound
     bound(stream)
     first = stream.scratchpad
     large.execute(stream, **memories(large.pd.op))
