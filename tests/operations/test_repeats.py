@@ -90,3 +90,27 @@ def test_repeats(target: Target, problem):
                     np.testing.assert_allclose(
                         got[output], expected[output], 1e-5, 1e-5, err_msg=f"{pd.impl_name} {op}"
                     )
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("problem", PROBLEMS, ids=str)
+def test_operands_that_repeat(target: Target, problem):
+    result = problem.op.result
+    values = {
+        argument.name: fill_integers(desc, i)
+        for i, (argument, desc) in enumerate(problem.op.tensors())
+        if argument.direction == "in"
+    }
+    for dim in (dim for dim in range(result.ndims) if result.dims[dim] > 1):
+        operand = repeated(dnn.MemoryDesc(result.dims), dim)
+        own = fill_integers(dnn.MemoryDesc(result.dims), 9).take([0], dim)
+        given = values | {"post_op_0_src": np.repeat(own, result.dims[dim], dim)}
+        steps = (dnn.PostOp.binary("mul", operand),)
+        expected = reference_outputs(problem.op, given, post_ops=steps)
+        attr = dnn.Attributes(steps)
+        for pd in dnn.primitive_descs(problem.op, target.engine, attr, impl=target.impl):
+            got = results(pd, given)
+            for output in expected.keys() & got.keys():
+                np.testing.assert_allclose(
+                    got[output], expected[output], 1e-5, 1e-5, err_msg=f"{pd.impl_name} {operand}"
+                )
