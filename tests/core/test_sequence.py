@@ -1,5 +1,8 @@
 """Sequences replay bound calls in order, on whatever implements them."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from toy import Relu, registered, relu_op
@@ -78,3 +81,20 @@ def test_an_empty_sequence_is_done():
 def test_only_bound_calls_are_taken():
     with pytest.raises(dnn.DescriptorError, match=r"got function.*primitive\.bind"):
         dnn.Sequence([lambda stream: None])
+
+
+@pytest.mark.parametrize("name", [device.name for device in dnn.devices() if device.status == "ok"])
+def test_a_sequence_that_is_gone_keeps_no_memory(name):
+    engine, desc = dnn.engine(name), dnn.MemoryDesc((7, 33))
+    stream = engine.stream()
+    add = dnn.PrimitiveDesc(dnn.Sum((1, 1), srcs=(desc, desc), dst=desc), engine).primitive()
+    kept = []
+    for _ in range(3):
+        x, y = (dnn.Memory.from_numpy(np.ones((7, 33), np.float32), engine=engine) for _ in "xy")
+        net = dnn.Sequence([add.bind(src0=x, src1=y, dst=x), add.bind(src0=y, src1=x, dst=y)])
+        net(stream).wait()
+        kept += [weakref.ref(x), weakref.ref(y), weakref.ref(net)]
+        del x, y, net
+    stream.wait()
+    gc.collect()
+    assert not [ref for ref in kept if ref() is not None]
