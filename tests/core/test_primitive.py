@@ -89,8 +89,8 @@ def test_library_scratchpad_belongs_to_the_stream_and_grows(in_sequence):
         small = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU).primitive()
         large = dnn.PrimitiveDesc(relu_op((400,), "a"), CPU).primitive()
     stream = CPU.stream()
-    bound = small.bind(**memories(small.pd.op))
-    bound = dnn.Sequence([bound]) if in_sequence else bound
+    call = small.bind(**memories(small.pd.op))
+    bound = dnn.Sequence([call]) if in_sequence else call
     bound(stream)
     first = stream.scratchpad
     large.execute(stream, **memories(large.pd.op))

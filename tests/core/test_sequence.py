@@ -88,7 +88,7 @@ def test_a_sequence_that_is_gone_keeps_no_memory(name):
     engine, desc = dnn.engine(name), dnn.MemoryDesc((7, 33))
     stream = engine.stream()
     add = dnn.PrimitiveDesc(dnn.Sum((1, 1), srcs=(desc, desc), dst=desc), engine).primitive()
-    kept = []
+    kept: list[weakref.ref] = []
     for _ in range(3):
         x, y = (dnn.Memory.from_numpy(np.ones((7, 33), np.float32), engine=engine) for _ in "xy")
         net = dnn.Sequence([add.bind(src0=x, src1=y, dst=x), add.bind(src0=y, src1=x, dst=y)])
