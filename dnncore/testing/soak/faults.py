@@ -131,25 +131,18 @@ def interrupt(rng: random.Random, jobs: Sequence[tuple[Job, str]]) -> None:
     job, wanted = rng.choice(jobs)
     before = signal.signal(signal.SIGALRM, _raise_interrupt)
     try:
-        primitives.clear()
-        signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, INTERRUPT_SECONDS))
-        digest(job, "execute")
+        try:
+            primitives.clear()
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, INTERRUPT_SECONDS))
+            digest(job, "execute")
+        finally:  # the timer's only signal has come, or comes within this block, or does not come
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            time.sleep(0)
     except KeyboardInterrupt:
         pass
-    finally:
-        _disarm(before)
+    signal.signal(signal.SIGALRM, before)
     if digest(job, "execute") != wanted:
         raise FaultFailed(f"wrong after an interrupt: {job}", job)
-
-
-def _disarm(before: Any) -> None:
-    """Stop the timer, whose signal may arrive while this runs."""
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        time.sleep(0)
-        signal.signal(signal.SIGALRM, before)
-    except KeyboardInterrupt:
-        _disarm(before)
 
 
 def _raise_interrupt(_number: int, _frame: object) -> None:
