@@ -85,10 +85,10 @@ def slow(store, monkeypatch):
 
 def product(call):
     """Multiply two matrices on a profiling stream."""
-    desc = dnn.MemoryDesc((200, 200))
+    desc = dnn.MemoryDesc((400, 400))  # long enough for a clock
     op = dnn.MatMul(src=desc, weights=desc, dst=desc)
     primitive = dnn.PrimitiveDesc(op, CPU, impl="cpu_numba:*").primitive()
-    x, y = (dnn.Memory.from_numpy(np.ones((200, 200), np.float32)) for _ in range(2))
+    x, y = (dnn.Memory.from_numpy(np.ones((400, 400), np.float32)) for _ in range(2))
     arguments = {"src": x, "weights": y, "dst": dnn.Memory(desc)}
     stream = CPU.stream(profiling=True)
     if call == "bound":
