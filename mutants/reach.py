@@ -48,7 +48,8 @@ class Reach:
         """The tests of a file that reach a site, in an order that soon has many kinds of tests.
 
         Only one test executes a line whose result is kept, as in a table or a cached property. So
-        if few tests execute a line, those follow that execute other lines of its file.
+        if few tests execute a line, those follow that execute other lines of its file, or all tests
+        of the file in `ELSEWHERE`.
         """
         found = self._map(file, stratum)
         lines = {int(line): tests for line, tests in found["lines"].get(site.path, {}).items()}
