@@ -29,9 +29,9 @@ test-peers: .venv/installed-all,dev,peers
 
 # The kit on the built-in backends: on every instruction set of the CPU, on PoCL, on Intel's runtime
 # for CPUs and on Oclgrind. The best instruction set and PoCL run the size "full", the others a
-# smaller size. `make conformance` runs a sample in about 17 minutes, and then `make soak`. `make
-# conformance SEED=N` runs the sample of a seed. The default seed is the commit, so each commit has
-# its own sample.
+# smaller size. `make conformance` runs a sample in about 17 minutes, then scenarios for a minute and
+# `make soak`. `make conformance SEED=N` runs the sample of a seed. The default seed is the commit, so
+# each commit has its own sample.
 # `make conformance-full` runs all cases and records each in $(LEDGER)/COMMIT. If it is stopped, the
 # same command continues it. SHARD=1/3 runs a third. COMMIT=ID names a source without git.
 SEED ?= $(shell printf '%d' 0x$$(git rev-parse --short=7 HEAD 2>/dev/null || echo 0))
@@ -83,7 +83,7 @@ $(AT_END) exit $$failed
 endef
 
 conformance: EXTENT = $(SAMPLE)
-conformance: AT_END = $(SOAK) || failed=1;
+conformance: AT_END = $(SCENARIOS) || failed=1; $(SOAK) || failed=1;
 conformance: .venv/installed-$(EXTRAS) .venv/oclgrind
 	@echo 'make conformance SEED=$(SEED) runs the same sample again'
 	$(RUN_KIT)
@@ -100,6 +100,9 @@ SECONDS ?= 300
 FAULTS ?= caches,plugins,forks,interrupts
 SOAK = $(BIN)/python -m dnncore.testing.soak --seconds=$(SECONDS) --seed=$(SEED) \
 	--jobs=$$((200 + $(SECONDS) / 60)) --faults=$(FAULTS)
+
+# Random sequences of calls on shared memories, on two engines.
+SCENARIOS = $(BIN)/python -m dnncore.testing.scenarios --seconds=60 --seed=$(SEED)
 
 soak: .venv/installed-$(EXTRAS)
 	$(SOAK)

@@ -21,7 +21,7 @@ from dnncore.problem import DRIVERS, Problem, read
 from dnncore.problem.drivers.draws import TAGS, Options
 from dnncore.tensors.memory_desc import MemoryDesc
 
-__all__ = ["draw", "shortest_failure"]
+__all__ = ["MOVES", "draw", "moved", "shortest_failure"]
 
 T = TypeVar("T")
 NOTHING: Options = {}
@@ -152,7 +152,7 @@ OFFSETS = (1, 2, 3, 5, 8, 16, 64)  # elements
 GAPS = (0, 1, 3)  # elements, or blocks of them
 
 
-def _moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
+def moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
     """Return the same dims and blocks at an offset, perhaps with gaps or in another order."""
     if not move:
         return desc
@@ -176,14 +176,14 @@ def _with_moves(choose: Choose, problem: Problem) -> Problem:
     """Return the problem with some of its tensors moved, operands of post-ops included."""
     moves = iter([choose(MOVES) for _ in range(MOST_MOVES)])
 
-    def moved(desc: MemoryDesc) -> MemoryDesc:
-        return _moved(choose, desc, next(moves, ""))
+    def change(desc: MemoryDesc) -> MemoryDesc:
+        return moved(choose, desc, next(moves, ""))
 
     def step(post_op: PostOp) -> PostOp:
-        operands: dict[str, Any] = {name: moved(desc) for name, desc in post_op.operands}
+        operands: dict[str, Any] = {name: change(desc) for name, desc in post_op.operands}
         return replace(post_op, **operands)
 
-    op = problem.op.with_each(moved)
+    op = problem.op.with_each(change)
     attr = replace(problem.attr, post_ops=tuple(map(step, problem.attr.post_ops)))
     return replace(problem, op=op, attr=attr)
 

@@ -1,0 +1,214 @@
+"""The calls of scenarios: random operations on the tensors of a scene, and their right results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from random import Random
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dnncore import ops
+from dnncore.attributes import Attributes, PostOp
+from dnncore.comparison.compare import expected_outputs
+from dnncore.engines.engine import Engine
+from dnncore.engines.memory import Memory
+from dnncore.execution.primitive import Primitive
+from dnncore.selection.primitive_desc import PrimitiveDesc, primitive_descs
+from dnncore.selection.reorder import reorder
+from dnncore.tensors.memory_desc import MemoryDesc
+from dnncore.testing.scenarios.model import Tensor
+from dnncore.testing.scenarios.scene import LEAST, MOST, Call, Scene, Unsupported
+
+__all__ = ["BACK", "apply", "choose", "described", "prepared", "tensors_of"]
+
+Array = np.ndarray[Any, Any]
+Chosen: TypeAlias = tuple[ops.Operation, dict[str, Tensor], dict[str, Array]]
+
+FLOATS = ("f32", "f32", "f32", "f32", "f16", "bf16")
+BACK = PostOp.eltwise("clip", LEAST, MOST)  # so that all values stay small whole numbers
+
+
+# -- operations ------------------------------------------------------------------------------------
+#
+# Each function chooses inputs from the scene. It returns the operation, with a dst in any format,
+# the inputs by argument name, and inputs that are made for this call alone.
+
+
+def _eltwise(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    src = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
+    algorithm, alpha, beta = rng.choice(
+        [("relu", 0, 0), ("abs", 0, 0), ("linear", 2, -1), ("square", 0, 0), ("clip", -1, 2)]
+    )
+    op = ops.EltwiseForward(
+        "forward_inference", algorithm, src=src.desc, dst=_like(src), alpha=alpha, beta=beta
+    )
+    return op, {"src": src}, {}
+
+
+def _binary(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    data_type = rng.choice(FLOATS)
+    src0 = scene.input(rng, engine, scene.dims, (data_type,))
+    src1 = scene.input(rng, engine, _some_ones(rng, scene.dims), (data_type,))
+    algorithm = rng.choice(("add", "sub", "mul", "max", "min", "ge", "ne"))
+    op = ops.Binary(algorithm, src0=src0.desc, src1=src1.desc, dst=_like(src0))
+    return op, {"src0": src0, "src1": src1}, {}
+
+
+def _sum(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    data_type = rng.choice(FLOATS)
+    sources = [scene.input(rng, engine, scene.dims, (data_type,)) for _ in range(rng.randint(1, 4))]
+    scales = tuple(rng.choice((1.0, -1.0, 2.0)) for _ in sources)
+    op = ops.Sum(scales, srcs=[s.desc for s in sources], dst=_like(sources[0]))
+    return op, {f"src{i}": s for i, s in enumerate(sources)}, {}
+
+
+def _matmul(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    data_type = rng.choice(FLOATS)
+    src, weights = (scene.input(rng, engine, scene.dims, (data_type,)) for _ in range(2))
+    op = ops.MatMul(src=src.desc, weights=weights.desc, dst=_like(src))
+    return op, {"src": src, "weights": weights}, {}
+
+
+def _convolution(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    src = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
+    channels = scene.dims[1]
+    weights = scene.values(rng, (channels, channels, 3, 3), src.desc.data_type)
+    desc = MemoryDesc(weights.shape, src.desc.data_type, "any")
+    op = ops.ConvolutionForward(
+        "forward_inference", src=src.desc, weights=desc, dst=_like(src), padding_l=(1, 1),
+        algorithm=rng.choice(("direct", "auto")),
+    )  # fmt: skip
+    return op, {"src": src}, {"weights": weights}
+
+
+def _pooling(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    src = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
+    op = ops.PoolingForward(
+        "forward_inference", "max", src=src.desc, dst=_like(src), kernel=(3, 3), padding_l=(1, 1)
+    )
+    return op, {"src": src}, {}
+
+
+def _reduction(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    src = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
+    dims = (*_some_ones(rng, scene.dims)[:-1], 1)
+    dst = MemoryDesc(dims, src.desc.data_type, "any")
+    op = ops.Reduction(rng.choice(("sum", "max", "min")), src=src.desc, dst=dst)
+    return op, {"src": src}, {}
+
+
+OPERATIONS = (
+    *(_eltwise, _eltwise, _binary, _binary, _sum, _sum),
+    *(_matmul, _convolution, _pooling, _reduction),
+)
+
+
+def _like(tensor: Tensor) -> MemoryDesc:
+    return tensor.desc.with_format("any")
+
+
+def _some_ones(rng: Random, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """The dims, of which some may be 1."""
+    return rng.choice((dims, tuple(rng.choice((1, n)) for n in dims)))
+
+
+# -- calls -----------------------------------------------------------------------------------------
+
+
+def prepared(scene: Scene, rng: Random, engine: Engine) -> tuple[Call, Primitive, dict[str, Any]]:
+    """A call that can be launched, its primitive and its memories.
+
+    Raises `Unsupported`.
+    """
+    op, inputs, constants = rng.choice(OPERATIONS)(scene, rng, engine)
+    pair = next((source for source, _ in op.IN_PLACE if source in inputs), None)
+    steps = []
+    for i in range(rng.choice((0, 0, 1, 2, 3))):
+        operand = scene.input(rng, engine, _some_ones(rng, op.result.dims), ("f32",))
+        steps.append(PostOp.binary(rng.choice(("add", "mul", "max")), operand.desc))
+        inputs[f"post_op_{i}_src"] = operand
+    reads_dst = rng.random() < 0.3
+    if reads_dst:
+        steps.append(PostOp.sum(rng.choice((1.0, -1.0))))
+    attr = Attributes(
+        (*steps, BACK),
+        scratchpad=rng.choice(("library", "library", "user")),
+        deterministic=rng.random() < 0.3,
+    )
+    dst = None
+    if pair and rng.random() < 0.3 and _may_be_written(op, inputs, pair):
+        dst = inputs[pair]
+    elif reads_dst or rng.random() < 0.6:
+        dst = scene.output(rng, engine, op.result, inputs.values())
+    if dst is not None:
+        op = replace(op, **{op.result_name: dst.desc})
+    pd = choose(scene, rng, op, engine, attr)
+    if dst is None:
+        dst = _made_for(scene, rng, pd)
+    tensors = {**inputs, "dst": dst}
+    memories: dict[str, Any] = {name: tensor.memory for name, tensor in tensors.items()}
+    for name, values in constants.items():
+        plain = Memory.from_numpy(values, None, engine)
+        memories[name] = reorder(plain, pd.descs[name], engine)
+    if pd.scratchpad_desc is not None:
+        memories["scratchpad"] = Memory(pd.scratchpad_desc, engine)
+    call = Call(op, attr, tensors, constants, f"{op.KIND} by {pd.impl_name}")
+    return call, pd.primitive(), memories
+
+
+def _may_be_written(op: ops.Operation, inputs: dict[str, Tensor], name: str) -> bool:
+    """Whether an input can have the result, which no other argument may overlap."""
+    tensor = inputs[name]
+    others = [other for key, other in inputs.items() if key != name]
+    return (
+        tensor.desc.dims == op.result.dims
+        and not tensor.desc.has_repeats
+        and tensor.is_apart_from(others)
+    )
+
+
+def choose(
+    scene: Scene, rng: Random, op: ops.Operation, engine: Engine, attr: Attributes, **wishes: Any
+) -> PrimitiveDesc:
+    """One of the implementations without rounding, only rarely one that the scene does not prefer.
+
+    Winograd's transforms round. Raises `Unsupported` if there is none.
+    """
+    found = [pd for pd in primitive_descs(op, engine, attr, **wishes) if pd.exact]
+    if not found:
+        raise Unsupported
+    preferred = [pd for pd in found if scene.prefers(pd)]
+    return rng.choice(preferred if preferred and rng.random() < 0.9 else found)
+
+
+def _made_for(scene: Scene, rng: Random, pd: PrimitiveDesc) -> Tensor:
+    """A new tensor for a result in the format that an implementation has chosen."""
+    desc = pd.descs["dst"]
+    if rng.random() < 0.5:
+        return scene.adopt(Memory(desc, pd.engine))
+    return scene.placed(rng, pd.engine, desc)
+
+
+def apply(call: Call) -> None:
+    """Compute the right values of a call."""
+    inputs = {name: tensor.values() for name, tensor in call.tensors.items() if name != "dst"}
+    if call.attr.reads_dst:
+        inputs["dst"] = call.tensors["dst"].values()
+    expected = expected_outputs(call.op, call.attr, inputs | call.constants)
+    call.tensors["dst"].store(expected["dst"].values)
+
+
+def tensors_of(calls: Iterable[Call]) -> tuple[list[Tensor], list[Tensor]]:
+    """The tensors that calls read, and those that they write."""
+    calls = list(calls)
+    inputs = [t for call in calls for name, t in call.tensors.items() if name != "dst"]
+    return inputs, [call.tensors["dst"] for call in calls]
+
+
+def described(call: Call) -> str:
+    """A text for the log."""
+    sources = ", ".join(f"{k}={t.name}" for k, t in call.tensors.items() if k != "dst")
+    steps = "+".join(step.kind for step in call.attr.post_ops)
+    return f"{call.tensors['dst'].name} = {call.name}({sources}) {steps}"
