@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import statistics
+from collections import defaultdict
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -49,7 +51,8 @@ class Reach:
 
         Only one test executes a line whose result is kept, as in a table or a cached property. So
         if few tests execute a line, those follow that execute other lines of its file, or all tests
-        of the file in `ELSEWHERE`.
+        of the file in `ELSEWHERE`. Tests that were not mapped are the last, if other parameters of
+        their functions reach the site.
         """
         found = self._map(file, stratum)
         lines = {int(line): tests for line, tests in found["lines"].get(site.path, {}).items()}
@@ -57,11 +60,12 @@ class Reach:
         others = set().union(*lines.values()) if len(numbers) < FEW else set()
         if any(fnmatch(site.path, path) and file == own for path, own in ELSEWHERE.items()):
             others = set(range(len(found["tests"])))
-        return [
-            test
+        parts = [
+            [Test(*found["tests"][number]) for number in part]
             for part in (numbers, others - numbers)
-            for test in _diverse([Test(*found["tests"][number]) for number in part])
         ]
+        parts.append(_unmapped(parts[0], found["rest"]))
+        return [test for part in parts for test in _diverse(part)]
 
     def _made(self, file: str, stratum: Stratum) -> dict[str, Any]:
         path = self.folder / f"{self._key(file, stratum)}.json"
@@ -89,6 +93,16 @@ class Reach:
         for path in [*sorted((root / "tests/support").glob("*.py")), root / file]:
             digest.update(path.read_bytes())
         return f"{Path(file).stem}-{stratum.target}-{digest.hexdigest()[:12]}"
+
+
+def _unmapped(mapped: list[Test], names: list[str]) -> list[Test]:
+    """The tests of these names whose functions are among the mapped ones, which take as long."""
+    seconds: dict[str, list[float]] = defaultdict(list)
+    for test in mapped:
+        seconds[test.function].append(test.seconds)
+    usual = {function: statistics.fmean(each) for function, each in seconds.items()}
+    tests = [Test(name, usual.get(name.partition("[")[0], 0.0)) for name in names]
+    return [test for test in tests if test.function in usual]
 
 
 def _diverse(tests: list[Test]) -> list[Test]:

@@ -98,6 +98,7 @@ class _Tracer:
         self.root = Path.cwd()
         include = [str(self.root / folder / "*") for folder in ("dnncore", "backends")]
         self.coverage = coverage.Coverage(data_file=None, config_file=False, include=include)
+        self.collected: list[str] = []
         self.seconds: dict[str, float] = {}
         self.passed: set[str] = set()
         self.used: dict[str, set[str]] = defaultdict(set)  # test -> native functions, templates
@@ -106,6 +107,10 @@ class _Tracer:
         self.coverage.start()
         _watch_natives(self)
         _watch_templates(self)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Note all tests, also those that will not be mapped."""
+        self.collected = [item.nodeid for item in session.items]
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
@@ -127,7 +132,10 @@ class _Tracer:
             self.passed.add(report.nodeid)
 
     def pytest_sessionfinish(self) -> None:
-        """Write the map: the CPU seconds of each test, and file -> line -> numbers of tests."""
+        """Write the map: the CPU seconds of each test, and file -> line -> numbers of tests.
+
+        "rest" are the names of tests that were not executed.
+        """
         self.coverage.stop()
         names = sorted(self.passed)
         number = {name: i for i, name in enumerate(names)}
@@ -147,7 +155,8 @@ class _Tracer:
                     found[path][line].add(number[test])
         lines = {p: {n: sorted(t) for n, t in by.items()} for p, by in found.items()}
         tests = [[name, round(self.seconds[name], 4)] for name in names]
-        self.path.write_text(json.dumps({"tests": tests, "lines": lines}))
+        rest = [name for name in self.collected if name not in self.seconds]
+        self.path.write_text(json.dumps({"tests": tests, "lines": lines, "rest": rest}))
 
 
 CLEARED = ("dnncore_cpu_numba.convolution", "dnncore.tensors")  # modules with cached formulas
@@ -210,7 +219,10 @@ def _lines_of(function: Any, root: Path) -> set[tuple[str, int]]:
         name = path.relative_to(root).as_posix()
         for code in _codes(each.__code__):
             found |= {(name, line) for *_, line in code.co_lines() if line}
-            waiting += [each.__globals__[n] for n in code.co_names if n in each.__globals__]
+            named = [each.__globals__[n] for n in code.co_names if n in each.__globals__]
+            modules = [module for module in named if isinstance(module, types.ModuleType)]
+            named += [getattr(m, n) for m in modules for n in code.co_names if hasattr(m, n)]
+            waiting += named
         waiting += [cell.cell_contents for cell in each.__closure__ or () if _is_filled(cell)]
     return found
 

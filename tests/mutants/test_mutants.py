@@ -164,13 +164,14 @@ def test_tests_that_execute_a_line_come_first_and_then_the_others_of_its_file(
         *([f"t::c[{i}]", 9.0] for i in range(5)),
     ]
     lines = {"f.py": {"1": [0], "5": [1, 2], "9": [3, 4, 5, 6, 7]}}
-    monkeypatch.setattr(reach, "_map", lambda *_: {"tests": tests, "lines": lines})
+    found = {"tests": tests, "lines": lines, "rest": ["t::b[x]", "t::c[8]", "t::d"]}
+    monkeypatch.setattr(reach, "_map", lambda *_: found)
 
     def names(path, line):
         site = Site(path, line, "g()", 0, 1, "1", "2")
         return [test.name for test in reach.tests(site, "t", STRATA[0])]
 
-    assert names("f.py", 9) == [f"t::c[{i}]" for i in range(5)]
+    assert names("f.py", 9) == [*(f"t::c[{i}]" for i in range(5)), "t::c[8]"]
     assert names("f.py", 1)[:4] == ["t::a[1]", "t::a[2]", "t::b", "t::c[0]"]
     assert len(names("f.py", 3)) == len(tests)
     assert names("g.py", 1) == []
