@@ -148,7 +148,7 @@ ELSEWHERE = {f"{OPENCL}/gemm/mma/*.cl": "tests/opencl/test_opencl_mma.py"}
 COSTS = re.compile(
     r"(seconds|efficien|estimate|utili[sz]ation|flops|bytes|cost|thread|nontemporal|stream|peak"
     r"|accept|refus|formats|_fits|_suits|may_be|choose|shares|lanes|quick|grain|prefetch|ahead"
-    r"|is_fresh|stale|heavy|room|aligned|even_length|__repr__|__str__|explain|describe)",
+    r"|is_fresh|stale|heavy|registers|innermost|room|aligned|even_length|__repr__|__str__|explain|describe)",
     re.IGNORECASE,
 )
 THRESHOLDS = re.compile(r"\b_?(LARGE|FEW|SHORT|LONG|LEAST|MOST|MAX|PATIENCE|USUAL)(_[A-Z]+)?\b")
@@ -184,6 +184,8 @@ def _is_out(where: str, node: ast.AST) -> bool:
     if isinstance(node, ast.Call):
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
         return name in TEXTS
+    if isinstance(node, ast.Compare):
+        return bool(THRESHOLDS.search(ast.unparse(node)))
     if isinstance(node, ast.UnaryOp):
         return ast.unparse(node.operand).endswith("is_cpu")
     if isinstance(node, ast.keyword):

@@ -24,6 +24,7 @@ import dnncore as dnn
 from dnncore.comparison.fills import fill_inputs, fill_normal
 from dnncore.planning.toom_cook import F43, error_factor
 from dnncore.problem import read
+from dnncore.testing import run_case
 
 OPENCL = [target for target in TARGETS if target.engine_name.startswith("opencl")]
 
@@ -210,3 +211,11 @@ def test_what_winograd_refuses(target, shape, reason):
 def test_auto_is_what_is_estimated_to_be_faster(target, shape, algorithm):
     op = operation(f"--dir=FWD_D --alg=auto {shape}")
     assert dnn.PrimitiveDesc(op, target.engine, impl="opencl:*").op.algorithm == algorithm
+
+
+def test_padding_of_weights_stays_zero_behind_post_ops(target):
+    """Blocks of 16 output and 16 input channels, of which 13 are padding."""
+    text = "--dir=BWD_W --wtag=ABcd16b16a --attr-post-ops=linear:1:1 ic3oc16ih5kh3ph1"
+    (problem,) = read(f"--conv {text}")
+    result = run_case(problem, target.engine, impl="opencl:direct:*", checks=["padding", "random"])
+    assert (result.status, result.failures) == ("passed", ())

@@ -87,6 +87,13 @@ PROBLEMS = {
         (1, 6, 13, 12), (5, 6, 3, 2), strides=(2, 3), dilations=(2, 1), padding_l=(2, 1)
     ),
     "asymmetric_padding": Problem((2, 8, 6, 7), (8, 8, 3, 3), padding_l=(0, 2), padding_r=(2, 1)),
+    "right_padding": Problem((2, 8, 6, 7), (8, 8, 3, 3), padding_l=(0, 0), padding_r=(1, 1)),
+    "points_in_right_padding": Problem(
+        (1, 16, 8, 8), (16, 16, 1, 1), strides=(2, 2), padding_l=(0, 0), padding_r=(3, 3)
+    ),
+    "dilated_strided_alike": Problem(
+        (1, 16, 9, 10), (16, 16, 3, 3), strides=(2, 2), dilations=(1, 1), **same(2)
+    ),
     "negative_right_padding": Problem(
         (1, 8, 9, 10), (8, 8, 3, 3), strides=(2, 3), padding_l=(1, 0), padding_r=(-1, -2)
     ),

@@ -70,7 +70,7 @@ def backward_weights(
     gradient = diff_dst.reshape(out)
     diff_weights = np.zeros(op.grouped_weights)
     for row, taps in _rows(op):
-        products = gradient @ _cells(windows, padded, taps).swapaxes(-1, -2)
+        products = gradient @ _cells(windows, padded, taps).swapaxes(2, 3)
         diff_weights[row] = products.sum(axis=0).reshape(diff_weights[row].shape)
     return {
         "diff_weights": diff_weights.reshape(op.diff_weights.dims),

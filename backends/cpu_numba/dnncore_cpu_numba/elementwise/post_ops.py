@@ -65,8 +65,8 @@ class Stage:
     task: Task
     alpha: float = 0.0
     beta: float = 0.0
-    operand: int = -1
-    condition: int = -1
+    operand: int = _NOTHING
+    condition: int = _NOTHING
 
     @property
     def cost(self) -> float:
