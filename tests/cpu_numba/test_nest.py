@@ -27,8 +27,8 @@ def visited(part):
     """The places of all elements in both tensors, in the order of the loops."""
     return [
         tuple(
-            offset + sum(i * loop.strides[tensor] for i, loop in zip(index, part.loops, strict=True))
-            for tensor, offset in enumerate(part.offsets)
+            offset + sum(i * loop.strides[n] for i, loop in zip(index, part.loops, strict=True))
+            for n, offset in enumerate(part.offsets)
         )
         for index in itertools.product(*(range(loop.extent) for loop in part.loops))
     ]
