@@ -1,12 +1,16 @@
-"""Check of failing events: what waits for a command that failed fails, too."""
+"""Checks of failures: of events that a command waits for, and of allocations."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
+from dnncore.cache import primitives
+from dnncore.engines.engine import Engine
 from dnncore.engines.stream import Event, Stream
 from dnncore.errors import DnnError, ExecutionError
 from dnncore.execution.sequence import Sequence
@@ -14,9 +18,10 @@ from dnncore.testing.checks.case import Trial
 from dnncore.testing.checks.concurrency import Late, verbose_lines
 from dnncore.testing.checks.results import CheckFailed
 
-__all__ = ["failures"]
+__all__ = ["allocations", "failures"]
 
 CAUSE = "the planted failure of another engine"
+MOST_ALLOCATIONS = 20  # that fail, one after the other
 
 Launch = Callable[[Stream, list[Event]], Event]
 
@@ -106,3 +111,60 @@ def _check_cause(what: str, error: BaseException) -> None:
             return
         link = link.__cause__
     raise CheckFailed(f"{what}: the error must name the cause, {CAUSE!r}; got {error!r}")
+
+
+# -- allocations -----------------------------------------------------------------------------------
+
+
+def allocations(trial: Trial) -> None:
+    """If an allocation fails, the call raises an error of dnncore, and the next one is right.
+
+    The first, the second and each further allocation fail, from the building of the primitive to
+    the end of two executions. Without a lack of memory, later executions of the same primitive are
+    right.
+    """
+    engine = trial.case.engine
+    for number in range(MOST_ALLOCATIONS):
+        primitives.clear()
+        arguments = trial.arguments(trial.case.round("random").inputs)
+        stream = engine.stream()
+
+        def launches(memories: dict[str, Any] = arguments.memories, on: Stream = stream) -> None:
+            built = trial.pd.primitive()
+            built.execute(on, **memories).wait()
+            built.bind(**memories)(on).wait()
+
+        with _fails_once(engine, number) as failed:
+            try:
+                launches()
+            except DnnError:
+                pass
+            except Exception as error:
+                raise CheckFailed(
+                    f"allocation {number + 1} fails: the call must raise ExecutionError; got"
+                    f" {error!r}"
+                ) from error
+        stream.wait()
+        arguments.restore()
+        trial.pd.primitive().execute(stream, **arguments.memories).wait()
+        what = f"after allocation {number + 1} had failed"
+        trial.verify("random", trial.finish(arguments), what)
+        if not failed:
+            return
+
+
+@contextmanager
+def _fails_once(engine: Engine, number: int) -> Iterator[list[int]]:
+    """Let one allocation of a block fail. Yields a list of the sizes that failed."""
+    allocate, failed, made = engine.allocate, list[int](), 0
+
+    def limited(nbytes: int) -> Any:
+        nonlocal made
+        made += 1
+        if made == number + 1:
+            failed.append(nbytes)
+            raise ExecutionError(f"{engine.name}: out of memory for {nbytes} bytes")
+        return allocate(nbytes)
+
+    with mock.patch.object(engine, "allocate", limited):
+        yield failed

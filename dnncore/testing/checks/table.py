@@ -102,6 +102,7 @@ CHECKS: dict[str, Check] = {
         Check("in_flight", in_flight.in_flight, every=16),
         Check("several_events", timing.several_events, every=16),
         Check("failures", failures.failures, every=16),
+        Check("allocations", failures.allocations, every=16),
         Check("time_limits", timing.time_limits, every=16),
         Check("late_accesses", timing.late_accesses, every=16),
         Check("profiling", timing.profiling, every=8),
