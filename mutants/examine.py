@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 from mutants.ledger import Result
 from mutants.reach import Reach, Test
-from mutants.scope import RELATED, Stratum, files_for
+from mutants.scope import ELSEWHERE, RELATED, Stratum, files_for
 from mutants.sites import Site
 
 __all__ = ["examine"]
@@ -32,13 +33,18 @@ def examine(site: Site, stratum: Stratum, reach: Reach) -> Result:
 
 
 def _by_relevance(site: Site, files: list[str]) -> list[str]:
-    """The first file, then those whose names have a word of the site's path, most words first."""
+    """The first file, then those whose names have a word of the site's path, most words first.
+
+    The last are those that execute the site in another process.
+    """
     first, *others = files
     own = {word for part in Path(site.path).parts[1:] for word in Path(part).stem.split("_")}
     own -= GENERIC
     words = own | {word for name in own for word in RELATED.get(name, ())}
     near = [file for file in others if words & _words(file)]
-    return [first, *sorted(near, key=lambda file: -len(own & _words(file)))]
+    last = [file for file, sources in ELSEWHERE.items() if fnmatch(site.path, sources)]
+    ordered = [first, *sorted(near, key=lambda file: -len(own & _words(file))), *last]
+    return list(dict.fromkeys(ordered))
 
 
 def _words(file: str) -> set[str]:

@@ -58,7 +58,7 @@ class Reach:
         lines = {int(line): tests for line, tests in found["lines"].get(site.path, {}).items()}
         numbers = set(lines.get(site.line, ()))
         others = set().union(*lines.values()) if len(numbers) < FEW else set()
-        if any(fnmatch(site.path, path) and file == own for path, own in ELSEWHERE.items()):
+        if fnmatch(site.path, ELSEWHERE.get(file, "")):
             others = set(range(len(found["tests"])))
         parts = [
             [Test(*found["tests"][number]) for number in part]

@@ -141,14 +141,17 @@ RELATED = {
     "algorithms": ("eltwise", "binary", "post"),
 }  # fmt: skip
 
-# Sources -> the file whose tests execute them in another process, so that no map has their lines.
-ELSEWHERE = {f"{OPENCL}/gemm/mma/*.cl": "tests/opencl/test_opencl_mma.py"}
+# Files whose tests execute sources in another process, so that no map has their lines -> sources.
+ELSEWHERE = {
+    "tests/opencl/test_opencl_mma.py": f"{OPENCL}/gemm/mma/*.cl",
+    "tests/opencl/test_opencl_fences.py": f"{OPENCL}/*",
+}
 
 # Names of functions, methods and constants that decide speed or the way, or that write texts.
 COSTS = re.compile(
     r"(seconds|efficien|estimate|utili[sz]ation|flops|bytes|cost|thread|nontemporal|stream|peak"
     r"|accept|refus|formats|_fits|_suits|may_be|choose|shares|lanes|quick|grain|prefetch|ahead"
-    r"|is_fresh|stale|heavy|registers|innermost|room|aligned|even_length|__repr__|__str__|explain|describe)",
+    r"|is_fresh|stale|heavy|registers|innermost|capability|room|aligned|even_length|__repr__|__str__|explain|describe)",
     re.IGNORECASE,
 )
 THRESHOLDS = re.compile(r"\b_?(LARGE|FEW|SHORT|LONG|LEAST|MOST|MAX|PATIENCE|USUAL)(_[A-Z]+)?\b")

@@ -55,6 +55,13 @@ def test_a_crash_is_told_by_signal_and_python_line_and_the_next_case_passes(work
     assert worker.started == started + 1
 
 
+def test_a_read_behind_a_tensor_is_told_as_a_crash_in_its_check():
+    with Worker(plugins=["unruly"]) as worker:
+        text = message(worker, "beyond")
+    assert "in the check fences: the process died of SIGSEGV" in text
+    assert "in beyond" in text
+
+
 def test_a_hang_ends_at_the_timeout_and_shows_where_it_hung(worker):
     worker.timeout = 1
     start = time.monotonic()

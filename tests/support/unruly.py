@@ -23,6 +23,13 @@ def crash(*memories):
     ctypes.string_at(0)
 
 
+def beyond(*memories):
+    """Reads the byte behind each tensor."""
+    for memory in memories:
+        ctypes.string_at(memory.address + memory.nbytes, 1)
+    ones(*memories)
+
+
 def hang(*memories):
     time.sleep(1000)
 
@@ -70,7 +77,7 @@ class Unruly(Implementation):
         return Accepted(op, build=lambda: HostFunction(self.function), seconds=1e-9)
 
 
-WAYS = os.environ.get("UNRULY", "crash,hang,leave,later,slow,fail,ones,chatter")
+WAYS = os.environ.get("UNRULY", "crash,beyond,hang,leave,later,slow,fail,ones,chatter")
 TABLE = [Unruly(globals()[way]) for way in WAYS.split(",")]
 
 

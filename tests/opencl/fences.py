@@ -1,0 +1,60 @@
+"""Executes problems on PoCL between fences. An access to memory beside a tensor ends the process.
+
+    python tests/opencl/fences.py OPERATION
+
+PoCL uses the host's memory of a buffer directly. The last line of the output is the problem.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pyopencl as cl
+
+import dnncore as dnn
+from dnncore.problem import Problem, driver_of
+from dnncore.testing.checks.case import Case
+from dnncore.testing.checks.fences import fenced_memories
+from dnncore.testing.problems.cases import cases
+
+MOST_BYTES = 2**16
+EVERY = {"conv": 6}  # of the problems of an operation, since each is built for a second
+
+
+def problems(operation: str) -> list[Problem]:
+    """Some of the problems of `smoke`, evenly from the list."""
+    found = [
+        problem
+        for problem in cases("smoke")
+        if driver_of(type(problem.op)).name == operation and problem.op.bytes < MOST_BYTES
+    ]
+    return found[:: EVERY.get(operation, 3)]
+
+
+def main(operation: str) -> None:
+    """Execute the problems with all implementations of the backend opencl."""
+    engine = dnn.engine("pocl")
+
+    def wrap(array: np.ndarray[Any, Any]) -> Any:
+        if not array.size:
+            return engine.allocate(0)
+        flags = cl.mem_flags.READ_WRITE | cl.mem_flags.USE_HOST_PTR
+        return cl.Buffer(engine.native.context, flags, hostbuf=array)
+
+    for problem in problems(operation):
+        case = Case(problem, engine, "opencl:*")
+        for trial in case.trials:
+            for at_end in (True, False):
+                print(f"{trial.pd.impl_name}, fence {'behind' if at_end else 'before'}: {problem}")
+                sys.stdout.flush()
+                inputs = case.round("integers").inputs
+                memories = fenced_memories(trial, inputs, at_end=at_end, wrap=wrap)
+                trial.primitive.execute(engine.stream(), **memories).wait()
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(sys.argv[1])
