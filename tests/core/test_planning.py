@@ -31,6 +31,13 @@ def test_the_matrices_compute_a_correlation(winograd):
         assert outputs == [int(y + j == i) for y in range(winograd.outputs)]
 
 
+def test_sizes_of_tiles():
+    assert [(w.name, w.outputs, w.span, w.positions) for w in (F23, F43)] == [
+        ("2x3", 2, 4, 16),
+        ("4x3", 4, 6, 36),
+    ]
+
+
 @pytest.mark.parametrize("winograd", [F23, F43], ids=lambda winograd: winograd.name)
 def test_the_transposed_matrices_compute_the_gradient_of_weights(winograd):
     """diff_g[j] is the sum over y of diff_y[y] * d[y + j], for each pair of unit vectors."""

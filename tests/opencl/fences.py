@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 
 import numpy as np
-import pyopencl as cl
+import pyopencl as cl  # noqa: TID251 - buffers of the memory of the host
 
 import dnncore as dnn
 from dnncore.problem import Problem, driver_of
