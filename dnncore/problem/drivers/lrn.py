@@ -147,10 +147,13 @@ def _terms(op: LRNBackward, inputs: Inputs, evaluate: Evaluate) -> tuple[Array, 
     return own, np.maximum(total - own, 0.0)
 
 
+SIZES = ("5", "1", "2", "3", "4", "7", "8", "11", "17", "33", "35", "64", "65")  # of windows
+
+
 def _draw_shape(draws: Draws) -> str:
-    size = f"mb{draws.batch()}ic{draws.channels()}{draws.image()}ls{draws.integer(1, 11)}"
-    alpha = draws.one_of(("0.5", "1", "0.001", "1.2345675"))
-    beta = draws.one_of(("0.75", "1", "0.5", "0.3", "0.7345675"))
+    size = f"mb{draws.batch()}ic{draws.channels()}{draws.image()}ls{draws.one_of(SIZES)}"
+    alpha = draws.one_of(("0.5", "1", "0.001", "0", "1.2345675"))
+    beta = draws.one_of(("0.75", "1", "0.5", "0.25", "0.3", "1.5", "2", "0.7345675"))
     return f"{size}alpha{alpha}beta{beta}k{draws.one_of(('1', '2', '1.2345675'))}"
 
 

@@ -149,7 +149,7 @@ SOFTMAX = Driver(
     smooth=lambda _op, src: src,
     options={
         "dir": PAIR_DIRECTIONS, "sdt": TYPES, "ddt": TYPES, "stag": TAGS, "dtag": TAGS,
-        "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3"),
+        "alg": ("SOFTMAX", "LOGSOFTMAX"), "axis": ("1", "0", "2", "3", "4", "5"),
     },
     draw_shape=lambda draws: shape_text(draws.dims(least=2)),
 )  # fmt: skip

@@ -80,9 +80,8 @@ def _scales(op: Sum) -> Iterator[str]:
 
 
 def _draw_shape(draws: Draws) -> str:
-    scales = [
-        draws.one_of(("1", "2", "-3", "0.5", "0", "1.2345675")) for _ in range(draws.integer(1, 4))
-    ]
+    count = int(draws.one_of(("1", "2", "3", "4", "9", "18")))
+    scales = [draws.one_of(("1", "2", "-3", "0.5", "0", "1.2345675")) for _ in range(count)]
     types = [draws.one_of(TYPES) for _ in scales]
     return f"--sdt={':'.join(types)} --scales={':'.join(scales)} {shape_text(draws.dims())}"
 

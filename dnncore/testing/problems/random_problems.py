@@ -59,7 +59,7 @@ STEPS = (
 )
 
 
-MOST_STEPS = 4
+MOST_STEPS = 6
 NO_STEP = ("",) * (2 * len(STEPS))  # two of three steps are left out
 
 
@@ -100,7 +100,10 @@ CHANNELS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 33, 40, 65, 100, 130, 200, 257,
 SIZES = (1, 2, 3, 4, 5, 8, 9, 17, 0, 33, 50, 65, 130, 257, 600, 1030)
 IMAGES = (1, 2, 3, 4, 5, 7, 14, 29, 60)
 OUTPUTS = (1, 2, 3, 4, 6, 9, 15, 33)
-KERNELS = (1, 2, 3, 4, 5, 7, 11)
+KERNELS = (1, 2, 3, 3, 4, 5, 7, 11, 17)
+STRIDES = (1, 1, 2, 2, 3, 4, 5, 6, 8)
+DILATIONS = (0, 0, 0, 1, 2, 3, 5, 7)
+PADDINGS = (0, 0, 1, 2, 3, 5, 9)
 MOST_DIMS = 6
 AXES = ("w", "hw", "dhw")
 
@@ -133,8 +136,8 @@ class ChosenSizes:
         """The right padding is the remainder that the output's size leaves."""
         text = ""
         for axis in self.one_of(AXES):
-            o, k, s = self.choose(OUTPUTS), self.choose(KERNELS), self.integer(1, 4)
-            d, left, right = self.integer(0, 2), self.integer(0, 3), self.integer(0, 3)
+            o, k, s = self.choose(OUTPUTS), self.choose(KERNELS), self.choose(STRIDES)
+            d, left, right = (self.choose(v) for v in (DILATIONS, PADDINGS, PADDINGS))
             span = (o - 1) * s + effective_kernel(k, d)
             size = max(1, span - left - right + self.integer(0, s - 1))
             text += f"_i{axis}{size}o{axis}{o}k{axis}{k}s{axis}{s}d{axis}{d}p{axis}{left}"
