@@ -128,14 +128,20 @@ def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
 
 
 def _contradictory(ledger: Path) -> Iterator[str]:
-    """Rows of one key whose figures differ by more than repeated measurements do.
+    """Rows of one key of another problem, or whose figures differ more than repeated ones do.
 
     A key has the text of the kernels and the circumstances, so a later row of it shows no progress.
     """
     first: dict[str, dict[str, float]] = {}
+    problems: dict[str, str] = {}
     for line in ledger.read_text().splitlines()[: Ledger(ledger).count]:
         key, row, _ = json.loads(line)
-        if not isinstance(row, dict) or row.get("wrong"):
+        if not isinstance(row, dict):
+            continue
+        problem = problems.setdefault(key, str(row.get("problem")))
+        if problem != str(row.get("problem")):
+            yield f"{ledger}: {row['problem']} has the key of {problem}; each problem has its own"
+        if row.get("wrong"):
             continue
         figures = dict(_figures(row))
         before = first.setdefault(key, figures)

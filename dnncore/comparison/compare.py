@@ -263,7 +263,10 @@ class Expected:
         if exact:
             return compare(got, self.values)
         bound = self.bound(error_factor)
-        got = np.where(np.isinf(bound) & np.isfinite(self.values), self.values, got)
+        unknown = np.isinf(bound) & np.isfinite(self.values)
+        if self.noise is not None:
+            unknown |= np.isposinf(self.noise.limit)
+        got = np.where(unknown, self.values, got)
         result = compare(got, self.values, bound)
         errors = self.errors(np.asarray(got), error_factor) if result.ok else None
         lost = judge(errors) if errors is not None else ""

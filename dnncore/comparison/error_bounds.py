@@ -79,13 +79,24 @@ def noise(
             error = errors.get(name, Noise.within(np.zeros(x.shape)))
             if np.any(error.limit > 0):  # a 0 may be a rounded number, which a step can magnify
                 error += Noise.within(np.where(np.abs(x) < LEAST_NORMAL, LEAST_NORMAL, 0.0))
+            exceeds = np.zeros(x.shape, bool)
             for i, step in enumerate(attr.post_ops):
                 operands = {
                     f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands
                 }
-                x, error = _through(step, x, error, operands, inputs.get(name), evaluate)
+                error += Noise.within(np.where(exceeds, np.inf, 0.0))
+                y, error = _through(step, x, error, operands, inputs.get(name), evaluate)
+                exceeds, x = _exceeds_range(x, y, operands), y
             errors[name] = error
     return errors
+
+
+def _exceeds_range(x: Array, y: Array, operands: Inputs) -> Array:
+    """Whether a step has made infinity of numbers that are neither infinite nor near 0."""
+    exceeds = np.isinf(y) & np.isfinite(x) & (np.abs(x) > 1)
+    for operand in operands.values():
+        exceeds = exceeds & np.isfinite(operand) & (operand != 0)
+    return exceeds
 
 
 def _lost_by_factors(
@@ -104,7 +115,11 @@ def _lost_by_factors(
 def _through(
     step: PostOp, x: Array, error: Noise, operands: Inputs, old: Array | None, evaluate: Evaluate
 ) -> tuple[Array, Noise]:
-    """The value after a step, and its noise: the step's own plus the propagated one."""
+    """The value after a step, and its noise: the step's own plus the propagated one.
+
+    The noise is infinite where a step before this one has exceeded f32's range: the reference
+    computes in float64 and has another value there.
+    """
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
     before = {} if old is None else {"dst": old}
@@ -122,4 +137,5 @@ def _through(
     own = POST_OPS[step.kind].error(step, x, y, old)
     if np.any(own > 0):  # a small rounded result may be replaced by 0
         own = own + LEAST_NORMAL
-    return y, Noise(grown, slope * error.rms) + Noise.within(own)
+    total = Noise(grown, slope * error.rms) + Noise.within(own)
+    return y, Noise(np.where(np.isposinf(error.limit), np.inf, total.limit), total.rms)

@@ -369,6 +369,16 @@ def test_a_later_row_of_a_key_must_agree_in_times_and_in_errors(folder, names):
     assert all(f"with {name} " in output for name in names)
 
 
+def test_a_key_has_one_problem(folder):
+    """The key of a row whose ratio is better, and the text of another problem of the same size."""
+    ledger = Ledger(folder / "gpu.jsonl")
+    ledger.put(LISTED[0], row(LISTED[0], 1.75) | {"problem": LISTED[1]})
+    (folder / GPU).write_text(check.gpu_page(folder / "gpu.jsonl"))
+    status, output = checked(folder)
+    assert status == 1
+    assert f"{LISTED[1]} has the key of {LISTED[0]}; each problem has its own" in output
+
+
 @pytest.mark.parametrize(("key", "change"), [
     ("c", lambda record: record | {"figures": [["a small kernel", 4.5, 8.0, "us"]]}),
     ("l", lambda record: record | {"lines": [{**line, "goal": 1.0} for line in record["lines"]]}),

@@ -348,3 +348,18 @@ def test_results_of_no_terms_are_not_judged_as_a_tensor():
     attr = dnn.Attributes((dnn.PostOp.eltwise("linear", 0.2345675, -1.2345675),))
     right = expected_outputs(op, attr, inputs, random_order=True, judged=True)["dst"]
     assert right.check(right.values + 2 * np.spacing(right.values)).ok
+
+
+def test_every_result_is_right_behind_an_overflow():
+    """(2**100)**2 leaves f32's range. Then float64 has -inf, and f32 has inf - inf, which is NaN."""
+    steps = (dnn.PostOp.eltwise("square"), dnn.PostOp.binary("add", desc(1, 3)))
+    op = dnn.EltwiseForward("forward_inference", "abs", src=desc(1, 3), dst=desc(1, 3))
+    inputs = {
+        "src": np.array([[2.0**100, 3.0, np.inf]], np.float32),
+        "post_op_1_src": np.array([[-np.inf, -np.inf, 1.0]], np.float32),
+    }
+    right = expected_outputs(op, dnn.Attributes(steps), inputs)["dst"]
+    assert right.values.tolist() == [[-np.inf, -np.inf, np.inf]]
+    assert right.check(np.array([[np.nan, -np.inf, np.inf]], np.float32)).ok
+    assert not right.check(np.array([[np.nan, np.nan, np.inf]], np.float32)).ok
+    assert not right.check(np.array([[-np.inf, -np.inf, np.nan]], np.float32)).ok
