@@ -351,7 +351,7 @@ def test_results_of_no_terms_are_not_judged_as_a_tensor():
 
 
 def test_every_result_is_right_behind_an_overflow():
-    """(2**100)**2 leaves f32's range. Then float64 has -inf, and f32 has inf - inf, which is NaN."""
+    """(2**100)**2 leaves f32's range: minus infinity makes it -inf in float64, and NaN in f32."""
     steps = (dnn.PostOp.eltwise("square"), dnn.PostOp.binary("add", desc(1, 3)))
     op = dnn.EltwiseForward("forward_inference", "abs", src=desc(1, 3), dst=desc(1, 3))
     inputs = {
