@@ -312,7 +312,8 @@ def expected_outputs(
     attr = Attributes(tuple(map(_plain_step, attr.post_ops)), fpmath=fpmath)
     evaluate = Evaluate(_evaluate, random_order, cut_off=_multiplies_halves(op))
     values = evaluate(op, attr, inputs)
-    errors = noise(op.with_each(widened), attr, _widened(inputs), evaluate, workspace_error)
+    widened_inputs = _widened(inputs)
+    errors = noise(op.with_each(widened), attr, widened_inputs, values, evaluate, workspace_error)
     independent = 0.25 if error_factor(op) > 1 else 1.0  # Winograd's tiles share errors
     judged = judged and op.flops > 0  # sums without terms are all the same number
     return {

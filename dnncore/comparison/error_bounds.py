@@ -56,11 +56,16 @@ def noise(
     op: Operation,
     attr: Attributes,
     inputs: Inputs,
+    values: Inputs,
     evaluate: Evaluate,
     workspace_error: Array | None = None,
 ) -> dict[str, Noise]:
     """The noise of each float output before it is stored. Exact outputs are omitted.
 
+    The reference computes post-ops in float64. With float32 between the steps, numbers may overflow
+    or underflow. Such results are within the limit, too.
+
+    values: the outputs.
     evaluate: computes the outputs of an operation as the reference does.
     workspace_error: absolute errors of the workspace that `op` reads; None if it is exact.
     """
@@ -79,24 +84,21 @@ def noise(
             error = errors.get(name, Noise.within(np.zeros(x.shape)))
             if np.any(error.limit > 0):  # a 0 may be a rounded number, which a step can magnify
                 error += Noise.within(np.where(np.abs(x) < LEAST_NORMAL, LEAST_NORMAL, 0.0))
-            exceeds = np.zeros(x.shape, bool)
             for i, step in enumerate(attr.post_ops):
                 operands = {
                     f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands
                 }
-                error += Noise.within(np.where(exceeds, np.inf, 0.0))
-                y, error = _through(step, x, error, operands, inputs.get(name), evaluate)
-                exceeds, x = _exceeds_range(x, y, operands), y
-            errors[name] = error
+                x, error = _through(step, x, error, operands, inputs.get(name), evaluate)
+            errors[name] = Noise(np.maximum(error.limit, _distance(x, values[name])), error.rms)
     return errors
 
 
-def _exceeds_range(x: Array, y: Array, operands: Inputs) -> Array:
-    """Whether a step has made infinity of numbers that are neither infinite nor near 0."""
-    exceeds = np.isinf(y) & np.isfinite(x) & (np.abs(x) > 1)
-    for operand in operands.values():
-        exceeds = exceeds & np.isfinite(operand) & (operand != 0)
-    return exceeds
+def _distance(x: Array, values: Array) -> Array:
+    """The distance of results; infinite if one of them alone is NaN."""
+    x = x.astype(values.dtype)
+    distance = np.abs(x.astype(np.float64) - values.astype(np.float64))
+    distance = np.where(np.isnan(x) != np.isnan(values), np.inf, distance)
+    return np.nan_to_num(distance, nan=0.0, posinf=np.inf)  # equal infinities, and NaN of both
 
 
 def _lost_by_factors(
@@ -115,11 +117,7 @@ def _lost_by_factors(
 def _through(
     step: PostOp, x: Array, error: Noise, operands: Inputs, old: Array | None, evaluate: Evaluate
 ) -> tuple[Array, Noise]:
-    """The value after a step, and its noise: the step's own plus the propagated one.
-
-    The noise is infinite where a step before this one has exceeded f32's range: the reference
-    computes in float64 and has another value there.
-    """
+    """The value after a step, and its noise: the step's own plus the propagated one."""
     desc = MemoryDesc(x.shape, "f32")
     op = EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0)
     before = {} if old is None else {"dst": old}
@@ -132,10 +130,10 @@ def _through(
     reach = error.limit + 2 * ROUNDOFF * np.abs(x)  # at least the distance of two float32
     y = value(x)
     grown = np.maximum(np.abs(value(x + reach) - y), np.abs(value(x - reach) - y))
-    grown = np.where(error.limit == 0, 0.0, grown)  # NaN stays: nothing is known there
+    grown = np.where(error.limit == 0, 0.0, grown)
+    grown = np.where(np.isnan(error.limit), np.nan, grown)  # nothing is known there
     slope = np.divide(grown, reach, out=np.zeros_like(grown), where=reach > 0)
     own = POST_OPS[step.kind].error(step, x, y, old)
     if np.any(own > 0):  # a small rounded result may be replaced by 0
         own = own + LEAST_NORMAL
-    total = Noise(grown, slope * error.rms) + Noise.within(own)
-    return y, Noise(np.where(np.isposinf(error.limit), np.inf, total.limit), total.rms)
+    return y, Noise(grown, slope * error.rms) + Noise.within(own)

@@ -363,3 +363,13 @@ def test_every_result_is_right_behind_an_overflow():
     assert right.check(np.array([[np.nan, -np.inf, np.inf]], np.float32)).ok
     assert not right.check(np.array([[np.nan, np.nan, np.inf]], np.float32)).ok
     assert not right.check(np.array([[-np.inf, -np.inf, np.nan]], np.float32)).ok
+
+
+def test_bounds_of_mixed_types_are_computed_in_float32():
+    """300 * 300 exceeds float16, in which an infinite bound would permit everything."""
+    narrow = desc(4, 4, data_type="f16")
+    op = dnn.MatMul(src=narrow, weights=narrow, bias=desc(1, 4), dst=desc(4, 4))
+    inputs = {name: np.full((4, 4), 300, np.float16) for name in ("src", "weights")}
+    right = expected_outputs(op, dnn.Attributes(), {**inputs, "bias": np.zeros((1, 4), "f")})["dst"]
+    assert np.all(right.bound() < 1.0)
+    assert not right.check(np.full((4, 4), 360_002, np.float32)).ok

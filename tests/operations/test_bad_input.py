@@ -152,6 +152,11 @@ SHAPES = {
         lambda: pooling(
             "avg_exclude_padding", dst=desc(2, 3, 4, 4), dilations=(8, 0), padding_r=(8, 0)
         ),
+    "got padding 1 and 1, effective kernel 3, dilation 1, src 1":
+        lambda: pooling(
+            "avg_exclude_padding", src=desc(2, 3, 1, 1), dst=desc(2, 3, 1, 1), strides=1,
+            dilations=1, padding_l=1,
+        ),
     "eltwise: dst must be (4,) (src's dims); got (5,)": lambda: eltwise(src=BIAS, dst=desc(5)),
     "a dim is at least 0; got (-1, 2)": lambda: desc(-1, 2),
     "a tensor has at most 12 dims; got 13": lambda: desc(*(1,) * 13),

@@ -95,6 +95,13 @@ def test_nan_and_inf(target: Target, algorithm):
     check(target, reduction(algorithm, src.shape, (0,)), inputs={"src": src})
 
 
+@pytest.mark.parametrize("algorithm", ["max", "min"])
+def test_one_nan_in_a_long_row(target: Target, algorithm):
+    src = np.tile(np.linspace(-3, 3, 1000, dtype=np.float32), (3, 1))
+    src[0, 777] = src[1, 998] = np.nan
+    check(target, reduction(algorithm, src.shape, (0,)), inputs={"src": src})
+
+
 @pytest.mark.parametrize("algorithm", ["sum", "max", "norm_lp_max"])
 def test_post_ops(target: Target, algorithm):
     op = reduction(algorithm, DIMS, (0, 1))

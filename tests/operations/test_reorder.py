@@ -36,6 +36,12 @@ def test_between_formats(target: Target, src, dst):
     check(target, reorder(dnn.MemoryDesc(dims, "f32", src), dnn.MemoryDesc(dims, "f32", dst)))
 
 
+@pytest.mark.parametrize(("src", "dst"), [("aBc24b", "aBc16b"), ("aBc4b", "aBc6b")])
+def test_blocks_that_do_not_nest(target: Target, src, dst):
+    dims = (2, 70, 3)
+    check(target, reorder(dnn.MemoryDesc(dims, "f32", src), dnn.MemoryDesc(dims, "f32", dst)))
+
+
 @pytest.mark.parametrize("tag", ["OIhw8i8o", "OIhw16i16o", "hwio", "OIhw4i16o4i"])
 def test_weights(target: Target, tag):
     plain = dnn.MemoryDesc((21, 13, 3, 2), "f32", "oihw")

@@ -101,8 +101,10 @@ def make_round(op: Operation, attr: Attributes, fill: FillName, seed: int, alias
         op, attr, inputs, random_order=kind.random_order, judged=fill == "random"
     )
     terms = op.flops / (2.0 * max(1, op.result.nelems))
+    joins = any(step.operands or step.kind == "sum" for step in attr.post_ops)
     exact = (
         terms <= kind.exact_terms
+        and (kind.exact_chains or not joins)
         and keeps_integers(op, attr)
         and all(_largest(one.values) <= kind.exact_result for one in expected.values())
     )
