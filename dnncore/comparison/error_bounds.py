@@ -89,7 +89,9 @@ def noise(
                     f"post_op_0_{own}": inputs[f"post_op_{i}_{own}"] for own, _ in step.operands
                 }
                 x, error = _through(step, x, error, operands, inputs.get(name), evaluate)
-            errors[name] = Noise(np.maximum(error.limit, _distance(x, values[name])), error.rms)
+            distance = _distance(x, values[name])
+            limit = np.where(np.isinf(distance), np.inf, np.maximum(error.limit, distance))
+            errors[name] = Noise(limit, error.rms)
     return errors
 
 
