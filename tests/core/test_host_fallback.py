@@ -5,6 +5,9 @@ import pytest
 from toy import Relu, ToyEngine, registered, relu_op
 
 import dnncore as dnn
+from dnncore.comparison.compare import consistent_inputs
+from dnncore.comparison.fills import fill_integers
+from dnncore.testing.problems.cases import cases
 
 
 class RemoteEngine(ToyEngine):
@@ -103,3 +106,23 @@ def test_operands_follow_an_absent_workspace(engine):
     pd.primitive().execute(engine.stream(), src=src, dst=dst, post_op_0_src=factor)
     assert dst.numpy().item() == 40
     assert factor.numpy().item() == 10
+
+
+@pytest.mark.parametrize("problem", cases("tiny"), ids=str)
+def test_all_outputs_of_all_operations_are_right(engine, problem):
+    """Also workspaces, and operations that read them."""
+    op, attr = problem.op, problem.attr
+    try:
+        pd = dnn.PrimitiveDesc(op, engine, attr, impl="host:*", host_fallback=True)
+    except dnn.NoImplementation:
+        pytest.skip("the CPU has only the reference")
+    inputs = consistent_inputs(op, attr, fill_integers, 0)
+    memories = {argument.name: dnn.Memory(desc, engine) for argument, desc in pd.arguments}
+    for name, memory in memories.items():
+        if name in inputs:
+            with memory.map(mode="w") as buffer:
+                memory.desc.pack(inputs[name], buffer)
+    found = dnn.against_reference(pd, memories, engine.stream())
+    outputs = {a.name for a, _ in pd.arguments if a.direction == "out"}
+    assert outputs == set(found)
+    assert all(comparison.ok for comparison in found.values()), found

@@ -27,6 +27,7 @@ from dnncore.testing.checks import (
     values,
     writes,
 )
+from dnncore.testing.checks.attributes import LARGE_BYTES
 from dnncore.testing.checks.case import Case, Trial
 from dnncore.testing.checks.results import CaseResult, CheckFailed, Failure, OnTrial, Status
 
@@ -34,7 +35,7 @@ __all__ = ["CHECKS", "Check", "run_case"]
 
 Scope: TypeAlias = Literal["case", "candidate", "trial"]
 
-LARGE_BYTES = 2**17  # of tensors; such cases are listed for their sizes, not for ways to call them
+OF_LARGE = 16  # a check examines one of so many large cases
 OF_VARIANTS = 8  # a check examines variants in one of so many of its cases
 
 
@@ -48,7 +49,7 @@ class Check:
         also runs until it has passed once for an operation, an implementation and an engine.
         Variants count as one implementation. The texts of problems decide which cases are checked.
     asks_others: whether it asks and executes other implementations, too.
-    every_large: the same for cases with more than LARGE_BYTES, if it is more than `every`.
+    every_large: the same for cases with more than LARGE_BYTES; 0 is `every`, but at least 16.
     least_bytes: of tensors; smaller cases are left out unless the check is named.
     of_values: whether it checks results for other values. It runs on variants of an implementation
         as often as on the best one. Other checks run less often on variants. The names of variants
@@ -59,7 +60,7 @@ class Check:
     function: Callable[..., None]
     scope: Scope = "trial"
     every: int = 1
-    every_large: int = 16
+    every_large: int = 0
     asks_others: bool = False
     least_bytes: int = 0
     of_values: bool = False
@@ -111,7 +112,7 @@ CHECKS: dict[str, Check] = {
         Check("threads", concurrency.threads, every=8),
         Check("steady_inputs", concurrency.steady_inputs, every=16),
         Check("engine_threads", concurrency.engine_threads, every=4),
-        Check("attributes", attributes.attributes, every=16),
+        Check("attributes", attributes.attributes, every=8, every_large=1),
         Check("workspaces", gradients.workspaces, asks_others=True),
         Check("memory", lifetime.memory, every=16),
         Check("surroundings", surroundings.surroundings, every=4),
@@ -230,7 +231,8 @@ class _Run:
 
     def _is_chosen(self, check: Check, fewer: int) -> bool:
         is_large = self.case.op.bytes > LARGE_BYTES
-        every = fewer * (max(check.every, check.every_large) if is_large else check.every)
+        large = check.every_large or max(check.every, OF_LARGE)
+        every = fewer * (large if is_large else check.every)
         return zlib.crc32(f"{check.name} {self.case.text}".encode()) % every == 0
 
 
