@@ -229,6 +229,22 @@ def test_an_array_that_another_stream_reads_into_is_written_from_afterwards(
     stream.wait()
 
 
+@pytest.mark.parametrize(("start", "end"), [(64, PIECE), (0, PIECE // 2), (192, 256)])
+def test_a_part_of_an_array_that_another_stream_reads_into_is_written_from_afterwards(
+    engine, start, end
+):
+    gate, host, values = Gate(), np.zeros(PIECE, np.uint8), random_bytes(PIECE)
+    buffer, target = engine.allocate(PIECE), engine.allocate(PIECE)
+    engine.copy_in(engine.stream(), values, buffer).wait()
+    stream, other = blocked(engine, gate), engine.stream()
+    engine.copy_out(stream, buffer, host)
+    engine.copy_in(other, host[start:end], target)
+    gate.open()
+    other.wait(timeout=60)
+    assert np.array_equal(in_buffer(engine, target, end - start), values[start:end])
+    stream.wait()
+
+
 @pytest.mark.parametrize("size", [LEAST // 2, PIECE])
 @pytest.mark.parametrize("asked", ["array", "wait_for"])
 def test_the_limit_for_waits_is_not_one_for_what_a_copy_waits_for(engine, size, asked):
