@@ -41,6 +41,7 @@ ALSO = {
         "threads",
         "several_events",
         "allocations",
+        "fences",
         "failures",
         "time_limits",
         "profiling",

@@ -99,7 +99,6 @@ CHECKS: dict[str, Check] = {
         Check("in_place", calls.in_place, every=2),
         Check("shared", calls.shared, every=4),
         Check("shifted", calls.shifted, every=2),
-        Check("fences", fences.fences, every=4, of_values=True),
         Check("scratchpad", calls.scratchpad, every=4),
         Check("events", concurrency.events, every=8),
         Check("in_flight", in_flight.in_flight, every=16),
@@ -119,6 +118,7 @@ CHECKS: dict[str, Check] = {
         Check("guards", writes.guards, every_large=1, of_values=True),
         Check("inputs", writes.inputs, every_large=1, of_values=True),
         Check("padding", writes.padding, every_large=1, of_values=True),
+        Check("fences", fences.fences, every=4, of_values=True),
     )
 }
 
