@@ -95,7 +95,8 @@ PRODUCTS = 2.0
 class Noise:
     """The errors of a result before it is stored, per element.
 
-    limit: the largest allowed error. rms: the largest expected root mean square.
+    limit: the largest allowed error. rms: the largest expected root mean square; NaN where every
+        result is right, also NaN and infinity.
     """
 
     limit: Array
@@ -108,6 +109,16 @@ class Noise:
     def __mul__(self, factor: Any) -> Noise:
         """The noise of a multiple."""
         return Noise(factor * self.limit, factor * self.rms)
+
+    def unknown_where(self, places: Array) -> Noise:
+        """The same noise, but every result is right at these places."""
+        limit, rms = np.where(places, np.inf, self.limit), np.where(places, np.nan, self.rms)
+        return Noise(limit, rms)
+
+    @property
+    def is_unknown(self) -> Array:
+        """Where every result is right."""
+        return np.isposinf(self.limit) & np.isnan(self.rms)
 
     @classmethod
     def within(cls, limit: Array) -> Noise:

@@ -265,7 +265,7 @@ class Expected:
         bound = self.bound(error_factor)
         unknown = np.isinf(bound) & np.isfinite(self.values)
         if self.noise is not None:
-            unknown |= np.isposinf(self.noise.limit)
+            unknown |= self.noise.is_unknown
         got = np.where(unknown, self.values, got)
         result = compare(got, self.values, bound)
         errors = self.errors(np.asarray(got), error_factor) if result.ok else None

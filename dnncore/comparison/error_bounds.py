@@ -90,8 +90,8 @@ def noise(
                 }
                 x, error = _through(step, x, error, operands, inputs.get(name), evaluate)
             distance = _distance(x, values[name])
-            limit = np.where(np.isinf(distance), np.inf, np.maximum(error.limit, distance))
-            errors[name] = Noise(limit, error.rms)
+            error = Noise(np.maximum(error.limit, distance), error.rms)
+            errors[name] = error.unknown_where(np.isinf(distance))
     return errors
 
 

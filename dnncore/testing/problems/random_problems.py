@@ -127,10 +127,13 @@ class ChosenSizes:
         return self.choose(CHANNELS)
 
     def dims(self, least: int = 1) -> list[int]:
-        return [self.choose(SIZES) for _ in range(self.integer(least, MOST_DIMS))]
+        """As many sizes are always chosen, so that fewer dims move no other choices."""
+        sizes = [self.choose(SIZES) for _ in range(MOST_DIMS)]
+        return sizes[: self.integer(least, MOST_DIMS)]
 
     def some_ones(self, dims: Sequence[int]) -> list[int]:
-        return [1 if self.choose((False, True)) else n for n in dims]
+        flags = [self.choose((False, True)) for _ in range(MOST_DIMS)]
+        return [1 if flag else n for flag, n in zip(flags, dims, strict=False)]
 
     def window(self) -> str:
         """The right padding is the remainder that the output's size leaves.
