@@ -173,7 +173,9 @@ ELTWISE = {
         slope_of_dst="1 if d > 0 else d + alpha",
         slope_of_dst_error=Error(4, lambda d, _y, alpha, _beta: np.abs(d) + abs(alpha) + 1),
         oracle=lambda torch, s, alpha, _beta: torch.nn.functional.elu(s, alpha),
-        inverse=lambda torch, d, alpha, _beta: torch.where(d > 0, d, torch.log1p(d / alpha)),
+        inverse=lambda torch, d, alpha, _beta: torch.where(
+            d > 0, d, torch.log1p(d / alpha) if alpha else d - 1
+        ),
         defaults=(1.0,),
         probes=_SLOPES,
         variant_rule=_NO_NEGATIVE_SLOPE,
