@@ -151,7 +151,8 @@ ELSEWHERE = {
 COSTS = re.compile(
     r"(seconds|efficien|estimate|utili[sz]ation|flops|bytes|cost|thread|nontemporal|stream|peak"
     r"|accept|refus|formats|_fits|_suits|may_be|choose|shares|lanes|quick|grain|prefetch|ahead"
-    r"|is_fresh|stale|heavy|registers|innermost|capability|room|aligned|even_length|__repr__|__str__|explain|describe)",
+    r"|is_fresh|stale|heavy|registers|innermost|capability|room|aligned|even_length"
+    r"|__repr__|__str__|explain|describe)",
     re.IGNORECASE,
 )
 THRESHOLDS = re.compile(r"\b_?(LARGE|FEW|SHORT|LONG|LEAST|MOST|MAX|PATIENCE|USUAL)(_[A-Z]+)?\b")

@@ -111,7 +111,7 @@ class Noise:
         return Noise(factor * self.limit, factor * self.rms)
 
     def unknown_where(self, places: Array) -> Noise:
-        """The same noise, but every result is right at these places."""
+        """Return this noise, changed so that every result counts as right at these places."""
         limit, rms = np.where(places, np.inf, self.limit), np.where(places, np.nan, self.rms)
         return Noise(limit, rms)
 

@@ -365,7 +365,7 @@ def test_every_result_is_right_behind_an_overflow():
     assert not right.check(np.array([[-np.inf, -np.inf, np.nan]], np.float32)).ok
 
 
-def test_bounds_of_mixed_types_are_computed_in_float32():
+def test_bounds_of_halves_are_computed_in_float32():
     """300 * 300 exceeds float16, in which an infinite bound would permit everything."""
     narrow = desc(4, 4, data_type="f16")
     op = dnn.MatMul(src=narrow, weights=narrow, bias=desc(1, 4), dst=desc(4, 4))

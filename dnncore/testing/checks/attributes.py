@@ -17,7 +17,7 @@ __all__ = ["attributes", "probes"]
 
 
 PER_CHANNEL = 2
-LARGE_BYTES = 2**17  # of tensors
+LARGE_BYTES = 2**17  # of tensors; such cases are listed for their sizes, not for ways to call them
 
 
 def probes(
@@ -37,7 +37,7 @@ def probes(
 def attributes(trial: Trial) -> None:
     """An implementation that accepts an additional post-op of any kind and mask computes it.
 
-    Large problems get few of them: their plans divide sums differently before a post-op.
+    Large problems get two post-ops alone, which show whether a sum was complete before them.
     """
     case = trial.case
     dims = case.op.result.dims

@@ -119,24 +119,17 @@ def _check_cause(what: str, error: BaseException) -> None:
 def allocations(trial: Trial) -> None:
     """If an allocation fails, the call raises an error of dnncore, and the next one is right.
 
-    The first, the second and each further allocation fail, from the building of the primitive to
-    the end of two executions. Without a lack of memory, later executions of the same primitive are
-    right.
+    In turn, the first, the second and each further allocation fails, from the building of the
+    primitive to the end of two executions. Then the primitive is executed without a failure.
     """
     engine = trial.case.engine
     for number in range(MOST_ALLOCATIONS):
         primitives.clear()
         arguments = trial.arguments(trial.case.round("random").inputs)
         stream = engine.stream()
-
-        def launches(memories: dict[str, Any] = arguments.memories, on: Stream = stream) -> None:
-            built = trial.pd.primitive()
-            built.execute(on, **memories).wait()
-            built.bind(**memories)(on).wait()
-
         with _fails_once(engine, number) as failed:
             try:
-                launches()
+                _launch_twice(trial, stream, arguments.memories)
             except DnnError:
                 pass
             except Exception as error:
@@ -151,6 +144,12 @@ def allocations(trial: Trial) -> None:
         trial.verify("random", trial.finish(arguments), what)
         if not failed:
             return
+
+
+def _launch_twice(trial: Trial, stream: Stream, memories: dict[str, Any]) -> None:
+    primitive = trial.pd.primitive()
+    primitive.execute(stream, **memories).wait()
+    primitive.bind(**memories)(stream).wait()
 
 
 @contextmanager

@@ -49,7 +49,7 @@ class Check:
         also runs until it has passed once for an operation, an implementation and an engine.
         Variants count as one implementation. The texts of problems decide which cases are checked.
     asks_others: whether it asks and executes other implementations, too.
-    every_large: the same for cases with more than LARGE_BYTES; 0 is `every`, but at least 16.
+    every_large: the same for cases with more than LARGE_BYTES; 0 means `every`, at least OF_LARGE.
     least_bytes: of tensors; smaller cases are left out unless the check is named.
     of_values: whether it checks results for other values. It runs on variants of an implementation
         as often as on the best one. Other checks run less often on variants. The names of variants

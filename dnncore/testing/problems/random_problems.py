@@ -127,7 +127,7 @@ class ChosenSizes:
         return self.choose(CHANNELS)
 
     def dims(self, least: int = 1) -> list[int]:
-        """As many sizes are always chosen, so that fewer dims move no other choices."""
+        """Sizes are chosen for all possible dims. So a problem with fewer dims keeps the rest."""
         sizes = [self.choose(SIZES) for _ in range(MOST_DIMS)]
         return sizes[: self.integer(least, MOST_DIMS)]
 

@@ -164,7 +164,7 @@ def repeat(scene: Scene, rng: Random) -> None:
         scene.dims, tensor.desc.data_type, strides=strides, offset0=tensor.desc.offset0
     )
     memory = Memory(desc, tensor.arena.engine, tensor.memory.buffer)
-    memory.owner = tensor.memory.owner
+    memory.owner = tensor.memory.owner  # as for a part: the buffer lives as long as the view
     view = scene.add(Tensor(memory, tensor.arena))
     scene.note(f"{view.name} = {desc}, repeats a part of {tensor.name}")
 
@@ -188,7 +188,7 @@ def _pickled(memory: Memory) -> Memory:
 
 
 def drop(scene: Scene, rng: Random) -> None:
-    """Delete a tensor, perhaps while commands use it."""
+    """Remove a tensor from the scene, perhaps while commands use it."""
     if len(scene.tensors) < 3:
         return
     tensor = scene.tensors.pop(rng.randrange(len(scene.tensors)))
