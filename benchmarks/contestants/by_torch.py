@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 import dnncore as dnn
@@ -170,7 +171,16 @@ def _allows(op: Any, tag: str | None) -> bool:
         return False
     if isinstance(op, dnn.Reorder):  # the builder of reorders handles formats
         return tag is None
+    if isinstance(op, dnn.MatMul):  # products take any order of dims
+        return tag is None and all(desc.is_any or _order(desc) for desc in descs)
     return all(desc.is_any or desc == desc.with_format(tag) for desc in descs)
+
+
+def _order(desc: dnn.MemoryDesc) -> list[int]:
+    """The dims from the outermost to the innermost; empty for gaps, blocks and `any`."""
+    if not (desc.is_plain and desc.is_dense):
+        return []
+    return ["abcdefghijkl".index(letter) for letter in desc.order_tag]
 
 
 def _tensors(op: Any, place: Place) -> dict[str, Any]:
@@ -189,6 +199,9 @@ def _tensor(op: Any, name: str, desc: dnn.MemoryDesc, place: Place) -> Any:
     tensor = _values(name, desc.dims, place).to(DATA_TYPES[desc.data_type])
     if place.exact:
         tensor = tensor.double()
+    if isinstance(op, dnn.MatMul):
+        order = _order(desc) or range(desc.ndims)
+        return tensor.permute(*order).contiguous().permute(*np.argsort(order).tolist())
     if name.endswith("weights") and hasattr(op, "grouped_weights"):
         tensor = tensor.reshape(-1, *op.grouped_weights[2:])
     if place.layout == "channels_last" and tensor.ndim in MEMORY_FORMATS:
@@ -257,13 +270,15 @@ def _inner_product_weights(_op: Any, t: Tensors) -> Run:
 
 
 def _matmul(_op: Any, t: Tensors) -> Run:
-    bias, src, weights = t.get("bias"), t["src"], t["weights"]
+    bias, src, weights, dst = t.get("bias"), t["src"], t["weights"], t["dst"]
+    if bias is None and not dst.is_contiguous() and dst.mT.is_contiguous():
+        return lambda: torch.matmul(weights.mT, src.mT, out=dst.mT).mT
     if bias is None:
-        return lambda: torch.matmul(src, weights, out=t["dst"])
+        return lambda: torch.matmul(src, weights, out=dst)
     add = torch.addmm if src.ndim == 2 else torch.baddbmm
     if src.ndim > 3:
         raise LeftOut("torch has no product of four dims with a bias in one call")
-    return lambda: add(bias, src, weights, out=t["dst"])
+    return lambda: add(bias, src, weights, out=dst)
 
 
 _BUILDERS: dict[type[dnn.Operation], Callable[[Any, Tensors], Run]] = {

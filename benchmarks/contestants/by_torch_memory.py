@@ -56,48 +56,77 @@ def _outputs(op: Any, rounded: Callable[[float], int]) -> tuple[int, ...]:
 
 
 def _eltwise(op: Any, t: Tensors) -> Run:
+    if op.algorithm == "linear" and not op.beta:
+        return lambda: torch.mul(t["src"], op.alpha, out=t["dst"])
     return _filling(op, _FORWARD, (t["src"],), {"out": t["dst"]})
 
 
 def _eltwise_backward(op: Any, t: Tensors) -> Run:
     kept = t["dst" if op.uses_dst else "src"]
+    if op.algorithm == "linear":
+        return lambda: torch.mul(t["diff_dst"], op.alpha, out=t["diff_src"])
     return _filling(op, _BACKWARD, (t["diff_dst"], kept), {"grad_input": t["diff_src"]})
 
 
 def _filling(
-    op: Any, table: Mapping[str, tuple[str, dict[str, Any]]], inputs: Any, result: dict[str, Any]
+    op: Any, table: Mapping[str, Callable[[Any], Operator]], inputs: Any, result: dict[str, Any]
 ) -> Run:
     """A call of the operator of an algorithm that fills the tensor `result`."""
-    if op.algorithm not in table or (op.algorithm.startswith("relu") and op.alpha):
+    operator = table[op.algorithm](op) if op.algorithm in table else None
+    if operator is None:
         raise LeftOut(f"torch has no {op.algorithm} in one call")
-    name, constants = table[op.algorithm]
+    name, constants = operator
     (variant,) = result
-    operator = getattr(getattr(aten, name), variant)
-    return lambda: operator(*inputs, **constants, **result)
+    function = getattr(getattr(aten, name), variant)
+    return lambda: function(*inputs, **constants, **result)
 
 
-# Algorithm -> torch's operator and its other arguments.
-_FORWARD: dict[str, tuple[str, dict[str, Any]]] = {
-    "abs": ("abs", {}),
-    "exp": ("exp", {}),
-    "gelu_erf": ("gelu", {"approximate": "none"}),
-    "gelu_tanh": ("gelu", {"approximate": "tanh"}),
-    "log": ("log", {}),
-    "logistic": ("sigmoid", {}),
-    "mish": ("mish", {}),
-    "relu": ("clamp_min", {"min": 0}),
-    "round": ("round", {}),
-    "sqrt": ("sqrt", {}),
-    "square": ("square", {}),
-    "tanh": ("tanh", {}),
+Operator = tuple[str, dict[str, Any]] | None  # torch's operator, other arguments; None: has none
+
+
+def _always(name: str, **constants: Any) -> Callable[[Any], Operator]:
+    return lambda _op: (name, constants)
+
+
+def _relu(op: Any) -> Operator:
+    if op.alpha:
+        return "leaky_relu", {"negative_slope": op.alpha}
+    return "clamp_min", {"min": 0}
+
+
+def _relu_backward(op: Any) -> Operator:
+    if op.alpha:
+        return "leaky_relu_backward", {"negative_slope": op.alpha, "self_is_result": op.uses_dst}
+    return "threshold_backward", {"threshold": 0}
+
+
+# Algorithm -> the operator for an operation.
+_FORWARD: dict[str, Callable[[Any], Operator]] = {
+    "abs": _always("abs"),
+    "clip": lambda op: ("clamp", {"min": op.alpha, "max": op.beta}),
+    "elu": lambda op: ("elu", {"alpha": op.alpha}),
+    "exp": _always("exp"),
+    "gelu_erf": _always("gelu", approximate="none"),
+    "gelu_tanh": _always("gelu", approximate="tanh"),
+    "log": _always("log"),
+    "logistic": _always("sigmoid"),
+    "mish": _always("mish"),
+    "relu": _relu,
+    "round": _always("round"),
+    "sqrt": _always("sqrt"),
+    "square": _always("square"),
+    "swish": lambda op: ("silu", {}) if op.alpha == 1 else None,
+    "tanh": _always("tanh"),
 }
-_BACKWARD: dict[str, tuple[str, dict[str, Any]]] = {
-    "gelu_erf": ("gelu_backward", {"approximate": "none"}),
-    "gelu_tanh": ("gelu_backward", {"approximate": "tanh"}),
-    "logistic_use_dst_for_bwd": ("sigmoid_backward", {}),
-    "relu": ("threshold_backward", {"threshold": 0}),
-    "relu_use_dst_for_bwd": ("threshold_backward", {"threshold": 0}),
-    "tanh_use_dst_for_bwd": ("tanh_backward", {}),
+_BACKWARD: dict[str, Callable[[Any], Operator]] = {
+    "clip": lambda op: ("hardtanh_backward", {"min_val": op.alpha, "max_val": op.beta}),
+    "gelu_erf": _always("gelu_backward", approximate="none"),
+    "gelu_tanh": _always("gelu_backward", approximate="tanh"),
+    "logistic_use_dst_for_bwd": _always("sigmoid_backward"),
+    "relu": _relu_backward,
+    "relu_use_dst_for_bwd": _relu_backward,
+    "swish": lambda op: ("silu_backward", {}) if op.alpha == 1 else None,
+    "tanh_use_dst_for_bwd": _always("tanh_backward"),
 }
 
 
@@ -173,35 +202,46 @@ def _mean_of_channels(tensor: Any, size: int) -> Any:
 
 
 def _pooling(op: Any, t: Tensors) -> Run:
+    src, dst, window = *_images(op, t["src"], t["dst"]), _window(op)
     if op.is_max:
-        indices = torch.empty_like(t["dst"], dtype=torch.int64)
-        operator, window = aten.max_pool2d_with_indices.out, _maximum(op)
-        return lambda: operator(t["src"], *window, out=t["dst"], indices=indices)
-    operator, window = aten.avg_pool2d.out, _average(op)
-    return lambda: operator(t["src"], *window, out=t["dst"])
+        indices = torch.empty_like(dst, dtype=torch.int64)
+        operator = getattr(aten, f"max_pool{len(window[0])}d_with_indices").out
+        return lambda: operator(src, *window, out=dst, indices=indices)
+    operator = getattr(aten, f"avg_pool{len(window[0])}d").out
+    return lambda: operator(src, *window, out=dst)
 
 
 def _pooling_backward(op: Any, t: Tensors) -> Run:
-    dst, image = t["diff_src"], t["src"]
+    dst, image, diff = _images(op, t["diff_src"], t["src"], t["diff_dst"])
+    window = _window(op)
+    rank = len(window[0])
     if not op.is_max:
-        operator, window = aten.avg_pool2d_backward.grad_input, _average(op)
-        return lambda: operator(t["diff_dst"], image, *window, grad_input=dst)
-    window = _maximum(op)
-    _, indices = aten.max_pool2d_with_indices(image, *window)
-    operator = aten.max_pool2d_with_indices_backward.grad_input
-    return lambda: operator(t["diff_dst"], image, *window, indices, grad_input=dst)
+        operator = getattr(aten, f"avg_pool{rank}d_backward").grad_input
+        return lambda: operator(diff, image, *window, grad_input=dst)
+    _, indices = getattr(aten, f"max_pool{rank}d_with_indices")(image, *window)
+    operator = getattr(aten, f"max_pool{rank}d_with_indices_backward").grad_input
+    return lambda: operator(diff, image, *window, indices, grad_input=dst)
 
 
-def _maximum(op: Any) -> tuple[Any, ...]:
-    ceil = _outputs(op, math.floor) != op.dst_role.dims[2:]
-    return op.kernel, op.strides, padding(op, ceil), dilation(op), ceil
+def _images(op: Any, *tensors: Any) -> list[Any]:
+    """The tensors with two or three spatial dims: torch has no operators for one."""
+    return [tensor.unsqueeze(2) if len(op.kernel) == 1 else tensor for tensor in tensors]
 
 
-def _average(op: Any) -> tuple[Any, ...]:
+def _window(op: Any) -> tuple[Any, ...]:
+    """torch's arguments after the image."""
+
+    def flat(values: Any, other: int) -> tuple[int, ...]:
+        return ((other,) if len(op.kernel) == 1 else ()) + tuple(values)
+
+    kernel, strides = flat(op.kernel, 1), flat(op.strides, 1)
+    if op.is_max:
+        ceil = _outputs(op, math.floor) != op.dst_role.dims[2:]
+        return kernel, strides, flat(padding(op, ceil), 0), flat(dilation(op), 1), ceil
     if any(op.dilations):
         raise LeftOut("torch has no dilated averages")
     counts_padding = op.algorithm == "avg_include_padding"
-    return op.kernel, op.strides, padding(op), False, counts_padding, None
+    return kernel, strides, flat(padding(op), 0), False, counts_padding, None
 
 
 def _reorder(op: Any, t: Tensors) -> Run:

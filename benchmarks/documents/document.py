@@ -62,8 +62,7 @@ the last-level cache may also lie above it, because the roofline contains the ra
 name after `n`. Add `--reorders` for a line that counts reorders.
 """
 PROCESSES = {
-    True: "Each figure is the median of three new processes, so a ratio may differ from the"
-    " quotient of the times in its row.",
+    True: "Each row comes from the one of three new processes that has the median ratio.",
     False: "Each time comes from one process.",
 }
 

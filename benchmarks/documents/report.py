@@ -149,8 +149,7 @@ def table(found: dict[str, Any]) -> Group:
         grid.add_row("geometric mean; least", *[""] * 8, f"{means[0]}; {means[1]}", "", "")
     rest = []
     if any(len(row.get("ratios", ())) > 1 for row in found["rows"]):
-        rest.append(Text("Each figure of several processes is their median, so that a ratio may"
-                         " differ from the quotient of the times in its row."))  # fmt: skip
+        rest.append(Text("A row of several processes is that of the process with the median ratio."))
     rest += [Text(one_line(outcome)) for outcome in (*found["left_out"], *found["wrong"])]
     rest += [
         Text(f"{short(row['problem'])}: {note}") for row in found["rows"] for note in notes(row)

@@ -14,9 +14,9 @@ SAMPLES = """\
 The goals refer to random samples of the layers of {count} networks (`benchmarks/corpus`), with new
 seeds for each run. Each network has the same weight. Each layer has its share of the network's
 time, which is estimated from its operations and its bytes. Batch size and direction of a layer are
-drawn, too. A row below the least ratio is measured again in three new processes, and their median
-counts. These commands measure the samples again. After each are the numbers of drawn layers whose
-operations dnncore does not have. They were skipped.
+drawn, too. A row below the least ratio is measured again in three new processes. The process with
+the median ratio counts. These commands measure the samples again. After each are the numbers of
+drawn layers whose operations dnncore does not have. They were skipped.
 
 """
 NO_SAMPLES = "The goals refer to random samples of layers. None has been measured yet."

@@ -112,12 +112,17 @@ class Ledger:
     @staticmethod
     def key(what: str, how: Mapping[str, Any], sources: str | None = None) -> str:
         """The key for a problem, settings and a hash of sources, by default `source_hash`."""
-        text = json.dumps([what, how, sources or source_hash()], sort_keys=True)
+        hashed = source_hash() if sources is None else sources
+        text = json.dumps([what, how, hashed], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def keys(self) -> list[str]:
-        """The keys of values that are not wrong. Wrong ones are measured again."""
-        return [key for key, value in self._found.items() if "wrong" not in value]
+        """The keys of measured values.
+
+        Problems that were wrong or left out are measured again. A peer may be mended since.
+        """
+        unmeasured = {"wrong", "left_out"}
+        return [key for key, value in self._found.items() if unmeasured.isdisjoint(value)]
 
     def values(self) -> list[Any]:
         """All values in the order of the file."""

@@ -1,11 +1,10 @@
-"""Measures lists of problems in new processes and takes the median over several of them."""
+"""Measures lists of problems in new processes and takes the median one of several."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -55,7 +54,7 @@ def measured(
     ledger: Ledger | None = None,
     on_outcome: Callable[[Outcome], object] = lambda _outcome: None,
 ) -> list[Outcome]:
-    """One outcome per problem, the median over a number of new processes.
+    """One outcome per problem, the median one of a number of new processes.
 
     first: the number of the first process. A ledger has the outcomes of processes by number.
     ledger: outcomes in it are not measured again; new ones are added.
@@ -70,21 +69,17 @@ def measured(
 
 
 def merged(outcomes: list[Outcome]) -> Outcome:
-    """The medians of a row's numbers. The texts come from the process with the median ratio.
+    """The outcome of the process with the median ratio, and the ratios of all processes.
 
-    If a problem was left out or wrong in one process, this is the outcome.
+    So its ratio follows from its times. If a problem was left out or wrong in one process, this is
+    the outcome.
     """
     for outcome in outcomes:
         if "ratio" not in outcome:
             return outcome
     ordered = sorted(outcomes, key=lambda outcome: outcome["ratio"])
     middle = ordered[(len(ordered) - 1) // 2]
-    numbers = {
-        name: statistics.median(outcome[name] for outcome in ordered)
-        for name, value in middle.items()
-        if isinstance(value, float)
-    }
-    return middle | numbers | {"ratios": [outcome["ratio"] for outcome in outcomes]}
+    return middle | {"ratios": [outcome["ratio"] for outcome in outcomes]}
 
 
 def _one_process(
