@@ -149,7 +149,7 @@ def table(found: dict[str, Any]) -> Group:
         grid.add_row("geometric mean; least", *[""] * 8, f"{means[0]}; {means[1]}", "", "")
     rest = []
     if any(len(row.get("ratios", ())) > 1 for row in found["rows"]):
-        rest.append(Text("A row of several processes is that of the process with the median ratio."))
+        rest.append(Text("A row of several processes is that of the one with the median ratio."))
     rest += [Text(one_line(outcome)) for outcome in (*found["left_out"], *found["wrong"])]
     rest += [
         Text(f"{short(row['problem'])}: {note}") for row in found["rows"] for note in notes(row)
