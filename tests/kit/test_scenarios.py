@@ -1,13 +1,14 @@
 """Scenarios end as their model says, and show faults that checks of single problems cannot show."""
 
 import itertools
+import re
 
 import pytest
 from click.testing import CliRunner
 
 import dnncore as dnn
 from dnncore.execution import primitive, sequence
-from dnncore.selection import transfer
+from dnncore.selection import host_fallback, transfer
 from dnncore.testing.scenarios import model, run
 
 CPU = dnn.engine("cpu")
@@ -54,10 +55,13 @@ def test_a_backend_is_preferred():
 def test_all_kinds_of_steps_are_drawn():
     log = "\n".join(line for seed in range(12) for line in run.run([CPU], seed))
     words = ("eltwise by", "binary by", "sum by", "matmul by", "convolution by", "pooling by",
-             "reduction by", "reorder by", "ran a sequence", "read t", "wrote t", "copy of",
+             "reduction by", "reorder by", "eltwise backward by",
+             "pooling backward by", "ran a sequence", "read t", "wrote t", "copy of",
              "dropped", "opened", "was refused", "repeats a part", "(part)", "(beside)", "(placed)",
              "+sum", "cleared", "deleted", "number of threads")  # fmt: skip
     assert [word for word in words if word not in log] == []
+    assert re.search(r"convolution by \S+\(diff_dst=", log), "the gradient of data"
+    assert re.search(r"convolution by \S+\(src=t\d+, diff_dst=", log), "the gradient of weights"
 
 
 # -- right libraries -------------------------------------------------------------------------------
@@ -71,6 +75,11 @@ def test_the_cpu_engine_does_as_the_model_says(first):
 @pytest.mark.parametrize("seed", [1, 2, 3, 4])
 def test_two_engines_do_as_the_model_says(seed):
     assert run.failure([CPU, pocl()], seed) == ""
+
+
+def test_host_fallbacks_are_drawn():
+    log = "\n".join(line for seed in range(2) for line in run.run([pocl()], seed))
+    assert "by host:" in log
 
 
 # -- faults ----------------------------------------------------------------------------------------
@@ -130,6 +139,18 @@ def test_events_that_are_ignored(monkeypatch):
     monkeypatch.setattr(primitive, "checked_events", lambda _: ())
     monkeypatch.setattr(sequence, "checked_events", lambda _: ())
     assert "wrong on opencl:" in first_failure([pocl()])
+
+
+def test_results_of_host_fallbacks_that_are_lost(monkeypatch):
+    """All outputs but the first, as the workspace of pooling."""
+    bind = host_fallback._HostExecutable.bind
+
+    def result_only(executable, memories, scratchpad):
+        executable._outputs = executable._outputs & {"dst", "diff_src", "diff_weights"}
+        return bind(executable, memories, scratchpad)
+
+    monkeypatch.setattr(host_fallback._HostExecutable, "bind", result_only)
+    assert "wrong on opencl:" in first_failure([pocl()], (24, 26, 33))  # six of 60 show it
 
 
 def test_post_ops_that_are_lost_between_engines(monkeypatch):

@@ -1,4 +1,4 @@
-"""Problems for plans whose constants are small, so that small tensors have many blocks and parts."""
+"""Problems for plans with small constants: small tensors have many blocks and parts."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ BACK = PostOp.eltwise("clip", LEAST, MOST)  # so that all values stay small whol
 
 # -- operations ------------------------------------------------------------------------------------
 #
-# Each function chooses inputs from the scene. It returns the operation, with a dst in any format,
+# Each function chooses inputs from the scene. It returns the operation, with outputs in any format,
 # the inputs by argument name, and inputs that are made for this call alone.
 
 
@@ -45,6 +45,18 @@ def _eltwise(scene: Scene, rng: Random, engine: Engine) -> Chosen:
         "forward_inference", algorithm, src=src.desc, dst=_like(src), alpha=alpha, beta=beta
     )
     return op, {"src": src}, {}
+
+
+def _eltwise_backward(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    data_type = rng.choice(FLOATS)
+    src, diff = (scene.input(rng, engine, scene.dims, (data_type,)) for _ in range(2))
+    algorithm, alpha, beta = rng.choice(
+        [("relu", 0, 0), ("relu", 2, 0), ("abs", 0, 0), ("square", 0, 0), ("clip", -1, 2)]
+    )
+    op = ops.EltwiseBackward(
+        algorithm, src=src.desc, diff_dst=diff.desc, diff_src=_like(src), alpha=alpha, beta=beta
+    )
+    return op, {"src": src, "diff_dst": diff}, {}
 
 
 def _binary(scene: Scene, rng: Random, engine: Engine) -> Chosen:
@@ -72,23 +84,56 @@ def _matmul(scene: Scene, rng: Random, engine: Engine) -> Chosen:
 
 
 def _convolution(scene: Scene, rng: Random, engine: Engine) -> Chosen:
-    src = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
+    """Forward, or the gradient with respect to src."""
+    image = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
     channels = scene.dims[1]
-    weights = scene.values(rng, (channels, channels, 3, 3), src.desc.data_type)
-    desc = MemoryDesc(weights.shape, src.desc.data_type, "any")
-    op = ops.ConvolutionForward(
-        "forward_inference", src=src.desc, weights=desc, dst=_like(src), padding_l=(1, 1),
-        algorithm=rng.choice(("direct", "auto")),
-    )  # fmt: skip
-    return op, {"src": src}, {"weights": weights}
+    values = scene.values(rng, (channels, channels, 3, 3), image.desc.data_type)
+    weights = MemoryDesc(values.shape, image.desc.data_type, "any")
+    how: dict[str, Any] = {
+        "weights": weights, "padding_l": (1, 1), "algorithm": rng.choice(("direct", "auto"))
+    }  # fmt: skip
+    if rng.random() < 0.3:
+        gradient = ops.ConvolutionBackwardData(diff_dst=image.desc, diff_src=_like(image), **how)
+        return gradient, {"diff_dst": image}, {"weights": values}
+    op = ops.ConvolutionForward("forward_inference", src=image.desc, dst=_like(image), **how)
+    return op, {"src": image}, {"weights": values}
+
+
+def _convolution_weights(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    data_type = rng.choice(FLOATS)
+    src, diff = (scene.input(rng, engine, scene.dims, (data_type,)) for _ in range(2))
+    channels = scene.dims[1]
+    weights = MemoryDesc((channels, channels, 3, 3), data_type, "any")
+    bias = rng.choice((None, MemoryDesc((channels,), data_type, "any")))
+    op = ops.ConvolutionBackwardWeights(
+        src=src.desc, diff_dst=diff.desc, diff_weights=weights, diff_bias=bias, padding_l=(1, 1)
+    )
+    return op, {"src": src, "diff_dst": diff}, {}
 
 
 def _pooling(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    """Forward; training also writes a workspace."""
     src = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
     op = ops.PoolingForward(
-        "forward_inference", "max", src=src.desc, dst=_like(src), kernel=(3, 3), padding_l=(1, 1)
-    )
+        rng.choice(("forward_inference", "forward_training")), "max",
+        src=src.desc, dst=_like(src), kernel=(3, 3), padding_l=(1, 1),
+    )  # fmt: skip
     return op, {"src": src}, {}
+
+
+def _pooling_backward(scene: Scene, rng: Random, engine: Engine) -> Chosen:
+    """The gradient for places that no forward operation need have found."""
+    diff = scene.input(rng, engine, scene.dims, (rng.choice(FLOATS),))
+    if diff.desc.has_repeats:  # the workspace has its layout
+        raise Unsupported
+    image = MemoryDesc((*scene.dims[:2], *(n + 2 for n in scene.dims[2:])), diff.desc.data_type)
+    op = ops.PoolingBackward(
+        "max", diff_src=image.with_format("any"), diff_dst=diff.desc, kernel=(3, 3)
+    )
+    workspace = op.workspace_desc()
+    assert workspace is not None
+    places = np.random.default_rng(rng.getrandbits(32)).integers(0, 9, workspace.dims)
+    return op, {"diff_dst": diff}, {"workspace": places.astype(workspace.dtype)}
 
 
 def _reduction(scene: Scene, rng: Random, engine: Engine) -> Chosen:
@@ -102,6 +147,7 @@ def _reduction(scene: Scene, rng: Random, engine: Engine) -> Chosen:
 OPERATIONS = (
     *(_eltwise, _eltwise, _binary, _binary, _sum, _sum),
     *(_matmul, _convolution, _pooling, _reduction),
+    *(_eltwise_backward, _convolution_weights, _pooling_backward),
 )
 
 
@@ -144,17 +190,19 @@ def prepared(scene: Scene, rng: Random, engine: Engine) -> tuple[Call, Primitive
         dst = scene.output(rng, engine, op.result, inputs.values())
     if dst is not None:
         op = replace(op, **{op.result_name: dst.desc})
-    pd = choose(scene, rng, op, engine, attr)
-    if dst is None:
-        dst = _made_for(scene, rng, pd)
-    tensors = {**inputs, "dst": dst}
+    pd = choose(scene, rng, op, engine, attr, host_fallback=rng.random() < 0.3)
+    written = [a.name for a, _ in op.tensors(op.workspace_desc()) if a.direction == "out"]
+    outputs = {name: _made_for(scene, rng, pd, name) for name in written[dst is not None :]}
+    if dst is not None:
+        outputs[op.result_name] = dst
+    tensors = {**inputs, **outputs}
     memories: dict[str, Any] = {name: tensor.memory for name, tensor in tensors.items()}
     for name, values in constants.items():
         plain = Memory.from_numpy(values, None, engine)
         memories[name] = reorder(plain, pd.descs[name], engine)
     if pd.scratchpad_desc is not None:
         memories["scratchpad"] = Memory(pd.scratchpad_desc, engine)
-    call = Call(op, attr, tensors, constants, f"{op.KIND} by {pd.impl_name}")
+    call = Call(op, attr, tensors, tuple(written), constants, f"{op.KIND} by {pd.impl_name}")
     return call, pd.primitive(), memories
 
 
@@ -183,9 +231,9 @@ def choose(
     return rng.choice(preferred if preferred and rng.random() < 0.9 else found)
 
 
-def _made_for(scene: Scene, rng: Random, pd: PrimitiveDesc) -> Tensor:
-    """A new tensor for a result in the format that an implementation has chosen."""
-    desc = pd.descs["dst"]
+def _made_for(scene: Scene, rng: Random, pd: PrimitiveDesc, name: str) -> Tensor:
+    """A new tensor for an output in the format that an implementation has chosen."""
+    desc = pd.descs[name]
     if rng.random() < 0.5:
         return scene.adopt(Memory(desc, pd.engine))
     return scene.placed(rng, pd.engine, desc)
@@ -193,22 +241,25 @@ def _made_for(scene: Scene, rng: Random, pd: PrimitiveDesc) -> Tensor:
 
 def apply(call: Call) -> None:
     """Compute the right values of a call."""
-    inputs = {name: tensor.values() for name, tensor in call.tensors.items() if name != "dst"}
-    if call.attr.reads_dst:
-        inputs["dst"] = call.tensors["dst"].values()
+    result = call.outputs[0]
+    read = [name for name in call.tensors if name not in call.outputs]
+    read += [result] if call.attr.reads_dst else []
+    inputs = {name: call.tensors[name].values() for name in read}
     expected = expected_outputs(call.op, call.attr, inputs | call.constants)
-    call.tensors["dst"].store(expected["dst"].values)
+    for name in call.outputs:
+        call.tensors[name].store(expected[name].values)
 
 
 def tensors_of(calls: Iterable[Call]) -> tuple[list[Tensor], list[Tensor]]:
     """The tensors that calls read, and those that they write."""
     calls = list(calls)
-    inputs = [t for call in calls for name, t in call.tensors.items() if name != "dst"]
-    return inputs, [call.tensors["dst"] for call in calls]
+    inputs = [t for c in calls for name, t in c.tensors.items() if name not in c.outputs]
+    return inputs, [call.tensors[name] for call in calls for name in call.outputs]
 
 
 def described(call: Call) -> str:
     """A text for the log."""
-    sources = ", ".join(f"{k}={t.name}" for k, t in call.tensors.items() if k != "dst")
+    sources = ", ".join(f"{k}={t.name}" for k, t in call.tensors.items() if k not in call.outputs)
+    results = ", ".join(call.tensors[name].name for name in call.outputs)
     steps = "+".join(step.kind for step in call.attr.post_ops)
-    return f"{call.tensors['dst'].name} = {call.name}({sources}) {steps}"
+    return f"{results} = {call.name}({sources}) {steps}"

@@ -50,12 +50,14 @@ class Wrong(Exception):
 class Call:
     """An execution: an operation, its attributes, and tensors by the names of its arguments.
 
+    outputs: the names of the written ones, the operation's result first.
     constants: inputs that no step changes, as values.
     """
 
     op: Operation
     attr: Attributes
     tensors: dict[str, Tensor]
+    outputs: tuple[str, ...]
     constants: dict[str, Array]
     name: str
 

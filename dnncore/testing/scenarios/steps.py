@@ -105,7 +105,7 @@ def move(scene: Scene, rng: Random) -> None:
     op, attr = ops.Reorder(src=src.desc, dst=dst.desc), Attributes(steps)
     wishes = {} if source is target else {"src_engine": source}
     pd = choose(scene, rng, op, target, attr, **wishes)
-    call = Call(op, attr, {"src": src, "dst": dst}, {}, f"reorder by {pd.impl_name}")
+    call = Call(op, attr, {"src": src, "dst": dst}, ("dst",), {}, f"reorder by {pd.impl_name}")
     stream = scene.stream(rng, source, target)
     events = scene.waits(rng, stream, [src], [dst])
     event = pd.primitive().execute(stream, src=src.memory, dst=dst.memory, wait_for=events)
@@ -178,7 +178,8 @@ def duplicate(scene: Scene, rng: Random) -> None:
         event.wait()
     memory: Memory = rng.choice((copy.copy, copy.deepcopy, _pickled))(tensor.memory)
     content = tensor.arena.right[: memory.nbytes].copy()
-    arena = Arena(memory.engine, memory.buffer, content, memory, content.size)
+    descs = {desc for desc in tensor.arena.descs if desc.nbytes <= memory.nbytes}
+    arena = Arena(memory.engine, memory.buffer, content, memory, content.size, descs)
     scene.note(f"{scene.add(Tensor(memory, arena)).name} = copy of {tensor.name}")
 
 
