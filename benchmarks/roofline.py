@@ -121,7 +121,7 @@ def _kernel(name: str, body: Body) -> Any:
         return str(module)
 
     prototype = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_int64)
-    return prototype(function(f"roofline_{name}", text))
+    return prototype(function(f"roofline_{name}", text).address)
 
 
 def _best(work: list[Callable[[], object]]) -> float:

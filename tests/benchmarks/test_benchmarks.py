@@ -475,6 +475,16 @@ def test_pictures_are_written(tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_roofline_of_this_machine(monkeypatch):
+    pytest.importorskip("numba")
+    from benchmarks import roofline
+
+    monkeypatch.setattr(roofline, "SECONDS", 0.02)
+    found = roofline.roofline(1)
+    assert found.flops > 1e9
+    assert found.bandwidth > 1e8
+
+
 @pytest.mark.peer
 def test_the_roof_is_the_lower_of_both():
     pytest.importorskip("numba")
