@@ -140,8 +140,10 @@ def main(full: bool, threads: int, seconds: float, folder: Path) -> None:
     figures.save(LEDGER)
     written = document.write(figures, folder, source(Ledger(LEDGER)))
     run.console.print(f"written: {LEDGER} and {written}")
+    if figures.wrong:
+        run.console.print("the same command measures the wrong problems again")
+        sys.exit(1)
     ledger.finish()
-    sys.exit(1 if figures.wrong else 0)
 
 
 if __name__ == "__main__":
