@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import json
 import os
 import re
@@ -492,3 +493,12 @@ def test_the_roof_is_the_lower_of_both():
 
     roof = Roofline(flops=100.0, bandwidth=10.0)
     assert [roof.at(x) for x in (1, 10, 1000)] == [10, 100, 100]
+
+
+def test_the_first_epochs_must_agree():
+    from benchmarks.digits import EPOCHS, difference
+
+    ours = [1.0 / n for n in range(1, 2 * EPOCHS)]
+    assert difference(ours, [*ours[:EPOCHS], 0.3, 0.2]) == 0.0
+    assert difference(ours, [*ours[: EPOCHS - 1], ours[EPOCHS - 1] * 1.25]) == pytest.approx(0.25)
+    assert difference(ours, [1.0, 1.0]) == math.inf
