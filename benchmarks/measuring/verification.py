@@ -34,6 +34,9 @@ ELEMENTARY = 1e-5  # permitted error of approximated functions, relative to the 
 # and with a queue. Fewer calls or samples do not show the difference.
 ALONE, ALONE_DIRECT, ALONE_QUEUED = 1.6, 5e-5, 5e-4
 MANY, SEVERAL = 4, 5
+# Each of many calls may find so many bytes in caches that a call alone reads from memory, at least
+# at this rate per second. Measured: 8e10.
+CACHED_BYTES, MEMORY_RATE = 1 << 26, 5e10
 # No core and no device computes or moves more per second. Winograd's algorithm may seem to.
 CORE_LIMITS = {"flops": 0.4e12, "bytes": 1.2e12}
 DEVICE_LIMITS = {"flops": 4e15, "bytes": 1e14}
@@ -139,17 +142,37 @@ def impossible(problem: Problem, times: Times, cores: int, *, queued: bool = Fal
     queued: whether calls enter a queue.
     """
     alone, many = min(times.single), min(times.many)
+    op = problem.op
     slack = ALONE_QUEUED if queued else ALONE_DIRECT
+    slack += op.bytes / MEMORY_RATE if op.bytes <= CACHED_BYTES else 0.0
     is_shown = times.count >= MANY and len(times.many) >= SEVERAL
     if is_shown and alone > ALONE * many + slack:
         return f"takes {alone:.1e} s for one call, but {many:.1e} s for each of many"
     limits = {n: cores * most for n, most in CORE_LIMITS.items()} if cores else DEVICE_LIMITS
-    algorithm = getattr(problem.op, "algorithm", "")
+    algorithm = getattr(op, "algorithm", "")
     factor = WINOGRAD if algorithm in ("winograd", "auto") else 1.0
     for name, count, most in (
-        ("operations", problem.op.flops, factor * limits["flops"]),
-        ("bytes", problem.op.bytes, limits["bytes"]),
+        ("operations", op.flops * _share_inside(op), factor * limits["flops"]),
+        ("bytes", op.bytes, limits["bytes"]),
     ):
         if count > most * many:
             return f"needs {many:.1e} s for {count:.1e} {name}, more than {most:.1e} per second"
     return ""
+
+
+def _share_inside(op: Any) -> float:
+    """The share of a convolution's taps that are not in the padding; 1 for other operations.
+
+    An implementation may leave out the others, which `flops` counts.
+    """
+    if not hasattr(op, "grouped_weights"):
+        return 1.0
+    share = 1.0
+    for size, places, taps, stride, dilation, left in zip(
+        op.src_role.dims[2:], op.dst_role.dims[2:], op.grouped_weights[3:], op.strides,
+        op.dilations, op.padding_l, strict=True,
+    ):  # fmt: skip
+        first = np.arange(places)[:, np.newaxis] * stride - left
+        at = first + np.arange(taps) * (dilation + 1)
+        share *= float(np.mean((at >= 0) & (at < size))) if at.size else 1.0
+    return share

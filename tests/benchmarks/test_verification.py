@@ -262,6 +262,26 @@ def test_impossible_speeds_are_found(text, cores):
     assert not impossible(problem(text), slow, cores)
 
 
+def test_taps_in_the_padding_need_no_operations():
+    """Of three taps with dilation 36, only the middle one meets most places of a 65 x 65 image."""
+    dilated = "--conv --dir=FWD_I mb4_ic2048oc256_ih65oh65kh3sh1dh35ph36_iw65ow65kw3sw1dw35pw36"
+    p = problem(dilated)
+    inside = (65 + 2 * 29) ** 2 / (65 * 3) ** 2  # counted by hand: 29 places see an outer tap
+    least = p.op.flops * inside / 0.8e12
+    late, early = (Times(1, [s] * 3, [s] * 3) for s in (1.01 * least, 0.99 * least))
+    assert not impossible(p, late, 2)
+    assert "more than" in impossible(p, early, 2)
+
+
+def test_a_call_alone_may_read_from_memory_what_others_find_in_caches():
+    def found(text, alone):
+        return impossible(problem(text), Times(8, [2e-4] * 5, [alone] * 5), 2)
+
+    assert not found("--eltwise 1024x2048", 6.5e-4)  # 16 MB
+    assert "for one call" in found("--eltwise 1024x2048", 8e-4)
+    assert "for one call" in found("--eltwise 16x2048x2048", 6.5e-4)  # no cache holds 512 MB
+
+
 def test_inputs_change_once_just_before_the_last_sample():
     events = []
     repeat = one_by_one(lambda: time.sleep(0.02))
