@@ -10,21 +10,20 @@ this module.
 
 Ratios and rates must follow from the times. A ledger only grows: in a clone with git, each
 committed state must begin with the state before. So a line that was changed after its commit is
-found even if all digests were computed again.
+found even if all digests were computed again. A row has the digest of its sources, which must be
+those of a commit since the former rows. Rows of the same sources must agree.
 
 A forger can still change the history of the repository, a figure before its first commit, or the
-digest in this module. Pictures are not checked. The commands beside the figures measure them again.
+digest in this module, or change the sources and then claim progress. Pictures are not checked. The
+commands beside the figures measure them again.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-import itertools
 import json
 import math
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,7 +31,7 @@ from typing import Any
 
 import click
 
-from benchmarks.documents import document, gpu_document
+from benchmarks.documents import document, gpu_document, history
 from benchmarks.documents.figures import Figures
 from benchmarks.documents.sampled import source
 from benchmarks.measuring.ledger import ChangedRow, Ledger
@@ -61,8 +60,10 @@ PAGES: dict[str, tuple[str, Callable[[Path], str]]] = {
 }  # ledger -> page, and the function that makes its text
 
 AGREEMENT = 1.25  # of two medians of one problem on one machine; single times differ by more
+AGREEMENT_OF_CORES = 2.0  # the same for processors, which other programs disturb
 EXACT = ("goal", "least")  # which nobody measures
 VARYING = ("took",)
+CIRCUMSTANCES = ("device", "driver", "versions", "sources")
 
 NO_LEDGER = """\
 The figures of this page have no ledger yet: they are older than the ledgers. `python -m
@@ -98,9 +99,11 @@ def _differences(ledger: Path, page: Callable[[Path], str], name: str, text: str
     if known.cut:
         yield f"{ledger}: the last line is incomplete: {known.cut[:60]!r}"
     for row in known.values():
-        yield from _inconsistent(ledger, row)
-    yield from _contradictory(ledger)
-    yield from _rewritten(ledger)
+        yield from _inconsistent(ledger, _outcome(row))
+    rows = _rows(ledger)
+    yield from _contradictory(ledger, rows)
+    yield from history.of_other_sources(ledger, [_outcome(value) for _, value in rows])
+    yield from history.rewritten(ledger)
     pair = text.split("\n"), expected.split("\n")
     lines = list(difflib.unified_diff(*pair, name, ledger.name, n=0, lineterm=""))
     yield from lines[:SHOWN]
@@ -127,15 +130,29 @@ def _inconsistent(ledger: Path, row: Any) -> Iterator[str]:
             )
 
 
-def _contradictory(ledger: Path) -> Iterator[str]:
+def _rows(ledger: Path) -> list[tuple[str, Any]]:
+    """The keys and values of all lines."""
+    lines = ledger.read_text().splitlines()[: Ledger(ledger).count]
+    return [(key, value) for key, value, _ in map(json.loads, lines)]
+
+
+def _outcome(value: Any) -> Any:
+    """The row of a problem or program; in the CPU's ledger it is a part of the value."""
+    if isinstance(value, dict) and "goals" in value:
+        return {"problem": "the programs", "figures": value["programs"], **value["machine"]}
+    return value.get("outcome", value) if isinstance(value, dict) else value
+
+
+def _contradictory(ledger: Path, rows: list[tuple[str, Any]]) -> Iterator[str]:
     """Rows of one key of another problem, or whose figures differ more than repeated ones do.
 
     A key has the text of the kernels and the circumstances, so a later row of it shows no progress.
+    Neither does a later row of the same sources and circumstances, whatever its key.
     """
-    first: dict[str, dict[str, float]] = {}
+    first: dict[Any, dict[str, float]] = {}
     problems: dict[str, str] = {}
-    for line in ledger.read_text().splitlines()[: Ledger(ledger).count]:
-        key, row, _ = json.loads(line)
+    for key, value in rows:
+        row = _outcome(value)
         if not isinstance(row, dict):
             continue
         problem = problems.setdefault(key, str(row.get("problem")))
@@ -144,16 +161,26 @@ def _contradictory(ledger: Path) -> Iterator[str]:
         if row.get("wrong"):
             continue
         figures = dict(_figures(row))
-        before = first.setdefault(key, figures)
-        for name in before.keys() & figures.keys():
-            low, high = sorted((before[name], figures[name]))
-            agreement = 1.0 if name.rpartition(".")[2] in EXACT else AGREEMENT
-            if high > agreement * low:
-                yield (
-                    f"{ledger}: {row['problem']} was measured twice under the same circumstances,"
-                    f" with {name} {before[name]} and {figures[name]}; they may differ by"
-                    f" {agreement:g} times"
-                )
+        ours = {name: figure for name, figure in figures.items() if name.startswith("ours_")}
+        same = [(key, figures, AGREEMENT)]
+        if "sources" in row:
+            most = AGREEMENT_OF_CORES if row.get("cores") else AGREEMENT
+            circumstances = (value.get("line"), problem, *map(str, map(row.get, CIRCUMSTANCES)))
+            same += [
+                (circumstances, ours, most),
+                ((*circumstances, row.get("peer")), figures, most),
+            ]
+        for what, found, most in same:
+            before = first.setdefault(what, found)
+            for name in before.keys() & found.keys():
+                low, high = sorted((before[name], found[name]))
+                agreement = 1.0 if name.rpartition(".")[2] in EXACT else most
+                if high > agreement * low:
+                    yield (
+                        f"{ledger}: {row['problem']} was measured twice under the same"
+                        f" circumstances, with {name} {before[name]} and {found[name]}; they may"
+                        f" differ by {agreement:g} times"
+                    )
 
 
 def _figures(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
@@ -165,36 +192,6 @@ def _figures(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
                 yield from _figures(inner, f"{name}.{part}" if name else str(part))
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield name, abs(value)
-
-
-def _rewritten(ledger: Path) -> Iterator[str]:
-    """Committed states with which the next state, or the present file, does not begin."""
-    name = ledger.name
-    commits = _git(ledger, "log", "--format=%H", "--reverse", "--", name).decode().split()
-    states = [(f"commit {c[:10]}", _git(ledger, "show", f"{c}:./{name}")) for c in commits]
-    states.append(("the present file", ledger.read_bytes()))
-    grown = itertools.dropwhile(lambda state: not _has_digests(state[1]), states)
-    for (before, old), (after, new) in itertools.pairwise(grown):
-        if old and new and not new.startswith(old):
-            yield (
-                f"{ledger}: a ledger only grows, but lines of {before} are missing or changed in"
-                f" {after}; restore them"
-            )
-
-
-def _has_digests(ledger: bytes) -> bool:
-    """Whether the first line has a digest. The oldest ledgers, which were rewritten, have none."""
-    first = ledger.splitlines()[:1]
-    return bool(first) and len(json.loads(first[0])) == 3
-
-
-def _git(ledger: Path, *arguments: str) -> bytes:
-    """Return the output of a git command. It is empty without git and outside of a clone."""
-    git = shutil.which("git")
-    if git is None:
-        return b""
-    done = subprocess.run([git, *arguments], cwd=ledger.parent, capture_output=True, check=False)
-    return done.stdout if done.returncode == 0 else b""
 
 
 def _without_ledger(ledger: str, name: str, text: str) -> Iterator[str]:

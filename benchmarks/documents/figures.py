@@ -45,34 +45,35 @@ class Figures:
     @classmethod
     def load(cls, path: Path) -> Figures:
         """The figures of a ledger that `save` wrote. Raises `ChangedRow` for a changed row."""
-        ledger = Ledger(path)
-        run = ledger.get("run")
+        run, outcomes = _newest_run(path)
         if not run or PROGRAMS - run["programs"].keys():
             raise ChangedRow(
                 f"{path}: expected the record of the run with {', '.join(sorted(PROGRAMS))}; got"
                 f" {sorted(run['programs']) if run else 'none'}. Measure again"
             )
         rows: dict[str, list[Outcome]] = {title: [] for title in run["lines"]}
-        for value in ledger.values():
-            if value is not run:
-                rows.setdefault(value["line"], []).append(value["outcome"])
+        for title, outcome in outcomes:
+            if any(outcome["problem"] == known["problem"] for known in rows.setdefault(title, [])):
+                raise ChangedRow(f"{path}: {title} has {outcome['problem']} twice in one run")
+            rows[title].append(outcome)
         selection = rows.pop(SELECTION, [])
         named = {name: run[name] for name in ("programs", "threads", "full", "machine", "records")}
         return cls(rows, selection, **named, goals=tuple(map(line_of, run["goals"])))
 
     def save(self, path: Path) -> None:
-        """Write all figures as a ledger: the run, then a row for each outcome."""
-        path.unlink(missing_ok=True)
+        """Add all figures to a ledger: the run, then a row for each outcome."""
         ledger = Ledger(path)
+        number = sum("goals" in value for value in ledger.values())
         lines = {**self.lines, SELECTION: self.selection}
         goals = [record_of(line, full=self.full) for line in self.goals]
         run = {"lines": list(self.lines), "goals": goals, "programs": self.programs,
                "threads": self.threads, "full": self.full, "records": self.records,
                "machine": self.machine}  # fmt: skip
-        ledger.put("run", run)
+        ledger.put(f"run {number}", run)
         for title, outcomes in lines.items():
             for outcome in outcomes:
-                ledger.put(f"{title}: {outcome['problem']}", {"line": title, "outcome": outcome})
+                key = f"{number}: {title}: {outcome['problem']}"
+                ledger.put(key, {"line": title, "outcome": outcome})
 
     @property
     def samples(self) -> tuple[Line, ...]:
@@ -94,3 +95,15 @@ class Figures:
         """The outcomes with a wrong result."""
         programs = [self.programs["digits"]]
         return report.figures([*self.outcomes, *self.selection, *programs])["wrong"]
+
+
+def _newest_run(path: Path) -> tuple[dict[str, Any], list[tuple[str, Outcome]]]:
+    """The record of the last run in a ledger and its rows: a line's title and an outcome each."""
+    run: dict[str, Any] = {}
+    rows: list[tuple[str, Outcome]] = []
+    for value in Ledger(path).values():
+        if "goals" in value:
+            run, rows = value, []
+        else:
+            rows.append((value["line"], value["outcome"]))
+    return run, rows

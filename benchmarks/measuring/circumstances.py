@@ -1,4 +1,4 @@
-"""The device, date and versions of a measurement."""
+"""The device, date, versions and sources of a measurement."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import dnncore as dnn
 from benchmarks.contestants.onednn_packages import NEWEST, OPENMP
+from benchmarks.measuring import source_tree
 from benchmarks.measuring.checkout import engine, runs_on_cores
 
 __all__ = ["circumstances", "versions"]
@@ -47,7 +48,7 @@ def _torch_threads() -> str:
 
 
 def circumstances(name: str) -> dict[str, Any]:
-    """The device and driver of an engine, whether it runs on CPU cores, the date, versions."""
+    """The device and driver of an engine, whether it runs on CPU cores, date, versions, sources."""
     device = engine(name).device
     return {
         "device": device.name,
@@ -56,4 +57,5 @@ def circumstances(name: str) -> dict[str, Any]:
         "date": f"{dt.date.today():%Y-%m-%d}",
         "system": platform.system(),
         "versions": versions(),
+        "sources": source_tree.present(),
     }

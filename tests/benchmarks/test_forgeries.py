@@ -13,7 +13,8 @@ from click.testing import CliRunner
 
 from benchmarks import gpu, suite
 from benchmarks.corpus.sample import Sample
-from benchmarks.documents import check, gpu_document
+from benchmarks.documents import check, gpu_document, history
+from benchmarks.measuring import source_tree
 from benchmarks.measuring.ledger import ChangedRow, Ledger
 from benchmarks.problems.gpu_lines import GPU_LINES, GPU_SAMPLE
 from benchmarks.problems.lines import record_of
@@ -391,3 +392,112 @@ def test_later_figures_of_programs_and_goals_must_agree(folder, key, change):
     status, output = checked(folder)
     assert status == 1
     assert "measured twice under the same circumstances" in output
+
+
+# -- sources ---------------------------------------------------------------------------------------
+
+GIVEN = "".join(f"{n}" for n in range(8)) * 8  # a digest of no sources
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """A clone with sources, and with a ledger and a page, all committed."""
+    for name in ("dnncore/core.py", "backends/opencl/kernel.cl", "dnncore/testing/kit.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("1\n")
+    shutil.copy(ROOT / "docs" / CPU, tmp_path)
+    git(tmp_path, "init", "--quiet")
+    write(tmp_path, of_sources(records(), tmp_path))
+    commit(tmp_path)
+    return tmp_path
+
+
+def of_sources(values, folder):
+    digest = source_tree.of_files(folder)
+    return {key: value | {"sources": digest} for key, value in values.items()}
+
+
+def added(folder, key, value):
+    """The status and the output of the check after a row was added to the ledger and the page."""
+    Ledger(folder / LEDGER).put(key, value)
+    (folder / GPU).write_text(check.gpu_page(folder / LEDGER))
+    return checked(folder)
+
+
+def changed_sources(folder, name="backends/opencl/kernel.cl"):
+    (folder / name).write_text("2\n")
+
+
+def test_files_and_commits_have_one_digest(clone):
+    listing = subprocess.run(
+        ["git", "ls-tree", "-r", "HEAD", "--", *source_tree.FOLDERS],
+        cwd=clone, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    before = source_tree.of_files(clone)
+    assert source_tree.of_listing(listing) == before
+    changed_sources(clone, "dnncore/testing/kit.py")  # which computes no figure
+    assert source_tree.of_files(clone) == before
+    changed_sources(clone)
+    assert source_tree.of_files(clone) != before
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+def test_other_sources_may_show_progress(clone, committed, first):
+    """A row may be measured before or after its sources are committed."""
+    changed_sources(clone)
+    if first:
+        commit(clone)
+    (faster,) = of_sources({"a": row(DRAWN[0], 2.5)}, clone).values()
+    found = added(clone, "another key", faster)
+    if committed:
+        commit(clone)
+        found = checked(clone)
+    assert found == (0, "")
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_the_same_sources_show_no_progress(clone, committed):
+    """Whatever the key of the row."""
+    (faster,) = of_sources({"a": row(DRAWN[0], 2.5)}, clone).values()
+    status, output = added(clone, "another key", faster)
+    if committed:
+        commit(clone)
+        status, output = checked(clone)
+    assert status == 1
+    assert "measured twice under the same circumstances, with ratio 1.25 and 2.5" in output
+
+
+@pytest.mark.parametrize("committed", [True, False])
+@pytest.mark.parametrize("key", ["another key", "c"])
+def test_sources_must_be_those_of_the_time(clone, committed, key):
+    """Neither invented ones nor those of former times; rows of programs, too."""
+    changed_sources(clone)
+    commit(clone)
+    old = of_sources(records(), clone)[DRAWN[1]]
+    assert added(clone, "later", old)[0] == 0
+    changed_sources(clone, "dnncore/core.py")
+    commit(clone)
+    values = records() | {"another key": row(DRAWN[0], 2.5)}
+    status, output = added(clone, f"{key} again", values[key] | {"sources": GIVEN})
+    if committed:
+        commit(clone)
+        status, output = checked(clone)
+    assert status == 1
+    assert "must have been measured with sources that were committed since" in output
+
+
+def test_new_rows_have_sources(folder, monkeypatch):
+    monkeypatch.setattr(history, "WITHOUT_SOURCES", {LEDGER: len(records())})
+    assert checked(folder) == (0, "")
+    status, output = added(folder, "another key", row(DRAWN[0], 1.3))
+    assert status == 1
+    assert f"{DRAWN[0]} must have the digest of its sources; measure again" in output
+
+
+def test_no_new_row_is_exempt():
+    """The number of lines without sources is that of the ledgers at the time of the rule."""
+    for name, count in history.WITHOUT_SOURCES.items():
+        lines = (ROOT / "benchmarks" / "ledgers" / name).read_text().splitlines()
+        assert len(lines) >= count
+        assert all('"sources"' in line for line in lines[count:] if '"ours_ms"' in line)

@@ -15,6 +15,7 @@ from benchmarks.documents.figures import Figures
 from benchmarks.documents.sampled import source
 from benchmarks.measuring.ledger import ChangedRow, Ledger
 from benchmarks.problems.lines import LINES, SAMPLE
+from dnncore.problem import read
 
 document = pytest.importorskip("benchmarks.documents.document")
 pytest.importorskip("benchmarks.documents.plots", exc_type=ImportError)
@@ -34,7 +35,8 @@ PROGRAMS = {
     "digits": {"problem": "an epoch", "ratio": 1.2},
     "overheads": [["a call", 3.0, 2.0, "us"], ["an import", 0.1, None, "s"]],
 }
-MACHINE = {"device": "a CPU", "system": "Linux", "date": "2026-01-02",
+SOURCES = {"cores": True, "sources": "01234567" * 8}
+MACHINE = {**SOURCES, "device": "a CPU", "system": "Linux", "date": "2026-01-02",
            "versions": ["oneDNN 3.2.0 (wheel of 2023-07-08; threads: GNU OpenMP)"]}  # fmt: skip
 
 
@@ -42,9 +44,12 @@ def measured(text, ratio, **more):
     """A row. For convolutions, our scratchpad has 3 MB and the peer's has 1 MB."""
     row = {"problem": text, "impl": "ours", "peer": "a", "peer_impl": "theirs", "ratio": ratio,
            "ours_ms": 1.0, "peer_ms": ratio, "error": 2e-7}  # fmt: skip
+    op = read(text)[0].op
     for who, size in (("ours", 3_000_000), ("peer", 1_000_000)):
-        row |= {f"{who}_gflops": 9.0, f"{who}_gbps": 3.0, f"{who}_scratchpad": size}
-    return row | {"ours_error": 1e-7, "peer_error": 2e-7} | more
+        milliseconds = row[f"{who}_ms"]
+        row |= {f"{who}_gflops": op.flops / milliseconds / 1e6, f"{who}_scratchpad": size,
+                f"{who}_gbps": op.bytes / milliseconds / 1e6}  # fmt: skip
+    return row | {"ours_error": 1e-7, "peer_error": 2e-7} | SOURCES | more
 
 
 def invented():
@@ -143,6 +148,25 @@ def test_a_ledger_has_all_figures(pages):
     assert not list(check.changes(*pages))
 
 
+def test_a_later_run_counts(pages):
+    """The former one stays in the ledger."""
+    ledger = pages[0] / "cpu.jsonl"
+    before = ledger.read_text()
+    later = replace(invented(), threads=4, selection=[measured(TINY, 0.7)])
+    later.save(ledger)
+    assert ledger.read_text().startswith(before)
+    assert Figures.load(ledger) == later
+    document.write(later, pages[1], source(Ledger(ledger)))
+    assert not list(check.changes(*pages))
+
+
+def test_a_problem_twice_in_one_run_is_refused(pages):
+    ledger = Ledger(pages[0] / "cpu.jsonl")
+    ledger.put("another key", {"line": LINES[0].title, "outcome": measured(TINY, 9.0)})
+    (found,) = check.changes(*pages)
+    assert f"{LINES[0].title} has {TINY} twice in one run" in found
+
+
 def test_a_figure_that_was_changed_in_the_page_is_noticed(pages):
     page = pages[1] / document.NAME
     text = page.read_text()
@@ -188,7 +212,7 @@ def test_a_page_has_the_goals_of_its_ledger(tmp_path):
 @pytest.mark.parametrize("missing", ["run", "programs"])
 def test_a_ledger_without_the_run_is_refused(pages, missing):
     ledger = pages[0] / "cpu.jsonl"
-    values = [Ledger(ledger).get("run"), *Ledger(ledger).values()[1:3]]
+    values = [Ledger(ledger).get("run 0"), *Ledger(ledger).values()[1:3]]
     ledger.unlink()
     values[0] = values[0] | {"programs": {}} if missing == "programs" else values[1]
     rebuilt = Ledger(ledger)
