@@ -41,14 +41,9 @@ ATTRIBUTES: Options = {
 }
 # MASK, MORE: masks of any bits. TAG: a format. The first steps are the simplest.
 STEPS = (
-    *("relu", "linear:2:1", "tanh", "square", "clip:-1:2", "elu:0.5", "gelu_erf", "swish:1"),
-    *(
-        "linear:0.2345675:-1.2345675",
-        "swish:1.2345675",
-        "relu:0.2345675",
-        "hardswish:0.2345675:0.5",
-    ),
-    *("sum", "sum:0.5", "sum:-2", "sum:1.2345675"),
+    "relu", "linear:1", "linear:2:1", "tanh", "square", "clip:-1:2", "elu:0.5", "gelu_erf",
+    "swish:1", "linear:0.2345675:-1.2345675", "swish:1.2345675", "relu:0.2345675",
+    "hardswish:0.2345675:0.5", "sum", "sum:0.5", "sum:-2", "sum:1.2345675",
     *(
         f"{name}:f32:MASK{tag}"
         for name in ("add", "sub", "mul", "max", "ge")
@@ -56,7 +51,7 @@ STEPS = (
     ),
     *("prelu:MASK", "prelu:MASK:TAG"),
     *("select:f32.MASK:MORE", "select:f32.MASK.TAG:MORE", "select:f32.MASK:MORE.TAG"),
-)
+)  # fmt: skip
 
 
 MOST_STEPS = 6
@@ -98,13 +93,15 @@ def _step(choose: Choose, ndims: int) -> str:
 BATCHES = (1, 2, 3, 0, 5, 17, 66)
 CHANNELS = (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 24, 33, 40, 65, 100, 130, 200, 257, 520)
 SIZES = (1, 2, 3, 4, 5, 8, 9, 17, 0, 33, 50, 65, 130, 257, 600, 1030)
+SIZES_OF_MANY = (1, 2, 2, 3)  # of more than six dims
 IMAGES = (1, 2, 3, 4, 5, 7, 14, 29, 60)
 OUTPUTS = (1, 2, 3, 4, 6, 9, 15, 33)
 KERNELS = (1, 2, 3, 3, 4, 5, 7, 11, 17)
 STRIDES = (1, 1, 2, 2, 3, 4, 5, 6, 8)
 DILATIONS = (0, 0, 0, 1, 2, 3, 5, 7)
 PADDINGS = (0, 0, 1, 2, 3, 5, 9)
-MOST_DIMS = 6
+FEW_PADDINGS = (0, 0, 1, 2)
+FEW_DIMS, MOST_DIMS = 6, 12
 AXES = ("w", "hw", "dhw")
 
 
@@ -128,8 +125,11 @@ class ChosenSizes:
 
     def dims(self, least: int = 1) -> list[int]:
         """Sizes are chosen for all possible dims. So a problem with fewer dims keeps the rest."""
-        sizes = [self.choose(SIZES) for _ in range(MOST_DIMS)]
-        return sizes[: self.integer(least, MOST_DIMS)]
+        sizes = [self.choose(SIZES) for _ in range(FEW_DIMS)]
+        many = [self.choose(SIZES_OF_MANY) for _ in range(MOST_DIMS)]
+        few = range(least, FEW_DIMS + 1)
+        count = self.choose((*few, *few, 8, 10, MOST_DIMS))
+        return (sizes if count <= FEW_DIMS else many)[:count]
 
     def some_ones(self, dims: Sequence[int]) -> list[int]:
         flags = [self.choose((False, True)) for _ in range(MOST_DIMS)]
@@ -138,18 +138,34 @@ class ChosenSizes:
     def window(self) -> str:
         """The right padding is the remainder that the output's size leaves.
 
-        One of three windows has one cell, because these have implementations of their own.
+        Windows of one cell and windows as large as the image have implementations of their own.
         """
-        text, axes = "", self.one_of(AXES)
-        if self.choose((False, False, True)):
-            return "".join(f"_i{axis}{self.choose(IMAGES)}k{axis}1" for axis in axes)
-        for axis in axes:
-            o, k, s = self.choose(OUTPUTS), self.choose(KERNELS), self.choose(STRIDES)
-            d, left, right = (self.choose(v) for v in (DILATIONS, PADDINGS, PADDINGS))
-            span = (o - 1) * s + effective_kernel(k, d)
-            size = max(1, span - left - right + self.integer(0, s - 1))
-            text += f"_i{axis}{size}o{axis}{o}k{axis}{k}s{axis}{s}d{axis}{d}p{axis}{left}"
-        return text
+        axes = self.one_of(AXES)
+        axis_text = self.choose(
+            (self._any, self._any, self._any, self._cell, self._padded_cell, self._whole)
+        )
+        return "".join(axis_text(axis) for axis in axes)
+
+    def _any(self, axis: str) -> str:
+        o, k, s = self.choose(OUTPUTS), self.choose(KERNELS), self.choose(STRIDES)
+        d, left, right = (self.choose(v) for v in (DILATIONS, PADDINGS, PADDINGS))
+        span = (o - 1) * s + effective_kernel(k, d)
+        size = max(1, span - left - right + self.integer(0, s - 1))
+        return f"_i{axis}{size}o{axis}{o}k{axis}{k}s{axis}{s}d{axis}{d}p{axis}{left}"
+
+    def _cell(self, axis: str) -> str:
+        return f"_i{axis}{self.choose(IMAGES)}k{axis}1"
+
+    def _padded_cell(self, axis: str) -> str:
+        size, s = self.choose(IMAGES), self.choose((1, 1, 2))
+        left, right = self.choose(FEW_PADDINGS), self.choose(FEW_PADDINGS)
+        o = (left + size + right - 1) // s + 1
+        return f"_i{axis}{size}o{axis}{o}k{axis}1s{axis}{s}p{axis}{left}"
+
+    def _whole(self, axis: str) -> str:
+        """The kernel has the image's size. With a dilation, it ends in the padding."""
+        size, d, left = self.choose(IMAGES), self.choose((0, 0, 1, 2)), self.choose(FEW_PADDINGS)
+        return f"_i{axis}{size}o{axis}1k{axis}{size}s{axis}1d{axis}{d}p{axis}{left}"
 
     def image(self) -> str:
         return "".join(f"_i{axis}{self.choose(IMAGES)}" for axis in self.one_of(("", *AXES)))
@@ -157,17 +173,25 @@ class ChosenSizes:
 
 # -- places in buffers -----------------------------------------------------------------------------
 
-MOVES = (*[""] * 5, "offset", "gaps", "gaps", "order")  # each also does those before it
+MOVES = (*[""] * 5, "offset", "gaps", "gaps", "order", "blocks")
 MOST_MOVES = 8  # of a problem; as many are always chosen, so that fewer tensors are not simpler
 OFFSETS = (1, 2, 3, 5, 8, 16, 64)  # elements
 GAPS = (0, 1, 3)  # elements, or blocks of them
+BLOCKS = (2, 3, 4, 6, 8, 12, 16)  # elements
+MOST_BLOCKS = 6
 
 
 def moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
-    """Return the same dims and blocks at an offset, perhaps with gaps or in another order."""
+    """Return the same dims at another place.
+
+    move: "offset", and the same blocks; "gaps", also gaps; "order", also another order of dims;
+        "blocks": other blocks, in any order of dims, and none of these.
+    """
     if not move:
         return desc
     desc = desc.with_format(None) if desc.is_any else desc
+    if move == "blocks":
+        return desc.with_format(_blocked(choose, desc.ndims))
     offset0 = choose(OFFSETS)
     if move == "offset":
         return desc.with_offset0(offset0)
@@ -183,9 +207,24 @@ def moved(choose: Choose, desc: MemoryDesc, move: str) -> MemoryDesc:
     return MemoryDesc(desc.dims, desc.data_type, tag, strides=strides, offset0=offset0)
 
 
+def _blocked(choose: Choose, ndims: int) -> str:
+    """A format tag with up to `MOST_BLOCKS` blocks of any dims and sizes."""
+    letters = list("abcdefghijkl"[:ndims])
+    order = [letters.pop(choose(range(len(letters)))) for _ in range(ndims)]
+    count = choose(range(1, MOST_BLOCKS + 1))
+    blocks = [(choose(order), choose(BLOCKS)) for _ in range(count)]
+    split = {letter for letter, _ in blocks}
+    outer = "".join(letter.upper() if letter in split else letter for letter in order)
+    return outer + "".join(f"{size}{letter}" for letter, size in blocks)
+
+
 def _with_moves(choose: Choose, problem: Problem) -> Problem:
-    """Return the problem with some of its tensors moved, operands of post-ops included."""
-    moves = iter([choose(MOVES) for _ in range(MOST_MOVES)])
+    """Return the problem with some of its tensors moved, operands of post-ops included.
+
+    All tensors of one in six problems have blocks, so that blocks of all sizes meet.
+    """
+    chosen = [choose(MOVES) for _ in range(MOST_MOVES)]
+    moves = iter(["blocks"] * MOST_MOVES if choose((False,) * 5 + (True,)) else chosen)
 
     def change(desc: MemoryDesc) -> MemoryDesc:
         return moved(choose, desc, next(moves, ""))
