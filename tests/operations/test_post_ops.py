@@ -317,3 +317,19 @@ def test_rounding_happens_once_after_the_chain():
     inputs = {"src": np.array([[1.0, 2.0**-30]]), "weights": np.ones((2, 1))}
     chain = [eltwise("linear", 2.0**30, -(2.0**30))]
     assert reference_outputs(op, inputs, post_ops=chain)["dst"].tolist() == [[1.0]]
+
+
+STEPS_BEFORE = [
+    dnn.PostOp.eltwise("linear", 1.0, 0.0),
+    dnn.PostOp.eltwise("relu"),
+    dnn.PostOp.sum(1.0),
+    dnn.PostOp.binary("mul", dnn.MemoryDesc((1, 1))),
+]
+
+
+@pytest.mark.parametrize("before", STEPS_BEFORE, ids=str)
+def test_names_of_operands_count_all_steps_before(before):
+    """Also those that change nothing."""
+    operand = dnn.MemoryDesc((1, 3))
+    attr = dnn.Attributes((before, dnn.PostOp.binary("add", operand)))
+    assert attr.operands()[-1] == ("post_op_1_src", operand)

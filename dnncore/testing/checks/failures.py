@@ -53,7 +53,8 @@ def failures(trial: Trial) -> None:
     """A command behind an event that fails reports an error, and names its cause.
 
     Either the launch raises, or waits for its event and its stream raise, and its event has an
-    error. Later launches are right.
+    error. So do commands that wait for it, on its stream and on another one. Later launches are
+    right.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     memories = arguments.memories
@@ -83,17 +84,34 @@ def failures(trial: Trial) -> None:
 
 
 def _fails(trial: Trial, way: str, launch: Launch, *, has_error: bool, by_stream: bool) -> None:
-    stream = trial.case.engine.stream()
+    stream, other = trial.case.engine.stream(), trial.case.engine.stream()
     what = f"{way} behind an event that fails"
+    event = _launched(what, launch, stream, Failing(has_error=has_error))
+    if event is None:
+        return
+    for on in (stream, other):
+        which = "the same stream" if on is stream else "another stream"
+        dependent = _launched(f"{what}, and another on {which}", launch, on, event)
+        if dependent is not None:
+            _check_failed(f"{what}, and another on {which}", dependent, [])
+    _check_failed(what, event, [("its stream", stream.wait)] if by_stream else [])
+
+
+def _launched(what: str, launch: Launch, stream: Stream, failing: Event) -> Event | None:
+    """The event of a command that waits for one that fails; None if the launch raises."""
     try:
-        event = launch(stream, [Failing(has_error=has_error)])
+        return launch(stream, [failing])
     except DnnError as error:
         _check_cause(what, error)
-        return
-    waits: list[tuple[str, Callable[[], Any]]] = [("its event", event.wait)]
-    if by_stream:
-        waits.insert(0, ("its stream", stream.wait))
-    for name, wait in waits:
+        return None
+
+
+def _check_failed(what: str, event: Event, first: list[tuple[str, Callable[[], Any]]]) -> None:
+    """Wait in all ways, each of which must raise.
+
+    first: other waits, before that for the event, with their names.
+    """
+    for name, wait in [*first, ("its event", event.wait)]:
         try:
             wait()
         except DnnError as error:
