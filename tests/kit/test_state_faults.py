@@ -44,15 +44,20 @@ def surroundings():
         state_faults._libm.fesetenv(state_faults.ENVIRONMENT)
 
 
+TRIES = 4  # a race shows in most runs
+
+
 @pytest.mark.parametrize("name", state_faults.FAULTS)
 def test_a_fault_is_caught_by_its_check(engine, surroundings, monkeypatch, name):
     """Without the names of checks, as in a run: slow checks run once per implementation."""
     monkeypatch.setattr(table, "_made", set())
     fault = state_faults.FAULTS[name]
     (problem,) = read(fault.problem)
-    result = run_case(problem, engine, impl=f"{state_faults.KIND}:{name}")
-    failed = {failure.check for failure in result.failures}
-    assert fault.check in failed, str(result)
+    for _ in range(TRIES):
+        result = run_case(problem, engine, impl=f"{state_faults.KIND}:{name}")
+        if fault.check in {failure.check for failure in result.failures}:
+            return
+    pytest.fail(str(result))
 
 
 @pytest.mark.parametrize("text", sorted({f.problem for f in state_faults.FAULTS.values()}))

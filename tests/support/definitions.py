@@ -351,12 +351,13 @@ def sum_(op: Any, **srcs: Array) -> dict[str, Array]:
 
 NAMES = {
     **{name: getattr(np, name) for name in ("exp", "log", "sqrt", "tanh")},
-    "erf": math.erf, "pi": np.longdouble(math.pi), "round": np.rint,
+    "erf": math.erf, "erfc": math.erfc, "pi": np.longdouble(math.pi), "round": np.rint,
 }  # fmt: skip
 
 
-# Texts whose terms overflow, in another form.
-WITHOUT_OVERFLOW = {
+# Texts whose terms overflow or cancel, in another form.
+OTHER_FORMS = {
+    ("gelu_erf", "formula"): "s * erfc(-s / sqrt(2)) / 2",
     ("soft_relu", "formula"): "(max(alpha * s, 0) + log(1 + exp(-abs(alpha * s)))) / alpha",
     ("logistic", "slope"): "exp(-abs(s)) / (1 + exp(-abs(s)))**2",
     ("swish", "slope"): "1 / (1 + exp(-alpha * s))"
@@ -373,7 +374,7 @@ def _function(arguments: str, text: str) -> Callable[..., Any]:
 def _eltwise(name: str, part: str, x: Array, alpha: float, beta: float) -> Array:
     """A part of the record: formula, slope, or slope_of_dst."""
     variable = "d" if part == "slope_of_dst" else "s"
-    text = WITHOUT_OVERFLOW.get((name, part), getattr(ELTWISE[name], part))
+    text = OTHER_FORMS.get((name, part), getattr(ELTWISE[name], part))
     function = _function(f"{variable}, alpha, beta", text)
     a, b = np.longdouble(alpha), np.longdouble(beta)
     if name == "relu" and part == "formula" and not alpha:  # 0 * -inf would be NaN
