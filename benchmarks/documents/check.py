@@ -5,23 +5,21 @@
 Each page is made from a ledger alone, and each line of a ledger has a digest of itself and of the
 line before. A page states the number of lines and the last digest. So a figure, a goal or a header
 that was changed by hand is found, in a page or in a ledger, and so are lines that were removed,
-added, moved or cut. A page that is older than the ledgers says so, and a digest of its text is in
-this module.
+added, moved or cut.
 
 Ratios and rates must follow from the times. A ledger only grows: in a clone with git, each
 committed state must begin with the state before. So a line that was changed after its commit is
 found even if all digests were computed again. A row has the digest of its sources, which must be
 those of a commit since the former rows. Rows of the same sources must agree.
 
-A forger can still change the history of the repository, a figure before its first commit, or the
-digest in this module, or change the sources and then claim progress. Pictures are not checked. The
-commands beside the figures measure them again.
+A forger can still change the history of the repository, a figure before its first commit, or change
+the sources and then claim progress. Pictures are not checked. The commands beside the figures
+measure them again.
 """
 
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 import math
 import sys
@@ -65,14 +63,6 @@ EXACT = ("goal", "least")  # which nobody measures
 VARYING = ("took",)
 CIRCUMSTANCES = ("device", "driver", "versions", "sources")
 
-NO_LEDGER = """\
-The figures of this page have no ledger yet: they are older than the ledgers. `python -m
-benchmarks.documents.check` compares only a digest of the text.
-"""
-OLDER = {
-    document.NAME: "19eb952661c02b251a101e6ecc8e4512b459b93132a3fc6156bf0671bf9cab35",
-}  # page without a ledger -> digest of its text
-
 
 def changes(ledgers: Path, docs: Path) -> Iterator[str]:
     """Descriptions of changed lines of ledgers, and of lines of pages that they do not give."""
@@ -86,7 +76,7 @@ def changes(ledgers: Path, docs: Path) -> Iterator[str]:
         if (ledgers / ledger).exists():
             yield from _differences(ledgers / ledger, page, name, text)
         else:
-            yield from _without_ledger(ledger, name, text)
+            yield f"{name}: expected benchmarks/ledgers/{ledger}; got a page without a ledger"
 
 
 def _differences(ledger: Path, page: Callable[[Path], str], name: str, text: str) -> Iterator[str]:
@@ -192,17 +182,6 @@ def _figures(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
                 yield from _figures(inner, f"{name}.{part}" if name else str(part))
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield name, abs(value)
-
-
-def _without_ledger(ledger: str, name: str, text: str) -> Iterator[str]:
-    if name not in OLDER:
-        yield f"{name}: expected benchmarks/ledgers/{ledger}; got a page without a ledger"
-        return
-    if NO_LEDGER not in text:
-        yield f"{name}: expected {NO_LEDGER.strip()!r}, because there is no {ledger}"
-    found = hashlib.sha256(text.encode()).hexdigest()
-    if found != OLDER[name]:
-        yield f"{name}: expected the text with the digest {OLDER[name]}; got {found}"
 
 
 @click.command(help=__doc__)

@@ -17,7 +17,10 @@ from benchmarks.measuring import source_tree
 
 __all__ = ["of_other_sources", "rewritten"]
 
-WITHOUT_SOURCES = {"cpu.jsonl": 736, "gpu.jsonl": 1074}  # lines that were measured before rows had them
+WITHOUT_SOURCES = {
+    "cpu.jsonl": 736,
+    "gpu.jsonl": 1074,
+}  # lines that were measured before rows had them
 
 
 def rewritten(ledger: Path) -> Iterator[str]:

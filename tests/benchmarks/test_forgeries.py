@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,7 @@ from benchmarks.problems.lines import record_of
 from dnncore.problem import read
 
 ROOT = Path(__file__).parents[2]
-GPU, CPU = "benchmarks_gpu.md", "benchmarks.md"
+GPU = "benchmarks_gpu.md"
 WHERE = {"device": "a GPU", "driver": "1.0", "cores": False, "date": "2026-01-02",
          "versions": ["torch 2.11.0"]}  # fmt: skip
 DRAWN = [f"--eltwise --dir=FWD_I {n}x16x8x8" for n in (1, 2, 3)]
@@ -67,10 +66,10 @@ def write(folder, values):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """A folder with a ledger and its page, and a page without a ledger."""
+def folder(tmp_path, monkeypatch):
+    """A folder with a ledger and its page."""
+    monkeypatch.delitem(check.PAGES, "cpu.jsonl")
     write(tmp_path, records())
-    shutil.copy(ROOT / "docs" / CPU, tmp_path)
     return tmp_path
 
 
@@ -165,9 +164,6 @@ FORGERIES = {
     "deleted page": (removed(GPU), "benchmarks_gpu.md: the page does not exist"),
     "deleted page and ledger": (removed(GPU, LEDGER), "the page does not exist"),
     "unknown ledger": (lambda folder: (folder / "b.jsonl").touch(), "b.jsonl: expected only"),
-    "figure without a ledger": (edit(CPU, "| 1.05 |", "| 1.25 |"), "expected the text with"),
-    "version without a ledger": (edit(CPU, "torch 2.13.0", "torch 2.12.0"), "expected the text"),
-    "hidden lack of a ledger": (edit(CPU, check.NO_LEDGER, ""), "have no ledger yet"),
 }  # fmt: skip
 
 
@@ -400,12 +396,12 @@ GIVEN = "".join(f"{n}" for n in range(8)) * 8  # a digest of no sources
 
 
 @pytest.fixture
-def clone(tmp_path):
+def clone(tmp_path, monkeypatch):
     """A clone with sources, and with a ledger and a page, all committed."""
     for name in ("dnncore/core.py", "backends/opencl/kernel.cl", "dnncore/testing/kit.py"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("1\n")
-    shutil.copy(ROOT / "docs" / CPU, tmp_path)
+    monkeypatch.delitem(check.PAGES, "cpu.jsonl")
     git(tmp_path, "init", "--quiet")
     write(tmp_path, of_sources(records(), tmp_path))
     commit(tmp_path)
