@@ -243,6 +243,7 @@ def _with_moves(choose: Choose, problem: Problem) -> Problem:
 # So that most of the time is spent on different problems, not on large ones.
 MOST_BYTES = 300_000
 MOST_FLOPS = 30  # per byte of this limit
+MOST_SPACE = 1 << 22  # bytes of a tensor with its gaps and the padding of its blocks
 TRIES = 100  # for each problem
 
 
@@ -256,9 +257,11 @@ def _problem(choose: Choose, driver: str, only: Options, most_bytes: int) -> Pro
             return None
         attributes = _attributes(choose, problem.op.result.ndims)
         (problem,) = read(" ".join([*words[:-1], *attributes, words[-1]]))
-        return _with_moves(choose, problem)
+        problem = _with_moves(choose, problem)
     except DescriptorError:
         return None
+    descs = [desc for _, desc in (*problem.op.tensors(), *problem.attr.operands())]
+    return problem if all(desc.nbytes <= MOST_SPACE for desc in descs) else None
 
 
 def _bytes(problem: Problem) -> int:
