@@ -29,16 +29,23 @@ def agree(peer, op, attr, inputs, precision=PRECISION):
 
 
 def tame_problems(kind):
-    """Problems with which oneDNN 3.2 does not damage memory.
+    """Problems that oneDNN 3.2 computes rightly, without damage to memory.
 
-    Tensors have no offsets and no gaps, are not empty, and all tensors of softmax have one format.
+    Tensors have no offsets, no gaps, at most six dims and three blocks, of 4, 8, 16 or 32 or of
+    pairs. They are not empty, and all tensors of softmax have one format.
     """
-    for op in problems(kind, 500):
+    for op in problems(kind, 1000):
         descs = [desc for _, desc in op.tensors()]
         is_dense = all(d.is_any or d == d.with_format(d.order_tag) for d in descs)
         formats = {d.order_tag for d in descs if not d.is_any}
+        is_usual = all(
+            d.ndims <= 6
+            and len(d.inner_blocks) <= 3
+            and all(size in (2, 4, 8, 16, 32) for _, size in d.inner_blocks)
+            for d in descs
+        )
         is_mixed = kind is dnn.SoftmaxBackward and len(formats) > 1
-        if is_dense and not is_mixed and all(d.nelems for d in descs):
+        if is_dense and is_usual and not is_mixed and all(d.nelems for d in descs):
             yield op
 
 
