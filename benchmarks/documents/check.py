@@ -150,17 +150,7 @@ def _contradictory(ledger: Path, rows: list[tuple[str, Any]]) -> Iterator[str]:
             yield f"{ledger}: {row['problem']} has the key of {problem}; each problem has its own"
         if row.get("wrong"):
             continue
-        figures = dict(_figures(row))
-        ours = {name: figure for name, figure in figures.items() if name.startswith("ours_")}
-        same = [(key, figures, AGREEMENT)]
-        if "sources" in row:
-            most = AGREEMENT_OF_CORES if row.get("cores") else AGREEMENT
-            circumstances = (value.get("line"), problem, *map(str, map(row.get, CIRCUMSTANCES)))
-            same += [
-                (circumstances, ours, most),
-                ((*circumstances, row.get("peer")), figures, most),
-            ]
-        for what, found, most in same:
+        for what, found, most in _repeated(key, value, row):
             before = first.setdefault(what, found)
             for name in before.keys() & found.keys():
                 low, high = sorted((before[name], found[name]))
@@ -171,6 +161,19 @@ def _contradictory(ledger: Path, rows: list[tuple[str, Any]]) -> Iterator[str]:
                         f" circumstances, with {name} {before[name]} and {found[name]}; they may"
                         f" differ by {agreement:g} times"
                     )
+
+
+def _repeated(key: str, value: Any, row: Any) -> Iterator[tuple[Any, dict[str, float], float]]:
+    """What identifies repeated measurements, the figures that must agree, and how closely."""
+    figures = dict(_figures(row))
+    yield key, figures, AGREEMENT
+    if "sources" in row:
+        most = AGREEMENT_OF_CORES if row.get("cores") else AGREEMENT
+        problem = value.get("line"), row["problem"]
+        same = (*problem, *(str(row.get(name)) for name in CIRCUMSTANCES))
+        ours = {name: figure for name, figure in figures.items() if name.startswith("ours_")}
+        yield same, ours, most
+        yield (*same, row.get("peer")), figures, most
 
 
 def _figures(value: Any, name: str = "") -> Iterator[tuple[str, float]]:

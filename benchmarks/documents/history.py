@@ -1,6 +1,6 @@
 """Compares a ledger with its committed states, and its rows with the commits of their sources.
 
-Without git, or outside of a clone, nothing is found.
+Without git, outside of a clone, or without the clone's history, nothing is found.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def _has_digests(ledger: bytes) -> bool:
 def of_other_sources(ledger: Path, rows: list[Any]) -> Iterator[str]:
     """Rows without sources, and rows whose sources are not those of the time when they were added.
 
-    These are the sources of a commit since the one that changed the ledger before, or of the
-    checkout if the row is not committed yet. So whoever adds a row that claims progress must also
-    add a commit that changes the sources.
+    The time of a row begins with the commit that changed the ledger before, and ends with its own.
+    The checkout also counts if the row is not committed yet. A row that claims progress needs a
+    commit that changes the sources.
 
     rows: the rows of all lines.
     """
@@ -55,7 +55,7 @@ def of_other_sources(ledger: Path, rows: list[Any]) -> Iterator[str]:
         if "sources" not in row:
             yield f"{ledger}: {row['problem']} must have the digest of its sources; measure again"
     root = _git(ledger.parent, "rev-parse", "--show-toplevel").decode().strip()
-    if not root:
+    if not root or _git(ledger.parent, "rev-parse", "--is-shallow-repository") == b"true\n":
         return
     states = [(commit, content.count(b"\n")) for commit, content in _committed(ledger)]
     former, start = "", 0

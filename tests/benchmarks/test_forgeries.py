@@ -483,6 +483,14 @@ def test_sources_must_be_those_of_the_time(clone, committed, key):
     assert "must have been measured with sources that were committed since" in output
 
 
+def test_without_the_history_nobody_can_tell(clone, tmp_path):
+    changed_sources(clone)
+    commit(clone)
+    shallow = tmp_path / "shallow"
+    git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{clone}", str(shallow))
+    assert checked(shallow) == (0, "")
+
+
 def test_new_rows_have_sources(folder, monkeypatch):
     monkeypatch.setattr(history, "WITHOUT_SOURCES", {LEDGER: len(records())})
     assert checked(folder) == (0, "")

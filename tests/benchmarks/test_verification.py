@@ -263,7 +263,7 @@ def test_impossible_speeds_are_found(text, cores):
 
 
 def test_taps_in_the_padding_need_no_operations():
-    """Of three taps with dilation 36, only the middle one meets most places of a 65 x 65 image."""
+    """The outer two of three taps with dilation 36 mostly lie outside of a 65 x 65 image."""
     dilated = "--conv --dir=FWD_I mb4_ic2048oc256_ih65oh65kh3sh1dh35ph36_iw65ow65kw3sw1dw35pw36"
     p = problem(dilated)
     inside = (65 + 2 * 29) ** 2 / (65 * 3) ** 2  # counted by hand: 29 places see an outer tap

@@ -44,7 +44,7 @@ def surroundings():
         state_faults._libm.fesetenv(state_faults.ENVIRONMENT)
 
 
-TRIES = 4  # a race shows in most runs
+TRIES = {"in_order_of_arrival": 4}  # a race shows in most runs, but not in each
 
 
 @pytest.mark.parametrize("name", state_faults.FAULTS)
@@ -53,7 +53,7 @@ def test_a_fault_is_caught_by_its_check(engine, surroundings, monkeypatch, name)
     monkeypatch.setattr(table, "_made", set())
     fault = state_faults.FAULTS[name]
     (problem,) = read(fault.problem)
-    for _ in range(TRIES):
+    for _ in range(TRIES.get(name, 1)):
         result = run_case(problem, engine, impl=f"{state_faults.KIND}:{name}")
         if fault.check in {failure.check for failure in result.failures}:
             return
