@@ -16,6 +16,7 @@ __all__ = ["late_accesses", "profiling", "several_events", "time_limits"]
 
 LAG_SECONDS = 0.08  # so long that a wait of a quarter has ended long before the command
 TRIES = 4
+STEP_SECONDS = 0.01  # between two copies: longer than a launch takes on a busy machine
 BRIEF_LAG = 0.005
 LATER_SECONDS = 3 * BRIEF_LAG  # in which a command that has ended must not touch memories
 POLL_SECONDS = 60.0
@@ -121,10 +122,10 @@ def _behind_copies(trial: Trial, stream: Stream, order: int) -> None:
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     arguments.spoil()
-    lags = range(1, 1 + len(arguments.boxes))[::-order]
+    steps = range(len(arguments.boxes))[::-order]
     events = [
-        box.copy_in(stream, box.before, [Late(lambda: None, lag * LATE_SECONDS)])
-        for box, lag in zip(arguments.boxes.values(), lags, strict=True)
+        box.copy_in(stream, box.before, [Late(lambda: None, LATE_SECONDS + step * STEP_SECONDS)])
+        for box, step in zip(arguments.boxes.values(), steps, strict=True)
     ]
     own = trial.case.engine.stream()
     trial.primitive.execute(own, wait_for=events[::order], **arguments.memories).wait()
