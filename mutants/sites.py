@@ -1,4 +1,4 @@
-"""Places in source texts where an operator or a constant can be replaced by another one."""
+"""Places in source texts where an operator, a constant or a condition can be replaced."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ ARITHMETIC = {
     ast.RShift: (">>", "<<"), ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"),
 }  # fmt: skip
 BOOLEAN = {ast.And: ("and", "or"), ast.Or: ("or", "and")}
+NEUTRAL = {ast.And: "True", ast.Or: "False"}  # instead of one condition of several
 NAMES = {
     "min": "max", "max": "min", "any": "all", "all": "any", "minimum": "maximum",
     "maximum": "minimum", "fmin": "fmax", "fmax": "fmin", "floor": "ceil", "ceil": "floor",
@@ -156,6 +157,9 @@ class _Finder(ast.NodeVisitor):
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
         for left, right in zip(node.values, node.values[1:], strict=False):
             self._operator(left, right, *BOOLEAN[type(node.op)])
+        for value in node.values:
+            if not self.is_left_out(".".join(self.where), value):
+                self._add(value, self._start(value), self._end(value), NEUTRAL[type(node.op)])
         self.generic_visit(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> None:

@@ -58,7 +58,8 @@ def nothing(_where, _node):
 
 def test_operators_and_constants_of_python():
     assert changes(python_sites("f.py", PYTHON, nothing)) == [
-        (2, "3", "4"), (5, "1", "2"), (7, "<", "<="), (7, "and", "or"), (7, "not", ""),
+        (2, "3", "4"), (5, "1", "2"), (7, "x < y", "True"), (7, "<", "<="), (7, "and", "or"),
+        (7, "not", ""), (7, "not x", "True"),
         (9, "min", "max"), (9, "-", "+"), (9, "1", "2"), (9, "*", "+"), (9, "2.5", "5.0"),
     ]  # fmt: skip
 
