@@ -5,7 +5,7 @@ EXTRAS ?= all,dev
 BIN := .venv/bin
 
 .PHONY: demo test test-peers conformance conformance-full conformance-report coverage check soak \
-	mutants bench bench-full bench-opencl overheads
+	mutants conditions bench bench-full bench-opencl overheads
 
 demo: .venv/installed-all
 	$(BIN)/python examples/train_digits.py
@@ -138,6 +138,17 @@ mutants: SEED = 0
 mutants: .venv/installed-$(EXTRAS)
 	@echo 'make mutants SEED=$(SEED) COUNT=$(COUNT) tests the same mutants again'
 	$(BIN)/python -m mutants --count=$(COUNT) --seed=$(SEED) --seconds=$(LIMIT)
+
+# Lists the conditions of the source that are never true or never false in these tests and in the
+# kit's problems, and fails if conditions/known.toml lacks the reason.
+OUTCOMES := .venv/conditions
+RECORDED = $(BIN)/python -m conditions run $(OUTCOMES)
+
+conditions: .venv/installed-$(EXTRAS)
+	rm -rf $(OUTCOMES)
+	$(RECORDED) $(KIT) $(SMOKE) --dnncore-backend=cpu_numba
+	$(RECORDED) $(TESTS) tests/core tests/comparison tests/operations tests/cpu_numba tests/opencl
+	$(BIN)/python -m conditions report $(OUTCOMES)
 
 # Compare with two versions of oneDNN and with torch, and write docs/benchmarks.md and
 # benchmarks/ledgers/cpu.jsonl. The same command continues a stopped run.

@@ -1,0 +1,148 @@
+"""Modules record the outcomes of their conditions in files that all processes share.
+
+A module's file has two bytes per condition. The first one is 1 if the condition was false once, the
+second one if it was true once. The file is mapped at the same address in all processes, so that
+compiled functions may be stored with it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import ctypes
+import functools
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import mmap
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from conditions.source import DECIDED, Condition, instrumented
+
+__all__ = ["FOLDER", "PACKAGES", "ROOT", "conditions_of", "install", "outcomes"]
+
+FOLDER = "DNNCORE_CONDITIONS"  # the environment variable with the folder of the records
+ROOT = Path(__file__).parents[1]
+PACKAGES = {
+    "dnncore": ROOT / "dnncore",
+    **{folder.name: folder for folder in sorted(ROOT.glob("backends/*/dnncore_*"))},
+}
+# Packages within which no condition is recorded: the commands, the kit and its problems.
+LEFT_OUT = ("dnncore.cli", "dnncore.testing", "dnncore.problem")
+START = 0x2000_0000_0000  # an address where Linux maps nothing of its own
+SPACE = 1 << 16  # bytes of addresses for each module
+MAP_FIXED_NOREPLACE = 0x100000  # of Linux
+
+Seen = ctypes.Array[ctypes.c_ubyte]
+
+
+def conditions_of(path: Path) -> list[Condition]:
+    """The conditions of a file."""
+    name = path.relative_to(ROOT).as_posix()
+    return instrumented(name, path.read_text(encoding="utf-8"))[1]
+
+
+def outcomes(folder: Path) -> dict[Condition, tuple[bool, bool]]:
+    """Condition -> whether it was false and whether it was true, of the imported modules."""
+    found = {}
+    for record in sorted(folder.glob("*.outcomes")):
+        seen = record.read_bytes()
+        for number, condition in enumerate(conditions_of(ROOT / record.stem.replace("--", "/"))):
+            found[condition] = (bool(seen[2 * number]), bool(seen[2 * number + 1]))
+    return found
+
+
+def install() -> None:
+    """Instrument the modules of the project that are imported from now on."""
+    sys.meta_path.insert(0, _Finder(Path(os.environ[FOLDER])))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name.partition(".")[0] not in PACKAGES or name.startswith(LEFT_OUT):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            return None
+        if not Path(spec.loader.path).is_relative_to(ROOT):
+            return None
+        spec.loader = _Loader(spec.loader.name, spec.loader.path, self.folder)
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, name: str, path: str, folder: Path) -> None:
+        super().__init__(name, path)
+        self.folder = folder
+
+    def get_code(self, fullname: str) -> CodeType:
+        return compile(self._read()[0], self.path, "exec", dont_inherit=True)
+
+    def exec_module(self, module: ModuleType) -> None:
+        count = len(self._read()[1])
+        if count:
+            seen = _seen(self.folder, Path(self.path), count)
+            module.__dict__[DECIDED] = _recorder(seen)
+            if module.__name__.startswith("dnncore_cpu_numba."):
+                compiled = importlib.import_module("conditions.compiled")
+                compiled.register(module.__dict__[DECIDED], ctypes.addressof(seen))
+        super().exec_module(module)
+
+    def _read(self) -> tuple[ast.Module, list[Condition]]:
+        text = importlib.util.decode_source(self.get_data(self.path))
+        return instrumented(Path(self.path).relative_to(ROOT).as_posix(), text)
+
+
+@functools.cache
+def _numbers() -> dict[Path, int]:
+    """The number of each module, by which its address is chosen."""
+    paths = sorted(path for folder in PACKAGES.values() for path in folder.rglob("*.py"))
+    return {path: number for number, path in enumerate(paths)}
+
+
+def _seen(folder: Path, path: Path, count: int) -> Seen:
+    """The bytes of a module, at its address."""
+    name = path.relative_to(ROOT).as_posix().replace("/", "--")
+    address = START + SPACE * _numbers()[path]
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
+    )  # fmt: skip
+    with (folder / f"{name}.outcomes").open("ab+") as file:
+        if file.tell() < 2 * count:
+            file.truncate(2 * count)
+        got = libc.mmap(
+            address, 2 * count, mmap.PROT_READ | mmap.PROT_WRITE,
+            mmap.MAP_SHARED | MAP_FIXED_NOREPLACE, file.fileno(), 0,
+        )  # fmt: skip
+    if got != address:
+        raise OSError(ctypes.get_errno(), f"{name} cannot be mapped at {address:#x}")
+    return (ctypes.c_ubyte * (2 * count)).from_address(address)
+
+
+def _recorder(seen: Seen) -> Callable[[int, Any], Any]:
+    """A function that records an outcome and returns it. Arrays have several outcomes."""
+
+    def decided(number: int, value: Any) -> Any:
+        if value is True or value is False:
+            seen[2 * number + value] = 1
+        elif hasattr(value, "all") and hasattr(value, "any"):
+            seen[2 * number] |= not value.all()
+            seen[2 * number + 1] |= bool(value.any())
+        else:
+            with contextlib.suppress(Exception):  # then the program raises it, too
+                seen[2 * number + bool(value)] = 1
+        return value
+
+    return decided

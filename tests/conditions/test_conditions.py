@@ -1,0 +1,152 @@
+"""The tool of `make conditions`: conditions, records of processes, and the report."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from conditions import __main__ as command
+from conditions.hook import PACKAGES, ROOT, conditions_of, outcomes
+from conditions.source import DECIDED, Condition, instrumented
+
+TEXT = """
+if TYPE_CHECKING:
+    import numpy
+
+
+def f(x: int, y=2):
+    assert x != 9
+    if x > 1 and not (y or x == 3):
+        return [a for a in range(x) if a % 2]
+    while 0 < x < 5 or not y:
+        x = x - 1 if y else x + 1
+    name = x or "none"
+    is_last = not name and y >= x
+    return name, is_last
+"""
+CONDITIONS = [
+    (8, "x > 1"), (8, "y"), (8, "x == 3"), (9, "a % 2"), (10, "0 < x < 5"), (10, "y"), (11, "y"),
+    (12, "x"), (13, "name"), (13, "y >= x"),
+]  # fmt: skip
+SOURCE = "dnncore/ops/softmax.py"
+
+
+def executed(text):
+    """Execute a text with records; returns its names and the outcomes of each condition."""
+    tree, found = instrumented("f.py", text)
+    seen = {condition: set() for condition in found}
+
+    def decided(number, value):
+        seen[found[number]].add(bool(value))
+        return value
+
+    names = {DECIDED: decided, "TYPE_CHECKING": False}
+    exec(compile(tree, "f.py", "exec"), names)
+    return SimpleNamespace(**names), {c.text: outcomes for c, outcomes in seen.items()}
+
+
+def test_conditions_of_a_text():
+    tree, found = instrumented("f.py", TEXT)
+    assert [(c.line, c.text) for c in found] == CONDITIONS
+    numbers = [
+        node.args[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == DECIDED
+    ]
+    assert sorted(numbers) == list(range(len(CONDITIONS)))
+
+
+def test_results_are_those_of_the_source():
+    names, plain = executed(TEXT)[0], {"TYPE_CHECKING": False}
+    exec(TEXT, plain)
+    function: Any = plain["f"]
+    for x in range(7):
+        for y in (0, 2):
+            if y or x > 4:  # otherwise it never ends
+                assert names.f(x, y) == function(x, y)
+
+
+def test_outcomes_are_those_of_the_calls():
+    names, seen = executed("def f(x):\n    return x > 1 and x < 5")
+    names.f(0)
+    assert seen == {"x > 1": {False}, "x < 5": set()}
+    names.f(2)
+    names.f(7)
+    assert seen == {"x > 1": {False, True}, "x < 5": {False, True}}
+
+
+def recorded(folder, *programs):
+    """Run programs with records in a folder; returns the outcomes by condition."""
+    for program in programs:
+        subprocess.run(
+            [sys.executable, "-m", "conditions", "run", folder, sys.executable, "-c", program],
+            check=True, cwd=ROOT,
+        )  # fmt: skip
+    return outcomes(folder)
+
+
+def test_processes_share_their_records(tmp_path):
+    """A process that ends at once loses none of them."""
+    program = "import os, dnncore as dnn; dnn.MemoryDesc({}); os._exit(0)"
+    first = recorded(tmp_path, program.format("(2, 3), 'f32'"))
+    both = recorded(tmp_path, program.format("(2, 0), 's8', 'ba'"))
+    assert set(first) == set(both)
+    gained = {c.path for c in both if first[c] != both[c]}
+    assert "dnncore/tensors/format_tags.py" in gained
+    assert all(was <= now for c in both for was, now in zip(first[c], both[c], strict=True))
+
+
+def test_compiled_functions_have_records(tmp_path):
+    program = (
+        "import numpy as np, dnncore as dnn\n"
+        "from dnncore import functional\n"
+        "functional.relu(np.linspace(-1, 1, 5, dtype='f4'), alpha=0.5, engine=dnn.engine('cpu'))"
+    )
+    found = recorded(tmp_path, program)
+    formulas = {
+        str(c): both
+        for c, both in found.items()
+        if c.path.endswith("cpu_numba/elementwise/algorithms.py") and c.text == "x > _ZERO"
+    }
+    assert (True, True) in formulas.values()
+
+
+CONDITION = Condition(SOURCE, 3, "x > 1")
+
+
+@pytest.mark.parametrize(
+    ("both", "known", "status", "printed"),
+    [
+        ((True, True), "", 0, "1 conditions: 1 were true and false"),
+        ((True, False), "", 1, f"{SOURCE}:3: x > 1 was never true"),
+        ((False, True), "", 1, f"{SOURCE}:3: x > 1 was never false"),
+        ((True, False), "never_true = ['x > 1']", 0, "1 conditions: 0 were true and false"),
+        ((True, False), "never_false = ['x > 1']", 1, "was never true"),
+    ],
+)
+def test_the_report(both, known, status, printed, tmp_path, monkeypatch):
+    file = tmp_path / "known.toml"
+    file.write_text(f"[[known]]\nreason = 'r'\npath = '{SOURCE}'\n{known}\n" if known else "")
+    monkeypatch.setattr(command, "KNOWN", file)
+    monkeypatch.setattr(command, "outcomes", lambda _: {CONDITION: both})
+    monkeypatch.setattr(command, "conditions_of", lambda _: [CONDITION])
+    result = CliRunner().invoke(command.main, ["report", str(tmp_path)])
+    assert result.exit_code == status, result.output
+    assert printed in result.output
+
+
+def test_known_conditions_exist_and_have_a_reason():
+    for path, text, _ in command.read_known():
+        assert text in {c.text for c in conditions_of(ROOT / path)}, f"{path}: {text}"
+
+
+def test_every_package_of_the_project_is_instrumented():
+    assert set(PACKAGES) == {
+        "dnncore", "dnncore_cpu_numba", "dnncore_opencl", "dnncore_reference",
+    }  # fmt: skip
