@@ -140,14 +140,16 @@ mutants: .venv/installed-$(EXTRAS)
 	$(BIN)/python -m mutants --count=$(COUNT) --seed=$(SEED) --seconds=$(LIMIT)
 
 # Lists the conditions of the source that are never true or never false in these tests and in the
-# kit's problems, and fails if conditions/known.toml lacks the reason.
+# kit's problems, and fails if conditions/known.toml lacks the reason. With records, functions have
+# other machine code than the tests of it expect.
 OUTCOMES := .venv/conditions
 RECORDED = $(BIN)/python -m conditions run $(OUTCOMES)
 
 conditions: .venv/installed-$(EXTRAS)
 	rm -rf $(OUTCOMES)
 	$(RECORDED) $(KIT) $(SMOKE) --dnncore-backend=cpu_numba
-	$(RECORDED) $(TESTS) tests/core tests/comparison tests/operations tests/cpu_numba tests/opencl
+	$(RECORDED) $(TESTS) --deselect=tests/cpu_numba/test_stages.py \
+		tests/core tests/comparison tests/operations tests/cpu_numba tests/opencl
 	$(BIN)/python -m conditions report $(OUTCOMES)
 
 # Compare with two versions of oneDNN and with torch, and write docs/benchmarks.md and

@@ -108,7 +108,7 @@ def _lost_by_factors(
 ) -> dict[str, Array]:
     """The error if both factors of every product are rounded, as `fpmath` allows for f32."""
     roundoff = _FPMATH.get(attr.fpmath, 0.0)
-    if not roundoff or op.data_type != "f32" or not driver_of(type(op)).has_products:
+    if not roundoff or not driver_of(type(op)).has_products:
         return {}
     return {op.result_name: 2 * roundoff * absolute(op, inputs, evaluate)}
 

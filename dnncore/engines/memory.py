@@ -252,7 +252,7 @@ def _storage(array: Array, desc: MemoryDesc) -> Array | None:
         return None
     strides = tuple(s * desc.itemsize for s in desc.strides)
     same = all(d == 1 or a == b for d, a, b in zip(desc.dims, array.strides, strides, strict=True))
-    if not same or min(strides, default=0) < 0 or array.nbytes != desc.nbytes:
+    if not same or array.nbytes != desc.nbytes:
         return None
     order = np.argsort([-s for s in array.strides], kind="stable")
     dense = array.transpose(order)

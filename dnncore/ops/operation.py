@@ -203,7 +203,7 @@ class Operation:
                 continue
             if not isinstance(desc, MemoryDesc):
                 self._fail(f"{argument.name} must be a MemoryDesc; got {type(desc).__name__}")
-            if desc.format_kind == "undef" or not desc.ndims:
+            if desc.format_kind == "undef":
                 self._fail(f"{argument.name} is an absent tensor; give it dims and a format")
             if argument.direction == "out" and desc.has_repeats:
                 self._fail(f"{argument.name} must have a place for each element; got {desc!r}")
@@ -224,7 +224,7 @@ class Operation:
     def _check_types(self, allowed: Mapping[str, Iterable[str]]) -> None:
         for name, types in allowed.items():
             desc = getattr(self, name)
-            if desc is not None and desc.data_type not in types:
+            if desc.data_type not in types:
                 self._fail_types(
                     f"{name} must be of type {' or '.join(types)}; got {desc.data_type}",
                     desc.data_type,
@@ -237,7 +237,7 @@ class Operation:
         self._check_types({first: FLOAT_TYPES})
         for name in (*names[1:], *or_f32):
             desc = getattr(self, name)
-            if desc is None or desc.data_type == own:
+            if desc.data_type == own:
                 continue
             if name not in or_f32 or desc.data_type != "f32":
                 wide = ", or f32" if name in or_f32 and own != "f32" else ""

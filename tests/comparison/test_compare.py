@@ -1,5 +1,11 @@
 """Fills, comparisons, error bounds, and the check of a primitive against the reference."""
 
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -186,6 +192,59 @@ def test_an_error_factor_widens_the_bound():
     off = right.values + 3 * right.noise.limit
     assert not right.check(off).ok
     assert right.check(off, error_factor=4.0).ok
+
+
+def test_a_comparison_prints_its_error_factor_and_what_was_lost():
+    op = product(16)
+    inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+    right = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
+    assert "error factor" not in str(right.check(right.values))
+    assert str(right.check(right.values, error_factor=4.0)).endswith("; error factor 4")
+    op = dnn.MatMul(src=desc(64, 64), weights=desc(64, 64), dst=desc(64, 64))
+    inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+    right = replace(expected_outputs(op, dnn.Attributes(), inputs)["dst"], judged=True)
+    errors = 3 * right.noise.rms * np.random.default_rng(3).standard_normal((64, 64))
+    limit = 0.5 * right.bound()
+    coarse = (right.values + np.clip(errors, -limit, limit)).astype(np.float32)
+    assert re.search("^WRONG.*; lost precision: rms error", str(right.check(coarse)))
+
+
+def test_exact_results_have_no_errors_to_judge():
+    op = dnn.Reorder(src=desc(4), dst=desc(4))
+    right = expected_outputs(op, dnn.Attributes(), {"src": fill_normal(op.src, 1)})["dst"]
+    assert right.noise is None
+    assert replace(right, judged=True).errors(right.values) is None
+
+
+def test_rounded_factors_count_for_f32_alone():
+    """With fpmath, an implementation may round f32 to a shorter type, and leaves f16."""
+    attr = dnn.Attributes(fpmath="bf16")
+    widened = {}
+    for data_type in ("f32", "f16"):
+        tensor = dnn.MemoryDesc((8, 8), data_type)
+        op = dnn.MatMul(src=tensor, weights=tensor, dst=tensor)
+        inputs = {"src": fill_normal(op.src, 1), "weights": fill_normal(op.weights, 2)}
+        strict, loose = (
+            expected_outputs(op, a, inputs)["dst"].noise.limit for a in (dnn.Attributes(), attr)
+        )
+        widened[data_type] = bool((loose > 2 * strict).all())
+    assert widened == {"f32": True, "f16": False}
+
+
+@pytest.mark.parametrize("backend", ["cpu_numba", "opencl"])
+def test_without_a_reference_the_error_says_so(backend):
+    program = (
+        "import dnncore as dnn, numpy as np\n"
+        "from dnncore.comparison.compare import expected_outputs\n"
+        "desc = dnn.MemoryDesc((4,))\n"
+        "op = dnn.EltwiseForward('forward_training', 'abs', src=desc, dst=desc)\n"
+        "expected_outputs(op, dnn.Attributes(), {'src': np.ones(4, np.float32)})"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=False, text=True, capture_output=True,
+        env={**os.environ, "DNNCORE_BACKENDS": backend},
+    )  # fmt: skip
+    assert "BackendNotFound: eltwise: a check needs a backend with role 'reference'" in found.stderr
 
 
 def test_the_bound_of_winograds_gradients_holds_what_other_taps_see():

@@ -56,6 +56,14 @@ def test_a_slice_is_located():
     assert "at b = 17; 1 of 300 along b" in judge(errors)
 
 
+def test_a_slice_that_is_rounded_towards_zero_is_found_beside_its_opposite():
+    """Its rms error is small, and the whole tensor's mean is 0."""
+    errors = normal(16, 10_000, scale=0.5)
+    errors.relative[3] = 0.3 * errors.relative[3] + 0.6
+    errors.relative[5] = 0.3 * errors.relative[5] - 0.6
+    assert re.search(r"mean 0\.60 along the sign, at a = 3; 2 of 16", judge(errors))
+
+
 def test_unknown_errors_do_not_count():
     errors = normal(100, scale=9.0)
     errors.relative[LEAST - 1 :] = np.nan

@@ -105,6 +105,7 @@ BAD_CLAIMS = [
     ("scratchpad_bytes", -5),
     ("scratchpad_bytes", 2.5),
     ("scratchpad_bytes", None),
+    ("scratchpad_bytes", True),
     ("scratchpad_bytes", 1 << 70),
     ("error_factor", 0.5),
     ("error_factor", math.nan),
@@ -309,6 +310,16 @@ def test_an_exception_has_the_file_and_line_of_the_plugin():
             primitive.execute(CPU.stream(), src=src, dst=dst)
 
 
+def test_code_without_a_module_has_no_place():
+    names = {"__name__": None}
+    exec("def fail():\n    raise ValueError('no module')", names)
+    del names["__name__"]
+    with registered(accepting(build=names["fail"])):
+        pd = dnn.PrimitiveDesc(relu_op(), CPU, impl="toybackend:bad")
+        with pytest.raises(dnn.DnnError, match=r"ValueError: no module; skip it"):
+            pd.primitive()
+
+
 class Eventless(Executable):
     def __init__(self, returned):
         self.returned = returned
@@ -406,6 +417,8 @@ class Nameless(Relu):
         (named("reference:eltwise"), "got 'reference:eltwise'"),
         (named(Text("toybackend:bad")), "its name must be a text such as"),
         (named("toybackend:"), "got 'toybackend:'"),
+        (named("toybackend:a,b"), "got 'toybackend:a,b'"),
+        (named("toybackend:a b"), "got 'toybackend:a b'"),
         (named("toybackend:\x1b[31mred"), r"got 'toybackend:\\x1b\[31mred'"),
         (named("toybackend:" + "a" * 100_000), "characters"),
         (named("toybackend:good"), "the name 'toybackend:good' is taken"),
@@ -467,6 +480,15 @@ BAD_BACKENDS = {
     "path": (backend(engines={"k": "module"}), "must be \"module:attribute\"; got 'module'"),
     "tables": (backend(implementations=[1]), "implementations must be a mapping; got list"),
     "key": (backend(implementations={"cpu": "m:T"}), "must be .engine kind, operation class."),
+    "key-long": (
+        backend(implementations={("cpu", dnn.EltwiseForward, 1): "m:T"}),
+        "must be .engine kind, operation class.",
+    ),
+    "key-kind": (
+        backend(implementations={(1, dnn.EltwiseForward): "m:T"}),
+        "must be .engine kind, operation class.",
+    ),
+    "key-object": (backend(implementations={("cpu", "relu"): "m:T"}), "operation class"),
     "key-class": (backend(implementations={("cpu", int): "m:T"}), "operation class"),
     "table": (backend(implementations={("cpu", dnn.EltwiseForward): None}), "module:attribute"),
     "twice": (lambda: [Backend("x", 1), Backend("x", 1)], "backend 'x' is returned twice"),

@@ -198,3 +198,9 @@ def test_a_list_of_names_means_all_their_devices_once(machine):
 def test_a_device_is_described_in_strings(field):
     with pytest.raises(dnn.DescriptorError, match=f"device: {field} must be a string; got 3"):
         dnn.Device(**{"name": "a", field: 3})
+
+
+def test_a_row_without_a_device_has_no_description():
+    with devices("gone", dnn.EngineUnavailable("no driver")):
+        (row,) = (row for row in dnn.devices() if row.kind == "gone")
+    assert (row.status, row.type, row.description, row.device) == ("unavailable", "", "", None)

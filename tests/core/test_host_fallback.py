@@ -123,3 +123,27 @@ def test_all_outputs_of_all_operations_are_right(engine, problem):
     outputs = {a.name for a, _ in pd.arguments if a.direction == "out"}
     assert outputs == set(found)
     assert all(comparison.ok for comparison in found.values()), found
+
+
+@pytest.mark.parametrize("name", [d.name for d in dnn.devices() if d.kind == "opencl" and d.device])
+@pytest.mark.parametrize("order", ["in", "out"])
+def test_the_event_of_a_fallback_is_that_of_its_last_copy(name, order):
+    device = dnn.engine(name)
+    pd = dnn.PrimitiveDesc(log_softmax(), device, host_fallback=True, impl="host:*")
+    assert pd.is_host_fallback
+    values = np.linspace(-3, 3, 21, dtype=np.float32).reshape(3, 7)
+    src, dst = dnn.Memory.from_numpy(values, engine=device), dnn.Memory(pd.dst_desc, device)
+    pd.primitive().execute(device.stream(order), src=src, dst=dst).wait()
+    expected = values - np.log(np.exp(values).sum(1, keepdims=True))
+    np.testing.assert_allclose(dst.numpy(), expected, rtol=1e-5)
+
+
+def test_half_types_of_a_fallback_are_computed_in_f32(monkeypatch):
+    monkeypatch.setenv("DNNCORE_HOST_FALLBACK", "1")
+    values = np.linspace(-3, 3, 21, dtype=np.float16).reshape(3, 7)
+    engines = {"remote": f"{__name__}:RemoteEngine"}
+    with registered(Relu("toybackend:relu", 9.0), kind="remote", engines=engines):
+        got = dnn.functional.softmax(values, engine=dnn.engine("remote"))
+    wide = np.exp(values.astype(np.float32))
+    assert got.dtype == np.float16
+    np.testing.assert_array_equal(got, (wide / wide.sum(1, keepdims=True)).astype(np.float16))

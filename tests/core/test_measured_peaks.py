@@ -112,9 +112,15 @@ def test_a_slower_execution_changes_nothing(slow):
     before = CPU.peaks
     CPU.prove(1e3, 1e3, "f32", 1.0)
     CPU.prove(1e12, 1e3, "f32", 1e-9)  # too short for a clock
+    CPU.prove(1e3, 1e3, "s8", 1.0)  # counts as f32
     assert CPU.peaks == before
 
 
 def test_bytes_count_if_no_cache_holds_them(slow):
     CPU.prove(0.0, 1e10, "f32", 1.0)
     assert CPU.peaks.bandwidth == 1e10
+
+
+def test_what_was_never_measured_is_not_corrected(store, machine):
+    measured.correct("unknown", {"flops": {"f32": 1.0}})
+    assert not store

@@ -1,5 +1,7 @@
 """The loader: what plugins may bring, and what happens when one is broken."""
 
+import os
+import subprocess
 import sys
 import textwrap
 import warnings
@@ -166,6 +168,65 @@ def test_a_broken_distribution_does_not_stop_the_others(
     assert rows["reference"].status == "ok"
 
 
+def test_the_place_of_an_error_names_the_package(tmp_path, monkeypatch, fresh_registry):
+    distribution(tmp_path, "packed", "raise KeyError('gone')", module="packed_plugin")
+    (tmp_path / "packed_plugin").mkdir()
+    (tmp_path / "packed_plugin.py").rename(tmp_path / "packed_plugin" / "__init__.py")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.warns(dnn.PluginWarning):
+        rows = {row.name: row for row in fresh_registry().probe()}
+    assert "packed_plugin/__init__.py:1" in rows["packed"].reason
+
+
+def run(program, folder):
+    """Run a program with the distributions of a folder; returns what it printed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        env=environment, text=True, capture_output=True, check=True,
+    ).stdout  # fmt: skip
+
+
+def test_a_plugin_that_uses_dnncore_while_it_is_imported_sees_those_before_it(tmp_path):
+    body = """
+        import dnncore as dnn
+        from dnncore.backend import API_VERSION, Backend, hookimpl
+        SEEN = len(dnn.backends())
+        @hookimpl
+        def dnncore_backends(): return Backend("curious", API_VERSION)
+        """
+    distribution(tmp_path, "curious", body)
+    program = "import dnncore; print(*(b.name for b in dnncore.backends()))"
+    names = run(program, tmp_path).split()
+    assert {"curious", "reference"} <= set(names)
+
+
+def test_observers_hear_errors_of_a_plugin_s_import_in_the_thread_that_asked(tmp_path):
+    """Another thread imports it, so that no interrupt leaves half of it."""
+    body = """
+        import threading
+        import dnncore as dnn
+        try:
+            raise dnn.EngineUnavailable(threading.current_thread().name)
+        except dnn.EngineUnavailable:
+            from dnncore.backend import API_VERSION, Backend, hookimpl
+        @hookimpl
+        def dnncore_backends(): return Backend("careful", API_VERSION)
+        """
+    distribution(tmp_path, "careful", body)
+    program = """
+        import threading
+        import dnncore as dnn
+        from dnncore import observers
+        class Listener(observers.Observer):
+            def raised(self, error):
+                print(error, threading.current_thread().name)
+        observers.add(Listener())
+        assert "careful" in {b.name for b in dnn.backends()}
+        """
+    assert run(program, tmp_path) == "dnncore-worker MainThread\n"
+
+
 @pytest.mark.parametrize("taken", ['"reference", API_VERSION', '"aaa", API_VERSION, "reference"'])
 def test_no_distribution_takes_the_place_of_the_reference(
     tmp_path, monkeypatch, fresh_registry, taken
@@ -242,3 +303,20 @@ def test_a_backend_whose_name_is_taken_must_be_renamed():
 def test_a_name_is_no_plugin():
     with pytest.raises(dnn.PluginError, match=r"needs a module or an object .*; got 'nomodule'"):
         dnn.register("nomodule")
+
+
+def test_an_explanation_lists_backends_that_failed():
+    relu = Relu("toybackend:good")
+    with registered(relu, table="builtins:abs"):
+        with pytest.warns(dnn.PluginWarning, match="builtins:abs"):
+            pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+        assert "backend toybackend: failed: " in pd.explain()
+
+
+@pytest.mark.parametrize("path", ["builtins:int", "builtins:abs"])
+def test_an_engine_class_derives_from_engine(path):
+    with (
+        registered(Relu("toybackend:a"), kind="toy", engines={"toy": path}),
+        pytest.raises(dnn.EngineUnavailable, match="its class must derive from Engine"),
+    ):
+        dnn.engine("toy")

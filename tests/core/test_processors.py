@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from dnncore.engines import processors
 from dnncore.engines.processors import available_processors, quota
 
 
@@ -52,6 +53,13 @@ def test_no_limit(tmp_path, text):
     assert quota(tmp_path, tmp_path / "missing") == math.inf
 
 
+@pytest.mark.parametrize(("limit", "count"), [(0.25, 1), (1.0, 1), (math.inf, None)])
+def test_a_limit_below_the_affinity_counts_and_is_rounded_up(limit, count, monkeypatch):
+    usual = available_processors()
+    monkeypatch.setattr(processors, "_own_quota", lambda: limit)
+    assert available_processors() == (count or usual)
+
+
 def threads(code="", **environment):
     """The number of threads in a new process."""
     program = f"""
@@ -78,6 +86,7 @@ def test_the_variables():
     assert threads(OMP_NUM_THREADS="1,4") == 1
     assert threads(OMP_NUM_THREADS="1", DNNCORE_NUM_THREADS="2") == 2
     usual = threads()
+    assert threads(OMP_NUM_THREADS="\u0661") == usual  # a digit of another script
     assert threads(OMP_NUM_THREADS="4096") == usual
     assert threads(OMP_NUM_THREADS="many") == usual
     assert threads(OMP_NUM_THREADS="0") == usual

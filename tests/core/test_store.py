@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import types
+import warnings
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,18 @@ def test_a_store_that_cannot_be_written_warns_and_goes_on(tmp_path, monkeypatch)
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path / "file"))
     refused("file is not a folder; set DNNCORE_CACHE_DIR to a folder")
+
+
+def test_a_store_warns_once(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("DNNCORE_CACHE_DIR", str(tmp_path / "file"))
+    store = DiskStore("test")
+    with pytest.warns(dnn.CacheWarning):
+        store.put("a", b"x")
+    store._usable = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.put("a", b"x")
 
 
 def test_a_relative_path_is_resolved_once(tmp_path, monkeypatch):
@@ -597,6 +610,7 @@ def test_info_shows_path_limit_and_contents(root, monkeypatch):
     filled("a", "b")
     DiskStore("other").put("c", bytes(100))
     (root / "benchmarks").mkdir()
+    (root / "linked").symlink_to(root / "other", target_is_directory=True)
     (root / "benchmarks" / "notes.txt").write_text("no store")
     output = command("info").output
     assert str(root) in output

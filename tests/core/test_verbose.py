@@ -688,3 +688,28 @@ def test_mangled_lines_end_in_problems_or_clear_errors(seed):
             except dnn.DescriptorError as error:
                 told += str(error).startswith("verbose line 1: ")
     assert told > 100
+
+
+def test_a_reorder_between_engines_has_both_names(capsys):
+    others = [d.name for d in dnn.devices() if d.status == "ok" and d.kind != "cpu"]
+    for name in others:
+        src, cpu = dnn.Memory(dnn.MemoryDesc((4,)), dnn.engine("cpu")), dnn.engine("cpu")
+        with dnn.set_verbose("profile_exec"):
+            dnn.reorder(src, engine=dnn.engine(name))
+            dnn.reorder(src, dnn.MemoryDesc((4,), "s32"), engine=cpu)
+        assert [line.split(",")[4] for line in lines_of(capsys)] == [f"cpu2{name}", "cpu"]
+
+
+def test_a_remark_is_a_line_of_dispatch_alone(capsys):
+    with dnn.set_verbose("profile_exec"):
+        observers.remark(dnn.engine("cpu"), "a remark")
+    assert not lines_of(capsys)
+    with dnn.set_verbose("dispatch"):
+        observers.remark(dnn.engine("cpu"), "a remark, in two parts")
+    assert capsys.readouterr().out.endswith("info,cpu,a remark; in two parts\n")
+
+
+def test_without_stdout_nothing_is_written(monkeypatch):
+    monkeypatch.setattr("sys.stdout", None)
+    with dnn.set_verbose("dispatch"):
+        observers.remark(dnn.engine("cpu"), "a remark")
