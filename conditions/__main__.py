@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from conditions import opencl
 from conditions.hook import FOLDER, PACKAGES, ROOT, conditions_of, outcomes
 from conditions.source import Condition
 
@@ -55,7 +56,7 @@ def report(folder: Path, packages: str) -> None:
     seen = {c: both for c, both in outcomes(folder).items() if c.path.startswith(places)}
     known = read_known()
     new = [line for condition, both in seen.items() for line in _missing(condition, both, known)]
-    old = [key for key in known if key[0].startswith(places) and not _exists(*key[:2])]
+    old = [key for key in known if key[0].startswith(places) and not exists(*key[:2])]
     for line in new:
         print(line)
     for path, text, _ in old:
@@ -86,8 +87,11 @@ def _missing(
     ]
 
 
-def _exists(path: str, text: str) -> bool:
+def exists(path: str, text: str) -> bool:
+    """Whether a file has this condition."""
     file = ROOT / path
+    if path == opencl.PLACE:
+        return opencl.has(text)
     return file.exists() and any(text == condition.text for condition in conditions_of(file))
 
 

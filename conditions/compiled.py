@@ -17,7 +17,7 @@ WORD, BYTE = ir.IntType(64), ir.IntType(8)
 def register(decided: Callable[[int, Any], Any], address: int) -> None:
     """Let numba compile `decided`, with the address of its records."""
 
-    @intrinsic
+    @intrinsic  # type: ignore[untyped-decorator]
     def record(_context: Any, number: Any, value: Any) -> Any:
         def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             truth = context.cast(builder, args[1], signature.args[1], types.boolean)

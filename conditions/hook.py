@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from conditions import opencl
 from conditions.source import DECIDED, Condition, instrumented
 
 __all__ = ["FOLDER", "PACKAGES", "ROOT", "conditions_of", "install", "outcomes"]
@@ -36,6 +37,7 @@ PACKAGES = {
 LEFT_OUT = ("dnncore.cli", "dnncore.testing", "dnncore.problem")
 START = 0x2000_0000_0000  # an address where Linux maps nothing of its own
 SPACE = 1 << 16  # bytes of addresses for each module
+SPACE_OF_C = 1 << 24
 MAP_FIXED_NOREPLACE = 0x100000  # of Linux
 
 Seen = ctypes.Array[ctypes.c_ubyte]
@@ -50,11 +52,11 @@ def conditions_of(path: Path) -> list[Condition]:
 def outcomes(folder: Path) -> dict[Condition, tuple[bool, bool]]:
     """Condition -> whether it was false and whether it was true, of the imported modules."""
     found = {}
-    for record in sorted(folder.glob("*.outcomes")):
+    for record in sorted(folder.glob("*.py.outcomes")):
         seen = record.read_bytes()
         for number, condition in enumerate(conditions_of(ROOT / record.stem.replace("--", "/"))):
             found[condition] = (bool(seen[2 * number]), bool(seen[2 * number + 1]))
-    return found
+    return found | dict(opencl.outcomes(folder))
 
 
 def install() -> None:
@@ -91,12 +93,17 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         count = len(self._read()[1])
         if count:
-            seen = _seen(self.folder, Path(self.path), count)
+            name = Path(self.path).relative_to(ROOT).as_posix().replace("/", "--")
+            address = START + SPACE * _numbers()[Path(self.path)]
+            seen = _seen(self.folder / f"{name}.outcomes", 2 * count, address)
             module.__dict__[DECIDED] = _recorder(seen)
             if module.__name__.startswith("dnncore_cpu_numba."):
                 compiled = importlib.import_module("conditions.compiled")
                 compiled.register(module.__dict__[DECIDED], ctypes.addressof(seen))
         super().exec_module(module)
+        if module.__name__ == "dnncore_opencl.runtime.build":
+            _seen(self.folder / opencl.NAME, 2 * opencl.COUNT, START - SPACE_OF_C)
+            opencl.attach(module, START - SPACE_OF_C, self.folder)
 
     def _read(self) -> tuple[ast.Module, list[Condition]]:
         text = importlib.util.decode_source(self.get_data(self.path))
@@ -110,25 +117,23 @@ def _numbers() -> dict[Path, int]:
     return {path: number for number, path in enumerate(paths)}
 
 
-def _seen(folder: Path, path: Path, count: int) -> Seen:
-    """The bytes of a module, at its address."""
-    name = path.relative_to(ROOT).as_posix().replace("/", "--")
-    address = START + SPACE * _numbers()[path]
+def _seen(path: Path, size: int, address: int) -> Seen:
+    """The bytes of a file, at this address."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
     )  # fmt: skip
-    with (folder / f"{name}.outcomes").open("ab+") as file:
-        if file.tell() < 2 * count:
-            file.truncate(2 * count)
+    with path.open("ab+") as file:
+        if file.tell() < size:
+            file.truncate(size)
         got = libc.mmap(
-            address, 2 * count, mmap.PROT_READ | mmap.PROT_WRITE,
+            address, size, mmap.PROT_READ | mmap.PROT_WRITE,
             mmap.MAP_SHARED | MAP_FIXED_NOREPLACE, file.fileno(), 0,
         )  # fmt: skip
     if got != address:
-        raise OSError(ctypes.get_errno(), f"{name} cannot be mapped at {address:#x}")
-    return (ctypes.c_ubyte * (2 * count)).from_address(address)
+        raise OSError(ctypes.get_errno(), f"{path} cannot be mapped at {address:#x}")
+    return (ctypes.c_ubyte * size).from_address(address)
 
 
 def _recorder(seen: Seen) -> Callable[[int, Any], Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import dnncore as dnn
 from conditions import __main__ as command
-from conditions.hook import PACKAGES, ROOT, conditions_of, outcomes
+from conditions import opencl
+from conditions.hook import PACKAGES, ROOT, outcomes
 from conditions.source import DECIDED, Condition, instrumented
 
 TEXT = """
@@ -35,6 +38,7 @@ CONDITIONS = [
     (12, "x"), (13, "name"), (13, "y >= x"),
 ]  # fmt: skip
 SOURCE = "dnncore/ops/softmax.py"
+POCL = [d for d in dnn.devices() if "pocl" in d.description.lower()]
 
 
 def executed(text):
@@ -117,6 +121,35 @@ def test_compiled_functions_have_records(tmp_path):
     assert (True, True) in formulas.values()
 
 
+def test_conditions_of_opencl_c():
+    source = """
+#define GUARD if (a[0] \\
+                  > 1 || b) return
+// if (comment)
+kernel void f(int n) { if (n == 0 && (n < 2 || n > 3)) n = 1; while (g(n, 2)) --n; }
+"""
+    changed, texts = opencl.with_records(source, 0x1000)
+    assert texts == ["a[0] > 1", "b", "n == 0", "(n < 2 || n > 3)", "g(n, 2)"]
+    assert changed.count("dnncore_decided(") == 1 + len(texts)
+    assert re.search(r"while \(dnncore_decided\(\d+UL, \(g\(n, 2\)\) != 0\)\)", changed)
+    kept = re.sub(r"dnncore_decided\(\d+UL, \((.*?)\) != 0\)", r"\1", changed, flags=re.DOTALL)
+    assert kept.endswith(source)
+
+
+@pytest.mark.skipif(not POCL, reason="no PoCL here")
+def test_conditions_of_programs_of_pocl_are_recorded(tmp_path):
+    program = (
+        "import numpy as np, dnncore as dnn\n"
+        "from dnncore import functional\n"
+        "one = np.ones((33, 7), 'f4')\n"
+        "functional.matmul(one, one.T, engine=dnn.engine('pocl'))"
+    )
+    found = recorded(tmp_path, program)
+    of_c = {c.text: both for c, both in found.items() if c.path == opencl.PLACE}
+    assert (True, True) in of_c.values()
+    assert all(opencl.has(text) for text in of_c)
+
+
 CONDITION = Condition(SOURCE, 3, "x > 1")
 
 
@@ -143,7 +176,7 @@ def test_the_report(both, known, status, printed, tmp_path, monkeypatch):
 
 def test_known_conditions_exist_and_have_a_reason():
     for path, text, _ in command.read_known():
-        assert text in {c.text for c in conditions_of(ROOT / path)}, f"{path}: {text}"
+        assert command.exists(path, text), f"{path}: {text}"
 
 
 def test_every_package_of_the_project_is_instrumented():
