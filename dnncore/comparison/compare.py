@@ -427,8 +427,6 @@ def _plain_step(step: PostOp) -> PostOp:
 
 
 def _widened(arrays: Mapping[str, Array]) -> Mapping[str, Array]:
-    if not any(from_numpy_dtype(array.dtype) in HALF_TYPES for array in arrays.values()):
-        return arrays
     return {
         name: array.astype(np.float32) if from_numpy_dtype(array.dtype) in HALF_TYPES else array
         for name, array in arrays.items()

@@ -432,3 +432,14 @@ def test_bounds_of_halves_are_computed_in_float32():
     right = expected_outputs(op, dnn.Attributes(), {**inputs, "bias": np.zeros((1, 4), "f")})["dst"]
     assert np.all(right.bound() < 1.0)
     assert not right.check(np.full((4, 4), 360_002, np.float32)).ok
+
+
+def test_bounds_of_halves_with_a_bias_in_f32_do_not_overflow():
+    """All arrays are widened if one of them is of a half type."""
+    half, bias = dnn.MemoryDesc((8, 8), "f16"), dnn.MemoryDesc((1, 8))
+    op = dnn.MatMul(src=half, weights=half, bias=bias, dst=dnn.MemoryDesc((8, 8)))
+    inputs = {name: np.full((8, 8), 400, np.float16) for name in ("src", "weights")}
+    inputs["bias"] = np.ones((1, 8), np.float32)
+    right = expected_outputs(op, dnn.Attributes(), inputs)["dst"]
+    np.testing.assert_array_equal(right.values, 8 * 400 * 400 + 1)
+    assert np.isfinite(right.bound()).all()
