@@ -97,7 +97,9 @@ def test_other_values_are_errors(values, message):
     [
         ([("x x", "count")], "two fields 'x'"),
         ([("x", "number")], "a unit is one of address, .*got 'number'"),
+        ([("x", Many("number"))], "a unit is one of address, .*got 'number'"),
         ([("x", Many("count")), ("y", "count")], "no fixed size"),
+        ([("x", Many(PARAMS, 2)), ("y", "count")], "no fixed size"),
     ],
 )
 def test_wrong_declarations_are_errors(groups, message):
@@ -133,6 +135,9 @@ FULL = Record(
     ("rows", Pointer(POINT)),
     ("sizes", Many("count", 2)),
 )
+
+
+WITH_ROW = Record("with row", ("row", Pointer(POINT)))
 
 
 @task(FULL)
@@ -177,6 +182,22 @@ def argument_of_another_type(params, begin, end):
     CALL.call(params.function, dst=params.dst, factor=1, count=1)
 
 
+def address_of_another_record(params, begin, end):
+    WITH_ROW.call(params.function, row=params)
+
+
+def field_of_numbers(params, begin, end):
+    store_i64(params.dst, begin, params.sizes.x)
+
+
+def item_of_a_number(params, begin, end):
+    store_i64(params.dst, begin, params.dst[0])
+
+
+def unknown_method(params, begin, end):
+    CALL.size(params.function)
+
+
 def stored_as_another_type(params, begin, end):
     params.rows = params.row.x
 
@@ -190,6 +211,10 @@ def stored_as_another_type(params, begin, end):
         (missing_argument, "missing: factor, unknown: none"),
         (positional_argument, r"call is called with \(address, name=value, ...\)"),
         (argument_of_another_type, "call: factor is float32; got"),
+        (address_of_another_record, "with row: row is address of point; got address of full"),
+        (field_of_numbers, r"Unknown attribute 'x' of type address of sizes of full"),
+        (item_of_a_number, "numba cannot compile"),
+        (unknown_method, "Unknown attribute 'size' of type record call"),
         (stored_as_another_type, "numba cannot compile"),
     ],
 )

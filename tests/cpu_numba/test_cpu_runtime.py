@@ -18,6 +18,7 @@ numba = pytest.importorskip("numba")
 
 from dnncore_cpu_numba.codegen import native  # noqa: E402
 from dnncore_cpu_numba.codegen.call_schema import Record  # noqa: E402
+from dnncore_cpu_numba.codegen.isa import BEST  # noqa: E402
 from dnncore_cpu_numba.codegen.nest import MAX_LOOPS, Loop, Nest  # noqa: E402
 from dnncore_cpu_numba.codegen.pointers import (  # noqa: E402
     load_f32,
@@ -177,6 +178,19 @@ def test_events_are_waited_for_and_timed():
     assert timed.start < timed.end
 
 
+@pytest.mark.parametrize("profiling", [False, True])
+def test_a_long_program_runs_to_its_end(profiling):
+    """Signal handlers run in between."""
+    items, steps = 1 << 16, 10_000
+    x = memory(np.zeros(items, np.int64))
+    step = Step(add_one, {"dst": Arg(0)}, items)
+    run = Program(lambda: [step] * steps, 1).bind([x], None)
+    event = run(CPU.stream(profiling=profiling))
+    assert (x.numpy() == steps).all()
+    if profiling:
+        assert event.end - event.start > 0.01
+
+
 def test_a_bound_call_keeps_its_memories_and_tables():
     integers = memory(np.zeros(500, np.int64))
     table = np.arange(500)
@@ -242,7 +256,14 @@ def processors(monkeypatch):
     monkeypatch.setattr(pool_module, "available_processors", lambda: 4)
 
 
-def test_helpers_fall_asleep_and_wake(processors):
+@pytest.mark.parametrize("moves", ["away", "nowhere", "never"])
+def test_helpers_fall_asleep_and_wake(processors, moves, monkeypatch):
+    """A caller moves helpers to other processors, unless there are none or it does not know."""
+    if moves == "never":
+        monkeypatch.setattr(pool_module, "_current_cpu", None)
+    elif moves == "nowhere":
+        monkeypatch.setattr(pool_module, "_current_cpu", lambda: 3)
+        monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3}, raising=False)
     x = memory(np.zeros(1 << 16, np.int64))
     run = Program(lambda: [Step(add_one, {"dst": Arg(0)}, 1 << 16)], 3).bind([x], None)
     for _ in range(3):
@@ -252,6 +273,12 @@ def test_helpers_fall_asleep_and_wake(processors):
             assert time.monotonic() < end, "the helpers do not fall asleep"
             time.sleep(0.001)
     assert (x.numpy() == 3).all()
+
+
+def test_a_thread_that_waited_for_the_pool_makes_no_other_one():
+    own = pool()
+    pool_module._make()
+    assert pool_module._made == [own]
 
 
 def test_nothing_is_allocated_by_a_run():
@@ -413,6 +440,13 @@ def test_numbas_errors_are_wrapped():
 def test_llvms_errors_are_wrapped():
     with pytest.raises(dnn.BuildError, match="LLVM refuses dnncore_nonsense"):
         native.function("nonsense", lambda symbol: f"define {symbol}")
+
+
+def test_an_object_without_its_function_is_an_error(monkeypatch):
+    other = native._emit("other", "define void @other() { ret void }", BEST)
+    monkeypatch.setattr(native._store, "get", lambda _key: other)
+    with pytest.raises(dnn.BuildError, match="missing is not in its own object; clear the disk"):
+        native.function("missing", lambda symbol: f"define void @{symbol}() {{ ret void }}")
 
 
 def test_a_nest_of_too_many_loops_is_refused():

@@ -39,7 +39,7 @@ def f32(driver):
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_streamed_results_are_right(driver):
-    checks = ["integers", "random", "padding"]
+    checks = ["integers", "random", "padding", "shifted"]
     results = [run_case(p, CPU.engine, impl=CPU.impl, checks=checks) for p in f32(driver)]
     assert any(result.status == "passed" for result in results)
     assert not [str(result) for result in results if result.failures]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import checks
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from checks import Target, check, reference_outputs, run
 
 import dnncore as dnn
 from dnncore.comparison.fills import fill_integers, fill_normal
+from dnncore.problem import read
+from dnncore.testing import run_case
 
 pytest.importorskip("numba")
 
@@ -21,6 +24,14 @@ from dnncore_cpu_numba.reduction.implementations import TABLE
 from dnncore_cpu_numba.runtime import tensor
 
 CPU = Target("cpu", "cpu", impl="cpu_numba:*")
+
+
+def assert_passed(text):
+    """Check problems as the kit does."""
+    for problem in read(text):
+        result = run_case(problem, CPU.engine, impl=CPU.impl, checks=["integers", "random"])
+        assert not result.failures, str(result)
+        assert result.impl_names
 
 
 # -- pooling ---------------------------------------------------------------------------------------
@@ -60,6 +71,20 @@ def test_minus_infinity_wins_where_there_is_nothing_else():
     window = {"kernel": 3, "padding_l": 1}
     op = dnn.PoolingForward("forward_training", "max", src=desc, dst=desc, **window)
     check(CPU, op, inputs={"src": src})
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+def test_windows_higher_than_the_buffers(direction):
+    """A row of results reads more than fits into them, and columns are no neighbours."""
+    text = f"--pool --dir={direction} --alg=max,avg_np --tag=abx mb1ic20_ih110oh11kh100_iw64ow64kw1"
+    assert_passed(text)
+
+
+def test_gradients_of_averages_in_any_format():
+    any_ = (dnn.MemoryDesc((2, 5, *size), "f32", "any") for size in ((7, 9), (5, 7)))
+    src, dst = any_
+    op = dnn.PoolingBackward("avg_include_padding", diff_src=src, diff_dst=dst, kernel=3)
+    check(CPU, op)
 
 
 # -- reduction -------------------------------------------------------------------------------------
@@ -128,6 +153,21 @@ def test_windows_that_need_the_whole_ring_of_a_slab():
     expected = values / (1 + sums / 255)
     for pd in CPU.primitive_descs(op):
         np.testing.assert_allclose(run(pd, {"src": values})["dst"], expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+@pytest.mark.parametrize("tag", ["abcd", "abdc", "acdb", "abcde", "abced", "abdec"])
+def test_sums_within_channels_along_any_contiguous_dim(tag, direction):
+    size = "id4" if len(tag) == 5 else ""
+    assert_passed(
+        f"--lrn --alg=WITHIN --dir={direction} --tag={tag} mb2ic3{size}ih5iw40ls3alpha0.5"
+    )
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+@pytest.mark.parametrize("numbers", ["alpha0.5beta70k1", "alpha3e18beta0.75k1"])
+def test_powers_of_bases_that_leave_the_quick_range(numbers, direction):
+    assert_passed(f"--lrn --dir={direction} --tag=acdb,aBcd16b mb2ic32ih5ls3{numbers}")
 
 
 @pytest.mark.parametrize("dims", [(2, 300_000), (3, 70_000, 3), (5, 100, 900)])
@@ -220,19 +260,24 @@ def test_f64_is_rounded_once(data_type):
 # -- results that go past the caches ---------------------------------------------------------------
 
 
-@pytest.fixture
-def everything_streamed(monkeypatch):
-    """Results of any size are stored past the caches where they are aligned; images prefetched."""
+@pytest.fixture(params=[0, 16])
+def everything_streamed(request, monkeypatch):
+    """Results of any size are stored past the caches where they are aligned; images prefetched.
+
+    The parameter is the distance of tensors from an aligned address.
+    """
+    monkeypatch.setattr(checks, "shift", request.param)
     monkeypatch.setattr(copies, "STREAM_BYTES", 0)
     monkeypatch.setattr(tensor, "STREAM_RESULT_BYTES", 0)
     monkeypatch.setattr(pooling_plan, "_FETCH_BYTES", 0)
 
 
 @pytest.mark.usefixtures("everything_streamed")
+@pytest.mark.parametrize("images", [1, 2])
 @pytest.mark.parametrize("tag", ["acdb", "aBcd16b"])
-def test_streamed_pooling_and_lrn(tag):
-    src = dnn.MemoryDesc((2, 32, 9, 11), "f32", tag)
-    dst = dnn.MemoryDesc((2, 32, 5, 6), "f32", tag)
+def test_streamed_pooling_and_lrn(tag, images):
+    src = dnn.MemoryDesc((images, 32, 9, 11), "f32", tag)
+    dst = dnn.MemoryDesc((images, 32, 5, 6), "f32", tag)
     window = {"kernel": 3, "strides": 2, "padding_l": 1}
     average = "avg_include_padding"
     for kind in ("forward_inference", "forward_training"):

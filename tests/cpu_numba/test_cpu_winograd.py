@@ -59,6 +59,9 @@ SHAPES = {
     "one_block_and_groups_of_panels": "mb1ic40ih7oc200kh3ph1",
     "a_long_share": "mb9ic3ih44oc5kh3ph0",
     "padding_on_one_side": "mb2ic17ih9oh9oc33kh3ph0_iw10ow9kw3pw1",
+    "no_borders": "mb2ic5ih10oc7kh3ph0",
+    "no_images": "mb0ic4ih6oc4kh3ph1",
+    "one_group": "g1mb1ic5ih6oc18kh3ph1",
 }
 
 
@@ -116,6 +119,39 @@ def test_the_filter_is_opaque_and_made_by_a_reorder():
     transformed = dnn.reorder(plain, pd.weights_desc)
     with pytest.raises(dnn.NoImplementation, match="makes cpu_numba:winograd:4x3 of strides"):
         dnn.reorder(transformed, plain.desc)
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+@pytest.mark.parametrize("groups", ["", "g1"])
+def test_filters_of_strides_are_transformed_by_the_convolution(groups, direction):
+    for tag in ("abx", "xba"):
+        shape = f"{groups}mb1ic5ih6oc18kh3ph1"
+        check(WINOGRAD, operation(f"--dir={direction} --wtag={tag} {shape}"))
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+def test_a_transformed_filter_is_taken(direction):
+    op = operation(f"--dir={direction} --stag=acdb --dtag=acdb mb1ic5ih6oc18kh3ph1")
+    inputs = fill_inputs(op, dnn.Attributes(), fill_normal)
+    chosen = winograd(op)
+    given = winograd(op.with_descs(weights=chosen.weights_desc))
+    (name,) = (a.name for a, _ in chosen.arguments if a.direction == "out")
+    np.testing.assert_array_equal(run(given, inputs)[name], run(chosen, inputs)[name])
+
+
+def test_the_filters_reorder_refuses_all_else():
+    desc = winograd(operation("--dir=FWD_D mb1ic5ih6oc7kh3ph1")).weights_desc
+    src = dnn.MemoryDesc(desc.dims)
+    larger = dnn.MemoryDesc(desc.dims, "f32", desc.tag, nbytes=desc.nbytes + 64)
+    relu = dnn.Attributes([dnn.PostOp.eltwise("relu")])
+    for op, attr, reason in (
+        (dnn.Reorder(src=desc, dst=desc), None, "format: makes cpu_numba:winograd:4x3 of strides"),
+        (dnn.Reorder(src=src.with_data_type("s8"), dst=desc), None, "type: .* of f32; got s8"),
+        (dnn.Reorder(src=src, dst=larger), None, f"format: .* got {larger.nbytes} bytes"),
+        (dnn.Reorder(src=src, dst=desc), relu, "attribute: no post-ops; got 1"),
+    ):
+        with pytest.raises(dnn.NoImplementation, match=reason):
+            dnn.PrimitiveDesc(op, CPU, attr, impl="cpu_numba:winograd")
 
 
 def test_a_filter_of_another_direction_is_refused():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 
+import checks
 import numpy as np
 import pytest
 from checks import Target, check
@@ -25,6 +26,8 @@ from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.algorithms.reduction import REDUCTION
 from dnncore.backend import PostOp, Refused
+from dnncore.ops import pooling
+from dnncore.ops import softmax as softmax_of_core
 
 TABLES = (
     algorithms.ELTWISE,
@@ -61,9 +64,11 @@ def test_streamed_twins_store_whole_lines(stage):
     assert 0 < len(streamed) < len(stores)  # the others are those of the chunk
 
 
+@pytest.mark.parametrize("shift", [0, 16])
 @pytest.mark.parametrize("dims", [(64,), (3, 1000), (9, 7, 333), (2, 20, 8, 8)])
-def test_streamed_results(dims, monkeypatch):
+def test_streamed_results(dims, shift, monkeypatch):
     """Every kind of stage, with whole chunks and rests, in one loop and in tiles, in place too."""
+    monkeypatch.setattr(checks, "shift", shift)  # 0: what is written are whole lines
     monkeypatch.setattr(tensor, "STREAM_RESULT_BYTES", 0)
     desc = dnn.MemoryDesc(dims, "f32", "aBcd16b" if len(dims) == 4 else None)
     row = dnn.MemoryDesc((1, *dims[1:]))
@@ -72,6 +77,7 @@ def test_streamed_results(dims, monkeypatch):
     backward = dnn.EltwiseBackward("square", diff_src=desc, diff_dst=desc, src=desc)
     for op in (
         forward, backward, dnn.Sum((1.0, 2.5), srcs=(desc, desc), dst=desc),
+        dnn.Sum((1.0,), srcs=(desc,), dst=desc),  # a copy, without a stage
         dnn.Binary("sub", src0=desc, src1=row, dst=desc),
         dnn.Binary("select", src0=desc, src1=desc, src2=either, dst=desc),
     ):  # fmt: skip
@@ -81,6 +87,18 @@ def test_streamed_results(dims, monkeypatch):
     check(CPU, forward, dnn.Attributes([dnn.PostOp.eltwise("abs"), dnn.PostOp.binary("add", row)]))
     offset = dnn.MemoryDesc(dims, strides=desc.strides, offset0=3) if desc.is_plain else desc
     check(CPU, dnn.EltwiseForward("forward_inference", "abs", src=desc, dst=offset))
+
+
+@pytest.mark.parametrize("repeated", [(0, 1), (1, 0), (0, 0)])
+@pytest.mark.parametrize("dst", [(64, 2), (64, 1), (1, 8), (16, 1)])
+def test_copies_of_repeated_rows_and_columns_into_any_layout(repeated, dst):
+    src, dst = (dnn.MemoryDesc((8, 16), strides=strides) for strides in (repeated, dst))
+    values = np.arange(16, dtype=np.float32)
+    x, y = dnn.Memory(src, CPU.engine, dnn.Memory.from_numpy(values).buffer), dnn.Memory(dst)
+    pd = dnn.PrimitiveDesc(dnn.Sum((1.0,), srcs=(src,), dst=dst), CPU.engine, impl="cpu_numba:*")
+    pd.primitive().execute(CPU.engine.stream(), src0=x, dst=y).wait()
+    rows, columns = (np.arange(n) * step for n, step in zip(src.dims, repeated, strict=True))
+    np.testing.assert_array_equal(y.numpy(), values[np.add.outer(rows, columns)])
 
 
 @pytest.mark.parametrize("dims", [(3, 40), (5, 1000), (3, 1 << 15), (2, (1 << 15) + 21)])
@@ -113,24 +131,29 @@ def test_unknown_algorithms_are_refused_never_taken_for_others():
     assert not list(dnn.primitive_descs(product, dnn.engine("cpu"), attr, impl="cpu_numba:*"))
 
 
-def _refusals(op, attr=None):
-    """The kinds of the reasons of all implementations, each of which refuses."""
+def _refusals(op, attr=None, impl="cpu_numba:*"):
+    """The kinds of the reasons of these implementations, each of which refuses."""
     with pytest.raises(dnn.NoImplementation) as caught:
-        dnn.PrimitiveDesc(op, dnn.engine("cpu"), attr, impl="cpu_numba:*")
+        dnn.PrimitiveDesc(op, dnn.engine("cpu"), attr, impl=impl)
     return {refusal.kind for refusal in caught.value.refusals} - {"filter"}
 
 
 def test_new_algorithms_of_the_core_are_refused(monkeypatch):
     monkeypatch.setitem(ELTWISE, "new", ELTWISE["mish"])
     monkeypatch.setitem(BINARY, "new", BINARY["add"])
+    monkeypatch.setattr(pooling, "ALGORITHMS", (*pooling.ALGORITHMS, "new"))
+    monkeypatch.setattr(softmax_of_core, "ALGORITHMS", (*softmax_of_core.ALGORITHMS, "new"))
     monkeypatch.setitem(REDUCTION, "new", REDUCTION["mean"])
     monkeypatch.setitem(REDUCTION, "new_power_p", REDUCTION["norm_lp_power_p_max"])
     desc, row = dnn.MemoryDesc((2, 3)), dnn.MemoryDesc((1, 3))
+    image = dnn.MemoryDesc((2, 3, 4, 4))
     for op in (
         dnn.EltwiseForward("forward_inference", "new", src=desc, dst=desc),
         dnn.EltwiseBackward("new", src=desc, diff_dst=desc, diff_src=desc),
         dnn.Binary("new", src0=desc, src1=desc, dst=desc),
         dnn.Reduction("new", src=desc, dst=row),
+        dnn.SoftmaxForward("forward_inference", "new", axis=1, src=desc, dst=desc),
+        dnn.PoolingForward("forward_inference", "new", src=image, dst=image, kernel=(1, 1)),
         dnn.Reduction("new_power_p", src=desc, dst=row),
     ):
         assert _refusals(op) == {"algorithm"}
@@ -160,6 +183,7 @@ def test_new_post_ops_of_the_core_are_refused(monkeypatch):
         kinds = _refusals(op, dnn.Attributes([step]))
         assert "attribute" in kinds
         assert "failed" not in kinds
+        assert _refusals(op, dnn.Attributes([step]), "reference:*") == {"attribute"}
 
 
 @pytest.mark.parametrize("count", [MAX_TENSORS - 1, MAX_TENSORS, 2 * MAX_TENSORS])

@@ -59,6 +59,14 @@ def test_forward(target: Target, name, algorithm):
     check(target, forward(CASES[name], algorithm))
 
 
+@both
+def test_one_block_of_classes_may_have_a_step_of_1(target: Target, algorithm):
+    """As a plain dim has, whose classes are neighbours."""
+    desc = dnn.MemoryDesc((4, 40), "f32", "aB64b", strides=(64, 1))
+    op = dnn.SoftmaxForward("forward_training", algorithm, src=desc, dst=desc, axis=1)
+    check(target, op)
+
+
 @pytest.mark.in_turn
 @all_pairs
 def test_backward(target: Target, name, algorithm):

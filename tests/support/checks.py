@@ -16,13 +16,14 @@ from dnncore.algorithms.rounding import Noise
 from dnncore.comparison.compare import Expected, expected_outputs
 from dnncore.comparison.error_bounds import believed_factor
 from dnncore.comparison.fills import Fill, fill_inputs, fill_integers, fill_normal, keeps_integers
-from dnncore.testing.checks.guarded import Arguments
+from dnncore.testing.checks.guarded import SHIFT, Arguments
 
 Array = np.ndarray[Any, Any]
 Outputs = Mapping[str, Array]
 Oracle = Callable[[Any, dnn.Attributes, Outputs], Outputs]
 
 NO_ATTRIBUTES = dnn.Attributes()
+shift = SHIFT  # bytes by which tensors begin off an aligned address; tests of alignment change it
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def run(
     pd: dnn.PrimitiveDesc, inputs: Outputs, in_place: tuple[str, str] | None = None
 ) -> dict[str, Array]:
     """Execute `pd` once. Returns its outputs. `in_place`: an input and the output in its memory."""
-    arguments = Arguments(pd, inputs, in_place)
+    arguments = Arguments(pd, inputs, in_place, (shift,))
     stream = pd.engine.stream()
     pd.primitive().execute(stream, **arguments.memories).wait()
     stream.wait()

@@ -16,7 +16,6 @@ import numpy as np
 
 from dnncore.backend import (
     Accepted,
-    Argument,
     Attributes,
     HostFunction,
     Implementation,
@@ -69,11 +68,7 @@ class Definition(Implementation[Any]):
             return Refused("attribute", "the reference has no formula for one of the post-ops")
         op = self._resolve(op)
         workspace = op.workspace_desc(hint)
-        if (
-            workspace is None
-            and op.workspace_desc()
-            and Argument("workspace", "in") in op.ARGUMENTS
-        ):
+        if workspace is None and op.workspace_desc():
             return Refused("attribute", "the hint keeps no workspace; make it by forward_training")
         arguments = {a.name: desc for a, desc in op.tensors(workspace)}
         for name, desc in arguments.items():

@@ -31,7 +31,7 @@ __all__ = [
     "streams_of",
 ]
 
-SHIFTS = ((1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
+SHIFTS = ((0,), (1,), (4,), (8,), (0, 1, 4, 8, 16))  # bytes, of the arguments in order
 OFFSETS = (4, 8, 16)  # bytes
 LONG_SECONDS = 0.15  # about twice the longest time after which a CPU program looks for signals
 FEW_CALLS, MOST_CALLS = 64, 20_000

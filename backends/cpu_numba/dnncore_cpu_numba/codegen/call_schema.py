@@ -182,12 +182,20 @@ class Record:
 
 
 def _slots(kind: Kind | Record) -> int | None:
+    """The number of slots of a field, None if it is not fixed."""
+    if not isinstance(kind, Many):
+        return _slots_of_one(kind)
+    if kind.count is not None:
+        return kind.count * _slots_of_one(kind.kind)
+    if isinstance(kind.kind, str):
+        _slots_of_one(kind.kind)
+    return None
+
+
+def _slots_of_one(kind: str | Pointer | Record) -> int:
     match kind:
         case Record():
             return kind.size
-        case Many(each, count):
-            size = _slots(each) if isinstance(each, str) or count is not None else None
-            return None if count is None or size is None else count * size
         case str() if kind not in UNITS:
             raise CallMismatch(f"a unit is one of {', '.join(UNITS)}; got {kind!r}")
     return 1

@@ -31,7 +31,6 @@ from numba.core.imputils import (
     lower_getattr_generic,
     lower_setattr_generic,
 )
-from numba.core.typeconv import Conversion
 from numba.core.typing.templates import (
     AbstractTemplate,
     AttributeTemplate,
@@ -62,10 +61,6 @@ class Address(types.Type):
     def key(self):
         """Types with equal keys are equal."""
         return self.record, self.field
-
-    def can_convert_to(self, typingctx, other):
-        """Whether numba converts it to another type."""
-        return Conversion.safe if other == types.int64 else None
 
 
 class Declaration(types.Opaque):

@@ -58,7 +58,7 @@ class Brgemm(PlannedConvolution):
         if image is not None and not image.is_channels_last and self.serves(image, g.depth):
             if image.run == 1:
                 outer, inner = read, ""
-            elif g.depth % lanes == 0:
+            else:
                 outer, inner = read.upper(), f"{lanes}{read}"
         return weights_tag(op, f"{written.upper()}{outer}", f"{inner}{lanes}{written}")
 

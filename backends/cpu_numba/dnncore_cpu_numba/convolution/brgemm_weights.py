@@ -96,7 +96,6 @@ class BrgemmWeights(Brgemm):
             planes=scaled(src.spatial, g.dilation),
         )  # fmt: skip
         joins = few and not operands and a.planes[2] == 4 * run
-        joins = joins and c.planes[2] in (0, run * c.row)
 
         def loop() -> list[Step]:
             pixels = _Pixels.of(g, src, diff_dst, padding)

@@ -75,7 +75,8 @@ class Image:
     def matrix(self, lanes: int, per_group: int) -> Matrix:
         """The image as a matrix: rows are pixels, columns channels, outer dims N and G."""
         splat = self.dims[1] == 1
-        step = 0 if splat else self.vector_step(lanes, per_group) or 0
+        step = 0 if splat else self.vector_step(lanes, per_group)
+        assert step is not None
         group = 0 if splat else self.channel(per_group)
         *planes, row = self.spatial
         return Matrix(self.address, (self.batch, group), row, step, tuple(planes))

@@ -148,9 +148,9 @@ def gather_step(source: Param, target: Param, axes: Sequence[Axis]) -> Step:
         "inner": _values(inner), "middle": _values(middle),
         "outer": [_values(axis) for axis in reversed(outer)],
     }  # fmt: skip
-    size = len(inner.target)
-    rows = math.prod(len(axis.target) for axis in axes[:-1])
-    return Step(copy, values, rows if size else 0, grain=max(1, GRAIN // max(1, size)))
+    size = max(1, len(inner.target))
+    rows = math.prod(len(axis.target) for axis in axes) // size
+    return Step(copy, values, rows, grain=max(1, GRAIN // size))
 
 
 def _values(axis: Axis) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def _of_windows(problem: MatrixProblem, dim: int) -> Iterator[MatrixProblem]:
         band = _cut(problem, dim, low, BAND)
         inner = band.cover
         assert isinstance(inner, Windows)
-        reach = (BAND - 1) * step + max(shift[dim] for shift in inner.shifts) + 1
+        reach = (low + BAND - 1) * step + max(shifts) + 1
         sizes = _with(inner.size, dim, reach)  # all bands see as much of the image as the first
         yield _repeated(band, dim - 3, several, replace(inner, size=sizes))
     for first, last in ((high - rest, high), (high, count)):

@@ -197,9 +197,9 @@ class _Bands:
 
 
 def _fitting(fold: PoolingFold) -> _Bands | None:
-    """Bands whose buffers fit into the room; None if places along w are no neighbours either."""
+    """Bands whose buffers fit into the room, if there are any."""
     least = sum(SIDE * desc.itemsize * desc.dims[-1] for desc in fold.used.values())
-    if not _are_rows(fold) or least > tasks.BUFFERS:
+    if least > tasks.BUFFERS:
         return None
     height = min(_height(fold, SIDE), len(fold.axes[1].taps))
     while height:

@@ -83,13 +83,10 @@ class Along:
 
 
 def _evenly_spaced(values: Places) -> Iterator[tuple[int, int, int]]:
-    """(first, count, step) of the longest runs, in order, of evenly spaced values."""
+    """(first, count, step) of runs of evenly spaced values, in order."""
     first, steps = 0, np.diff(values)
-    changes = (np.flatnonzero(np.diff(steps)) + 1).tolist()  # where a step is not as the one before
-    for end in (*changes, len(values) - 1):
-        if end < first:  # within a run that began behind it
-            continue
-        last = end + 1 if end < len(values) - 1 else len(values)
+    ends = (np.flatnonzero(np.diff(steps)) + 2).tolist()  # behind them a step is another one
+    for last in (*ends, len(values)):
         count = last - first
         yield first, count, int(steps[first]) if count > 1 else 0
         first = last

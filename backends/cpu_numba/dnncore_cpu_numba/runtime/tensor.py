@@ -41,7 +41,7 @@ class Tensor:
 
     def seen_as(self, desc: MemoryDesc) -> Tensor:
         """The same elements under other dims; the first one stays where it is."""
-        return Tensor(self.address, desc.with_offset0(0) if desc.offset0 else desc)
+        return Tensor(self.address, desc)
 
     def images(self, first: int, count: int) -> Tensor:
         """The images [first, first + count); the whole tensor if it is broadcast along images."""

@@ -56,7 +56,7 @@ class DepthwiseGather:
     def span(self) -> int:
         """The number of places from the first to the last that a period reads."""
         places = [at for seen in self.seen for _, at in seen]
-        return max(places) - min(places) + 1 if places else 0
+        return max(places) - min(places) + 1
 
     def origin(self, index: int) -> int:
         """The origin of the places that an output reads."""
@@ -83,7 +83,7 @@ class DepthwiseGather:
             tuple((tap, at + self.origin(i)) for tap, at in self.seen[i % self.period])
             for i in range(pixels)
         )
-        places = [at for seen in whole for _, at in seen] or [0]
+        places = [at for seen in whole for _, at in seen]
         for first in range(0, self.length, pixels):
             origin = self.origin(first)
             is_inside = origin + min(places) >= 0 and origin + max(places) < self.size

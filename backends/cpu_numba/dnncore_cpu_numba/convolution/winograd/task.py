@@ -10,9 +10,8 @@ channels:
                 M[position][tile] = V[position] * U[position][panel]        the microkernel
             transform M's tiles back and store them in dst
 
-V and M are a share's own part of the scratchpad, small enough to stay in a cache; a block whose
-panels are several units is transformed once per share. `convolution/winograd/implementation.py`
-plans it.
+V and M are a share's own part of the scratchpad, small enough to stay in a cache. If the panels of
+a block are several units, each is a share. `convolution/winograd/implementation.py` plans it.
 """
 
 from __future__ import annotations
@@ -92,14 +91,11 @@ def winograd_loop(params, begin, end):
 def _share(params, scratch, begin, end):
     products = scratch + params.products
     groups, panels = params.groups, params.panels
-    held = -1
     for unit in range(begin, end):
         block, group = unit // groups, unit % groups
         first = block * params.block
         count = min(params.block, params.tiles - first)
-        if block != held:
-            _read_tiles(params, scratch, first, count)
-            held = block
+        _read_tiles(params, scratch, first, count)
         for panel in range(panels * group // groups, panels * (group + 1) // groups):
             _multiply(params, scratch, products, panel, count)
             _write_tiles(params, products, panel, first, count)

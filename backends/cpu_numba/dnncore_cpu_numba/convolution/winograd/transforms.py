@@ -68,8 +68,8 @@ def _combine(builder: Builder, factors: Sequence[Fraction], vectors: Sequence[Va
     if factor != 1:
         total = builder.fmul(vir.constant(total.type, float(factor)), total)
     for factor, x in rest:
-        if abs(factor) == 1:
-            total = builder.fadd(total, x) if factor == 1 else builder.fsub(total, x)
+        if factor == 1:
+            total = builder.fadd(total, x)
         else:
             constant = vir.constant(x.type, float(factor))
             total = vir.multiply_add(builder, constant, x, total)
