@@ -114,3 +114,44 @@ def test_windows_planned_for_gpus(target, tag):
     check(target, dnn.PoolingForward("forward_training", "max", src=src, dst=dst, **kernel))
     average = "avg_exclude_padding"
     check(target, dnn.PoolingBackward(average, diff_src=src, diff_dst=dst, **kernel))
+
+
+@devices
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
+def test_gradients_of_many_planes_without_vectors(target, algorithm, data_type):
+    """Sums of f16 are not kept in diff_src."""
+    src, dst = (dnn.MemoryDesc((9, 37, size, size), data_type) for size in (7, 4))
+    geometry = {"kernel": (3, 3), "strides": (2, 2), "padding_l": (1, 1)}
+    backward = dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **geometry)
+    inputs = {"diff_dst": fill_normal(dst, 1)}
+    if algorithm == "max":
+        values = {"src": fill_normal(src, 2)}
+        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), values)
+        inputs["workspace"] = outputs["workspace"].values
+    check(target, backward, inputs=inputs)
+
+
+@devices
+@pytest.mark.parametrize("algorithm", ["avg_include_padding", "avg_exclude_padding"])
+def test_one_window_that_is_not_just_the_image(target, algorithm):
+    src, dst = dnn.MemoryDesc((2, 16, 5, 4), "f32", "nhwc"), dnn.MemoryDesc((2, 16, 1, 1))
+    geometry = {"kernel": (5, 4), "strides": (2, 2), "padding_l": (1, 0), "padding_r": (0, 0)}
+    forward = dnn.PoolingForward("forward_training", algorithm, src=src, dst=dst, **geometry)
+    backward = dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **geometry)
+    for op in (forward, backward):
+        reasons = dnn.PrimitiveDesc(op, target.engine).explain()
+        assert "opencl:global: shape: averages over the whole image (5, 4)" in reasons
+        check(target, op)
+
+
+@devices
+def test_a_gradient_of_pooling_with_no_format_at_all_is_refused(target):
+    src, dst = (
+        dnn.MemoryDesc((2, 8, 4, 4), "f32", "any"),
+        dnn.MemoryDesc((2, 8, 2, 2), "f32", "any"),
+    )
+    geometry = {"kernel": (2, 2), "strides": (2, 2)}
+    op = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **geometry)
+    with pytest.raises(dnn.NoImplementation, match="diff_dst is 'any', and no other tensor"):
+        dnn.PrimitiveDesc(op, target.engine, impl="opencl:*")
