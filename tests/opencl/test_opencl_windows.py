@@ -155,3 +155,31 @@ def test_a_gradient_of_pooling_with_no_format_at_all_is_refused(target):
     op = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **geometry)
     with pytest.raises(dnn.NoImplementation, match="diff_dst is 'any', and no other tensor"):
         dnn.PrimitiveDesc(op, target.engine, impl="opencl:*")
+
+
+@devices
+@pytest.mark.parametrize("dims", [(2, 0, 3, 3), (2, 3, 3, 0), (2, 3, 0, 4), (0, 3, 3, 3)])
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_windows_over_tensors_without_elements(target, dims, tag):
+    desc = dnn.MemoryDesc(dims, "f32", tag)
+    for algorithm in ("across_channels", "within_channel"):
+        check_lrn(target, dims, tag, algorithm, 3)
+    pooling = {"src": desc, "dst": desc, "kernel": (1, 1)}
+    check(target, dnn.PoolingForward("forward_training", "max", **pooling))
+    average = {"diff_src": desc, "diff_dst": desc, "kernel": (1, 1)}
+    check(target, dnn.PoolingBackward("avg_include_padding", **average))
+
+
+@devices
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_lrn_whose_sums_begin_at_zero(target, tag):
+    desc = dnn.MemoryDesc((2, 16, 3, 4), "f32", tag)
+    numbers = {"local_size": 5, "alpha": 0.5, "k": 0.0}
+    forward = dnn.LRNForward("forward_training", "across_channels", src=desc, dst=desc, **numbers)
+    src = 1.0 + abs(fill_normal(desc, 1))
+    check(target, forward, inputs={"src": src})
+    base = expected_outputs(forward, dnn.Attributes(), {"src": src})["workspace"].values
+    tensors = {"src": desc, "diff_dst": desc, "diff_src": desc}
+    backward = dnn.LRNBackward("across_channels", **tensors, **numbers)
+    inputs = {"src": src, "diff_dst": fill_normal(desc, 2), "workspace": base}
+    check(target, backward, inputs=inputs)
