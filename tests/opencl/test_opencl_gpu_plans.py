@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,38 @@ def test_gradients_of_pooling_are_added_plane_by_plane(
         outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
         inputs["workspace"] = outputs["workspace"].values
     check(target, backward, inputs=inputs)
+
+
+@pytest.mark.parametrize("length", [5, 8, 1000])
+def test_softmax_along_and_across_behind_operands_of_each_row(target, length):
+    """Operands have no elements along the axis."""
+    for axis, dims in ((1, (9, length)), (0, (length, 9))):
+        desc = dnn.MemoryDesc(dims)
+        of_rows = dnn.MemoryDesc(tuple(1 if d == axis else n for d, n in enumerate(dims)))
+        attr = dnn.Attributes([dnn.PostOp.binary("mul", of_rows)])
+        op = dnn.SoftmaxForward("forward_training", "accurate", src=desc, dst=desc, axis=axis)
+        check(target, op, attr)
+
+
+def test_tiles_are_not_turned_in_vectors_where_an_operand_has_another_order(target):
+    src, dst = dnn.MemoryDesc((2, 16, 8, 12)), dnn.MemoryDesc((2, 16, 8, 12), "f32", "acdb")
+    chains = [
+        dnn.MemoryDesc(src.dims),
+        dnn.MemoryDesc((1, 16, 1, 1)),
+        dnn.MemoryDesc((1, 1, 8, 12)),
+    ]
+    for operand in chains:
+        attr = dnn.Attributes([dnn.PostOp.binary("mul", operand)])
+        check(target, dnn.Reorder(src=src, dst=dst), attr)
+
+
+@pytest.mark.parametrize("blocks", [(6, 4), (4, 6), (16, 24)])
+def test_vectors_inside_blocks_that_do_not_nest(target, blocks):
+    """A loop over such blocks has no constant step, so that vectors may begin anywhere."""
+    src, dst = (dnn.MemoryDesc((2, 48, 8), "f32", f"aBC{block}b4c") for block in blocks)
+    check(target, dnn.Reorder(src=src, dst=dst))
+    descs = {"src0": src, "src1": dst, "dst": src}
+    check(target, dnn.Binary("add", **descs), dnn.Attributes([dnn.PostOp.sum(0.5)]))
 
 
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
@@ -408,6 +441,43 @@ def test_denormals_are_zeros_only_where_f16_would_round_them_away(monkeypatch):
     others += [("nvidia", [f16, f16], none, [x]) for x in (1e38, -1e38, 1e-40, float("inf"))]
     assert not any(quick_options(*other) for other in others)
     assert quick_options("nvidia", [f16, f16], none, [0.0, -3e4])
+
+
+def test_each_gpu_of_nvidia_has_its_instructions():
+    from dnncore_opencl.codegen import vectors
+    from dnncore_opencl.codegen.grid import Shares
+    from dnncore_opencl.runtime.launch import template
+
+    def engine(*capability: int) -> Any:
+        limits = {"compute_capability": capability} if capability else {}
+        return SimpleNamespace(is_cpu=False, device=SimpleNamespace(limits=limits))
+
+    none, old, ampere, hopper = engine(), engine(7, 5), engine(8, 0), engine(9, 0)
+    for gpu, converts in ((none, False), (old, False), (ampere, True), (hopper, True)):
+        own = "halves_nvidia" if converts else "halves"
+        wanted = tuple(vectors.with_lanes(template(own), lanes) for lanes in (1, 4))
+        assert vectors.half_functions(gpu, ["f32", "f16"], [4, 1, 4]) == wanted
+        assert vectors.half_functions(gpu, ["f32"], [4]) == ()
+        loaded = "load_ushort8(at)" if converts else vectors.load(gpu, "ushort", 8, "at")
+        assert vectors.read_bits(gpu, "f16", 8, "at") == loaded
+        assert vectors.read_bits(gpu, "f16", 1, "at") == "(*(at))"
+        assert vectors.read_bits(gpu, "f32", 4, "at") == vectors.load(gpu, "float", 4, "at")
+        assert vectors.maxima_template(gpu) == ("maxima_nvidia" if converts else "maxima")
+        pairs = "pairs_nvidia" if converts else "pairs"
+        assert vectors.pairs_template(gpu, "f16") == pairs
+    assert [vectors.has_pairs(gpu, "bf16") for gpu in (none, old, ampere, hopper)] == [
+        False, False, False, True,
+    ]  # fmt: skip
+    assert vectors.pairs_template(hopper, "bf16") == "pairs_nvidia"
+    chain = dnn.Attributes([dnn.PostOp.eltwise("relu")])
+    assert vectors.quick_functions(ampere, "f16", dnn.Attributes()) == {"exp": "native_exp"}
+    assert vectors.quick_functions(ampere, "f32", dnn.Attributes()) == {}
+    assert vectors.quick_functions(ampere, "f16", chain) == {}
+    assert vectors.quick_functions(none, "f16", dnn.Attributes()) == {}
+    groups, shuffles = (template(name) for name in ("groups", "shuffle_nvidia"))
+    assert Shares(8, 32).snippets(ampere) == (shuffles, groups)
+    assert Shares(8, 32, across=True).snippets(ampere) == (groups,)
+    assert Shares().snippets(ampere) == Shares(8, 32).snippets(none) == (groups,)
 
 
 def test_denormals_are_kept_where_a_scalar_makes_more_of_them(target, monkeypatch):
