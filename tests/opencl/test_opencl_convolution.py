@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from dnncore_opencl.convolution.direct_weights import Pixels, Sums
 from dnncore_opencl.convolution.lines import Lines
 from dnncore_opencl.convolution.views import View
 from dnncore_opencl.convolution.winograd import cpu as convolution_winograd
+from dnncore_opencl.convolution.winograd.cpu_weights import WinogradFilter
 from dnncore_opencl.gemm.cpu import CpuFamily
 
 import dnncore as dnn
@@ -131,6 +133,103 @@ def test_sums_cover_all_channels_and_lines(shape, units):
     assert sums.parts * sums.items >= min(units, count)
 
 
+def image(strides, *dims):
+    """A tensor of float32 with these strides."""
+    return dnn.MemoryDesc(dims, strides=strides)
+
+
+# Of a 1x1 convolution from 32 channels to 16: strides of src and of diff_dst, then the pixels
+GAPS = {
+    "rows of src": ((32 * 30, 1, 32 * 6, 32), (16 * 20, 1, 16 * 5, 16), (4, 5)),
+    "rows of dst": ((32 * 20, 1, 32 * 5, 32), (16 * 30, 1, 16 * 6, 16), (4, 5)),
+    "one row": ((32 * 9, 1, 32 * 7, 32), (16 * 9, 1, 16 * 7, 16), (1, 5)),
+    "planes of src": ((3200, 1, 960, 160, 32), (960, 1, 320, 80, 16), (3, 4, 5)),
+    "planes of dst": ((1920, 1, 640, 160, 32), (1600, 1, 480, 80, 16), (3, 4, 5)),
+    "no gap": ((1920, 1, 640, 160, 32), (960, 1, 320, 80, 16), (3, 4, 5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GAPS)
+def test_pointwise_gradients_of_images_with_gaps(target, name):
+    src, dst, pixels = GAPS[name]
+    op = dnn.ConvolutionBackwardWeights(
+        src=image(src, 2, 32, *pixels),
+        diff_weights=dnn.MemoryDesc((16, 32, *(1 for _ in pixels))),
+        diff_dst=image(dst, 2, 16, *pixels),
+    )
+    check(own(target, "direct"), op)
+
+
+def test_gradients_of_groups_behind_post_ops_of_each_group(target):
+    op = operation("--dir=BWD_WB g2mb1ic32ih6oc32oh6kh3ph1")
+    for dims in (op.weights_role.dims, (2, 1, 1, 1, 1)):
+        factors = dnn.MemoryDesc(dims)
+        check(own(target, "direct"), op, dnn.Attributes([dnn.PostOp.binary("mul", factors)]))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "implementation", "kernel"),
+    [
+        ("direct", "direct:simd", "kh1"), ("wino", "winograd:simd", "kh3ph1"),
+        ("wino", "winograd:2x2x3:tiled", "kh3ph1"),
+    ],
+)  # fmt: skip
+def test_images_beyond_what_32_bits_count_are_refused(target, algorithm, implementation, kernel):
+    op = operation(f"--dir=FWD_D --alg={algorithm} mb1ic1ih50000oc1{kernel}")
+    op = op.with_descs(src=op.src.with_format("abcd"), dst=op.dst.with_format("abcd"))
+    with pytest.raises(dnn.NoImplementation, match="src must span 2147418112 elements at most"):
+        dnn.PrimitiveDesc(op, target.engine, impl=f"opencl:{implementation}")
+
+
+@pytest.fixture(params=[4, 8])
+def narrow(request, monkeypatch):
+    """Registers of fewer floats than this processor's, and no instructions that fetch."""
+    of = CpuFamily.of
+
+    def narrower(_family, engine):
+        return replace(of(engine), vector=request.param, has_fetch=False)
+
+    monkeypatch.setattr(CpuFamily, "of", classmethod(narrower))
+    dnn.cache.primitives.clear()
+    yield request.param
+    dnn.cache.primitives.clear()
+
+
+@pytest.mark.parametrize("direction", ["FWD_B", "BWD_D", "BWD_WB"])
+@pytest.mark.parametrize("algorithm", ["direct", "wino"])
+@pytest.mark.parametrize(
+    "shape", ["mb2ic11ih9oc13kh3ph1", "mb1ic16ih6oc24kh3ph0", "g2mb1ic16ih6oc16oh6kh3ph1"]
+)
+def test_narrower_vectors(target, narrow, direction, algorithm, shape):
+    if algorithm == "wino" and (direction == "BWD_WB" or shape[0] == "g"):
+        pytest.skip("no such algorithm")
+    check(
+        replace(target, impl="opencl:*simd"),
+        operation(f"--dir={direction} --alg={algorithm} {shape}"),
+    )
+
+
+def device_of(width, platform="Portable Computing Language", *, is_cpu=True):
+    """An engine on a device with registers of `width` floats."""
+    device = SimpleNamespace(native_vector_width_float=width, max_compute_units=3)
+    native = SimpleNamespace(device=device, platform=SimpleNamespace(name=platform))
+    return SimpleNamespace(is_cpu=is_cpu, native=native)
+
+
+@pytest.mark.parametrize(
+    ("width", "vector"), {1: 4, 4: 4, 7: 4, 8: 8, 15: 8, 16: 16, 32: 16}.items()
+)
+def test_vectors_are_as_wide_as_registers(width, vector):
+    assert CpuFamily.of(device_of(width)) == CpuFamily(3, vector, True)
+
+
+def test_who_fetches_and_who_unrolls():
+    assert CpuFamily.of(device_of(8, "Intel(R) OpenCL")) == CpuFamily(3, 8, True)
+    assert CpuFamily.of(device_of(8, "Another")) == CpuFamily(3, 8, False)
+    gpu = device_of(1, "Intel(R) OpenCL", is_cpu=False)
+    assert CpuFamily.of(gpu) == CpuFamily(3, 4, False, is_rolled=True)
+
+
 # -- Winograd's ------------------------------------------------------------------------------------
 
 
@@ -219,3 +318,62 @@ def test_padding_of_weights_stays_zero_behind_post_ops(target):
     (problem,) = read(f"--conv {text}")
     result = run_case(problem, target.engine, impl="opencl:direct:*", checks=["padding", "random"])
     assert (result.status, result.failures) == ("passed", ())
+
+
+def opaque(engine, direction="FWD_D", shape="ic5ih6oc7kh3ph1"):
+    """The descriptor of filters as Winograd's convolution wants them."""
+    op = operation(f"--dir={direction} --alg=wino mb1{shape}")
+    return dnn.PrimitiveDesc(op, engine, impl="opencl:winograd:simd").weights_desc
+
+
+def refusals(op, target, attr=None):
+    """What implementations by Winograd's algorithm say."""
+    with pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(op, target.engine, attr or dnn.Attributes(), impl="opencl:*")
+    return [str(refusal) for refusal in caught.value.refusals if "winograd" in str(refusal)]
+
+
+def test_filters_that_cannot_be_transformed(target):
+    dst, lanes = opaque(target.engine), CpuFamily.of(target.engine).vector
+    src, name = dnn.MemoryDesc(dst.dims), f"opencl:winograd:4x3:forward:{lanes}"
+    large = dnn.MemoryDesc((7680, 32768, 3, 3))
+    short = dnn.MemoryDesc(dst.dims, "f32", dst.tag, nbytes=64)
+    chain = dnn.Attributes([dnn.PostOp.eltwise("relu")])
+    for op, attr, reason in (
+        (dnn.Reorder(src=src.with_data_type("s8"), dst=dst), None, f"got abcd to {name}"),
+        (dnn.Reorder(src=dst, dst=dst), None, f"got {name} to {name}"),
+        (dnn.Reorder(src=src, dst=short), None, f"format: {name} of (7, 5, 3, 3); got 64 bytes"),
+        (dnn.Reorder(src=src, dst=dst), chain, "attribute: no post-ops; got 1"),
+        (
+            dnn.Reorder(src=large, dst=WinogradFilter("forward", lanes).desc(large)),
+            None,
+            "shape: src must span 2147418112 elements at most; got 2264924160",
+        ),
+    ):
+        assert any(reason in text for text in refusals(op, target, attr)), reason
+
+
+def test_filters_without_elements_are_transformed_by_no_launch(target):
+    src = dnn.MemoryDesc((7, 0, 3, 3))
+    dst = WinogradFilter("forward", CpuFamily.of(target.engine).vector).desc(src)
+    primitive = dnn.PrimitiveDesc(dnn.Reorder(src=src, dst=dst), target.engine).primitive()
+    assert not primitive.executable.launches
+    memories = {"src": dnn.Memory(src, target.engine), "dst": dnn.Memory(dst, target.engine)}
+    primitive.execute(target.engine.stream(), **memories).wait()
+
+
+def test_filters_of_another_direction_are_refused(target):
+    op = operation("--dir=FWD_D --alg=wino mb1ic5ih6oc7kh3ph1")
+    weights = opaque(target.engine, "BWD_D")
+    op = op.with_descs(weights=weights)
+    texts = refusals(op, target)
+    assert f"opencl:winograd:simd: format: weights must have strides; got {weights.tag}" in texts
+    assert weights.tag.startswith("opencl:winograd:4x3:backward_data:")
+
+
+def test_opaque_filters_are_for_winograd_alone(target):
+    op = operation("--dir=FWD_D --alg=auto mb1ic5ih6oc7kh3ph1")
+    weights = opaque(target.engine)
+    explained = dnn.PrimitiveDesc(op.with_descs(weights=weights), target.engine).explain()
+    for name in ("direct:simd", "simd", "tiled"):
+        assert f"opencl:{name}: format: weights must have strides; got {weights.tag}" in explained

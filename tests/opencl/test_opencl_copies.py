@@ -8,7 +8,12 @@ import pytest
 from opencl_engine import DEVICES, Gate, matmul, run_python, square
 
 import dnncore as dnn
-from dnncore.backend import ExecutionError
+from dnncore.backend import COMPLETED, ExecutionError
+
+pytest.importorskip("pyopencl")
+
+from dnncore_opencl.runtime import pinned
+from dnncore_opencl.runtime.events import Point
 
 cl = pytest.importorskip("pyopencl")
 pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
@@ -30,7 +35,6 @@ SIZES = (
 def engine(request, monkeypatch, planned_for_gpus):
     """An engine of its own that copies as for a GPU, with small pieces."""
     from dnncore_opencl.runtime import engine as engines
-    from dnncore_opencl.runtime import pinned
 
     monkeypatch.setattr(engines, "LEAST_BYTES", LEAST)
     monkeypatch.setattr(pinned, "PIECE", PIECE)
@@ -43,6 +47,10 @@ def engine(request, monkeypatch, planned_for_gpus):
 
 def random_bytes(size, seed=0):
     return np.random.default_rng(seed).integers(0, 256, size, np.uint8)
+
+
+def arguments(engine):
+    return {"src": square(engine, 1), "weights": square(engine, 1), "dst": square(engine, 0)}
 
 
 def in_buffer(engine, buffer, size):
@@ -75,6 +83,64 @@ def test_a_copy_lands_when_its_stream_is_waited_for(engine, size):
     engine.copy_out(stream, buffer, back)
     stream.wait()
     assert np.array_equal(back, host)
+
+
+@pytest.mark.parametrize("wishes", [{"order": "out"}, {"profiling": True}, {}])
+def test_copies_that_overlap_or_are_timed_are_the_drivers(engine, wishes):
+    stream, host, back = engine.stream(**wishes), random_bytes(PIECE), np.zeros(PIECE, np.uint8)
+    buffer = engine.allocate(PIECE)
+    engine.copy_in(stream, host, buffer).wait()
+    read = engine.copy_out(stream, buffer, back)
+    read.wait()
+    assert np.array_equal(host, back)
+    assert isinstance(read, pinned.Landing) == (not wishes)
+    assert bool(read.start) == ("profiling" in wishes)
+
+
+def test_a_copy_of_nothing_has_ended(engine):
+    stream, nothing, buffer = engine.stream(), np.zeros(0, np.uint8), engine.allocate(1)
+    assert engine.copy_in(stream, nothing, buffer) is COMPLETED
+    assert engine.copy_out(stream, buffer, nothing) is COMPLETED
+    gate = Gate()
+    event = engine.copy_in(stream, nothing, buffer, [gate])
+    assert not event.done
+    gate.open()
+    event.wait()
+
+
+def test_large_copies_behind_events_that_are_no_wait_are_pinned(engine):
+    """Those of the stream's own launches, and those that have ended, but not those that failed."""
+    stream, other, size = engine.stream(), engine.stream(), PIECE
+    buffer, host = engine.allocate(size), np.zeros(size, np.uint8)
+    failed, ended, going = Gate(), Gate(), Gate()
+    failed.open(ValueError("as the test wants"))
+    ended.open()
+    primitive, memories = matmul(engine), arguments(engine)
+    own = primitive.execute(stream, **memories)
+    others = primitive.execute(other, **arguments(engine))
+    assert isinstance(own, Point)
+    assert stream.is_behind(own)
+    assert not other.is_behind(own) or own.done
+    others.wait()
+    for event, is_pinned in ((own, True), (others, True), (ended, True), (failed, False)):
+        assert stream.is_behind(event) == is_pinned
+        copy = engine.copy_out(stream, buffer, host, [event])
+        assert isinstance(copy, pinned.Landing) == is_pinned
+    assert not stream.is_behind(going)
+    with pytest.raises(ExecutionError):
+        stream.wait()
+
+
+def test_without_threads_of_its_own_a_copy_is_made_by_the_caller(engine, monkeypatch):
+    """As at the end of the process."""
+    monkeypatch.setattr(pinned, "SMALL_COPY", 1)  # no copy is small enough for one thread
+    monkeypatch.setattr(engine._pinned, "_workers", None)
+    size = 3 * BLOCKS * PIECE + 5
+    stream, host, back = engine.stream(), random_bytes(size), np.zeros(size, np.uint8)
+    buffer = engine.allocate(size)
+    engine.copy_in(stream, host, buffer).wait()
+    engine.copy_out(stream, buffer, back).wait()
+    assert np.array_equal(host, back)
 
 
 def test_a_copy_has_landed_when_it_is_done(engine):
@@ -429,6 +495,34 @@ def test_a_copy_that_fails_midway_keeps_what_is_under_way(engine):
     done = run_python(code, timeout=60)
     assert "cannot copy 262144 bytes: OUT_OF_RESOURCES" in done.stdout, done.stderr
     assert not done.stderr
+
+
+def test_a_copy_that_fails_behind_pieces_that_have_landed_gives_each_block_back_once(
+    engine, monkeypatch
+):
+    size, copy, queued = 3 * BLOCKS * PIECE, cl.enqueue_copy, []
+    stream, values, host = engine.stream(), random_bytes(size), np.zeros(size, np.uint8)
+    buffer = engine.allocate(size)
+    engine.copy_in(stream, values, buffer).wait()
+
+    def breaking(*args, **kwargs):
+        if len(queued) == BLOCKS + 1:
+            raise cl.RuntimeError(cl._cl._ErrorRecord("clSomething", -5, "as the test wants"))
+        queued.append(None)
+        return copy(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cl, "enqueue_copy", breaking)
+        with pytest.raises(ExecutionError, match="OUT_OF_RESOURCES"):
+            engine.copy_out(stream, buffer, host)
+    stream.wait()
+    host[:] = 0
+    engine.copy_in(stream, values, buffer).wait()
+    assert not host.any()
+    engine.copy_out(stream, buffer, host).wait()
+    assert np.array_equal(host, values)
+    blocks = [block.ctypes.data for block in engine._pinned._idle]
+    assert len(set(blocks)) == len(blocks) <= BLOCKS
 
 
 def test_a_copy_that_fails_is_told_by_its_event_and_its_stream_not_by_later_copies(engine):

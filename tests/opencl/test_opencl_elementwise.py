@@ -97,3 +97,10 @@ def test_wide_numbers_are_rounded_once(target: Target, src, dst):
     desc = dnn.MemoryDesc(values.shape, src)
     op = dnn.Reorder(src=desc, dst=desc.with_data_type(dst))
     check(target, op, inputs={"src": values.astype(desc.dtype)}, may_refuse=src == "f64")
+
+
+@pytest.mark.parametrize("algorithm", ["accurate", "log"])
+def test_softmax_of_one_row_with_gaps(target: Target, algorithm):
+    desc = dnn.MemoryDesc((19,), strides=(3,))
+    op = dnn.SoftmaxForward("forward_training", algorithm, src=desc, dst=desc, axis=0)
+    check(target, op)

@@ -13,6 +13,10 @@ from opencl_engine import DEVICES, Gate, matmul, run_python, square
 import dnncore as dnn
 from dnncore.backend import ExecutionError
 
+pytest.importorskip("pyopencl")
+
+from dnncore_opencl.runtime.in_flight import Command, UnderWay
+
 cl = pytest.importorskip("pyopencl")
 pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
 
@@ -72,6 +76,45 @@ def test_out_of_memory_tells_who_holds_how_much(engine):
     ):
         assert part in text
     del held
+
+
+def test_scratchpads_of_both_kinds_of_streams_are_told(engine):
+    """A buffer that a memory has, too, is told as the memory's."""
+    in_order, out_of_order = engine.stream(), engine.stream("out")
+    in_order.reserve(200_000)
+    own = dnn.Memory(dnn.MemoryDesc((50_000,)), engine, in_order.scratchpad)
+    for nbytes in (300_000, 100_000):
+        gate = Gate()
+        out_of_order.scratchpads.launch(
+            nbytes, (), lambda _pad, events, gate=gate: out_of_order.marker([*events, gate])
+        )
+        gate.open()
+    engine.account.capacity = 700_000
+    with pytest.raises(ExecutionError) as info:
+        engine.allocate(500_000)
+    text = str(info.value)
+    assert f"1 memories 200.0 KB (the largest: {own.desc} 200.0 KB)" in text
+    pads = {"1 scratchpads of streams 300.0 KB", "2 scratchpads of streams 400.0 KB"}
+    assert any(part in text for part in pads), text
+    assert "others 0 B" in text
+    out_of_order.wait()
+
+
+@pytest.mark.parametrize("status", [OUT_OF_MEMORY, VANISHED, -30])
+def test_a_driver_that_fails_to_allocate_is_asked_again_only_for_want_of_memory(
+    engine, monkeypatch, status
+):
+    asked = []
+
+    def fail(*_arguments):
+        asked.append(status)
+        raise cl_error(status)
+
+    monkeypatch.setattr("dnncore_opencl.runtime.device._buffer_class", lambda: fail)
+    with pytest.raises(ExecutionError, match=r"cannot allocate 1000 bytes: ") as info:
+        engine.allocate(1000)
+    assert len(asked) == (2 if status == OUT_OF_MEMORY else 1)
+    assert ("as the test wants" in str(info.value)) == (status == -30)  # which has no advice
 
 
 def test_a_driver_out_of_memory_is_told_alike(engine, monkeypatch):
@@ -246,6 +289,74 @@ def test_an_error_behind_the_limit_is_still_raised(engine):
 
 
 # -- queues ---------------------------------------------------------------------------------------
+
+
+def test_an_error_is_asked_for_before_a_command_and_its_causes_have_ended(engine):
+    stream, gate = engine.stream(), Gate()
+    event = stream.marker([gate])
+    assert event.error is None
+    gate.open(ValueError("as the test wants"))
+    with pytest.raises(ExecutionError):
+        event.wait()
+    assert event.error is not None
+
+
+def test_an_order_that_is_none_is_refused(engine):
+    with pytest.raises(dnn.DescriptorError, match="order must be 'in' or 'out'; got 'sideways'"):
+        engine.stream("sideways")
+
+
+def test_a_buffer_of_another_context_is_not_this_engines(engine):
+    other = type(engine).from_native(cl.Context([engine.native.device]))
+    buffer = other.allocate(256)
+    assert other.owns(buffer, 256)
+    assert not other.owns(buffer, 1 << 20)
+    assert not engine.owns(buffer, 256)
+    assert not engine.owns(bytearray(256), 256)
+
+
+class Over(Command):
+    """A command that is over, or is held up. While it lands, a signal handler tidies."""
+
+    def __init__(self, stream=None, *, is_over=True, causes=()):
+        self._stream = stream
+        self._is_over = is_over
+        self.causes = causes
+
+    @property
+    def is_over(self):
+        return self._is_over
+
+    @property
+    def error(self):
+        return self
+
+    def land(self):
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.tidy()
+
+    def wait(self, timeout=None):
+        raise NotImplementedError
+
+    done = is_over
+
+
+def test_what_a_signal_handler_tidies_counts_once():
+    under_way = UnderWay(in_order=True)
+    events = [Over(under_way), Over()]
+    under_way.events.update(dict.fromkeys(events))
+    assert under_way.errors() == events
+    assert not under_way.events
+    assert under_way.errors() == []
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+@pytest.mark.parametrize("causes", [(), (Gate(),)])
+def test_a_stream_is_held_up_by_what_waits_for_another_runtime(is_over, causes):
+    under_way = UnderWay(in_order=True)
+    under_way.events[Over(is_over=is_over, causes=causes)] = None
+    assert under_way.is_held_up == (bool(causes) and not is_over)
 
 
 def test_a_queue_of_another_context_is_refused(engine):

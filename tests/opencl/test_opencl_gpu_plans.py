@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,38 @@ def test_gradients_of_pooling_are_added_plane_by_plane(
         outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
         inputs["workspace"] = outputs["workspace"].values
     check(target, backward, inputs=inputs)
+
+
+@pytest.mark.parametrize("length", [5, 8, 1000])
+def test_softmax_along_and_across_behind_operands_of_each_row(target, length):
+    """Operands have no elements along the axis."""
+    for axis, dims in ((1, (9, length)), (0, (length, 9))):
+        desc = dnn.MemoryDesc(dims)
+        of_rows = dnn.MemoryDesc(tuple(1 if d == axis else n for d, n in enumerate(dims)))
+        attr = dnn.Attributes([dnn.PostOp.binary("mul", of_rows)])
+        op = dnn.SoftmaxForward("forward_training", "accurate", src=desc, dst=desc, axis=axis)
+        check(target, op, attr)
+
+
+def test_tiles_are_not_turned_in_vectors_where_an_operand_has_another_order(target):
+    src, dst = dnn.MemoryDesc((2, 16, 8, 12)), dnn.MemoryDesc((2, 16, 8, 12), "f32", "acdb")
+    chains = [
+        dnn.MemoryDesc(src.dims),
+        dnn.MemoryDesc((1, 16, 1, 1)),
+        dnn.MemoryDesc((1, 1, 8, 12)),
+    ]
+    for operand in chains:
+        attr = dnn.Attributes([dnn.PostOp.binary("mul", operand)])
+        check(target, dnn.Reorder(src=src, dst=dst), attr)
+
+
+@pytest.mark.parametrize("blocks", [(6, 4), (4, 6), (16, 24)])
+def test_vectors_inside_blocks_that_do_not_nest(target, blocks):
+    """A loop over such blocks has no constant step, so that vectors may begin anywhere."""
+    src, dst = (dnn.MemoryDesc((2, 48, 8), "f32", f"aBC{block}b4c") for block in blocks)
+    check(target, dnn.Reorder(src=src, dst=dst))
+    descs = {"src0": src, "src1": dst, "dst": src}
+    check(target, dnn.Binary("add", **descs), dnn.Attributes([dnn.PostOp.sum(0.5)]))
 
 
 @pytest.mark.parametrize("tag", ["nchw", "nhwc"])
@@ -410,6 +443,43 @@ def test_denormals_are_zeros_only_where_f16_would_round_them_away(monkeypatch):
     assert quick_options("nvidia", [f16, f16], none, [0.0, -3e4])
 
 
+def test_each_gpu_of_nvidia_has_its_instructions():
+    from dnncore_opencl.codegen import vectors
+    from dnncore_opencl.codegen.grid import Shares
+    from dnncore_opencl.runtime.launch import template
+
+    def engine(*capability: int) -> Any:
+        limits = {"compute_capability": capability} if capability else {}
+        return SimpleNamespace(is_cpu=False, device=SimpleNamespace(limits=limits))
+
+    none, old, ampere, hopper = engine(), engine(7, 5), engine(8, 0), engine(9, 0)
+    for gpu, converts in ((none, False), (old, False), (ampere, True), (hopper, True)):
+        own = "halves_nvidia" if converts else "halves"
+        wanted = tuple(vectors.with_lanes(template(own), lanes) for lanes in (1, 4))
+        assert vectors.half_functions(gpu, ["f32", "f16"], [4, 1, 4]) == wanted
+        assert vectors.half_functions(gpu, ["f32"], [4]) == ()
+        loaded = "load_ushort8(at)" if converts else vectors.load(gpu, "ushort", 8, "at")
+        assert vectors.read_bits(gpu, "f16", 8, "at") == loaded
+        assert vectors.read_bits(gpu, "f16", 1, "at") == "(*(at))"
+        assert vectors.read_bits(gpu, "f32", 4, "at") == vectors.load(gpu, "float", 4, "at")
+        assert vectors.maxima_template(gpu) == ("maxima_nvidia" if converts else "maxima")
+        pairs = "pairs_nvidia" if converts else "pairs"
+        assert vectors.pairs_template(gpu, "f16") == pairs
+    assert [vectors.has_pairs(gpu, "bf16") for gpu in (none, old, ampere, hopper)] == [
+        False, False, False, True,
+    ]  # fmt: skip
+    assert vectors.pairs_template(hopper, "bf16") == "pairs_nvidia"
+    chain = dnn.Attributes([dnn.PostOp.eltwise("relu")])
+    assert vectors.quick_functions(ampere, "f16", dnn.Attributes()) == {"exp": "native_exp"}
+    assert vectors.quick_functions(ampere, "f32", dnn.Attributes()) == {}
+    assert vectors.quick_functions(ampere, "f16", chain) == {}
+    assert vectors.quick_functions(none, "f16", dnn.Attributes()) == {}
+    groups, shuffles = (template(name) for name in ("groups", "shuffle_nvidia"))
+    assert Shares(8, 32).snippets(ampere) == (shuffles, groups)
+    assert Shares(8, 32, across=True).snippets(ampere) == (groups,)
+    assert Shares().snippets(ampere) == Shares(8, 32).snippets(none) == (groups,)
+
+
 def test_denormals_are_kept_where_a_scalar_makes_more_of_them(target, monkeypatch):
     monkeypatch.setattr("dnncore_opencl.codegen.vectors.is_nvidia", lambda _engine: True)
     desc = dnn.MemoryDesc((8,), "f16")
@@ -462,6 +532,111 @@ def test_gradients_of_no_window_are_zero(target, algorithm, tag):
     backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, kernel=(3, 3))
     places = {"workspace": np.zeros(diff_dst.dims, np.uint8)} if algorithm == "max" else {}
     check(target, backward, inputs={"diff_dst": fill_normal(diff_dst, 1), **places})
+
+
+ROWS = {  # dims of src and dst, kernel, strides, padding on the left, tag of src, a chain
+    "row": ((2, 3, 20), (2, 3, 10), (3,), (2,), (1,), "abc", False),
+    "one cell": ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1), (1, 1), (0, 0), "abcd", False),
+    "a chain": ((2, 3, 7, 6), (2, 3, 4, 3), (3, 3), (2, 2), (1, 1), "abcd", True),
+    "volume": ((1, 3, 4, 4, 3), (1, 3, 2, 5, 2), (2, 2, 2), (2, 1, 2), (0, 1, 1), "abcde", False),
+    "blocks": ((2, 3, 8, 6), (2, 3, 4, 3), (3, 3), (2, 2), (1, 1), "abCd4c", False),
+    "padded blocks": ((2, 3, 5, 6), (2, 3, 3, 3), (3, 3), (2, 2), (1, 1), "abCd4c", False),
+    "channels last": ((2, 3, 7, 6), (2, 3, 4, 3), (3, 3), (2, 2), (1, 1), "acdb", False),
+    "many windows": ((1, 1, 256, 8), (1, 1, 258, 8), (3, 3), (1, 1), (2, 1), "abcd", False),
+    "a wide row": ((1, 1, 2, 4100), (1, 1, 2, 1366), (1, 3), (1, 3), (0, 0), "abcd", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
+def test_gradients_are_added_by_planes_only_where_rows_are_plain_and_fit(target, name, algorithm):
+    if target.name.endswith("pocl"):
+        pytest.skip("PoCL loses work-items between barriers in loops; which ones hangs on the text")
+    src, dst, kernel, strides, left, tag, has_chain = ROWS[name]
+    diff_src, diff_dst = (dnn.MemoryDesc(dims, "f32", tag) for dims in (src, dst))
+    geometry = {"kernel": kernel, "strides": strides, "padding_l": left}
+    backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
+    attr = dnn.Attributes([dnn.PostOp.eltwise("relu")] if has_chain else [])
+    check_gradient(target, backward, attr)
+    (pd,) = target.primitive_descs(backward, attr, impl="opencl:gather")
+    (launch,) = pd.primitive().executable.launches
+    assert (launch.kernel == "pooling_planes") == (name in ("row", "one cell"))
+
+
+def test_gradients_by_planes_of_columns_apart(target):
+    """The last dim has one element, so the last that has more does not step by one."""
+    if target.name.endswith("pocl"):
+        pytest.skip("PoCL loses work-items between barriers in loops; which ones hangs on the text")
+    diff_src = dnn.MemoryDesc((2, 3, 8, 1), strides=(60, 20, 2, 1))
+    diff_dst = dnn.MemoryDesc((2, 3, 4, 1))
+    geometry = {"kernel": (3, 1), "strides": (2, 1), "padding_l": (1, 0)}
+    for algorithm in ("max", "avg_include_padding"):
+        backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
+        check_gradient(target, backward)
+
+
+def check_gradient(target, backward, attr=None) -> None:
+    """Check a gradient of pooling, with the places of maxima if there are some."""
+    inputs = {"diff_dst": fill_normal(backward.diff_dst, 1)}
+    if backward.algorithm == "max":
+        src = {"src": fill_normal(backward.diff_src, 2)}
+        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
+        inputs["workspace"] = outputs["workspace"].values
+    check(target, backward, attr or dnn.Attributes(), inputs=inputs)
+
+
+UNSHARED = {  # dims of src and dst, kernel, strides, padding on the left, tag
+    "a row": ((2, 16, 11), (2, 16, 6), (3,), (2,), (1,), "acb"),
+    "one window high": ((2, 16, 3, 8), (2, 16, 1, 6), (3, 3), (1, 1), (0, 0), "acdb"),
+    "windows before the image": ((2, 16, 3, 8), (2, 16, 6, 6), (3, 3), (1, 1), (5, 0), "acdb"),
+    "windows behind the image": ((2, 16, 3, 8), (2, 16, 6, 6), (3, 3), (1, 1), (1, 0), "acdb"),
+    "blocks of rows": ((2, 16, 10, 8), (2, 16, 8, 6), (3, 3), (1, 1), (0, 0), "aBCd4c16b"),
+}
+
+
+@pytest.mark.parametrize("name", UNSHARED)
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
+def test_windows_that_share_no_rows_are_pooled_by_themselves(target, kernels, name, algorithm):
+    src, dst, kernel, strides, left, tag = UNSHARED[name]
+    images = [dnn.MemoryDesc(dims, "f32", tag) for dims in (src, dst)]
+    right = [
+        (windows - 1) * step + k - size - before
+        for windows, step, k, size, before in zip(
+            dst[2:], strides, kernel, src[2:], left, strict=True
+        )
+    ]
+    geometry = {"kernel": kernel, "strides": strides, "padding_l": left, "padding_r": right}
+    forward = dnn.PoolingForward(
+        "forward_inference", algorithm, src=images[0], dst=images[1], **geometry
+    )
+    check(target, forward)
+    assert set(kernels) == {"pooling_forward"}
+    backward = dnn.PoolingBackward(algorithm, diff_src=images[0], diff_dst=images[1], **geometry)
+    check_gradient(target, backward)
+    assert ("pooling_blocks" in kernels) == (name != "blocks of rows")
+
+
+def test_registers_are_limited_on_nvidia_alone(target, monkeypatch):
+    """The option of NVIDIA's compiler is not passed to others."""
+    from dnncore_opencl.elementwise.windows import Windows
+
+    given, launch = [], Windows.launch
+
+    def recorded(windows, *args, options=(), **others):
+        given.append(options)
+        return launch(windows, *args, **others)
+
+    monkeypatch.setattr(Windows, "launch", recorded)
+    src, dst = channels_last((2, 16, 8, 9)), channels_last((2, 16, 6, 7))
+    forward = dnn.PoolingForward("forward_inference", "max", src=src, dst=dst, kernel=(3, 3))
+    for is_nvidia, options in ((False, ()), (True, ("-cl-nv-maxrregcount=128",))):
+        dnn.cache.primitives.clear()
+        monkeypatch.setattr(
+            "dnncore_opencl.pooling.implementations.is_nvidia",
+            lambda _engine, is_it=is_nvidia: is_it,
+        )
+        check(target, forward)
+        assert given.pop() == options
 
 
 def test_refusals_tell_of_the_problem(target, monkeypatch):

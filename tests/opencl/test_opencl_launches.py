@@ -2,6 +2,7 @@
 
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -66,6 +67,32 @@ def test_a_point_does_not_wait_for_what_later_commands_wait_for(engine):
     gate.open()
     stream.wait()
     assert np.all(others["dst"].numpy(stream) == 8)
+
+
+def test_a_delay_begins_behind_the_point_before_it(engine):
+    stream, primitive = engine.stream(), matmul(engine)
+    memories = arguments(engine)
+    first = primitive.execute(stream, **memories)
+    stream.lag = 0.3
+    start = time.perf_counter()
+    second = primitive.execute(stream, **memories)
+    first.wait()
+    assert first is not second
+    stream.lag = None
+    stream.wait()
+    assert time.perf_counter() - start >= 0.3
+    assert np.all(memories["dst"].numpy(stream) == 8)
+
+
+def test_a_point_that_is_asked_for_late_leaves_the_present_one(engine):
+    """Two threads may ask for an old point and launch behind it."""
+    stream, primitive = engine.stream(), matmul(engine)
+    first = primitive.execute(stream, **arguments(engine))
+    present = stream.new_point()
+    first.wait()
+    assert stream.point is present
+    present.wait()
+    assert stream.point is None
 
 
 def test_a_point_orders_other_streams_and_threads(engine):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,8 +18,11 @@ from dnncore_opencl.convolution.implementations import BackwardData, BackwardWei
 from dnncore_opencl.convolution.winograd.gpu import GpuWinogradBackwardWeights
 from dnncore_opencl.convolution.winograd.tile import WinogradTile
 from dnncore_opencl.gemm.implementation import GemmImplementation
-from dnncore_opencl.gemm.mma.family import Mma
-from dnncore_opencl.gemm.mma.launch import MmaTile
+from dnncore_opencl.gemm.mma.family import SPLIT_TF32, Mma
+from dnncore_opencl.gemm.mma.launch import MmaProduct, MmaTile
+from dnncore_opencl.gemm.mma.view import Unfit, view
+from dnncore_opencl.gemm.product import Gemm, Matrix
+from dnncore_opencl.inner_product.implementations import BackwardData as InnerProductGradient
 from dnncore_opencl.inner_product.implementations import Forward as InnerProduct
 from dnncore_opencl.matmul import MatMulImplementation
 from opencl_engine import DEVICES
@@ -523,3 +527,62 @@ def test_tiles_fit_the_local_memory_of_the_device() -> None:
     )
     elements = [int(tile["ROWS"]) * int(tile["COLUMNS"]) for tile in (large, small)]
     assert elements[0] > elements[1]
+
+
+def of_matrices(rows: int, depth: int, columns: int, **fields: Any) -> Gemm:
+    """A product of row-major matrices."""
+    sizes = ((rows, depth), (depth, columns), (rows, columns))
+    src, weights, dst = (dnn.MemoryDesc(dims) for dims in sizes)
+    op = dnn.MatMul(src=src, weights=weights, dst=dst)
+    (gemm,) = MatMulImplementation(Mma).gemms(op, dnn.Attributes(**fields))
+    return gemm
+
+
+def test_a_tile_whose_sums_fill_the_registers_is_left_to_operands_that_are_not_split() -> None:
+    large, small = MmaTile(128, 128, 64, 64), MmaTile(64, 64, 32, 32, chunks=4, stages=2)
+    family = Mma(4, (large, small))
+    chosen = [
+        family.plan(of_matrices(2048, 512, 2048, fpmath=mode)).launches[0].source.defines["ROWS"]
+        for mode in ("strict", "tf32")
+    ]
+    assert chosen == [64, 128]
+
+
+@pytest.mark.parametrize(("registers", "groups"), {0: 3, 255: 2, 64: 6}.items())
+def test_limited_registers_leave_room_for_more_groups(registers: int, groups: int) -> None:
+    tile = MmaTile(64, 64, 32, 32, stages=2, registers=registers)
+    product = MmaProduct(view(of_matrices(64, 64, 64), 4), SPLIT_TF32, tile, "mma_ptx", 227 << 10)
+    assert product.resident == groups
+
+
+def unfit(gemm: Gemm) -> str:
+    """Why tensor cores cannot read a product."""
+    with pytest.raises(Unfit) as caught:
+        view(gemm, 4)
+    return str(caught.value)
+
+
+def test_columns_of_weights_along_k_are_one_digit() -> None:
+    """Rows of pixels have gaps in the weights."""
+    op = dnn.InnerProductBackwardData(
+        diff_src=dnn.MemoryDesc((8, 4, 3, 5)),
+        weights=dnn.MemoryDesc((16, 4, 3, 5), strides=(1, 16 * 18, 16 * 6, 16)),
+        diff_dst=dnn.MemoryDesc((8, 16)),
+    )
+    (gemm,) = InnerProductGradient(Mma).gemms(op, dnn.Attributes())
+    assert unfit(gemm) == "columns along k must be one digit; got 2"
+
+
+def test_k_has_four_digits_at_most() -> None:
+    k = (3, 3, 3, 3, 8)
+    steps = (16 * 9**4, 16 * 9**3, 16 * 9**2, 16 * 9, 1)
+    gemm = of_matrices(16, 8, 16)
+    a, b = (replace(o, strides=replace(o.strides, k=steps)) for o in (gemm.a, gemm.b))
+    b = replace(b, strides=replace(b.strides, n=(8,)))
+    assert unfit(replace(gemm, k=k, a=a, b=b)) == "its k must have 4 digits at most; got 5"
+    assert view(replace(gemm, k=(3, 3, 8), a=with_k(a, 3), b=with_k(b, 3)), 4)
+
+
+def with_k(operand: Matrix, digits: int) -> Matrix:
+    """An operand with the last digits of k."""
+    return replace(operand, strides=replace(operand.strides, k=operand.strides.k[-digits:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,3 +111,66 @@ def test_an_unknown_binary_algorithm_is_refused(engine, monkeypatch):
 def test_an_unknown_reduction_algorithm_is_refused(engine, monkeypatch):
     new = add(monkeypatch, REDUCTION, "sum")
     assert refused_algorithm(engine, dnn.Reduction(new, src=ROWS, dst=SUMS))
+
+
+def reasons(engine: dnn.Engine, op: Operation, hint: Any = None) -> set[str]:
+    """Why implementations refuse an operation."""
+    found = (
+        (i.name, i.answer(op, Attributes(), engine, hint))
+        for _, i in registry.implementations("opencl", type(op))
+    )
+    return {f"{name}: {a.kind}: {a.reason}" for name, a in found if isinstance(a, Refused)}
+
+
+def test_workspaces_of_another_form_are_refused(engine):
+    src, dst = dnn.MemoryDesc((1, 8, 4, 4)), dnn.MemoryDesc((1, 8, 2, 2))
+    op = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, kernel=(2, 2), strides=(2, 2))
+    lrn = dnn.LRNBackward("across_channels", src=src, diff_dst=src, diff_src=src)
+    opaque = dnn.MemoryDesc(dst.dims, "u8", "toy:places", nbytes=64)
+    for name, backward, dims, good, bad in (
+        ("gather", op, dst.dims, "u8", (dst, src.with_data_type("u8"), opaque)),
+        ("direct", lrn, src.dims, "f32", (src.with_data_type("f64"), dst)),
+    ):
+        for desc in bad:
+            found = reasons(engine, backward, SimpleNamespace(workspace_desc=desc))
+            refusal = f"the workspace must be {dims} of {good}; got {desc}"
+            assert f"opencl:{name}: format: {refusal}" in found
+        wanted = dnn.MemoryDesc(dims, good)
+        assert not any(
+            "workspace" in text
+            for text in reasons(engine, backward, SimpleNamespace(workspace_desc=wanted))
+        )
+
+
+def test_f64_is_refused_by_devices_that_lack_it(engine):
+    """Reorders alone take it."""
+    device = SimpleNamespace(extensions="cl_khr_fp16", native_vector_width_float=4)
+    without = SimpleNamespace(
+        is_cpu=True,
+        device=SimpleNamespace(name="Small", limits=engine.device.limits),
+        native=SimpleNamespace(device=device),
+    )
+    desc = dnn.MemoryDesc((4, 6))
+    for src, dst in (("f64", "f32"), ("f32", "f64")):
+        op = dnn.Reorder(src=desc.with_data_type(src), dst=desc.with_data_type(dst))
+        assert (
+            "opencl:pointwise: device: Small does not compute in f64 (no cl_khr_fp64)"
+            in reasons(without, op)
+        )
+
+
+def test_devices_that_cannot_run_groups_or_lack_tensor_cores_are_told(engine, monkeypatch):
+    square = dnn.MemoryDesc((64, 64))
+    op = dnn.MatMul(src=square, weights=square, dst=square)
+    monkeypatch.setitem(engine.device.limits, "compute_capability", (7, 5))
+    name = engine.device.name
+    text = f"opencl:mma: device: needs compute capability 8.0; {name} has 7.5"
+    assert text in reasons(engine, op)
+    with monkeypatch.context() as patch:
+        patch.setitem(engine.device.limits, "max_work_group", 255)
+        text = "opencl:tiled: device: work-groups must have 256 items; got 255"
+        assert text in reasons(engine, op)
+    monkeypatch.setattr("dnncore_opencl.gemm.tiled.family.miscompiles_barriers", lambda _: True)
+    version = engine.device.version
+    text = f"opencl:tiled: device: this driver miscompiles barriers in loops: {version}"
+    assert text in reasons(engine, op)

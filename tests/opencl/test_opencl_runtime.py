@@ -15,6 +15,12 @@ from opencl_engine import DEVICES, Gate, matmul, run_python, square
 import dnncore as dnn
 from dnncore.backend import ExecutionError
 
+pytest.importorskip("pyopencl")
+
+from dnncore_opencl.runtime import peaks
+from dnncore_opencl.runtime.launch import Launch, Source
+from dnncore_opencl.runtime.schema import Buffer, Schema
+
 pytestmark = pytest.mark.skipif(not DEVICES, reason="there is no OpenCL device")
 
 
@@ -80,6 +86,44 @@ def test_native_objects_can_be_wrapped(engine):
     assert square(mine, 2.0).numpy(stream)[0, 0] == 2.0
 
 
+def test_engines_of_one_context_share_it(engine):
+    cl = pytest.importorskip("pyopencl")
+    context = cl.Context([engine.native.device])
+    mine, other = (type(engine).from_native(context) for _ in range(2))
+    assert mine.shares_context(other)
+    assert mine.shares_context(mine)
+    assert not mine.shares_context(engine)
+    first, second = other.stream(), mine.stream()
+    dst = square(other, 0)
+    one = matmul(other).execute(first, src=square(other, 1), weights=square(other, 1), dst=dst)
+    assert second._native_events([one]) == ([one.native], [])
+    second.marker([one]).wait()
+    assert np.all(dst.numpy(first) == 8)
+
+
+def test_a_device_that_is_not_listed_can_be_wrapped(engine, monkeypatch):
+    """Such as a part of one."""
+    monkeypatch.setattr("dnncore_opencl.runtime.engine.cl_devices", lambda: ())
+    cl = pytest.importorskip("pyopencl")
+    mine = type(engine).from_native(cl.Context([engine.native.device]))
+    assert (mine.index, mine.name) == (-1, "opencl:-1")
+    assert square(mine, 2.0).numpy()[0, 0] == 2.0
+
+
+@pytest.mark.parametrize("index", [-1, len(DEVICES), 99])
+def test_an_engine_of_an_index_without_a_device_tells_how_many_there_are(engine, index):
+    found = len(engine.devices())
+    index = max(index, found) if index > 0 else index
+    with pytest.raises(dnn.EngineUnavailable, match=f"opencl:{index}: there are {found} OpenCL"):
+        type(engine)(index)
+
+
+def test_whether_an_engine_is_a_cpu_is_what_its_device_says(engine, monkeypatch):
+    for kind in ("cpu", "gpu", "accelerator"):
+        monkeypatch.setattr(engine, "device_type", kind)
+        assert engine.is_cpu == (kind == "cpu")
+
+
 CONTEXT_OF_TWO = """
     import numpy as np
     import pyopencl as cl
@@ -118,6 +162,17 @@ def test_peaks_are_measured_once(engine):
     assert peaks.bandwidth > 1e8
     assert 0 < peaks.launch < 1e-2
     assert engine.peaks is peaks
+
+
+@pytest.mark.usefixtures("planned_for_gpus")
+def test_peaks_of_gpus_are_measured_in_groups(engine, monkeypatch):
+    monkeypatch.setattr(peaks, "SECONDS", 0.0)
+    monkeypatch.setitem(peaks.ROUNDS, "gpu", 64)
+    monkeypatch.setitem(peaks.COPY_BYTES, "gpu", 1 << 20)
+    figures = peaks._figures(engine)
+    assert figures["flops"]["f32"] > 1e6
+    assert figures["bandwidth"] > 1e6
+    assert 0 < figures["launch"] < 1
 
 
 # -- memory ---------------------------------------------------------------------------------------
@@ -194,6 +249,22 @@ def test_dependent_commands_run_in_order(engine, order):
     assert event.done
     assert event.error is None
     assert np.all(memories[0].numpy(stream) == 1)
+
+
+def test_an_array_that_another_stream_reads_into_is_written_from_afterwards(engine):
+    values, host = np.arange(4096, dtype=np.uint8), np.zeros(4096, np.uint8)
+    buffer, target, gate = engine.allocate(4096), engine.allocate(4096), Gate()
+    stream, other = engine.stream(), engine.stream()
+    engine.copy_in(stream, values, buffer).wait()
+    engine.copy_out(stream, buffer, host, [gate])
+    event = engine.copy_in(other, host, target)
+    assert not event.done
+    gate.open()
+    event.wait(timeout=60)
+    back = np.zeros(4096, np.uint8)
+    engine.copy_out(other, target, back).wait()
+    assert np.array_equal(back, values)
+    stream.wait()
 
 
 def test_a_sequence_is_one_run_of_all_kernels(engine):
@@ -353,9 +424,7 @@ def test_a_second_process_compiles_nothing_and_a_damaged_store_is_a_miss(engine,
 
 
 def test_a_build_failure_tells_the_kernel_the_options_the_log_and_the_source(engine):
-    from dnncore_opencl.runtime.launch import Launch, Source
     from dnncore_opencl.runtime.program import LaunchProgram
-    from dnncore_opencl.runtime.schema import Schema
 
     source = Source("reduction", Schema(), {"SIDE": 1}, ("this is no OpenCL",))
     with pytest.raises(dnn.BuildError) as info:
@@ -363,6 +432,71 @@ def test_a_build_failure_tells_the_kernel_the_options_the_log_and_the_source(eng
     text = str(info.value)
     for part in ("reduction", "-cl-mad-enable", ".cl", "error"):
         assert part in text
+
+
+@pytest.mark.parametrize(
+    ("sizes", "local"), [((0,), (1,)), ((3,), (2,)), ((4, 0), (2, 1)), ((4, 5), (4, 4))]
+)
+def test_launches_are_of_whole_groups(sizes, local):
+    source = Source("reduction", Schema())
+    with pytest.raises(dnn.DescriptorError, match="global sizes of reduction must be multiples"):
+        Launch(source, {}, sizes, local)
+
+
+def test_large_grids_have_programs_of_their_own(engine):
+    """Both are right, and the second use of each compiles nothing."""
+    if not engine.is_cpu:
+        pytest.skip("programs for GPUs are launched by nobody before they are stored")
+    source = Source("numbers_for_a_test", Schema(out=Buffer("int")))
+    text = "__kernel void numbers_for_a_test(__global int *out) {"
+    text += " if (out) out[get_global_id(0)] = get_global_id(0); }"
+    small, large = (
+        SimpleNamespace(
+            source=SimpleNamespace(text=text, options=()),
+            kernel=source.template,
+            args=(None,),
+            work=1e9,
+            global_size=(count,),
+            local_size=(1,),
+        )
+        for count in (1000, 70_000)
+    )
+    programs = [engine.builder.launchable(launch) for launch in (small, large)]
+    assert programs[0] is not programs[1]
+    assert engine.builder.launchable(large) is programs[1]
+    cl = pytest.importorskip("pyopencl")
+    queue = cl.CommandQueue(engine.native.context, engine.native.device)
+    for program, launch in zip(programs, (small, large), strict=True):
+        host = np.zeros(launch.global_size, np.int32)
+        buffer = engine.allocate(host.nbytes)
+        kernel = cl.Kernel(program, launch.kernel)
+        kernel.set_args(buffer)
+        cl.enqueue_nd_range_kernel(queue, kernel, launch.global_size, launch.local_size)
+        cl.enqueue_copy(queue, host, buffer)
+        assert np.array_equal(host, np.arange(len(host)))
+
+
+STORED = """
+    import warnings
+    from types import SimpleNamespace
+    import dnncore as dnn
+    from dnncore_opencl.runtime.build import Builder
+
+    warnings.simplefilter("ignore", dnn.CacheWarning)
+    builder = dnn.engine({name!r}).builder
+    for binaries in ([], [b""], [b"a", b"b"], [b"code"]):
+        builder._put("key", SimpleNamespace(get_info=lambda _kind: binaries))
+        print(builder._store.get("key"))
+"""
+
+
+def test_a_program_without_a_single_binary_is_not_stored(engine, tmp_path):
+    code = STORED.format(name=engine.name)
+    done = run_python(code, DNNCORE_CACHE_DIR=str(tmp_path))
+    assert done.stdout.split() == ["None", "None", "None", "b'code'"], done.stderr
+    (tmp_path / "file").touch()
+    done = run_python(code, DNNCORE_CACHE_DIR=str(tmp_path / "file" / "x"))
+    assert done.stdout.split() == ["None"] * 4, done.stderr
 
 
 def test_strangers_can_build_programs(engine):

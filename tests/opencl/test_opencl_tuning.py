@@ -11,7 +11,9 @@ import pytest
 pytest.importorskip("pyopencl")
 
 from dnncore_opencl.gemm.mma.family import Mma
+from dnncore_opencl.gemm.mma.launch import MmaTile
 from dnncore_opencl.gemm.tiled.family import Tiled
+from dnncore_opencl.gemm.tiled.launch import TiledTile
 from dnncore_opencl.gemm.tuned import parameters, with_parameters
 from dnncore_opencl.runtime import tuning
 
@@ -91,3 +93,37 @@ def test_families_can_have_what_shipped_tables_choose(path):
     for name, entries in tables.items():
         for key, found in entries.items():
             assert parameters(with_parameters(families[name], found)) == found, key
+
+
+@pytest.mark.parametrize(
+    ("values", "rule"),
+    [
+        ({"warp_rows": 48}, "warps must divide rows and columns"),
+        ({"warp_columns": 48}, "warps must divide rows and columns"),
+        ({"warp_rows": 16}, "rows and columns of warps must be multiples of 32"),
+        ({"warp_columns": 16}, "rows and columns of warps must be multiples of 32"),
+        ({"chunks": 2}, "chunks must be 4 or 8"),
+        ({"chunks": 16}, "chunks must be 4 or 8"),
+        ({"warp_rows": 64}, "a group must have 128 work-items"),
+        ({"stages": 1}, "there must be two stages at least"),
+        ({"chain": 3}, "a chain must have 1, 2 or 4 steps"),
+    ],
+)
+def test_tiles_of_tensor_cores_have_rules(values, rule):
+    sizes = {"rows": 64, "columns": 64, "warp_rows": 32, "warp_columns": 32}
+    assert MmaTile(**sizes)
+    with pytest.raises(dnn.DescriptorError, match=rule):
+        MmaTile(**sizes | values)
+
+
+def test_work_items_load_whole_vectors():
+    assert TiledTile(64, 64, depth=16, item_rows=4, item_columns=4)
+    with pytest.raises(dnn.DescriptorError, match="work-items must load whole vectors"):
+        TiledTile(64, 64, depth=8, item_rows=4, item_columns=4)
+
+
+def test_a_tile_may_limit_registers():
+    limited, free = MmaTile(64, 64, 32, 32, registers=128), MmaTile(64, 64, 32, 32)
+    assert limited.options == ("-cl-nv-maxrregcount=128",)
+    assert not free.options
+    assert (limited.defines["LIMITED"], free.defines["LIMITED"]) == (1, 0)

@@ -114,3 +114,72 @@ def test_windows_planned_for_gpus(target, tag):
     check(target, dnn.PoolingForward("forward_training", "max", src=src, dst=dst, **kernel))
     average = "avg_exclude_padding"
     check(target, dnn.PoolingBackward(average, diff_src=src, diff_dst=dst, **kernel))
+
+
+@devices
+@pytest.mark.parametrize("data_type", ["f32", "f16"])
+@pytest.mark.parametrize("algorithm", ["max", "avg_include_padding"])
+def test_gradients_of_many_planes_without_vectors(target, algorithm, data_type):
+    """Sums of f16 are not kept in diff_src."""
+    src, dst = (dnn.MemoryDesc((9, 37, size, size), data_type) for size in (7, 4))
+    geometry = {"kernel": (3, 3), "strides": (2, 2), "padding_l": (1, 1)}
+    backward = dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **geometry)
+    inputs = {"diff_dst": fill_normal(dst, 1)}
+    if algorithm == "max":
+        values = {"src": fill_normal(src, 2)}
+        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), values)
+        inputs["workspace"] = outputs["workspace"].values
+    check(target, backward, inputs=inputs)
+
+
+@devices
+@pytest.mark.parametrize("algorithm", ["avg_include_padding", "avg_exclude_padding"])
+def test_one_window_that_is_not_just_the_image(target, algorithm):
+    src, dst = dnn.MemoryDesc((2, 16, 5, 4), "f32", "nhwc"), dnn.MemoryDesc((2, 16, 1, 1))
+    geometry = {"kernel": (5, 4), "strides": (2, 2), "padding_l": (1, 0), "padding_r": (0, 0)}
+    forward = dnn.PoolingForward("forward_training", algorithm, src=src, dst=dst, **geometry)
+    backward = dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **geometry)
+    for op in (forward, backward):
+        reasons = dnn.PrimitiveDesc(op, target.engine).explain()
+        assert "opencl:global: shape: averages over the whole image (5, 4)" in reasons
+        check(target, op)
+
+
+@devices
+def test_a_gradient_of_pooling_with_no_format_at_all_is_refused(target):
+    src, dst = (
+        dnn.MemoryDesc((2, 8, 4, 4), "f32", "any"),
+        dnn.MemoryDesc((2, 8, 2, 2), "f32", "any"),
+    )
+    geometry = {"kernel": (2, 2), "strides": (2, 2)}
+    op = dnn.PoolingBackward("max", diff_src=src, diff_dst=dst, **geometry)
+    with pytest.raises(dnn.NoImplementation, match="diff_dst is 'any', and no other tensor"):
+        dnn.PrimitiveDesc(op, target.engine, impl="opencl:*")
+
+
+@devices
+@pytest.mark.parametrize("dims", [(2, 0, 3, 3), (2, 3, 3, 0), (2, 3, 0, 4), (0, 3, 3, 3)])
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_windows_over_tensors_without_elements(target, dims, tag):
+    desc = dnn.MemoryDesc(dims, "f32", tag)
+    for algorithm in ("across_channels", "within_channel"):
+        check_lrn(target, dims, tag, algorithm, 3)
+    pooling = {"src": desc, "dst": desc, "kernel": (1, 1)}
+    check(target, dnn.PoolingForward("forward_training", "max", **pooling))
+    average = {"diff_src": desc, "diff_dst": desc, "kernel": (1, 1)}
+    check(target, dnn.PoolingBackward("avg_include_padding", **average))
+
+
+@devices
+@pytest.mark.parametrize("tag", ["nchw", "nhwc"])
+def test_lrn_whose_sums_begin_at_zero(target, tag):
+    desc = dnn.MemoryDesc((2, 16, 3, 4), "f32", tag)
+    numbers = {"local_size": 5, "alpha": 0.5, "k": 0.0}
+    forward = dnn.LRNForward("forward_training", "across_channels", src=desc, dst=desc, **numbers)
+    src = 1.0 + abs(fill_normal(desc, 1))
+    check(target, forward, inputs={"src": src})
+    base = expected_outputs(forward, dnn.Attributes(), {"src": src})["workspace"].values
+    tensors = {"src": desc, "diff_dst": desc, "diff_src": desc}
+    backward = dnn.LRNBackward("across_channels", **tensors, **numbers)
+    inputs = {"src": src, "diff_dst": fill_normal(desc, 2), "workspace": base}
+    check(target, backward, inputs=inputs)

@@ -213,3 +213,13 @@ def test_larger_errors_are_for_those_who_ask(target):
     assert own(target, "4x4x3").primitive_descs(problem(text.format("wino")).op)
     refusals = dnn.PrimitiveDesc(problem(text.format("auto")).op, target.engine).explain()
     assert "rounding errors are up to 15.1 times those of direct sums" in refusals
+
+
+@devices
+@pytest.mark.parametrize(
+    ("strides", "offset0"), [((400, 1, 50, 8), 0), ((401, 1, 56, 8), 0), ((400, 1, 56, 8), 2)]
+)
+def test_images_whose_vectors_are_not_aligned_are_copied(target, strides, offset0):
+    op = problem("--dir=FWD_D --alg=wino mb2ic8ih6oc4kh3ph1").op
+    src = dnn.MemoryDesc(op.src.dims, strides=strides, offset0=offset0)
+    check(own(target), op.with_descs(src=src))

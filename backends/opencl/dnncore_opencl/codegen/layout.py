@@ -176,7 +176,8 @@ class Loop:
         if not is_one_loop(self.strides, inner.strides, inner.size):
             return None
         size = self.size * inner.size
-        chains = tuple((Digit(size, step),) for step in inner.strides if step is not None)
+        steps = (sum(digit.stride for digit in chain) for chain in inner.chains)
+        chains = tuple((Digit(size, step),) for step in steps)
         return Loop(inner.dim, inner.weight, size, chains)
 
 
@@ -243,13 +244,13 @@ class Nest:
         return {*self.skips, *self.masks}
 
     def index_text(self, dim: int, variables: Sequence[str]) -> str:
-        """Return the logical index of `dim` in terms of the loops' variables."""
+        """Return the logical index of `dim`, which has a loop, in terms of the loops' variables."""
         terms = [
             name if loop.weight == 1 else f"{name} * {loop.weight}"
             for loop, name in zip(self.loops, variables, strict=True)
             if loop.dim == dim
         ]
-        return " + ".join(terms) or "0"
+        return " + ".join(terms)
 
     def conditions(self, variables: Sequence[str], parameters: Parameters) -> tuple[str, str]:
         """Return two conditions: the leader has such an element, and the element is not padding."""

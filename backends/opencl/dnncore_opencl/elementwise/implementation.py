@@ -267,11 +267,8 @@ class Elementwise(Implementation[OpT]):
 
 
 def refuse_common(op: core.Operation, attr: Attributes) -> Refused | None:
-    """Refuse formats without strides, results in which elements share a place, unknown post-ops."""
+    """Refuse formats without strides, and unknown post-ops."""
     for argument, desc in op.tensors():
         if desc.format_kind != "blocked":
             return Refused("format", f"{argument.name} has the format {desc.tag!r}, not strides")
-        steps = zip(desc.strides, desc.dims, strict=True)
-        if argument.direction == "out" and any(s == 0 and n > 1 for s, n in steps):
-            return Refused("format", f"{argument.name} repeats elements: strides {desc.strides}")
     return refuse_post_ops(attr)

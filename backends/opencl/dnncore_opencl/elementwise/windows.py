@@ -217,9 +217,9 @@ def lanes_along(
     chains = [digits(desc, axis) for desc in tensors]
     if any(chain[-1].stride != 1 for chain in chains):
         return 1
-    unblocked = all(len(chain) == 1 and chain[0].size == size for chain in chains)
+    unblocked = all(len(chain) == 1 for chain in chains)
     if engine.is_cpu and unblocked and not attr.reads_dst:
-        return min(CPU_LANES, 1 << size.bit_length() - 1)
+        return min(CPU_LANES, 1 << max(size, 1).bit_length() - 1)
     counts = [size, *(chain[-1].size for chain in chains)]
     steps = []
     for desc, (*blocks, _) in zip(tensors, chains, strict=True):

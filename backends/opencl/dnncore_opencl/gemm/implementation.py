@@ -44,7 +44,7 @@ class GemmImplementation(Implementation[OpT]):
         family = self.family.of(engine)
         staging = Staging.of(op, attr)
         gemms, refused = self._gemms(staging, family)
-        if refused and refused.kind == "format" and family.channels_last:
+        if refused and refused.kind == "format":
             staging = Staging.of(op, attr, partial(self.aligned, op))
             gemms, refused = self._gemms(staging, family)
         if refused:
@@ -54,7 +54,7 @@ class GemmImplementation(Implementation[OpT]):
         return accepted(op, engine, staging, plans, family.efficiency[engine.device_type])
 
     def aligned(self, op: OpT, name: str, desc: MemoryDesc) -> MemoryDesc:
-        """Return the layout of a copy for a family that needs channels last."""
+        """Return the layout of a copy for a family that cannot take the operation's own."""
         return plain(desc)
 
     def _gemms(self, staging: Staging[OpT], family: Family) -> tuple[list[Gemm], Refused | None]:

@@ -162,7 +162,8 @@ def chain(
     places = {argument.name: i for i, (argument, _) in enumerate(op.tensors())}
     post_ops, operands = list(attr.post_ops), []
     bias = getattr(op, "bias", None)
-    if bias is not None and bias_strides:
+    if bias is not None:
+        assert bias_strides is not None, "an operation with a bias"
         post_ops.insert(0, PostOp.binary("add", bias))
         strides = bias_strides(broadcast_strides(bias))
         operands.append(matrix(places["bias"], bias, strides))

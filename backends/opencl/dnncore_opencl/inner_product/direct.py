@@ -123,10 +123,11 @@ class DirectForward(Direct):
 
     image, names = "src", ("src", "dst")
 
-    def weights_tag(self, image: MemoryDesc, lanes: int) -> str | None:
+    def weights_tag(self, image: MemoryDesc, lanes: int) -> str:
         """Vectors of output channels, for each element of an image in its order."""
         # The order of an empty image's dims is not unique, so "a" may stand anywhere.
-        return f"A{image.tag.replace('a', '')}{lanes}a" if image.tag else None
+        assert image.tag is not None, "dense"
+        return f"A{image.tag.replace('a', '')}{lanes}a"
 
 
 class DirectBackwardData(Direct):

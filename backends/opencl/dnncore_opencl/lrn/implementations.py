@@ -57,7 +57,7 @@ class LRN(Implementation[backend.LRN]):
         if op.window_dims == (CHANNELS,) and op.src.ndims > 3:
             tensors = _flat(tensors)
         axis, lanes = _vectors(op, attr, engine, tensors)
-        is_ring = _keeps_terms(op, engine, tensors, axis, lanes)
+        is_ring = _keeps_terms(op, tensors, axis)
         if is_ring and not engine.is_cpu:
             lanes = min(lanes, GPU_RING_LANES)
         windows = Windows(
@@ -156,14 +156,12 @@ def _vectors(
     return -axis, lanes
 
 
-def _keeps_terms(
-    op: backend.LRN, engine: Any, tensors: dict[str, MemoryDesc], axis: int, lanes: int
-) -> bool:
+def _keeps_terms(op: backend.LRN, tensors: dict[str, MemoryDesc], axis: int) -> bool:
     """Whether to go along the channels of each place, so that a window's places are kept.
 
     Each costs loads, and in the backward pass divisions and roots.
     """
-    if op.window_dims != (CHANNELS,) or axis == CHANNELS or (engine.is_cpu and lanes == 1):
+    if op.window_dims != (CHANNELS,) or axis == CHANNELS:
         return False
     channels = digits(tensors[op.result_name], CHANNELS)
     unblocked = len(channels) == 1 and channels[0].size == op.src.dims[CHANNELS] > 1

@@ -52,14 +52,14 @@ class Account:
         buffers = list(self._living)
         holders = gc.get_referrers(*buffers) if buffers else []
         memories = {id(m.buffer): m for m in holders if isinstance(m, Memory)}
-        pads: dict[int, Stream | Scratchpad] = {
-            id(s.scratchpad): s for s in holders if isinstance(s, Stream)
-        }
-        pads |= {id(p.buffer): p for p in holders if isinstance(p, Scratchpad)}
+        pads = {id(s.scratchpad) for s in holders if isinstance(s, Stream)}
+        # These hold an owner of the buffer.
+        pads |= {id(p.buffer) for p in gc.get_referrers(*holders) if isinstance(p, Scratchpad)}
+        pads -= memories.keys()
         sizes = {id(buffer): buffer.size for buffer in buffers}
         total = sum(sizes.values())
         of_memories = sum(sizes.get(i, 0) for i in memories)
-        of_pads = sum(sizes.get(i, 0) for i in pads if i not in memories)
+        of_pads = sum(sizes.get(i, 0) for i in pads)
         parts = [
             f"{len(memories)} memories {_bytes(of_memories)}{_largest(memories.values())}",
             f"{len(pads)} scratchpads of streams {_bytes(of_pads)}",
