@@ -190,6 +190,12 @@ class Primitive:
             self._fail_desc("scratchpad", memory.desc, desc)
         if memory.engine is not self.pd.engine:
             self._fail_engine("scratchpad", memory.engine, self.pd.engine)
+        if memory.desc.offset0:
+            raise DescriptorError(
+                f"{self._kind}: scratchpad must begin where its buffer begins; got a memory that"
+                f" begins at byte {memory.desc.offset0 * memory.desc.itemsize}; pass a memory with"
+                " a buffer of its own"
+            )
         for (name, _, _), other in zip(self._slots, memories, strict=True):
             if memory.buffer is other.buffer or not _are_apart(memory, other):
                 self._fail_overlap("scratchpad", name, same=False)

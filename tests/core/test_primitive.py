@@ -210,11 +210,14 @@ def test_a_user_s_scratchpad_is_checked_when_bound():
         primitive = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU, attr).primitive()
     args = memories(primitive.pd.op)
     small = dnn.Memory(dnn.MemoryDesc((8,), "u8"), CPU)
+    size = primitive.pd.scratchpad_desc.nbytes
+    arena = dnn.Memory(dnn.MemoryDesc((3 * size,), "u8"), CPU)
     for scratchpad, message in [
         (None, "argument scratchpad is missing"),
         ("x", "scratchpad must be a Memory; got str"),
         (small, "scratchpad must be laid out as"),
         (args["src"], "scratchpad overlaps src"),
+        (arena.submemory((size,), (size,)), f"where its buffer begins; got .* at byte {size};"),
     ]:
         with pytest.raises(dnn.DescriptorError, match=message):
             primitive.bind(scratchpad=scratchpad, **args)

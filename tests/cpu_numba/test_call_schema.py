@@ -195,7 +195,7 @@ def item_of_a_number(params, begin, end):
 
 
 def unknown_method(params, begin, end):
-    CALL.size(params.function)
+    CALL.fill(params.function)
 
 
 def stored_as_another_type(params, begin, end):
@@ -214,7 +214,7 @@ def stored_as_another_type(params, begin, end):
         (address_of_another_record, "with row: row is address of point; got address of full"),
         (field_of_numbers, r"Unknown attribute 'x' of type address of sizes of full"),
         (item_of_a_number, "numba cannot compile"),
-        (unknown_method, "Unknown attribute 'size' of type record call"),
+        (unknown_method, "Unknown attribute 'fill' of type record call"),
         (stored_as_another_type, "numba cannot compile"),
     ],
 )

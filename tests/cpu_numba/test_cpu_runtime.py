@@ -188,6 +188,8 @@ def test_a_long_program_runs_to_its_end(profiling):
     event = run(CPU.stream(profiling=profiling))
     assert (x.numpy() == steps).all()
     if profiling:
+        assert event.start is not None
+        assert event.end is not None
         assert event.end - event.start > 0.01
 
 

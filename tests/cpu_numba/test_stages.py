@@ -206,6 +206,15 @@ def test_chains_of_many_operands_and_calls():
     check(CPU, op, attr)
 
 
+@pytest.mark.parametrize("tag", ["ab", "ba", "aB8b", "BA8b16a", "Ab16a"])
+def test_conditions_of_products_in_any_format(tag):
+    """They are copied into rows of float32; 17 columns are two blocks and one more."""
+    desc = dnn.MemoryDesc((16, 17))
+    op = dnn.MatMul(src=dnn.MemoryDesc((16, 3)), weights=dnn.MemoryDesc((3, 17)), dst=desc)
+    condition = dnn.MemoryDesc(desc.dims, "s8", tag)
+    check(CPU, op, dnn.Attributes([PostOp.binary("select", desc, condition)]))
+
+
 def test_a_condition_is_true_wherever_it_is_not_zero():
     desc, condition = dnn.MemoryDesc((4,)), dnn.MemoryDesc((4,), "s8")
     op = dnn.Binary("select", src0=desc, src1=desc, src2=condition, dst=desc)

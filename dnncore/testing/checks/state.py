@@ -33,6 +33,7 @@ Array = np.ndarray[Any, Any]
 MANY = (16, 300)  # calls: at least, at most
 MANY_SECONDS = 0.15  # then no more than the least number of calls
 MOST_OTHERS = 8  # problems between two calls
+NEAR = 2.0**-19  # 16 units in the last place of f32: more than the errors of most operations
 SMALL = 2**16  # bytes of the tensors of another problem, which is then compared with the reference
 
 
@@ -195,26 +196,30 @@ def _variants(op: Operation) -> Iterator[Operation]:
     """The operation with another value of one parameter."""
     for field in fields(op):
         value = getattr(op, field.name)
-        other: Any = value
+        others: list[Any] = []
         if isinstance(value, float):
-            other = _other_number(value)
+            others = _other_numbers(value)
         elif field.name == "axis":
-            other = (value + 1) % op.result.ndims
+            others = [(value + 1) % op.result.ndims]
         elif type(value) is int:
-            other = value + 2
+            others = [value + 2]
         elif isinstance(value, tuple) and value and all(isinstance(v, float) for v in value):
-            other = tuple(map(_other_number, value))
+            others = list(zip(*map(_other_numbers, value), strict=True))
         elif isinstance(value, MemoryDesc):
-            other = _in_other_format(value)
-        if other != value:
-            with suppress(DescriptorError):
-                yield replace(op, **{field.name: other})
+            others = [_in_other_format(value)]
+        for other in others:
+            if other != value:
+                with suppress(DescriptorError):
+                    yield replace(op, **{field.name: other})
     yield from _other_windows(op)
 
 
-def _other_number(value: float) -> float:
-    """Another number of f32. A dst can be equal to it, and must not lie beside it."""
-    return float(np.float32(0.5 * value + 0.75))
+def _other_numbers(value: float) -> list[float]:
+    """Two other numbers of f32: one far away, and one that has the same first six digits.
+
+    A dst can be equal to the first one, and must not lie beside it.
+    """
+    return [float(np.float32(other)) for other in (0.5 * value + 0.75, value * (1 + NEAR))]
 
 
 def _in_other_format(desc: MemoryDesc) -> MemoryDesc:
@@ -248,9 +253,10 @@ def _other_attributes(attr: Attributes) -> Iterator[Attributes]:
     steps = attr.post_ops
     for place, step in enumerate(steps):
         if step.kind == "eltwise":
-            with suppress(DescriptorError):
-                other = replace(step, alpha=_other_number(step.alpha))
-                yield replace(attr, post_ops=(*steps[:place], other, *steps[place + 1 :]))
+            for alpha in _other_numbers(step.alpha):
+                with suppress(DescriptorError):
+                    other = replace(step, alpha=alpha)
+                    yield replace(attr, post_ops=(*steps[:place], other, *steps[place + 1 :]))
     if "eltwise" in POST_OPS:
         with suppress(DescriptorError):
             linear = PostOp("eltwise", algorithm="linear", alpha=2.0, beta=1.0)

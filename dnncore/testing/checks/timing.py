@@ -16,7 +16,7 @@ __all__ = ["late_accesses", "profiling", "several_events", "time_limits"]
 
 LAG_SECONDS = 0.08  # so long that a wait of a quarter has ended long before the command
 TRIES = 4
-STEP_SECONDS = 0.01  # between two copies: longer than a launch takes on a busy machine
+LATE, LATER = LATE_SECONDS, 0.01  # between them, a launch ends on a busy machine, too
 BRIEF_LAG = 0.005
 LATER_SECONDS = 3 * BRIEF_LAG  # in which a command that has ended must not touch memories
 POLL_SECONDS = 60.0
@@ -118,14 +118,15 @@ def _behind_copies(trial: Trial, stream: Stream, order: int) -> None:
     """A command waits for all events of one other stream, whichever of them is the last to end.
 
     The memories get their values from copies of `stream`, each behind an event that is late. The
-    last event of the list ends first. order: -1 to list the last copy first.
+    first event of the list ends last. order: -1 to list the last copy first.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     arguments.spoil()
-    steps = range(len(arguments.boxes))[::-order]
+    boxes = list(arguments.boxes.values())
+    latest = boxes[0 if order == 1 else -1]
     events = [
-        box.copy_in(stream, box.before, [Late(lambda: None, LATE_SECONDS + step * STEP_SECONDS)])
-        for box, step in zip(arguments.boxes.values(), steps, strict=True)
+        box.copy_in(stream, box.before, [Late(lambda: None, LATER if box is latest else LATE)])
+        for box in boxes
     ]
     own = trial.case.engine.stream()
     trial.primitive.execute(own, wait_for=events[::order], **arguments.memories).wait()

@@ -34,6 +34,7 @@ MOST_COMMANDS = 8  # of a buffer that nothing waited for
 FORMATS = ("abcd", "acdb", "bacd", "dcba", "aBcd8b", "aBcd16b", "ABcd4a8b", "ABcd4b4a2b")
 TYPES = ("f32",) * 8 + ("f16", "bf16", "s8", "u8", "s32")
 LEAST, MOST = -4, 4  # whole numbers, which all types hold, except that u8 has none below 0
+VIEWS = 0.15  # the share of inputs that are views of other tensors, if there are any
 LAG = 0.03  # seconds, in which the model computes a few steps
 GARBAGE = 0xFF  # NaN in f32, which reveals wrong reads
 
@@ -118,7 +119,11 @@ class Scene:
     def input(
         self, rng: Random, engine: Engine, dims: tuple[int, ...], types: Sequence[str]
     ) -> Tensor:
-        """A tensor of the scene; a new one if none has these properties."""
+        """A tensor of the scene, or a view of one; a new one if none has these properties."""
+        if rng.random() < VIEWS:
+            view = self.view(rng, engine, dims, types)
+            if view:
+                return view
         found = [
             t
             for t in self.tensors
@@ -205,6 +210,26 @@ class Scene:
             if arena.engine is engine and moved_desc.nbytes <= arena.right.size:
                 arena.used = moved_desc.nbytes
                 return self.add(Tensor(Memory(moved_desc, engine, arena.buffer), arena))
+        return None
+
+    def view(
+        self, rng: Random, engine: Engine, dims: tuple[int, ...], types: Sequence[str]
+    ) -> Tensor | None:
+        """A tensor of the first elements of another one, with other dims or strides, if there is
+        one.
+        """
+        order = rng.sample(range(len(dims)), len(dims))
+        for tensor in rng.sample(self.tensors, len(self.tensors)):
+            desc = tensor.desc
+            is_dense = desc.is_plain and desc.nbytes == (desc.offset0 + desc.nelems) * desc.itemsize
+            if tensor.arena.engine is not engine or not is_dense or desc.data_type not in types:
+                continue
+            if desc.nelems >= math.prod(dims):
+                tag = "".join("abcdefghijkl"[dim] for dim in order)
+                other = MemoryDesc(dims, desc.data_type, tag).with_offset0(desc.offset0)
+                view = self.add(Tensor(Memory(other, engine, tensor.arena.buffer), tensor.arena))
+                self.note(f"{view.name} = {view.desc}, a view of {tensor.name}")
+                return view
         return None
 
     def part(self, rng: Random, engine: Engine, dims: tuple[int, ...], data_type: str) -> Tensor:

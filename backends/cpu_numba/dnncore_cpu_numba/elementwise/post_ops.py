@@ -269,16 +269,18 @@ def _repeat_row(x, y, rows, columns):
 
 @native_function(READ_CALL)
 def widen_tile(source, target, rows, columns):
-    """Copy a tile of s8 to a contiguous one of f32."""
+    """Copy a tile of s8 to one of f32."""
     x, x_column, x_row = source.address, source.column, source.row
+    y, y_column, y_row = target.address, target.column, target.row
     for row in range(rows):
-        from_, to = x + x_row * row, target.address + 4 * columns * row
-        if x_column == 1:
+        from_, to = x + x_row * row, y + 4 * y_row * row
+        if x_column == 1 and y_column == 1:
             for i in range(columns):
                 store_f32(to, i, np.float32(np.int32(load_s8(from_, i))))
         else:
             for i in range(columns):
-                store_f32(to, i, np.float32(np.int32(load_s8(from_, i * x_column))))
+                value = np.float32(np.int32(load_s8(from_, i * x_column)))
+                store_f32(to, i * y_column, value)
 
 
 READERS = {1: widen_tile, 4: copy_tile}
