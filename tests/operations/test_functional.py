@@ -283,6 +283,18 @@ def test_types_that_float32_holds_are_taken(dtype):
 
 
 @pytest.mark.usefixtures("on_target")
+@pytest.mark.parametrize("dtype", ["f2", "f4", "i2"])
+def test_arrays_of_the_other_order_of_bytes_are_taken(dtype):
+    """As big-endian files have them."""
+    values = np.array([[-1, 2], [3, -4]], dtype)
+    other = values.astype(values.dtype.newbyteorder())
+    for got in (F.relu(other), F.add(other, other) / 2, F.matmul(other, np.eye(2, dtype=dtype))):
+        assert got.dtype.isnative
+    np.testing.assert_array_equal(F.relu(other), np.maximum(values, 0))
+    np.testing.assert_array_equal(F.matmul(other, values), values.astype("f4") @ values)
+
+
+@pytest.mark.usefixtures("on_target")
 @pytest.mark.parametrize("dtype", HALVES)
 def test_half_types_come_out_as_they_went_in_and_are_rounded_once(dtype):
     rng = np.random.default_rng(0)
