@@ -16,7 +16,7 @@ from test_matmul import matmul
 import dnncore as dnn
 from dnncore.algorithms.binary import BINARY
 from dnncore.algorithms.eltwise import ELTWISE
-from dnncore.comparison.fills import fill_inputs, fill_normal
+from dnncore.comparison.fills import fill_inputs, fill_integers, fill_normal
 from dnncore.testing.checks.torch_oracle import torch_outputs
 
 DIMS = (2, 19, 5, 4)
@@ -182,6 +182,30 @@ def test_every_broadcast(target: Target, name, axes):
     op = ALL_OPERATIONS[name]
     operand = over(op, *axes)
     check(target, op, dnn.Attributes([add("add", operand), prelu(operand)]))
+
+
+@pytest.mark.parametrize("dims", [(8, 8), (3, 40, 40)])
+def test_one_vector_is_an_operand_along_rows_and_along_columns(target: Target, dims):
+    """Both operands have the same address and other strides."""
+    size = dims[-1]
+    row = dnn.MemoryDesc((*(1 for _ in dims[:-1]), size))
+    column = dnn.MemoryDesc((*(1 for _ in dims[:-2]), size, 1))
+    desc = dnn.MemoryDesc(dims)
+    op = dnn.EltwiseForward("forward_inference", "linear", src=desc, dst=desc, alpha=1.0, beta=0.0)
+    attr = dnn.Attributes([add("add", row), add("mul", column), add("add", row)])
+    values, vector = fill_integers(desc, 1), np.arange(1, size + 1, dtype=np.float32)
+    expected = (values + vector) * vector[:, None] + vector
+    engine = target.engine
+    shared = dnn.Memory.from_numpy(vector, engine=engine)
+    for pd in target.primitive_descs(op, attr):
+        dst = dnn.Memory(desc, engine)
+        operands = {
+            f"post_op_{i}_src": dnn.Memory(d, engine, shared.buffer)
+            for i, d in enumerate((row, column, row))
+        }
+        src = dnn.Memory.from_numpy(values, engine=engine)
+        pd.primitive().execute(engine.stream(), src=src, dst=dst, **operands).wait()
+        np.testing.assert_array_equal(dst.numpy(), expected, pd.impl_name)
 
 
 def test_a_sum_of_scale_zero_does_not_read_dst(target: Target):
