@@ -53,8 +53,8 @@ def failures(trial: Trial) -> None:
     """A command behind an event that fails reports an error, and names its cause.
 
     Either the launch raises, or waits for its event and its stream raise, and its event has an
-    error. So do commands that wait for it, on its stream and on another one. Later launches are
-    right.
+    error. So do commands that wait for it, on its stream and on another one, before and after its
+    end. Later launches are right.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     memories = arguments.memories
@@ -95,6 +95,10 @@ def _fails(trial: Trial, way: str, launch: Launch, *, has_error: bool, by_stream
         if dependent is not None:
             _check_failed(f"{what}, and another on {which}", dependent, [])
     _check_failed(what, event, [("its stream", stream.wait)] if by_stream else [])
+    after = f"{what}, and another after its end"
+    dependent = _launched(after, launch, other, event)
+    if dependent is not None:
+        _check_failed(after, dependent, [("its stream", other.wait)])
 
 
 def _launched(what: str, launch: Launch, stream: Stream, failing: Event) -> Event | None:
