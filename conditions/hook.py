@@ -37,7 +37,7 @@ PACKAGES = {
 LEFT_OUT = ("dnncore.cli", "dnncore.testing", "dnncore.problem")
 START = 0x2000_0000_0000  # an address where Linux maps nothing of its own
 SPACE = 1 << 16  # bytes of addresses for each module
-SPACE_OF_C = 1 << 24
+SPACE_OF_C = 1 << 24  # bytes of addresses for OpenCL C
 MAP_FIXED_NOREPLACE = 0x100000  # of Linux
 
 Seen = ctypes.Array[ctypes.c_ubyte]
@@ -125,7 +125,7 @@ def _seen(path: Path, size: int, address: int) -> Seen:
         ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long,
     )  # fmt: skip
     with path.open("ab+") as file:
-        if file.tell() < size:
+        if file.tell() < size:  # a new file; this mode begins at its end
             file.truncate(size)
         got = libc.mmap(
             address, size, mmap.PROT_READ | mmap.PROT_WRITE,

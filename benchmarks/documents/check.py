@@ -164,7 +164,7 @@ def _contradictory(ledger: Path, rows: list[tuple[str, Any]]) -> Iterator[str]:
 
 
 def _repeated(key: str, value: Any, row: Any) -> Iterator[tuple[Any, dict[str, float], float]]:
-    """What identifies repeated measurements, the figures that must agree, and how closely."""
+    """The key of repeated measurements, the figures that must agree, and the allowed ratio."""
     figures = dict(_figures(row))
     yield key, figures, AGREEMENT
     if "sources" in row:

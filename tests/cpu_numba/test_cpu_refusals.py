@@ -1,4 +1,4 @@
-"""What the CPU backend refuses, with its reason: long dims, many tensors, layouts of others."""
+"""Problems that the CPU backend refuses, and its reasons."""
 
 from __future__ import annotations
 

@@ -327,7 +327,7 @@ def opaque(engine, direction="FWD_D", shape="ic5ih6oc7kh3ph1"):
 
 
 def refusals(op, target, attr=None):
-    """What implementations by Winograd's algorithm say."""
+    """The reasons of the implementations of Winograd's algorithm."""
     with pytest.raises(dnn.NoImplementation) as caught:
         dnn.PrimitiveDesc(op, target.engine, attr or dnn.Attributes(), impl="opencl:*")
     return [str(refusal) for refusal in caught.value.refusals if "winograd" in str(refusal)]

@@ -132,7 +132,7 @@ def test_large_copies_behind_events_that_are_no_wait_are_pinned(engine):
 
 
 def test_without_threads_of_its_own_a_copy_is_made_by_the_caller(engine, monkeypatch):
-    """As at the end of the process."""
+    """This happens at the end of a process."""
     monkeypatch.setattr(pinned, "SMALL_COPY", 1)  # no copy is small enough for one thread
     monkeypatch.setattr(engine._pinned, "_workers", None)
     size = 3 * BLOCKS * PIECE + 5

@@ -1,4 +1,4 @@
-"""OpenCL devices as drivers tell of them, drivers' faults, and handles at the end of a process."""
+"""Lists of OpenCL devices, faults of drivers, and handles at the end of a process."""
 
 from __future__ import annotations
 

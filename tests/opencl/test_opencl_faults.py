@@ -79,7 +79,7 @@ def test_out_of_memory_tells_who_holds_how_much(engine):
 
 
 def test_scratchpads_of_both_kinds_of_streams_are_told(engine):
-    """A buffer that a memory has, too, is told as the memory's."""
+    """A buffer that a memory has, too, is listed once, with the memory."""
     in_order, out_of_order = engine.stream(), engine.stream("out")
     in_order.reserve(200_000)
     own = dnn.Memory(dnn.MemoryDesc((50_000,)), engine, in_order.scratchpad)

@@ -285,7 +285,7 @@ def test_types_that_float32_holds_are_taken(dtype):
 @pytest.mark.usefixtures("on_target")
 @pytest.mark.parametrize("dtype", ["f2", "f4", "i2"])
 def test_arrays_of_the_other_order_of_bytes_are_taken(dtype):
-    """As big-endian files have them."""
+    """Big-endian files have such arrays."""
     values = np.array([[-1, 2], [3, -4]], dtype)
     other = values.astype(values.dtype.newbyteorder())
     for got in (F.relu(other), F.add(other, other) / 2, F.matmul(other, np.eye(2, dtype=dtype))):

@@ -61,7 +61,7 @@ def test_forward(target: Target, name, algorithm):
 
 @both
 def test_one_block_of_classes_may_have_a_step_of_1(target: Target, algorithm):
-    """As a plain dim has, whose classes are neighbours."""
+    """The classes of a plain dim are neighbours, too."""
     desc = dnn.MemoryDesc((4, 40), "f32", "aB64b", strides=(64, 1))
     op = dnn.SoftmaxForward("forward_training", algorithm, src=desc, dst=desc, axis=1)
     check(target, op)
