@@ -13,8 +13,8 @@ found even if all digests were computed again. A row has the digest of its sourc
 those of a commit since the former rows. Rows of the same sources must agree.
 
 A forger can still change the history of the repository, a figure before its first commit, or change
-the sources and then claim progress. Pictures are not checked. The commands beside the figures
-measure them again.
+the sources and then claim progress. Pictures are not checked. `python -m benchmarks.remeasure`
+measures random rows again.
 """
 
 from __future__ import annotations

@@ -26,7 +26,8 @@ itself and of the digest of the line before. The digest of the last line is
 `{last}`.
 `python -m benchmarks.documents.check` makes the page again and compares it. So a change of the page
 or of the ledger is found. Who changes figures on purpose can compute all digests again. Only a new
-measurement refutes that. A goal "holds so far" if some of its problems are not measured yet.
+measurement refutes that: `python -m benchmarks.remeasure` measures random rows again. A goal "holds
+so far" if some of its problems are not measured yet.
 """
 NAMED = """\
 These problems were the goals before there were samples. Their layers were known while the kernels
