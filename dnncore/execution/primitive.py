@@ -377,7 +377,7 @@ def _are_apart(a: Memory, b: Memory) -> bool:
 
 
 def _same_start(a: Memory, b: Memory) -> bool:
-    return a.buffer is b.buffer or (a.engine.is_host and a.address == b.address)
+    return a.buffer is b.buffer or a.address == b.address  # only host engines get so far
 
 
 def _overlap(a: Memory, b: Memory) -> bool:

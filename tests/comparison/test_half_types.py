@@ -267,6 +267,15 @@ def test_what_is_rounded_on_the_way_is_f32_data_alone():
     assert len(bounds) == 1
 
 
+def test_operations_without_products_have_no_factors_to_round():
+    op, inputs = the("--eltwise --alg=exp 2x3"), {"src": np.ones((2, 3), np.float32)}
+    strict, free = (
+        expected_outputs(op, dnn.Attributes(fpmath=fpmath), inputs)["dst"].bound()
+        for fpmath in ("strict", "any")
+    )
+    np.testing.assert_array_equal(strict, free)
+
+
 @pytest.mark.parametrize("text", ["--conv ic3oc4ih5kh3", "--matmul 3x4:4x5", "--eltwise 2x3"])
 def test_arithmetic_of_f32_alone_is_what_ieee_asks_for(text):
     names = [

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -45,10 +46,46 @@ def test_a_size_is_a_number_of_bytes(nbytes):
         CPU.allocate(nbytes)
 
 
-@pytest.mark.parametrize("buffer", [np.zeros((8, 8), np.uint8), np.zeros(128, np.uint8)[::2]])
+@pytest.mark.parametrize(
+    "buffer", [np.zeros((8, 8), np.uint8), np.zeros(128, np.uint8)[::2], bytearray(64)]
+)
 def test_a_buffer_is_a_contiguous_row_of_bytes(buffer):
     with pytest.raises(dnn.DescriptorError, match="buffer"):
         dnn.Memory(dnn.MemoryDesc((4,)), CPU, buffer)
+
+
+def test_an_engine_is_no_descriptor():
+    with pytest.raises(dnn.DescriptorError, match=r"must be a MemoryDesc; got .*; pass engine="):
+        dnn.Memory.from_numpy(np.zeros(4, np.float32), CPU)
+    with pytest.raises(dnn.DescriptorError, match=r"must be a MemoryDesc; got int$"):
+        dnn.Memory.from_numpy(np.zeros(4, np.float32), 4)
+
+
+def test_an_array_before_which_its_memory_begins_is_copied():
+    values = np.arange(4, dtype=np.float32)
+    memory = dnn.Memory.from_numpy(values, dnn.MemoryDesc((4,), offset0=3), CPU)
+    np.testing.assert_array_equal(memory.numpy(), values)
+    values[0] = 9
+    assert memory.numpy()[0] == 0
+
+
+def test_an_offset_may_be_a_number_of_numpy():
+    plain = dnn.MemoryDesc((4,))
+    assert dnn.MemoryDesc((4,), offset0=np.int64(0)) == plain
+    assert dnn.MemoryDesc((4,), "f32", "any", offset0=np.int64(0)).is_any
+    with pytest.raises(dnn.DescriptorError, match="offset0 is at least 0"):
+        dnn.MemoryDesc((4,), offset0=np.int64(-1))
+
+
+def test_a_part_has_no_negative_size():
+    with pytest.raises(dnn.DescriptorError, match="dim 1 has 4 elements; got 3 to 2"):
+        dnn.MemoryDesc((4, 4)).submemory((2, -1), (0, 3))
+
+
+def test_only_arrays_are_packed():
+    desc = dnn.MemoryDesc((2,))
+    with pytest.raises(dnn.DescriptorError, match="the values are a numpy array; got list"):
+        desc.pack([1.0, 2.0], np.zeros(8, np.uint8))
 
 
 def test_a_memory_is_mapped_with_a_stream_of_its_engine(other):
@@ -147,6 +184,30 @@ def test_a_scratchpad_is_on_the_engine_and_apart_from_the_tensors(place, other):
             primitive.bind(src=src, dst=dst, scratchpad=scratchpad)
 
 
+def test_a_relu_on_a_device_has_two_buffers(device):
+    """In-place use needs one buffer. Others are apart, wherever they are."""
+    primitive = relu_on(device)
+    src = dnn.Memory.from_numpy(np.array([-1, 2, -3, 4], np.float32), engine=device)
+    dst = dnn.Memory(primitive.pd.dst_desc, device)
+    primitive.execute(device.stream(), src=src, dst=dst).wait()
+    np.testing.assert_array_equal(dst.numpy(), [0, 2, 0, 4])
+
+
+def test_a_function_of_the_host_waits_for_the_lag_of_its_stream():
+    class Slow(Relu):
+        def build(self):
+            return HostFunction(relu)
+
+    with registered(slow := Slow("toybackend:slow")):
+        primitive = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU, impl=slow.name).primitive()
+        src, dst = (dnn.Memory(primitive.pd.src_desc, CPU) for _ in range(2))
+        stream = CPU.stream()
+        stream.lag = 0.05
+        start = time.monotonic()
+        primitive.execute(stream, src=src, dst=dst).wait()
+        assert time.monotonic() - start >= 0.05
+
+
 def test_a_sequence_is_made_of_calls():
     with pytest.raises(dnn.DescriptorError, match="calls must be a sequence; got int"):
         dnn.Sequence(3)
@@ -173,6 +234,14 @@ def test_numbers_of_numpy_have_a_type():
     assert functional.add(np.float16(2), ones, engine=CPU).dtype == np.float16
     with pytest.raises(dnn.DescriptorError, match="float64"):
         functional.add(np.float64(2), ones, engine=CPU)
+
+
+def test_a_primitive_descriptor_has_descriptors_of_arguments_alone():
+    pd = dnn.PrimitiveDesc(relu_op((4,), "a"), CPU)
+    assert pd.src_desc == pd.op.src
+    for name in ("nothing", "nothing_desc"):
+        with pytest.raises(AttributeError, match=f"PrimitiveDesc has no attribute '{name}'"):
+            getattr(pd, name)
 
 
 # -- operations ------------------------------------------------------------------------------------

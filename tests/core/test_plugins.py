@@ -313,6 +313,14 @@ def test_an_explanation_lists_backends_that_failed():
         assert "backend toybackend: failed: " in pd.explain()
 
 
+def test_an_explanation_leaves_out_backends_whose_packages_are_missing():
+    with registered(Relu("toybackend:good"), table="no_such_module:TABLE"):
+        pd = dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"))
+        status = next(row for row in dnn.backends() if row.name == "toybackend")
+        assert status.status == "unavailable"
+        assert "toybackend" not in pd.explain()
+
+
 @pytest.mark.parametrize("path", ["builtins:int", "builtins:abs"])
 def test_an_engine_class_derives_from_engine(path):
     with (

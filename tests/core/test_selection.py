@@ -47,6 +47,13 @@ def test_the_reference_comes_after_everything_else_and_warns_when_chosen(monkeyp
         dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), skip_impl="cpu_numba:*")
 
 
+def test_a_kind_of_operation_is_warned_of_once(monkeypatch):
+    monkeypatch.setattr("dnncore.selection.primitive_desc._warned", {dnn.EltwiseForward})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dnn.PrimitiveDesc(relu_op(), dnn.engine("cpu"), skip_impl="cpu_numba:*")
+
+
 def test_a_preferred_reference_causes_no_warning(monkeypatch):
     monkeypatch.setattr("dnncore.selection.primitive_desc._warned", set())
     monkeypatch.setenv("DNNCORE_PREFER", "reference")

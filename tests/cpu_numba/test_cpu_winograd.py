@@ -130,6 +130,12 @@ def test_filters_of_strides_are_transformed_by_the_convolution(groups, direction
 
 
 @pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
+def test_images_whose_blocks_are_not_of_channels_alone_are_copied(direction):
+    layouts = "--stag=aBCd4b2c --dtag=ABcd2a8b"
+    check(WINOGRAD, operation(f"--dir={direction} {layouts} mb3ic5ih6oc18kh3ph1"))
+
+
+@pytest.mark.parametrize("direction", ["FWD_D", "BWD_D"])
 def test_a_transformed_filter_is_taken(direction):
     op = operation(f"--dir={direction} --stag=acdb --dtag=acdb mb1ic5ih6oc18kh3ph1")
     inputs = fill_inputs(op, dnn.Attributes(), fill_normal)

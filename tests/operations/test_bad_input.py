@@ -54,8 +54,8 @@ def reduction(algorithm, dst=None, **changes):
     return dnn.Reduction(algorithm, src=SRC, dst=dst, **changes)
 
 
-def inner_product(weights, dst):
-    return dnn.InnerProductForward("forward_training", src=SRC, weights=weights, dst=dst)
+def inner_product(weights, dst, src=SRC):
+    return dnn.InnerProductForward("forward_training", src=src, weights=weights, dst=dst)
 
 
 def with_post_op(post_op):
@@ -94,6 +94,10 @@ SHAPES = {
         lambda: convolution(bias=desc(5)),
     "convolution: src must have 3 to 5 dims (N, C, [[D,] H,] W); got (2, 3)":
         lambda: convolution(src=desc(2, 3)),
+    "weights must have 4 dims (OC, IC, kernel), or 5 with the groups first; got (4, 3)":
+        lambda: convolution(weights=desc(4, 3)),
+    "convolution: dst must have 4 dims as src has; got (2, 4, 6)":
+        lambda: convolution(dst=desc(2, 4, 6)),
     "convolution: weights must not be empty; got (0, 3, 3, 3)":
         lambda: convolution(weights=desc(0, 3, 3, 3), bias=None, dst=desc(2, 0, 6, 6)),
     "convolution: unknown algorithm 'wino'; choose one of direct, winograd, auto":
@@ -106,12 +110,20 @@ SHAPES = {
     "convolution: padding_l[0] must be at least 0; got -2": lambda: convolution(padding_l=(-2, 0)),
     "pooling: dst must have src's batch, channels and rank":
         lambda: pooling(dst=desc(2, 4, 4, 4)),
+    "pooling: dst must have src's batch, channels and rank (2, 3), 4 dims; got (2, 3, 4)":
+        lambda: pooling(dst=desc(2, 3, 4)),
+    "pooling: src must have 3 to 5 dims (N, C, [[D,] H,] W); got (2, 3)":
+        lambda: pooling(src=desc(2, 3)),
     "pooling: kernel must hold 2 positive integers; got (0, 2)": lambda: pooling(kernel=(0, 2)),
     "pooling: kernel must hold 2 integers, one per spatial dim": lambda: pooling(kernel=()),
     "weights must be (OC, 3, 8, 8), with src's dims after the batch; got (10, 3, 8, 7)":
         lambda: inner_product(desc(10, 3, 8, 7), desc(2, 10)),
     "dst must be (2, 10) (batch x output channels); got (2, 11)":
         lambda: inner_product(desc(10, 3, 8, 8), desc(2, 11)),
+    "inner product: src must have 2 to 5 dims (N, IC, [[D,] H,] W); got (2,)":
+        lambda: inner_product(desc(10), desc(2, 10), src=desc(2)),
+    "inner product: src must have 2 to 5 dims (N, IC, [[D,] H,] W); got (2, 3, 1, 1, 1, 1)":
+        lambda: inner_product(desc(10), desc(2, 10), src=desc(2, 3, 1, 1, 1, 1)),
     "matmul: src has K = 3 columns but weights have 4 rows": lambda: matmul((2, 3), (4, 5), (2, 5)),
     "matmul: each batch dim of src and weights must be equal or 1; got (2,) and (3,)":
         lambda: matmul((2, 2, 3), (3, 3, 5), (2, 2, 5)),
@@ -123,6 +135,8 @@ SHAPES = {
     "softmax: axis must be an integer from 0 to 0; got -1": lambda: softmax(-1),
     "binary: src0 and src1 must have one rank and dims that are equal or 1; got (2, 3), (3, 3)":
         lambda: add(desc(2, 3), desc(3, 3)),
+    "binary: src0 and src1 must have one rank and dims that are equal or 1; got (2, 3), (3,)":
+        lambda: add(desc(2, 3), desc(3)),
     "sum: there must be one scale per src and at least one src; got 2 scales and 1 srcs":
         lambda: weighted_sum((1, 2), desc(2, 3)),
     "sum: src1 must be (2, 3) (dst's dims); got (3, 2)":

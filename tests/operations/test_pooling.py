@@ -164,6 +164,14 @@ def test_any_takes_the_format_of_src(target: Target, name):
     check(target, op)
 
 
+@pytest.mark.parametrize("name", ["2x2_stride2_nhwc", "2x2_stride2_blocked_padded"])
+def test_any_takes_the_format_of_diff_dst(target: Target, name):
+    problem = PROBLEMS[name]
+    op = replace(problem.backward(), diff_src=problem.src.with_format("any"))
+    assert target.primitive_descs(op)[0].diff_src_desc == problem.src
+    check(target, op, inputs=problem.backward_inputs(fill_integers))
+
+
 def test_from_one_format_to_another(target: Target):
     problem = Problem((2, 13, 8, 6), (2, 2), "nhwc", "nChw8c", **HALVES)
     check(target, problem.forward())

@@ -42,7 +42,7 @@ class ElementWise(Implementation[OpT]):
         first, *others = (argument.name for argument, _ in op.tensors())
         op = op.resolve_any(**dict.fromkeys(others, getattr(op, first)))
         descs = [desc for _, desc in op.tensors()]
-        if refusal := refuse_layouts(descs, op.result) or refuse_operands(attr):
+        if refusal := refuse_layouts(descs) or refuse_operands(attr):
             return refusal
         try:
             stages = self.stages(op)
@@ -72,14 +72,11 @@ def efficiency(stages: Iterable[post_ops.Stage]) -> float:
     return 0.8 / (1.0 + sum(stage.cost for stage in stages))
 
 
-def refuse_layouts(descs: Iterable[MemoryDesc], *results: MemoryDesc) -> Refused | None:
-    """Refuse layouts without strides, and results in which elements share a place."""
+def refuse_layouts(descs: Iterable[MemoryDesc]) -> Refused | None:
+    """Refuse layouts without strides."""
     for desc in descs:
         if desc.format_kind != "blocked":
             return Refused("format", f"needs formats made of strides; got {desc.tag}")
-    for desc in results:
-        if any(s == 0 and n > 1 for s, n in zip(desc.strides, desc.dims, strict=True)):
-            return Refused("format", f"cannot write to a repeated dim; got strides {desc.strides}")
     return None
 
 
@@ -95,9 +92,8 @@ def refuse_post_ops(
     op: Operation, attr: Attributes, workspace: MemoryDesc | None = None
 ) -> Refused | None:
     """Refuse what an operation cannot do whose post-ops are a second pass, see `offered`."""
-    written = [op.result] if workspace is None else [op.result, workspace]
     descs = [desc for _, desc in op.tensors(workspace)]
-    return refuse_operands(attr) or refuse_layouts(descs, *written)
+    return refuse_operands(attr) or refuse_layouts(descs)
 
 
 def offered(
