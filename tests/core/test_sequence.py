@@ -52,6 +52,31 @@ def test_mixed_implementations_keep_their_order():
     assert (x.numpy() == 3 * 2 * 3 * 2 * 3).all()
 
 
+@pytest.mark.parametrize("kinds", ["sum", "bin", "elt", "sum,bin", "sum,elt", "bin,elt"])
+def test_calls_that_an_observer_wraps_are_told_of_beside_others(kinds, capsys):
+    """Whichever of them come first and last."""
+    desc = dnn.MemoryDesc((8,))
+    x, y = (dnn.Memory.from_numpy(np.ones(8, np.float32), engine=CPU) for _ in range(2))
+    ops = {
+        "sum": (dnn.Sum((2,), srcs=(desc,), dst=desc), {"src0": x, "dst": y}),
+        "bin": (
+            dnn.Binary("add", src0=desc, src1=desc, dst=desc),
+            {"src0": x, "src1": x, "dst": y},
+        ),
+        "elt": (
+            dnn.EltwiseForward("forward_inference", "abs", src=desc, dst=desc),
+            {"src": x, "dst": y},
+        ),
+    }
+    bound = {n: dnn.PrimitiveDesc(op, CPU).primitive().bind(**m) for n, (op, m) in ops.items()}
+    order = ["sum", "bin", "elt", "bin", "sum"]
+    with dnn.set_verbose(f"profile_exec,filter={kinds.replace(',', '|')}"):
+        dnn.Sequence([bound[name] for name in order])(CPU.stream()).wait()
+    lines = capsys.readouterr().out.splitlines()
+    told = [line.split(",")[5][:3] for line in lines if ",exec," in line]
+    assert told == [name for name in order if name in kinds.split(",")]
+
+
 class Bursting(Relu):
     """An implementation that fails whenever it runs."""
 

@@ -119,6 +119,34 @@ def test_bound_transfers_can_be_replayed():
 
 
 @pytest.mark.parametrize(("src", "dst"), PAIRS, ids=lambda name: name.replace(":", ""))
+@pytest.mark.parametrize("format", ["ab", "ba", "aB4b"])
+@pytest.mark.parametrize("shared", ["key", "primitive"])
+def test_transfers_in_flight_share_no_staging(src, dst, format, shared):
+    """Of one key or one primitive, on several streams, of which the first is the slowest."""
+    start, end = dnn.engine(src), dnn.engine(dst)
+    op = dnn.Reorder(src=dnn.MemoryDesc((8, 12)), dst=dnn.MemoryDesc((8, 12), "f32", format))
+    for pd in dnn.primitive_descs(op, end, src_engine=start):
+        primitives = [pd.primitive()] * 3 if shared == "primitive" else [
+            dnn.PrimitiveDesc(op, end, src_engine=start, impl=pd.impl_name).primitive()
+            for _ in range(3)
+        ]  # fmt: skip
+        streams = [end.stream() for _ in primitives]
+        results = [dnn.Memory(op.dst, end) for _ in primitives]
+        calls = []
+        for value, (primitive, result) in enumerate(zip(primitives, results, strict=True)):
+            source = dnn.Memory(op.src, start)
+            source.fill(value)
+            calls.append(primitive.bind(src=source, dst=result))
+        if streams[0].lag is not None:
+            streams[0].lag, streams[1].lag = 0.1, 0.05
+        events = [call(stream) for call, stream in zip(calls, streams, strict=True)]
+        for event in events:
+            event.wait()
+        for value, (result, stream) in enumerate(zip(results, streams, strict=True)):
+            assert (result.numpy(stream) == value).all(), pd.impl_name
+
+
+@pytest.mark.parametrize(("src", "dst"), PAIRS, ids=lambda name: name.replace(":", ""))
 @pytest.mark.parametrize("from_part", [False, True])
 @pytest.mark.parametrize(("dims", "start"), [((2, 2), (1, 1)), ((2, 4), (1, 0))])
 def test_a_part_of_a_larger_tensor_is_written_alone(src, dst, dims, start, from_part):

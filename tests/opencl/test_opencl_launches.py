@@ -178,16 +178,19 @@ def test_buffers_of_the_user_are_arguments_too(engine):
         del native, memories["src"]
 
 
+class Counting:
+    """A kernel that records which arguments are set."""
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+        self.places = []
+
+    def set_arg(self, place, value):
+        self.places.append(place)
+        self.kernel.set_arg(place, value)
+
+
 def test_only_changed_arguments_are_set(engine):
-    class Counting:
-        def __init__(self, kernel):
-            self.kernel = kernel
-            self.places = []
-
-        def set_arg(self, place, value):
-            self.places.append(place)
-            self.kernel.set_arg(place, value)
-
     stream, primitive, memories = engine.stream(), matmul(engine), arguments(engine)
     primitive.execute(stream, **memories)
     (one,) = primitive.executable._own.call.ready
@@ -198,6 +201,21 @@ def test_only_changed_arguments_are_set(engine):
     primitive.execute(stream, **memories)
     assert len(counting.places) == 1
     assert np.all(memories["dst"].numpy(stream) == 16)
+
+
+def test_a_buffer_of_the_user_is_set_at_each_call(engine):
+    """It has no number of its own, and its object may have the address of one that is gone."""
+    stream, primitive, memories = engine.stream(), matmul(engine), arguments(engine)
+    values = np.full((8, 8), 2, np.float32)
+    native = cl.Buffer(engine.native.context, cl.mem_flags.COPY_HOST_PTR, hostbuf=values)
+    memories["src"] = dnn.Memory(dnn.MemoryDesc((8, 8)), engine, native)
+    primitive.execute(stream, **memories)
+    (one,) = primitive.executable._own.call.ready
+    one.kernel = counting = Counting(one.kernel)
+    for count in (1, 2):
+        primitive.execute(stream, **memories)
+        assert len(counting.places) == count
+    stream.wait()
 
 
 def test_each_thread_has_kernel_objects_of_its_own(engine):

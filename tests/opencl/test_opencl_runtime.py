@@ -101,6 +101,23 @@ def test_engines_of_one_context_share_it(engine):
     assert np.all(dst.numpy(first) == 8)
 
 
+@pytest.mark.parametrize("format", ["ab", "ba", "aB8b"])
+@pytest.mark.parametrize("way", ["there", "back"])
+def test_values_move_between_contexts_of_one_device(engine, format, way):
+    """Both engines have one kind, and a queue of one context cannot serve the other."""
+    cl = pytest.importorskip("pyopencl")
+    mine = type(engine).from_native(cl.Context([engine.native.device]))
+    start, end = (engine, mine) if way == "there" else (mine, engine)
+    values = np.arange(24, dtype=np.float32).reshape(4, 6)
+    src = dnn.Memory.from_numpy(values, engine=start)
+    op = dnn.Reorder(src=src.desc, dst=dnn.MemoryDesc((4, 6), "f32", format))
+    for pd in dnn.primitive_descs(op, end, src_engine=start):
+        for stream in (start.stream(), end.stream()):
+            dst = dnn.Memory(op.dst, end)
+            pd.primitive().execute(stream, src=src, dst=dst).wait()
+            np.testing.assert_array_equal(dst.numpy(), values, pd.impl_name)
+
+
 def test_a_device_that_is_not_listed_can_be_wrapped(engine, monkeypatch):
     """Such as a part of one."""
     monkeypatch.setattr("dnncore_opencl.runtime.engine.cl_devices", lambda: ())

@@ -204,6 +204,23 @@ def test_golden_backward(algorithm, src, diff_src):
     assert np.allclose(got, diff_src, rtol=1e-7, atol=0)
 
 
+EXPONENTS = sorted({numerator / n for n in (1, 2, 3, 4, 10) for numerator in range(-5, 6)})
+
+
+def test_powers_of_negative_numbers_and_zeros(target: Target):
+    """NaN unless the exponent is whole, also for thirds, whose roots exist."""
+    src = np.array([-8, -2.5, -1, -0.5, -0.0, 0, 0.5, 1, 2.5, 8], np.float32)
+    desc = dnn.MemoryDesc(src.shape)
+    for exponent in EXPONENTS:
+        op = forward(desc, {"algorithm": "pow", "alpha": 1.0, "beta": exponent})
+        rounded = float(np.float32(exponent))
+        with np.errstate(all="ignore"):
+            right = np.power(src.astype(np.float64), rounded)
+        for pd in target.primitive_descs(op):
+            got = run(pd, {"src": src})["dst"]
+            np.testing.assert_allclose(got, right, 2e-6, err_msg=f"{pd.impl_name} {exponent}")
+
+
 @all_gradients
 def test_the_slope_is_that_of_the_function(algorithm):
     desc = dnn.MemoryDesc((40,), "f32")
