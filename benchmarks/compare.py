@@ -10,7 +10,8 @@ between samples, because OpenMP's threads stay active for a while after their wo
 several contestants, one pass finds the fastest and another pass measures it. Every result is
 compared with float64. A ratio is the peer's time divided by dnncore's time.
 
-Problems are sets, or words as for `dnncore check`. The exit status is 1 if a result was wrong.
+Problems are sets, or words as for `dnncore check`. The exit status is 1 if a result was wrong, and
+2 if nothing was measured.
 
     python -m benchmarks.compare --draw=40 --dir=FWD_I,BWD_W --mb=1,32 --match=^--conv
 
@@ -223,6 +224,9 @@ def main(
         Path(path).write_text(report.json_text(figures))
     if folder and figures["rows"]:
         _draw(figures["rows"], folder, threads)
+    if not figures["rows"] and not figures["wrong"]:
+        click.echo("nothing was measured", err=True)
+        sys.exit(2)
     sys.exit(1 if figures["wrong"] else 0)
 
 

@@ -5,12 +5,13 @@
 
 A row was published in docs/benchmarks.md or docs/benchmarks_gpu.md. Only rows of this machine's
 devices are drawn. Each is measured in three new processes, by the settings of its line. A row is
-refuted if its published ratio is more than 1.25 times the highest of the three. The output lists
-the published ratio, the three ratios and the problem. The exit status is 1 if a row was refuted or
-wrong, and 2 if there is no row of this machine's devices.
+refuted if its published ratio is more than 1.25 times the highest of the three, or if a result is
+wrong. The output lists the published ratio, the three ratios and the problem. A row needs its
+peers, which the extra `peers` installs. The exit status is 1 if a row was refuted, and 2 if none
+could be measured.
 
-A refuted row is not always forged. On another processor of the same name, or beside other
-programs, ratios differ. Nothing is stored.
+A refuted row is not always forged: ratios differ on another processor of the same name, and beside
+other programs. Repeat the command on an idle machine. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import random
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +37,12 @@ from benchmarks.measuring.contest import Outcome
 from benchmarks.measuring.ledger import ChangedRow, Ledger
 from benchmarks.measuring.processes import Settings, measured
 from benchmarks.problems.lines import Line
+from dnncore.engines.measured import is_busy
 from dnncore.problem import read
 
-__all__ = ["Row", "is_refuted", "published"]
+__all__ = ["Row", "published", "verdict"]
 
+HELP = __doc__.replace("\n\n    ", "\n\n\b\n    ")  # \b keeps the lines of a block
 LEDGERS = Path(__file__).parent / "ledgers"
 PROCESSES = 3
 TOLERANCE = 1.25  # of the ratios of two measurements on one machine
@@ -78,21 +82,25 @@ def _rows(line: Line, outcomes: list[Outcome], terms: Terms, threads: int) -> It
     return (Row(outcome, settings) for outcome in outcomes if "ratio" in outcome)
 
 
-def is_refuted(outcome: Outcome, again: Outcome) -> bool:
-    """Whether a new measurement is wrong or does not reach the published ratio."""
-    return "ratio" not in again or outcome["ratio"] > TOLERANCE * max(again["ratios"])
+def verdict(outcome: Outcome, again: Outcome) -> str:
+    """Whether a new measurement reaches the published ratio."""
+    if "left_out" in again:
+        return "not measured"
+    if "wrong" in again or outcome["ratio"] > TOLERANCE * max(again["ratios"]):
+        return "REFUTED"
+    return "holds"
 
 
 def line_of_text(outcome: Outcome, again: Outcome) -> str:
-    """The published ratio, the new ones and the problem, as a line of text."""
+    """The verdict, the published ratio, the new ones and the problem, as a line of text."""
+    start = f"{verdict(outcome, again)}  {outcome['ratio']:.2f}"
     if "ratio" not in again:
-        return f"{outcome['ratio']:.2f}  {report.one_line(again)}"
-    word = "REFUTED" if is_refuted(outcome, again) else "holds"
+        return f"{start}  {report.one_line(again)}"
     ratios = " ".join(f"{ratio:.2f}" for ratio in sorted(again["ratios"]))
-    return f"{word}  {outcome['ratio']:.2f}  {ratios}  {report.short(outcome['problem'])}"
+    return f"{start}  {ratios}  {report.short(outcome['problem'])}"
 
 
-@click.command(help=__doc__)
+@click.command(help=HELP)
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(0),
               help="How many rows; 0 means all.")  # fmt: skip
 @click.option("--seed", type=int, help="The seed of the draw; by default a new one.")
@@ -111,14 +119,20 @@ def main(rows: int, seed: int | None, match: str, ledgers: Path) -> None:
     seed = random.randrange(10**6) if seed is None else seed
     count = min(rows or len(known), len(known))
     console.print(f"{count} of {len(known)} rows; seed {seed}")
-    console.print("result, published ratio, new ratios, problem")
-    refuted = 0
+    if is_busy():
+        console.print("the machine is busy; rows may be refuted wrongly")
+    console.print("verdict, published ratio, new ratios, problem")
+    found: Counter[str] = Counter()
     for row in random.Random(seed).sample(known, count):
         again = row.again()
-        refuted += is_refuted(row.outcome, again)
+        found[verdict(row.outcome, again)] += 1
         console.print(line_of_text(row.outcome, again))
-    console.print(f"{count - refuted} hold, {refuted} are refuted")
-    sys.exit(1 if refuted else 0)
+    console.print(
+        ", ".join(f"{found[word]} {word}" for word in ("holds", "REFUTED", "not measured"))
+    )
+    if found["not measured"] == count:
+        sys.exit(2)
+    sys.exit(1 if found["REFUTED"] else 0)
 
 
 if __name__ == "__main__":

@@ -93,6 +93,9 @@ _switching = threading.RLock()
 hold_at_fork(_switching, OUTPUT)
 
 
+TIMESTAMP = "DNNCORE_VERBOSE_TIMESTAMP"
+
+
 def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
     """Write verbose lines from now on, in all threads.
 
@@ -103,18 +106,26 @@ def set_verbose(words: str) -> contextlib.AbstractContextManager[Any]:
     """
     if not isinstance(words, str):
         raise DescriptorError(f"verbose: expected words, as in 'profile_exec'; got {words!r}")
+    return _Switch(_written(words, timestamps=flag(TIMESTAMP, False)))
+
+
+def _written(words: str, *, timestamps: bool) -> Verbose | None:
+    """Write the lines of these words. Return the former observer that wrote."""
     levels, pattern = _read(words)
-    timestamps = flag("DNNCORE_VERBOSE_TIMESTAMP", False)
-    return _Switch(_put(Verbose(levels, pattern, timestamps=timestamps) if levels else None))
+    return _put(Verbose(levels, pattern, timestamps=timestamps) if levels else None)
 
 
 def read_environment() -> None:
     """Apply DNNCORE_VERBOSE and DNNCORE_VERBOSE_TIMESTAMP; warn of invalid values."""
+    timestamps = False
     try:
-        set_verbose(os.environ.get("DNNCORE_VERBOSE", ""))
+        timestamps = flag(TIMESTAMP, False)
     except DescriptorError as error:
-        text = f"DNNCORE_VERBOSE is ignored: {error}"
-        warnings.warn(text, stacklevel=2)
+        warnings.warn(f"{error}; the lines have no time", stacklevel=2)
+    try:
+        _written(os.environ.get("DNNCORE_VERBOSE", ""), timestamps=timestamps)
+    except DescriptorError as error:
+        warnings.warn(f"DNNCORE_VERBOSE is ignored: {error}", stacklevel=2)
 
 
 @holding(_switching)

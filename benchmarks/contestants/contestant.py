@@ -122,9 +122,13 @@ def side(name: str) -> Side:
 
 
 def imported(path: str) -> Any:
-    """The object of "module:name"."""
+    """The object of "module:name". Raises `LeftOut` if a package is not installed."""
     module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        how = "python -m pip install 'dnncore[peers]'"
+        raise LeftOut(f"{error.name} is not installed: {how}") from None
 
 
 def values_of(name: str, dims: tuple[int, ...], draw: int = 0) -> Array:

@@ -18,7 +18,7 @@ class Server:
     """Answers requests: their names are those of methods."""
 
     def __init__(self, path: str) -> None:
-        self.function = imported(path)
+        self.path = path
         self.contestants: list[Contestant] = []
         self._used = time.process_time()
 
@@ -26,7 +26,7 @@ class Server:
         """Make the contestants. A text among the arguments is a problem."""
         self.contestants = []  # frees their memories first
         given = (read(each)[0] if isinstance(each, str) else each for each in arguments)
-        self.contestants = list(self.function(*given))
+        self.contestants = list(imported(self.path)(*given))
         return [(c.name, c.scratchpad, c.error_factor, c.nbytes) for c in self.contestants]
 
     def repeat(self, i: int, count: int) -> tuple[float, float]:

@@ -370,6 +370,10 @@ def against_reference(
     Returns one comparison per output name. Raises the errors of `Primitive.bind`, and
     `BackendNotFound` if no reference is installed.
     """
+    if not isinstance(pd, PrimitiveDesc):
+        raise DescriptorError(
+            f"comparison: pd must be a PrimitiveDesc; got {type(pd).__name__}; a primitive's is .pd"
+        )
     call = pd.primitive().bind(**arguments)
     stream.wait()
     inputs = {

@@ -142,14 +142,13 @@ class Primitive:
         return memories
 
     def _check_names(self, arguments: dict[str, Memory]) -> None:
-        known = {name for name, _, _ in self._slots}
+        known = [name for name, _, _ in self._slots]
         if self._user_scratchpad is not None:
-            known.add("scratchpad")
-        unknown = sorted(set(arguments) - known)
+            known.append("scratchpad")
+        unknown = sorted(set(arguments) - set(known))
         if unknown:
             raise DescriptorError(
-                f"{self._kind}: unknown argument {', '.join(unknown)};"
-                f" it takes {', '.join(sorted(known))}"
+                f"{self._kind}: unknown argument {', '.join(unknown)}; it takes {', '.join(known)}"
             )
 
     def _check_overlap(self, memories: list[Memory]) -> None:

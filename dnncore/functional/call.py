@@ -50,8 +50,9 @@ def arrays(function: str, **values: Values) -> dict[str, Array]:
     """Convert each value to a row-major array. A row-major array is returned itself.
 
     A bias of None is left out. All arrays get one type: float16 or bfloat16 if one array has this
-    type and the others fit into it, else float32. A bias is never rounded. Raises `DescriptorError`
-    for a value without an exact float32, with the names of the function and the argument.
+    type and the others fit into it, else float32. A bias is never rounded. Python's numbers are
+    rounded to float32. Raises `DescriptorError` for arrays of a type whose values float32 does not
+    hold exactly, with the names of the function and the argument.
     """
     if "bias" in values and values["bias"] is None:
         del values["bias"]

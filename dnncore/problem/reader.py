@@ -234,7 +234,9 @@ class _Reader:
     def _the_driver(self) -> Driver:
         if self.driver is None:
             known = ", ".join(f"--{name}" for name in DRIVERS)
-            raise DescriptorError(f"expected an operation first, one of {known}")
+            raise DescriptorError(
+                f"expected an operation first, one of {known}; its options follow it"
+            )
         return self.driver
 
     # -- problems ------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ __all__ = [
 ]
 
 GROUP = "dnncore.backends"
+WILD = set("*?[")  # characters of patterns of names
 MOST_REASONS = 1000  # characters of the reasons of one backend
 
 
@@ -495,9 +496,14 @@ def unregister(plugin: object) -> None:
     uninterrupted(registry.remove, plugin)
 
 
-def warn_of_unknown(variable: str, known: Sequence[str]) -> None:
-    """Warn of names in an environment variable that are no backend."""
-    unknown = [name for name in _names(os.environ.get(variable, "")) if name not in known]
+def warn_of_unknown(variable: str, known: Sequence[str], prefixes: Sequence[str] = ()) -> None:
+    """Warn of names in an environment variable that are no backend.
+
+    A name may be a pattern of implementations, whose first part is the backend, one of `prefixes`
+    or has wildcards.
+    """
+    found = [name.partition(":")[0] for name in _names(os.environ.get(variable, ""))]
+    unknown = [name for name in found if name not in (*known, *prefixes) and not WILD & set(name)]
     if unknown:
         text = f"{variable}: unknown backend {', '.join(unknown)}; there are: {', '.join(known)}"
         warnings.warn(text, stacklevel=1)  # always the same place, so that it is shown once

@@ -31,7 +31,14 @@ from dnncore.ops.operation import Argument
 from dnncore.selection import answers, host_fallback
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.plugins import registry
-from dnncore.selection.ranking import Candidate, Request, Selection, is_wanted, select
+from dnncore.selection.ranking import (
+    Candidate,
+    Request,
+    Selection,
+    is_not_matched,
+    is_wanted,
+    select,
+)
 from dnncore.tensors.memory_desc import MemoryDesc
 
 __all__ = ["PrimitiveDesc", "primitive_descs"]
@@ -55,7 +62,7 @@ class PrimitiveDesc:
     Raises `NoImplementation`, whose `refusals` contain the reason of each candidate.
 
     Every argument's resolved descriptor is an attribute: `src_desc`, `weights_desc`, `dst_desc`,
-    `workspace_desc`, ...; None for an argument that the primitive does not take. `op` is the
+    `workspace_desc`, ...; None for an optional argument that is absent. `op` is the
     operation with all formats resolved; `asked` is the operation as passed.
     """
 
@@ -392,10 +399,22 @@ def _none_accepts(request: Request, selection: Selection) -> str:
     """The message: the problem, each refusal, and a remedy."""
     reasons = "".join(f"\n  {refusal}" for refusal in selection.refusals)
     text = f"{request.op.KIND}: no implementation on {request.engine.name} accepts this problem"
+    excuses = registry.excuses(*_key(request))
     if not reasons:
-        return f"{text}: no backend implements it there{registry.excuses(*_key(request))}"
-    text += registry.excuses(*_key(request))
-    if any(r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals):
+        return f"{text}: no backend implements it there{excuses}"
+    if all(is_not_matched(refusal) for refusal in selection.refusals):
+        names = [refusal.impl_name for refusal in selection.refusals]
+        filters = selection.refusals[0].reason
+        if request.impl is None:
+            filters = filters.replace("impl=", "DNNCORE_IMPL=", 1)
+        return (
+            f"{request.op.KIND}: no implementation on {request.engine.name} has a name that is"
+            f" wanted: {filters}{excuses}; a pattern matches a whole name, as"
+            f" {names[0].partition(':')[0]}:* does; there are:" + "".join(f"\n  {n}" for n in names)
+        )
+    text += excuses
+    hosts = (r.impl_name.startswith(host_fallback.PREFIX) for r in selection.refusals)
+    if any(hosts) and not request.allows_host_fallback:
         text += f"; to let the CPU compute it on copied memories, {host_fallback.ADVICE}"
     return f"{text}:{reasons}"
 

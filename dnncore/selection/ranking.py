@@ -23,7 +23,9 @@ from dnncore.selection.plugins import engine, registry, warn_of_unknown
 if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
 
-__all__ = ["Candidate", "Request", "Selection", "forget", "is_wanted", "select"]
+__all__ = [
+    "Candidate", "Request", "Selection", "forget", "is_not_matched", "is_wanted", "select",
+]  # fmt: skip
 
 REFERENCE = "reference"
 
@@ -79,6 +81,10 @@ class Selection:
     refusals: tuple[Refusal, ...]
 
 
+PREFIXES = (host_fallback.PREFIX.rstrip(":"), "transfer")  # of names beside those of backends
+NOT_MATCHED = "not matched by impl="  # or DNNCORE_IMPL, which is the default of impl
+
+
 @dataclass(frozen=True)
 class _Filters:
     """The name patterns and the order of backends that apply to one selection."""
@@ -89,7 +95,7 @@ class _Filters:
 
     def refusal(self, name: str) -> Refused | None:
         if self.wanted and not _matches(name, self.wanted):
-            return Refused("filter", f"not matched by impl={','.join(self.wanted)}")
+            return Refused("filter", f"{NOT_MATCHED}{','.join(self.wanted)}")
         if _matches(name, self.skipped):
             return Refused("filter", f"matched by skip_impl={','.join(self.skipped)}")
         return None
@@ -99,6 +105,11 @@ class _Filters:
 
 
 _selections: MemoryCache[Selection] = MemoryCache(1024)
+
+
+def is_not_matched(refusal: Refusal) -> bool:
+    """Whether the user's patterns leave the implementation out, because none matches its name."""
+    return refusal.reason.startswith(NOT_MATCHED)
 
 
 def select(request: Request) -> Selection:
@@ -125,7 +136,9 @@ def forget() -> None:
 
 
 def _select(request: Request, filters: _Filters) -> Selection:
-    warn_of_unknown("DNNCORE_PREFER", [*registry.loaded, *registry.failures])
+    known = [*registry.loaded, *registry.failures]
+    warn_of_unknown("DNNCORE_PREFER", known)
+    warn_of_unknown("DNNCORE_SKIP_IMPL", known, PREFIXES)
     candidates, refusals = with_num_threads(request.num_threads, _ask, request, filters)
 
     def rank(candidate: Candidate) -> tuple[bool, int, bool, float, str]:

@@ -34,6 +34,11 @@ def reorder(
             f"reorder: memory must be a Memory; got {type(memory).__name__};"
             " make one with Memory.from_numpy"
         )
+    if isinstance(desc, Memory):
+        raise DescriptorError(
+            "reorder: desc must be a MemoryDesc; got Memory; pass its desc, or execute the"
+            " operation Reorder to write into a memory"
+        )
     desc = desc or memory.desc
     engine = engine or memory.engine
     if desc == memory.desc and engine is memory.engine:

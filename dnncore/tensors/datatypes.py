@@ -86,9 +86,9 @@ def data_type(name: object) -> DataType:
     """Return the row of the data type `name`. Raises `DescriptorError` if there is none."""
     row = DATA_TYPES.get(name) if isinstance(name, str) else None
     if row is None:
-        raise DescriptorError(
-            f"data type: no such type; got {name!r}; use one of {', '.join(DATA_TYPES)}"
-        )
+        same = next((n for n, row in DATA_TYPES.items() if row.dtype.name == str(name)), "")
+        way = f"{same}, which is numpy's {name}" if same else f"one of {', '.join(DATA_TYPES)}"
+        raise DescriptorError(f"data type: no such type; got {name!r}; use {way}")
     return row
 
 

@@ -47,7 +47,7 @@ def test_a_forged_row_is_refuted_and_a_true_one_holds(ledgers):
     assert result.exit_code == 1
     assert f"holds  1.20  0.90 1.00 1.10  {TRUE}" in result.output
     assert f"REFUTED  1.50  0.90 1.00 1.10  {FORGED}" in result.output
-    assert result.output.endswith("1 hold, 1 are refuted\n")
+    assert result.output.endswith("1 holds, 1 REFUTED, 0 not measured\n")
     assert run(ledgers, "--rows=0", "--match= 16x8:").exit_code == 1
     assert run(ledgers, "--rows=0", "--match= 8x8:").exit_code == 0
 
@@ -64,6 +64,21 @@ def test_a_wrong_result_refutes_a_row(ledgers, monkeypatch):
     result = run(ledgers, "--rows=0", "--match= 8x8:")
     assert result.exit_code == 1
     assert "WRONG" in result.output
+
+
+def test_a_row_without_its_peers_is_not_measured(ledgers, monkeypatch):
+    left_out = {"problem": TRUE, "left_out": "torch: torch is not installed"}
+    monkeypatch.setattr(remeasure, "measured", lambda *_words: [left_out])
+    result = run(ledgers, "--rows=0")
+    assert result.exit_code == 2
+    assert f"not measured  1.20  left out  {TRUE}: torch: torch is not installed" in result.output
+    assert result.output.endswith("0 holds, 0 REFUTED, 2 not measured\n")
+
+
+def test_a_busy_machine_is_told_of(ledgers, monkeypatch):
+    for busy in (False, True):
+        monkeypatch.setattr(remeasure, "is_busy", lambda busy=busy: busy)
+        assert ("the machine is busy" in run(ledgers).output) == busy
 
 
 def test_rows_of_other_devices_are_not_measured(ledgers, monkeypatch):

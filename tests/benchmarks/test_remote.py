@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.contestants.contestant import Contestant, LeftOut, Terms, side, values_of
+from benchmarks.contestants.contestant import (
+    SIDES,
+    Contestant,
+    LeftOut,
+    Terms,
+    imported,
+    side,
+    values_of,
+)
 from benchmarks.contestants.onednn_packages import NEWEST, OPENMP
 from benchmarks.contestants.remote import Disturbed, Process
 from benchmarks.measuring.sampling import PAUSE, one_by_one
@@ -170,3 +179,13 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch, tmp_path):
     assert not NEWEST.is_installed
     with pytest.raises(ModuleNotFoundError, match=r"onednn 2026.1.0 is not installed: make "):
         _ = NEWEST.library
+
+
+@pytest.mark.parametrize("name", ["torch", "cudnn", "torch-cuda"])
+def test_a_library_that_is_not_installed_leaves_problems_out(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    for module in ("by_torch", "by_torch_cuda", "by_torch_memory"):
+        monkeypatch.delitem(sys.modules, f"benchmarks.contestants.{module}", raising=False)
+    (problem,) = read("--eltwise 2x3")
+    with pytest.raises(LeftOut, match=r"torch is not installed: python -m pip install"):
+        imported(SIDES[name].path)(problem, Terms())

@@ -21,6 +21,11 @@ assert (dnn.functional.relu(np.float32([-1, 2])) == [0, 2]).all()
 assert dnn.cache.primitives.capacity == 1024
 print([row.name for row in dnn.backends() if row.status == "blocked"])
 """
+USE = """
+import numpy as np
+import dnncore as dnn
+dnn.functional.relu(np.float32([-1, 2]))
+"""
 VARIABLES = (
     "ENGINE", "NUM_THREADS", "MAX_CPU_ISA", "BACKENDS", "DISABLE_BACKENDS", "IMPL", "SKIP_IMPL",
     "PREFER", "HOST_FALLBACK", "PRIMITIVE_CACHE_CAPACITY", "DISK_CACHE", "CACHE_MAX_BYTES",
@@ -79,7 +84,8 @@ def test_an_invalid_capacity_warns_and_the_default_holds(value):
     assert "DNNCORE_PRIMITIVE_CACHE_CAPACITY must be a whole number of primitives" in done.stderr
 
 
-def test_an_invalid_timestamp_setting_warns_and_no_lines_are_written():
-    done = run("import dnncore", DNNCORE_VERBOSE="profile", DNNCORE_VERBOSE_TIMESTAMP="on")
+def test_an_invalid_timestamp_setting_warns_and_lines_have_no_time():
+    done = run(USE, DNNCORE_VERBOSE="profile_exec", DNNCORE_VERBOSE_TIMESTAMP="on")
     assert done.returncode == 0
+    assert "dnncore_verbose,v1,primitive,exec,cpu," in done.stdout
     assert "DNNCORE_VERBOSE_TIMESTAMP must be 0 or 1; got 'on'" in done.stderr

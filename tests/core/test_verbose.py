@@ -148,7 +148,7 @@ def broken_operation():
         ("check", lambda: dnn.MemoryDesc((2,), "f33"), dnn.DescriptorError,
          "common,check,data type: no such type; got 'f33'"),
         ("error", lambda: dnn.PrimitiveDesc(relu_op(), CPU, impl="nobody"), dnn.NoImplementation,
-         "primitive,error,eltwise,no implementation on cpu accepts this problem"),
+         "primitive,error,eltwise,no implementation on cpu has a name that is wanted"),
         ("warn", lambda: warnings.warn("cache: lost", dnn.CacheWarning, stacklevel=1),
          dnn.CacheWarning, "common,warn,cache: lost"),
     ],

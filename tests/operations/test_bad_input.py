@@ -392,12 +392,12 @@ def test_a_missing_argument_is_named(pool, arguments, name):
 
 def test_an_unknown_argument_is_named(pool, arguments):
     arguments["weights"] = arguments["src"]
-    refused(pool, arguments, "pooling: unknown argument weights; it takes dst, src, workspace")
+    refused(pool, arguments, "pooling: unknown argument weights; it takes src, dst, workspace")
 
 
 def test_a_misnamed_argument_is_named_before_the_missing_one(pool, arguments):
     arguments["source"] = arguments.pop("src")
-    refused(pool, arguments, "pooling: unknown argument source; it takes dst, src, workspace")
+    refused(pool, arguments, "pooling: unknown argument source; it takes src, dst, workspace")
 
 
 @pytest.mark.parametrize("thing", [np.ones(3), SRC, "src"])
@@ -493,7 +493,55 @@ def test_an_unknown_backend_refuses_with_the_names_that_there_are():
     with pytest.raises(dnn.NoImplementation) as caught:
         dnn.PrimitiveDesc(relu_op(), CPU, impl="nosuch:*")
     assert {refusal.kind for refusal in caught.value.refusals} == {"filter"}
-    assert "reference:eltwise: filter: not matched by impl=nosuch:*" in str(caught.value)
+    text = str(caught.value)
+    assert text.startswith(
+        "eltwise: no implementation on cpu has a name that is wanted: not matched by impl=nosuch:*;"
+        " a pattern matches a whole name, as cpu_numba:* does; there are:\n  cpu_numba:"
+    )
+    assert "\n  reference:eltwise" in text
+
+
+def test_a_pattern_of_a_variable_is_told_of_by_the_variables_name(monkeypatch):
+    monkeypatch.setenv("DNNCORE_IMPL", "cpu_numba")
+    with pytest.raises(dnn.NoImplementation, match=r"not matched by DNNCORE_IMPL=cpu_numba; a"):
+        dnn.PrimitiveDesc(relu_op(), CPU)
+
+
+def test_an_unknown_backend_in_patterns_to_skip_warns(monkeypatch):
+    monkeypatch.setenv("DNNCORE_SKIP_IMPL", "cpu_nmba:*,*:sse41,host:*,reference:lrn")
+    with pytest.warns(UserWarning, match="DNNCORE_SKIP_IMPL: unknown backend cpu_nmba; there are"):
+        dnn.PrimitiveDesc(relu_op(), CPU)
+
+
+def test_a_fallback_that_is_allowed_is_not_advised():
+    engine = next((d.name for d in dnn.devices() if d.status == "ok" and d.name != "cpu"), None)
+    if engine is None:
+        pytest.skip("no other engine than the CPU's")
+    with pytest.raises(dnn.NoImplementation) as caught:
+        dnn.PrimitiveDesc(relu_op(), dnn.engine(engine), impl="cpu_numba:*", host_fallback=True)
+    assert "pass host_fallback=True" not in str(caught.value)
+    assert "\n  host:cpu_numba:" in str(caught.value)
+
+
+def test_numpys_name_of_a_type_is_told_of():
+    with pytest.raises(dnn.DescriptorError, match="got 'float32'; use f32, which is numpy's"):
+        dnn.MemoryDesc((2, 3), "float32")
+
+
+def test_a_reorder_takes_descriptors():
+    memory = dnn.Memory(dnn.MemoryDesc((2, 3)), CPU)
+    with pytest.raises(
+        dnn.DescriptorError, match="desc must be a MemoryDesc; got Memory; pass its"
+    ):
+        dnn.reorder(memory, memory)
+
+
+def test_a_primitive_is_no_descriptor_for_comparisons():
+    primitive = dnn.PrimitiveDesc(relu_op(), CPU).primitive()
+    with pytest.raises(
+        dnn.DescriptorError, match=r"pd must be a PrimitiveDesc; got Primitive; .*pd"
+    ):
+        dnn.against_reference(primitive, {}, CPU.stream())
 
 
 def test_without_a_driver_opencl_says_so_and_all_else_works(tmp_path):
