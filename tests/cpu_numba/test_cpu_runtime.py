@@ -181,7 +181,7 @@ def test_events_are_waited_for_and_timed():
 @pytest.mark.parametrize("profiling", [False, True])
 def test_a_long_program_runs_to_its_end(profiling):
     """Signal handlers run in between."""
-    items, steps = 1 << 16, 10_000
+    items, steps = 1 << 16, 40_000  # more than 100 ms; a program returns after 67 at most
     x = memory(np.zeros(items, np.int64))
     step = Step(add_one, {"dst": Arg(0)}, items)
     run = Program(lambda: [step] * steps, 1).bind([x], None)
