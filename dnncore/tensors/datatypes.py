@@ -87,8 +87,10 @@ def data_type(name: object) -> DataType:
     row = DATA_TYPES.get(name) if isinstance(name, str) else None
     if row is None:
         same = next((n for n, row in DATA_TYPES.items() if row.dtype.name == str(name)), "")
-        way = f"{same}, which is numpy's {name}" if same else f"one of {', '.join(DATA_TYPES)}"
-        raise DescriptorError(f"data type: no such type; got {name!r}; use {way}")
+        way = f"; numpy's {name} is {same}" if same else ""
+        raise DescriptorError(
+            f"data type: no such type; got {name!r}; use one of {', '.join(DATA_TYPES)}{way}"
+        )
     return row
 
 
