@@ -127,6 +127,8 @@ def imported(path: str) -> Any:
     try:
         return getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
+        if (error.name or "").startswith(("benchmarks", "dnncore")):
+            raise
         how = "python -m pip install 'dnncore[peers]'"
         raise LeftOut(f"{error.name} is not installed: {how}") from None
 

@@ -32,10 +32,10 @@ from dnncore.selection import answers, host_fallback
 from dnncore.selection.plugins import engine as open_engine
 from dnncore.selection.plugins import registry
 from dnncore.selection.ranking import (
+    NOT_MATCHED,
     Candidate,
     Request,
     Selection,
-    is_not_matched,
     is_wanted,
     select,
 )
@@ -402,14 +402,13 @@ def _none_accepts(request: Request, selection: Selection) -> str:
     excuses = registry.excuses(*_key(request))
     if not reasons:
         return f"{text}: no backend implements it there{excuses}"
-    if all(is_not_matched(refusal) for refusal in selection.refusals):
+    if all(refusal.reason.startswith(NOT_MATCHED) for refusal in selection.refusals):
         names = [refusal.impl_name for refusal in selection.refusals]
-        filters = selection.refusals[0].reason
-        if request.impl is None:
-            filters = filters.replace("impl=", "DNNCORE_IMPL=", 1)
+        patterns = selection.refusals[0].reason.removeprefix(NOT_MATCHED)
+        source = "DNNCORE_IMPL" if request.impl is None else "impl"
         return (
-            f"{request.op.KIND}: no implementation on {request.engine.name} has a name that is"
-            f" wanted: {filters}{excuses}; a pattern matches a whole name, as"
+            f"{request.op.KIND}: {source}={patterns} matches no implementation on"
+            f" {request.engine.name}{excuses}; a pattern matches a whole name, as"
             f" {names[0].partition(':')[0]}:* does; there are:" + "".join(f"\n  {n}" for n in names)
         )
     text += excuses

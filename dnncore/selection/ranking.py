@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
 
 __all__ = [
-    "Candidate", "Request", "Selection", "forget", "is_not_matched", "is_wanted", "select",
+    "NOT_MATCHED", "Candidate", "Request", "Selection", "forget", "is_wanted", "select",
 ]  # fmt: skip
 
 REFERENCE = "reference"
@@ -82,7 +82,7 @@ class Selection:
 
 
 PREFIXES = (host_fallback.PREFIX.rstrip(":"), "transfer")  # of names beside those of backends
-NOT_MATCHED = "not matched by impl="  # or DNNCORE_IMPL, which is the default of impl
+NOT_MATCHED = "not matched by impl="  # the start of this reason of a refusal
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,6 @@ class _Filters:
 
 
 _selections: MemoryCache[Selection] = MemoryCache(1024)
-
-
-def is_not_matched(refusal: Refusal) -> bool:
-    """Whether the user's patterns leave the implementation out, because none matches its name."""
-    return refusal.reason.startswith(NOT_MATCHED)
 
 
 def select(request: Request) -> Selection:

@@ -122,7 +122,7 @@ def test_bound_transfers_can_be_replayed():
 @pytest.mark.parametrize("format", ["ab", "ba", "aB4b"])
 @pytest.mark.parametrize("shared", ["key", "primitive"])
 def test_transfers_in_flight_share_no_staging(src, dst, format, shared):
-    """Of one key or one primitive, on several streams, of which the first is the slowest."""
+    """Three transfers run on three streams. The first stream is the slowest."""
     start, end = dnn.engine(src), dnn.engine(dst)
     op = dnn.Reorder(src=dnn.MemoryDesc((8, 12)), dst=dnn.MemoryDesc((8, 12), "f32", format))
     for pd in dnn.primitive_descs(op, end, src_engine=start):

@@ -148,7 +148,7 @@ def broken_operation():
         ("check", lambda: dnn.MemoryDesc((2,), "f33"), dnn.DescriptorError,
          "common,check,data type: no such type; got 'f33'"),
         ("error", lambda: dnn.PrimitiveDesc(relu_op(), CPU, impl="nobody"), dnn.NoImplementation,
-         "primitive,error,eltwise,no implementation on cpu has a name that is wanted"),
+         "primitive,error,eltwise,impl=nobody matches no implementation on cpu"),
         ("warn", lambda: warnings.warn("cache: lost", dnn.CacheWarning, stacklevel=1),
          dnn.CacheWarning, "common,warn,cache: lost"),
     ],
