@@ -499,8 +499,8 @@ def unregister(plugin: object) -> None:
 def warn_of_unknown(variable: str, known: Sequence[str], prefixes: Sequence[str] = ()) -> None:
     """Warn of names in an environment variable that are no backend.
 
-    A name may be a pattern of implementations, whose first part is the backend, one of `prefixes`
-    or has wildcards.
+    Of a pattern of implementations the first part counts. It may also have wildcards or be one of
+    `prefixes`.
     """
     found = [name.partition(":")[0] for name in _names(os.environ.get(variable, ""))]
     unknown = [name for name in found if name not in (*known, *prefixes) and not WILD & set(name)]

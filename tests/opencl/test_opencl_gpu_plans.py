@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from checks import Target, check
+from checks import Target, check, check_pooling_gradient
 from combinations import every_second
 from conftest import TARGETS
 
@@ -120,12 +120,7 @@ def test_gradients_of_pooling_are_added_plane_by_plane(
         "padding_l": (padding, padding),
     }
     backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
-    inputs = {"diff_dst": fill_normal(diff_dst, 1)}
-    if algorithm == "max":
-        src = {"src": fill_normal(diff_src, 2)}
-        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
-        inputs["workspace"] = outputs["workspace"].values
-    check(target, backward, inputs=inputs)
+    check_pooling_gradient(target, backward)
 
 
 @pytest.mark.parametrize("length", [5, 8, 1000])
@@ -557,7 +552,7 @@ def test_gradients_are_added_by_planes_only_where_rows_are_plain_and_fit(target,
     geometry = {"kernel": kernel, "strides": strides, "padding_l": left}
     backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
     attr = dnn.Attributes([dnn.PostOp.eltwise("relu")] if has_chain else [])
-    check_gradient(target, backward, attr)
+    check_pooling_gradient(target, backward, attr)
     (pd,) = target.primitive_descs(backward, attr, impl="opencl:gather")
     (launch,) = pd.primitive().executable.launches
     assert (launch.kernel == "pooling_planes") == (name in ("row", "one cell"))
@@ -572,17 +567,7 @@ def test_gradients_by_planes_of_columns_apart(target):
     geometry = {"kernel": (3, 1), "strides": (2, 1), "padding_l": (1, 0)}
     for algorithm in ("max", "avg_include_padding"):
         backward = dnn.PoolingBackward(algorithm, diff_src=diff_src, diff_dst=diff_dst, **geometry)
-        check_gradient(target, backward)
-
-
-def check_gradient(target, backward, attr=None) -> None:
-    """Check a gradient of pooling, with the places of maxima if there are some."""
-    inputs = {"diff_dst": fill_normal(backward.diff_dst, 1)}
-    if backward.algorithm == "max":
-        src = {"src": fill_normal(backward.diff_src, 2)}
-        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), src)
-        inputs["workspace"] = outputs["workspace"].values
-    check(target, backward, attr or dnn.Attributes(), inputs=inputs)
+        check_pooling_gradient(target, backward)
 
 
 UNSHARED = {  # dims of src and dst, kernel, strides, padding on the left, tag
@@ -612,7 +597,7 @@ def test_windows_that_share_no_rows_are_pooled_by_themselves(target, kernels, na
     check(target, forward)
     assert set(kernels) == {"pooling_forward"}
     backward = dnn.PoolingBackward(algorithm, diff_src=images[0], diff_dst=images[1], **geometry)
-    check_gradient(target, backward)
+    check_pooling_gradient(target, backward)
     assert ("pooling_blocks" in kernels) == (name != "blocks of rows")
 
 

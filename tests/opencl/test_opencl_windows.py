@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from checks import Target, check
+from checks import Target, check, check_pooling_gradient
 from conftest import TARGETS
 
 import dnncore as dnn
@@ -124,12 +124,7 @@ def test_gradients_of_many_planes_without_vectors(target, algorithm, data_type):
     src, dst = (dnn.MemoryDesc((9, 37, size, size), data_type) for size in (7, 4))
     geometry = {"kernel": (3, 3), "strides": (2, 2), "padding_l": (1, 1)}
     backward = dnn.PoolingBackward(algorithm, diff_src=src, diff_dst=dst, **geometry)
-    inputs = {"diff_dst": fill_normal(dst, 1)}
-    if algorithm == "max":
-        values = {"src": fill_normal(src, 2)}
-        outputs = expected_outputs(backward.forward_op, dnn.Attributes(), values)
-        inputs["workspace"] = outputs["workspace"].values
-    check(target, backward, inputs=inputs)
+    check_pooling_gradient(target, backward)
 
 
 @devices

@@ -119,6 +119,19 @@ def check(
         _check_round(pds, _filled(op, attr, fill, in_place, oracle), in_place, exact=exact)
 
 
+def check_pooling_gradient(
+    target: Target, op: dnn.PoolingBackward, attr: dnn.Attributes = NO_ATTRIBUTES
+) -> None:
+    """`check` on random numbers, with the forward pass's workspace if the gradient reads one."""
+    inputs = {"diff_dst": fill_normal(op.diff_dst, 1)}
+    if op.algorithm == "max":
+        src = {"src": fill_normal(op.diff_src, 2)}
+        inputs["workspace"] = expected_outputs(op.forward_op, NO_ATTRIBUTES, src)[
+            "workspace"
+        ].values
+    check(target, op, attr, inputs=inputs)
+
+
 class Round:
     """Inputs of a problem, and results expected by the reference, or by `oracle` if given."""
 
