@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import os
+import warnings
+from difflib import get_close_matches
 
 from dnncore.errors import DescriptorError
 
-__all__ = ["flag", "whole_number"]
+__all__ = ["flag", "warn_of_misspelled", "whole_number"]
+
+VARIABLES = (
+    "DNNCORE_BACKENDS", "DNNCORE_CACHE_DIR", "DNNCORE_CACHE_MAX_BYTES", "DNNCORE_DISABLE_BACKENDS",
+    "DNNCORE_DISK_CACHE", "DNNCORE_ENGINE", "DNNCORE_HOST_FALLBACK", "DNNCORE_IMPL",
+    "DNNCORE_NUM_THREADS", "DNNCORE_PREFER", "DNNCORE_PRIMITIVE_CACHE_CAPACITY",
+    "DNNCORE_SKIP_IMPL", "DNNCORE_VERBOSE", "DNNCORE_VERBOSE_TIMESTAMP",
+)  # fmt: skip
+"""The variables that the core reads. Backends may have more."""
+
+SIMILAR = 0.85  # a ratio of difflib; two letters that are swapped give 0.93
 
 
 def flag(name: str, default: bool) -> bool:
@@ -15,6 +27,15 @@ def flag(name: str, default: bool) -> bool:
     if text in ("", "0", "1"):
         return text == "1" if text else default
     raise DescriptorError(f"{name} must be 0 or 1; got {text!r}; unset it for {int(default)}")
+
+
+def warn_of_misspelled() -> None:
+    """Warn of variables whose names are almost those of variables that the core reads."""
+    for name in os.environ:
+        if name.startswith("DNNCORE_") and name not in VARIABLES:
+            for meant in get_close_matches(name, VARIABLES, 1, SIMILAR):
+                text = f"{name} is not a variable of dnncore and has no effect; {meant} is one"
+                warnings.warn(text, stacklevel=1)
 
 
 def whole_number(name: str, default: int, what: str) -> int:

@@ -17,6 +17,7 @@ from dnncore import hookspecs
 from dnncore.backend import Backend, Implementation
 from dnncore.cache import MemoryCache, primitives
 from dnncore.engines.engine import CpuEngine, Engine
+from dnncore.environment import warn_of_misspelled
 from dnncore.errors import (
     BackendNotFound,
     DnnError,
@@ -116,6 +117,7 @@ class Registry:
                 self._discovered = True
             finally:
                 self._is_discovering = False
+        warn_of_misspelled()
         for variable in ("DNNCORE_BACKENDS", "DNNCORE_DISABLE_BACKENDS"):
             warn_of_unknown(variable, [entry.name for entry in entries])
 

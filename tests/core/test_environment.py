@@ -1,14 +1,17 @@
 """Environment variables that are empty or invalid."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from toy import relu_op
 
 import dnncore as dnn
+from dnncore import environment
 from dnncore.cli import main
 from dnncore.environment import flag, whole_number
 from dnncore.selection.plugins import Registry
@@ -26,6 +29,7 @@ import numpy as np
 import dnncore as dnn
 dnn.functional.relu(np.float32([-1, 2]))
 """
+CORE = [path.read_text() for path in Path(dnn.__file__).parent.rglob("*.py")]
 VARIABLES = (
     "ENGINE", "NUM_THREADS", "MAX_CPU_ISA", "BACKENDS", "DISABLE_BACKENDS", "IMPL", "SKIP_IMPL",
     "PREFER", "HOST_FALLBACK", "PRIMITIVE_CACHE_CAPACITY", "DISK_CACHE", "CACHE_MAX_BYTES",
@@ -33,11 +37,11 @@ VARIABLES = (
 )  # fmt: skip
 
 
-def run(program, **environment):
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+def run(program, **variables):
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     return subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, **environment},
+        env={**os.environ, **variables},
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
 
@@ -45,6 +49,31 @@ def run(program, **environment):
 def test_empty_variables_mean_the_defaults():
     done = run(EMPTY, **{f"DNNCORE_{name}": "" for name in VARIABLES})
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("DNNCORE_VERBOES", "DNNCORE_VERBOSE"),
+        ("DNNCORE_SKIP_IMPLS", "DNNCORE_SKIP_IMPL"),
+        ("DNNCORE_DISABLE_BACKEND", "DNNCORE_DISABLE_BACKENDS"),
+        ("DNNCORE_NUM_THREAD", "DNNCORE_NUM_THREADS"),
+    ],
+)
+def test_a_misspelled_name_is_reported(name, meant):
+    done = run(USE, **{name: "1"})
+    assert done.returncode == 0
+    assert f"{name} is not a variable of dnncore and has no effect; {meant} is one" in done.stderr
+
+
+def test_other_names_are_not_reported():
+    done = run(USE, DNNCORE_MINE="1", DNNCORE_MAX_CPU_ISA="avx2", DNNCORE_WAIT_TIMEOUT="60")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_list_of_variables_is_complete():
+    names = set(re.findall(r"DNNCORE_[A-Z_]*[A-Z]", "".join(CORE)))
+    assert names == set(environment.VARIABLES)
 
 
 @pytest.mark.parametrize("text", ["", " ", ","])
