@@ -74,6 +74,11 @@ class Event:
         """The time at which the command ended, in seconds; None without profiling."""
         return None
 
+    def __repr__(self) -> str:
+        if not self.done:
+            return "<event of a command that has not ended>"
+        return f"<event of a failed command: {self.error}>" if self.error else "<ended event>"
+
     def __copy__(self) -> Self:
         """An event stands for one command; its copy, also a deep one, is itself."""
         return self

@@ -52,6 +52,9 @@ class Primitive:
         """Pickle the descriptor; the other process builds the primitive again."""
         return _built_again, (self.pd,)
 
+    def __repr__(self) -> str:
+        return f"<primitive {self._kind} by {self.impl_name} on {self.pd.engine.name}>"
+
     def refill(self) -> None:
         """Set the function that launches call, with the present observers."""
         self._launch = self._launch_watched if observers.active else self.executable.execute
@@ -265,6 +268,9 @@ class BoundPrimitive:
             f"{self.primitive.pd.op.KIND}: a bound call belongs to its memories and cannot be"
             " copied or pickled; bind the primitive to copies of the memories"
         )
+
+    def __repr__(self) -> str:
+        return f"<bound call of {self.primitive!r}>"
 
     def refill(self) -> None:
         """Forget the stream. The next call resolves its run with the present observers."""

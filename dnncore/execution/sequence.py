@@ -47,6 +47,9 @@ class Sequence:
             " the primitives to copies of the memories"
         )
 
+    def __repr__(self) -> str:
+        return f"<sequence of bound calls: {len(self)}>"
+
     def refill(self) -> None:
         """Forget the stream. The next call resolves its runs with the present observers."""
         self._attached = (_NO_STREAM, None, [], [])

@@ -8,7 +8,7 @@ import pytest
 from toy import Relu, registered, relu_op
 
 import dnncore as dnn
-from dnncore.backend import COMPLETED, Accepted, Executable, Implementation
+from dnncore.backend import COMPLETED, Accepted, Event, Executable, Implementation
 
 CPU = dnn.engine("cpu")
 
@@ -48,6 +48,25 @@ def memories(op, values=(-1, 2)):
 def relu():
     with registered(Relu("toybackend:relu", 9.0)):
         yield dnn.PrimitiveDesc(relu_op(format="ab"), CPU).primitive()
+
+
+class Pending(Event):
+    """The event of a command that ends, or fails, when a test says so."""
+
+    done = False
+    error = None
+
+
+def test_texts_of_objects_name_what_they_are(relu):
+    call = relu.bind(**memories(relu.pd.op))
+    assert repr(relu) == "<primitive eltwise by toybackend:relu on cpu>"
+    assert repr(call) == f"<bound call of {relu!r}>"
+    assert repr(dnn.Sequence([call, call])) == "<sequence of bound calls: 2>"
+    assert repr(COMPLETED) == "<ended event>"
+    event = Pending()
+    assert repr(event) == "<event of a command that has not ended>"
+    event.done, event.error = True, dnn.ExecutionError("it burns")
+    assert repr(event) == "<event of a failed command: it burns>"
 
 
 def test_execute_returns_an_event_and_writes(relu):
