@@ -54,7 +54,7 @@ class Pending(Event):
     """The event of a command that ends, or fails, when a test says so."""
 
     done = False
-    error = None
+    error: Exception | None = None
 
 
 def test_texts_of_objects_name_what_they_are(relu):
