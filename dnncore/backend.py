@@ -3,17 +3,35 @@
 A plugin is a module with one hook. dnncore finds it through the entry-point group
 `dnncore.backends`. The hook returns a backend:
 
-    from dnncore.backend import API_VERSION, Backend, hookimpl
+    from dnncore.backend import Backend, hookimpl
 
     @hookimpl
     def dnncore_backends():
-        return Backend("mine", API_VERSION,
+        return Backend("mine", "1.1",
                        engines={"mine": "my_package.engine:MyEngine"},
                        implementations={("mine", EltwiseForward): "my_package.eltwise:TABLE"})
 
 A backend may provide engines, implementations for any engine kind, or both. The strings name
 objects that are imported on first use, so the module itself imports little. A TABLE is a sequence
 of `Implementation`s, best first by convention. Their estimates decide the ranking.
+
+Versions
+--------
+A backend states the version of the contract that it was written for, as a literal. A core of
+version 1.4 runs backends of the versions 1.0 to 1.4, and refuses all others with a `PluginError`.
+
+A backend may rely on this: within a major version, no name of this module and no parameter is
+removed, and whatever is added has a default that means the old behaviour. The core calls a backend
+only with the methods and parameters of its version. Rules that are added bind backends of that
+version or newer, but the conformance kit checks all rules.
+
+A core of version 2 refuses backends of version 1, because a new major version exists only to break
+a rule on which they rely. One distribution can serve both: its hook returns the `Backend` that
+suits `API_VERSION`. What a major version removes is documented as deprecated in the minor version
+before it.
+
+1.0  The first version. The number 1 as `api_version` means 1.0.
+1.1  Versions with a minor number.
 """
 
 from __future__ import annotations
@@ -63,7 +81,8 @@ from dnncore.tensors.memory_desc import MemoryDesc
 if TYPE_CHECKING:
     from dnncore.selection.primitive_desc import PrimitiveDesc
 
-API_VERSION = 1
+API_VERSION = "1.1"
+"""The version of this contract, "major.minor"."""
 
 hookimpl = pluggy.HookimplMarker("dnncore")
 
@@ -83,7 +102,7 @@ class Backend:
     """
 
     name: str
-    api_version: int
+    api_version: str | int
     role: str | None = None
     engines: Mapping[str, str] = field(default_factory=dict)
     implementations: Mapping[tuple[str, type[Operation]], str] = field(default_factory=dict)

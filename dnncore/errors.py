@@ -33,6 +33,7 @@ __all__ = [
     "describe",
     "printable",
     "shortened",
+    "shown",
 ]
 
 MOST_LETTERS = 4000  # of a text by another library, such as the log of a compiler
@@ -148,3 +149,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def shown(value: object) -> str:
+    """Return the representation of an object of a plugin, which may be any object, on one line."""
+    try:
+        return shortened(repr(value))
+    except Exception:
+        return f"an object of type {type(value).__name__}"

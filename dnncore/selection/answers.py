@@ -17,7 +17,6 @@ import numpy as np
 
 from dnncore.attributes import Attributes
 from dnncore.backend import (
-    API_VERSION,
     Accepted,
     Backend,
     Executable,
@@ -27,9 +26,10 @@ from dnncore.backend import (
 )
 from dnncore.engines.engine import Device, Engine
 from dnncore.engines.peaks import Peaks
-from dnncore.errors import PluginError, describe, shortened
+from dnncore.errors import PluginError, describe, shortened, shown
 from dnncore.interrupts import pass_on
 from dnncore.ops import Operation
+from dnncore.selection.contract_version import checked_version
 from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.tensors.memory_desc import MemoryDesc
 
@@ -94,13 +94,9 @@ def _backend(given: object, plugin: str) -> Backend:
     copy = Backend(**{field.name: getattr(given, field.name) for field in fields(Backend)})
     name = _name(copy.name, f"plugin {plugin!r}: the name of a backend")
     what = f"backend {name!r}"
-    if type(copy.api_version) is not int or copy.api_version != API_VERSION:
-        _fail(
-            f"{what}: api_version must be {API_VERSION}, that of this dnncore;"
-            f" got {_shown(copy.api_version)}; install a matching version of the backend"
-        )
+    version = checked_version(copy.api_version, what)
     if copy.role is not None and not isinstance(copy.role, str):
-        _fail(f"{what}: role must be a string or None; got {_shown(copy.role)}")
+        _fail(f"{what}: role must be a string or None; got {shown(copy.role)}")
     engines: dict[str, str] = {}
     for given_kind, path in _mapping(copy.engines, f"{what}: engines").items():
         kind = _name(given_kind, f"{what}: an engine kind")
@@ -116,12 +112,12 @@ def _backend(given: object, plugin: str) -> Backend:
         ):
             _fail(
                 f"{what}: a key of implementations must be (engine kind, operation class);"
-                f" got {_shown(key)}"
+                f" got {shown(key)}"
             )
         table = _path(path, f"{what}: implementations of {key[1].__name__}")
         tables[str(key[0]), key[1]] = table
     role = None if copy.role is None else str(copy.role)
-    return Backend(name, copy.api_version, role, engines, tables)
+    return Backend(name, version, role, engines, tables)
 
 
 def _mapping(value: object, what: str) -> Mapping[Any, Any]:
@@ -133,19 +129,19 @@ def _mapping(value: object, what: str) -> Mapping[Any, Any]:
 def _path(value: object, what: str) -> str:
     module, _, attribute = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not (module and attribute.isidentifier()):
-        _fail(f'{what} must be "module:attribute"; got {_shown(value)}')
+        _fail(f'{what} must be "module:attribute"; got {shown(value)}')
     return str(value)
 
 
 def _name(value: object, what: str) -> str:
     """Names stand in lists with commas and before colons, and are printed."""
     if not isinstance(value, str):
-        _fail(f"{what} must be a string; got {_shown(value)}")
+        _fail(f"{what} must be a string; got {shown(value)}")
     text = str(value)
     if not NAME.fullmatch(text):
         _fail(
             f"{what} must have 1 to {MOST_LETTERS} letters, digits and characters of '_.-', in"
-            f" ASCII; got {_shown(value)}"
+            f" ASCII; got {shown(value)}"
         )
     return text
 
@@ -158,7 +154,7 @@ def implementations_of(
 ) -> tuple[list[Implementation[Any]], list[str]]:
     """The valid implementations of a table, and what is wrong with the other entries."""
     if not isinstance(table, Sequence) or isinstance(table, str | bytes):
-        _fail(f"{path} must be a sequence of Implementation objects; got {_shown(table)}")
+        _fail(f"{path} must be a sequence of Implementation objects; got {shown(table)}")
     found: list[Implementation[Any]] = []
     faults: list[str] = []
     taken: set[str] = set()
@@ -174,19 +170,19 @@ def implementations_of(
 
 def _check_entry(entry: object, backend: str, taken: set[str]) -> None:
     if not isinstance(entry, Implementation):
-        _fail(f"it must be an Implementation; got {_shown(entry)}")
+        _fail(f"it must be an Implementation; got {shown(entry)}")
     name: Any = entry.name
     start, _, rest = name.partition(":") if type(name) is str else ("", "", "")
     if start != backend or not rest or not _is_printable(name):
-        _fail(f"its name must be a text such as '{backend}:algorithm'; got {_shown(name)}")
+        _fail(f"its name must be a text such as '{backend}:algorithm'; got {shown(name)}")
     if name in taken:
         _fail(f"the name {name!r} is taken by an entry before it; use another one")
     taken.add(name)
     types: Any = entry.data_types
     if isinstance(types, str) or not isinstance(types, Collection) or set(types) - set(DATA_TYPES):
-        _fail(f"{name}: data_types must contain names such as 'f32'; got {_shown(types)}")
+        _fail(f"{name}: data_types must contain names such as 'f32'; got {shown(types)}")
     if not isinstance(entry.takes_repeats, bool):
-        _fail(f"{name}: takes_repeats must be True or False; got {_shown(entry.takes_repeats)}")
+        _fail(f"{name}: takes_repeats must be True or False; got {shown(entry.takes_repeats)}")
 
 
 def _is_printable(text: str) -> bool:
@@ -199,7 +195,7 @@ def _is_printable(text: str) -> bool:
 def engine_class(found: object, kind: str) -> type[Engine]:
     """The class of an engine kind."""
     if not (isinstance(found, type) and issubclass(found, Engine)):
-        _fail(f"engine {kind!r}: its class must derive from Engine; got {_shown(found)}")
+        _fail(f"engine {kind!r}: its class must derive from Engine; got {shown(found)}")
     own = getattr(found, "kind", None)
     if own != kind:
         _fail(f"engine {kind!r}: the attribute `kind` of its class must be {kind!r}; got {own!r}")
@@ -210,11 +206,11 @@ def devices_of(engine: type[Engine], kind: str) -> list[Device]:
     """The devices that an engine class lists. Raises whatever `devices` raises, if an Exception."""
     found: object = guarded(engine.devices)
     if not isinstance(found, Sequence) or isinstance(found, str | bytes):
-        _fail(f"{kind}: devices() must return a sequence of Device objects; got {_shown(found)}")
+        _fail(f"{kind}: devices() must return a sequence of Device objects; got {shown(found)}")
     devices: list[Any] = guarded(list, found)
     strange = [device for device in devices if not isinstance(device, Device)]
     if strange:
-        _fail(f"{kind}: devices() must return Device objects; got {_shown(strange[0])}")
+        _fail(f"{kind}: devices() must return Device objects; got {shown(strange[0])}")
     return devices
 
 
@@ -222,7 +218,7 @@ def opened(engine: type[Engine], kind: str, index: int) -> Engine:
     """A new engine. Raises whatever its constructor raises, if it is an Exception."""
     found: object = guarded(engine, index)
     if not isinstance(found, Engine):
-        _fail(f"engine '{kind}:{index}': its class must make an Engine; got {_shown(found)}")
+        _fail(f"engine '{kind}:{index}': its class must make an Engine; got {shown(found)}")
     return found
 
 
@@ -240,15 +236,15 @@ def _checked(given: object, op: Operation) -> Accepted | Refused:
     if isinstance(given, Refused):
         reason: object = given.reason
         if not isinstance(reason, str):
-            _fail(f"accept returned a Refused whose reason must be a text; got {_shown(reason)}")
+            _fail(f"accept returned a Refused whose reason must be a text; got {shown(reason)}")
         if given.kind not in get_args(RefusalKind):
-            return Refused("failed", shortened(f"unknown kind {_shown(given.kind)}: {reason}"))
+            return Refused("failed", shortened(f"unknown kind {shown(given.kind)}: {reason}"))
         return Refused(given.kind, shortened(reason))
     if not isinstance(given, Accepted):
         _fail(f"accept returned {type(given).__name__}, not Accepted or Refused")
     copy = Accepted(**{field.name: getattr(given, field.name) for field in fields(Accepted)})
     for rule, got in _broken(copy, op):
-        _fail(f"accept returned a bad Accepted: {rule}; got {_shown(got)}")
+        _fail(f"accept returned a bad Accepted: {rule}; got {shown(got)}")
     return copy
 
 
@@ -316,7 +312,7 @@ def peaks(engine: Engine) -> Peaks:
     """The engine's peaks."""
     found: object = guarded(lambda: engine.peaks)
     if not isinstance(found, Peaks):
-        _fail(f"engine {engine.name}: peaks must be a Peaks object; got {_shown(found)}")
+        _fail(f"engine {engine.name}: peaks must be a Peaks object; got {shown(found)}")
     return found
 
 
@@ -324,16 +320,8 @@ def executable(accepted: Accepted) -> Executable:
     """Build the executable. Raises whatever `build` raises, if it is an Exception."""
     found: object = guarded(accepted.build)
     if not isinstance(found, Executable):
-        _fail(f"build returned {_shown(found)}, not an Executable")
+        _fail(f"build returned {shown(found)}, not an Executable")
     return found
-
-
-def _shown(value: object) -> str:
-    """The representation of a value, which may be any object."""
-    try:
-        return shortened(repr(value))
-    except Exception:
-        return f"an object of type {type(value).__name__}"
 
 
 def _fail(text: str) -> NoReturn:

@@ -15,7 +15,6 @@ from typing import Any
 import dnncore
 from dnncore.attributes import Attributes
 from dnncore.backend import (
-    API_VERSION,
     Accepted,
     Backend,
     EltwiseForward,
@@ -68,7 +67,7 @@ def dnncore_backends() -> Backend:
     """The backend `null` with its engine."""
     return Backend(
         "null",
-        API_VERSION,
+        "1.0",
         engines={"null": f"{__name__}:NullEngine"},
         implementations={("null", EltwiseForward): f"{__name__}:TABLE"},
     )

@@ -16,7 +16,7 @@ from dnncore import backend
 def dnncore_backends():
     """Describe the backend. The modules in the strings are imported on first use."""
     tables = {("toy", operation): "dnncore_toy:TABLE" for operation in COMPUTE}
-    return backend.Backend("toy", backend.API_VERSION, None, {"toy": "dnncore_toy:Toy"}, tables)
+    return backend.Backend("toy", "1.0", None, {"toy": "dnncore_toy:Toy"}, tables)
 
 
 class Toy(backend.HostEngine):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 from dnncore import backend
-from dnncore.backend import API_VERSION, Backend, EngineUnavailable, hookimpl
+from dnncore.backend import Backend, EngineUnavailable, hookimpl
 
 TABLES = {
     backend.Binary: "binary:TABLE",
@@ -36,4 +36,4 @@ def dnncore_backends() -> Backend:
     if importlib.util.find_spec("numba") is None:
         raise EngineUnavailable("cpu_numba needs numba: pip install numba")
     tables = {("cpu", op): f"{__name__}.{place}" for op, place in TABLES.items()}
-    return Backend("cpu_numba", API_VERSION, implementations=tables)
+    return Backend("cpu_numba", "1.0", implementations=tables)

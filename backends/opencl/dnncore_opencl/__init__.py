@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dnncore import backend as core
-from dnncore.backend import API_VERSION, Backend, hookimpl
+from dnncore.backend import Backend, hookimpl
 
 TABLES = {
     core.ConvolutionForward: "convolution.implementations:FORWARD",
@@ -33,7 +33,7 @@ def dnncore_backends() -> Backend:
     """Describe this backend to dnncore."""
     return Backend(
         "opencl",
-        API_VERSION,
+        "1.0",
         engines={"opencl": "dnncore_opencl.runtime.engine:OpenCLEngine"},
         implementations={
             ("opencl", operation): f"dnncore_opencl.{table}" for operation, table in TABLES.items()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dnncore as dnn
-from dnncore.backend import API_VERSION, Backend, EltwiseForward, Engine, Implementation, hookimpl
+from dnncore.backend import Backend, EltwiseForward, Engine, Implementation, hookimpl
 from dnncore.cache import primitives
 from dnncore.selection import ranking
 from dnncore.testing.soak.jobs import Job, digest
@@ -72,7 +72,7 @@ def failing_plugin(rng: random.Random, _jobs: Sequence[tuple[Job, str]]) -> None
         table = f"{__name__}:{'FAILING' if way == 'accept' else 'MISSING'}"
         return Backend(
             "soak",
-            API_VERSION,
+            "1.0",
             engines={"soak": f"{__name__}:_NoDevice"} if way == "devices" else {},
             implementations={("cpu", EltwiseForward): table} if way in ("accept", "table") else {},
         )

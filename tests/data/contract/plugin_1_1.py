@@ -1,0 +1,137 @@
+"""A plugin as it was written for version 1.1 of the contract. It is never changed.
+
+Its device has memory of its own. It computes relu by way of the scratchpad, and reorders between
+equal formats.
+"""
+
+import time
+from functools import partial
+
+import numpy as np
+
+from dnncore.backend import (
+    Accepted,
+    Backend,
+    Device,
+    EltwiseForward,
+    Engine,
+    Executable,
+    Implementation,
+    Peaks,
+    Refused,
+    Reorder,
+    Stream,
+    TimedEvent,
+    check_size,
+    hookimpl,
+)
+
+
+@hookimpl
+def dnncore_backends():
+    return Backend(
+        "old_1_1",
+        "1.1",
+        engines={"old_1_1": f"{__name__}:OldEngine"},
+        implementations={
+            ("old_1_1", EltwiseForward): f"{__name__}:RELU",
+            ("old_1_1", Reorder): f"{__name__}:COPY",
+        },
+    )
+
+
+class OldBuffer:
+    def __init__(self, nbytes):
+        self.bytes = np.zeros(nbytes, np.uint8)
+
+
+class OldEngine(Engine):
+    kind = "old_1_1"
+    buffer_kind = "an OldBuffer"
+
+    @classmethod
+    def devices(cls):
+        return [Device("old device", "nobody", "1", {"threads": 1}, "accelerator")]
+
+    @property
+    def peaks(self):
+        return Peaks({"f32": 1e9}, bandwidth=1e9, launch=1e-6)
+
+    def allocate(self, nbytes):
+        check_size(self.name, nbytes)
+        return OldBuffer(nbytes)
+
+    def free(self, buffer):
+        buffer.bytes = None
+
+    def owns(self, buffer, nbytes):
+        return isinstance(buffer, OldBuffer) and buffer.bytes.size >= nbytes
+
+    def copy_in(self, stream, host, buffer, wait_for=()):
+        return stream.run(partial(np.copyto, buffer.bytes[: host.size], host), wait_for)
+
+    def copy_out(self, stream, buffer, host, wait_for=()):
+        return stream.run(partial(np.copyto, host, buffer.bytes[: host.size]), wait_for)
+
+    def stream(self, order="in", *, profiling=False):
+        return OldStream(self, order, profiling=profiling)
+
+
+class OldStream(Stream):
+    lag = 0.0
+
+    def run(self, work, wait_for):
+        for event in wait_for:
+            event.wait()
+        time.sleep(self.lag)
+        start = time.perf_counter()
+        work()
+        times = (start, time.perf_counter()) if self.profiling else (None, None)
+        return TimedEvent(*times)
+
+
+class OldExecutable(Executable):
+    def __init__(self, function):
+        self.function = function
+
+    def bind(self, memories, scratchpad):
+        src, dst = memories
+
+        def work():
+            values = src.desc.unpack(src.buffer.bytes)
+            if scratchpad is not None:
+                room = scratchpad.bytes[: values.nbytes].view(values.dtype)
+                room[:] = values.reshape(-1)
+                values = room.reshape(values.shape)
+            dst.desc.pack(self.function(values), dst.buffer.bytes)
+
+        return lambda stream, wait_for=(): stream.run(work, wait_for)
+
+
+class Relu(Implementation):
+    name = "old_1_1:relu"
+
+    def accept(self, op, attr, engine, hint):
+        if op.algorithm != "relu" or op.alpha or attr.post_ops:
+            return Refused("algorithm", f"computes relu without post-ops; got {op.algorithm}")
+        op = op.resolve_any(dst=op.src)
+        build = partial(OldExecutable, partial(np.maximum, 0))
+        size = int(np.prod(op.src.dims)) * op.src.itemsize
+        return Accepted(op, build, efficiency=0.5, scratchpad_bytes=size)
+
+
+class Copy(Implementation):
+    name = "old_1_1:copy"
+
+    def accept(self, op, attr, engine, hint):
+        if attr.post_ops:
+            return Refused("attribute", "computes no post-ops")
+        if op.src.data_type != op.dst.data_type:
+            return Refused("type", f"converts no types; got {op.dst.data_type}")
+        if op.src != op.dst and not op.dst.is_any:
+            return Refused("format", f"copies equal formats; got {op.dst}")
+        return Accepted(op.resolve_any(dst=op.src), partial(OldExecutable, np.array), seconds=1e-6)
+
+
+RELU = [Relu()]
+COPY = [Copy()]
