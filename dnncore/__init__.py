@@ -24,7 +24,8 @@ if typing.TYPE_CHECKING:
     from dnncore import backend, cache, functional, ops, problem, testing  # noqa: F401
     from dnncore.attributes import Attributes, PostOp
     from dnncore.comparison.compare import Comparison, against_reference, compare
-    from dnncore.engines.engine import Device, Engine
+    from dnncore.engines.device import Device
+    from dnncore.engines.engine import Engine
     from dnncore.engines.memory import Memory
     from dnncore.engines.peaks import Peaks
     from dnncore.execution.primitive import BoundPrimitive, Primitive

@@ -31,7 +31,24 @@ suits `API_VERSION`. What a major version removes is documented as deprecated in
 before it.
 
 1.0  The first version. The number 1 as `api_version` means 1.0.
-1.1  Versions with a minor number.
+1.1  Versions with a minor number. `Engine.is_lost`: an engine that is lost is opened anew by its
+     name. `free` is never called from within a collection of garbage. The failure of a command is
+     raised once by its stream and does not fail later commands. All streams of an engine share
+     the clock of their events. Standard keys of `Device.limits`. What an engine does in a forked
+     child. The docstrings of `Engine`, `Stream` and `Event` have the rules.
+
+Formats of a backend's own
+--------------------------
+An implementation may ask for a layout that only its backend knows, such as packed weights. The name
+of an opaque format begins with that of the backend, and its size is given in bytes:
+
+    packed = MemoryDesc(op.weights.dims, "f32", "mine:panels:16", nbytes=65536)
+    op = op.resolve_any(weights=packed, dst=plain)  # only where op.weights.is_any
+
+The user allocates such a memory and fills it by a reorder from a plain format, which the backend
+computes: its table for `Reorder` has an implementation that accepts `op.dst.tag` of this form. All
+others refuse it. Put into the name whatever decides the layout, so that equal names mean equal
+layouts. A launch gets the memory as `memory.buffer`, without an offset.
 """
 
 from __future__ import annotations
@@ -47,7 +64,8 @@ import pluggy
 
 from dnncore.attributes import Attributes, PostOp
 from dnncore.cache import count as cache_count
-from dnncore.engines.engine import Buffer, Device, Engine, HostEngine, check_size
+from dnncore.engines.device import Device
+from dnncore.engines.engine import Buffer, Engine, HostEngine, check_size
 from dnncore.engines.measured import figures as measured_figures
 from dnncore.engines.memory import Memory
 from dnncore.engines.peaks import Peaks
@@ -262,9 +280,10 @@ class HostFunction(Executable):
                 event.wait()
             if stream.lag:
                 time.sleep(stream.lag)
+            start = time.perf_counter()
             with np.errstate(all="ignore"):
                 function(*memories)
-            return COMPLETED
+            return TimedEvent(start, time.perf_counter()) if stream.profiling else COMPLETED
 
         return run
 

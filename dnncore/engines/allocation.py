@@ -1,24 +1,79 @@
-"""Buffers with an owner: each one is given to its engine's `free` exactly once."""
+"""Buffers with an owner: each one is given to its engine's `free` exactly once.
+
+Python collects garbage at any place of a program, also where a thread is in the engine's own code
+and holds its locks. So a buffer whose owner is found by a collection waits until the program next
+allocates or maps a memory. A buffer whose owner goes by its last reference is freed at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import warnings
 import weakref
+from collections import deque
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
+
+from dnncore.errors import ExecutionError, PluginWarning, describe
 
 if TYPE_CHECKING:
     from dnncore.engines.engine import Engine
 
-__all__ = ["Allocation"]
+__all__ = ["Allocation", "free_collected"]
+
+_collected: deque[tuple[Engine, Any]] = deque()
+_collecting = 0  # the thread that collects garbage; there is at most one
 
 
 class Allocation:
     """A new buffer of at least `nbytes` bytes, which is freed with this object.
 
-    A user of `buffer` must keep this object. Raises `ExecutionError` if out of memory.
+    A user of `buffer` must keep this object. If the engine has no room, garbage is collected first,
+    because cycles may hold memories. Raises `ExecutionError` if out of memory.
     """
 
     __slots__ = ("__weakref__", "buffer")
 
     def __init__(self, engine: Engine, nbytes: int) -> None:
-        self.buffer: Any = engine.allocate(nbytes)
-        weakref.finalize(self, engine.free, self.buffer).atexit = False
+        free_collected()
+        self.buffer: Any = _allocated(engine, nbytes)
+        weakref.finalize(self, _release, engine, self.buffer).atexit = False
+
+
+def free_collected() -> None:
+    """Free the buffers whose owners were found by collections of garbage."""
+    while _collected and _collecting != get_ident():
+        with contextlib.suppress(IndexError):  # another thread frees, too
+            _free(*_collected.popleft())
+
+
+def _allocated(engine: Engine, nbytes: int) -> Any:
+    with contextlib.suppress(ExecutionError):
+        return engine.allocate(nbytes)
+    gc.collect()
+    free_collected()
+    return engine.allocate(nbytes)
+
+
+def _release(engine: Engine, buffer: Any) -> None:
+    if _collecting == get_ident():
+        _collected.append((engine, buffer))
+    else:
+        _free(engine, buffer)
+
+
+def _free(engine: Engine, buffer: Any) -> None:
+    try:
+        engine.free(buffer)
+    except Exception as error:
+        text = f"{engine.name}: free must not raise; it raised {describe(error)}"
+        warnings.warn(text, PluginWarning, stacklevel=2)
+
+
+def _note_collection(phase: str, _info: object) -> None:
+    global _collecting  # noqa: PLW0603 - a state of the interpreter
+    _collecting = get_ident() if phase == "start" else 0
+
+
+gc.callbacks.append(_note_collection)

@@ -2,52 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
+from dnncore.engines.device import Device
 from dnncore.engines.peaks import Peaks
 from dnncore.engines.stream import COMPLETED, Event, HostStream, Order, Stream, wait_all
 from dnncore.engines.threads import get_num_threads, set_num_threads
 from dnncore.errors import DescriptorError, EngineUnavailable, ExecutionError
 
 __all__ = [
-    "DEVICE_TYPES", "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks",
-    "aligned_bytes", "check_size",
+    "Buffer", "CpuEngine", "Device", "Engine", "HostEngine", "Peaks", "aligned_bytes", "check_size",
 ]  # fmt: skip
 
 Buffer = Any
 """A block of an engine's memory, opaque to the core; a 1-D uint8 array on host engines."""
 
 ALIGNMENT = 128  # bytes: two cache lines; OpenCL CPU devices require it of shared memory
-
-DEVICE_TYPES = ("cpu", "gpu", "accelerator")
-
-
-@dataclass(frozen=True)
-class Device:
-    """One device that an engine kind can open; its place in the kind's list is its index.
-
-    type: "cpu", "gpu", "accelerator" or another word; "" if unknown. `dnncore.engine` accepts it as
-        a name.
-    """
-
-    name: str
-    vendor: str = ""
-    version: str = ""
-    limits: Mapping[str, Any] = field(default_factory=dict)
-    type: str = ""
-
-    def __post_init__(self) -> None:
-        for name in ("name", "vendor", "version", "type"):
-            value = getattr(self, name)
-            if not isinstance(value, str):
-                raise DescriptorError(f"device: {name} must be a string; got {value!r}")
-        if not isinstance(self.limits, Mapping):
-            raise DescriptorError(f"device: limits must be a mapping; got {self.limits!r}")
 
 
 class Engine:
@@ -57,12 +31,28 @@ class Engine:
     is_host: whether a buffer is a 1-D uint8 array in this process.
     buffer_kind: a description of a buffer, for messages.
     native: the runtime's own objects, documented by the backend.
+    is_lost: whether the device can be used no more, for example because its process has died. The
+        engine sets it; a program may set it, too. The next `dnncore.engine(name)` opens a new
+        engine.
+
+    Threads. Any thread may call any method, also several at once. One thread at a time uses a
+    stream. A signal handler may call any method while the main thread is in another one, so locks
+    must be `threading.RLock`s or the like.
+
+    A lost device. Its commands end with an `ExecutionError`, also those under way, and no wait
+    hangs. Each later call with the engine, its streams or its memories raises `ExecutionError`,
+    except that `free` does nothing. Other engines are not affected.
+
+    Forks. In a child that `os.fork` made, an engine of the parent computes, or it is lost there, or
+    each call raises `EngineUnavailable`. The child uses neither threads nor connections of the
+    parent. If no new engine can be opened in the child, the constructor raises `EngineUnavailable`.
     """
 
     kind: ClassVar[str]
     is_host: ClassVar[bool] = False
     buffer_kind: ClassVar[str] = "a buffer of the engine's own kind"
     native: Any = None
+    is_lost: bool = False
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
@@ -95,16 +85,25 @@ class Engine:
         """Correct the peaks if an execution that took `seconds` shows that they are too low."""
 
     def allocate(self, nbytes: int) -> Buffer:
-        """Allocate at least `nbytes` bytes, 0 allowed; raises `ExecutionError` if out of memory."""
+        """Allocate at least `nbytes` bytes, 0 allowed; raises `ExecutionError` if out of memory.
+
+        The core calls it for memories and for scratchpads, in the thread that needs them. If it
+        raises `ExecutionError`, the core collects garbage and calls it once more. A backend that
+        needs a buffer of its own makes a `Memory`, and calls neither `allocate` nor `free`.
+        """
         raise NotImplementedError
 
     def free(self, buffer: Buffer) -> None:
         """Free a buffer of `allocate`; called exactly once, when nothing refers to it any more.
 
-        Commands that use the buffer may still be under way. It may be called in any thread, by the
-        collector of garbage. On a host engine, arrays that `Memory.numpy` returned may still be
-        views of the buffer: then free it only when no array uses it. At the end of the process,
-        buffers that are still in use are not freed.
+        Commands that use the buffer may still be under way: free it behind them, or let each
+        command keep its memories until it has ended. On a host engine, arrays that `Memory.numpy`
+        returned may still be views of the buffer: then free it only when no array uses it.
+
+        It is called in the thread that drops the last reference, so also in a thread of the engine
+        that drops a command. It is never called from within a collection of garbage: buffers whose
+        owners are collected wait until the program next allocates or maps a memory. It must not
+        raise. At the end of the process, buffers that are still in use are not freed.
         """
 
     def owns(self, buffer: object, nbytes: int) -> bool:
@@ -132,7 +131,10 @@ class Engine:
         raise NotImplementedError
 
     def stream(self, order: Order = "in", *, profiling: bool = False) -> Stream:
-        """Open a new stream. Some engines do not support `order="out"` or `profiling`."""
+        """Open a new stream.
+
+        Raises `DescriptorError` for an order, or for `profiling`, that the engine does not support.
+        """
         raise NotImplementedError
 
     def __copy__(self) -> Self:
@@ -144,6 +146,11 @@ class Engine:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the name. A process that unpickles it opens its own engine of this name."""
+        if self.is_lost:
+            raise DescriptorError(
+                f"engine {self.name}: a lost engine cannot be pickled; open it again with"
+                f" dnncore.engine({self.name!r})"
+            )
         if _opened(self.name) is not self:
             raise DescriptorError(
                 f"engine {self.name}: only engines that dnncore.engine(name) opens can be pickled;"
@@ -223,6 +230,11 @@ class CpuEngine(HostEngine):
     """The CPU with the host's memory. Backends provide its implementations.
 
     num_threads: the number of threads of every backend's implementations; see `set_num_threads`.
+        An implementation reads it in `accept` or `build`. If it calls a library with threads of its
+        own, such as a BLAS, it limits the library's threads to this number for the time of each
+        call: by a setter that holds for the calling thread, as `omp_set_num_threads` does, or with
+        `threadpoolctl.threadpool_limits(count)`. If it can do neither, it says so in its documents.
+        The reference, which only defines results, ignores the number.
     """
 
     kind: ClassVar[str] = "cpu"

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dnncore.engines.allocation import Allocation
+from dnncore.engines.allocation import Allocation, free_collected
 from dnncore.engines.engine import Buffer, Engine
 from dnncore.engines.stream import Stream
 from dnncore.errors import DescriptorError, ExecutionError, printable
@@ -137,6 +137,7 @@ class Memory:
                 f"memory: the stream must be one of {self.engine.name}; got {stream!r};"
                 " open one with engine.stream()"
             )
+        free_collected()
         stream.wait()
         if self.engine.is_host:
             yield self.buffer[: self.desc.nbytes]

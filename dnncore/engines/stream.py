@@ -33,7 +33,16 @@ Order = Literal["in", "out"]
 class Event:
     """One command of a stream.
 
-    `start` and `end` are seconds on the stream's own clock and exist on profiling streams only.
+    A command with an event in its `wait_for` begins after that event's end. If that event has
+    failed, the command fails, too: its call raises, or its event has an error, which names the
+    cause. Whether it has run is open, and its results are undefined. Commands that are only later
+    in the same stream do not fail.
+
+    `start` and `end` exist on profiling streams only. They are seconds of one clock per engine: all
+    streams of the engine share it, it never goes back, and its zero is arbitrary. The clocks of two
+    engines cannot be compared, except that engines whose commands run in this process use
+    `time.perf_counter`. Ask for the times after the end of the command.
+
     The base class represents a completed command; streams that run commands in the calling thread
     need no other.
     """
@@ -120,6 +129,10 @@ class TimedEvent(Event):
 
 class Stream:
     """An ordered queue of commands on one engine; used by one thread at a time.
+
+    A failure is not sticky. Commands behind a failed one run, unless they wait for its event or the
+    device is lost. The next `wait` of the stream raises the first error since the `wait` before it,
+    and forgets these errors. A call that raises launches nothing, so its error is not raised again.
 
     A stream owns the scratchpad of the primitives that run on it. An in-order stream has one
     buffer, `scratchpad`, which grows to the largest request and never shrinks. On an out-of-order

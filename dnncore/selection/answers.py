@@ -24,7 +24,8 @@ from dnncore.backend import (
     RefusalKind,
     Refused,
 )
-from dnncore.engines.engine import Device, Engine
+from dnncore.engines.device import Device
+from dnncore.engines.engine import Engine
 from dnncore.engines.peaks import Peaks
 from dnncore.errors import PluginError, describe, shortened, shown
 from dnncore.interrupts import pass_on
@@ -42,6 +43,7 @@ __all__ = [
     "executable",
     "guarded",
     "implementations_of",
+    "is_lost",
     "opened",
 ]
 
@@ -219,6 +221,18 @@ def opened(engine: type[Engine], kind: str, index: int) -> Engine:
     found: object = guarded(engine, index)
     if not isinstance(found, Engine):
         _fail(f"engine '{kind}:{index}': its class must make an Engine; got {shown(found)}")
+    return found
+
+
+def is_lost(engine: Engine) -> bool:
+    """Whether the device of an engine can be used no more."""
+    try:
+        found: object = guarded(lambda: engine.is_lost)
+    except Exception as error:
+        pass_on(error)
+        raise PluginError(f"an engine's is_lost raised {describe(error)}") from error
+    if not isinstance(found, bool):
+        _fail(f"an engine's is_lost must be True or False; got {shown(found)}")
     return found
 
 

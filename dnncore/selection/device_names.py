@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dnncore.engines.engine import DEVICE_TYPES, Device
+from dnncore.engines.device import DEVICE_TYPES, Device
 from dnncore.errors import BackendNotFound, DnnError, EngineUnavailable
 
 __all__ = ["DeviceStatus", "Status", "matching", "no_match"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -86,7 +87,8 @@ class Registry:
         self.loaded: dict[str, _Loaded] = {}
         self._objects: dict[str, Any] = {}
         self._tables: dict[tuple[str, type], list[tuple[Backend, Implementation[Any]]]] = {}
-        self._engines: MemoryCache[Engine] = MemoryCache(sys.maxsize)  # by kind and index
+        self._engines: MemoryCache[Engine] = MemoryCache(sys.maxsize)  # by kind, index, losses
+        self._losses: dict[tuple[str, int], int] = {}  # lost engines, by kind and index
         self._names: dict[str, tuple[str, int]] = {}
         self._discovered = False
         self._is_discovering = False
@@ -350,7 +352,10 @@ class Registry:
         return _absent(self.failures_of(kinds, operation))
 
     def engine(self, name: str) -> Engine:
-        """Open the first device that `name` means (see `meant`). Each device has one object."""
+        """Open the first device that `name` means (see `meant`).
+
+        Each device has one object, until this is lost.
+        """
         if not isinstance(name, str):
             raise BackendNotFound(
                 f"an engine's name must be a string, as in 'cpu', 'gpu' or 'opencl:1'; got {name!r}"
@@ -359,8 +364,18 @@ class Registry:
         if place is None:
             first = self.meant(name)[0]
             place = self._names[name] = first.kind, first.index
-        kind, index = place
-        return self._engines.get(place, lambda: self._open(kind, index))
+        while True:
+            key = (*place, self._losses.get(place, 0))
+            found = self._engines.get(key, functools.partial(self._open, *place))
+            if not answers.is_lost(found):
+                return found
+            self._forget_lost(found, *key)
+
+    def _forget_lost(self, engine: Engine, kind: str, index: int, losses: int) -> None:
+        """Let the next look-up open the device anew. Several threads may do this for one engine."""
+        self._losses[kind, index] = losses + 1
+        self._engines.forget(lambda key: key == (kind, index, losses))
+        primitives.forget(lambda key: any(part is engine for part in key))
 
     def meant(self, name: str) -> list[DeviceStatus]:
         """Return the devices, at least one, that `name` means by the rules of `device_names.py`.
@@ -399,7 +414,10 @@ class Registry:
 
     def _open(self, kind: str, index: int) -> Engine:
         try:
-            return answers.opened(self.engine_class(kind), kind, index)
+            found = answers.opened(self.engine_class(kind), kind, index)
+            if answers.is_lost(found):
+                raise EngineUnavailable(f"engine '{kind}:{index}': its device was lost at once")
+            return found
         except DnnError:
             raise
         except Exception as error:
@@ -447,6 +465,9 @@ def engine(name: str | None = None) -> Engine:
         "gpu", of any backend; words of a device's description, "opencl:nvidia h200" or "nvidia".
         Case is ignored. The module `dnncore.selection.device_names` has all rules.
         By default, the name in `DNNCORE_ENGINE`, else "cpu".
+
+    All calls that mean one device return one object. If that engine is lost (`Engine.is_lost`), the
+    call opens a new one; memories, streams and primitives of the lost one cannot be used with it.
 
     Raises `BackendNotFound` for an unknown name. Raises `EngineUnavailable` if there is no such
     device or it cannot be opened. The message lists the available devices. No other device is

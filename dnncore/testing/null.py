@@ -23,7 +23,7 @@ from dnncore.backend import (
     Implementation,
     hookimpl,
 )
-from dnncore.engines.engine import Device
+from dnncore.engines.device import Device
 from dnncore.ops import Operation
 from dnncore.selection.primitive_desc import PrimitiveDesc
 

@@ -1,6 +1,7 @@
 """Each buffer that an engine allocates is given to its `free` once, and not while it is in use."""
 
 import gc
+import threading
 from collections import Counter
 from contextlib import contextmanager
 
@@ -28,6 +29,12 @@ from dnncore.cache import primitives
 from dnncore.functional import call
 from dnncore.problem import read
 from dnncore.testing import run_case
+
+
+def collect():
+    """Collect garbage and free its buffers, which the next allocation does."""
+    gc.collect()
+    dnn.Memory(dnn.MemoryDesc((1,)), dnn.engine("cpu"))
 
 
 class Bytes:
@@ -85,7 +92,7 @@ class Counted(Engine):
 
     def balance(self):
         """The number of buffers that are not freed; each other one was freed once."""
-        gc.collect()
+        collect()
         assert not self.misuses
         assert {buffer.frees for buffer in self.made} <= {0, 1}
         return sum(not buffer.frees for buffer in self.made)
@@ -311,7 +318,7 @@ def balanced(engine):
         patch.setattr(cls, "allocate", counting)
         patch.setattr(cls, "free", freeing)
         yield
-        gc.collect()
+        collect()
         assert made
         assert made.total() == freed.total()
         assert set(freed.values()) == {1}
@@ -326,3 +333,129 @@ def test_the_conformance_kit(name):
         result = run_case(problem, engine, impl="*simd*,opencl:*", skip=["memory"])
         assert result.status == "passed"
         primitives.clear()
+
+
+# -- collections of garbage ------------------------------------------------------------------------
+
+
+class Watched(Counted):
+    """Notes the frees in collections of garbage. Its lock cannot be acquired twice by a thread."""
+
+    collecting = False
+    in_collections = 0
+
+    def __init__(self, index=0):
+        super().__init__(index)
+        self.lock = threading.Lock()
+
+    def allocate(self, nbytes):
+        with self.lock:
+            gc.collect()  # which may begin at any place
+            return super().allocate(nbytes)
+
+    def free(self, buffer):
+        self.in_collections += Watched.collecting
+        with self.lock:
+            super().free(buffer)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    def note(phase, info):
+        Watched.collecting = phase == "start"
+
+    gc.callbacks.append(note)
+    yield Watched()
+    gc.callbacks.remove(note)
+
+
+def cycle(engine):
+    """A memory in a cycle that only the collector of garbage finds."""
+    memory = [dnn.Memory(dnn.MemoryDesc((8,)), engine)]
+    memory.append(memory)
+
+
+def left(engine):
+    return sum(not buffer.frees for buffer in engine.made)
+
+
+def test_a_buffer_is_freed_at_once_by_its_last_reference(watched):
+    memory = dnn.Memory(dnn.MemoryDesc((8,)), watched)
+    assert left(watched) == 1
+    del memory
+    assert left(watched) == 0
+
+
+@pytest.mark.parametrize("way", ["allocate", "map"])
+def test_no_buffer_is_freed_in_a_collection_and_each_soon_afterwards(watched, way):
+    kept = dnn.Memory(dnn.MemoryDesc((8,)), watched)
+    for _ in range(3):
+        cycle(watched)
+    gc.collect()
+    assert left(watched) > 1
+    if way == "map":
+        kept.numpy()
+    else:
+        kept = dnn.Memory(dnn.MemoryDesc((8,)), watched)
+    assert left(watched) == 1
+    assert watched.in_collections == 0
+
+
+def test_garbage_does_not_pile_up(watched):
+    for _ in range(50):
+        cycle(watched)
+        assert left(watched) <= 3
+    assert watched.in_collections == 0
+
+
+def test_another_thread_frees_while_one_collects(watched):
+    found = []
+
+    class Slow:
+        """Lets another thread drop a memory in the collection of this one."""
+
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            memory = [dnn.Memory(dnn.MemoryDesc((8,)), engine)]
+            thread = threading.Thread(target=memory.pop)
+            thread.start()
+            thread.join()
+            found.append(left(engine))
+
+    engine = Counted()
+    Slow()
+    gc.collect()
+    assert found == [0]
+
+
+def test_memory_that_only_garbage_holds_is_found_when_there_is_no_room(monkeypatch):
+    engine = Counted()
+    allocate = Counted.allocate
+
+    def limited(self, nbytes):
+        if left(self):
+            raise dnn.ExecutionError("no room")
+        return allocate(self, nbytes)
+
+    monkeypatch.setattr(Counted, "allocate", limited)
+    cycle(engine)
+    memory = dnn.Memory(dnn.MemoryDesc((8,)), engine)
+    with pytest.raises(dnn.ExecutionError, match="no room") as caught:
+        dnn.Memory(dnn.MemoryDesc((8,)), engine)
+    assert caught.value.__context__ is None
+    assert memory.engine is engine
+
+
+def test_a_free_that_raises_is_a_warning(watched, monkeypatch):
+    def free(self, buffer):
+        raise OSError("no such buffer")
+
+    monkeypatch.setattr(Counted, "free", free)
+    cycle(watched)
+    gc.collect()
+    with pytest.warns(dnn.PluginWarning, match="counted:0: free must not raise.*no such buffer"):
+        memory = dnn.Memory(dnn.MemoryDesc((8,)), watched)
+    with pytest.warns(dnn.PluginWarning, match="no such buffer"):
+        del memory

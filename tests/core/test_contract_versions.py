@@ -56,6 +56,28 @@ def test_a_plugin_of_a_minor_version_is_served_by_the_host(old):
     np.testing.assert_allclose(dst.numpy(), np.tanh(values), rtol=1e-6)
 
 
+def test_a_plugin_may_have_a_format_of_its_own_and_lose_its_device(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    module = importlib.import_module("plugin_1_1")
+    dnn.register(module)
+    engine = dnn.engine("old_1_1")
+    values = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    src = dnn.Memory.from_numpy(values, engine=engine)
+    wanted = dnn.MemoryDesc((3, 4), "f32", "any")
+    op = dnn.EltwiseForward("forward_inference", "relu", src=src.desc, dst=wanted)
+    pd = dnn.PrimitiveDesc(op, engine)
+    assert pd.dst_desc.tag == "old_1_1:reversed"
+    dst = dnn.Memory(pd.dst_desc, engine)
+    pd.primitive().execute(engine.stream(), src=src, dst=dst).wait()
+    plain = dnn.reorder(dst, src.desc)
+    np.testing.assert_array_equal(plain.numpy(), np.maximum(values, 0))
+    engine.is_lost = True
+    with pytest.raises(dnn.ExecutionError, match="lost"):
+        dnn.Memory(src.desc, engine)
+    assert dnn.engine("old_1_1") is not engine
+    dnn.unregister(module)
+
+
 def parts(line):
     """The name and the parameters of a line; None for what cannot be called."""
     name, _, rest = line.partition("(")

@@ -12,7 +12,7 @@ from dnncore.testing import CHECKS, run_case
 (PROBLEM,) = read("--eltwise --alg=relu --alpha=0.25 2x11x7")
 CHECKED = [
     "events", "in_flight", "several_events", "failures", "time_limits", "late_accesses",
-    "profiling", "memory",
+    "profiling", "memory", "buffers",
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ reference does. The module is a plugin.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -66,8 +67,11 @@ class ThreadStream(backend.Stream):
         return Command(future)
 
     def wait(self, timeout=None):
-        for command in self.commands:
-            command.wait(timeout)
+        if wait([command.future for command in self.commands], timeout).not_done:
+            raise TimeoutError
+        ended, self.commands = self.commands, []
+        for command in ended:
+            command.wait()
 
 
 class Timely(backend.HostEngine):
@@ -301,6 +305,28 @@ class StreamForgetsErrors(Timely):
         return stream
 
 
+class KeepsFailing(Timely):
+    """A stream with a failed command fails for ever."""
+
+    def stream(self, order="in", *, profiling=False):
+        stream = super().stream()
+        own = stream.wait
+
+        def wait(timeout=None):
+            failed = [command for command in stream.commands if command.error]
+            own(timeout) if not failed else failed[0].wait()
+
+        stream.wait = wait
+        return stream
+
+
+class FailsAllBehind(Timely):
+    """A command fails because a command before it in its stream has failed."""
+
+    def launch(self, stream, function, memories, wait_for):
+        return super().launch(stream, function, memories, [*wait_for, *stream.commands])
+
+
 class LastEventOnly(Timely):
     """A launch waits for the last event alone."""
 
@@ -348,6 +374,26 @@ class WritesTwice(Timely):
         return event
 
 
+class LosesBuffers(Timely):
+    """Each launch allocates a buffer that nobody frees."""
+
+    def launch(self, stream, function, memories, wait_for):
+        self.allocate(64)
+        return super().launch(stream, function, memories, wait_for)
+
+
+class FreesItself(Timely):
+    """A launch frees the last memory, as if it were its own."""
+
+    def free(self, buffer):
+        pass
+
+    def launch(self, stream, function, memories, wait_for):
+        event = super().launch(stream, function, memories, wait_for)
+        self.free(memories[-1].buffer)
+        return event
+
+
 class TimedCommand(Command):
     start, end = 2.0, 1.0
 
@@ -373,6 +419,27 @@ class WrongUnit(Timely):
         stream = super().stream()
         if profiling:
             stream.event = SlowCommand
+        return stream
+
+
+class PlannedCommand(Command):
+    """A command with times that are given."""
+
+    start = end = None
+
+    def __init__(self, future, start):
+        super().__init__(future)
+        self.start, self.end = start, start + 1e-7
+
+
+class ClockPerStream(Timely):
+    """Each stream has a clock that begins with 0."""
+
+    def stream(self, order="in", *, profiling=False):
+        stream = super().stream()
+        times = itertools.count()
+        if profiling:
+            stream.event = lambda future: PlannedCommand(future, 1e-6 * next(times))
         return stream
 
 
@@ -425,13 +492,18 @@ FAULTS: dict[str, Callable[..., Timely]] = {
     "runs_on_garbage": RunsOnGarbage,
     "copies_garbage": CopiesGarbage,
     "stream_forgets_errors": StreamForgetsErrors,
+    "keeps_failing": KeepsFailing,
+    "fails_all_behind": FailsAllBehind,
     "last_event_only": LastEventOnly,
     "last_of_a_stream": LastOfAStream,
     "keeps_events": KeepsEvents,
     "eager_done": EagerDone,
     "writes_twice": WritesTwice,
+    "loses_buffers": LosesBuffers,
+    "frees_itself": FreesItself,
     "wrong_times": WrongTimes,
     "wrong_unit": WrongUnit,
+    "clock_per_stream": ClockPerStream,
 }
 for _name, _engine in FAULTS.items():
     _engine.kind = _name

@@ -17,13 +17,14 @@ from dnncore.algorithms.eltwise import ELTWISE
 from dnncore.algorithms.post_ops import POST_OPS
 from dnncore.attributes import Attributes
 from dnncore.backend import Accepted, Implementation, RefusalKind, Refused
+from dnncore.engines.device import LIMITS
 from dnncore.engines.engine import Engine
 from dnncore.tensors.datatypes import DATA_TYPES
 from dnncore.testing.checks.case import Case
 from dnncore.testing.checks.results import CheckFailed
 from dnncore.testing.checks.surroundings import changed, world
 
-__all__ = ["accept", "descriptors", "refusals"]
+__all__ = ["accept", "descriptors", "device", "refusals"]
 
 QUICK_SECONDS = 0.02  # the quickest of several calls; built-in ones take 20 us to 7 ms
 ASKED, MOST_ASKED = 3, 30  # the latter on a machine with other work
@@ -162,3 +163,20 @@ def descriptors(case: Case) -> None:
         again = case.descs(case.attr, pd.impl_name)[0]
         if again != pd or hash(again) != hash(pd):
             raise CheckFailed(f"two primitive descriptors of one problem must be equal: {pd}")
+
+
+# -- devices --------------------------------------------------------------------------------------
+
+
+def device(case: Case) -> None:
+    """The device has a name, and standard keys of its limits have values of their types."""
+    own = case.engine.device
+    if not own.name:
+        raise CheckFailed("a device must have a name; got ''")
+    for key, kind in LIMITS.items():
+        value = own.limits.get(key)
+        if value is None and key not in own.limits:
+            continue
+        if type(value) is not kind or (kind is int and value <= 0):
+            wanted = "a whole number above 0" if kind is int else "True or False"
+            raise CheckFailed(f"limits[{key!r}] of the device must be {wanted}; got {value!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest import mock
 
@@ -14,6 +14,7 @@ from dnncore.engines.engine import Engine
 from dnncore.engines.stream import Event, Stream
 from dnncore.errors import DnnError, ExecutionError
 from dnncore.execution.sequence import Sequence
+from dnncore.testing.checks.calls import streams_of
 from dnncore.testing.checks.case import Trial
 from dnncore.testing.checks.concurrency import Late, verbose_lines
 from dnncore.testing.checks.results import CheckFailed
@@ -54,7 +55,7 @@ def failures(trial: Trial) -> None:
 
     Either the launch raises, or waits for its event and its stream raise, and its event has an
     error. So do commands that wait for it, on its stream and on another one, before and after its
-    end. Later launches are right.
+    end. Other commands behind it in its stream are right, and the stream's next wait returns.
     """
     arguments = trial.arguments(trial.case.round("random").inputs)
     memories = arguments.memories
@@ -78,9 +79,38 @@ def failures(trial: Trial) -> None:
     for place, (way, launch) in enumerate(ways.items()):
         has_error, by_stream = bool((draw + place) & 1), bool((draw + place) & 2)
         _fails(trial, way, launch, has_error=has_error, by_stream=by_stream)
-    arguments.restore()
-    trial.primitive.execute(trial.case.engine.stream(), **memories).wait()
-    trial.verify("random", trial.finish(arguments), "after failed commands")
+    for stream in streams_of(trial.case.engine):
+        _goes_on(trial, stream)
+
+
+def _goes_on(trial: Trial, stream: Stream) -> None:
+    """A stream with a failed command raises its error once and computes on."""
+    for waits_between in (False, True):
+        arguments = trial.arguments(trial.case.round("random").inputs)
+        memories = arguments.memories
+        with suppress(DnnError):
+            trial.primitive.execute(stream, wait_for=[Failing(has_error=True)], **memories)
+        if waits_between:
+            with suppress(DnnError):
+                stream.wait()
+        copies = [box.copy_in(stream, box.before) for box in arguments.boxes.values()]
+        try:
+            event = trial.primitive.execute(stream, wait_for=copies, **memories)
+            event.wait()
+        except DnnError as error:
+            raise CheckFailed(
+                f"a command behind one that failed, in its stream, must not fail; got {error!r}"
+            ) from error
+        trial.verify("random", trial.finish(arguments), "behind a command that failed")
+        with suppress(DnnError):
+            stream.wait()
+    try:
+        stream.wait()
+    except DnnError as error:
+        raise CheckFailed(
+            f"a stream must raise the error of a failed command once; its second wait failed with"
+            f" {error!r}"
+        ) from error
 
 
 def _fails(trial: Trial, way: str, launch: Launch, *, has_error: bool, by_stream: bool) -> None:
@@ -176,13 +206,16 @@ def _launch_twice(trial: Trial, stream: Stream, memories: dict[str, Any]) -> Non
 
 @contextmanager
 def _fails_once(engine: Engine, number: int) -> Iterator[list[int]]:
-    """Let one allocation of a block fail. Yields a list of the sizes that failed."""
+    """Let one allocation of a block fail, also when the core tries again.
+
+    Yields a list of the sizes that failed.
+    """
     allocate, failed, made = engine.allocate, list[int](), 0
 
     def limited(nbytes: int) -> Any:
         nonlocal made
         made += 1
-        if made == number + 1:
+        if made in (number + 1, number + 2):
             failed.append(nbytes)
             raise ExecutionError(f"{engine.name}: out of memory for {nbytes} bytes")
         return allocate(nbytes)

@@ -20,7 +20,7 @@ from dnncore.testing.checks.case import Trial
 from dnncore.testing.checks.concurrency import Late
 from dnncore.testing.checks.results import CheckFailed
 
-__all__ = ["memory"]
+__all__ = ["memory", "quick_collections"]
 
 ROUNDS = 5
 EXECUTIONS = (8, 64)  # of a round; the larger number only if the smaller shows growth
@@ -36,14 +36,14 @@ def memory(trial: Trial) -> None:
     at least one, and in bytes of the C library's allocator if that reports them. It is a leak if
     every one of several rounds grew.
     """
-    with _quick_collections():
+    with quick_collections():
         _memories_die(trial)
         _primitives_die(trial)
         _executions_stay_level(trial)
 
 
 @contextmanager
-def _quick_collections() -> Iterator[None]:
+def quick_collections() -> Iterator[None]:
     """Restrict the garbage collector to new objects."""
     gc.freeze()
     try:

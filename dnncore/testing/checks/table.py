@@ -12,6 +12,7 @@ from dnncore.errors import describe
 from dnncore.problem import Problem
 from dnncore.testing.checks import (
     attributes,
+    buffers,
     calls,
     concurrency,
     contract,
@@ -73,6 +74,7 @@ CHECKS: dict[str, Check] = {
         Check("accept", contract.accept, "candidate"),
         Check("refusals", contract.refusals, "candidate"),
         Check("descriptors", contract.descriptors, "case"),
+        Check("device", contract.device, "case", every=16),
         Check("integers", values.integers, every_large=1, of_values=True),
         Check("random", values.random, every_large=1, of_values=True),
         Check("ties", values.ties, of_values=True),
@@ -105,6 +107,7 @@ CHECKS: dict[str, Check] = {
         Check("several_events", timing.several_events, every=16),
         Check("failures", failures.failures, every=16),
         Check("allocations", failures.allocations, every=16),
+        Check("buffers", buffers.buffers, every=16),
         Check("time_limits", timing.time_limits, every=16),
         Check("late_accesses", timing.late_accesses, every=16),
         Check("profiling", timing.profiling, every=8),

@@ -158,8 +158,8 @@ def late_accesses(trial: Trial) -> None:
 
 
 def profiling(trial: Trial) -> None:
-    """Times of a profiling stream are in order and within the time of the calls. No other stream
-    has times. Results are the same.
+    """Times of a profiling stream are in order and within the time of the calls. All streams of an
+    engine have one clock. No stream without profiling has times. Results are the same.
     """
     try:
         stream = trial.case.engine.stream(profiling=True)
@@ -177,10 +177,22 @@ def profiling(trial: Trial) -> None:
     for fill, arguments in zip(USUAL_FILLS, given, strict=True):
         trial.verify(fill, trial.finish(arguments), "on a profiling stream")
     _check_times(first, second, elapsed)
+    _check_one_clock(second, call(trial.case.engine.stream(profiling=True), [second]))
     event = trial.primitive.execute(trial.case.engine.stream(), **memories)
     event.wait()
     if (event.start, event.end) != (None, None):
         raise CheckFailed("an event has times, but its stream was opened without profiling")
+
+
+def _check_one_clock(first: Event, second: Event) -> None:
+    """The second command, of another stream, has waited for the first."""
+    second.wait()
+    end, start = first.end, second.start
+    if end is not None and start is not None and start < end:
+        raise CheckFailed(
+            f"all streams of an engine must have one clock; a command began at {start:.9f} s, but"
+            f" the one of another stream that it waited for ended at {end:.9f} s"
+        )
 
 
 def _check_times(first: Event, second: Event, elapsed: float) -> None:

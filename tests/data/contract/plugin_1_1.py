@@ -1,7 +1,8 @@
 """A plugin as it was written for version 1.1 of the contract. It is never changed.
 
 Its device has memory of its own. It computes relu by way of the scratchpad, and reorders between
-equal formats.
+equal formats. In its own format, elements are in reverse order. Commands in one stream go on after
+a failure, and a lost device can be opened again.
 """
 
 import time
@@ -16,7 +17,9 @@ from dnncore.backend import (
     EltwiseForward,
     Engine,
     Executable,
+    ExecutionError,
     Implementation,
+    MemoryDesc,
     Peaks,
     Refused,
     Reorder,
@@ -59,6 +62,8 @@ class OldEngine(Engine):
 
     def allocate(self, nbytes):
         check_size(self.name, nbytes)
+        if self.is_lost:
+            raise ExecutionError(f"{self.name}: the device is lost; open it again")
         return OldBuffer(nbytes)
 
     def free(self, buffer):
@@ -98,14 +103,35 @@ class OldExecutable(Executable):
         src, dst = memories
 
         def work():
-            values = src.desc.unpack(src.buffer.bytes)
+            values = _load(src)
             if scratchpad is not None:
                 room = scratchpad.bytes[: values.nbytes].view(values.dtype)
                 room[:] = values.reshape(-1)
                 values = room.reshape(values.shape)
-            dst.desc.pack(self.function(values), dst.buffer.bytes)
+            _store(self.function(values), dst)
 
         return lambda stream, wait_for=(): stream.run(work, wait_for)
+
+
+def _reversed(desc):
+    """The descriptor of the backend's own format."""
+    size = int(np.prod(desc.dims)) * desc.itemsize
+    return MemoryDesc(desc.dims, desc.data_type, "old_1_1:reversed", nbytes=size)
+
+
+def _load(memory):
+    desc, raw = memory.desc, memory.buffer.bytes
+    if desc.format_kind != "opaque":
+        return desc.unpack(raw)
+    return raw[: desc.nbytes].view(desc.dtype)[::-1].reshape(desc.dims)
+
+
+def _store(values, memory):
+    desc, raw = memory.desc, memory.buffer.bytes
+    if desc.format_kind != "opaque":
+        desc.pack(values, raw)
+    else:
+        raw[: desc.nbytes].view(desc.dtype)[::-1] = values.reshape(-1)
 
 
 class Relu(Implementation):
@@ -114,7 +140,7 @@ class Relu(Implementation):
     def accept(self, op, attr, engine, hint):
         if op.algorithm != "relu" or op.alpha or attr.post_ops:
             return Refused("algorithm", f"computes relu without post-ops; got {op.algorithm}")
-        op = op.resolve_any(dst=op.src)
+        op = op.resolve_any(dst=_reversed(op.dst))
         build = partial(OldExecutable, partial(np.maximum, 0))
         size = int(np.prod(op.src.dims)) * op.src.itemsize
         return Accepted(op, build, efficiency=0.5, scratchpad_bytes=size)
@@ -128,7 +154,8 @@ class Copy(Implementation):
             return Refused("attribute", "computes no post-ops")
         if op.src.data_type != op.dst.data_type:
             return Refused("type", f"converts no types; got {op.dst.data_type}")
-        if op.src != op.dst and not op.dst.is_any:
+        kinds = {op.src.format_kind, op.dst.format_kind}
+        if op.src != op.dst and "opaque" not in kinds:
             return Refused("format", f"copies equal formats; got {op.dst}")
         return Accepted(op.resolve_any(dst=op.src), partial(OldExecutable, np.array), seconds=1e-6)
 

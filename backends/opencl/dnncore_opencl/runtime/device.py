@@ -6,7 +6,6 @@ This is what streams, events and executables need of their engine.
 from __future__ import annotations
 
 import functools
-import gc
 import itertools
 import math
 import os
@@ -25,7 +24,7 @@ from dnncore_opencl.devices.discovery import Native, describe, device_type, pyop
 from dnncore_opencl.devices.handles import begin_use, handles
 from dnncore_opencl.runtime import tuning
 from dnncore_opencl.runtime.build import Builder
-from dnncore_opencl.runtime.faults import OUT_OF_MEMORY, failure
+from dnncore_opencl.runtime.faults import failure
 from dnncore_opencl.runtime.memory_account import Account, MemoryInfo
 
 SMALLEST_BUFFER = 128  # bytes; OpenCL has no empty buffers
@@ -105,21 +104,19 @@ class OpenedDevice(Engine):
         return buffer
 
     def _new_buffer(self, size: int) -> Any:
-        """Allocate; if there is no room, collect garbage first, since cycles may hold memories.
+        """Allocate. More than the device has is refused here, since drivers report it at first use.
 
-        More than the device has is refused here, because drivers report it only at the first use.
+        The core collects garbage and tries again.
         """
+        if not self.account.has_room(size):
+            raise ExecutionError(
+                f"{self.name}: cannot allocate {size} bytes: {self.account.text()}"
+            )
         cl = pyopencl()
-        for last_try in (False, True):
-            if self.account.has_room(size):
-                try:
-                    return _buffer_class()(self.native.context, cl.mem_flags.READ_WRITE, size)
-                except cl.Error as error:
-                    if last_try or error.code not in OUT_OF_MEMORY:
-                        raise self.failure(f"cannot allocate {size} bytes", error) from error
-            if not last_try:
-                gc.collect()
-        raise ExecutionError(f"{self.name}: cannot allocate {size} bytes: {self.account.text()}")
+        try:
+            return _buffer_class()(self.native.context, cl.mem_flags.READ_WRITE, size)
+        except cl.Error as error:
+            raise self.failure(f"cannot allocate {size} bytes", error) from error
 
     def owns(self, buffer: object, nbytes: int) -> bool:
         """Whether `buffer` is a pyopencl buffer of this engine's context that holds `nbytes`."""
