@@ -174,7 +174,7 @@ def device(case: Case) -> None:
     if not own.name:
         raise CheckFailed("a device must have a name; got ''")
     for key, kind in LIMITS.items():
-        value = own.limits.get(key)
+        value: Any = own.limits.get(key)
         if value is None and key not in own.limits:
             continue
         if type(value) is not kind or (kind is int and value <= 0):
